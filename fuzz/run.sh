@@ -1,9 +1,9 @@
 #!/bin/sh
 # Fuzzes one target with libFuzzer on the stable toolchain: fuzz/run.sh TARGET SECONDS [libFuzzer options]
 #
-# With 0 seconds only the given options and files are handed to the target: fuzz/run.sh TARGET 0 FILE
+# With 0 seconds it runs only the given options and files: fuzz/run.sh TARGET 0 FILE
 #
-# What is found is added to $CARGO_TARGET_DIR/corpus/TARGET (by default fuzz/target), crashes to
+# New inputs are added to $CARGO_TARGET_DIR/corpus/TARGET (by default fuzz/target), crashes to
 # $CARGO_TARGET_DIR/crashes. It needs a C++ compiler, for libFuzzer.
 set -eu
 target=$1

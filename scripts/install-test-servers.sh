@@ -65,6 +65,6 @@ if [ ! -e "$servers/parquet-readers-$readers_version" ]; then
     "$work/readers/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary :all: --no-deps \
         --cache-dir "$work/pip-cache" "${readers[@]}"
     "$work/readers/bin/python" -c "import duckdb, pandas, polars, pyarrow.parquet"
-    # Only the scripts in `bin` hold their path, and nobody calls them.
+    # Only the scripts in `bin` hold their path, and they are not called.
     mv "$work/readers" "$servers/parquet-readers-$readers_version"
 fi

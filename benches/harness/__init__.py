@@ -1,1 +1,1 @@
-"""The harness behind `benches/run`: makes data, runs Millstream, its peers and the limit beside each other, reports."""
+"""The harness behind `benches/run`: makes data, runs Millstream, its peers and the limit, reports."""

@@ -1,8 +1,8 @@
 """What loading exactly once, rejects and indexes cost: the same rows by the same binary into the same table, with and
 without.
 
-"All at once" is one transaction by one connection: nothing is noted on the way, and a load that dies begins anew. It is
-the fastest way into a table that is there which knows no ledger. Rows may be rejected, and none is.
+"All at once" is one transaction on one connection. It records no progress, so a load that dies starts from the
+beginning. It is the fastest load into an existing table without a ledger. Rejects are allowed, but no row is rejected.
 """
 
 import contextlib
@@ -13,19 +13,19 @@ from harness.databases import Database
 from harness.loading import MARIADB, MEMORY, POSTGRES, Loading
 from harness.measure import Contender, Results
 from harness.store import DataSet
-from harness.works import OURS, Context, Plan, Target, Work
+from harness.workloads import OURS, Context, Plan, Target, Workload
 
 INDEXES = "CREATE INDEX by_author ON posts (author); CREATE INDEX by_time ON posts (created)"
-REJECTS = 1_000  # rows that may be rejected, where none is
+REJECTS = 1_000  # rows that may be rejected; none is
 
 
-def named(product: str, way: str) -> str:
+def named(product: str, variant: str) -> str:
     """A contender's name."""
-    return f"{OURS}, {product}, {way}"
+    return f"{OURS}, {product}, {variant}"
 
 
 def against(bound: float, mine: str, theirs: str, called: str) -> Target:
-    """At most so many times the time of another of our own ways."""
+    """At most this many times the time of another variant of ours."""
 
     def value(results: Results) -> float | None:
         one, other = results.wall(mine), results.wall(theirs)
@@ -35,7 +35,7 @@ def against(bound: float, mine: str, theirs: str, called: str) -> Target:
 
 
 def peaks(contenders: Sequence[Contender]) -> Target:
-    """The memory of the largest."""
+    """The memory of the largest contender."""
 
     def value(results: Results) -> float | None:
         found = [results.rss(contender.name) for contender in contenders]
@@ -45,13 +45,13 @@ def peaks(contenders: Sequence[Contender]) -> Target:
 
 
 def ready(loading: Loading, contenders: Sequence[Contender], targets: Sequence[Target], pids: Sequence[int]) -> Plan:
-    """A work of our own ways alone."""
+    """A workload in which only variants of Millstream take part."""
     files = DataSet(loading.data.folder, loading.data.made)
     return Plan(contenders, [*targets, peaks(contenders)], [files], pids)
 
 
 def of_server(context: Context, database: Database, indexes: str = "") -> Loading:
-    """Loading into the one or the other server."""
+    """Loads into one of the two servers."""
     if "postgres" in database.url:
         return loading.served(context, database, POSTGRES, "locked", "length", indexes)
     return loading.served(context, database, MARIADB, "locked", "char_length", indexes)
@@ -59,7 +59,7 @@ def of_server(context: Context, database: Database, indexes: str = "") -> Loadin
 
 @contextlib.contextmanager
 def ledger(context: Context) -> Iterator[Plan]:
-    """Chunk by chunk through the ledger, with rejects allowed, beside all at once."""
+    """Loads chunk by chunk through the ledger with rejects allowed, and all at once."""
     with databases.mariadb() as mariadb, databases.postgres() as postgres:
         loads = {
             "MariaDB": of_server(context, mariadb),
@@ -83,7 +83,7 @@ def ledger(context: Context) -> Iterator[Plan]:
 
 @contextlib.contextmanager
 def indexes(context: Context) -> Iterator[Plan]:
-    """A table with two more indexes, kept or built at the end; a key in which the rows do not come, the same."""
+    """Indexes kept during the load or built at its end; and a key in another order than the rows."""
     with databases.mariadb() as mariadb, databases.postgres() as postgres:
         loads = {
             "MariaDB": of_server(context, mariadb, INDEXES),
@@ -105,7 +105,7 @@ def indexes(context: Context) -> Iterator[Plan]:
         yield ready(loads["SQLite"], contenders, targets, [*mariadb.pids, *postgres.pids])
 
 
-COSTS: dict[str, Work] = {
-    "load-ledger": Work("what the ledger and rejects cost", ledger),
-    "load-indexes": Work("indexes kept, or built when all rows are there", indexes),
+COSTS: dict[str, Workload] = {
+    "load-ledger": Workload("what the ledger and rejects cost", ledger),
+    "load-indexes": Workload("indexes kept, or built when all rows are there", indexes),
 }

@@ -1,5 +1,5 @@
-"""The curve of seed 3, made again: rows a second over rows in a statement and over connections, as a table and as a
-drawing, with the point marked from which more brings little.
+"""The curve of loading speed: rows a second over rows in a statement and over connections, as a table and as a
+drawing, with a mark where larger batches stop helping.
 """
 
 import json
@@ -12,30 +12,30 @@ from harness import databases, loading, posts
 from harness.databases import Database
 from harness.measure import Contender, Outcome, Watch, shell
 from harness.techniques import Techniques
-from harness.works import Context
+from harness.workloads import Context
 
 BATCHES = [1, 3, 10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000]
 CONNECTIONS = [1, 2, 4]
-ENOUGH = 0.9  # of the most rows a second: from there on the gain is flat
-STATEMENTS = 2_000  # that are enough to measure small batches by
+ENOUGH = 0.9  # share of the highest rate from which the curve counts as flat
+STATEMENTS = 2_000  # enough of them to measure small batches
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 760, 420, 80, 50, 20, 60
 COLOURS = ["#1b6ca8", "#c8553d", "#4f772d"]
 
 
 @dataclass(frozen=True)
 class Line:
-    """Rows a second of one number of connections, over the batch."""
+    """Rows a second over the batch size, for one number of connections."""
 
     connections: int
     rates: Sequence[float]
 
     def flat(self) -> int:
-        """The first batch from which the gain is flat."""
+        """The index of the first batch size from which the curve is flat."""
         return next(index for index, rate in enumerate(self.rates) if rate >= ENOUGH * max(self.rates))
 
 
 def curves(context: Context, watch: Watch) -> list[Techniques]:
-    """One curve for each server."""
+    """Measures one table of rates for each server."""
     found = []
     for product, server, table, length in (
         ("MariaDB", databases.mariadb, loading.MARIADB, "char_length"),
@@ -43,12 +43,12 @@ def curves(context: Context, watch: Watch) -> list[Techniques]:
     ):
         with server() as database:
             lines = [line(context, watch, database, table, length, count) for count in CONNECTIONS]
-        found.append(told(product, lines))
+        found.append(presented(product, lines))
     return found
 
 
 def line(context: Context, watch: Watch, database: Database, table: str, length: str, connections: int) -> Line:
-    """The rates of one number of connections."""
+    """Measures the rates of one number of connections."""
     target = loading.served(context, database, table, "locked", length)
     rates = []
     for batch in BATCHES:
@@ -72,7 +72,7 @@ def line(context: Context, watch: Watch, database: Database, table: str, length:
 
 
 def prefix(context: Context, data: posts.Posts, batch: int) -> tuple[Path, int]:
-    """So many of the first posts as are worth loading in such batches, and how many they are."""
+    """A file of the first posts, as many as such batches need, and their number."""
     rows = max(1, min(data.made.lines // 10, max(batch, 3) * STATEMENTS))
     path = context.scratch / f"posts-{rows}.jsonl"
     if not path.exists():
@@ -82,8 +82,8 @@ def prefix(context: Context, data: posts.Posts, batch: int) -> tuple[Path, int]:
     return path, rows
 
 
-def told(product: str, lines: Sequence[Line]) -> Techniques:
-    """A table, fastest last, and the drawing."""
+def presented(product: str, lines: Sequence[Line]) -> Techniques:
+    """The table of rates, and the drawing."""
     rows = []
     for index, batch in enumerate(BATCHES):
         for one in lines:
@@ -91,14 +91,14 @@ def told(product: str, lines: Sequence[Line]) -> Techniques:
             what = f"{batch:,} rows a statement, {counted(one.connections)}"
             rows.append((what, 1_000_000 / one.rates[index], f"{one.rates[index]:,.0f} rows/s. {mark}".strip(" .")))
     source = (
-        "Seed 3: speed over batch size rises and flattens, with 4 workers from about 10 rows, with 2 from about 17. "
+        "Published: speed over batch size rises and flattens, with 4 workers from about 10 rows, with 2 from about 17. "
         "Seconds are for a million rows."
     )
     return Techniques(f"Rows a second into {product}", source, rows, drawn(product, lines))
 
 
 def counted(connections: int) -> str:
-    """Connections in words."""
+    """The number of connections as text."""
     return f"{connections} connection" + "s" * (connections != 1)
 
 
@@ -138,5 +138,5 @@ def drawn(product: str, lines: Sequence[Line]) -> str:
 
 
 def text(x: float, y: float, words: str, *, size: int = 12, anchor: str = "middle", colour: str = "#222222") -> str:
-    """A word in the drawing."""
+    """A label of the drawing."""
     return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="{colour}">{words}</text>'

@@ -16,7 +16,7 @@ from harness import tools
 from harness.servers import ending, free_port
 
 NAME = "bench"
-# More memory than a new installation has, as whoever loads millions of rows would give it; a commit is on the disk.
+# More memory than a new installation has, as a server for such loads would have; commits are durable.
 MARIADB = ["--innodb-buffer-pool-size=1G", "--innodb-log-file-size=512M", "--bind-address=127.0.0.1",
            "--skip-name-resolve", "--local-infile=1"]  # fmt: skip
 POSTGRES = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "shared_buffers": "1GB",
@@ -25,7 +25,7 @@ POSTGRES = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "sha
 
 @dataclass(frozen=True)
 class Database:
-    """A server that runs: how Millstream and the server's own client name it, and its processes."""
+    """A running server: its URL, the command of its own client, and its processes."""
 
     url: str
     port: int
@@ -33,17 +33,17 @@ class Database:
     pids: Sequence[int]
 
     def run(self, sql: str) -> list[list[str]]:
-        """Runs statements by the server's own client; the values of the rows."""
-        told = subprocess.run([*self.client, sql], capture_output=True, text=True, check=False)
-        if told.returncode != 0:
-            raise RuntimeError(f"{sql}: {told.stderr.strip()}")
-        return [line.split("\t") for line in told.stdout.splitlines()]
+        """Runs statements with the server's own client. Returns the values of the rows."""
+        result = subprocess.run([*self.client, sql], capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            raise RuntimeError(f"{sql}: {result.stderr.strip()}")
+        return [line.split("\t") for line in result.stdout.splitlines()]
 
 
 @contextlib.contextmanager
 def owned(user: str) -> Iterator[tuple[Path, dict]]:
-    """A folder, and who works in it: servers do not run as root."""
-    # Not in the cache folder: another user may not be allowed to look into what is root's.
+    """A folder, and a prefix that runs commands as its owner: servers refuse to run as root."""
+    # Not in the cache folder: if that is root's, the server's user may not be able to read it.
     folder = Path(tempfile.mkdtemp(prefix="millstream-bench-"))
     try:
         if os.geteuid() != 0:
@@ -56,7 +56,7 @@ def owned(user: str) -> Iterator[tuple[Path, dict]]:
 
 
 def found(name: str, folders: Sequence[Path] = ()) -> str:
-    """A program that has to be there."""
+    """The path of a program that the workload needs."""
     path = tools.command(name) or next((str(folder / name) for folder in folders if (folder / name).exists()), None)
     if not path:
         raise FileNotFoundError(f"{name} is not installed: scripts/install-bench-packages.sh")
@@ -65,7 +65,7 @@ def found(name: str, folders: Sequence[Path] = ()) -> str:
 
 @contextlib.contextmanager
 def started(command: Sequence[str], folder: Path, user: dict, ready: Sequence[str]) -> Iterator[subprocess.Popen]:
-    """A server that answers `ready`."""
+    """Starts a server and waits until `ready` succeeds."""
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder, **user)
     with ending(process):
@@ -81,7 +81,7 @@ def started(command: Sequence[str], folder: Path, user: dict, ready: Sequence[st
 
 @contextlib.contextmanager
 def mariadb() -> Iterator[Database]:
-    """MariaDB with an empty database."""
+    """Runs MariaDB with an empty database."""
     with owned("mysql") as (folder, user):
         data, port = folder / "data", free_port()
         common = ["--no-defaults", f"--datadir={data}", "--auth-root-authentication-method=normal", "--skip-test-db"]
@@ -100,7 +100,7 @@ def mariadb() -> Iterator[Database]:
 
 @contextlib.contextmanager
 def postgres() -> Iterator[Database]:
-    """PostgreSQL with an empty database."""
+    """Runs PostgreSQL with an empty database."""
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     with owned("postgres") as (folder, user):
         data, port = folder / "data", free_port()

@@ -1,10 +1,10 @@
-"""Ways of loading that people use today. Runs in the environment that `tools.py` makes, as a process of its own.
+"""Loaders in common use today. Runs as a process of its own, in the environment that `tools.py` makes.
 
-    python loaders.py one|batches FILE URL      Celery, Redis and SQLAlchemy, as in seed 3
+    python loaders.py one|batches FILE URL      Celery, Redis and SQLAlchemy
     python loaders.py dlt FILE URL
 
 FILE has JSON lines, URL is an empty table's database. It prints the seconds from the first line to the last row's
-commit: nobody pays for the start of Python, of Redis or of the workers.
+commit; the start of Python, Redis and the workers does not count.
 """
 
 import datetime
@@ -87,7 +87,7 @@ def celery(task: str, path: str, url: str) -> float:
 
 
 def publish(app, task: str, path: str) -> int:  # noqa: ANN001
-    """Sends every line; how many."""
+    """Sends every line. Returns the number of lines."""
     count = 0
     with app.connection_for_write() as connection, open(path, encoding="utf-8") as lines:
         producer = app.amqp.Producer(connection)
@@ -97,7 +97,7 @@ def publish(app, task: str, path: str) -> int:  # noqa: ANN001
 
 
 def wait_for_rows(engine, sent: int) -> None:  # noqa: ANN001
-    """Waits until the table has as many rows."""
+    """Waits until the table has `sent` rows."""
     import sqlalchemy
 
     longest = time.monotonic() + 1_200
@@ -126,18 +126,18 @@ def dlt(path: str, url: str) -> float:
         destination = library.destinations.postgres(address)
         pipeline = library.pipeline("bench", pipelines_dir=folder, destination=destination, dataset_name="bench")
         start = time.perf_counter()
-        told = pipeline.run(
+        info = pipeline.run(
             rows(), table_name="posts", primary_key="id", write_disposition="replace", loader_file_format="csv"
         )
-        told.raise_on_failed_jobs()
+        info.raise_on_failed_jobs()
         return time.perf_counter() - start
 
 
 def main() -> None:
     """Loads once and prints the seconds."""
-    way, path, url = sys.argv[1:]
+    loader, path, url = sys.argv[1:]
     tasks = {"one": "insert_one", "batches": "insert_many"}
-    seconds = dlt(path, url) if way == "dlt" else celery(tasks[way], path, url)
+    seconds = dlt(path, url) if loader == "dlt" else celery(tasks[loader], path, url)
     print(json.dumps({"seconds": seconds}))
 
 

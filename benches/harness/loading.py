@@ -1,8 +1,8 @@
-"""The works of loading: posts as JSON lines into MariaDB, PostgreSQL and SQLite, and merges into what is there.
+"""The workloads of loading: posts as JSON lines into MariaDB, PostgreSQL and SQLite, and merges into what is there.
 
-The limit is the database's own bulk load of the same rows, ready-made, by one connection and by two. Everybody loads
-into the same empty table; what it holds is compared with the rows after the clock has stopped. Those who would take
-hours load a sample, and are compared by rows a second.
+The limit is the database's own bulk load of the same rows, ready-made, over one connection and over two. All load
+into the same empty table; its content is checked after the clock has stopped. Contenders that would take hours load a
+sample, and are compared by rows a second.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from harness.measure import Contender, Outcome, Results, shell
 from harness.posts import SUMS_SQL, Posts, Sums
 from harness.sorting import peak
 from harness.store import DataSet
-from harness.works import OURS, Context, Plan, Target, Work, within
+from harness.workloads import OURS, Context, Plan, Target, Workload, within
 
 MEMORY = "256MB"
 LOADERS = Path(__file__).parent / "loaders.py"
@@ -33,7 +33,7 @@ SQLITE = TABLE.format(name="TEXT", time="TEXT", double="REAL").replace("BIGINT N
 
 @dataclass
 class Loading:
-    """A table that is emptied, loaded by whoever takes part, and checked."""
+    """A table that each contender loads; it is emptied before, and checked afterwards."""
 
     context: Context
     data: Posts
@@ -47,7 +47,7 @@ class Loading:
         self, name: str, role: str, script: str, expected: Sums | Callable[[], Sums], *, sample: bool = False,
         timed: bool = False, before: Callable[[], None] | None = None,
     ) -> Contender:  # fmt: skip
-        """Someone who loads by a shell's script."""
+        """A contender that loads by a shell script."""
 
         def read(output: str) -> Outcome:
             wanted = expected() if callable(expected) else expected
@@ -71,16 +71,16 @@ class Loading:
         script = f"{self.context.tools.millstream} run --quiet --memory {MEMORY} {job}"
         return self.contender(name, "ours", script, expected or self.data.all, before=before)
 
-    def loader(self, name: str, way: str) -> list[Contender]:
-        """A way of today loads the sample."""
+    def loader(self, name: str, kind: str) -> list[Contender]:
+        """One of `loaders.py` loads the sample."""
         if not self.context.tools.python:
             return []
-        script = f"{self.context.tools.python} {LOADERS} {way} {self.data.sample_file()} {self.url}"
+        script = f"{self.context.tools.python} {LOADERS} {kind} {self.data.sample_file()} {self.url}"
         return [self.contender(name, "peer", script, self.data.sample, sample=True, timed=True)]
 
 
 def at_least(times: float, name: str) -> Target:
-    """So many times the rows a second of one who loads a sample."""
+    """At least this many times the rows a second of a contender that loads a sample."""
 
     def value(results: Results) -> float | None:
         mine, theirs = results.seconds_a_row(OURS), results.seconds_a_row(name)
@@ -90,7 +90,7 @@ def at_least(times: float, name: str) -> Target:
 
 
 def client(database: Database, *statements: str) -> str:
-    """The server's own client at work on some statements, all in one connection."""
+    """The command by which the server's own client runs statements over one connection."""
     line = [*database.client[:-1]]
     if "psql" in line[0]:
         options = [f"--command={statement}" for statement in statements]
@@ -100,12 +100,12 @@ def client(database: Database, *statements: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A word of a shell's line."""
+    """The text, quoted for a shell."""
     return "'" + text.replace("'", "'\\''") + "'"
 
 
 def together(commands: Sequence[str]) -> str:
-    """Commands at the same time; fails where one of them does."""
+    """A script that runs the commands at the same time, and fails if one of them fails."""
     begun = " ".join(f'{command} & pids+=" $!";' for command in commands)
     return f"pids=; {begun} for pid in $pids; do wait $pid; done"
 
@@ -121,7 +121,7 @@ def copy(path: Path, table: str = "posts") -> str:
 
 
 def served(context: Context, database: Database, table: str, locked: str, length: str, indexes: str = "") -> Loading:
-    """Loading into a server; `indexes` are made with the table."""
+    """Loads into a server; `indexes` are created with the table."""
     sql = SUMS_SQL.format(locked=locked, length=length, table="posts")
 
     def sums() -> Sums:
@@ -141,7 +141,7 @@ def served(context: Context, database: Database, table: str, locked: str, length
 
 
 def filed(context: Context, indexes: str = "") -> Loading:
-    """Loading into a file of SQLite; `indexes` are made with the table."""
+    """Loads into a SQLite file; `indexes` are created with the table."""
     file = context.scratch / "posts.db"
     program = databases.found("sqlite3")
 
@@ -154,14 +154,14 @@ def filed(context: Context, indexes: str = "") -> Loading:
         run(SQLITE + ";" + indexes)
 
     def sums() -> Sums:
-        # The command imports truth values as they stand in the text.
+        # `sqlite3 .import` stores boolean values as the text that the file has.
         return Sums(*map(int, run(SUMS_SQL.format(locked="locked", length="length", table="posts")).split("|")))
 
     return Loading(context, posts.get(context.store), f"sqlite:{file}", empty, sums, extra={"mode": "append"})
 
 
 def plan(loading: Loading, contenders: Sequence[Contender], targets: Sequence[Target], pids: Sequence[int]) -> Plan:
-    """A work on the posts."""
+    """A workload on the posts."""
     files = DataSet(loading.data.folder, loading.data.made)
     return Plan(contenders, [*targets, peak(256)], [files], pids)
 
@@ -237,7 +237,7 @@ def sqlite(context: Context) -> Iterator[Plan]:
 @contextlib.contextmanager
 def merging(context: Context, database: Database, table: str, locked: str, length: str,
             by_hand: Callable[[Path], str]) -> Iterator[Plan]:  # fmt: skip
-    """One post in ten changed; each time in another version, so that there always is something to change."""
+    """Merges one changed post in ten. The versions alternate, so that each run has something to change."""
     loading = served(context, database, table, locked, length)
     loading.empty()
     one, two = loading.data.parts("tsv")
@@ -250,7 +250,7 @@ def merging(context: Context, database: Database, table: str, locked: str, lengt
     def turn() -> None:
         loading.turns += 1
         if "postgres" in database.url:
-            # The rows that the one before has left behind are not for this one to step over.
+            # Removes the dead rows of the previous contender, which would slow this one down.
             database.run("VACUUM posts")
         for link, form in ((lines, "jsonl"), (ready, "tsv")):
             link.unlink(missing_ok=True)
@@ -298,10 +298,10 @@ def merge_postgres(context: Context) -> Iterator[Plan]:
             yield ready
 
 
-LOADS: dict[str, Work] = {
-    "load-mariadb": Work("load JSON lines into MariaDB", mariadb),
-    "load-postgres": Work("load JSON lines into PostgreSQL", postgres),
-    "load-sqlite": Work("load JSON lines into SQLite", sqlite),
-    "merge-mariadb": Work("merge 10 % changed rows into MariaDB", merge_mariadb),
-    "merge-postgres": Work("merge 10 % changed rows into PostgreSQL", merge_postgres),
+LOADS: dict[str, Workload] = {
+    "load-mariadb": Workload("load JSON lines into MariaDB", mariadb),
+    "load-postgres": Workload("load JSON lines into PostgreSQL", postgres),
+    "load-sqlite": Workload("load JSON lines into SQLite", sqlite),
+    "merge-mariadb": Workload("merge 10 % changed rows into MariaDB", merge_mariadb),
+    "merge-postgres": Workload("merge 10 % changed rows into PostgreSQL", merge_postgres),
 }

@@ -1,4 +1,4 @@
-"""The machine in words that say what matters for a figure and nothing about whose it is."""
+"""Describes the machine by what matters for the figures, without identifying it."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ def describe() -> dict[str, str | int]:
 
 
 def slug() -> str:
-    """The machine in a file's name."""
+    """The machine as a part of a file name."""
     return f"{len(os.sched_getaffinity(0))}cores-{round(memory_bytes() / 2**30)}GiB"
 
 
@@ -26,7 +26,7 @@ def memory_bytes() -> int:
 
 
 def processor() -> str:
-    """What the processor calls itself."""
+    """The model name of the processor."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()

@@ -1,4 +1,4 @@
-"""The command `benches/run`: arguments, the order of things, the exit code."""
+"""The command `benches/run`: its arguments, the order of the workloads, its exit code."""
 
 import argparse
 import os
@@ -17,23 +17,23 @@ from harness.report import Done, Report
 from harness.sorting import SORTS
 from harness.store import Made, Store, warm
 from harness.techniques import TECHNIQUES as TABLES
-from harness.works import Context
-from harness.works import WORKS as READS
+from harness.workloads import Context
+from harness.workloads import WORKLOADS as READS
 
-WORKS = {**READS, **SORTS, **LOADS, **COSTS, **TABLES_READ}
+WORKLOADS = {**READS, **SORTS, **LOADS, **COSTS, **TABLES_READ}
 TECHNIQUES = {**TABLES, "loading-curve": curves}
-ALL = [*WORKS, *TECHNIQUES]
+ALL = [*WORKLOADS, *TECHNIQUES]
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line says."""
+    """The parsed command line."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millstream" / "bench"
     parser = argparse.ArgumentParser(
         prog="benches/run",
-        description="Runs Millstream, its peers and the limit beside each other, and tells the ratios.",
-        epilog=f"Works: {', '.join(ALL)}. See benches/README.md.",
+        description="Runs Millstream, its peers and the limit side by side, and prints the ratios.",
+        epilog=f"Workloads: {', '.join(ALL)}. See benches/README.md.",
     )
-    parser.add_argument("works", nargs="*", metavar="WORK", help="what to run [default: all]")
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help="what to run [default: all]")
     parser.add_argument("--scale", type=float, default=0.1, help="size of the data; 1 is full [default: 0.1]")
     parser.add_argument("--repetitions", type=int, default=3, metavar="N", help="runs of each [default: 3]")
     parser.add_argument("--millstream", type=Path, metavar="PATH", help="the binary [default: cargo builds it]")
@@ -52,17 +52,17 @@ def arguments() -> argparse.Namespace:
         help="where results are kept",
     )
     given = parser.parse_args()
-    if unknown := [work for work in given.works if work not in ALL]:
-        parser.error(f"no such work: {', '.join(unknown)}; there are {', '.join(ALL)}")
+    if unknown := [name for name in given.workloads if name not in ALL]:
+        parser.error(f"no such workload: {', '.join(unknown)}; there are {', '.join(ALL)}")
     if not 0 < given.scale <= 10 or given.repetitions < 1:
         parser.error("--scale is above 0 and at most 10, --repetitions at least 1")
     return given
 
 
 def main() -> int:
-    """Runs what was asked for; 1 if anything went wrong, which a missed target is not."""
+    """Runs the chosen workloads. Returns 1 if anything failed; a missed target is no failure."""
     given = arguments()
-    # Being ended is like Ctrl-C: what was started is ended too, and the scratch folder goes.
+    # SIGTERM is treated like Ctrl-C, so that child processes end and the scratch folder is removed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if missing := tools.missing():
         print(f"left out, since not installed (scripts/install-bench-packages.sh): {', '.join(missing)}")
@@ -75,39 +75,39 @@ def main() -> int:
     )
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
         context = Context(Store(cache, given.scale), kit, Path(scratch))
-        report = everything(context, given.works or ALL, given.scale, given.repetitions)
+        report = everything(context, given.workloads or ALL, given.scale, given.repetitions)
     print("\n" + report.markdown())
     print(f"kept in {report.keep(given.results)}")
     return 1 if report.faults() else 0
 
 
 def everything(context: Context, names: list[str], scale: float, repetitions: int) -> Report:
-    """Runs works and techniques one after another."""
+    """Runs workloads and techniques one after another."""
     watch = Watch(Path(context.tools.limit("measure")), context.scratch)
     before = os.getloadavg()[0]
     done, techniques = [], []
     for name in names:
-        if name in WORKS:
-            done.append(run_work(context, watch, name, repetitions))
+        if name in WORKLOADS:
+            done.append(run_workload(context, watch, name, repetitions))
         else:
             print(f"{name}", flush=True)
             techniques += TECHNIQUES[name](context, watch)
     return Report(scale, repetitions, done, techniques, (before, os.getloadavg()[0]))
 
 
-def run_work(context: Context, watch: Watch, name: str, repetitions: int) -> Done:
-    """Runs one work, with its data in the page cache."""
-    work = WORKS[name]
-    print(f"{name}: {work.title}", flush=True)
+def run_workload(context: Context, watch: Watch, name: str, repetitions: int) -> Done:
+    """Runs one workload, with its data in the page cache."""
+    workload = WORKLOADS[name]
+    print(f"{name}: {workload.title}", flush=True)
     try:
-        with work.open(context) as plan:
+        with workload.open(context) as plan:
             for data in plan.data:
                 warm(data.files())
             results = watch.compare(plan.contenders, repetitions, plan.servers)
             check(plan.contenders, results, plan.expected)
-        done = Done(name, work.title, plan.data[0].made, plan.targets, results)
+        done = Done(name, workload.title, plan.data[0].made, plan.targets, results)
     except (OSError, RuntimeError) as error:
-        done = Done(name, work.title, Made(), [], Results(faults=[str(error)]))
+        done = Done(name, workload.title, Made(), [], Results(faults=[str(error)]))
     for fault in done.results.faults:
         print(f"  {fault}", file=sys.stderr)
     return done

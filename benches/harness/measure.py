@@ -1,7 +1,7 @@
-"""Running things beside each other: who takes part, how often, what one run took.
+"""Runs contenders in turn, and measures each run.
 
-A work is run several times, each time by all in turn, so that what the machine does meanwhile meets all alike. Which
-works there are is `works.py`'s.
+Each repetition runs all contenders once, so that other activity on the machine affects all alike. The workloads
+are in `workloads.py`.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ ENOUGH = 90  # seconds after which a contender that has run twice is not run aga
 class Outcome:
     """What a contender printed: its answer, and times where it takes them itself.
 
-    `share` is the part of its processor time that counts, for one that did more than the work.
+    `share` is the part of its processor time that counts, if it did more than the workload asks.
     """
 
     answer: Answer
@@ -36,7 +36,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Sample:
-    """What one run took. `others` is how many cores were busy with something else meanwhile."""
+    """The figures of one run. `others` is how many cores were busy with something else."""
 
     wall: float
     cpu: float
@@ -54,7 +54,7 @@ def number(output: str) -> Outcome:
 
 @dataclass(frozen=True)
 class Note:
-    """What a contender tells of its run: for the reader, and in figures that targets look at."""
+    """What a contender reports of its run: text for the report, and figures for targets."""
 
     text: str
     figures: dict[str, float] = field(default_factory=dict)
@@ -62,10 +62,10 @@ class Note:
 
 @dataclass(frozen=True)
 class Contender:
-    """Someone who does the work: `role` is ours, peer or limit.
+    """A program that runs the workload; `role` is ours, peer or limit.
 
-    `expected` is its answer where that is not the answer of all. `before` runs before each run, `after` gives a note.
-    `rows` are told where contenders are compared by rows a second, `most` is how often a slow one runs.
+    `expected` is its answer if it differs from the workload's. `before` runs before each run, `after` gives a note.
+    `rows` is set where contenders are compared by rows a second; `most` limits the runs of a slow one.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Contender:
 
 @dataclass
 class Results:
-    """All runs of one work, by contender."""
+    """All runs of one workload, by contender."""
 
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     roles: dict[str, str] = field(default_factory=dict)
@@ -96,12 +96,12 @@ class Results:
         return min((sample.wall for sample in self.samples.get(name, [])), default=None)
 
     def seconds_a_row(self, name: str) -> float | None:
-        """The least time of a contender for one of its rows."""
+        """The least time of a contender, in seconds per row."""
         wall, rows = self.wall(name), self.rows.get(name)
         return wall / rows if wall is not None and rows else None
 
     def median(self, name: str) -> float:
-        """The middle of a contender's times."""
+        """The median time of a contender."""
         return statistics.median(sample.wall for sample in self.samples[name])
 
     def cpu(self, name: str) -> float:
@@ -113,24 +113,24 @@ class Results:
         return max((sample.peak_rss for sample in self.samples.get(name, [])), default=None)
 
     def figure(self, name: str, figure: str) -> float | None:
-        """The most that a contender has told of something."""
+        """The largest value that a contender has reported for a figure."""
         return self.figures.get(name, {}).get(figure)
 
 
 def shell(script: str) -> list[str]:
-    """A pipeline that fails where any part of it does."""
+    """A shell command that fails if any part of its pipeline fails."""
     return ["bash", "-c", f"set -o pipefail; {script}"]
 
 
 def busy_seconds() -> float:
-    """Processor time that all of the machine has spent working."""
+    """Processor seconds that the whole machine has spent working."""
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
     user, nice, system, _idle, _waiting, *rest = map(int, fields)
     return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
 
 
 def process_seconds(pids: Sequence[int]) -> float:
-    """Processor time that some processes have spent, with their children that live and those that they waited for."""
+    """Processor seconds of some processes, their living children and those that they waited for."""
     total = 0
     for pid in {*pids, *(child for pid in pids for child in children(pid))}:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -178,7 +178,7 @@ class Watch:
         return sample, outcome
 
     def output(self, contender: Contender, command: list[str], folder: str) -> str:
-        """What the command printed. It has a process group of its own, so that a pipeline ends as a whole."""
+        """Runs the command and returns its output. A process group of its own lets a pipeline end as a whole."""
         errors = Path(folder) / "errors.txt"
         with errors.open("wb") as kept:
             process = subprocess.Popen(
@@ -191,13 +191,13 @@ class Watch:
             process.wait()
             raise
         if process.returncode != 0 or not output:
-            told = errors.read_text(errors="replace").strip()[-2000:]
-            if told:
-                raise RuntimeError(f"{contender.name}: {told}")
+            complaint = errors.read_text(errors="replace").strip()[-2000:]
+            if complaint:
+                raise RuntimeError(f"{contender.name}: {complaint}")
         return output.decode()
 
     def compare(self, contenders: Sequence[Contender], repetitions: int, servers: Sequence[int] = ()) -> Results:
-        """Runs all contenders in turn, as often as asked; the one who begins changes."""
+        """Runs all contenders in turn, `repetitions` times; each time another one begins."""
         results = Results(
             roles={contender.name: contender.role for contender in contenders},
             rows={contender.name: contender.rows for contender in contenders},
@@ -219,7 +219,7 @@ class Watch:
         return results
 
     def once(self, contender: Contender, results: Results, servers: Sequence[int]) -> None:
-        """One run, kept in the results."""
+        """Runs a contender once and adds the run to the results."""
         sample, outcome = self.run(contender, servers)
         results.samples.setdefault(contender.name, []).append(sample)
         results.answers[contender.name] = outcome.answer
@@ -232,7 +232,7 @@ class Watch:
 
 
 def check(contenders: Sequence[Contender], results: Results, expected: Answer) -> None:
-    """Adds a fault for each contender whose answer is wrong: not the expected one, or else not that of the first."""
+    """Adds a fault for each contender whose answer differs from the expected one, or from the first one's."""
     for contender in contenders:
         answer = results.answers.get(contender.name)
         if answer is None:
@@ -253,5 +253,5 @@ def same(one: Answer, other: Answer) -> bool:
 
 
 def shown(answer: Answer) -> str:
-    """An answer, short."""
+    """A short text of an answer."""
     return f"{len(answer)} groups, sum {sum(answer.values()):.6f}" if isinstance(answer, dict) else str(answer)

@@ -1,9 +1,9 @@
-"""ConnectorX at work. Runs in the environment that `tools.py` makes, as a process of its own.
+"""ConnectorX. Runs as a process of its own, in the environment that `tools.py` makes.
 
     python readers.py URL FILE
 
-It reads the table `posts` over two connections where there are connections, and writes CSV. It prints the seconds from
-the query to the file on the disk: nobody pays for Python's start.
+It reads the table `posts`, over two connections from a server, and writes CSV. It prints the seconds from
+the query to the file on the disk; the start of Python does not count.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""The works of reading tables out of databases: all posts into a text file on the disk.
+"""The workloads of reading tables out of databases: all posts into a text file on the disk.
 
-The limit is the database's own way: `mariadb --quick --batch`, `\\copy`, `sqlite3 -csv`. ConnectorX, whose rows Polars
-writes, is the quickest that Python has. What each has written is counted and added up after its first run; later ones
-have to write as many bytes.
+The limit is the database's own tool: `mariadb --quick --batch`, `\\copy`, `sqlite3 -csv`. ConnectorX, whose rows Polars
+writes, is the fastest reader for Python. The file of each is checked after its first run; the files of later runs
+must have the same size.
 """
 
 import contextlib
@@ -20,14 +20,14 @@ from harness.measure import Contender, Outcome, shell
 from harness.posts import Posts
 from harness.sorting import peak
 from harness.store import DataSet
-from harness.works import OURS, Context, Plan, Target, Work, within
+from harness.workloads import OURS, Context, Plan, Target, Workload, within
 
 READERS = Path(__file__).parent / "readers.py"
 
 
 @dataclass
 class Reading:
-    """A table of all posts, read into a file by whoever takes part."""
+    """A table of all posts, which each contender reads into a file."""
 
     context: Context
     data: Posts
@@ -39,7 +39,7 @@ class Reading:
         return self.context.scratch / f"out.{form}"
 
     def contender(self, name: str, role: str, script: str, form: str, *, timed: bool = False) -> Contender:
-        """Someone who reads by a shell's script."""
+        """A contender that reads by a shell script."""
         path = self.file(form)
 
         def read(output: str) -> Outcome:
@@ -69,11 +69,11 @@ class Reading:
         return self.contender(name, "ours", script, "csv")
 
     def own(self, name: str, command: str, form: str) -> Contender:
-        """The database's own way, until it is on the disk."""
+        """The database's own tool, timed until the file is on the disk."""
         return self.contender(name, "limit", f"{command} && sync {self.file(form)}", form)
 
     def connectorx(self, name: str) -> list[Contender]:
-        """The quickest of Python."""
+        """ConnectorX, if it is installed."""
         if not self.context.tools.python:
             return []
         script = f"{self.context.tools.python} {READERS} {self.url} {self.file('csv')}"
@@ -81,7 +81,7 @@ class Reading:
 
 
 def counted_lines(path: Path) -> tuple[int, int]:
-    """How many lines of TSV there are behind the header, and what their first values add up to."""
+    """The number of TSV lines after the header, and the sum of their first values."""
     rows = total = 0
     with path.open("rb") as file:
         next(file)
@@ -92,7 +92,7 @@ def counted_lines(path: Path) -> tuple[int, int]:
 
 
 def counted_csv(path: Path) -> tuple[int, int]:
-    """The same of CSV, with or without a header."""
+    """The same for CSV, with or without a header."""
     rows = total = 0
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.reader(file):
@@ -104,13 +104,13 @@ def counted_csv(path: Path) -> tuple[int, int]:
 
 
 def plan(reading: Reading, contenders: Sequence[Contender], targets: Sequence[Target], pids: Sequence[int]) -> Plan:
-    """A work on the posts."""
+    """A workload on the posts."""
     files = DataSet(reading.data.folder, reading.data.made)
     return Plan(contenders, [*targets, peak(256)], [files], pids)
 
 
 def served(context: Context, database: Database, table: str) -> Reading:
-    """A server that has all posts."""
+    """Loads all posts into a server."""
     data = posts.get(context.store)
     database.run(table)
     one, two = data.parts("tsv")
@@ -172,8 +172,8 @@ def sqlite(context: Context) -> Iterator[Plan]:
     yield plan(reading, contenders, [within(1.0, own)], [])
 
 
-TABLES_READ: dict[str, Work] = {
-    "read-mariadb": Work("read a table of MariaDB into a file", mariadb),
-    "read-postgres": Work("read a table of PostgreSQL into a file", postgres),
-    "read-sqlite": Work("read a table of SQLite into a file", sqlite),
+TABLES_READ: dict[str, Workload] = {
+    "read-mariadb": Workload("read a table of MariaDB into a file", mariadb),
+    "read-postgres": Workload("read a table of PostgreSQL into a file", postgres),
+    "read-sqlite": Workload("read a table of SQLite into a file", sqlite),
 }

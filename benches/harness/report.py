@@ -1,4 +1,4 @@
-"""What is told of the runs: a table of targets, a table for each work, and the same as JSON.
+"""The report of the runs: a table of targets, a table for each workload, and the same as JSON.
 
 Nothing here names the machine or a path on it.
 """
@@ -13,15 +13,15 @@ from harness import machine
 from harness.measure import Results
 from harness.store import Made
 from harness.techniques import Techniques
-from harness.works import MEGABYTE, OURS, Target
+from harness.workloads import MEGABYTE, OURS, Target
 
 ROLES = {"ours": "**{}**", "peer": "{}", "limit": "*{}*"}
-QUIET = 0.15  # cores that others may use on average before the figures are only signs
+QUIET = 0.15  # cores that other processes may use on average before the report warns
 
 
 @dataclass(frozen=True)
 class Done:
-    """A work that was run."""
+    """A workload that was run."""
 
     name: str
     title: str
@@ -41,13 +41,13 @@ class Report:
     load: tuple[float, float]
 
     def others(self) -> float:
-        """How many cores were busy with other things, on average over all runs, longer ones counting more."""
+        """How many cores were busy with other things, on average over the time of all runs."""
         samples = [sample for done in self.done for runs in done.results.samples.values() for sample in runs]
         total = sum(sample.wall for sample in samples)
         return sum(sample.others * sample.wall for sample in samples) / total if total else 0.0
 
     def faults(self) -> list[str]:
-        """What went wrong, with its work in front."""
+        """All faults, each with the name of its workload."""
         return [f"{done.name}: {fault}" for done in self.done for fault in done.results.faults]
 
     def markdown(self) -> str:
@@ -75,7 +75,7 @@ class Report:
         return "\n".join(lines)
 
     def targets(self) -> str:
-        """The table of targets: those of the works, then of each family the worst."""
+        """The table of targets: those of single workloads, then the worst of each family."""
         rows: list[tuple[str, ...]] = []
         families: dict[str, list[tuple[float, Target]]] = {}
         for done in self.done:
@@ -88,11 +88,11 @@ class Report:
         for family, members in families.items():
             value, target = max(members, key=lambda member: member[0])
             rows.append(target_row(family, target, value or None))
-        return table(["work", "against", "measured", "target", ""], rows, "## Targets") if rows else ""
+        return table(["workload", "against", "measured", "target", ""], rows, "## Targets") if rows else ""
 
     def json(self) -> str:
         """The report for programs."""
-        works = [
+        workloads = [
             {
                 "name": done.name,
                 "data": asdict(done.made),
@@ -117,7 +117,7 @@ class Report:
                 "scale": self.scale,
                 "load": self.load,
                 "others": self.others(),
-                "works": works,
+                "works": workloads,
                 "techniques": [{**asdict(techniques), "drawing": ""} for techniques in self.techniques],
             },
             indent=1,
@@ -136,9 +136,9 @@ class Report:
         return path
 
 
-def target_row(work: str, target: Target, value: float | None) -> tuple[str, ...]:
+def target_row(workload: str, target: Target, value: float | None) -> tuple[str, ...]:
     """A line of the table of targets."""
-    return work, target.against, shown(value, target), target.text(), verdict(value, target)
+    return workload, target.against, shown(value, target), target.text(), verdict(value, target)
 
 
 def shown(value: float | None, target: Target) -> str:
@@ -147,12 +147,12 @@ def shown(value: float | None, target: Target) -> str:
 
 
 def verdict(value: float | None, target: Target) -> str:
-    """Whether a target is met, in a word."""
+    """`met`, `missed`, or nothing."""
     return "" if value is None else "met" if target.met(value) else "**missed**"
 
 
 def details(done: Done) -> str:
-    """All contenders of a work, those with the least time first."""
+    """All contenders of a workload, the fastest first."""
     results = done.results
     rows = []
     for name in sorted(results.samples, key=lambda name: results.wall(name) or 0.0):
@@ -182,7 +182,7 @@ def details(done: Done) -> str:
 
 
 def ratio(results: Results, name: str) -> str:
-    """Our time divided by theirs: for each row where somebody has loaded fewer of them."""
+    """Our time divided by theirs; per row if the contender loads a sample."""
     each = results.seconds_a_row if results.rows.get(name) else results.wall
     mine, theirs = each(OURS), each(name)
     return f"{mine / theirs:.3g}" if mine and theirs else ""

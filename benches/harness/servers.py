@@ -1,4 +1,4 @@
-"""The servers of the benchmarks: all on loopback, on free ports, ended with the block that they are used in."""
+"""The servers of the benchmarks: all on loopback, on free ports, ended when their block ends."""
 
 import contextlib
 import os
@@ -41,7 +41,7 @@ http {{
 
 @dataclass(frozen=True)
 class Server:
-    """A server that runs: its address and its processes."""
+    """A running server: its address and its processes."""
 
     url: str
     pids: Sequence[int]
@@ -60,7 +60,7 @@ def free_port() -> int:
 
 
 def wait_for(port: int, process: subprocess.Popen) -> None:
-    """Waits until someone listens on the port."""
+    """Waits until a server listens on the port."""
     for _ in range(500):
         if process.poll() is not None:
             raise RuntimeError(f"a server ended at once: {process.args!r}")
@@ -72,7 +72,7 @@ def wait_for(port: int, process: subprocess.Popen) -> None:
 
 @contextlib.contextmanager
 def ending(process: subprocess.Popen) -> Iterator[None]:
-    """Ends the process with the block."""
+    """Ends the process when the block ends."""
     try:
         yield
     finally:
@@ -89,10 +89,10 @@ def nginx(program: str, root: Path) -> Iterator[Server]:
     """nginx with one worker."""
     with tempfile.TemporaryDirectory() as scratch:
         port = free_port()
-        # As root it would give its worker to a user who may not read the cache folder.
+        # As root, nginx would run its worker as a user that may not be able to read the cache folder.
         user = "user root;" if os.geteuid() == 0 else ""
         settings = Path(scratch) / "nginx.conf"
-        # A file in its cache is an open one. It would refuse connections where none are left.
+        # Each cached file is an open file. Without free descriptors nginx refuses connections.
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         files = min(200_000, descriptors - 2 * NGINX_CONNECTIONS)
         text = NGINX.format(

@@ -1,7 +1,7 @@
-"""The works of the sort: records of 100 bytes and typed rows, in memory and far beyond it.
+"""The workloads of the sort: records of 100 bytes and typed rows, in memory and far beyond it.
 
-Everybody reads from the disk, not from the page cache, and what is written counts until it is on the disk. What was
-written is checked after the clock has stopped: its order, and a sum over all its lines.
+All read from the disk, not from the page cache, and the time ends when the output is on the disk. The output
+is checked after the clock has stopped: its order, and a sum over all its lines.
 """
 
 import contextlib
@@ -12,10 +12,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness import works
+from harness import workloads
 from harness.measure import Contender, Note, Outcome, Results, shell
 from harness.store import DataSet, Made, evict
-from harness.works import OURS, Context, Plan, Target, Work, within
+from harness.workloads import OURS, Context, Plan, Target, Workload, within
 
 GIGABYTE = 1_000_000_000
 RECORD = 100
@@ -26,14 +26,14 @@ TYPED_ROWS = 20_000_000
 
 @contextlib.contextmanager
 def records(context: Context, size: int, *orders: str) -> Iterator[list[DataSet]]:
-    """Files of records, or of rows, made by `benches/limit`'s `records`. They are large, so they go with the work."""
+    """Files of records or rows, made by `records` of `benches/limit`. They are large, so the workload removes them."""
     with contextlib.ExitStack() as kept:
         yield [kept.enter_context(record_file(context, size, order)) for order in orders or ("random",)]
 
 
 @contextlib.contextmanager
 def record_file(context: Context, size: int, order: str) -> Iterator[DataSet]:
-    """One of them."""
+    """One such file."""
     print(f"making data: {size:,} bytes of records, {order}", flush=True)
     with tempfile.TemporaryDirectory(dir=context.scratch) as folder:
         path = Path(folder) / "records.txt"
@@ -44,18 +44,18 @@ def record_file(context: Context, size: int, order: str) -> Iterator[DataSet]:
 
 
 def piped(context: Context, size: int) -> DataSet:
-    """Records that are nowhere on a disk."""
+    """A data set that a pipe feeds, so that it is on no disk."""
     return DataSet(context.scratch / "piped", Made(1, size, size, size // RECORD))
 
 
 def scaled_size(context: Context, gigabytes: float) -> int:
-    """So many gigabytes at full scale."""
+    """The bytes of so many gigabytes at this scale, in whole records."""
     return max(RECORD * 1_000, int(gigabytes * GIGABYTE * context.store.scale) // RECORD * RECORD)
 
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """What the lines are, and by what they are sorted: for a job of ours, and for a database."""
+    """The format of the lines and the sort key, for a job and for a database."""
 
     format: dict
     by: list[str]
@@ -64,7 +64,7 @@ class Shape:
     check: str
 
 
-LINES = Shape({"lines": {}}, ["line"], works.lines_query(""), "line", "check")
+LINES = Shape({"lines": {}}, ["line"], workloads.lines_query(""), "line", "check")
 TYPED_COLUMNS = {
     "a": "int64", "b": "utf8", "id": "int64", "price": "float64", "kind": "utf8", "count": "int64", "share": "float64",
     "remark": "utf8",
@@ -75,7 +75,7 @@ TYPED = Shape({"csv": CSV}, ["a desc", "b"], {"format": "csv", **CSV}, "a DESC, 
 
 @dataclasses.dataclass(frozen=True)
 class Sorting:
-    """One file, or what `feed` prints, that is sorted into a file by whoever takes part."""
+    """One file, or the output of `feed`, that each contender sorts into a file."""
 
     context: Context
     source: DataSet
@@ -84,17 +84,17 @@ class Sorting:
     feed: str = ""
 
     def expected(self) -> int:
-        """What stands for all lines of the source."""
+        """The checksum over all lines of the source."""
         read = self.feed or f"cat {self.source.files()[0]}"
         command = shell(f"{read} | {self.context.tools.limit('records')} sum")
         return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
     def target(self, name: str) -> Path:
-        """Where a contender writes to."""
+        """The output file of a contender."""
         return self.context.scratch / f"{name.replace(' ', '-')}.sorted"
 
     def checked(self, name: str, command: list[str], *, cold: bool = True, times: bool = False) -> Contender:
-        """A contender whose result is checked, and removed."""
+        """A contender whose output is checked and removed."""
 
         def before() -> None:
             self.target(name).unlink(missing_ok=True)
@@ -103,12 +103,12 @@ class Sorting:
 
         def read(output: str) -> Outcome:
             command = [self.context.tools.limit("records"), self.shape.check, str(self.target(name))]
-            told = subprocess.run(command, check=False, capture_output=True, text=True)
+            result = subprocess.run(command, check=False, capture_output=True, text=True)
             self.target(name).unlink(missing_ok=True)
-            if told.returncode != 0:
-                raise RuntimeError(told.stderr.strip())
+            if result.returncode != 0:
+                raise RuntimeError(result.stderr.strip())
             took = json.loads(output) if times else {}
-            return Outcome(int(told.stdout), took.get("seconds"), took.get("cpu"))
+            return Outcome(int(result.stdout), took.get("seconds"), took.get("cpu"))
 
         role = "ours" if name.startswith(OURS) else "peer"
         return Contender(name, role, command, read, self.expected(), before=before)
@@ -150,13 +150,13 @@ class Sorting:
         shape = {**self.shape.query, "paths": str(self.source.files()[0])}
         scratch = str(self.context.scratch)
         sort = {"into": str(self.target(name)), "by": self.shape.sql, "memory": memory, "scratch": scratch}
-        script = str(works.HERE / "peers.py")
+        script = str(workloads.HERE / "peers.py")
         command = [str(self.context.tools.python), script, engine, json.dumps({**shape, **sort})]
         return [self.checked(name, command, cold=cold, times=True)]
 
 
 def scratch_used(report: dict) -> Note:
-    """What the report of a run says of its sort: bytes to and from scratch, and how long it waited for it."""
+    """The sort's figures in the report of a run: bytes to and from scratch, and the time it waited for scratch."""
     sort = next(step for step in report["steps"] if "sort" in step["detail"])
     written, again = sort["spilled_bytes"] / GIGABYTE, sort["spilled_for_want"] / GIGABYTE
     waiting = sort["waiting_scratch"] / (sort["busy"] + sort["waiting_scratch"] or 1)
@@ -166,7 +166,7 @@ def scratch_used(report: dict) -> Note:
 
 
 def scratch(bound: float, size: int) -> Target:
-    """At most so many bytes to scratch for each of the data."""
+    """At most this many bytes to scratch per byte of data."""
 
     def value(results: Results) -> float | None:
         written = results.figure(OURS, "scratch")
@@ -176,16 +176,16 @@ def scratch(bound: float, size: int) -> Target:
 
 
 def one_pass() -> Target:
-    """Nothing is merged before the last merge."""
+    """All runs are merged in one pass."""
     return Target("merged more than once", 0, lambda results: results.figure(OURS, "merged before"), "GB")
 
 
 def peak(bound: float) -> Target:
-    """At most so many megabytes."""
+    """At most this many megabytes."""
 
     def value(results: Results) -> float | None:
         resident = results.rss(OURS)
-        return resident / works.MEGABYTE if resident else None
+        return resident / workloads.MEGABYTE if resident else None
 
     return Target("peak memory", bound, value, "MB")
 
@@ -228,13 +228,13 @@ def stream(context: Context) -> Iterator[Plan]:
     ours = f"{context.tools.millstream} --state {context.scratch / 'runs'}"
     run = f"{ours} run --quiet --memory {BUDGET} --scratch {context.scratch} {job}"
 
-    def told() -> Note:
+    def note() -> Note:
         command = shell(f"{ours} runs last --json")
         kept = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         return scratch_used(json.loads(kept)["run"]["report"])
 
-    contender = Contender(OURS, "ours", shell(f"{make} | {run} | {check}"), after=told)
-    unsorted = Contender("made, and sorted by nobody", "limit", shell(f"{make} | {total}"))
+    contender = Contender(OURS, "ours", shell(f"{make} | {run} | {check}"), after=note)
+    unsorted = Contender("made, not sorted", "limit", shell(f"{make} | {total}"))
     yield Plan([contender, unsorted], [peak(256), one_pass()], [piped(context, size)])
 
 
@@ -262,7 +262,7 @@ def in_memory(context: Context) -> Iterator[Plan]:
 
 @contextlib.contextmanager
 def orders(context: Context) -> Iterator[Plan]:
-    """Orders that a sort can stumble over, against a random one."""
+    """Orders that are hard for some sorts, against a random one."""
 
     def slower(order: str) -> Target:
         def value(results: Results) -> float | None:
@@ -303,12 +303,12 @@ def levers(context: Context) -> Iterator[Plan]:
         yield Plan(contenders, [scratch(1.02, size), one_pass()], [source])
 
 
-SORTS: dict[str, Work] = {
-    "sort-lines": Work("sort 2 GB of lines within 256 MB", lines),
-    "sort-larger": Work("sort 8 GB within 256 MB", larger),
-    "sort-stream": Work("sort 20 GB from a pipe within 256 MB", stream),
-    "sort-memory": Work("sort 512 MB in memory", in_memory),
-    "sort-typed": Work("sort 20 million rows of 8 columns by a number and a text", typed),
-    "sort-orders": Work("sort 1 GB that are nearly sorted, reversed, of few keys, all equal", orders),
-    "sort-levers": Work("sort 2 GB with and without what makes it fast", levers),
+SORTS: dict[str, Workload] = {
+    "sort-lines": Workload("sort 2 GB of lines within 256 MB", lines),
+    "sort-larger": Workload("sort 8 GB within 256 MB", larger),
+    "sort-stream": Workload("sort 20 GB from a pipe within 256 MB", stream),
+    "sort-memory": Workload("sort 512 MB in memory", in_memory),
+    "sort-typed": Workload("sort 20 million rows of 8 columns by a number and a text", typed),
+    "sort-orders": Workload("sort 1 GB that are nearly sorted, reversed, of few keys, all equal", orders),
+    "sort-levers": Workload("sort 2 GB with and without what makes it fast", levers),
 }

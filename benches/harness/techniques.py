@@ -1,8 +1,8 @@
-"""The seeds' own tables, made again on this machine: what each technique gains.
+"""What each technique gains: published tables, measured again on this machine.
 
-To disk or streamed, cold or warm, serial or parallel, a connection for each file or kept alive. These are single runs,
-put side by side to show sizes, not to hold targets: those are in `works.py`. What is written includes the sync to the
-disk, and cold means that these files are not in the page cache.
+To disk or streamed, cold or warm, serial or parallel, a connection for each file or kept alive. These are single runs
+that show orders of magnitude; targets are in `workloads.py`. Writing includes the sync to the disk, and cold means that
+these files are not in the page cache.
 """
 
 import contextlib
@@ -12,12 +12,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from harness import servers, works
+from harness import servers, workloads
 from harness.measure import Contender, Outcome, Watch, number, shell
 from harness.store import DataSet, evict, warm
 
-SERIAL = 100  # files that the slowest ways fetch; their time for all follows from that
-CONNECT = 40  # milliseconds to connect: two ways there and back, as for TLS
+SERIAL = 100  # files that the slowest techniques fetch; their time for all files is extrapolated
+CONNECT = 40  # milliseconds to connect: two round trips, as for TLS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,14 +41,14 @@ class Table:
     rows: list[tuple[str, float, str]] = dataclasses.field(default_factory=list)
 
     def seconds(self, name: str, command: list[str], expected: int | None) -> float:
-        """How long a command takes; what it counts must be right."""
+        """The seconds that a command takes. Fails if it counts wrongly."""
         sample, outcome = self.watch.run(Contender(name, "technique", command, answer))
         if expected is not None and outcome.answer != expected:
             raise RuntimeError(f"{name}: counted {outcome.answer} lines instead of {expected}")
         return sample.wall
 
     def add(self, name: str, *steps: "Step", times: float = 1.0, note: str = "") -> None:
-        """A row: the times of some steps one after another. Only the last of them counts lines."""
+        """Adds a row: the total time of some steps, of which only the last one counts lines."""
         total = 0.0
         for step in steps:
             step.before()
@@ -76,7 +76,7 @@ def answer(output: str) -> Outcome:
 
 
 @contextlib.contextmanager
-def folder(context: works.Context) -> Iterator[Path]:
+def folder(context: workloads.Context) -> Iterator[Path]:
     """An empty folder beside the data, so on the same disk."""
     path = Path(tempfile.mkdtemp(dir=context.scratch))
     try:
@@ -101,25 +101,25 @@ def cached(files: DataSet) -> Callable[[], None]:
     return lambda: warm(files.files())
 
 
-def disk(context: works.Context, watch: Watch) -> list[Techniques]:
+def disk(context: workloads.Context, watch: Watch) -> list[Techniques]:
     """The page cache: twelve zips of trades, and the same as gzip files."""
     zips, gzips = context.store.get("zips"), context.store.get("trades")
     return [reading(watch, zips), unpacking(context, watch, zips), counting(context, watch, zips, gzips)]
 
 
 def reading(watch: Watch, zips: DataSet) -> Techniques:
-    """Cold or warm."""
-    table = Table(watch, "Reading 12 zips", "Seed 1: cold 6.6 s, warm 0.24 s (28 times) on a spinning disk.")
+    """Reading cold or warm."""
+    table = Table(watch, "Reading 12 zips", "Published: cold 6.6 s, warm 0.24 s (28 times) on a spinning disk.")
     read = shell(f"cat {zips.folder}/*.zip > /dev/null")
     table.add("cold", Step(read, cold(zips.folder)))
     table.add("warm", Step(read))
     return table.done()
 
 
-def unpacking(context: works.Context, watch: Watch, zips: DataSet) -> Techniques:
-    """Serial or parallel."""
+def unpacking(context: workloads.Context, watch: Watch, zips: DataSet) -> Techniques:
+    """Unpacking serially or in parallel."""
     table = Table(
-        watch, "Unpacking them to disk", "Seed 1: serially 53.2 s, in parallel 50.1 s: the disk is the limit."
+        watch, "Unpacking them to disk", "Published: serially 53.2 s, in parallel 50.1 s: the disk is the limit."
     )
     with folder(context) as out:
         table.add("one after another, from the cache", Step(serially(zips, out), cached(zips)))
@@ -140,12 +140,12 @@ def in_parallel(zips: DataSet, out: Path) -> list[str]:
     return shell(f"parallel --will-cite unzip -q -o -d {out} ::: {zips.folder}/*.zip && sync -f {out}")
 
 
-def counting(context: works.Context, watch: Watch, zips: DataSet, gzips: DataSet) -> Techniques:
-    """To disk or streamed, cold or warm."""
+def counting(context: workloads.Context, watch: Watch, zips: DataSet, gzips: DataSet) -> Techniques:
+    """Counting through the disk or streamed, cold or warm."""
     table = Table(
         watch,
         "Counting their lines",
-        "Seed 1: to disk and counted, both cold 152.0 s; in parallel and counted while cached 40.7 s (3.7 times); "
+        "Published: to disk and counted, both cold 152.0 s; in parallel and counted while cached 40.7 s (3.7 times); "
         "streamed from `.gz` in parallel 13.4 s (11.3 times).",
     )
     lines = zips.made.lines
@@ -166,10 +166,10 @@ def counting(context: works.Context, watch: Watch, zips: DataSet, gzips: DataSet
     return table.done()
 
 
-def network(context: works.Context, watch: Watch) -> list[Techniques]:
+def network(context: workloads.Context, watch: Watch) -> list[Techniques]:
     """The full workflow: many small files from a server that is far away."""
     small, whole = context.store.get("places"), context.store.get("whole")
-    with works.slow(context, small, CONNECT) as server, works.slow(context, whole, CONNECT) as beside:
+    with workloads.slow(context, small, CONNECT) as server, workloads.slow(context, whole, CONNECT) as beside:
         return [
             connections(context, watch, small, server),
             small_from_disk(context, watch, small),
@@ -177,13 +177,13 @@ def network(context: works.Context, watch: Watch) -> list[Techniques]:
         ]
 
 
-def connections(context: works.Context, watch: Watch, small: DataSet, server: servers.Server) -> Techniques:
+def connections(context: workloads.Context, watch: Watch, small: DataSet, server: servers.Server) -> Techniques:
     """A connection for each file, or kept alive; one or many."""
     table = Table(
         watch,
         "Fetching and counting the small files",
-        f"From a server that answers after {works.DELAY} ms and connects in {CONNECT} ms. Seed 2: one `wget` per file "
-        "297 min 35 s; one connection 68 min 9 s (4.4 times); 100 jobs that keep theirs 3 min 3 s (98 times).",
+        f"From a server that answers after {workloads.DELAY} ms and connects in {CONNECT} ms. Published: one `wget` "
+        "per file 297 min 35 s; one connection 68 min 9 s (4.4 times); 100 jobs that keep theirs 3 min 3 s (98 times).",
     )
     urls = small.list(f"{server.url}/")
     first = context.scratch / "first.txt"
@@ -204,16 +204,16 @@ def connections(context: works.Context, watch: Watch, small: DataSet, server: se
     return table.done()
 
 
-def small_from_disk(context: works.Context, watch: Watch, small: DataSet) -> Techniques:
-    """To disk or streamed."""
+def small_from_disk(context: workloads.Context, watch: Watch, small: DataSet) -> Techniques:
+    """Counting small files through the disk or streamed."""
     table = Table(
         watch,
         "Counting the small files once they are here",
-        "Seed 2: unpacked to disk cold, then counted cold 20 min 43 s; streamed from the cache 13.9 s (90 times).",
+        "Published: unpacked to disk cold, then counted cold 20 min 43 s; streamed from the cache 13.9 s (90 times).",
     )
     lines = small.made.lines
     with folder(context) as out:
-        # Names for the same files: gunzip replaces the names and leaves the files.
+        # Hard links: gunzip replaces the links and leaves the files.
         copied = shell(f"cp -al {small.folder}/. {out} && rm {out}/set.json && gunzip -rf {out} && sync -f {out}")
         count = shell(f"find {out} -type f -print0 | xargs -0 cat | wc -l")
         table.add(
@@ -228,13 +228,14 @@ def small_from_disk(context: works.Context, watch: Watch, small: DataSet) -> Tec
 
 
 def one_or_many(
-    context: works.Context, watch: Watch, small: DataSet, server: servers.Server, beside: servers.Server
+    context: workloads.Context, watch: Watch, small: DataSet, server: servers.Server, beside: servers.Server
 ) -> Techniques:
     """One large file or many small ones, never on disk."""
     table = Table(
         watch,
         "Fetching and counting without a disk",
-        "Seed 2: one big `.gz` 2 min 45 s, the small files by 100 jobs 2 min 40 s; only one core works on the big one.",
+        "Published: one big `.gz` 2 min 45 s, the small files by 100 jobs 2 min 40 s; only one core works on the big "
+        "one.",
     )
     lines, urls = small.made.lines, small.list(f"{server.url}/")
     big = f"{beside.url}/places.tsv.gz"
@@ -246,7 +247,7 @@ def one_or_many(
     return table.done()
 
 
-TECHNIQUES: dict[str, Callable[[works.Context, Watch], list[Techniques]]] = {
+TECHNIQUES: dict[str, Callable[[workloads.Context, Watch], list[Techniques]]] = {
     "techniques-disk": disk,
     "techniques-network": network,
 }

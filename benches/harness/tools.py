@@ -19,7 +19,7 @@ DEBIAN = [
 
 @dataclass(frozen=True)
 class Tools:
-    """Where everything is. What is not there is None, and who needs it does not take part."""
+    """Where everything is. What is not installed is None, and its contenders are left out."""
 
     millstream: Path
     own: Path
@@ -47,10 +47,10 @@ def missing() -> list[str]:
 
 def target_folder() -> Path:
     """Where cargo builds."""
-    told = subprocess.run(
+    result = subprocess.run(
         ["cargo", "metadata", "--no-deps", "--format-version", "1"], cwd=REPO, check=True, capture_output=True
     )
-    return Path(json.loads(told.stdout)["target_directory"]) / "release"
+    return Path(json.loads(result.stdout)["target_directory"]) / "release"
 
 
 def build(package: str) -> Path:

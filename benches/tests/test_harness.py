@@ -16,7 +16,7 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness import costs, curve, data, loading, main, measure, posts, reading, report, store, works  # noqa: E402
+from harness import costs, curve, data, loading, main, measure, posts, reading, report, store, workloads  # noqa: E402
 
 SMALLEST = "0.0005"
 
@@ -95,17 +95,17 @@ class Answers(unittest.TestCase):
         def sample(wall: float) -> measure.Sample:
             return measure.Sample(wall, wall, 0, 0, 0, 0.0, 0.0)
 
-        results = measure.Results({works.OURS: [sample(3.0), sample(2.0)], "a": [sample(4.0)], "b": [sample(9.0)]})
-        target = works.within(0.45, "a", "b", "absent")
+        results = measure.Results({workloads.OURS: [sample(3.0), sample(2.0)], "a": [sample(4.0)], "b": [sample(9.0)]})
+        target = workloads.within(0.45, "a", "b", "absent")
         self.assertEqual(target.value(results), 0.5)
         self.assertFalse(target.met(0.5))
-        self.assertTrue(works.within(0.5, "a").met(0.5))
-        self.assertIsNone(works.within(0.5, "absent").value(results))
+        self.assertTrue(workloads.within(0.5, "a").met(0.5))
+        self.assertIsNone(workloads.within(0.5, "absent").value(results))
         self.assertEqual(report.verdict(None, target), "")
 
 
 class Costs(unittest.TestCase):
-    """What one of our ways costs beside another."""
+    """What one variant of Millstream costs against another one."""
 
     def test_a_cost_is_the_time_with_to_the_time_without(self) -> None:
         def samples(*walls: float) -> list[measure.Sample]:
@@ -132,22 +132,22 @@ class SmallestScale(unittest.TestCase):
 
     def test_it_runs_and_all_answers_are_right(self) -> None:
         programs = Path(os.environ["PROGRAMS"])
-        chosen = [name for name in works.WORKS if name not in ("memory",)]
+        chosen = [name for name in workloads.WORKLOADS if name not in ("memory",)]
         chosen += [*loading.LOADS, *costs.COSTS, *reading.TABLES_READ]
         with tempfile.TemporaryDirectory() as folder:
             line = ["benches/run", *chosen, "--scale", SMALLEST, "--repetitions", "1", "--without-peers"]
             line += ["--millstream", str(programs / "millstream"), "--programs", str(programs)]
             line += ["--cache", f"{folder}/cache", "--results", f"{folder}/results"]
-            told = io.StringIO()
-            with mock.patch.object(sys, "argv", line), contextlib.redirect_stdout(told):
+            printed = io.StringIO()
+            with mock.patch.object(sys, "argv", line), contextlib.redirect_stdout(printed):
                 code = main.main()
-            self.assertEqual(code, 0, told.getvalue())
+            self.assertEqual(code, 0, printed.getvalue())
             (kept,) = Path(folder, "results").glob("*.json")
             done = json.loads(kept.read_text())["works"]
-        self.assertEqual([work["name"] for work in done], chosen)
-        for work in done:
-            self.assertTrue(any(name.startswith(works.OURS) for name in work["runs"]), work["name"])
-        self.assertIn("| count gzip files ", told.getvalue())
+        self.assertEqual([workload["name"] for workload in done], chosen)
+        for workload in done:
+            self.assertTrue(any(name.startswith(workloads.OURS) for name in workload["runs"]), workload["name"])
+        self.assertIn("| count gzip files ", printed.getvalue())
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-//! Any bytes as a csv file: no panic, and the same rows, rejects and error however the text is cut, also where its
-//! pieces are parsed apart. What was read is written and read again.
+//! Any bytes as a CSV file: no panic, and the same rows, rejects and error for every way of cutting the text, also into
+//! parts that are parsed separately. Rows that were read can be written and read again.
 //!
 //! The first byte of the input chooses the dialect, the second how the text is cut.
 
@@ -61,7 +61,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Rows come back as they were written.
+/// Writes the rows and checks that reading gives the same ones.
 fn round(format: &millstream_format::csv::Csv, rows: &arrow::array::RecordBatch) {
     let mut written = Vec::new();
     let mut encoder = format.encoder(rows.schema(), true).expect("the types can be written");

@@ -1,4 +1,4 @@
-//! Any bytes as a sample that is guessed from: no panic, and settings that the format takes.
+//! Any bytes as a sample to guess from: no panic, and settings that the format accepts.
 
 use bytes::Bytes;
 use millstream_core::format::Sample;

@@ -1,4 +1,4 @@
-//! Any text as a job file: no panic, bounded memory, and either a job or errors, whose places are in the file.
+//! Any text as a job file: no panic, bounded memory, and either a job or lints whose locations are in the file.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -20,10 +20,10 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
 });
 
 /// The most memory that loading may hold: the schema of all components (about 1 MB), and for each byte of the file a
-/// node, its places and a lint with the whole line it stands in.
+/// node, its location and a lint that quotes the whole line.
 const MEMORY_LIMIT: usize = 64 << 20;
 
-/// Longer files say nothing new.
+/// The longest file that is tried; longer ones reach no other code.
 const LONGEST: usize = 16 << 10;
 
 /// Runs the target on one input.
@@ -60,7 +60,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Names behind FROM; a fault where there is a semicolon.
+/// The names after FROM. Fails at a semicolon.
 fn tables(sql: &str) -> Result<Vec<String>, SqlFault> {
     if let Some(at) = sql.find(';') {
         let line = sql[..at].matches('\n').count() + 1;

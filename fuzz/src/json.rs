@@ -1,9 +1,9 @@
-//! Any bytes as a JSON file: no panic, and the same rows, rejects and error however the text is cut. In lines, exactly
-//! the records that serde_json takes are taken.
+//! Any bytes as a JSON file: no panic, and the same rows, rejects and error for every way of cutting the text. Of
+//! lines, exactly those are accepted that serde_json accepts.
 //!
-//! The first byte of the input chooses the layout and the limit of a record, the second how the text is cut: in pieces
-//! of at most 64 bytes, in which no record has the margin that the quick ways need. So these are compared with the
-//! plain way.
+//! The first byte of the input chooses the layout and the limit of a record, the second how the text is cut: into
+//! pieces of at most 64 bytes, in which no record has the margin that the fast paths need. So the fast paths are
+//! compared with the plain one.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use crate::rows;
 
-/// What came out: rows with their lines, and what is said of each reject; or the error.
+/// The rows with their lines, and the message of each reject; or the error.
 type Outcome = Result<(Vec<(RecordBatch, Vec<i64>)>, Vec<(Bytes, String)>), String>;
 
 fn format(choice: u8) -> JsonFormat {
@@ -76,7 +76,7 @@ pub fn run(data: &[u8]) {
     against_serde_json(text);
 }
 
-/// Compares, line by line, what is taken with what serde_json takes.
+/// Compares, line by line, what is accepted with what serde_json accepts.
 fn against_serde_json(text: &[u8]) {
     let format = JsonFormat::new(JsonSpec { layout: Layout::Lines, ..JsonSpec::default() }).expect("no columns");
     let schema = Arc::new(Schema::new(vec![Field::new("a", TEXT, true)]));
@@ -90,7 +90,7 @@ fn against_serde_json(text: &[u8]) {
         }
         let Ok((rows, rejects)) = parse(&format, line, &request, line.len()) else { continue };
         let taken = rows.iter().map(|(batch, _)| batch.num_rows()).sum::<usize>() == 1;
-        // The same key twice is allowed there; depths and numbers have other limits.
+        // serde_json allows duplicate keys, and has other limits for depths and numbers.
         let ours_alone =
             rejects.iter().any(|(_, told)| told.contains("occurs twice") || told.contains("nested deeper"));
         match serde_json::from_slice::<Map<String, Value>>(line) {

@@ -1,7 +1,7 @@
-//! Fuzz targets: one module each, with `run`, which panics when something is wrong.
+//! Fuzz targets: one module each, with a function `run`, which panics if a property is violated.
 //!
 //! To add one: a module here with a line in [`TARGETS`], a file in `bin/` with its entry in `Cargo.toml`, and seeds in
-//! `corpus/<name>/`. A test holds that none of the three is forgotten, and replays all corpora.
+//! `corpus/<name>/`. A test checks that none of the three is missing, and replays all corpora.
 
 pub mod csv;
 pub mod guess;

@@ -1,5 +1,5 @@
-//! Any bytes as lines: no panic, the same lines and rejects however the text is cut, as many as are counted, and none
-//! lost where a text is required.
+//! Any bytes as lines: no panic, the same lines and rejects for every way of cutting the text, as many as are counted,
+//! and none lost if a text is required.
 //!
 //! The first byte of the input chooses the encoding and the longest line, the second how the text is cut.
 
@@ -37,7 +37,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// With a text that is required (some bytes of the input), the lines that have it come out as they do without.
+/// Checks that a required text (some bytes of the input) does not change the lines that contain it.
 fn check_required(format: &dyn StreamFormat, text: &[u8], request: &ParseRequest, piece: usize, whole: &Rows) {
     let Some(required) = text.get(3..5).and_then(|bytes| std::str::from_utf8(bytes).ok()) else { return };
     let hint = Required { column: 0, text: required.to_owned() };

@@ -1,10 +1,10 @@
-//! Counts the memory that Rust code holds, so that a target can assert that it is bounded. What C libraries take
-//! (libzstd, liblzma) is not seen; their own limits hold for them.
+//! Counts the memory that Rust code holds, so that a target can assert that it is bounded. The memory of C libraries
+//! (libzstd, liblzma) is not counted; they have limits of their own.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, counting.
+/// The system's allocator, with counters.
 #[derive(Debug)]
 struct Counting;
 
@@ -17,14 +17,14 @@ thread_local! {
 }
 
 fn count(bytes: isize) {
-    // While a thread ends its counters may be gone; nothing is measured then.
+    // While a thread ends, its counters may be gone. Nothing is measured then.
     let _ = HELD.try_with(|held| {
         held.set(held.get() + bytes);
         let _ = PEAK.try_with(|peak| peak.set(peak.get().max(held.get())));
     });
 }
 
-// SAFETY: every call is handed to the system's allocator unchanged.
+// SAFETY: every call goes to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);

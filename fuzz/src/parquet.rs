@@ -1,4 +1,4 @@
-//! Any bytes as a parquet file: no panic, no memory without bound, and what can be read can be written and read again.
+//! Any bytes as a Parquet file: no panic, bounded memory, and what can be read can be written and read again.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use millstream_core::format::{Format, ParseRequest, RangeFormat, ReadAt};
 use millstream_core::{Budget, Result};
 use millstream_format::parquet::ParquetFormat;
 
-/// Rows that are taken of a file: a few bytes can stand for very many.
+/// The most rows that are read from a file: a few bytes can stand for very many.
 const MOST_ROWS: usize = 100_000;
 
-/// Bytes that decoding may take.
+/// The memory in bytes that decoding may take.
 const MEMORY: usize = 256 << 20;
 
 /// A file in memory.

@@ -1,4 +1,4 @@
-//! What the targets of the stream formats share: a text parsed in pieces, in a form that can be compared.
+//! Shared by the targets of the stream formats: parses a text in pieces into a form that can be compared.
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::compute::concat_batches;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use millstream_core::Error;
 use millstream_core::format::{ParseRequest, Parsed, StreamFormat};
 
-/// The rows as one batch, the line of each, and what is said of each reject.
+/// The rows as one batch, the line of each, and the message of each reject.
 pub type Rows = (RecordBatch, Vec<i64>, Vec<(Bytes, String)>);
 
 /// Rows, or the error.
@@ -28,8 +28,8 @@ pub fn parse(format: &dyn StreamFormat, text: &[u8], request: &ParseRequest, pie
     Ok(together(request, parsed))
 }
 
-/// Parses `text`, pushed in pieces of `piece` bytes, in parts of at least `size` bytes that are parsed apart; `None` if
-/// it cannot be cut.
+/// Parses `text`, pushed in pieces of `piece` bytes, in parts of at least `size` bytes that are parsed separately;
+/// `None` if it cannot be cut.
 pub fn parse_apart(
     format: &dyn StreamFormat,
     text: &[u8],
@@ -60,10 +60,10 @@ pub fn parse_apart(
     Some(result.map_err(shown).map(|()| together(request, parsed)))
 }
 
-/// Everything that came out, checked, as one batch.
+/// All rows, validated, as one batch.
 fn together(request: &ParseRequest, parsed: Parsed) -> Rows {
     let batches: Vec<&RecordBatch> = parsed.rows.iter().map(|rows| &rows.batch).collect();
-    // Text is shared with what was pushed, unchecked: this looks at all of it.
+    // Text is shared unchecked with the pushed bytes: this validates all of it.
     batches.iter().flat_map(|batch| batch.columns()).for_each(|column| {
         column.to_data().validate_full().expect("an array that holds what it says");
     });

@@ -1,4 +1,4 @@
-//! Any bytes as a unit, fed in two different ways: the same must come out, within bounded memory, and without a panic.
+//! Any bytes as a unit, cut in two ways: the same output, bounded memory, no panic.
 
 use bytes::Bytes;
 use millstream_codec::{Limits, Unpack, UnpackOptions, Unpacked};
@@ -7,14 +7,14 @@ use millstream_core::{Error, ErrorKind};
 
 use crate::memory;
 
-/// The most text that is taken from a unit.
+/// The most text that is read from a unit.
 const TEXT_LIMIT: u64 = 1 << 20;
 
-/// The most memory that unpacking may hold, beside the text that is collected here: bzip2's blocks (4 MB), a few
-/// pieces of text (512 KiB), what is known of the members.
+/// The most memory that unpacking may hold, without the text that is collected here: bzip2's blocks (4 MB), a few
+/// pieces of text (512 KiB), facts about members.
 const MEMORY_LIMIT: usize = 16 << 20;
 
-/// What came out: the contents, and how it ended.
+/// The contents, and how unpacking ended.
 pub type Outcome = (Vec<(Option<String>, Vec<u8>)>, Result<(), Error>);
 
 /// Unpacks `data`, fed in chunks of the sizes that `chunk` gives.
@@ -64,12 +64,12 @@ fn check_error(error: &Error, data: &[u8]) {
     assert!(!error.to_string().contains(|c: char| c.is_control()), "{error:?}");
 }
 
-/// Whether a limit ended it: how much had come out by then depends on the chunks.
+/// Whether a limit ended it. How much was unpacked by then depends on the chunks.
 fn is_limit(outcome: &Outcome) -> bool {
     outcome.1.as_ref().is_err_and(|error| error.kind() == ErrorKind::Refused)
 }
 
-/// Runs the target.
+/// Runs the target on one input.
 pub fn run(data: &[u8]) {
     let mut state = crc32fast::hash(data);
     let names = ["gzip", "zstd", "bzip2", "xz", "zip", "tar", "tar.gz", "tar.zst"];
@@ -91,12 +91,12 @@ fn compare(whole: &Outcome, in_parts: &Outcome) {
     match (&whole.1, &in_parts.1) {
         (Ok(()), Ok(())) => assert_eq!(whole.0, in_parts.0, "the chunks change the text"),
         (Err(one), Err(other)) => {
-            // Of a member, either the archive's fault or that of its own codec may be seen first.
+            // Either the fault of the archive or that of a member's own codec may be found first.
             let in_member = one.place().member.is_some() || other.place().member.is_some();
             // The same holds for a tar that is compressed as a whole.
             let of_tar = |error: &Error| error.to_string().contains("tar");
             let in_tar = of_tar(one) || of_tar(other);
-            // Of a damaged block that is cut short, libbz2 sees first what the pieces let it see.
+            // In a damaged block that is cut short, which fault libbz2 finds first depends on the pieces.
             let of_bzip2 = |error: &Error| error.what().contains("bzip2");
             let in_bzip2 = of_bzip2(one) && of_bzip2(other);
             if !in_member && !in_tar && !in_bzip2 && !is_limit(whole) && !is_limit(in_parts) {

@@ -1,6 +1,6 @@
-//! Zip archives: the bytes as an archive, compared with what a reference reader makes of it; and the bytes as the
-//! recipe of an archive, which must be read as it was made. And what can be read by its directory, part by part, must
-//! give the same as in passing.
+//! Zip archives. The bytes as an archive are compared with a reference reader. The bytes as the recipe of an archive
+//! must give the members that were put in. An archive read part by part, by its directory, must give the same as one
+//! read as a stream.
 
 use std::io::{Cursor, Read, Write};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use millstream_core::registry::CodecEntry;
 
 use crate::unpack::unpack;
 
-/// Runs the target.
+/// Runs the target on one input.
 pub fn run(data: &[u8]) {
     against_reference(data);
     as_in_passing(data);
@@ -21,14 +21,14 @@ pub fn run(data: &[u8]) {
 
 type Contents = Vec<(Option<String>, Vec<u8>)>;
 
-/// What is read by its directory and in passing is the same; whatever the bytes are, nothing goes wrong.
+/// Reading by the directory and as a stream gives the same, for any bytes.
 fn as_in_passing(data: &[u8]) {
     let options = UnpackOptions { limits: Limits { members: 100, ..Limits::default() }, ..UnpackOptions::default() };
     let Some(plan) = plan(data, &options) else { return };
     let parts = (0..plan.parts()).map(|number| part(data, &options, &plan, number));
     let by_directory: Result<Vec<Contents>> = parts.collect();
     let (contents, Ok(())) = unpack(data, Some("zip"), || usize::MAX) else { return };
-    // A Unicode name that only one of a member's two records has decides whether it is wanted.
+    // A Unicode name in only one of a member's two records decides whether the member is read.
     if !data.starts_with(b"PK\x03\x04") || data.windows(2).any(|pair| pair == b"up") {
         return;
     }
@@ -38,7 +38,7 @@ fn as_in_passing(data: &[u8]) {
     }
 }
 
-/// The plan, with parts of a few members.
+/// The plan of the archive, with parts of a few members.
 fn plan(data: &[u8], options: &UnpackOptions) -> Option<Arc<ZipPlan>> {
     let tail = &data[data.len().saturating_sub(ZipEnding::TAIL as usize)..];
     let ending = ZipEnding::find(tail, data.len() as u64)?;
@@ -53,7 +53,7 @@ fn plan(data: &[u8], options: &UnpackOptions) -> Option<Arc<ZipPlan>> {
     planner.finish().expect("nothing is asked for by name").map(Arc::new)
 }
 
-/// What a part of the archive gives, or the first megabytes of it.
+/// The contents of a part of the archive, at most the first megabytes.
 fn part(data: &[u8], options: &UnpackOptions, plan: &Arc<ZipPlan>, number: usize) -> Result<Contents> {
     let range = plan.range(number);
     let bytes = &data[range.start as usize..range.end as usize];
@@ -79,12 +79,12 @@ fn part(data: &[u8], options: &UnpackOptions, plan: &Arc<ZipPlan>, number: usize
     Ok(contents)
 }
 
-/// What we accept, a reference must not read differently: every member that it can read is one of ours.
+/// Checks that a reference reader reads no accepted archive differently: every member that it reads is among ours.
 fn against_reference(data: &[u8]) {
     let (contents, Ok(())) = unpack(data, Some("zip"), || usize::MAX) else {
         return;
     };
-    // A reference looks for the end and finds archives behind anything; we take what does not begin as one for text.
+    // The reference looks for the end, so it finds an archive after any other bytes. We treat such a file as text.
     if !data.starts_with(b"PK\x03\x04") && !data.starts_with(b"PK\x05\x06") {
         return;
     }
@@ -118,7 +118,7 @@ fn is_compressed(text: &[u8]) -> bool {
     millstream_codec::CODECS.iter().any(codec)
 }
 
-/// Takes bytes from a recipe; zeros when it is over.
+/// Reads bytes from the input, and zeros after its end.
 struct Recipe<'a>(&'a [u8]);
 
 impl<'a> Recipe<'a> {
@@ -133,7 +133,7 @@ impl<'a> Recipe<'a> {
     }
 }
 
-/// One member as the recipe has it.
+/// One member of the recipe.
 struct Member {
     name: Vec<u8>,
     method: u16,
@@ -149,9 +149,9 @@ impl Member {
     fn new(recipe: &mut Recipe<'_>, index: usize, offset: usize) -> Self {
         let shape = recipe.byte();
         let size = usize::from(recipe.byte()) << (shape >> 6);
-        // What begins with a letter and a line end is no other codec's.
+        // No other codec begins with a letter and a line end.
         let mut text = [b"t\n", recipe.bytes(size)].concat();
-        // Nor is it a tar: the checksum would stand here.
+        // Nor is it a tar, which would have its checksum here.
         if let Some(byte) = text.get_mut(148) {
             *byte = b'x';
         }

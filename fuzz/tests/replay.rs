@@ -1,4 +1,4 @@
-//! Replays every corpus through its target, and holds that no target, binary or corpus is forgotten.
+//! Replays every corpus through its target, and checks that no target, binary or corpus is missing.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The commands: each turns arguments into one call of the engine, and what comes back into text and an exit code.
+//! The commands: each turns arguments into one call of the library, and its result into text and an exit code.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -54,20 +54,20 @@ pub fn run(arguments: Arguments) -> u8 {
     };
     match done {
         Ok(()) => 0,
-        Err(failure) => tell(output, &failure),
+        Err(failure) => report_failure(output, &failure),
     }
 }
 
-/// Tells why a command did not do what it was asked for, and returns the exit code.
-fn tell(output: Output, failure: &Failure) -> u8 {
+/// Shows why a command failed, and returns the exit code.
+fn report_failure(output: Output, failure: &Failure) -> u8 {
     let Failure { lints, errors } = failure;
-    // Who reads our output has what they wanted.
+    // The reader of our output has closed it, which is no failure.
     if errors.iter().any(|error| error.kind() == ErrorKind::OutputClosed) {
         return ErrorKind::OutputClosed.exit_code();
     }
     show_lints(output, lints);
     for error in errors {
-        output.tell(&message::error(output, error));
+        output.message(&message::error(output, error));
     }
     show_summary(output, lints, errors.len());
     if output.json {
@@ -88,18 +88,18 @@ fn tell_lints(output: Output, lints: &[Lint]) {
 
 fn show_lints(output: Output, lints: &[Lint]) {
     for lint in lints.iter().filter(|lint| lint.is_error() || !output.quiet) {
-        output.tell(&message::lint(output, lint));
+        output.message(&message::lint(output, lint));
     }
 }
 
-/// How many `lints` and other errors were shown, if more than one.
+/// Shows how many `lints` and other errors there were, if more than one.
 fn show_summary(output: Output, lints: &[Lint], errors: usize) {
     if lints.len() + errors > 1 {
         output.chat(&format!("{}\n", message::summary(lints, errors)));
     }
 }
 
-/// The machine as its file has it, or as it is found.
+/// The machine by its file, or as detected.
 pub fn machine(global: &Global) -> Result<Machine, Failure> {
     let (cores, memory) = (global.cores, global.memory.map(|size| size.0));
     let asked = Asked { cores, memory, scratch: global.scratch.clone(), state: global.state.clone() };
@@ -113,7 +113,7 @@ pub fn machine(global: &Global) -> Result<Machine, Failure> {
     Machine::of_file(&file, asked)
 }
 
-/// The engine, which has this process to itself.
+/// The engine, which owns this process.
 pub fn engine(global: &Global) -> Result<Engine, Failure> {
     Ok(Engine::builder().machine(machine(global)?).own_process().build()?)
 }
@@ -160,7 +160,7 @@ fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<(), 
     .and_then(|done| Ok(tell_done(output, &done, run.verbose)?))
 }
 
-/// Shows what `start` starts on the terminal until it ends. Ctrl-C cancels it.
+/// Starts a run with `start`, and shows its progress until it ends. Ctrl-C cancels it.
 pub fn follow<T: Send + 'static>(
     output: Output,
     start: impl FnOnce(Cancel) -> Result<Running<T>>,
@@ -168,7 +168,7 @@ pub fn follow<T: Send + 'static>(
     let display = Arc::new(Display::new(output));
     let cancel = Cancel::default();
     let teller = Arc::clone(&display);
-    interrupt::watch(cancel.clone(), move |text| teller.tell(text))?;
+    interrupt::watch(cancel.clone(), move |text| teller.message(text))?;
     let mut running = start(cancel)?;
     let ended = block_on(async {
         while let Some(event) = running.next_event().await {
@@ -226,7 +226,7 @@ fn check_job(global: &Global, output: Output, check: &arguments::Check) -> Resul
     Ok(())
 }
 
-/// What the entries of a job may leave out; nothing if the first bad record ends the run.
+/// How many rejects the entries of a job allow; empty if the first bad record ends the run.
 fn left_out(job: &Job) -> String {
     let sources = job.sources.iter().map(|source| (source.name.value.clone(), source.max_rejects));
     let steps = job.transforms.iter().map(|step| (step.name.value.clone(), step.max_rejects));

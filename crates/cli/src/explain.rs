@@ -1,4 +1,4 @@
-//! How an explanation looks.
+//! Renders explanations.
 
 use std::fmt::Write as _;
 
@@ -44,7 +44,7 @@ pub fn explanation(explanation: &Explanation) -> String {
     text
 }
 
-/// What an entry leaves out, in a line; nothing if the first such record ends the run.
+/// How many rejects an entry allows, in a line; empty if the first one ends the run.
 fn left_out(most: Option<&str>, what: &str) -> String {
     match most {
         Some(share) if share.ends_with('%') => format!("  up to {share} of all: {what} are left out\n"),

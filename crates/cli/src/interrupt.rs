@@ -1,4 +1,4 @@
-//! Ctrl-C, `kill`, and a terminal that goes away: the first asks the run to end cleanly, the second ends it at once.
+//! Ctrl-C, `kill`, and a hangup: the first signal cancels the run, the second one ends the process at once.
 
 use millstream::Cancel;
 use millstream::{Error, Result};
@@ -7,8 +7,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// The exit code of a process that was interrupted.
 const INTERRUPTED: i32 = 130;
 
-/// Cancels on a signal; `tell` says what a second one would do.
-pub fn watch(cancel: Cancel, tell: impl Fn(&str) + Send + 'static) -> Result<()> {
+/// Cancels on a signal; `message` shows what a second one will do.
+pub fn watch(cancel: Cancel, message: impl Fn(&str) + Send + 'static) -> Result<()> {
     let failed = |cause: std::io::Error| Error::io("cannot wait for signals", &cause);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(failed)?;
     let _inside = runtime.enter();
@@ -31,7 +31,7 @@ pub fn watch(cancel: Cancel, tell: impl Fn(&str) + Send + 'static) -> Result<()>
                     std::process::exit(INTERRUPTED);
                 }
                 cancel.cancel();
-                tell("stopping and rolling back what is not complete; a second Ctrl-C ends at once\n");
+                message("stopping and rolling back what is not complete; a second Ctrl-C ends at once\n");
             }
         });
     };
@@ -39,7 +39,7 @@ pub fn watch(cancel: Cancel, tell: impl Fn(&str) + Send + 'static) -> Result<()>
     Ok(())
 }
 
-/// Waits for the terminal to go away; for ever where that is ignored.
+/// Waits for a hangup; forever if hangups are ignored.
 async fn hung_up(hangups: &mut Option<Signal>) {
     match hangups {
         Some(hangups) => {
@@ -53,7 +53,7 @@ async fn hung_up(hangups: &mut Option<Signal>) {
 fn is_ignored(signal: libc::c_int) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: without a new action the call changes nothing, and writes the present one to where there is room for it.
-    let told = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
+    let result = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) };
     // SAFETY: it was zeroed, which is a valid value of its fields, and filled if the call went well.
-    told == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
+    result == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }

@@ -1,10 +1,11 @@
-//! The `millstream` command: arguments, progress, rendering of errors and reports, exit codes. All work is the
-//! engine's.
+//! The `millstream` command: arguments, progress, rendering of errors and reports, exit codes. The library does all
+//! work.
 
 mod allocator;
 mod arguments;
 mod commands;
 mod explain;
+mod human;
 mod interrupt;
 mod message;
 mod output;
@@ -13,7 +14,6 @@ mod rejects;
 mod report;
 mod runs;
 mod table;
-mod words;
 
 use std::process::ExitCode;
 

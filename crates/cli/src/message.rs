@@ -1,4 +1,4 @@
-//! How errors and lints look: for people on standard error, and as JSON.
+//! Renders errors and lints: for people on standard error, and as JSON.
 
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
@@ -29,7 +29,7 @@ pub fn error(output: Output, error: &Error) -> String {
     text
 }
 
-/// Further lines stand below the first.
+/// Indents further lines below the first one.
 fn indented(text: &str) -> String {
     text.trim_end().replace('\n', "\n    ")
 }
@@ -66,7 +66,7 @@ fn bytes_of(lint: &Lint) -> std::ops::Range<usize> {
     byte(start)..byte(start + lint.length.max(1))
 }
 
-/// An error for machines.
+/// An error as JSON.
 pub fn error_json(error: &Error) -> Value {
     let place = error.place();
     json!({
@@ -84,7 +84,7 @@ pub fn error_json(error: &Error) -> Value {
     })
 }
 
-/// How many errors and warnings there are, in words: `lints`, and as many `more` errors.
+/// The number of errors and warnings as text: those of `lints`, and `more` errors.
 pub fn summary(lints: &[Lint], more: usize) -> String {
     let warnings = lints.iter().filter(|lint| !lint.is_error()).count();
     let errors = lints.len() - warnings + more;

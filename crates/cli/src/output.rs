@@ -1,4 +1,4 @@
-//! Where text goes: results to standard output, everything about them to standard error. Colours are decided here.
+//! Writes results to standard output, and everything else to standard error. Decides about colours.
 
 use std::io::{IsTerminal, Write};
 
@@ -14,25 +14,25 @@ pub struct Output {
     pub colors: bool,
     /// Whether results are JSON.
     pub json: bool,
-    /// Whether only errors are told.
+    /// Whether only errors are shown.
     pub quiet: bool,
 }
 
-/// What a piece of text is, for its colour.
+/// The role of a text, which decides its colour.
 #[derive(Debug, Clone, Copy)]
 pub enum Role {
     /// The word `error`.
     Error,
     /// The word `hint`.
     Hint,
-    /// What matters most in a line.
+    /// The most important part of a line.
     Strong,
-    /// What matters less.
+    /// A less important part.
     Faint,
 }
 
 impl Output {
-    /// As the options say.
+    /// The output by the options.
     pub fn new(global: &Global) -> Self {
         let colors = match global.color {
             Color::Always => true,
@@ -59,7 +59,7 @@ impl Output {
         format!("{style}{text}{style:#}")
     }
 
-    /// Writes a result. A reader who has left is [`millstream::ErrorKind::OutputClosed`].
+    /// Writes a result. If the reader has closed the pipe, the error is [`millstream::ErrorKind::OutputClosed`].
     pub fn result(&self, text: &str) -> Result<()> {
         let mut stdout = std::io::stdout().lock();
         stdout
@@ -75,15 +75,15 @@ impl Output {
         self.result(&format!("{text}\n"))
     }
 
-    /// Tells something about the work. Nobody reading it is no reason to stop.
-    pub fn tell(&self, text: &str) {
+    /// Writes a message to standard error. Errors of writing are ignored.
+    pub fn message(&self, text: &str) {
         let _ = std::io::stderr().lock().write_all(text.as_bytes());
     }
 
-    /// Tells something that `--quiet` leaves out.
+    /// Writes a message that `--quiet` suppresses.
     pub fn chat(&self, text: &str) {
         if !self.quiet {
-            self.tell(text);
+            self.message(text);
         }
     }
 }

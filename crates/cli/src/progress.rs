@@ -1,4 +1,4 @@
-//! Progress while a run goes on: a bar on a terminal, a line now and then elsewhere.
+//! Progress of a run: a bar on a terminal, and lines at intervals elsewhere.
 
 use std::io::IsTerminal;
 use std::sync::Mutex;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use millstream::report::{Phase, Progress};
 
+use crate::human;
 use crate::output::Output;
-use crate::words;
 
-/// Between two lines where there is no terminal.
+/// The time between two lines if there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Shows progress.
@@ -22,7 +22,7 @@ pub struct Display {
 }
 
 impl Display {
-    /// A bar if standard error is a terminal; nothing at all with `--quiet`.
+    /// A display with a bar if standard error is a terminal; with `--quiet` it shows nothing.
     pub fn new(output: Output) -> Self {
         let terminal = std::io::stderr().is_terminal() && !output.quiet;
         let bar = terminal.then(|| {
@@ -56,11 +56,11 @@ impl Display {
         let mut last = self.last_line.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if progress.elapsed.saturating_sub(*last) >= LINE_INTERVAL {
             *last = progress.elapsed;
-            self.output.chat(&format!("{}: {}\n", words::time(progress.elapsed), line(progress)));
+            self.output.chat(&format!("{}: {}\n", human::time(progress.elapsed), line(progress)));
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn end(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -68,11 +68,11 @@ impl Display {
     }
 
     /// Writes a line above the bar.
-    pub fn tell(&self, text: &str) {
-        self.hide_while(|| self.output.tell(text));
+    pub fn message(&self, text: &str) {
+        self.hide_while(|| self.output.message(text));
     }
 
-    /// Takes the bar away while `write` writes.
+    /// Hides the bar while `write` writes.
     pub fn hide_while(&self, write: impl FnOnce()) {
         match &self.bar {
             Some(bar) => bar.suspend(write),
@@ -90,25 +90,25 @@ fn style(known: bool, colors: bool) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
-/// What is done, at which rate, and how long it will take.
+/// The progress, its rate, and the remaining time, as a line.
 fn line(progress: &Progress) -> String {
     let totals = &progress.totals;
     let seconds = progress.elapsed.as_secs_f64().max(1e-3);
     let mut parts = Vec::new();
     if totals.bytes_expected > totals.bytes_read {
-        parts.push(format!("{} of {}", words::size(totals.bytes_read), words::size(totals.bytes_expected)));
+        parts.push(format!("{} of {}", human::size(totals.bytes_read), human::size(totals.bytes_expected)));
     } else {
-        parts.push(words::size(totals.bytes_read));
+        parts.push(human::size(totals.bytes_read));
     }
-    parts.push(format!("{}/s", words::size((totals.bytes_read as f64 / seconds) as u64)));
-    parts.push(format!("{} rows", words::count(totals.rows_read)));
+    parts.push(format!("{}/s", human::size((totals.bytes_read as f64 / seconds) as u64)));
+    parts.push(format!("{} rows", human::count(totals.rows_read)));
     if totals.rows_rejected > 0 {
-        parts.push(format!("{} rejected", words::count(totals.rows_rejected)));
+        parts.push(format!("{} rejected", human::count(totals.rows_rejected)));
     }
     match (progress.phase, progress.remaining()) {
         (Phase::Committing, _) => parts.push("committing".to_owned()),
         (Phase::Finishing, _) => parts.push("finishing".to_owned()),
-        (Phase::Reading, Some(remaining)) => parts.push(format!("about {} left", words::time(remaining))),
+        (Phase::Reading, Some(remaining)) => parts.push(format!("about {} left", human::time(remaining))),
         (Phase::Reading, None) => {}
     }
     parts.join(", ")

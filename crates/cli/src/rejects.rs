@@ -1,4 +1,4 @@
-//! `millstream rejects`: what a run has left out, by reason, or each of them.
+//! `millstream rejects`: the rejects of a run, by reason, or each of them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,24 +18,24 @@ use serde_json::json;
 
 use crate::arguments::{Global, Rejects};
 use crate::commands::{engine, follow, machine, sound_job};
+use crate::human;
 use crate::output::{Output, Role};
 use crate::runs::unknown;
-use crate::words;
 
-/// How many examples stand below a reason.
+/// How many examples are shown for a reason.
 const EXAMPLES: usize = 3;
 
-/// So much of a raw record is shown.
+/// How much of a raw record is shown.
 const SHOWN: usize = 100;
 
-/// Shows what is asked for, or loads it again.
+/// Shows the rejects, or replays them.
 pub fn show(global: &Global, output: Output, asked: &Rejects) -> Result<(), Failure> {
     let folder = machine(global)?.state.or_else(default_folder);
     let folder = folder.ok_or_else(|| {
         Error::refused("there is no folder for the run history").hint("name one with `--state` or MILLSTREAM_STATE")
     })?;
-    let book = RunBook::open(&folder)?;
-    let run = find(&book, &asked.run)?;
+    let history = RunBook::open(&folder)?;
+    let run = find(&history, &asked.run)?;
     if asked.replay {
         return replay(global, output, &folder, &run);
     }
@@ -46,13 +46,13 @@ pub fn show(global: &Global, output: Output, asked: &Rejects) -> Result<(), Fail
     Ok(output.result(&described(output, &run, &kept))?)
 }
 
-/// Loads the rejects of `run` again, by its job as it is now.
+/// Replays the rejects of `run`, with the current job.
 fn replay(global: &Global, output: Output, folder: &Path, run: &RunRecord) -> Result<(), Failure> {
     let mut global = global.clone();
     let of_run = run.variables.lines().filter_map(|line| line.split_once('='));
     let of_run: Vec<_> = of_run.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let variables = of_run.clone();
-    // What is said now comes after what was said then.
+    // The current variables override those of the run.
     global.set = of_run.into_iter().chain(global.set).collect();
     let engine = engine(&global)?;
     let job = sound_job(&global, &engine, output, &run.job, true)?;
@@ -62,16 +62,16 @@ fn replay(global: &Global, output: Output, folder: &Path, run: &RunRecord) -> Re
     })?;
     match output.json {
         true => output.json(&json!({"run": run.run, "job": run.job, "replayed": done}))?,
-        false => output.result(&told(run, &done))?,
+        false => output.result(&summary(run, &done))?,
     }
     Ok(())
 }
 
-/// What a replay has come to.
-fn told(run: &RunRecord, done: &Replayed) -> String {
+/// The summary of a replay.
+fn summary(run: &RunRecord, done: &Replayed) -> String {
     let counted = |count: u64| match count {
         1 => "1 reject".to_owned(),
-        count => format!("{} rejects", words::count(count)),
+        count => format!("{} rejects", human::count(count)),
     };
     if *done == Replayed::default() {
         return format!("run {} has no rejects to replay\n", run.run);
@@ -79,7 +79,7 @@ fn told(run: &RunRecord, done: &Replayed) -> String {
     let mut text = format!("{} of run {} loaded", counted(done.loaded), run.run);
     if done.failed > 0 {
         let were = if done.failed == 1 { "was" } else { "were" };
-        let failed = words::count(done.failed);
+        let failed = human::count(done.failed);
         let _ = write!(text, ", {failed} failed again and {were} kept: millstream rejects {}", run.run);
     }
     text.push('\n');
@@ -89,9 +89,9 @@ fn told(run: &RunRecord, done: &Replayed) -> String {
     text
 }
 
-/// The run of that name; the last, if it is called so.
-fn find(book: &RunBook, name: &str) -> Result<RunRecord> {
-    let runs = book.list(None, u64::MAX)?;
+/// The run of that name, or the last one for `last`.
+fn find(history: &RunBook, name: &str) -> Result<RunRecord> {
+    let runs = history.list(None, u64::MAX)?;
     let found = runs.iter().find(|run| name == "last" || run.run == name);
     found.cloned().ok_or_else(|| match runs.is_empty() {
         true => Error::job("there are no runs yet"),
@@ -103,7 +103,7 @@ fn described(output: Output, run: &RunRecord, kept: &[Kept]) -> String {
     let (waiting, replayed): (Vec<&Kept>, Vec<&Kept>) = kept.iter().partition(|kept| !kept.replayed);
     let loaded = match replayed.len() {
         0 => String::new(),
-        count => format!("; {} more {} loaded later", words::count(count as u64), was(count)),
+        count => format!("; {} more {} loaded later", human::count(count as u64), was(count)),
     };
     let mut text = match waiting.len() {
         0 => format!("run {} of {} rejected nothing{loaded}\n", run.run, run.job),
@@ -111,7 +111,7 @@ fn described(output: Output, run: &RunRecord, kept: &[Kept]) -> String {
             "run {} of {}: {} {} rejected{loaded}\n",
             run.run,
             run.job,
-            words::count(count as u64),
+            human::count(count as u64),
             if count == 1 { "record was" } else { "records were" }
         ),
     };
@@ -121,7 +121,7 @@ fn described(output: Output, run: &RunRecord, kept: &[Kept]) -> String {
     for ((step, kind, column), rejects) in groups(&waiting) {
         let column = column.map_or(String::new(), |column| format!(", column {column}"));
         let reason = output.paint(Role::Strong, kind.name());
-        let _ = writeln!(text, "\n{} × {reason}, by {step}{column}", words::count(rejects.len() as u64));
+        let _ = writeln!(text, "\n{} × {reason}, by {step}{column}", human::count(rejects.len() as u64));
         for kept in rejects.iter().take(EXAMPLES) {
             text.push_str(&example(&kept.line.rejected));
         }
@@ -143,7 +143,7 @@ fn was(count: usize) -> &'static str {
     if count == 1 { "was" } else { "were" }
 }
 
-/// What rejects have in common: the step, the kind, and the column.
+/// The reason of rejects: the step, the kind, and the column.
 type Reason<'a> = (&'a str, RejectKind, Option<&'a str>);
 
 /// Rejects by their reasons, the most frequent first.

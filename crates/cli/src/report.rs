@@ -7,26 +7,26 @@ use millstream::report::StepKind;
 use millstream::report::StepSnapshot;
 use millstream::report::{MissingColumn, Report};
 
+use crate::human;
 use crate::output::{Output, Role};
 use crate::table::table;
-use crate::words;
 
-/// A step that was at work for less than this share of the run is left out unless all are asked for.
+/// A step that was busy for less than this share of the run is only shown with all steps.
 const NO_WORK: f64 = 0.01;
 
 /// Times below this many seconds are not shown.
 const NO_TIME: f64 = 0.005;
 
-/// What was done, what there is now, the steps, and what limited the run. `all` shows the steps without work, too.
+/// The report: the sinks, the steps, and the verdict. `all` also shows idle steps.
 pub fn report(output: Output, report: &Report, all: bool) -> String {
     let mut text = format!(
         "{} in {}: {} {} read, {} written, {} rejected\n",
         output.paint(Role::Strong, "done"),
-        words::time(Duration::from_secs_f64(report.seconds.max(0.0))),
-        words::count(report.rows_read),
+        human::time(Duration::from_secs_f64(report.seconds.max(0.0))),
+        human::count(report.rows_read),
         if report.rows_read == 1 { "row" } else { "rows" },
-        words::count(report.rows_written),
-        words::count(report.rows_rejected),
+        human::count(report.rows_written),
+        human::count(report.rows_rejected),
     );
     if report.nothing_new {
         text.push_str("  nothing new: everything was loaded before\n");
@@ -36,7 +36,7 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
     if report.units_loaded_before > 0 {
         let (count, were) = match report.units_loaded_before {
             1 => ("1 file".to_owned(), "was"),
-            count => (format!("{} files", words::count(count)), "were"),
+            count => (format!("{} files", human::count(count)), "were"),
         };
         text.push_str(&format!("  {count} {were} loaded before and skipped\n"));
     }
@@ -44,7 +44,7 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
         let before = result.tally.as_ref().map_or(0, |tally| tally.before);
         let before = match before {
             0 => String::new(),
-            count => format!("; {} more of the same files were loaded before", words::count(count)),
+            count => format!("; {} more of the same files were loaded before", human::count(count)),
         };
         text.push_str(&format!("  {}: {}{before}\n", result.sink, grouped(&result.summary)));
         if let Some(removed) = &result.removed {
@@ -57,7 +57,8 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
         text.push_str(&format!("  what was rejected: millstream rejects {run}\n"));
     }
     text.push('\n');
-    let shown: Vec<&StepSnapshot> = report.steps.iter().filter(|step| all || tells(step, report.seconds)).collect();
+    let shown: Vec<&StepSnapshot> =
+        report.steps.iter().filter(|step| all || is_notable(step, report.seconds)).collect();
     text.push_str(&steps(&shown));
     match report.steps.len() - shown.len() {
         0 => {}
@@ -68,20 +69,20 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
     if report.bytes_from_cache + report.bytes_from_disk > 0 {
         text.push_str(&format!(
             "read {} from the page cache and {} from the disk\n",
-            words::size(report.bytes_from_cache),
-            words::size(report.bytes_from_disk)
+            human::size(report.bytes_from_cache),
+            human::size(report.bytes_from_disk)
         ));
     }
     text.push_str(&format!(
         "peak memory {} of {}\n",
-        words::size(report.peak_rss_bytes),
-        words::size(report.memory_bytes)
+        human::size(report.peak_rss_bytes),
+        human::size(report.memory_bytes)
     ));
     text.push_str(&format!("{}\n", output.paint(Role::Strong, &report.verdict.sentence)));
     text
 }
 
-/// The columns that files lacked, a line each as far as a person reads.
+/// The columns that files lacked, one line each, up to a limit.
 fn missing_columns(report: &Report) -> String {
     const COLUMNS: usize = 10;
     const FILES: usize = 3;
@@ -89,7 +90,7 @@ fn missing_columns(report: &Report) -> String {
     for one in report.missing_columns.iter().take(COLUMNS) {
         let files = match one.files {
             1 => "1 file".to_owned(),
-            count => format!("{} files", words::count(count)),
+            count => format!("{} files", human::count(count)),
         };
         let lack = if one.files == 1 { "lacks" } else { "lack" };
         let named: Vec<&str> = one.first.iter().take(FILES).map(String::as_str).collect();
@@ -106,13 +107,13 @@ fn missing_columns(report: &Report) -> String {
     text
 }
 
-/// What was left out, by name as far as a person reads.
+/// The skipped units by name, up to a limit.
 fn skipped(report: &Report) -> String {
     const NAMED: usize = 10;
     if report.units_skipped == 0 {
         return String::new();
     }
-    let mut text = format!("skipped, because they cannot be opened: {}\n", words::count(report.units_skipped));
+    let mut text = format!("skipped, because they cannot be opened: {}\n", human::count(report.units_skipped));
     for one in report.skipped.iter().take(NAMED) {
         let uri = one.uri.as_deref().unwrap_or(&one.source);
         text.push_str(&format!("  {uri}: {}\n", one.what));
@@ -123,11 +124,11 @@ fn skipped(report: &Report) -> String {
     text
 }
 
-/// Which files of earlier runs a sink has removed, by name as far as a person reads.
+/// The files of earlier runs that a sink has removed, by name, up to a limit.
 fn gone(removed: &Removed) -> String {
     const NAMED: usize = 3;
     let files = if removed.files == 1 { "file" } else { "files" };
-    let mut text = format!("    removed {} {files} of earlier runs: ", words::count(removed.files));
+    let mut text = format!("    removed {} {files} of earlier runs: ", human::count(removed.files));
     text.push_str(&removed.first[..removed.first.len().min(NAMED)].join(", "));
     if removed.files > NAMED as u64 {
         text.push_str(", …");
@@ -136,17 +137,17 @@ fn gone(removed: &Removed) -> String {
     text
 }
 
-/// A sink's summary with its number as this report writes numbers: "6000000 rows in t" is "6,000,000 rows in t".
+/// A sink's summary with its number in the form of this report: "6000000 rows in t" is "6,000,000 rows in t".
 fn grouped(summary: &str) -> String {
     match summary.split_once(' ').map(|(number, rest)| (number.parse::<u64>(), rest)) {
-        Some((Ok(number), rest)) => format!("{} {rest}", words::count(number)),
+        Some((Ok(number), rest)) => format!("{} {rest}", human::count(number)),
         _ => summary.to_owned(),
     }
 }
 
-/// Whether a step tells something: how much came in and went out, or time and disk that the run was spent on.
-/// Listing and the operators of a query are many and mostly idle.
-fn tells(step: &StepSnapshot, seconds: f64) -> bool {
+/// Whether a step is worth showing: it counts input or output, or took a share of the time or disk. There are many
+/// listings and operators of queries, which are mostly idle.
+fn is_notable(step: &StepSnapshot, seconds: f64) -> bool {
     let worth = |time: f64| time > (seconds * NO_WORK).max(NO_TIME);
     match step.kind {
         StepKind::Fetch | StepKind::Decode | StepKind::Parse | StepKind::Load => true,
@@ -165,19 +166,19 @@ fn steps(steps: &[&StepSnapshot]) -> String {
                 step.name.clone(),
                 step.kind.to_string(),
                 step.detail.clone(),
-                some(step.rows, words::count),
-                some(step.bytes, words::size),
+                some(step.rows, human::count),
+                some(step.bytes, human::size),
                 seconds(step.busy),
                 seconds(step.waiting_input),
                 seconds(step.waiting_output),
-                some(step.rejected, words::count),
-                some(step.spilled_bytes, words::size),
+                some(step.rejected, human::count),
+                some(step.spilled_bytes, human::size),
             ]
         })
         .collect();
     let header =
         ["step", "kind", "with", "rows", "bytes", "busy", "waited for input", "for output", "rejected", "spilled"];
-    // The last two are for runs in which there is such a thing.
+    // The last two columns are only shown if a step has such values.
     let kept: Vec<usize> =
         (0..header.len()).filter(|&column| column < 8 || rows.iter().any(|row| !row[column].is_empty())).collect();
     let header: Vec<String> = kept.iter().map(|&column| header[column].to_owned()).collect();
@@ -201,10 +202,12 @@ mod tests {
 
     #[test]
     fn idle_operators_are_left_out_and_readers_and_loaders_are_not() {
-        assert!(tells(&step(StepKind::Parse, 0.0), 10.0) && tells(&step(StepKind::Load, 0.0), 10.0));
-        assert!(!tells(&step(StepKind::Transform, 0.05), 10.0) && tells(&step(StepKind::Transform, 0.2), 10.0));
+        assert!(is_notable(&step(StepKind::Parse, 0.0), 10.0) && is_notable(&step(StepKind::Load, 0.0), 10.0));
+        assert!(
+            !is_notable(&step(StepKind::Transform, 0.05), 10.0) && is_notable(&step(StepKind::Transform, 0.2), 10.0)
+        );
         let spilling = StepSnapshot { spilled_bytes: 1, ..step(StepKind::Transform, 0.0) };
-        assert!(tells(&spilling, 10.0));
+        assert!(is_notable(&spilling, 10.0));
     }
 
     #[test]

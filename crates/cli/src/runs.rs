@@ -11,33 +11,33 @@ use serde_json::{Value, json};
 
 use crate::arguments::{Global, Runs};
 use crate::commands::machine;
+use crate::human;
 use crate::output::Output;
 use crate::table::table;
-use crate::words;
 
-/// How many runs are named where there is none of the name that was asked for.
+/// How many runs are named if the requested one does not exist.
 const NAMED: usize = 10;
 
-/// Shows what is asked for.
+/// Shows the list of runs, or one run.
 pub fn show(global: &Global, output: Output, asked: &Runs) -> Result<(), Failure> {
     let folder = machine(global)?.state.or_else(default_folder);
     let folder = folder.ok_or_else(|| {
         Error::refused("there is no folder for the run history").hint("name one with `--state` or MILLSTREAM_STATE")
     })?;
-    let book = RunBook::open(&folder)?;
+    let history = RunBook::open(&folder)?;
     match &asked.run {
-        Some(run) => one(output, &book, asked, run)?,
-        None => list(output, &book, asked)?,
+        Some(run) => one(output, &history, asked, run)?,
+        None => list(output, &history, asked)?,
     }
     Ok(())
 }
 
-fn list(output: Output, book: &RunBook, asked: &Runs) -> Result<()> {
+fn list(output: Output, history: &RunBook, asked: &Runs) -> Result<()> {
     let most = if asked.unfinished { u64::MAX } else { asked.most };
-    let mut runs = book.list(job_path(asked).as_deref(), most)?;
+    let mut runs = history.list(job_path(asked).as_deref(), most)?;
     if asked.unfinished {
-        // What a later run has resumed is not left to be done.
-        let all = book.list(None, u64::MAX)?;
+        // Runs that were resumed are not unfinished.
+        let all = history.list(None, u64::MAX)?;
         let gone_on = |run: &RunRecord| {
             let later = |other: &&RunRecord| {
                 other.began > run.began && (&other.job, &other.variables) == (&run.job, &run.variables)
@@ -60,18 +60,18 @@ fn list(output: Output, book: &RunBook, asked: &Runs) -> Result<()> {
     output.result(&table(&header, &rows, &[false, false, true, false, true, true, true, false]))
 }
 
-/// The path of the job as the history has it.
+/// The path of the job in the form of the run history.
 fn job_path(asked: &Runs) -> Option<String> {
     let path = asked.job.as_ref()?;
     Some(fs_err::canonicalize(path).map_or_else(|_| path.clone(), |path| path.display().to_string()))
 }
 
-/// A run without what is internal.
+/// A run without internal fields.
 fn to_show(run: &RunRecord) -> RunRecord {
     RunRecord { variables: shown(&run.variables), ..run.clone() }
 }
 
-/// Variables, one a line, without the values of those that are passwords by their names.
+/// Variables, one a line, without the values of those whose names suggest passwords.
 fn shown(variables: &str) -> String {
     let shown = variables.lines().map(|variable| match variable.split_once('=') {
         Some((name, _)) if is_secret(name) => format!("{name}=***"),
@@ -93,16 +93,16 @@ fn row(run: &RunRecord) -> Vec<String> {
     vec![
         run.run.clone(),
         moment(run.began),
-        took(run).map_or(String::new(), words::time),
+        took(run).map_or(String::new(), human::time),
         run.outcome.name().to_owned(),
-        words::count(run.rows_read),
-        words::count(run.rows_written),
-        words::count(run.rows_rejected),
+        human::count(run.rows_read),
+        human::count(run.rows_written),
+        human::count(run.rows_rejected),
         job,
     ]
 }
 
-/// When that was, in the time of this place.
+/// A time in the local time zone.
 fn moment(milliseconds: u64) -> String {
     let time: DateTime<Local> = (UNIX_EPOCH + Duration::from_millis(milliseconds)).into();
     time.format("%Y-%m-%d %H:%M:%S").to_string()
@@ -112,26 +112,26 @@ fn took(run: &RunRecord) -> Option<Duration> {
     Some(Duration::from_millis(run.ended?.saturating_sub(run.began)))
 }
 
-fn one(output: Output, book: &RunBook, asked: &Runs, name: &str) -> Result<()> {
-    let runs = book.list(job_path(asked).as_deref(), u64::MAX)?;
+fn one(output: Output, history: &RunBook, asked: &Runs, name: &str) -> Result<()> {
+    let runs = history.list(job_path(asked).as_deref(), u64::MAX)?;
     let found = runs.iter().find(|run| name == "last" || run.run == name);
     let Some(run) = found else {
         return Err(unknown(name, &runs));
     };
-    let before = book.done_before(run)?;
+    let before = history.done_before(run)?;
     if output.json {
         return output.json(&json!({"run": to_show(run), "before": before.as_ref().map(to_show)}));
     }
     output.result(&described(run, before.as_ref()))
 }
 
-/// None of `runs`, the newest first, has that name.
+/// The error if none of `runs`, the newest first, has that name.
 pub fn unknown(name: &str, runs: &[RunRecord]) -> Error {
     let names: Vec<&str> = runs.iter().take(NAMED).map(|run| run.run.as_str()).collect();
     Error::job(format!("there is no run `{name}`")).hint(millstream::text::did_you_mean(name, "runs", &names))
 }
 
-/// A run and, if there is one, the last that was done before it.
+/// A run, compared with the last finished run before it, if any.
 fn described(run: &RunRecord, before: Option<&RunRecord>) -> String {
     let mut text = format!("run {} of {}: {}\n", run.run, run.job, run.outcome.name());
     if run.logical != run.run {
@@ -150,15 +150,15 @@ fn described(run: &RunRecord, before: Option<&RunRecord>) -> String {
         let earlier = before.and_then(of);
         vec![cell(of(run)), cell(earlier), change(of(run), earlier), cell(expected)]
     };
-    let milliseconds = |milliseconds: u64| words::time(Duration::from_millis(milliseconds));
+    let milliseconds = |milliseconds: u64| human::time(Duration::from_millis(milliseconds));
     let lines = [
         ("time", number(|run| Some(u64::try_from(took(run)?.as_millis()).unwrap_or(u64::MAX)), milliseconds, None)),
-        ("files", number(|run| Some(run.units), words::count, expected("units"))),
-        ("bytes read", number(|run| in_report(run, "bytes_read"), words::size, expected("stored_bytes"))),
-        ("rows read", number(|run| Some(run.rows_read), words::count, None)),
-        ("rows written", number(|run| Some(run.rows_written), words::count, None)),
-        ("rows rejected", number(|run| Some(run.rows_rejected), words::count, None)),
-        ("peak memory", number(|run| in_report(run, "peak_rss_bytes"), words::size, None)),
+        ("files", number(|run| Some(run.units), human::count, expected("units"))),
+        ("bytes read", number(|run| in_report(run, "bytes_read"), human::size, expected("stored_bytes"))),
+        ("rows read", number(|run| Some(run.rows_read), human::count, None)),
+        ("rows written", number(|run| Some(run.rows_written), human::count, None)),
+        ("rows rejected", number(|run| Some(run.rows_rejected), human::count, None)),
+        ("peak memory", number(|run| in_report(run, "peak_rss_bytes"), human::size, None)),
     ];
     let rows: Vec<Vec<String>> =
         lines.into_iter().map(|(name, cells)| [vec![name.to_owned()], cells].concat()).collect();

@@ -1,6 +1,6 @@
 //! Tables on a terminal: columns under their names, numbers to the right.
 
-/// Rows of text under a header. `right` says which columns stand to the right.
+/// Rows of text under a header. `right` says which columns are aligned right.
 pub fn table(header: &[String], rows: &[Vec<String>], right: &[bool]) -> String {
     let width = |text: &str| text.chars().count();
     let widths: Vec<usize> = (0..header.len())
@@ -30,7 +30,7 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
-        let text = |words: &[&str]| words.iter().map(|word| word.to_string()).collect::<Vec<_>>();
+        let text = |human: &[&str]| human.iter().map(|word| word.to_string()).collect::<Vec<_>>();
         let rows = [text(&["Zürich", "1"]), text(&["x", "1,000"])];
         assert_eq!(
             table(&text(&["name", "n"]), &rows, &[false, true]),

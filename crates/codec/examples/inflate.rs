@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p millstream-codec --example inflate -- FILE.gz…`
 //!
-//! Each way takes turns, five times; the best of each is shown, as a ratio to libdeflate's.
+//! All decoders take turns, five times. The best time of each is shown, with its ratio to libdeflate's.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use millstream_codec::{Unpack, UnpackOptions, Unpacked};
 use millstream_core::crew::{Alone, Crew, Job};
 
-/// What a file is fed in.
+/// The bytes of a chunk in which files are fed.
 const CHUNK: usize = 256 << 10;
 
 const ROUNDS: usize = 5;
@@ -60,8 +60,8 @@ impl Crew for Threads {
 }
 
 /// The lines of `data`, in as many chunks as it takes.
-fn unpacked(data: &Bytes, at_once: bool, crew: Arc<dyn Crew>) -> (usize, usize) {
-    let mut unpack = Unpack::new(UnpackOptions::default()).with_crew(crew);
+fn unpacked(data: &Bytes, at_once: bool, helpers: Arc<dyn Crew>) -> (usize, usize) {
+    let mut unpack = Unpack::new(UnpackOptions::default()).with_crew(helpers);
     let (mut fed, mut length, mut lines) = (0, 0, 0);
     let mut feed = |unpack: &mut Unpack| {
         let end = if at_once { data.len() } else { data.len().min(fed + CHUNK) };
@@ -131,13 +131,13 @@ fn main() {
     let read = |path| Bytes::from(fs_err::read(path).expect("a file"));
     let files: Vec<Bytes> = std::env::args_os().skip(1).map(read).collect();
     let mut whole = Vec::new();
-    let crew: Arc<dyn Crew> = Arc::new(Threads::start(1));
+    let helpers: Arc<dyn Crew> = Arc::new(Threads::start(1));
     let mut ways: Vec<Way<'_>> = vec![
         ("libdeflate, whole files", Box::new(|data| by_libdeflate(data, &mut whole))),
         ("flate2 (zlib-rs), stream", Box::new(by_flate2)),
         ("Unpack, all at once", Box::new(|data| unpacked(data, true, Arc::new(Alone)))),
         ("Unpack, in chunks", Box::new(|data| unpacked(data, false, Arc::new(Alone)))),
-        ("Unpack, one helper", Box::new(|data| unpacked(data, false, Arc::clone(&crew)))),
+        ("Unpack, one helper", Box::new(|data| unpacked(data, false, Arc::clone(&helpers)))),
     ];
     let mut best = vec![f64::MAX; ways.len()];
     let mut text = 0;

@@ -1,18 +1,18 @@
-//! Others decode a deflate stream ahead of its owner, and the owner jumps over what they have finished.
+//! Helpers decode parts of a deflate stream ahead of its owner, and the owner jumps over the parts that they have
+//! finished.
 //!
 //! ```text
 //!            owner                    helper
 //!  unit ├──────▶ known ────┤  gap   ├── search ── markers ──────▶ … ┤
-//!                 the owner arrives ▲ exactly here? It stops the helper, takes the text, and goes on behind it
+//!                 the owner arrives ▲ exactly here? It stops the helper, takes the text, and continues after it
 //! ```
 //!
-//! The owner never waits for more than a step of the helper (64 Ki symbols), never decodes what is known the slow way,
-//! and gives the same text and the same faults as if it were alone: what a helper decoded counts only if the owner
-//! arrives at its first bit at the beginning of a block, and then the data in between is what the owner would have
-//! decoded itself. Checksums are the business of whoever is around the stream, over the text as it comes out.
+//! The owner waits at most for one step of the helper (64 Ki symbols), and gives the same text and the same faults as
+//! without helpers. A helper's text is used only if the owner arrives at its first bit at the beginning of a block;
+//! then it is what the owner would have decoded itself. Callers check the checksums, over the text as it comes out.
 //!
-//! How much is decoded ahead is bounded: a few regions of at most [`Sizes::gap`] bytes, each of at most [`Sizes::most`]
-//! symbols.
+//! The amount that is decoded ahead is bounded: a few regions of at most [`Sizes::gap`] bytes, each of at most
+//! [`Sizes::most`] symbols.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,20 +21,20 @@ use std::sync::Arc;
 use bytes::Bytes;
 use millstream_core::crew::{Crew, Shared};
 
-use crate::coming::Coming;
 use crate::deflate::{Control, Links, NOWHERE, Region, Segment, Symbols, decode_ahead};
+use crate::lookahead::Lookahead;
 
 /// The most helpers at a time.
 const MOST_JOBS: usize = 16;
 
-/// How far and how much.
+/// How far ahead helpers begin, and how much they decode.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sizes {
-    /// Compressed bytes between the owner and its first helper, and between helpers: at most so many…
+    /// The most compressed bytes between the owner and its first helper, and between helpers.
     pub(crate) gap: usize,
-    /// …and at least so many, where the text is many times larger.
+    /// The least such bytes, for data whose text is many times larger.
     pub(crate) least: usize,
-    /// Text between them, in bytes.
+    /// The text between them, in bytes, at the ratio so far.
     pub(crate) text: usize,
     /// The most symbols that a helper decodes.
     pub(crate) most: usize,
@@ -44,12 +44,12 @@ pub(crate) struct Sizes {
 /// little memory (at most 1 MiB, at two bytes a symbol).
 const USUAL: Sizes = Sizes { gap: 128 << 10, least: 64 << 10, text: 3 << 17, most: 1 << 19 };
 
-/// Finished shares that wait for their owner while helpers get new ones.
+/// How many finished shares may wait for their owner while helpers get new ones.
 const MOST_READY: usize = 1;
 
 #[cfg(test)]
 thread_local! {
-    /// What tests with small data set.
+    /// Sizes that tests set for small data.
     pub(crate) static TEST_SIZES: std::cell::Cell<Option<Sizes>> = const { std::cell::Cell::new(None) };
     /// How often an owner of this thread has jumped over markers, and over whole streams.
     pub(crate) static JUMPS: std::cell::Cell<(usize, usize)> = const { std::cell::Cell::new((0, 0)) };
@@ -82,14 +82,14 @@ impl Drop for Job {
 
 /// What is decoded ahead of an owner.
 pub(crate) struct Ahead {
-    crew: Arc<dyn Crew>,
+    helpers: Arc<dyn Crew>,
     links: Links,
     sizes: Sizes,
     /// What the owner has not passed yet.
-    coming: Coming,
-    /// In the order of their places.
+    coming: Lookahead,
+    /// In the order of their positions.
     jobs: VecDeque<Job>,
-    /// Segments of a job that has been taken, which begin with streams.
+    /// The remaining segments of a job that has been taken: each begins with a stream.
     ready: VecDeque<Segment>,
 }
 
@@ -101,21 +101,28 @@ impl fmt::Debug for Ahead {
 
 impl Ahead {
     /// Nothing is decoded ahead yet.
-    pub(crate) fn new(crew: Arc<dyn Crew>, links: Links) -> Self {
-        Ahead { crew, links, sizes: sizes(), coming: Coming::default(), jobs: VecDeque::new(), ready: VecDeque::new() }
+    pub(crate) fn new(helpers: Arc<dyn Crew>, links: Links) -> Self {
+        Ahead {
+            helpers,
+            links,
+            sizes: sizes(),
+            coming: Lookahead::default(),
+            jobs: VecDeque::new(),
+            ready: VecDeque::new(),
+        }
     }
 
-    /// Looks at the bytes that will come, the first of them byte `at` of the unit. It is cheap where nobody is idle.
+    /// Takes note of the bytes that come next, the first of which is byte `at` of the unit. Cheap if no helper is idle.
     pub(crate) fn see(&mut self, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
-        match self.jobs.is_empty() && self.crew.idle() == 0 {
+        match self.jobs.is_empty() && self.helpers.idle() == 0 {
             true => self.coming.forget(at),
             false => self.coming.see(at, coming),
         }
     }
 
-    /// How many compressed bytes behind byte `at` are of use.
+    /// How many compressed bytes after the owner's position can be used.
     pub(crate) fn wants(&self) -> usize {
-        let helpers = (self.jobs.len() + self.crew.idle()).min(MOST_JOBS);
+        let helpers = (self.jobs.len() + self.helpers.idle()).min(MOST_JOBS);
         if helpers == 0 { 0 } else { (helpers + 1) * self.sizes.gap + self.sizes.least }
     }
 
@@ -128,19 +135,19 @@ impl Ahead {
         ready.sum::<usize>() + self.jobs.iter().map(|job| job.control.held()).sum::<usize>()
     }
 
-    /// Whether the owner is to say when it comes to the beginning of a block.
+    /// Whether the owner should stop at the beginning of each block.
     pub(crate) fn watches(&self) -> bool {
         !self.jobs.is_empty() || !self.ready.is_empty()
     }
 
-    /// The owner is at byte `at`, and every byte so far has given `ratio` bytes of text. Idle helpers get work.
+    /// Gives work to idle helpers. The owner is at byte `at`, and each byte so far has given `ratio` bytes of text.
     pub(crate) fn share(&mut self, at: u64, ratio: u64) {
         self.pass(at);
         let ready = self.jobs.iter().filter(|job| job.shared.as_ref().is_some_and(Shared::is_done)).count();
         if ready > MOST_READY {
             return;
         }
-        let mut idle = self.crew.idle().min(MOST_JOBS);
+        let mut idle = self.helpers.idle().min(MOST_JOBS);
         let waiting = self.jobs.iter().filter(|job| job.shared.as_ref().is_some_and(|shared| !shared.is_taken()));
         idle = idle.saturating_sub(waiting.count());
         let gap = (self.sizes.text as u64 / ratio.max(1)) as usize;
@@ -161,11 +168,11 @@ impl Ahead {
         let region = Region { from, chunks, most: self.sizes.most, links: self.links };
         let control = Arc::new(Control::default());
         let theirs = Arc::clone(&control);
-        let shared = Shared::offer(&*self.crew, move || decode_ahead(&region, &theirs));
+        let shared = Shared::offer(&*self.helpers, move || decode_ahead(&region, &theirs));
         self.jobs.push_back(Job { from, control, shared: Some(shared) });
     }
 
-    /// Forgets what the owner, at byte `at`, has passed.
+    /// Drops what lies before byte `at`, where the owner is.
     fn pass(&mut self, at: u64) {
         self.coming.pass(at);
         while self.jobs.front().is_some_and(|job| is_behind(job, at)) {
@@ -173,8 +180,7 @@ impl Ahead {
         }
     }
 
-    /// The owner is at the beginning of a block, or of a stream, at bit `bit` of the unit: the segment that begins
-    /// there, if there is one.
+    /// The segment that begins at bit `bit` of the unit, where the owner is at the beginning of a block or stream.
     pub(crate) fn segment_at(&mut self, bit: u64) -> Option<Segment> {
         while self.ready.front().is_some_and(|segment| segment.start < bit) {
             self.ready.pop_front();
@@ -197,13 +203,13 @@ impl Ahead {
         None
     }
 
-    /// The segment was of no use, and what follows it is not either.
+    /// Drops the segments that follow one that could not be used.
     pub(crate) fn refuse(&mut self) {
         self.ready.clear();
     }
 }
 
-/// Whether the owner, at byte `at`, has gone past `job`: nobody has begun it, or it begins before.
+/// Whether the owner, at byte `at`, has passed `job`: it begins earlier, or no helper has started it.
 fn is_behind(job: &Job, at: u64) -> bool {
     match job.control.start() {
         Some(start) => start == NOWHERE || start / 8 + 1 < at,

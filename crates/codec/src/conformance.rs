@@ -1,5 +1,5 @@
-//! What every codec must do, run by each of them on its own data: `conformance::suite!(ENTRY, compress)`, with
-//! `compress` a reference implementation that gives one complete frame.
+//! Tests that every codec passes, each with its own data: `conformance::suite!(ENTRY, compress)`, where `compress` is a
+//! reference implementation that gives one complete frame.
 
 use bytes::Bytes;
 use millstream_core::codec::Decoder;
@@ -90,7 +90,7 @@ pub(crate) fn decode(entry: &CodecEntry, data: &[u8], chunk: usize, room: usize)
     Ok(text)
 }
 
-/// Everything that unpacking gives: the members with their texts.
+/// Unpacks `data`: the members with their texts.
 pub(crate) fn unpack(data: &[u8], chunk: usize, options: UnpackOptions) -> Result<Vec<(Option<String>, Vec<u8>)>> {
     let mut unpack = Unpack::new(options);
     let mut chunks = data.chunks(chunk);
@@ -134,7 +134,7 @@ pub(crate) fn unpack_one(data: &[u8]) -> Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Text of `length` bytes that is neither all alike nor random, made by a linear congruence.
+/// A text of `length` bytes, neither uniform nor random, made by a linear congruence.
 pub(crate) fn some_text(length: usize) -> Vec<u8> {
     let mut state = 1u32;
     let mut text = Vec::with_capacity(length + 32);

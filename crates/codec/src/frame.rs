@@ -20,20 +20,20 @@ pub(crate) trait Frame: Send {
     /// comes to its end. After the end it is only called again after [`Frame::begin`].
     fn decode(&mut self, input: &[u8], output: &mut Vec<u8>, room: usize) -> Result<Progress>;
 
-    /// What is missing if the input ends where the frame is now, as a sentence.
+    /// What is missing if the input ends here, as a sentence.
     fn missing(&self) -> String;
 
-    /// As [`Decoder::look_ahead`].
-    fn look_ahead(&mut self, crew: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
-        let _ = (crew, at, coming);
+    /// See [`Decoder::look_ahead`].
+    fn look_ahead(&mut self, helpers: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
+        let _ = (helpers, at, coming);
     }
 
-    /// As [`Decoder::wants`].
+    /// See [`Decoder::wants`].
     fn wants(&self) -> usize {
         0
     }
 
-    /// As [`Decoder::held`].
+    /// See [`Decoder::held`].
     fn held(&self) -> usize {
         0
     }
@@ -85,8 +85,8 @@ pub(crate) fn begins_with(head: &[u8], magic: &[u8]) -> Option<bool> {
 }
 
 /// Whether a whole unit that begins with `head` is one of `magic`: at least `least` bytes of the magic are there, and
-/// none is wrong. A unit that was cut inside its magic is so still found to be damaged; `least` is where the bytes
-/// stop being plausible text.
+/// none is wrong. So a unit that is cut inside its magic is still found to be damaged. From `least` bytes on, the magic
+/// cannot be plausible text.
 pub(crate) fn recognises(head: &[u8], magic: &[u8], least: usize) -> bool {
     head.len() >= least && begins_with(head, magic) != Some(false)
 }
@@ -139,7 +139,7 @@ impl Framed {
                 }
                 Some(true) => {
                     self.frame.begin(at + 1 - head.len() as u64);
-                    // A magic number is no text: no room is needed for it.
+                    // The magic gives no text, so it needs no room.
                     self.frame.decode(head, &mut Vec::new(), 0)?;
                     self.state = State::Inside;
                     return Ok(index + 1);
@@ -186,8 +186,8 @@ impl Decoder for Framed {
         }
     }
 
-    fn look_ahead(&mut self, crew: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
-        self.frame.look_ahead(crew, at, coming);
+    fn look_ahead(&mut self, helpers: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
+        self.frame.look_ahead(helpers, at, coming);
     }
 
     fn wants(&self) -> usize {
@@ -212,14 +212,14 @@ impl Decoder for Framed {
     }
 }
 
-/// The unit ends at `byte`, but its data does not.
+/// The error of a unit that ends at `byte`, before its data does.
 pub(crate) fn cut(name: &str, missing: &str, byte: u64) -> Error {
     Error::data(format!("{name} is truncated: {missing}"))
         .byte(byte)
         .hint("the file was cut short, or is still being written; get it again")
 }
 
-/// The bytes of a frame are wrong at about `byte`.
+/// The error of a frame that is wrong at about `byte`.
 pub(crate) fn corrupt(what: impl Into<String>, byte: u64) -> Error {
     Error::data(what).byte(byte).hint("the file is damaged; get it again")
 }

@@ -1,7 +1,6 @@
 //! Deflate without a wrapping (RFC 1951), as gzip members and zip members carry it.
 //!
-//! The one place that knows how it is inflated: by a decoder of our own (see [`crate::deflate`]), and, where others
-//! have nothing to do, by them (see [`crate::ahead`]).
+//! It combines our own decoder (see [`crate::deflate`]) with idle helpers that decode ahead (see [`crate::ahead`]).
 
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use millstream_core::Result;
 use millstream_core::crew::Crew;
 
 use crate::ahead::Ahead;
-use crate::deflate::{Fault, Inflater, Links, Resolver, Segment, Stop, Symbols};
+use crate::deflate::{InflateFault, Inflater, Links, Resolver, Segment, Stop, Symbols};
 use crate::frame::{Frame, Progress, corrupt};
 use crate::symbols::KeptSymbols;
 
@@ -24,17 +23,17 @@ pub(crate) struct Inflate {
     ended: bool,
     jump: Option<Box<Jump>>,
     ahead: Option<Box<Ahead>>,
-    /// Bytes of the unit, and of text, that the ratio between them is taken from.
+    /// Bytes of the unit and of text so far, for their ratio.
     seen: (u64, u64),
 }
 
-/// A segment that others have decoded, while its text is given.
+/// A segment that a helper has decoded, while its text is given out.
 struct Jump {
     text: Text,
     given: usize,
-    /// The decoder behind it; none if the stream ends there.
+    /// The decoder at its end; none if the stream ends there.
     decoder: Option<Inflater<u8>>,
-    /// Compressed bytes: all of them, and those used so far. They are used in step with the text.
+    /// Its compressed bytes. They count as used in step with the text.
     bytes: u64,
     used: u64,
 }
@@ -51,7 +50,7 @@ impl std::fmt::Debug for Jump {
 }
 
 impl Jump {
-    /// Over `segment`, from byte `at`, after the text in `window`.
+    /// A jump over `segment` from byte `at`, after the text in `window`.
     fn over(segment: Segment, at: u64, window: &[u8]) -> Self {
         let bytes = segment.end.saturating_sub(at);
         let (text, decoder) = match segment.symbols {
@@ -82,7 +81,7 @@ impl Jump {
         self.given = end;
     }
 
-    /// Uses as much of `available` bytes as belongs to the text given so far.
+    /// How many of `available` bytes belong to the text given so far; they count as used.
     fn consume(&mut self, available: usize) -> usize {
         let share = match self.length() {
             0 => self.bytes,
@@ -104,28 +103,28 @@ impl Inflate {
         Inflate { decoder: Inflater::new(), position: 0, ended: false, jump: None, ahead: None, seen: (0, 0) }
     }
 
-    /// As [`Frame::look_ahead`], for streams with `links` around them.
+    /// See [`Frame::look_ahead`].
     pub(crate) fn look_ahead(
         &mut self,
-        crew: &Arc<dyn Crew>,
+        helpers: &Arc<dyn Crew>,
         links: Links,
         at: u64,
         coming: &mut dyn Iterator<Item = &Bytes>,
     ) {
-        if self.ahead.is_none() && crew.idle() > 0 {
-            self.ahead = Some(Box::new(Ahead::new(Arc::clone(crew), links)));
+        if self.ahead.is_none() && helpers.idle() > 0 {
+            self.ahead = Some(Box::new(Ahead::new(Arc::clone(helpers), links)));
         }
         if let Some(ahead) = &mut self.ahead {
             ahead.see(at, coming);
         }
     }
 
-    /// As [`Frame::wants`].
+    /// See [`Frame::wants`].
     pub(crate) fn wants(&self) -> usize {
         self.ahead.as_ref().map_or(0, |ahead| ahead.wants())
     }
 
-    /// As [`Frame::held`].
+    /// See [`Frame::held`].
     pub(crate) fn held(&self) -> usize {
         let jump = self.jump.as_ref().map_or(0, |jump| match &jump.text {
             Text::Marked(symbols, _) => 2 * symbols.capacity(),
@@ -139,7 +138,7 @@ impl Inflate {
         self.position * 8 - u64::from(self.decoder.bits_left())
     }
 
-    /// Jumps if a block begins here that others have decoded. `fresh`: it is the first of the stream.
+    /// Jumps over a segment that begins here, if there is one. `fresh`: this is the first block of the stream.
     fn try_jump(&mut self, fresh: bool) {
         let bit = self.bit();
         let Some(ahead) = &mut self.ahead else { return };
@@ -163,7 +162,7 @@ impl Inflate {
         self.share();
     }
 
-    /// Gives work to those who have nothing to do.
+    /// Gives work to idle helpers.
     fn share(&mut self) {
         let end = self.jump.as_ref().map_or(self.position, |jump| self.position + jump.bytes - jump.used);
         let ratio = self.seen.1 / self.seen.0.max(1);
@@ -172,7 +171,7 @@ impl Inflate {
         }
     }
 
-    /// Gives the text of a jump; returns how much of `input` was used. At its end, the decoder is the one behind it.
+    /// Gives the text of a jump. Returns how much of `input` was used. At its end, the helper's decoder takes over.
     fn give(&mut self, input: &[u8], output: &mut Vec<u8>, room: usize) -> usize {
         let Some(jump) = &mut self.jump else { return 0 };
         jump.give(output, room);
@@ -189,7 +188,7 @@ impl Inflate {
         used
     }
 
-    fn fault(&self, fault: Fault) -> millstream_core::Error {
+    fn fault(&self, fault: InflateFault) -> millstream_core::Error {
         corrupt("the deflate data is corrupt", self.bit() / 8).cause(fault)
     }
 

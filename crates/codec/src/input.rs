@@ -1,13 +1,13 @@
-//! The compressed bytes of a unit that have been fed and not been used yet.
+//! The compressed bytes of a unit that have been fed and are not used yet.
 
 use std::collections::VecDeque;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Text is handed on in pieces of at most this many bytes.
+/// Text is given out in pieces of at most this many bytes.
 pub(crate) const PIECE: usize = 512 * 1024;
 
-/// A step of the outer layer.
+/// What one step of the container gives.
 #[derive(Debug)]
 pub(crate) enum Piece {
     /// More bytes are needed.
@@ -24,15 +24,15 @@ pub(crate) enum Piece {
     Done,
 }
 
-/// A queue of chunks that knows its place in the unit.
+/// A queue of chunks that knows its position in the unit.
 #[derive(Debug, Default)]
 pub(crate) struct Input {
-    /// None is empty.
+    /// No chunk is empty.
     chunks: VecDeque<Bytes>,
     available: usize,
     position: u64,
     fed: bool,
-    /// What is fed is a part of the unit, whose end is not that of the unit.
+    /// Only a part of the unit is fed: the end of the input is not that of the unit.
     is_part: bool,
 }
 
@@ -50,12 +50,12 @@ impl Input {
         }
     }
 
-    /// There are no more.
+    /// Ends the input.
     pub(crate) fn end(&mut self) {
         self.fed = true;
     }
 
-    /// Whether the unit has been fed to its end. What is [`Input::available`] may still be used.
+    /// Whether the unit has been fed to its end. Bytes may still be [`Input::available`].
     pub(crate) fn ended(&self) -> bool {
         self.fed && !self.is_part
     }
@@ -65,7 +65,7 @@ impl Input {
         self.fed
     }
 
-    /// Bytes that are here.
+    /// The number of bytes that are fed and not used.
     pub(crate) fn available(&self) -> usize {
         self.available
     }
@@ -80,12 +80,12 @@ impl Input {
         self.chunks.front().map_or(&[], |chunk| chunk.as_ref())
     }
 
-    /// Everything that is here.
+    /// All chunks that are fed and not used.
     pub(crate) fn chunks(&self) -> impl Iterator<Item = &Bytes> {
         self.chunks.iter()
     }
 
-    /// The next bytes in one piece: `count`, or as many as there are.
+    /// The next `count` bytes in one slice, or fewer if fewer are there.
     pub(crate) fn head(&mut self, count: usize) -> &[u8] {
         let count = count.min(self.available);
         if self.first().len() < count {
@@ -132,7 +132,7 @@ impl Input {
         Some(part)
     }
 
-    /// Puts back bytes that were taken last: they come next again.
+    /// Puts back the bytes that were taken last.
     pub(crate) fn give_back(&mut self, bytes: Bytes) {
         if !bytes.is_empty() {
             self.available += bytes.len();

@@ -3,27 +3,27 @@
 //! - [`CODECS`]: the compressions of one stream (gzip, zstd, bzip2, xz), as the registry knows them.
 //! - [`Unpack`]: everything that lies between the bytes of a unit and its text: which codec it is (by its first
 //!   bytes), the archives zip and tar, decoding, and the limits against bombs. It does no I/O.
-//! - [`ZipPlan`]: what of a large zip is to be read, told by its directory.
+//! - [`ZipPlan`]: which parts of a large zip are to be read, by its directory.
 //!
-//! Where the bytes come from is left to the sources, what the text means to the formats.
+//! Sources provide the bytes, and formats parse the text.
 
 mod ahead;
 mod bzip2;
-mod coming;
 #[cfg(test)]
 mod conformance;
-#[cfg(test)]
-mod crews;
 mod deflate;
 mod frame;
 mod gzip;
 mod inflate;
 mod input;
+mod lookahead;
 mod members;
 mod ratio;
 mod room;
 mod symbols;
 mod tar;
+#[cfg(test)]
+mod test_helpers;
 mod unpack;
 mod xz;
 mod zip;
@@ -38,5 +38,5 @@ pub use unpack::{
 };
 pub use zip::{ZipCuts, ZipEnding, ZipPlan, ZipPlanner};
 
-/// All codecs. To add one is to add a folder and a line here.
+/// All codecs. A new one needs a folder and a line here.
 pub const CODECS: &[CodecEntry] = &[gzip::ENTRY, zstd::ENTRY, bzip2::ENTRY, xz::ENTRY];

@@ -1,35 +1,35 @@
-//! Which members of an archive are wanted, by their names. What a name is, and how it is read, is each archive's own.
+//! Which members of an archive are read, by their names. Each kind of archive decodes names itself.
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use millstream_core::error::printable;
 use millstream_core::spec::Fault;
 use millstream_core::{Error, Result};
 
-/// Names shown when none of the members is wanted.
+/// Names that the message shows if no member matches.
 pub(crate) const NAMES_SHOWN: usize = 8;
 
-/// Which members are wanted.
+/// Selects members by their names.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct MemberFilter {
     /// `None`: all that are data.
     globs: Option<GlobSet>,
 }
 
-impl Wanted {
-    /// Those that match one of `globs`; all if there are none.
+impl MemberFilter {
+    /// Selects the members that match one of `globs`; all if there are none.
     pub(crate) fn new(globs: &[String]) -> Result<Self> {
         if globs.is_empty() {
-            return Ok(Wanted { globs: None });
+            return Ok(MemberFilter { globs: None });
         }
         let broken = |cause: globset::Error| Error::job("a glob of `members` is not valid").cause(cause);
         let mut set = GlobSetBuilder::new();
         for glob in globs {
             set.add(build(glob).map_err(broken)?);
         }
-        Ok(Wanted { globs: Some(set.build().map_err(broken)?) })
+        Ok(MemberFilter { globs: Some(set.build().map_err(broken)?) })
     }
 
-    /// Whether the member of that name is wanted.
+    /// Whether the member `name` is selected.
     pub(crate) fn wants(&self, name: &str) -> bool {
         match &self.globs {
             Some(globs) => globs.is_match(name),
@@ -37,7 +37,7 @@ impl Wanted {
         }
     }
 
-    /// Whether some members were asked for by name, so that finding none is an error.
+    /// Whether there are globs, so that finding no member is an error.
     pub(crate) fn asks(&self) -> bool {
         self.globs.is_some()
     }
@@ -64,8 +64,8 @@ fn is_of_macos(name: &str) -> bool {
     name.starts_with("__MACOSX/") || name == ".DS_Store" || name.ends_with("/.DS_Store")
 }
 
-/// No member of an archive of this `kind` is wanted; it has those of `names`, which hold data.
-pub(crate) fn none_wanted<'a>(kind: &str, names: impl Iterator<Item = &'a str>, count: u64) -> Error {
+/// The error of an archive of which no member is selected. `names` are its first members with data.
+pub(crate) fn none_selected<'a>(kind: &str, names: impl Iterator<Item = &'a str>, count: u64) -> Error {
     let error = Error::refused(format!("no member of the {kind} matches `members`"));
     let shown: Vec<&str> = names.take(NAMES_SHOWN).collect();
     if shown.is_empty() {
@@ -77,14 +77,14 @@ pub(crate) fn none_wanted<'a>(kind: &str, names: impl Iterator<Item = &'a str>, 
     error.hint(format!("the archive has {names}{rest}; `*` stays inside a folder, `**/*` does not"))
 }
 
-/// The archive has more members than `most`, at byte `at`.
+/// The error of an archive with more members than `most`, found at byte `at`.
 pub(crate) fn too_many(most: u64, at: u64) -> Error {
     Error::refused(format!("the archive has more than {most} members"))
         .byte(at)
         .hint("raise `limits: {members: …}` of the source if you trust the data")
 }
 
-/// Refuses a wanted member whose name holds a NUL.
+/// Refuses a member whose name contains a NUL.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     if name.contains('\0') {
         return Err(Error::refused("the member's name holds a NUL: tools disagree on where it ends"));

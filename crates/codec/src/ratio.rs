@@ -3,12 +3,12 @@
 use millstream_core::codec::RATIO_APPLIES_FROM;
 use millstream_core::{Error, Result};
 
-/// Whether `text` bytes out of `bytes` are so many that it matters, and more than `ratio` times as much.
+/// Whether `text` is large enough to matter, and more than `ratio` times `bytes`.
 pub(crate) fn is_beyond(ratio: u64, text: u64, bytes: u64) -> bool {
     text > RATIO_APPLIES_FROM && text / bytes.max(1) > ratio
 }
 
-/// Refuses `text` bytes out of `bytes` if that is more than `ratio` times as much; the unit is at byte `position`.
+/// Fails if `text` exceeds `ratio` times `bytes`, see [`is_beyond`]. The unit is at byte `position`.
 pub(crate) fn check_ratio(ratio: u64, text: u64, bytes: u64, position: u64) -> Result<()> {
     if !is_beyond(ratio, text, bytes) {
         return Ok(());

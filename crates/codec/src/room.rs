@@ -1,18 +1,17 @@
-//! Appends to a vector what a decoder writes into memory that is not initialised yet, within a given room.
+//! Lets a decoder append to a vector, into memory that is not initialised, within a given room.
 //!
-//! The decoders underneath write to any memory; filling it with zeros first would cost more than a small unit takes
-//! to decode.
+//! Filling the memory with zeros first would cost more than decoding a small unit.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 
 use zstd::stream::raw::WriteBuf;
 
-/// Lets `write` fill up to `room` bytes behind the end of `output`. It returns how many it wrote, from the beginning,
-/// and whatever it likes.
+/// Lets `write` fill up to `room` items after the end of `output`. It returns how many it wrote, from the beginning,
+/// and a result.
 ///
 /// # Safety
-/// `write` must have initialised as many bytes, from the beginning of the slice, as it says.
+/// `write` must have initialised as many items, from the beginning of the slice, as it returns.
 pub(crate) unsafe fn append<T>(
     output: &mut Vec<u8>,
     room: usize,

@@ -1,4 +1,4 @@
-//! Symbols of two bytes, whose memory can be taken again when they are dropped.
+//! Symbols of two bytes, whose memory is reused after they are dropped.
 
 use std::ops::{Deref, DerefMut};
 
@@ -6,11 +6,11 @@ use millstream_core::buffers::Pool;
 
 static SYMBOLS: Pool<u16> = Pool::new();
 
-/// Symbols.
+/// The symbols. Dropping them keeps their memory for the next ones.
 pub(crate) struct KeptSymbols(Vec<u16>);
 
 impl KeptSymbols {
-    /// None yet, with room for `length`.
+    /// No symbols, with room for `length`.
     pub(crate) fn with_capacity(length: usize) -> Self {
         KeptSymbols(SYMBOLS.take(length))
     }

@@ -1,4 +1,4 @@
-//! The answer to a query as text. It owns the form that the sessions of all servers answer in.
+//! The answer to a query as text. The sessions of all servers answer in this form.
 
 /// The rows of a query; a null is `None`.
 pub type TextRows = Vec<Vec<Option<String>>>;

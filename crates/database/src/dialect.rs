@@ -1,5 +1,4 @@
-//! What every database writes in its own way: names, texts, types. It owns the contract; a dialect is text alone, and
-//! asks no server.
+//! How databases write names, texts and types: the trait. A dialect only makes text, and asks no server.
 
 use std::fmt::Debug;
 
@@ -24,7 +23,7 @@ pub trait Dialect: Debug + Send + Sync {
         self.quoted(name)
     }
 
-    /// The type of the column that is made for values of `data_type`; a column of a key may need another.
+    /// The type of a new column for values of `data_type`; a column of a key may need another one.
     fn column_type(&self, data_type: &DataType, is_key: bool) -> String;
 }
 

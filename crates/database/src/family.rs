@@ -1,26 +1,26 @@
-//! What a column can hold, whatever a server calls its type, and how values go into it. It owns the comparison of
-//! Arrow's types with these families; which family a declared type is of is each server's.
+//! Families of column types, whatever a server calls them, and which Arrow values fit them. Each server maps its
+//! declared types to families.
 
 use arrow::datatypes::{DataType, TimeUnit};
 
 /// What a column can hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// True and false.
+    /// Booleans.
     Bool,
-    /// Whole numbers of so many bytes.
+    /// Whole numbers.
     Integer {
-        /// How many.
+        /// Their size in bytes.
         bytes: u8,
         /// Whether there are negative ones.
         signed: bool,
     },
     /// Floats.
     Float {
-        /// 4 or 8.
+        /// Their size in bytes: 4 or 8.
         bytes: u8,
     },
-    /// Digits in all, and behind the point; none if there is no limit.
+    /// Decimals, with their digits in all and after the point; `None` if unlimited.
     Decimal(Option<(u16, i16)>),
     /// Text.
     Text,
@@ -30,24 +30,24 @@ pub enum Family {
     Date,
     /// Times of a day.
     Time {
-        /// Digits behind the second.
+        /// Digits after the second.
         digits: u8,
     },
     /// Dates with times.
     Timestamp {
-        /// Whether they are those of a time zone.
+        /// Whether they have a time zone.
         zoned: bool,
-        /// Digits behind the second.
+        /// Digits after the second.
         digits: u8,
     },
     /// JSON.
     Json {
-        /// Whether the server keeps it in a form of its own.
+        /// Whether the server stores it in a binary form.
         binary: bool,
     },
     /// UUIDs.
     Uuid,
-    /// One or some of a list of texts, of which a number would be the place.
+    /// One or several of a list of texts; a number would be an index into the list.
     Choice,
     /// Bits.
     Bits,
@@ -55,7 +55,7 @@ pub enum Family {
     Other,
 }
 
-/// Whether a column of one family holds all that one of another does.
+/// Whether a column of the family `new` can hold all values of one of the family `old`.
 pub fn holds(new: Family, old: Family) -> bool {
     match (new, old) {
         (Family::Integer { bytes, signed }, Family::Integer { bytes: before, signed: had_sign }) => {
@@ -73,14 +73,14 @@ pub fn holds(new: Family, old: Family) -> bool {
     }
 }
 
-/// How values of a type go into a column.
+/// How values of a type fit a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fit {
-    /// All of them, or each that does not is refused by the server.
+    /// All fit, or the server refuses those that do not.
     Whole,
-    /// Not all of them.
+    /// Some may not fit.
     Narrow,
-    /// They are of another kind.
+    /// They are of another kind and never fit.
     None,
 }
 
@@ -108,12 +108,12 @@ fn decimal(data_type: &DataType) -> Option<(u16, i16)> {
     }
 }
 
-/// The digits behind the second that a unit has.
+/// The digits after the second of a unit.
 pub fn digits(unit: TimeUnit) -> u8 {
     match unit {
         TimeUnit::Second => 0,
         TimeUnit::Millisecond => 3,
-        // What has more is refused value by value.
+        // Values with more digits are refused one by one.
         TimeUnit::Microsecond | TimeUnit::Nanosecond => 6,
     }
 }
@@ -122,7 +122,7 @@ fn narrow_unless(whole: bool) -> Fit {
     if whole { Fit::Whole } else { Fit::Narrow }
 }
 
-/// How values of a type go into a column of a family.
+/// How values of a type fit a column of a family.
 pub fn fit(data_type: &DataType, family: Family) -> Fit {
     let (bytes, signed) = match data_type {
         DataType::Dictionary(_, values) => return fit(values, family),
@@ -183,7 +183,7 @@ pub fn fit(data_type: &DataType, family: Family) -> Fit {
             _ if is_text => Fit::Whole,
             _ => Fit::None,
         },
-        // What has more digits is refused value by value.
+        // Values with more digits are refused one by one.
         Family::Time { .. } => {
             if is_text || matches!(data_type, DataType::Time32(_) | DataType::Time64(_)) {
                 Fit::Whole

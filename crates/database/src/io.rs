@@ -1,4 +1,4 @@
-//! Work on the runtime of the network and its timers, from whatever thread waits for it.
+//! Runs work on the runtime of the network and its timers, from any thread.
 
 use std::future::Future;
 

@@ -1,5 +1,5 @@
-//! The statements of a load into a table of a server, as text. It owns the contract between a load, which goes the same
-//! way for all servers, and their dialects, which differ.
+//! The statements of a load into a table of a server, as text. The trait separates a load, which is the same for all
+//! servers, from their dialects.
 
 use std::time::Duration;
 
@@ -10,26 +10,25 @@ use crate::family::Family;
 use crate::order::Order;
 use crate::table::{Bulk, BulkColumn, ColumnFacts, Index, TableFacts};
 
-/// What the publishing of staged rows does with those that are there.
+/// What publishing does with the rows that the target already has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Publish {
-    /// Adds to them.
+    /// Adds the new rows to them.
     Add,
-    /// Takes their place.
+    /// Replaces them.
     Instead,
-    /// Changes those with the same key.
+    /// Updates those with the same key.
     Merge,
-    /// Leaves out those whose key is there.
+    /// Keeps them, and leaves out new rows with the same key.
     Ignore,
 }
 
-/// What tells rows from each other, and which of several with one key stays.
+/// The key of rows, and which of several rows with one key stays.
 #[derive(Debug, Clone, Copy)]
 pub struct Key<'a> {
     /// The columns of the key.
     pub columns: &'a [String],
-    /// The first row in this order stays; of those that it does not tell apart the last to arrive in a merge, and else
-    /// the first.
+    /// The first row in this order stays. Of equal ones, a merge keeps the last to arrive, and other modes the first.
     pub order: &'a [Order],
 }
 
@@ -45,16 +44,16 @@ pub(crate) fn is_in(columns: &[String], name: &str) -> bool {
     columns.iter().any(|column| column.eq_ignore_ascii_case(name))
 }
 
-/// A new table that takes the target's name.
+/// A new table that replaces the target.
 #[derive(Debug, Clone, Copy)]
 pub struct NewTable<'a> {
-    /// The target's name, as the job has it.
+    /// The target's name in the job.
     pub target: &'a str,
-    /// Whether there is a table of this name.
+    /// Whether the target exists.
     pub exists: bool,
     /// The new table's own name.
     pub name: &'a str,
-    /// The name that the former table gets, if it is not dropped.
+    /// The name for the old table, if it is not dropped.
     pub old_name: &'a str,
     /// Whether the new table has a primary key.
     pub has_key: bool,
@@ -72,13 +71,13 @@ pub trait LoadDialect: Dialect {
         self.quoted(name)
     }
 
-    /// What can hold all values of the column type that [`Dialect::column_type`] gives.
+    /// The family of the column type that [`Dialect::column_type`] gives.
     fn family(&self, data_type: &DataType, is_key: bool) -> Family;
 
-    /// The statement that makes a table with the columns of `schema`. A key that is deferred is added later.
+    /// The statement that creates a table with the columns of `schema`. A deferred key is added later.
     fn create_table(&self, table: &str, schema: &SchemaRef, key: &[String], deferred: bool) -> String;
 
-    /// The statement that gives a table the key which [`LoadDialect::create_table`] has deferred.
+    /// The statement that adds a key that [`LoadDialect::create_table`] has deferred.
     fn add_key(&self, table: &str, key: &[String]) -> String;
 
     /// The statement that drops an index of `table`.
@@ -87,8 +86,8 @@ pub trait LoadDialect: Dialect {
     /// The statements that build indexes of `table`.
     fn create_indexes(&self, table: &str, indexes: &[Index]) -> Vec<String>;
 
-    /// The statements that make a staging table with columns of the target's types, and one that counts rows as they
-    /// arrive.
+    /// The statements that create a staging table with columns of the target's types, and a column that numbers rows as
+    /// they arrive.
     fn create_staging(
         &self,
         table: &str,
@@ -98,26 +97,26 @@ pub trait LoadDialect: Dialect {
         facts: Option<&TableFacts>,
     ) -> Vec<String>;
 
-    /// The statement that makes an empty copy of the target to take its place, or nothing if that would lose something
-    /// of it.
+    /// The statement that creates an empty copy of the target to replace it, or `None` if the copy would lack
+    /// something.
     fn create_like(&self, table: &str, target: &str, facts: &TableFacts) -> Option<String>;
 
-    /// Statements that change the target so that it can take the rows: columns that are added, types that are widened.
+    /// Statements that add columns to the target and widen types.
     fn alter(&self, target: &str, added: &[(String, String)], widened: &[(ColumnFacts, String)]) -> Vec<String>;
 
     /// The bulk statement.
     fn bulk(&self, table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef) -> Bulk;
 
-    /// The same for a table that [`LoadDialect::create_table`] has made.
+    /// The bulk statement for a table that [`LoadDialect::create_table`] has created.
     fn bulk_into_own(&self, table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef) -> Bulk {
         self.bulk(table, columns, schema)
     }
 
-    /// The statement that deletes all rows of the target, as a part of the transaction that is open.
+    /// The statement that deletes all rows of the target, within the open transaction.
     fn empty(&self, target: &str, facts: Option<&TableFacts>) -> String;
 
-    /// The statements that move staged rows into the target, run in one transaction. The number of rows that the last
-    /// one changed is reported.
+    /// The statements that move staged rows into the target, in one transaction. The report shows how many rows the
+    /// last one changed.
     fn publish(
         &self,
         how: Publish,
@@ -128,39 +127,39 @@ pub trait LoadDialect: Dialect {
         facts: Option<&TableFacts>,
     ) -> Vec<String>;
 
-    /// The statements by which a new table takes the target's name. If the server has transactions for them they are
-    /// part of one that is still open.
+    /// The statements that replace the target by a new table. If the server supports it, they run within the open
+    /// transaction.
     fn swap(&self, new: NewTable<'_>) -> Vec<String>;
 
-    /// Whether tables can be made, renamed and dropped inside of a transaction.
+    /// Whether tables can be created, renamed and dropped inside of a transaction.
     fn transactional_tables(&self) -> bool;
 
-    /// The last statement of a publishing transaction where transactions have no names: it takes one row from the
-    /// staging table, so that their number tells the end.
-    fn mark_staged(&self, _staging: &str) -> Option<String> {
+    /// The last statement of a publishing transaction, if transactions have no names: it deletes one row of the staging
+    /// table, so that the number of rows shows whether the transaction was committed.
+    fn unstage_one(&self, _staging: &str) -> Option<String> {
         None
     }
 
-    /// A query for the number of staged rows that waits for the end of a transaction that marks them.
+    /// A query for the number of staged rows that waits for the end of a transaction with [`LoadDialect::unstage_one`].
     fn count_staged(&self, staging: &str) -> String {
         format!("SELECT COUNT(*) FROM {staging}")
     }
 
-    /// The statement by which the savepoint `millstream` comes to stand behind all that was sent so far.
+    /// The statement that sets the savepoint `millstream` after everything sent so far.
     fn next_savepoint(&self) -> &'static str;
 
     /// The statement that says how long a connection waits for a lock.
     fn wait_for_locks(&self, limit: Duration) -> String;
 
-    /// What creates the ledger's table, as one command: `load_key` and `unit_key` of 64 characters, `chunk`, `attempt`
-    /// of 16, `note`, `written_at`; the first three are the key.
+    /// One command that creates the ledger's table: `load_key` and `unit_key` of 64 characters, `chunk`, `attempt` of
+    /// 16, `note`, `written_at`; the first three are the key.
     fn create_ledger(&self, table: &str, comment: &str) -> String;
 
-    /// What a query ends with that keeps its rows as they are until the transaction ends, but lets others read them so
-    /// too.
+    /// The suffix of a query that takes shared locks on its rows until the transaction ends.
     fn share_lock(&self) -> &'static str;
 
-    /// Statements that keep everyone else from a table, and the one that ends that. They commit what was open.
+    /// Statements that lock a table against all other connections, and the one that unlocks it. They commit the open
+    /// transaction.
     fn lock_table(&self, table: &str) -> (Vec<String>, &'static str);
 
     /// An expression for the whole seconds since a time.

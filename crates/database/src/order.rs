@@ -1,6 +1,6 @@
-//! The order of rows that have one key, as a job writes it: `[changed_at desc, id]`.
+//! The order of rows with the same key, as in a job: `[changed_at desc, id]`.
 
-/// A column that rows with one key are ordered by.
+/// A column that orders rows with the same key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Order {
     /// Its name.
@@ -10,12 +10,12 @@ pub struct Order {
 }
 
 impl Order {
-    /// Those that are written well.
+    /// The entries that can be parsed.
     pub fn all(order_by: &[String]) -> Vec<Order> {
         order_by.iter().filter_map(|text| Order::parse(text).ok()).collect()
     }
 
-    /// A column and a direction; the error says what is wrong.
+    /// Parses a column and a direction; the error says what is wrong.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let (column, descending) = match text.rsplit_once(char::is_whitespace) {

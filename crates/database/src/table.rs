@@ -1,16 +1,15 @@
-//! What there is to know of a table of a server, and of what is sent into one. It owns the facts that statements are
-//! written from; how they are asked for is the sinks'.
+//! Facts about a table of a server and about a bulk statement, from which SQL is written. The sinks query them.
 
 use crate::family::Family;
 
-/// What there is to know of a table.
+/// Facts about a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableFacts {
-    /// What it is if it is no table that rows can be loaded into: `a view`.
+    /// What it is, if it is not a table: `a view`.
     pub other: Option<String>,
-    /// Why a load cannot be rolled back: `its engine is Aria`.
+    /// Why a load into it cannot be rolled back: `its engine is Aria`.
     pub unsafe_engine: Option<String>,
-    /// What keeps the table from being replaced by a new one: views on it, foreign keys to it.
+    /// What prevents replacing the table by a new one: views on it, foreign keys to it.
     pub dependents: Vec<String>,
     /// Whether a table with the same definition would lack something: triggers, foreign keys.
     pub has_more: bool,
@@ -18,7 +17,7 @@ pub struct TableFacts {
     pub columns: Vec<ColumnFacts>,
     /// The columns of each unique key.
     pub unique: Vec<Vec<String>>,
-    /// What else the server checks in a row by itself: `CONSTRAINT few CHECK (n < 5)`.
+    /// What else the server checks in single rows: `CONSTRAINT few CHECK (n < 5)`.
     pub checks: Vec<String>,
 }
 
@@ -29,24 +28,24 @@ pub struct ColumnFacts {
     pub name: String,
     /// The type as the server writes it.
     pub declared: String,
-    /// What it can hold.
+    /// The family of its type.
     pub family: Family,
-    /// Whether its type is one of the user's own, which a wider one would not replace.
+    /// Whether its type is a domain, which is not widened.
     pub is_domain: bool,
     /// Whether it may be null.
     pub nullable: bool,
-    /// Whether it needs a value and has none by itself.
+    /// Whether it needs a value and has no default.
     pub required: bool,
     /// Whether the server computes it.
     pub generated: bool,
-    /// Whether the server silently writes a value of its own where it is given a null.
+    /// Whether the server silently replaces a null by a value of its own.
     pub replaces_null: bool,
-    /// What stands behind the type where the column is declared, if a change of the type has to repeat it.
+    /// The rest of the column's declaration, which a change of the type has to repeat.
     pub rest: String,
 }
 
 impl TableFacts {
-    /// The column of this name; capitals may differ if none has it as it is.
+    /// The column of this name; the case may differ if no name matches exactly.
     pub fn column(&self, name: &str) -> Option<&ColumnFacts> {
         self.columns
             .iter()
@@ -74,27 +73,27 @@ fn same_columns(left: &[String], right: &[String]) -> bool {
 pub struct Index {
     /// Its name.
     pub name: String,
-    /// What the server needs to build it again, in its own words.
+    /// The server's definition, from which it can be rebuilt.
     pub definition: String,
 }
 
 impl Index {
-    /// As one text.
+    /// The index as one text, to store it.
     pub fn kept(&self) -> String {
         format!("{}\n{}", self.name, self.definition)
     }
 
-    /// From one text.
+    /// The index from the text of [`Index::kept`].
     pub fn of_kept(text: &str) -> Option<Self> {
         let (name, definition) = text.split_once('\n')?;
         Some(Index { name: name.to_owned(), definition: definition.to_owned() })
     }
 }
 
-/// Where a bulk statement writes to, and in which form the rows are.
+/// A bulk statement: its table, and the form of the rows.
 #[derive(Debug, Clone)]
 pub struct Bulk {
-    /// The statement of the fast way.
+    /// The statement.
     pub statement: String,
     /// The table, quoted.
     pub table: String,
@@ -104,11 +103,11 @@ pub struct Bulk {
     pub binary: bool,
 }
 
-/// The column of a staging table that counts rows as they arrive.
+/// The column of a staging table that numbers rows as they arrive.
 pub const ARRIVAL: &str = "_millstream_arrival";
 
 impl Bulk {
-    /// The columns that the user knows: all but the order of arrival, which is the last.
+    /// The columns of the target: all but [`ARRIVAL`], which is the last.
     pub fn known_columns(&self) -> impl Iterator<Item = &BulkColumn> {
         self.columns.iter().filter(|column| column.name != ARRIVAL)
     }
@@ -119,14 +118,14 @@ impl Bulk {
 pub struct BulkColumn {
     /// Its name.
     pub name: String,
-    /// What it can hold.
+    /// The family of its type.
     pub family: Family,
-    /// Whether a null must not be sent, since the server would silently write a value of its own.
+    /// Whether a null must not be sent, since the server would silently replace it.
     pub replaces_null: bool,
 }
 
 impl BulkColumn {
-    /// A column that takes a null, or refuses it.
+    /// A column that stores or refuses nulls.
     pub fn new(name: &str, family: Family) -> Self {
         BulkColumn { name: name.to_owned(), family, replaces_null: false }
     }

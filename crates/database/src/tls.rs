@@ -1,18 +1,18 @@
-//! Encryption of connections to databases: whom to trust.
+//! Encryption of connections to databases: the trusted authorities.
 
 use millstream_core::{Error, Result};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use crate::place::Place;
+use crate::endpoint::Endpoint;
 
-/// The certificates of all authorities that are trusted: the system's and those of `ca`. Blocks: it reads files.
-pub(crate) fn authorities(place: &Place) -> Result<Vec<CertificateDer<'static>>> {
+/// The certificates of all trusted authorities: the system's and those of `ca`. Blocks, since it reads files.
+pub(crate) fn authorities(endpoint: &Endpoint) -> Result<Vec<CertificateDer<'static>>> {
     let mut trusted = rustls_native_certs::load_native_certs().certs;
     // The system may have some that the library cannot read.
     trusted.retain(|certificate| RootCertStore::empty().add(certificate.clone()).is_ok());
-    let Some(path) = &place.ca else { return Ok(trusted) };
+    let Some(path) = &endpoint.ca else { return Ok(trusted) };
     let hint = "`ca` names a file of certificates in PEM";
     let pem = fs_err::read(path)
         .map_err(|cause| Error::io(format!("the CA file {path} cannot be read"), &cause).hint(hint))?;
@@ -25,10 +25,10 @@ pub(crate) fn authorities(place: &Place) -> Result<Vec<CertificateDer<'static>>>
     Ok(trusted)
 }
 
-/// Trust in [`authorities`], as a configuration of the library. Blocks.
-pub(crate) fn configuration(place: &Place) -> Result<rustls::ClientConfig> {
+/// The configuration of the TLS library, which trusts [`authorities`]. Blocks.
+pub(crate) fn configuration(endpoint: &Endpoint) -> Result<rustls::ClientConfig> {
     let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(authorities(place)?);
+    roots.add_parsable_certificates(authorities(endpoint)?);
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
     Ok(rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -37,8 +37,8 @@ pub(crate) fn configuration(place: &Place) -> Result<rustls::ClientConfig> {
         .with_no_client_auth())
 }
 
-/// The server does not prove who it is, or does not speak TLS.
-pub(crate) fn refused(place: &Place, cause: impl std::fmt::Display) -> Error {
+/// The error if the server's certificate is not accepted, or it does not speak TLS.
+pub(crate) fn refused(endpoint: &Endpoint, cause: impl std::fmt::Display) -> Error {
     let cause = cause.to_string();
     let hint = if cause.contains("UnknownIssuer") {
         "if the server's authority is your own, name its PEM file in `ca`"
@@ -49,5 +49,7 @@ pub(crate) fn refused(place: &Place, cause: impl std::fmt::Display) -> Error {
     } else {
         "if the server has no TLS and the network is trusted, write `tls: off`"
     };
-    Error::refused(format!("the encrypted connection to {} cannot be established", place.shown)).cause(cause).hint(hint)
+    Error::refused(format!("the encrypted connection to {} cannot be established", endpoint.shown))
+        .cause(cause)
+        .hint(hint)
 }

@@ -21,17 +21,17 @@ use millstream_format::json::JsonFormat;
 use millstream_format::lines::Lines;
 use serde_json::{Value, json};
 
-/// What a decoder hands over at once.
+/// The size of the pieces, as from a decoder.
 const PIECE: usize = 256 << 10;
 
-/// One way to read one text.
+/// One parser for one text.
 struct Case {
     name: &'static str,
     text: Bytes,
     parse: Parse,
 }
 
-/// Says how many rows it makes of a text.
+/// Parses a text, and returns the number of rows.
 type Parse = Box<dyn Fn(&Bytes) -> Result<usize>>;
 
 struct Arguments {
@@ -235,7 +235,7 @@ fn settings<S: serde::de::DeserializeOwned>(settings: Value) -> Result<S> {
     serde_json::from_value(settings).map_err(|cause| Error::internal("the settings do not fit").cause(cause))
 }
 
-/// Rows that `format` makes of a text.
+/// The number of rows that `format` parses from a text.
 fn ours(format: &dyn StreamFormat, request: &ParseRequest, text: &Bytes) -> Result<usize> {
     let mut parser = format.parser(request)?;
     let mut rows = 0;

@@ -1,6 +1,6 @@
 //! The columns that a job file declares: type names and Arrow types, both ways, and how two types widen to one.
 //!
-//! How a text becomes a value of its type is left to the formats.
+//! The formats convert texts to values.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -43,7 +43,7 @@ pub const TYPE_NAMES: &[&str] = &[
     "struct<name: type, …>",
 ];
 
-/// What other systems call our types: only for hints, the job file has one name for one type.
+/// Names of types in other systems, for hints only: the job file has one name per type.
 const FOREIGN_NAMES: &[(&str, &str)] = &[
     ("string", "utf8"),
     ("str", "utf8"),
@@ -81,7 +81,7 @@ const MAX_DEPTH: usize = 32;
 /// The time zone of `timestamptz`.
 const UTC: &str = "UTC";
 
-/// The Arrow type that a job file's `name` stands for. The error is of kind `Job` and lists the valid names.
+/// The Arrow type of a type name in a job file. The error is of kind `Job` and lists the valid names.
 ///
 /// | name | Arrow type |
 /// |---|---|
@@ -304,7 +304,7 @@ pub struct ColumnDetails {
     pub format: Option<String>,
 }
 
-/// One declared column, understood.
+/// One declared column, resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     /// Its name.
@@ -316,14 +316,14 @@ pub struct Column {
 }
 
 impl Column {
-    /// As a field of a schema; every column may be null.
+    /// The column as a nullable field of a schema.
     pub fn field(&self) -> Field {
         Field::new(&self.name, self.data_type.clone(), true)
     }
 }
 
 impl ColumnSpec {
-    /// What a job file would say of a column of `data_type`.
+    /// The declaration of a column of `data_type` in a job file.
     pub fn of(data_type: &DataType, format: Option<&str>) -> Self {
         let type_name = type_name(data_type);
         match format {
@@ -356,12 +356,12 @@ impl Columns {
         self.0.is_empty()
     }
 
-    /// The columns, understood; the first fault as error. [`Columns::check`] finds them all.
+    /// The resolved columns, or the first fault as an error. [`Columns::check`] finds them all.
     pub fn resolve(&self) -> Result<Vec<Column>> {
         self.0.iter().map(|(name, spec)| spec.resolve(name)).collect()
     }
 
-    /// The columns as a schema; the first fault as error.
+    /// The columns as a schema, or the first fault as an error.
     pub fn schema(&self) -> Result<SchemaRef> {
         Ok(schema_of(&self.resolve()?))
     }
@@ -466,7 +466,7 @@ impl JsonSchema for Columns {
     }
 }
 
-/// The narrowest type that holds the values of both. It is what inference and `on_drift: widen` go by.
+/// The narrowest type that holds the values of both. Inference and `on_drift: widen` use it.
 ///
 /// ```text
 ///  null < everything        int8 < int16 < int32 < int64 < float64      uint8 < int16, uint64 + int64 = decimal(20, 0)
@@ -494,14 +494,14 @@ pub fn widen(a: &DataType, b: &DataType) -> DataType {
     }
 }
 
-/// Microseconds, or nanoseconds if one side has them: the coarser unit would cut digits off without a word, while a
-/// time that the finer one cannot reach is an error.
+/// Microseconds, or nanoseconds if one side has them: the coarser unit would silently cut digits off, while a time out
+/// of the range of the finer one is an error.
 fn finer(a: TimeUnit, b: TimeUnit) -> TimeUnit {
     if a == TimeUnit::Nanosecond || b == TimeUnit::Nanosecond { TimeUnit::Nanosecond } else { TimeUnit::Microsecond }
 }
 
-/// The type that a job file could declare for it: one text type, one binary, times of day in microseconds unless they
-/// are finer.
+/// The type that a job file can declare for it: one text type, one binary, times of day in microseconds unless they are
+/// finer.
 fn plain(data_type: &DataType) -> Cow<'_, DataType> {
     match data_type {
         DataType::Utf8 | DataType::LargeUtf8 => Cow::Owned(TEXT),

@@ -1,7 +1,7 @@
-//! What every format must do, as tests that each format runs on itself: [`Subject::check`].
+//! Tests that every format passes: [`Subject::check`].
 //!
-//! Owns the rows of every type with their extremes ([`flat`], [`nested`], [`far`]) and the checks that are the same for
-//! all formats. What only one format does is tested in its own folder.
+//! It has rows of every type with extreme values ([`flat`], [`nested`], [`far`]), and the checks that all formats
+//! share. Each format tests its peculiarities in its own folder.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,17 +27,17 @@ use millstream_core::format::{
 
 /// A format and the rows it is checked with.
 pub struct Subject {
-    /// The format, with settings under which it writes what it reads.
+    /// The format, with settings under which it can read what it writes.
     pub format: Arc<dyn Format>,
     /// Rows of every type that the format knows; at least eight.
     pub batch: RecordBatch,
     /// For stream formats: a record that is refused, with its line end, to stand between two good ones.
     pub bad_record: Option<&'static [u8]>,
-    /// What a file with other columns than the source's does.
+    /// How the format treats files with other columns than the source's.
     pub columns: Columns,
 }
 
-/// How a format matches the columns of a file with the source's.
+/// How a format matches the columns of a file with those of the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Columns {
     /// There is one column that never changes (lines).
@@ -48,10 +48,10 @@ pub enum Columns {
     Optional,
 }
 
-/// All that came out of reading one text.
+/// The result of reading one text.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The batches as they came.
+    /// The batches as they were returned.
     pub batches: Vec<RecordBatch>,
     /// Their rows as one batch.
     pub rows: RecordBatch,
@@ -61,7 +61,7 @@ pub struct Outcome {
     pub bytes: Vec<i64>,
     /// The refused records.
     pub rejects: Vec<Reject>,
-    /// How many records were passed over.
+    /// How many records were skipped.
     pub passed_over: u64,
 }
 
@@ -144,8 +144,8 @@ pub fn parse(format: &dyn StreamFormat, text: &[u8], request: &ParseRequest, cut
     Ok(Outcome::new(request.output_schema(), parsed))
 }
 
-/// Reads `text`, pushed in pieces that end at `cuts`, in parts of about `size` bytes that are parsed apart. `None` if
-/// it cannot be cut.
+/// Reads `text`, pushed in pieces that end at `cuts`, in parts of about `size` bytes that are parsed separately. `None`
+/// if it cannot be cut.
 pub fn parse_apart(
     format: &dyn StreamFormat,
     text: &[u8],
@@ -178,7 +178,7 @@ fn parse_pieces(format: &dyn StreamFormat, request: &ParseRequest, pieces: Vec<T
             Some(parser) => others.push((parser, piece.text)),
             None => {
                 piece.text.into_iter().try_for_each(|text| first.push(text, &mut parsed))?;
-                // No row comes of a later one: only the message of an error takes more of the text.
+                // Later pieces give no rows: they only add text to the message of an error.
                 is_error = index > 0;
             }
         }
@@ -192,7 +192,7 @@ fn parse_pieces(format: &dyn StreamFormat, request: &ParseRequest, pieces: Vec<T
     Ok(Outcome::new(request.output_schema(), parsed))
 }
 
-/// Whether `text` can be cut; if so, everything that comes out must be the same as without cuts.
+/// Whether `text` can be cut; if so, checks that the result is the same as without cuts.
 pub fn same_apart(format: &dyn StreamFormat, text: &[u8], request: &ParseRequest, cuts: &[usize], size: usize) -> bool {
     let Some(apart) = parse_apart(format, text, request, cuts, size) else { return false };
     let place = || format!("{:?} cut at {cuts:?}, in pieces of {size}", String::from_utf8_lossy(text));
@@ -211,7 +211,7 @@ pub fn same_apart(format: &dyn StreamFormat, text: &[u8], request: &ParseRequest
     true
 }
 
-/// Reads `text`, whichever way the format reads.
+/// Reads `text` as a stream or by ranges, as the format does.
 pub fn read(format: &dyn Format, text: &[u8], request: &ParseRequest) -> Result<Outcome> {
     match format.reading() {
         Reading::Stream(stream) => parse(stream, text, request, &[]),
@@ -245,7 +245,7 @@ impl Subject {
         self.pieces_can_follow_each_other();
     }
 
-    /// Runs the checks of what stream formats hold at once, which take their time.
+    /// Runs the checks of the memory of stream formats, which take some time.
     pub fn check_memory(&self) {
         self.many_bad_records_are_handed_over_in_between();
         self.long_records_end_a_batch();
@@ -430,7 +430,7 @@ impl Subject {
         assert!((byte as u64..(byte + bad.len()) as u64).contains(&at), "byte {at}, the record is at {byte}");
     }
 
-    /// Nothing but bad records, many more than are held at once, pushed in one piece.
+    /// Only bad records, many more than are held at once, pushed in one piece.
     fn many_bad_records_are_handed_over_in_between(&self) {
         let (Reading::Stream(stream), Some(bad)) = (self.format.reading(), self.bad_record) else { return };
         let mut text = encode(self.format.as_ref(), &self.schema(), &[], true);
@@ -456,7 +456,7 @@ impl Subject {
         parser.finish(&mut parsed).expect("the end can be read");
         rows += parsed.rows.iter().map(|rows| rows.batch.num_rows()).sum::<usize>();
         assert_eq!((rejected.len(), rows), (8_000, 2), "handed over {handed_over} times");
-        // Who does not ask whether text waits gets the same.
+        // Ignoring `waits` gives the same result.
         let whole = parse(stream, &text, &self.request(), &[begun / 3, begun]).expect("the text can be read");
         let told = |rejects: &[Reject]| format!("{rejects:?}");
         assert_eq!((told(&whole.rejects), whole.rows.num_rows()), (told(&rejected), 2));
@@ -670,8 +670,8 @@ pub fn nested() -> RecordBatch {
     ])
 }
 
-/// What only some formats can write: dates beyond the years of four digits, floats that are no numbers, and columns
-/// that are null throughout. Eight rows.
+/// Values that only some formats can write: dates beyond years of four digits, NaN and infinities, and columns that are
+/// null throughout. Eight rows.
 pub fn far() -> RecordBatch {
     batch_of(vec![
         ("id", Arc::new(Int64Array::from_iter_values(0..8))),

@@ -1,7 +1,7 @@
-//! The columns of several files as the columns of one source, by name, as `on_drift` says.
+//! Combines the columns of several files into those of one source, by name, as `on_drift` says.
 //!
-//! Two moments: [`merge`] before a source is read (what columns does it have?), and [`match_columns`] when one of its
-//! files is read (where are they in this file?).
+//! [`merge`] finds the columns of a source before it is read, and [`match_columns`] finds them in one file when that is
+//! read.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,15 +18,15 @@ pub enum Types {
     /// From the values of a sample (csv, json): files of one source may show different ones, and they are always
     /// widened.
     Inferred,
-    /// From the file itself (parquet): a difference is a drift like any other.
+    /// From the file itself (parquet): different types are a drift.
     Stored,
 }
 
 /// The columns of a source from those of its files (each with its name for messages).
 ///
-/// The order is that of the first file, with columns that only later files have behind it. `Fail` wants the same names
-/// everywhere; `Null` takes the first file's; `Widen` takes all. Types that differ are widened, except that stored
-/// types under `Fail` and `Null` are an error. A column that is null everywhere becomes text.
+/// The order is that of the first file, followed by columns that only later files have. `Fail` requires the same names
+/// everywhere; `Null` uses the first file's; `Widen` uses all. Types that differ are widened, except that stored types
+/// under `Fail` and `Null` are an error. A column that is null everywhere becomes text.
 pub fn merge(files: &[(String, SchemaRef)], on_drift: OnDrift, types: Types) -> Result<SchemaRef> {
     let Some(((first_file, first), others)) = files.split_first() else {
         return Err(Error::internal("the columns of no file were asked for"));
@@ -114,7 +114,7 @@ fn names(schema: &Schema) -> HashSet<&str> {
     schema.fields().iter().map(|field| field.name().as_str()).collect()
 }
 
-/// So many further files that differ are named.
+/// How many further files that differ are named.
 const MOST_NAMED: usize = 3;
 
 const DRIFT_HINT: &str = "set `on_drift: null` (a missing column is null, an additional one is ignored) or \
@@ -140,7 +140,7 @@ fn difference(missing: &[&str], added: &[&str]) -> String {
 /// null. Names are compared exactly.
 ///
 /// `Fail`: both sets of names are the same. `Null`: what is missing is null, what is additional is ignored. `Widen`:
-/// what is missing is null; an additional column is an error, since every file was looked at before.
+/// what is missing is null; an additional column is an error, since all files were read before.
 pub fn match_columns(file: &[impl AsRef<str>], schema: &Schema, on_drift: OnDrift) -> Result<Vec<Option<usize>>> {
     let places: HashMap<&str, usize> = file.iter().enumerate().map(|(index, name)| (name.as_ref(), index)).collect();
     let matched: Vec<_> = schema.fields().iter().map(|field| places.get(field.name().as_str()).copied()).collect();

@@ -1,14 +1,13 @@
-//! Text in other encodings as UTF-8, pushed in pieces; byte order marks are taken off.
+//! Text in other encodings as UTF-8, pushed in pieces; byte order marks are removed.
 //!
-//! UTF-8 itself passes through unchanged and unchecked: whoever reads the text checks it, record by record. A byte
-//! sequence that is wrong in its own encoding becomes [`WRONG`], which is wrong in UTF-8 too, so that it is found by
-//! the same check.
+//! UTF-8 itself passes through unchanged and unchecked: the parsers validate it, record by record. A byte sequence that
+//! is invalid in its encoding becomes [`WRONG`], which is invalid UTF-8, so that the parsers find it.
 
 use bytes::Bytes;
 use encoding_rs::{DecoderResult, Encoding, UTF_8, UTF_16BE, UTF_16LE};
 use millstream_core::{Error, RejectKind, hint};
 
-/// What stands for a sequence that is wrong in its encoding.
+/// Replaces a sequence that is invalid in its encoding.
 const WRONG: u8 = 0xff;
 
 /// Encodings that a hint lists; every label of the WHATWG encoding standard is accepted.
@@ -63,11 +62,11 @@ fn found(declared: Option<&'static Encoding>, head: &[u8]) -> (&'static Encoding
     }
 }
 
-/// Makes one unit's text UTF-8.
+/// Converts the text of one unit to UTF-8.
 pub struct ToUtf8 {
     declared: Option<&'static Encoding>,
     state: State,
-    /// Bytes of a UTF-8 mark that were taken off and not told yet.
+    /// Bytes of a UTF-8 mark that were removed and not reported yet.
     mark: u64,
 }
 
@@ -86,13 +85,13 @@ impl ToUtf8 {
         ToUtf8 { declared, state: State::Beginning(Vec::new()), mark: 0 }
     }
 
-    /// Behind the beginning of a unit, if that was UTF-8.
+    /// A decoder for the middle of the unit, if the unit is UTF-8.
     pub fn fork(&self) -> Option<Self> {
         let through = matches!(self.state, State::Through);
         through.then_some(ToUtf8 { declared: self.declared, state: State::Through, mark: 0 })
     }
 
-    /// The length of a UTF-8 mark that was taken off since the last time: it is part of the unit's bytes.
+    /// The length of a UTF-8 mark that was removed since the last call: it is part of the unit's bytes.
     pub fn take_mark(&mut self) -> u64 {
         std::mem::take(&mut self.mark)
     }
@@ -113,7 +112,7 @@ impl ToUtf8 {
         self.decode(piece, false)
     }
 
-    /// What is left at the end of the unit.
+    /// The rest at the end of the unit.
     pub fn finish(&mut self) -> Bytes {
         let begun = match &mut self.state {
             State::Beginning(head) => {

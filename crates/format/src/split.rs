@@ -1,12 +1,12 @@
-//! Cutting a text where a record ends, so that its pieces can be parsed on several cores: what the formats share, and
-//! the cutting of texts whose records are lines. The records of csv are found in `csv/split.rs`.
+//! Cuts a text where a record ends, so that its pieces can be parsed on several cores: the parts that formats share,
+//! and the cutting of lines. `csv/split.rs` cuts CSV.
 //!
 //! ```text
 //!   pushed   ├──────────────┼──────────────┼──────────────┤
 //!   records  ├───┼──────┼────────┼───┼────────┼──────┼────┤
 //!   pieces   ├───────────────────┼────────────┼───────────┤     size: ├───────────┤
 //! ```
-//! A piece is a list of slices of what was pushed: no text is copied.
+//! A piece is a list of slices of the pushed text: no text is copied.
 
 use bytes::Bytes;
 use memchr::{memchr, memchr_iter, memrchr};
@@ -30,13 +30,13 @@ impl Pending {
         self.length
     }
 
-    /// The least that a piece may have if pieces of `size` bytes are asked for. The first must be long enough for a
-    /// byte order mark, or its parser does not know whether there is one.
+    /// The least size of a piece if pieces of `size` bytes are requested. The first must be long enough for a byte
+    /// order mark, or its parser does not know whether there is one.
     pub fn least(&self, size: usize) -> usize {
         size.max(if self.place.byte == 0 { 3 } else { 1 })
     }
 
-    /// Adds what comes next.
+    /// Adds the next text.
     pub fn append(&mut self, text: Bytes) {
         if !text.is_empty() {
             self.length += text.len();
@@ -55,23 +55,23 @@ impl Pending {
     }
 }
 
-/// So much longer than allowed is a line that cannot be right: a byte order mark and a `\r` are no part of it.
+/// How many bytes over the limit a line may have: those of a byte order mark and a `\r`.
 const OVER: usize = 5;
 
-/// Cuts behind `\n`.
+/// Cuts after `\n`.
 ///
-/// Of a line that is longer than allowed only the beginning is handed on, longer than allowed as well, as the last
-/// line of its piece: it is refused or passed over either way, and must not fill the memory until it ends.
+/// A line that is too long must not fill the memory. Only its beginning is passed on, which is still too long, as the
+/// last line of its piece: it is refused or skipped either way.
 pub(crate) struct LineSplitter {
     max_record: usize,
     pending: Pending,
-    /// Bytes of the unit since the last cut, with those that were left out.
+    /// Bytes of the unit since the last cut, including dropped ones.
     bytes: usize,
     /// Line ends since the last cut.
     lines: u64,
     /// Bytes of the line that has not ended.
     open: usize,
-    /// Whether the rest of a line that is too long is being left out.
+    /// Whether the rest of a line that is too long is being dropped.
     passing: bool,
     /// Whether the first piece has no line yet from which a parser can learn something.
     blank: bool,
@@ -98,7 +98,7 @@ impl LineSplitter {
         (self.bytes, self.lines, self.open) = (0, 0, 0);
     }
 
-    /// Leaves out the rest of a line that is too long, as far as it is in `text`.
+    /// Drops the rest of a line that is too long, as far as it is in `text`.
     fn pass(&mut self, text: &mut Bytes, pieces: &mut Vec<TextPiece>) {
         match memchr(b'\n', text) {
             None => {

@@ -1,5 +1,5 @@
-//! The conformance suite: what every sink must hold, whatever it writes to. It owns the rows, the runs and the
-//! formats of the tests; a sink brings itself and a reader that shares no code with it ([`Subject`]).
+//! The conformance suite for all sinks, with its rows, runs and formats. A sink provides itself, and a reader that
+//! shares no code with it ([`Subject`]).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -28,9 +28,9 @@ use tempfile::TempDir;
 pub(crate) trait Subject: Send + Sync {
     /// The sink, writing into `folder`.
     fn sink(&self, folder: &Path) -> Arc<dyn Sink>;
-    /// All rows that a stranger sees in `folder`, as [`shown`], in any order.
+    /// All rows that another program sees in `folder`, as [`shown`], in any order.
     fn read(&self, folder: &Path) -> Vec<String>;
-    /// Everything that is in `folder`, seen or not.
+    /// Everything in `folder`, visible or not.
     fn listing(&self, folder: &Path) -> BTreeSet<PathBuf> {
         listing(folder)
     }
@@ -50,7 +50,7 @@ pub(crate) fn schema() -> SchemaRef {
     ]))
 }
 
-/// Texts that are easily broken on their way.
+/// Texts that are hard to encode correctly.
 const NAMES: [Option<&str>; 7] = [
     Some("plain"),
     None,
@@ -166,7 +166,7 @@ pub(crate) async fn write(
             writer.close().await
         }));
     }
-    // All of them end before the first fault is told: none may go on writing after an abort.
+    // All end before the first fault is reported: none may write after an abort.
     let mut ended = Vec::new();
     for task in tasks {
         ended.push(task.await.expect("no writer panics"));
@@ -174,7 +174,7 @@ pub(crate) async fn write(
     ended.into_iter().collect()
 }
 
-/// A whole run; returns its line.
+/// A whole run. Returns its summary.
 pub(crate) async fn run(sink: &Arc<dyn Sink>, partitions: usize, count: i64, size: usize) -> Result<String> {
     let load = sink.begin(context(partitions)).await?;
     write(sink, &load, partitions, count, size).await?;
@@ -198,7 +198,7 @@ pub(crate) fn listing(folder: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
-/// What is below `folder` under a temporary name.
+/// The temporary files below `folder`.
 fn temporaries(subject: &dyn Subject, folder: &Path) -> Vec<PathBuf> {
     let below = |path: &PathBuf| path.strip_prefix(folder).expect("below the folder").display().to_string();
     subject.listing(folder).into_iter().filter(|path| below(path).contains(".tmp")).collect()
@@ -334,7 +334,7 @@ async fn a_spent_budget_slows_and_does_not_stop(subject: &dyn Subject) {
     assert_eq!(seen(subject, folder.path()), expected(0..9000));
 }
 
-/// Starts this test program again, which writes and dies without any cleaning up.
+/// Starts this test program again, which writes and dies without cleaning up.
 async fn a_killed_process_leaves_nothing(name: &str, subject: &dyn Subject) {
     for point in ["written", "prepared"] {
         let folder = TempDir::new().expect("a folder");
@@ -384,7 +384,7 @@ async fn dies_on_purpose() {
     std::process::abort();
 }
 
-/// What a sink for `target` is made from.
+/// The parts of a sink for `target`.
 pub(crate) fn parts(target: &Path, format: Arc<dyn Format>, gzip: bool) -> SinkParts {
     let codec: Option<Arc<dyn Codec>> = if gzip { Some(Arc::new(Gzip)) } else { None };
     SinkParts { target: target.display().to_string(), format: Some(format), codec, store: None }
@@ -479,8 +479,8 @@ impl RowEncoder for CsvEncoder {
     }
 }
 
-/// Reads what [`Csv`] wrote, with the csv crate. It cannot tell null from an empty text, so the writing quotes one and
-/// not the other, and this looks at the text itself.
+/// Reads the output of [`Csv`] with the csv crate. That cannot distinguish null from an empty text, so only the text is
+/// quoted, and this checks the raw text.
 pub(crate) fn read_csv(text: &[u8]) -> Vec<String> {
     let mut reader = csv::ReaderBuilder::new().from_reader(text);
     assert_eq!(reader.headers().expect("a header"), vec!["id", "name", "amount", "day"]);

@@ -1,5 +1,5 @@
-//! Rows to bytes: the format and the codec of one sink, put together. It owns how they are combined (one stream, or
-//! pieces that may follow each other); where the bytes go is the sinks'.
+//! Encodes rows to bytes: combines the format and the codec of one sink, as one stream, or as pieces that may follow
+//! each other.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use millstream_core::{Error, Result};
 
 use crate::shared::Charge;
 
-/// Rows that are encoded in one call, so that the text of wide rows is looked at often enough.
+/// Rows that are encoded in one call, so that the size of wide rows is checked often enough.
 pub(crate) const ENCODE_ROWS: usize = 1024;
 
 /// How the rows of a sink become bytes.
@@ -25,7 +25,7 @@ pub(crate) struct Encoding {
 }
 
 impl Encoding {
-    /// The format and codec of `parts`, or what is wrong with them for writing.
+    /// The encoding with the format and codec of `parts`, or their faults for writing.
     pub(crate) fn new(parts: &SinkParts, level: Option<i32>) -> Result<Self, Vec<Fault>> {
         let Some(format) = &parts.format else {
             return Err(vec![
@@ -47,7 +47,7 @@ impl Encoding {
         }
     }
 
-    /// Whether pieces that were encoded apart may follow each other in one file.
+    /// Whether pieces that were encoded separately may follow each other in one file.
     pub(crate) fn splittable(&self) -> bool {
         self.format.splittable()
     }
@@ -65,7 +65,7 @@ impl Encoding {
         }
     }
 
-    /// What keeps rows of `schema` from being written in this format.
+    /// Fails if rows of `schema` cannot be written in this format.
     pub(crate) fn check(&self, schema: SchemaRef) -> Result<()> {
         self.format.encoder(schema, true).map(drop)
     }
@@ -80,16 +80,16 @@ impl Encoding {
         self.format.encoder(Arc::clone(schema), begin)
     }
 
-    /// What stands before the rows in a file to which pieces are appended: all that a file without rows holds, since
-    /// a splittable format has nothing after its rows.
+    /// The bytes before the rows in a file to which pieces are appended: those of a file without rows, since a
+    /// splittable format has nothing after its rows.
     pub(crate) fn beginning(&self, schema: &SchemaRef) -> Result<Vec<u8>> {
         let mut text = Vec::new();
         self.rows(schema, true)?.finish(&mut text)?;
         if text.is_empty() { Ok(text) } else { self.compress(text) }
     }
 
-    /// The bytes of a file without rows. Unlike its beginning, this is never nothing where the codec has a frame:
-    /// an empty file is no gzip.
+    /// The bytes of a file without rows. Unlike its beginning, it is never empty if the codec has a frame: an empty
+    /// file is no gzip.
     pub(crate) fn empty(&self, schema: &SchemaRef) -> Result<Vec<u8>> {
         let mut output = Vec::new();
         self.stream(schema, true)?.finish(&mut Vec::new(), &mut output)?;
@@ -114,7 +114,7 @@ impl Encoding {
     }
 }
 
-/// What keeps `format` from being compressed by `codec` at `level`.
+/// Faults of compressing `format` with `codec` at `level`.
 fn codec_faults(format: &dyn Format, codec: &dyn Codec, level: Option<i32>) -> Vec<Fault> {
     if matches!(format.reading(), Reading::Ranges(_)) {
         let what =
@@ -147,7 +147,7 @@ pub(crate) struct EncodeStream {
 }
 
 impl EncodeStream {
-    /// Encodes `batch`, appending what is ready to `output`. `scratch` holds the text in between.
+    /// Encodes `batch`, appending what is ready to `output`. `scratch` is a buffer for the text.
     pub(crate) fn encode(&mut self, batch: &RecordBatch, scratch: &mut Vec<u8>, output: &mut Vec<u8>) -> Result<()> {
         match &mut self.codec {
             None => self.rows.encode(batch, output),
@@ -159,13 +159,13 @@ impl EncodeStream {
         }
     }
 
-    /// Bytes of memory that the rows in it take which it has not given out yet.
+    /// Bytes of memory for rows that are not given out yet.
     pub(crate) fn held(&self) -> usize {
         self.rows.held()
     }
 
-    /// Charges what the stream holds and what waits in `output`. If the budget refuses, the stream gives out what it
-    /// holds, to be written at once: true then.
+    /// Charges the memory of the stream and of `output`. If the budget refuses, the stream gives out what it holds, to
+    /// be written at once; then it returns true.
     pub(crate) fn charge(&mut self, charge: &mut Charge, scratch: &mut Vec<u8>, output: &mut Vec<u8>) -> Result<bool> {
         if charge.set(self.rows.held() + output.len()) {
             return Ok(false);

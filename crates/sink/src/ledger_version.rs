@@ -12,21 +12,21 @@ use millstream_core::{Error, Result};
 pub(crate) const VERSION: u64 = 1;
 
 /// The text in front of the number.
-const MARK: &str = "Millstream ledger, version ";
+const LABEL: &str = "Millstream ledger, version ";
 
 /// The comment on a table.
-pub(crate) fn mark() -> String {
-    format!("{MARK}{VERSION}")
+pub(crate) fn label() -> String {
+    format!("{LABEL}{VERSION}")
 }
 
-/// Refuses the ledger beside `place` if its `definition` has a newer version.
-pub(crate) fn check(definition: &str, place: &str) -> Result<()> {
+/// Refuses the ledger beside `target` if its `definition` has a newer version.
+pub(crate) fn check(definition: &str, target: &str) -> Result<()> {
     let digits = definition
-        .split_once(MARK)
+        .split_once(LABEL)
         .map(|(_, behind)| behind.chars().take_while(char::is_ascii_digit).collect::<String>());
     match digits.and_then(|digits| digits.parse::<u64>().ok()) {
         Some(found) if found > VERSION => {
-            Err(Error::newer(format!("the table `_millstream_ledger` beside {place}"), found, VERSION).hint(
+            Err(Error::newer(format!("the table `_millstream_ledger` beside {target}"), found, VERSION).hint(
                 "upgrade Millstream on this machine; the table notes what was loaded, and this version cannot read it",
             ))
         }
@@ -40,11 +40,11 @@ mod tests {
 
     #[test]
     fn a_newer_ledger_is_refused_and_one_without_a_version_is_not() {
-        assert!(check(&format!("CREATE TABLE x (/* {} */)", mark()), "table t").is_ok());
+        assert!(check(&format!("CREATE TABLE x (/* {} */)", label()), "table t").is_ok());
         for definition in ["", "CREATE TABLE _millstream_ledger (version INTEGER)", "Millstream ledger, version "] {
             assert!(check(definition, "table t").is_ok(), "{definition}");
         }
-        let error = check(&format!("{MARK}{}0", VERSION), "table t").expect_err("it is newer");
+        let error = check(&format!("{LABEL}{}0", VERSION), "table t").expect_err("it is newer");
         assert_eq!(
             error.what(),
             "the table `_millstream_ledger` beside table t was written by a newer version of Millstream"

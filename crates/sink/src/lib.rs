@@ -1,10 +1,9 @@
-//! Where Millstream writes to: files, databases, standard output.
+//! Millstream's sinks: files, databases, standard output.
 //!
-//! One folder a sink, with the same file names in each: `mod.rs` (the sink and how its parts are wired), `spec.rs`
-//! (what the job file may say), then the work, then `tests.rs`. `encode.rs` is what the sinks that write bytes share,
-//! `database` what those of database servers share;
-//! `conformance.rs` is the suite that every sink passes. Formats and codecs come from outside, in
-//! [`millstream_core::sink::SinkParts`]; how rows get here is the engine's.
+//! Each sink is a folder with the same file names: `mod.rs` (the sink), `spec.rs` (its settings), its implementation,
+//! and `tests.rs`. `encode.rs` is shared by sinks that write bytes, `database` by those of database servers;
+//! `conformance.rs` is the suite that every sink passes. The engine provides formats and codecs, in
+//! [`millstream_core::sink::SinkParts`].
 
 #[cfg(test)]
 mod conformance;

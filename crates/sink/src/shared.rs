@@ -1,4 +1,4 @@
-//! What all sinks share: blocking calls, memory that is charged, and messages about paths. It knows no sink.
+//! Shared by all sinks: blocking calls, charged memory, and messages about paths.
 
 use std::io;
 use std::path::Path;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use millstream_core::{Budget, Error};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Runs `work`, which blocks on the disk, without holding up the other tasks of a runtime with many threads. On a
-/// runtime with one thread it just runs.
+/// Runs `work`, which blocks on the disk, without delaying the other tasks of a runtime with many threads. On a runtime
+/// with one thread it just runs.
 pub(crate) fn blocking<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|handle| handle.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
@@ -21,7 +21,7 @@ pub(crate) fn blocking<T>(work: impl FnOnce() -> T) -> T {
 pub(crate) struct Charge {
     budget: Arc<Budget>,
     bytes: usize,
-    /// What may always be held, so that a refusal makes a sink slower and never stops it.
+    /// Bytes that may always be held, so that a refusal slows a sink down, but never stops it.
     floor: usize,
 }
 
@@ -30,18 +30,18 @@ impl Charge {
         Charge { budget: Arc::clone(budget), bytes: 0, floor }
     }
 
-    /// Charges `bytes` that are already held and cannot be given back yet.
+    /// Charges `bytes` that are already held.
     pub(crate) fn held(budget: &Arc<Budget>, bytes: usize) -> Self {
         budget.take(bytes);
         Charge { budget: Arc::clone(budget), bytes, floor: 0 }
     }
 
-    /// What is charged.
+    /// The charged bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Moves the charge to `bytes`. `false` if the budget refuses: then the charge stays as it was.
+    /// Changes the charge to `bytes`. `false` if the budget refuses: then the charge stays unchanged.
     #[must_use]
     pub(crate) fn set(&mut self, bytes: usize) -> bool {
         if bytes <= self.bytes {
@@ -55,7 +55,7 @@ impl Charge {
         true
     }
 
-    /// Moves the charge to `bytes` that are already held, whether they are free or not.
+    /// Changes the charge to `bytes` that are already held, whether they are free or not.
     pub(crate) fn force(&mut self, bytes: usize) {
         self.budget.take(bytes.saturating_sub(self.bytes));
         self.budget.give_back(self.bytes.saturating_sub(bytes));
@@ -89,7 +89,7 @@ pub(crate) fn nearest_existing(path: &Path) -> &Path {
     if at.as_os_str().is_empty() { Path::new(".") } else { at }
 }
 
-/// What keeps files from being made in `folder`, which need not exist yet. Changes nothing.
+/// The error if no files can be created in `folder`, which need not exist yet. Changes nothing.
 pub(crate) fn folder_fault(folder: &Path) -> Option<Error> {
     let existing = nearest_existing(folder);
     match existing.metadata() {
@@ -108,7 +108,7 @@ pub(crate) fn folder_fault(folder: &Path) -> Option<Error> {
     }
 }
 
-/// The error of a folder in which no file can be made although the rights allow it, on the way to the folder `wanted`.
+/// The error of a folder in which no file can be created although the rights allow it, above the folder `wanted`.
 fn no_files(wanted: &Path, existing: &Path, error: &io::Error) -> Error {
     let what = match wanted == existing {
         true => format!("files cannot be created in {}", existing.display()),
@@ -124,8 +124,8 @@ fn no_files(wanted: &Path, existing: &Path, error: &io::Error) -> Error {
     told.hint("write to another folder")
 }
 
-/// Whether a file can be made in `folder`, which leaves nothing there: some file systems grant rights that they do not
-/// have (`/proc`, `/sys`), and a disk may have no more inodes.
+/// Tries to create a file in `folder`, and leaves nothing there: some file systems grant rights that they do not have
+/// (`/proc`, `/sys`), and a disk may have no free inodes.
 fn try_file(folder: &Path) -> io::Result<()> {
     use rustix::fs::{Mode, OFlags};
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
@@ -136,7 +136,7 @@ fn try_file(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes `folder` and what is missing above it, and adds what it made to `created`, outermost first.
+/// Creates `folder` and missing folders above it, and adds them to `created`, outermost first.
 pub(crate) fn create_folders(folder: &Path, created: &mut Vec<std::path::PathBuf>) -> Result<(), Error> {
     let missing: Vec<&Path> = folder
         .ancestors()
@@ -145,7 +145,7 @@ pub(crate) fn create_folders(folder: &Path, created: &mut Vec<std::path::PathBuf
     for ancestor in missing.into_iter().rev() {
         match fs_err::create_dir(ancestor) {
             Ok(()) => created.push(ancestor.to_owned()),
-            // Another run was quicker, or the path says `a/../a`.
+            // Another run was faster, or the path is like `a/../a`.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(path_error("create the folder", ancestor, &error)),
         }
@@ -156,7 +156,7 @@ pub(crate) fn create_folders(folder: &Path, created: &mut Vec<std::path::PathBuf
 /// Removes the folders of `created` that are still empty, innermost first.
 pub(crate) fn remove_folders(created: &mut Vec<std::path::PathBuf>) {
     for folder in created.drain(..).rev() {
-        // One that holds something by now is somebody's; leaving it is right.
+        // A folder with content by now is in use, and stays.
         let _ = fs_err::remove_dir(folder);
     }
 }
@@ -172,13 +172,13 @@ pub(crate) fn sync_folder(folder: &Path) -> Result<(), Error> {
     }
 }
 
-/// A name of one length for a text, however long it is: SHA-256 as hexadecimal digits.
+/// The SHA-256 of a text as hexadecimal digits.
 pub(crate) fn digest(text: &str) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Takes rows that are in the target already.
+/// Ignores rows, which are already in the target.
 pub(crate) struct NoWriter;
 
 #[async_trait::async_trait]

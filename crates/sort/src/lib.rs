@@ -6,9 +6,8 @@
 //!           └─ two halves: one fills while the other is written ┘ ├─▶ slices of all runs ─▶ merged on all cores
 //!  input ─▶ …                     or it stays in memory ──────────┘
 //! ```
-//! [`rows`] lays rows out as records, [`piece`] sorts what is in memory, [`scratch`] writes and reads runs ([`pack`]
-//! makes them smaller), [`merge`] cuts them into slices, [`sorter`] drives it all, as [`plan`] says beforehand. Streams
-//! of queries are the engine's.
+//! [`rows`] lays rows out as records, [`piece`] sorts records in memory, [`scratch`] writes and reads runs ([`pack`]
+//! compresses them), [`merge`] cuts them into slices, [`plan`] computes the sizes, and [`sorter`] drives it all.
 
 mod memory;
 mod merge;

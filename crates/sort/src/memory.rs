@@ -1,4 +1,4 @@
-//! The memory of one sort: its share of the budget, in pieces that are used again.
+//! The memory of one sort: its share of the budget, in segments that are reused.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,11 +9,11 @@ use millstream_core::{Budget, Error, Result};
 /// Bytes of a segment. A record lies in one segment; one that is longer has a segment of its own.
 pub(crate) const SEGMENT: usize = 256 << 10;
 
-/// So many records ahead [`fetch`] is worth while.
+/// How many records ahead [`fetch`] is worthwhile.
 pub(crate) const AHEAD: usize = 12;
 
-/// Has the processor fetch the first bytes of `record`, which lies somewhere in memory and is wanted soon: to wait for
-/// records in the order of their keys is most of the time that it takes to copy them.
+/// Prefetches the first bytes of `record`, which is needed soon: copying records in the order of their keys is mostly
+/// waiting for memory.
 pub(crate) fn fetch(record: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     for line in [0, 64] {
@@ -25,20 +25,20 @@ pub(crate) fn fetch(record: &[u8]) {
     let _ = record;
 }
 
-/// What a sort may hold, and what it holds. All that holds memory for a sort takes it here.
+/// The memory that a sort may hold and that it holds. Everything in a sort takes memory here.
 #[derive(Debug)]
 pub(crate) struct Memory {
     budget: Arc<Budget>,
     limit: usize,
     used: AtomicUsize,
     peak: AtomicUsize,
-    /// Segments that nobody uses now. They are not charged: who takes one is charged again. When the budget has given
-    /// to others what they had, they go. `None` when no more pieces are filled.
+    /// Free segments. They are not charged until they are taken again, and are dropped when the budget has given their
+    /// memory to others. `None` once no more pieces are filled.
     free: Mutex<Option<Vec<Aligned>>>,
 }
 
 impl Memory {
-    /// At most `limit` bytes of `budget`.
+    /// A memory of at most `limit` bytes of `budget`.
     pub(crate) fn new(budget: Arc<Budget>, limit: usize) -> Arc<Self> {
         Arc::new(Memory {
             budget,
@@ -49,17 +49,17 @@ impl Memory {
         })
     }
 
-    /// The most it may hold, in bytes.
+    /// The limit in bytes.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Bytes that are free in it now.
+    /// The free bytes.
     pub(crate) fn left(&self) -> usize {
         self.limit.saturating_sub(self.used.load(Ordering::Relaxed))
     }
 
-    /// The most it ever held.
+    /// The most bytes that it has held.
     pub(crate) fn peak(&self) -> usize {
         self.peak.load(Ordering::Relaxed)
     }
@@ -80,7 +80,7 @@ impl Memory {
         Some(Held { memory: Arc::clone(self), bytes })
     }
 
-    /// Takes `bytes` whether they are free or not: for what one cannot go on without.
+    /// Takes `bytes` whether they are free or not, for what a sort cannot continue without.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Held {
         let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
         self.peak.fetch_max(used, Ordering::Relaxed);
@@ -88,7 +88,7 @@ impl Memory {
         Held { memory: Arc::clone(self), bytes }
     }
 
-    /// A segment with room for at least `least` bytes. `force` takes it although nothing is free.
+    /// A segment with room for at least `least` bytes. `force` takes it even if nothing is free.
     pub(crate) fn segment(self: &Arc<Self>, least: usize, force: bool) -> Result<Option<Segment>> {
         let size = least.max(SEGMENT);
         let held = match self.try_take(size) {
@@ -105,12 +105,12 @@ impl Memory {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets the segments that nobody uses, before something else takes their memory.
+    /// Drops the free segments, before something else takes their memory.
     pub(crate) fn trim(&self) {
         self.free().iter_mut().for_each(Vec::clear);
     }
 
-    /// No more pieces are filled: from here on no segment is kept.
+    /// Keeps no segments from here on, since no more pieces are filled.
     pub(crate) fn keep_no_segments(&self) {
         *self.free() = None;
     }
@@ -162,19 +162,19 @@ impl Drop for Held {
 /// Bytes in one piece, filled from the beginning.
 #[derive(Debug)]
 pub(crate) struct Segment {
-    /// Always there, until it is dropped.
+    /// `Some` until it is dropped.
     bytes: Option<Aligned>,
     filled: usize,
     held: Held,
 }
 
 impl Segment {
-    /// What has been filled.
+    /// The filled bytes.
     pub(crate) fn filled(&self) -> &[u8] {
         self.bytes.as_ref().map_or(&[], |bytes| &bytes[..self.filled])
     }
 
-    /// What is left.
+    /// The bytes that are left.
     pub(crate) fn room(&self) -> usize {
         self.bytes.as_ref().map_or(0, |bytes| bytes.len() - self.filled)
     }
@@ -196,7 +196,7 @@ impl Drop for Segment {
     }
 }
 
-/// The system refuses memory that the budget has granted.
+/// The error if the system refuses memory that the budget has granted.
 pub(crate) fn no_memory(cause: &std::io::Error) -> Error {
     Error::io("the system has no memory left for a sort", cause)
         .hint("lower `--memory`: then more of the rows go to scratch")

@@ -1,17 +1,18 @@
-//! The merging phase: runs become slices, which follow each other in the order of their keys, so all cores work.
+//! The merging phase: runs are cut into slices in the order of their keys, which all cores merge.
 //!
 //! ```text
 //!  run 0   ──▓▓▓▓▓▓▓▓░░░│         what is read of it      bound: the least of the last keys that are read, of the runs
-//!  run 1   ──▓▓▓▓░░░░░░░░░░│                              that go on. No key up to it can still come.
+//!  run 1   ──▓▓▓▓░░░░░░░░░░│                              with unread rows. No smaller key can follow.
 //!  run 2   ──▓▓▓▓▓▓▓▓▓▓▓▓│◀ bound
 //!            └─ slice ──┘         ▓ is cut off: one slice, merged by whichever core is free
 //! ```
 //! The run whose last key is the least is always the next to be read (Knuth, The Art of Computer Programming 3, 5.4.9,
-//! forecasting), so of every other run at most one extent lies behind the bound, and memory does not depend on how the
-//! keys are spread. Where keys are equal the run decides, then the row: a slice can end among equal keys.
+//! forecasting), so of every other run at most one extent lies after the bound, and memory does not depend on how the
+//! keys are distributed. If keys are equal, the order of runs decides, then that of rows: a slice can end among equal
+//! keys.
 //!
-//! A slice is not merged by a tree of losers, but its entries are merged run by run, two and two: the same number of
-//! comparisons, between numbers that lie beside each other, without branches.
+//! A slice is not merged by a tree of losers: its entries are merged pairwise, run by run. This takes the same number
+//! of comparisons, but between adjacent numbers, without branches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,34 +22,34 @@ use millstream_core::Result;
 use millstream_core::buffers::Pool;
 
 use crate::memory::{Held, Memory};
-use crate::piece::{Entries, Gathered, Keep, Sorted, Wanted, entry, order, place, telling, unique};
+use crate::piece::{Entries, Gathered, Keep, Selection, Sorted, deciding_bits, entry, order, position, unique};
 use crate::rows::Layout;
 use crate::scratch::{Chunk, Run, RunReader};
 
-/// Rows of a batch.
+/// Rows of an output batch.
 const BATCH: usize = 8192;
 
-/// Bytes of memory beside its record that a row takes while its slice is merged: its entry twice, and where it is.
+/// Bytes that a row takes besides its record while its slice is merged: its entry twice, and its position.
 const BESIDE: usize = 2 * size_of::<u128>() + size_of::<(u32, u32)>();
 
 /// The least and most bytes of a slice.
 const SLICE: (usize, usize) = (256 << 10, 1 << 20);
 
-/// Part of the memory that what is read of all runs takes, and again the slices that are merged.
+/// One part in so many of the memory is for records read from runs, and another one for slices that are merged.
 pub(crate) const SHARE: usize = 4;
 
 /// The least and most bytes that are read at once.
 pub(crate) const EXTENT: (usize, usize) = (16 << 10, 1 << 20);
 
-/// The least and most extents that are read at once, and their bytes in between: a disk behind a queue is only busy
-/// while something waits in it.
+/// The least and most extents that are read at once, between which the memory decides: a disk with a queue is only busy
+/// while requests wait in it.
 const DEPTH: (usize, usize) = (8, 64);
 const AHEAD: usize = 2 << 20;
 
-/// In so many parts a run is looked at to find where a slice ends.
+/// How many samples of a run are taken to find the end of a slice.
 const SAMPLES: usize = 16;
 
-/// What was sorted: still in memory, or in scratch.
+/// A sorted piece: in memory, or a run in scratch.
 #[derive(Debug, Clone)]
 pub(crate) enum Piece {
     Memory(Arc<Sorted>),
@@ -104,12 +105,12 @@ impl Records {
     }
 }
 
-/// A run and how far it is merged.
+/// A run, and the position up to which it is merged.
 #[derive(Debug)]
 struct Cursor {
-    /// What is in memory, each with its first row that is not in a slice yet.
+    /// The records in memory, each with the first row that is not in a slice yet.
     read: VecDeque<(Records, usize)>,
-    /// What is to come.
+    /// Reads the rest of the run.
     reader: Option<RunReader>,
 }
 
@@ -125,10 +126,9 @@ impl Cursor {
     }
 }
 
-/// Where a slice ends: behind the rows that come before this one, and behind it. Where one of the same rows is to stay:
-/// before the first of them.
+/// The end of a slice: after this row. If one of equal rows is to stay, the end is before the first of them.
 struct Cut {
-    /// The key, or that part of it which is equal in the same rows.
+    /// The key, or its part that equal rows share.
     key: Vec<u8>,
     run: usize,
 }
@@ -140,8 +140,8 @@ pub struct Merge {
     memory: Arc<Memory>,
     keep: Option<Keep>,
     cursors: Vec<Cursor>,
-    /// The runs of which there is more to be read; that with the least last key last.
-    going_on: Vec<usize>,
+    /// The runs that are not read to their end; that with the least last key is last.
+    unfinished: Vec<usize>,
     extent: usize,
     slice: usize,
     /// Bytes read since the last slice.
@@ -149,9 +149,9 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// Merges `pieces`, of which equal rows keep the order, with `workers` at once. What is read of all of them takes
-    /// `share` bytes, and what is being merged as much again. Of each, `extent` bytes are read at once; if that is not
-    /// given, as many as there is memory for.
+    /// Merges `pieces` with `workers` at once. Equal rows keep the order of the pieces. Records that are read take
+    /// `share` bytes, and slices that are merged as much again. Runs are read by `extent` bytes, or as many as there is
+    /// memory for.
     pub(crate) fn new(
         layout: Arc<Layout>,
         memory: Arc<Memory>,
@@ -169,12 +169,12 @@ impl Merge {
                 Piece::Scratch(run) => Cursor { read: VecDeque::new(), reader: Some(run.reader(&memory)) },
             });
         }
-        let going_on: Vec<usize> = (0..cursors.len()).filter(|run| cursors[*run].reader.is_some()).collect();
+        let unfinished: Vec<usize> = (0..cursors.len()).filter(|run| cursors[*run].reader.is_some()).collect();
         Merge {
             keep,
             cursors,
-            extent: extent.unwrap_or((share / going_on.len().max(1)).clamp(EXTENT.0, EXTENT.1)),
-            going_on,
+            extent: extent.unwrap_or((share / unfinished.len().max(1)).clamp(EXTENT.0, EXTENT.1)),
+            unfinished,
             slice: (share / (workers + 3)).clamp(SLICE.0, SLICE.1),
             fresh: 0,
             layout,
@@ -182,10 +182,10 @@ impl Merge {
         }
     }
 
-    /// The next rows in order; they are merged by [`Slice::merge`]. Reads, and so it may wait for the disk.
+    /// The next rows in order, to be merged by [`Slice::merge`]. It reads, so it may wait for the disk.
     pub fn next_slice(&mut self) -> Result<Option<Slice>> {
         loop {
-            while let Some(run) = self.going_on.last().copied() {
+            while let Some(run) = self.unfinished.last().copied() {
                 let cursor = &self.cursors[run];
                 let cost = cursor.reader.as_ref().map_or(0, |reader| reader.cost(self.extent));
                 let wanted = self.fresh < self.slice && cost <= self.memory.left();
@@ -203,14 +203,14 @@ impl Merge {
             if slice.rows > 0 {
                 return Ok(Some(slice));
             }
-            // Nothing comes before the bound: it has to move.
+            // No row is before the bound, so it has to move.
             self.read_more()?;
         }
     }
 
     /// Reads more of the run with the least last key.
     fn read_more(&mut self) -> Result<()> {
-        let Some(run) = self.going_on.pop() else { return Ok(()) };
+        let Some(run) = self.unfinished.pop() else { return Ok(()) };
         let cursor = &mut self.cursors[run];
         let Some(reader) = &mut cursor.reader else { return Ok(()) };
         if reader.has_more() {
@@ -223,19 +223,19 @@ impl Merge {
         }
         let layout = &self.layout;
         let last = |run: usize| self.cursors[run].last_key(layout).unwrap_or_default();
-        let place = self.going_on.partition_point(|other| {
+        let position = self.unfinished.partition_point(|other| {
             !self.cursors[*other].read.is_empty()
                 && layout.compare(last(*other), last(run)).then(other.cmp(&run)).is_gt()
         });
-        self.going_on.insert(place, run);
+        self.unfinished.insert(position, run);
         self.read_ahead();
         Ok(())
     }
 
-    /// Has read what is wanted next, as far as there is memory for it.
+    /// Starts reading what is needed next, as far as there is memory for it.
     fn read_ahead(&mut self) {
         let depth = (AHEAD / self.extent).clamp(DEPTH.0, DEPTH.1);
-        for run in self.going_on.iter().rev().take(depth) {
+        for run in self.unfinished.iter().rev().take(depth) {
             let reader = self.cursors[*run].reader.as_mut();
             if !reader.is_none_or(|reader| reader.read_ahead(self.extent)) {
                 return;
@@ -243,9 +243,9 @@ impl Merge {
         }
     }
 
-    /// Cuts a slice off what is in memory.
+    /// Cuts a slice off the records in memory.
     fn cut(&mut self) -> Slice {
-        let bound = self.going_on.last().map(|run| {
+        let bound = self.unfinished.last().map(|run| {
             let last = self.cursors[*run].last_record().map(|record| self.cut_key(record));
             Cut { key: last.unwrap_or_default().to_vec(), run: *run }
         });
@@ -278,17 +278,17 @@ impl Merge {
         Slice { layout: Arc::clone(&self.layout), keep: self.keep, parts, rows, held }
     }
 
-    /// For each run, how far it belongs to a slice that ends with `cut`: how many chunks as a whole, and the first row
-    /// of the next chunk that does not.
+    /// How much of each run belongs to a slice that ends with `cut`: the number of whole chunks, and the first row of
+    /// the next chunk that does not belong to it.
     fn ends(&self, cut: Option<&Cut>) -> Vec<(usize, usize)> {
-        let telling = telling(&self.layout, self.keep);
-        let last = cut.map_or(0, |cut| entry(&self.layout, &cut.key, 0) & telling);
+        let deciding_bits = deciding_bits(&self.layout, self.keep);
+        let last = cut.map_or(0, |cut| entry(&self.layout, &cut.key, 0) & deciding_bits);
         let end = |(run, cursor): (usize, &Cursor)| {
             let Some(cut) = cut else { return (cursor.read.len(), 0) };
-            // Of the same rows all or none are in a slice where only one of them is to stay.
+            // If one of equal rows is to stay, a slice has all or none of them.
             let with_equal = self.keep.is_none() && run <= cut.run;
             let belongs = |records: &Records, row: usize| {
-                let first = records.entry(row) & telling;
+                let first = records.entry(row) & deciding_bits;
                 if first != last {
                     return first < last;
                 }
@@ -316,12 +316,12 @@ impl Merge {
         self.cursors.iter().enumerate().map(end).collect()
     }
 
-    /// What decides of the record at the beginning of `bytes` whether it comes before a cut.
+    /// The bytes of the record at the beginning of `bytes` that are compared with a cut.
     fn cut_key<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         if self.keep.is_some() { self.layout.same(bytes) } else { self.layout.key(bytes) }
     }
 
-    /// Bytes that merging what comes before `ends` takes.
+    /// Bytes of memory that merging the rows before `ends` takes.
     fn cost(&self, ends: &[(usize, usize)]) -> usize {
         let of_run = |(cursor, (chunks, row)): (&Cursor, &(usize, usize))| {
             let whole = cursor.read.iter().take(*chunks).map(|(records, from)| records.cost(records.rows() - from));
@@ -331,7 +331,7 @@ impl Merge {
         self.cursors.iter().zip(ends).map(of_run).sum()
     }
 
-    /// A row before `ends` behind about as many bytes as a slice should have, and how far its run goes with it.
+    /// A row before `ends`, after about as many bytes as a slice should have, and the end of its run in such a slice.
     fn sample(&self, ends: &[(usize, usize)]) -> Option<(Cut, (usize, usize))> {
         struct Sample<'a> {
             entry: u128,
@@ -340,11 +340,11 @@ impl Merge {
             end: (usize, usize),
             cost: usize,
         }
-        let telling = telling(&self.layout, None);
+        let deciding_bits = deciding_bits(&self.layout, None);
         let step = (self.slice / SAMPLES).max(1);
         let mut samples = Vec::new();
         for (run, (cursor, (chunks, row))) in self.cursors.iter().zip(ends).enumerate() {
-            // No more of one run than the slice can have in all.
+            // At most as much of one run as the slice can have in all.
             let mut left = self.slice;
             for (index, (records, from)) in cursor.read.iter().take(chunks + 1).enumerate() {
                 let to = if index < *chunks { records.rows() } else { *row };
@@ -354,7 +354,7 @@ impl Merge {
                     let end = (next + rows).min(to);
                     let cost = records.cost(end - next);
                     samples.push(Sample {
-                        entry: records.entry(end - 1) & telling,
+                        entry: records.entry(end - 1) & deciding_bits,
                         record: records.record(end - 1),
                         run,
                         end: if end == records.rows() { (index + 1, 0) } else { (index, end) },
@@ -381,7 +381,7 @@ impl Merge {
     }
 }
 
-/// Rows that follow each other in the order, not merged yet.
+/// Consecutive rows of the order, not merged yet.
 #[derive(Debug)]
 pub struct Slice {
     layout: Arc<Layout>,
@@ -391,7 +391,7 @@ pub struct Slice {
     held: Held,
 }
 
-/// The rows of a slice in order. What they take is held until they are handed on.
+/// The rows of a slice in order. Their memory is held until they are passed on.
 #[derive(Debug)]
 pub struct Merged {
     batches: std::vec::IntoIter<RecordBatch>,
@@ -434,10 +434,10 @@ impl Slice {
         Ok(Merged { batches: batches.into_iter(), held })
     }
 
-    /// Hands its records in order to `take`, some at a time; each is the beginning of what is handed on.
+    /// Passes its records in order to `take`, some at a time; each record is at the beginning of its bytes.
     pub(crate) fn in_order(&self, mut take: impl FnMut(&[&[u8]]) -> Result<()>) -> Result<()> {
         let mut entries = Entries::with_room(self.rows);
-        let mut places = PLACES.take(self.rows);
+        let mut places = POSITIONS.take(self.rows);
         let mut ends = Vec::with_capacity(self.parts.len());
         for (index, part) in self.parts.iter().enumerate() {
             for row in part.from..part.to {
@@ -460,19 +460,19 @@ impl Slice {
         let mut records: Vec<&[u8]> = Vec::with_capacity(most);
         for entries in entries.chunks(most) {
             records.clear();
-            records.extend(entries.iter().map(|entry| record(place(*entry))));
+            records.extend(entries.iter().map(|entry| record(position(*entry))));
             take(&records)?;
         }
-        PLACES.give_back(places);
+        POSITIONS.give_back(places);
         Ok(())
     }
 }
 
-/// The first rows of two pieces together, as many as are wanted. Equal rows of `earlier` come before those of `later`.
+/// The first rows of two pieces together, up to the limit. Equal rows of `earlier` come before those of `later`.
 pub(crate) fn first_of(
     layout: &Arc<Layout>,
     memory: &Arc<Memory>,
-    wanted: &Wanted,
+    wanted: &Selection,
     earlier: Arc<Sorted>,
     later: Arc<Sorted>,
 ) -> Result<Sorted> {
@@ -493,5 +493,5 @@ pub(crate) fn first_of(
     Ok(gathered.done())
 }
 
-/// Memory of slices, used again.
-static PLACES: Pool<(u32, u32)> = Pool::new();
+/// Memory of slices, reused.
+static POSITIONS: Pool<(u32, u32)> = Pool::new();

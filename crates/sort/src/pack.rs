@@ -1,12 +1,12 @@
-//! Blocks of records made smaller, and made again what they were.
+//! Compresses and decompresses blocks of records.
 
-/// Whether what is written to scratch is made smaller.
+/// The compression of runs in scratch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compression {
-    /// LZ4 for each run whose first block shows that it is worth it.
+    /// LZ4 for each run whose first block shrinks enough.
     #[default]
     Auto,
-    /// As it is.
+    /// No compression.
     None,
     /// LZ4, in blocks of its own.
     Lz4,
@@ -14,15 +14,15 @@ pub enum Compression {
     Zstd,
 }
 
-/// Of 1 to 22, the less the faster.
+/// From 1 to 22; less is faster.
 const ZSTD_LEVEL: i32 = 1;
 
-/// With [`Compression::Auto`] a run is packed if that leaves no more than this of its first block: less of a gain is
-/// not worth the processor's time.
+/// With [`Compression::Auto`] a run is compressed if its first block shrinks to this share: less is not worth the
+/// processor's time.
 const WORTH_IT: f64 = 0.75;
 
 impl Compression {
-    /// How a run is written whose first block is `records`.
+    /// The compression of a run whose first block is `records`.
     pub(crate) fn for_run(self, records: &[u8], room: &mut Vec<u8>) -> Self {
         if self != Compression::Auto {
             return self;
@@ -31,9 +31,9 @@ impl Compression {
         if packed as f64 <= WORTH_IT * records.len() as f64 { Compression::Lz4 } else { Compression::None }
     }
 
-    /// What becomes of `records`, in `room`; they themselves where that is not less.
+    /// `records` compressed into `room`, or `records` if that is not smaller.
     pub(crate) fn pack<'a>(self, records: &'a [u8], room: &'a mut Vec<u8>) -> &'a [u8] {
-        // Each fails only where the room is too small.
+        // Each fails only if the room is too small.
         let length = match self {
             Compression::Auto | Compression::None => None,
             Compression::Lz4 => {
@@ -48,8 +48,8 @@ impl Compression {
         length.filter(|length| *length < records.len()).map_or(records, |length| &room[..length])
     }
 
-    /// Makes the records of what [`Compression::pack`] has made smaller; `None` if it is damaged, or if there is not
-    /// just enough of it for `room`.
+    /// Decompresses what [`Compression::pack`] has compressed; `None` if it is damaged, or does not fill `room`
+    /// exactly.
     pub(crate) fn unpack(self, packed: &[u8], room: &mut [u8]) -> Option<()> {
         let length = match self {
             Compression::Auto | Compression::None => None,

@@ -1,12 +1,12 @@
-//! The sorting phase: records are filled into memory as they come, then put in order.
+//! The sorting phase: records are filled into memory as they arrive, then sorted.
 //!
 //! ```text
 //!  segments   ┌ record record record … ┐ ┌ record … ┐      as they came
 //!  entries    [first 12 bytes of the key | where it is]    16 bytes a row, sorted as numbers
 //! ```
-//! Nearly all comparisons are between two numbers that lie beside each other, and need neither a branch nor a look at
-//! the records. Where it is comes last in the number, so rows that are equal so far keep the order in which they came.
-//! Rows with the same first bytes form a group, which is sorted again by the bytes behind them.
+//! Nearly all comparisons are between two adjacent numbers, and need neither a branch nor the records. The position of
+//! the record is last in the number, so equal rows keep the order in which they arrived. Rows with the same first bytes
+//! form a group, which is sorted again by the bytes after them.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -23,13 +23,13 @@ pub(crate) const ENTRY: usize = size_of::<u128>();
 /// Bytes of a key that an entry holds.
 const PREFIX: usize = 12;
 
-/// The bits of an entry that say where the record is: which segment, then which byte of it.
-const PLACE: u128 = 0xffff_ffff;
+/// The bits of an entry with the position of the record: the segment, then the byte in it.
+const POSITION: u128 = 0xffff_ffff;
 
 /// The most segments of a piece.
 const MOST_SEGMENTS: usize = (1 << 32) / SEGMENT;
 
-/// The most bytes of records that are gathered to a piece: wherever these end, half of each two segments is filled.
+/// The most bytes of records that are gathered into a piece: of each two segments, at least half is filled.
 pub(crate) const GATHERED: usize = (MOST_SEGMENTS / 2 - 1) * SEGMENT;
 
 /// Rows whose entries are charged at once.
@@ -38,20 +38,20 @@ const CHARGED_ROWS: usize = 1 << 14;
 /// A smaller group is sorted by comparing its keys.
 const SMALL_GROUP: usize = 32;
 
-/// Behind so many equal bytes keys are compared as they are.
+/// After so many equal bytes whole keys are compared.
 const DEEPEST: usize = 16 * PREFIX;
 
 /// Which of the rows with equal keys stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Hash)]
 pub enum Keep {
-    /// The one that came first.
+    /// The one that arrived first.
     First,
-    /// The one that came last.
+    /// The one that arrived last.
     Last,
 }
 
-/// An entry of a row: the first bytes of `key`, and where it is.
-pub(crate) fn entry(layout: &Layout, key: &[u8], place: u32) -> u128 {
+/// The entry of a row: the first bytes of `key`, and the position of the record.
+pub(crate) fn entry(layout: &Layout, key: &[u8], position: u32) -> u128 {
     let mut bytes = [layout.filler(); 16];
     match key.first_chunk::<16>() {
         Some(first) => bytes = *first,
@@ -60,10 +60,10 @@ pub(crate) fn entry(layout: &Layout, key: &[u8], place: u32) -> u128 {
             bytes[..known].copy_from_slice(&key[..known]);
         }
     }
-    (u128::from_be_bytes(bytes) & !PLACE) | u128::from(place)
+    (u128::from_be_bytes(bytes) & !POSITION) | u128::from(position)
 }
 
-/// The entries of the first `count` of `records`, which lie one behind the other, with the bytes where these begin.
+/// The entries of the first `count` of `records`, which follow each other, with the bytes where they begin.
 pub(crate) fn entries_of(layout: &Layout, records: &[u8], count: usize) -> impl Iterator<Item = u128> {
     let mut at = 0;
     (0..count).map(move |_| {
@@ -74,19 +74,19 @@ pub(crate) fn entries_of(layout: &Layout, records: &[u8], count: usize) -> impl 
     })
 }
 
-/// Where the record of an entry is.
-pub(crate) fn place(entry: u128) -> u32 {
+/// The position of an entry's record.
+pub(crate) fn position(entry: u128) -> u32 {
     entry as u32
 }
 
-/// Entries in memory that is used again.
+/// Entries in memory that is reused.
 #[derive(Debug, Default)]
 pub(crate) struct Entries(Vec<u128>);
 
 static ENTRIES: Pool<u128> = Pool::new();
 
 impl Entries {
-    /// None yet, with room for `count`.
+    /// No entries, with room for `count`.
     pub(crate) fn with_room(count: usize) -> Self {
         Entries(ENTRIES.take(count))
     }
@@ -112,17 +112,17 @@ impl DerefMut for Entries {
     }
 }
 
-/// The bits of entries that tell rows apart, where rows with `keep` are the same if the first of their keys are equal:
-/// which of two entries with different ones comes first is known without their keys.
-pub(crate) fn telling(layout: &Layout, keep: Option<Keep>) -> u128 {
+/// The bits of entries that decide the order of two rows without their keys, if they differ. With `keep`, rows are the
+/// same if their first keys are equal.
+pub(crate) fn deciding_bits(layout: &Layout, keep: Option<Keep>) -> u128 {
     let bytes = if keep.is_some() { layout.same_bytes().min(PREFIX) } else { PREFIX };
     !u128::MAX.checked_shr(8 * bytes as u32).unwrap_or(0)
 }
 
-/// Merges the runs of which `entries` consist: each is in order, and ends where `ends` says.
+/// Merges the sorted runs of which `entries` consist; `ends` are their ends.
 ///
-/// Bottom-up, between two places in memory, and with no branch that depends on the keys. The standard library's stable
-/// sort does the same, but looks for the runs, and takes fresh memory each time.
+/// It merges bottom-up between two buffers, without branches that depend on the keys. The standard library's stable
+/// sort does the same, but searches for the runs, and allocates memory each time.
 fn merge_runs(entries: &mut Entries, mut ends: Vec<usize>) {
     let mut merged = Entries::with_room(entries.len());
     merged.resize(entries.len(), 0);
@@ -155,8 +155,8 @@ fn merge_two(earlier: &[u128], later: &[u128], merged: &mut [u128]) {
     last.copy_from_slice(&later[other..]);
 }
 
-/// Puts `entries` in the order of their keys, which `key` tells by their places. Those with equal keys are put in the
-/// order of their places. Where they consist of `runs` that are in order already and end there, these are merged.
+/// Sorts `entries` by their keys, which `key` gives by position, and equal keys by position. If the entries consist of
+/// sorted `runs`, which end there, the runs are merged.
 pub(crate) fn order<'a>(
     layout: &Layout,
     entries: &mut Entries,
@@ -171,8 +171,8 @@ pub(crate) fn order<'a>(
     if layout.is_decided_by(PREFIX) {
         return;
     }
-    // A key that ends within its first bytes is filled up: it may agree with a longer one only so far.
-    let is_whole = |entry: &u128| key(place(*entry)).len() >= PREFIX;
+    // A key that is shorter than its prefix is padded, so it may share the prefix with a longer one.
+    let is_whole = |entry: &u128| key(position(*entry)).len() >= PREFIX;
     for group in entries.chunk_by_mut(|one, other| one >> 32 == other >> 32).filter(|group| group.len() > 1) {
         if are_equal(group, key) {
             continue;
@@ -180,31 +180,31 @@ pub(crate) fn order<'a>(
         match are_runs || group.len() < SMALL_GROUP || !group.iter().all(is_whole) {
             true => by_keys(layout, group, 0, key),
             false => {
-                let first = group[0] & !PLACE;
+                let first = group[0] & !POSITION;
                 refine(layout, group, PREFIX, key);
-                group.iter_mut().for_each(|entry| *entry = first | (*entry & PLACE));
+                group.iter_mut().for_each(|entry| *entry = first | (*entry & POSITION));
             }
         }
     }
 }
 
-/// Whether all rows of a group have the same key: then they are in order. Those that have not mostly differ at once.
+/// Whether all rows of a group have the same key, and so are in order. Others mostly differ at once.
 fn are_equal<'a>(group: &[u128], key: &impl Fn(u32) -> &'a [u8]) -> bool {
-    let first = key(place(group[0]));
-    group[1..].iter().all(|entry| key(place(*entry)) == first)
+    let first = key(position(group[0]));
+    group[1..].iter().all(|entry| key(position(*entry)) == first)
 }
 
-/// Puts a group in order whose keys agree in their first `depth` bytes.
+/// Sorts a group whose keys agree in their first `depth` bytes.
 fn refine<'a>(layout: &Layout, group: &mut [u128], depth: usize, key: &impl Fn(u32) -> &'a [u8]) {
     for one in group.iter_mut() {
-        *one = entry(layout, key(place(*one)).get(depth..).unwrap_or_default(), place(*one));
+        *one = entry(layout, key(position(*one)).get(depth..).unwrap_or_default(), position(*one));
     }
     group.sort_unstable();
     for group in group.chunk_by_mut(|one, other| one >> 32 == other >> 32).filter(|group| group.len() > 1) {
         if are_equal(group, key) {
             continue;
         }
-        let longer = |entry: &u128| key(place(*entry)).len() > depth + PREFIX;
+        let longer = |entry: &u128| key(position(*entry)).len() > depth + PREFIX;
         match group.len() >= SMALL_GROUP && depth < DEEPEST && group.iter().all(longer) {
             true => refine(layout, group, depth + PREFIX, key),
             false => by_keys(layout, group, depth, key),
@@ -212,19 +212,21 @@ fn refine<'a>(layout: &Layout, group: &mut [u128], depth: usize, key: &impl Fn(u
     }
 }
 
-/// Puts a group in order whose keys agree in their first `depth` bytes, by comparing what follows.
+/// Sorts a group whose keys agree in their first `depth` bytes, by comparing the rest.
 fn by_keys<'a>(layout: &Layout, group: &mut [u128], depth: usize, key: &impl Fn(u32) -> &'a [u8]) {
-    let rest = |entry: u128| key(place(entry)).get(depth..).unwrap_or_default();
-    group.sort_by(|one, other| layout.compare(rest(*one), rest(*other)).then_with(|| place(*one).cmp(&place(*other))));
+    let rest = |entry: u128| key(position(entry)).get(depth..).unwrap_or_default();
+    group.sort_by(|one, other| {
+        layout.compare(rest(*one), rest(*other)).then_with(|| position(*one).cmp(&position(*other)))
+    });
 }
 
-/// Leaves one of the `entries` of the same rows, which follow each other. `record` tells the records by their places.
+/// Leaves one of the `entries` of equal rows, which follow each other. `record` gives the records by position.
 pub(crate) fn unique<'a>(layout: &Layout, entries: &mut Vec<u128>, keep: Keep, record: &impl Fn(u32) -> &'a [u8]) {
     let decided = layout.same_is_decided_by(PREFIX);
-    let telling = telling(layout, Some(keep));
+    let deciding_bits = deciding_bits(layout, Some(keep));
     entries.dedup_by(|next, kept| {
-        let same = (*next ^ *kept) & telling == 0
-            && (decided || layout.same(record(place(*next))) == layout.same(record(place(*kept))));
+        let same = (*next ^ *kept) & deciding_bits == 0
+            && (decided || layout.same(record(position(*next))) == layout.same(record(position(*kept))));
         if same && keep == Keep::Last {
             *kept = *next;
         }
@@ -232,17 +234,17 @@ pub(crate) fn unique<'a>(layout: &Layout, entries: &mut Vec<u128>, keep: Keep, r
     });
 }
 
-/// Records in memory, in the order in which they came.
+/// Records in memory, in the order in which they arrived.
 #[derive(Debug)]
 pub(crate) struct Filling {
     layout: Arc<Layout>,
     memory: Arc<Memory>,
-    /// Bytes after which it is full.
+    /// The bytes after which it is full.
     most: usize,
     segments: Vec<Segment>,
     entries: Entries,
     bytes: usize,
-    /// For the entries.
+    /// The memory of the entries.
     held: Option<Held>,
     cursors: Vec<usize>,
 }
@@ -262,13 +264,13 @@ impl Filling {
         self.bytes
     }
 
-    /// Whether it has what it may have.
+    /// Whether the limit is reached.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes + self.rows() * ENTRY >= self.most || self.segments.len() == MOST_SEGMENTS
     }
 
-    /// Takes in rows of `prepared`, from `from` on, until it is full or memory is refused; with `force` one more row at
-    /// least. The first row that is not taken in.
+    /// Adds rows of `prepared` from `from` on, until it is full or memory is refused; with `force` at least one row.
+    /// Returns the first row that was not added.
     pub(crate) fn add(&mut self, prepared: &Prepared, mut from: usize, mut force: bool) -> Result<usize> {
         while from < prepared.rows() && !self.is_full() {
             if !self.charge_entry(force) {
@@ -281,7 +283,7 @@ impl Filling {
                 self.segments.push(segment);
             }
             force = false;
-            let place = (self.segments.len() - 1) * SEGMENT;
+            let position = (self.segments.len() - 1) * SEGMENT;
             let Some(segment) = self.segments.last_mut() else { return Ok(from) };
             let charged = self.held.as_ref().map_or(0, Held::bytes) / ENTRY;
             let (begin, room) = (segment.filled().len(), segment.room());
@@ -296,12 +298,12 @@ impl Filling {
             }
             self.layout.write(prepared, from, to, segment.next(bytes), &mut self.cursors);
             if self.entries.capacity() == 0 {
-                // As many as there will be, if all are about as long as these.
+                // The expected number of entries, if all rows are about as long as these.
                 let each = bytes / (to - from).max(1) + ENTRY;
                 self.entries = Entries::with_room(self.most / each + CHARGED_ROWS);
             }
             let written = entries_of(&self.layout, &segment.filled()[begin..], to - from);
-            self.entries.extend(written.map(|entry| entry + (place + begin) as u128));
+            self.entries.extend(written.map(|entry| entry + (position + begin) as u128));
             self.bytes += bytes;
             from = to;
         }
@@ -324,8 +326,8 @@ impl Filling {
         true
     }
 
-    /// Puts the records in order; of these, those that `wanted` says are left.
-    pub(crate) fn sort(mut self, wanted: &Wanted) -> Result<Sorted> {
+    /// Sorts the records, and keeps those that `wanted` selects.
+    pub(crate) fn sort(mut self, wanted: &Selection) -> Result<Sorted> {
         let mut entries = std::mem::take(&mut self.entries);
         if let Some(held) = &mut self.held {
             held.shrink_to(entries.len() * ENTRY);
@@ -338,10 +340,10 @@ impl Filling {
             held: self.held,
         };
         wanted.leave_out_later(&sorted.layout, &mut entries);
-        let key = |place: u32| sorted.layout.key(sorted.record_at(place));
+        let key = |position: u32| sorted.layout.key(sorted.record_at(position));
         order(&sorted.layout, &mut entries, None, &key);
         if let Some(keep) = wanted.keep {
-            unique(&sorted.layout, &mut entries, keep, &|place| sorted.record_at(place));
+            unique(&sorted.layout, &mut entries, keep, &|position| sorted.record_at(position));
         }
         entries.truncate(wanted.first);
         sorted.entries = entries;
@@ -352,31 +354,31 @@ impl Filling {
     }
 }
 
-/// Which rows of a sort are wanted.
+/// Which rows of a sort to keep.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
-    /// Of the same rows one.
+pub(crate) struct Selection {
+    /// Which one of equal rows to keep.
     pub(crate) keep: Option<Keep>,
-    /// Of what is left so many, the first in order.
+    /// How many of the remaining rows to keep, the first in order.
     pub(crate) first: usize,
-    /// The entry of a row behind which none is wanted, if that is known: as many came before it.
+    /// The entry of a row after which none is needed, if known: enough rows come before it.
     pub(crate) last: Option<u128>,
 }
 
-impl Wanted {
+impl Selection {
     fn all(&self) -> bool {
         self.keep.is_none() && self.first == usize::MAX
     }
 
-    /// Leaves out those `entries` that come behind the last row wanted.
+    /// Drops the `entries` after the last row that is needed.
     fn leave_out_later(&self, layout: &Layout, entries: &mut Vec<u128>) {
         if self.first == 0 {
             entries.clear();
         }
         let Some(last) = self.last else { return };
-        // A later one of the same rows may take the place of that which is there.
-        let telling = telling(layout, self.keep.filter(|keep| *keep == Keep::Last));
-        entries.retain(|entry| entry & telling <= last & telling);
+        // A later one of equal rows may replace an earlier one.
+        let deciding_bits = deciding_bits(layout, self.keep.filter(|keep| *keep == Keep::Last));
+        entries.retain(|entry| entry & deciding_bits <= last & deciding_bits);
     }
 }
 
@@ -387,14 +389,14 @@ pub(crate) struct Sorted {
     segments: Vec<Segment>,
     entries: Entries,
     bytes: usize,
-    /// For the entries.
+    /// The memory of the entries.
     held: Option<Held>,
 }
 
 impl Sorted {
-    /// The same records, in as little memory as they need where they are few of those that came.
+    /// The same records without gaps, if only few of those that arrived are left.
     fn without_gaps(mut self, memory: &Arc<Memory>) -> Result<Self> {
-        self.bytes = self.entries.iter().map(|entry| self.record_length(place(*entry))).sum();
+        self.bytes = self.entries.iter().map(|entry| self.record_length(position(*entry))).sum();
         if let Some(held) = &mut self.held {
             held.shrink_to(self.entries.len() * ENTRY);
         }
@@ -404,13 +406,13 @@ impl Sorted {
         }
         let mut gathered = Gathered::new(Arc::clone(&self.layout), Arc::clone(memory));
         for entry in self.entries.iter() {
-            gathered.add(*entry, self.record_at(place(*entry)))?;
+            gathered.add(*entry, self.record_at(position(*entry)))?;
         }
         Ok(gathered.done())
     }
 
-    fn record_length(&self, place: u32) -> usize {
-        self.layout.measure(self.record_at(place)).end
+    fn record_length(&self, position: u32) -> usize {
+        self.layout.measure(self.record_at(position)).end
     }
 
     pub(crate) fn rows(&self) -> usize {
@@ -429,15 +431,15 @@ impl Sorted {
 
     /// Bytes that begin with the record of `row`.
     pub(crate) fn record(&self, row: usize) -> &[u8] {
-        self.record_at(place(self.entries[row]))
+        self.record_at(position(self.entries[row]))
     }
 
-    fn record_at(&self, place: u32) -> &[u8] {
-        &self.segments[place as usize / SEGMENT].filled()[place as usize % SEGMENT..]
+    fn record_at(&self, position: u32) -> &[u8] {
+        &self.segments[position as usize / SEGMENT].filled()[position as usize % SEGMENT..]
     }
 }
 
-/// Records that come in order, each copied.
+/// Records that are added in order, each copied.
 pub(crate) struct Gathered {
     memory: Arc<Memory>,
     sorted: Sorted,
@@ -449,8 +451,8 @@ impl Gathered {
         Gathered { memory, sorted }
     }
 
-    /// Adds the record with which `bytes` begins, and whose entry has the first bytes of its key. What it comes from is
-    /// given back soon, so memory is taken whether it is free or not.
+    /// Adds the record at the beginning of `bytes`, with the first bytes of its key in `entry`. Its source is freed
+    /// soon, so memory is taken whether it is free or not.
     pub(crate) fn add(&mut self, entry: u128, bytes: &[u8]) -> Result<()> {
         let Sorted { layout, segments, entries, bytes: all, .. } = &mut self.sorted;
         let record = &bytes[..layout.measure(bytes).end];
@@ -460,15 +462,15 @@ impl Gathered {
         let index = segments.len().saturating_sub(1);
         let Some(segment) = segments.last_mut() else { return Ok(()) };
         let at = segment.filled().len();
-        let place = u32::try_from(index * SEGMENT + at)
+        let position = u32::try_from(index * SEGMENT + at)
             .map_err(|_| Error::internal("more records were gathered than a piece can have"))?;
         segment.next(record.len()).copy_from_slice(record);
         *all += record.len();
-        entries.push((entry & !PLACE) | u128::from(place));
+        entries.push((entry & !POSITION) | u128::from(position));
         Ok(())
     }
 
-    /// How many there are.
+    /// The number of records.
     pub(crate) fn rows(&self) -> usize {
         self.sorted.entries.len()
     }

@@ -1,12 +1,12 @@
 //! The plan of a sort from the size of its data: runs, passes, memory and scratch.
 //!
-//! A sort that holds a memory M sorts pieces of M/2 (one half is filled while the other is written; where there are
-//! more disks than inputs, smaller ones, so that each disk has one to write), so D bytes make 2·D/M runs. A merge of
-//! all of them at once holds a block of b bytes of each: if it has all of M, that is 2·D/M · b ≤ M, and so M ≥
-//! √(2·b·D). With b = 128 KiB that is the rule of IBM's best-practice paper on sorting in DataStage, √(MB) / 2. Ours
-//! has a quarter of M for these blocks, as slices that are merged and their rows take the rest: M ≥ √(8·b·D). But b
-//! follows from D, down to 16 KiB, so one input needs no more memory than the paper's. Since D stands under a root, an
-//! estimate that is wrong by a factor of two does no harm where memory is not on the edge.
+//! A sort with a memory M sorts pieces of M/2, since one half is filled while the other is written. (With more disks
+//! than inputs, pieces are smaller, so that each disk has one to write.) So D bytes make 2·D/M runs. A merge of all of
+//! them at once holds a block of b bytes of each: if it has all of M, that is 2·D/M · b ≤ M, and so M ≥ √(2·b·D). With
+//! b = 128 KiB that is the rule of IBM's best-practice paper on sorting in DataStage, √(MB) / 2. Ours has a quarter of
+//! M for these blocks, as slices that are merged and their rows take the rest: M ≥ √(8·b·D). But b follows from D, down
+//! to 16 KiB, so one input needs no more memory than the paper's. Since D is under a root, an estimate that is wrong by
+//! a factor of two does no harm unless memory is very short.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,10 +17,10 @@ use millstream_core::{Error, Result};
 
 use crate::merge::{EXTENT, SHARE};
 
-/// The most bytes of a piece unless all runs could not be merged at once: with several of them all cores sort.
+/// The most bytes of a piece, unless there would be too many runs to merge at once. Several pieces let all cores sort.
 const PIECE: u64 = 64 << 20;
 
-/// Bytes of a row, where nothing is known of it.
+/// The assumed bytes of a row.
 const ROW: u64 = 64;
 
 /// The most bytes of a block in scratch.
@@ -29,7 +29,7 @@ const BLOCK: u64 = 64 << 10;
 /// How a sort will go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// Bytes to be sorted, if that is known.
+    /// Bytes to be sorted, if known.
     pub data: Option<u64>,
     /// The most bytes of memory that it holds.
     pub memory: u64,
@@ -41,13 +41,13 @@ pub struct Plan {
     pub runs: Option<u64>,
     /// The most runs that are merged at once.
     pub fan_in: u64,
-    /// How often the rows are merged: once, and once more for every time that runs are merged to longer ones first.
+    /// How often the rows are merged: once, and once more each time that runs are first merged into longer ones.
     pub passes: u32,
 }
 
 impl Plan {
-    /// The plan for `data` bytes in `rows` rows, as far as they are known, which come through `inputs` at once, with so
-    /// many `disks`. Blocks have `block` bytes, if that is given.
+    /// The plan for `data` bytes in `rows` rows, as far as known, which arrive through `inputs` at once, with so many
+    /// `disks`. `block` sets the bytes of blocks.
     pub fn new(
         data: Option<u64>,
         rows: Option<u64>,
@@ -59,8 +59,8 @@ impl Plan {
         let entries = |data: u64| rows.unwrap_or(data / ROW).saturating_mul(size_of::<u128>() as u64);
         let held = data.map(|data| data.saturating_add(entries(data)));
         let largest = (memory / ((1 + jobs(inputs, disks)) * inputs.max(1))).max(1);
-        // So small that about a thousand runs are merged at once, where memory is not less than 64 MiB; and smaller yet
-        // where there are more.
+        // So small that about a thousand runs can be merged at once with 64 MiB of memory or more; and smaller if there
+        // are more runs.
         let read = memory / SHARE as u64;
         let fitting = read / held.map_or(1024, |held| held.div_ceil(largest)).max(1024);
         let block = block.unwrap_or(fitting.clamp(EXTENT.0 as u64, BLOCK));
@@ -76,17 +76,16 @@ impl Plan {
         Plan { data, memory, piece, block, runs, fan_in, passes }
     }
 
-    /// Bytes written to scratch, if that is known.
+    /// Bytes written to scratch, if known.
     pub fn scratch(&self) -> Option<u64> {
         let data = self.data?;
         Some(if self.runs == Some(0) { 0 } else { data.saturating_mul(u64::from(self.passes)) })
     }
 
-    /// An error if `folders` have not room for a `part` of what is to be written: before anything is read, and although
-    /// it is an estimate.
+    /// Fails if `folders` have no room for a `part` of the bytes to be written, before anything is read.
     pub fn check(&self, folders: &[PathBuf], part: f64) -> Result<()> {
         let Some(scratch) = self.scratch().filter(|scratch| *scratch > 0) else { return Ok(()) };
-        // Folders on one file system share its room. What cannot be told is told when it is written to.
+        // Folders on one file system share its room. If the room is unknown, writing will fail.
         let room = |folder: &PathBuf| {
             let (disk, file) = (rustix::fs::statvfs(folder).ok()?, rustix::fs::stat(folder).ok()?);
             Some((file.st_dev, disk.f_bavail * disk.f_frsize))
@@ -138,8 +137,8 @@ mod tests {
 
     const NODES: [u64; 8] = [1, 4, 8, 16, 24, 32, 48, 64];
 
-    /// The paper's table: GB of data, and the least memory in MB for each number of nodes; 0 where its default of 20 MB
-    /// is enough.
+    /// The table in the paper: GB of data, and the least memory in MB for each number of nodes; 0 if the default of 20
+    /// MB is enough.
     const PAPER: [(f64, [u64; 8]); 10] = [
         (1.0, [0, 0, 0, 0, 0, 0, 0, 0]),
         (1.5, [0, 0, 0, 0, 0, 0, 0, 0]),
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_scratch_is_told_before_anything_is_read() {
+    fn too_little_scratch_is_reported_before_anything_is_read() {
         let folders = [std::env::temp_dir()];
         assert!(Plan::new(Some(1 << 50), None, 100 << 20, (2, 1), None).check(&folders, 0.5).is_err_and(|error| {
             let hint = error.hint_text().unwrap_or_default().to_owned();

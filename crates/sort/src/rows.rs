@@ -1,22 +1,23 @@
-//! Rows as records: bytes that are compared, moved and written as they are, each at its real length.
+//! Rows as records: bytes that are compared, moved and written unchanged, each with its real length.
 //!
 //! ```text
 //!  record   [length of the key] [length of the rest]  key: a field a key   rest: a field a column that no key gives
 //!           only where it is not the same for all      bytes in order        bytes as they come
 //! ```
-//! Where only the first keys tell which rows are the same, the length of their fields stands behind the other two,
+//! If only the first keys decide which rows are the same, the length of their fields follows the other two lengths,
 //! unless it is the same for all.
 //!
 //! | field | bytes |
 //! |---|---|
 //! | any that may be null | one byte first, which puts nulls first or last; a null has zeros behind it, or nothing |
 //! | of a fixed width | its ordered bytes ([`crate::values`]) |
-//! | text and binary in a key | each 0 as 0 1, then 0 0: so a shorter text comes before one that goes on |
+//! | text and binary in a key | each 0 as 0 1, then 0 0: so a text comes before those that it is a prefix of |
 //! | the same, as the last key of records that have no rest | as it is: its end is that of the record |
 //! | text and binary in the rest | its length, then as it is |
 //! | anything nested, as a key | as arrow-row writes it; such a column stands in the rest, too |
 //!
-//! In a key, what is descending has all its bits flipped. A column whose key tells its values is not written twice.
+//! In a key, descending fields have all bits flipped. A column whose values can be read from its key is not written
+//! twice.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -47,12 +48,12 @@ pub struct Order {
     pub nulls_first: bool,
 }
 
-/// What a key's values are.
+/// The values of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyValues {
     /// Those of a column of the rows, by its index.
     Column(usize),
-    /// Computed; they are handed in beside the rows.
+    /// Computed values, which are passed along with the rows.
     Computed {
         /// Their type.
         data_type: DataType,
@@ -61,10 +62,10 @@ pub enum KeyValues {
     },
 }
 
-/// One key. The first decides; where it is equal the second does, and so on.
+/// One key. Rows are compared by the first key, then by the second, and so on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
-    /// What is compared.
+    /// The values that are compared.
     pub values: KeyValues,
     /// Its direction.
     pub order: Order,
@@ -76,17 +77,17 @@ pub struct Layout {
     schema: SchemaRef,
     keys: Vec<Field>,
     rest: Vec<Field>,
-    /// Rows that are equal in so many of the first keys are the same.
+    /// The number of first keys that decide which rows are the same.
     same: usize,
     key_length: Length,
     rest_length: Length,
-    /// Of the fields of these keys, if they are not all.
+    /// The length of the fields of these keys, if they are not all keys.
     same_length: Length,
-    /// The last key is text as it is, descending: what goes on comes first.
+    /// The last key is plain text, descending: longer texts come first.
     longest_first: bool,
 }
 
-/// The length of a part of all records, if it is one.
+/// The length of a part of records: the same for all, or stored in each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Length {
     Same(usize),
@@ -100,7 +101,7 @@ struct Field {
     form: Form,
     nullable: bool,
     order: Order,
-    /// The column that its bytes give back.
+    /// The column whose values its bytes contain.
     gives: Option<usize>,
 }
 
@@ -113,10 +114,10 @@ enum Form {
     Nested(RowConverter),
 }
 
-/// What marks a value in a field that may be null; a null is marked by 0 if nulls come first, else by 2.
+/// The first byte of a value in a field that may be null; that of a null is 0 if nulls come first, else 2.
 const VALUE: u8 = 1;
 
-/// The width of values that all have one.
+/// The width of values of a type, if fixed.
 fn width(data_type: &DataType) -> Option<usize> {
     match data_type {
         DataType::Null => Some(0),
@@ -146,11 +147,11 @@ impl Layout {
         Layout::with_same(schema, keys, keys.len())
     }
 
-    /// The layout of rows of `schema` in the order of `keys`. Rows that are equal in the first `same` of them are the
-    /// same, wherever one of these is to stay.
+    /// The layout of rows of `schema` in the order of `keys`. Rows that are equal in the first `same` keys are the
+    /// same, if one of them is to stay.
     pub fn with_same(schema: &SchemaRef, keys: &[Key], same: usize) -> Result<Self> {
         let mut fields = Vec::new();
-        // Behind a nested key nothing is given back: nobody knows where it ends.
+        // The values after a nested key cannot be read back, since its end is unknown.
         let mut readable = true;
         for key in keys {
             let (data_type, nullable) = match &key.values {
@@ -197,7 +198,7 @@ impl Layout {
         }
         let (key_length, mut rest_length) = (length(&fields), length(&rest));
         if (key_length, rest_length) == (Length::Same(0), Length::Same(0)) {
-            // A record that nobody could find must have a byte.
+            // A record must have at least one byte.
             rest_length = Length::Each;
         }
         let mut longest_first = false;
@@ -218,18 +219,17 @@ impl Layout {
         &self.schema
     }
 
-    /// The most rows that are read at once, as far as their types are concerned.
+    /// The most rows that can be read at once, by their types.
     pub(crate) fn most_rows(&self) -> usize {
         self.schema.fields().iter().map(|field| most_rows(field.data_type())).min().unwrap_or(usize::MAX)
     }
 
-    /// Whether keys of which the first `bytes` bytes are equal are equal.
+    /// Whether keys are equal if their first `bytes` bytes are equal.
     pub(crate) fn is_decided_by(&self, bytes: usize) -> bool {
         matches!(self.key_length, Length::Same(length) if length <= bytes)
     }
 
-    /// What stands for bytes behind the end of a key, so that the first bytes of two keys compare as the keys do, or
-    /// are equal.
+    /// The byte that pads short keys, so that the first bytes of two keys compare as the keys do, or are equal.
     pub(crate) fn filler(&self) -> u8 {
         if self.longest_first { 0xff } else { 0 }
     }
@@ -254,38 +254,38 @@ impl Layout {
             Length::Each => read_number(bytes, &mut at),
         };
         let (key, rest, same) = (length(self.key_length), length(self.rest_length), length(self.same_length));
-        let same = if self.all_keys_tell() { key } else { same };
+        let same = if self.all_keys_decide() { key } else { same };
         Measure { key: at, same: at + same, rest: at + key, end: at + key + rest }
     }
 
-    /// Whether rows are the same only where all keys are equal.
-    fn all_keys_tell(&self) -> bool {
+    /// Whether rows are the same only if all keys are equal.
+    fn all_keys_decide(&self) -> bool {
         self.same >= self.keys.len()
     }
 
-    /// What is equal in records of the same rows: the beginning of the key, or all of it.
+    /// The bytes that are equal in records of the same rows: the beginning of the key, or all of it.
     pub(crate) fn same<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         let measure = self.measure(bytes);
         &bytes[measure.key..measure.same]
     }
 
-    /// The order of what [`Layout::same`] gives of two records.
+    /// The order of the bytes of [`Layout::same`] of two records.
     pub(crate) fn compare_same(&self, one: &[u8], other: &[u8]) -> Ordering {
-        if self.all_keys_tell() { self.compare(one, other) } else { one.cmp(other) }
+        if self.all_keys_decide() { self.compare(one, other) } else { one.cmp(other) }
     }
 
-    /// How many first bytes of the keys of the same rows are equal for sure.
+    /// How many first bytes of keys are certainly equal in the same rows.
     pub(crate) fn same_bytes(&self) -> usize {
-        match (self.all_keys_tell(), self.key_length, self.same_length) {
+        match (self.all_keys_decide(), self.key_length, self.same_length) {
             (true, Length::Same(length), _) | (false, _, Length::Same(length)) => length,
             (true, ..) => usize::MAX,
             (false, ..) => 0,
         }
     }
 
-    /// Whether rows of which so many first bytes of the key are equal are the same.
+    /// Whether rows are the same if so many first bytes of their keys are equal.
     pub(crate) fn same_is_decided_by(&self, bytes: usize) -> bool {
-        match self.all_keys_tell() {
+        match self.all_keys_decide() {
             true => self.is_decided_by(bytes),
             false => matches!(self.same_length, Length::Same(length) if length <= bytes),
         }
@@ -298,8 +298,7 @@ impl Layout {
         &bytes[measure.key..measure.rest]
     }
 
-    /// Makes ready to write the rows of `batch`. `computed` has the values of the keys that are computed, in their
-    /// order.
+    /// Prepares the rows of `batch` for writing. `computed` has the values of the computed keys, in their order.
     pub fn prepare(&self, batch: &RecordBatch, computed: &[ArrayRef]) -> Result<Prepared> {
         let mut computed = computed.iter();
         let mut keys = Vec::with_capacity(self.keys.len());
@@ -327,8 +326,8 @@ impl Layout {
         Ok(Prepared { rows, keys, rest, key_lengths, rest_lengths, same_lengths })
     }
 
-    /// Writes the rows `from..to` of `prepared` one behind the other to `place`, which is as long as they are.
-    /// `cursors` is scratch.
+    /// Writes the rows `from..to` of `prepared` one after the other to `place`, which has their length. `cursors` is a
+    /// scratch buffer.
     pub(crate) fn write(
         &self,
         prepared: &Prepared,
@@ -357,9 +356,9 @@ impl Layout {
 
     /// The rows of `records`, each of which begins with a record.
     pub(crate) fn read(&self, records: &[&[u8]]) -> Result<RecordBatch> {
-        let mut cursors = PLACES.take(records.len());
-        let mut rests = PLACES.take(records.len());
-        let mut ends = PLACES.take(records.len());
+        let mut cursors = POSITIONS.take(records.len());
+        let mut rests = POSITIONS.take(records.len());
+        let mut ends = POSITIONS.take(records.len());
         for (index, record) in records.iter().enumerate() {
             if let Some(coming) = records.get(index + AHEAD) {
                 fetch(coming);
@@ -371,7 +370,7 @@ impl Layout {
         }
         let mut columns: Vec<Option<ArrayRef>> = vec![None; self.schema.fields().len()];
         for field in &self.keys {
-            // What is behind it is not needed either.
+            // The fields after it are not needed either.
             if matches!(field.form, Form::Nested(_)) {
                 break;
             }
@@ -386,7 +385,7 @@ impl Layout {
                 columns[index] = Some(values);
             }
         }
-        [cursors, rests, ends].into_iter().for_each(|places| PLACES.give_back(places));
+        [cursors, rests, ends].into_iter().for_each(|places| POSITIONS.give_back(places));
         let columns: Option<Vec<ArrayRef>> = columns.into_iter().collect();
         let columns = columns.ok_or_else(|| Error::internal("a record lacks a column"))?;
         let options = RecordBatchOptions::new().with_row_count(Some(records.len()));
@@ -394,10 +393,10 @@ impl Layout {
     }
 }
 
-/// Where in their records what is read of these lies, used again.
-static PLACES: Pool<usize> = Pool::new();
+/// Buffers for positions in records, reused.
+static POSITIONS: Pool<usize> = Pool::new();
 
-/// In how many rows there are no more values than the keys of a dictionary in `data_type` can tell apart.
+/// The most rows whose values the keys of a dictionary in `data_type` can number.
 fn most_rows(data_type: &DataType) -> usize {
     match data_type {
         DataType::Dictionary(key, _) => match key.primitive_width() {
@@ -406,7 +405,7 @@ fn most_rows(data_type: &DataType) -> usize {
             _ => usize::MAX,
         },
         DataType::Struct(fields) => fields.iter().map(|field| most_rows(field.data_type())).min().unwrap_or(usize::MAX),
-        // In one row there may be as many as there were in a batch.
+        // One row may have as many values as a batch.
         DataType::List(field)
         | DataType::LargeList(field)
         | DataType::ListView(field)
@@ -460,7 +459,7 @@ enum Lengths {
 }
 
 impl Lengths {
-    /// Bytes of what has this length, and of the length.
+    /// Bytes of the part with this length, and of the length itself.
     fn of(&self, row: usize) -> usize {
         match self {
             Lengths::Same(length) => *length,
@@ -490,10 +489,10 @@ impl Prepared {
     }
 }
 
-/// The most bytes of the key of a row, and of what is beside it.
+/// The most bytes of the key of a row, and of its rest.
 const LONGEST: u32 = 1 << 30;
 
-/// A length that is kept; one that is too long for a row stays so.
+/// A length as it is kept; one that is too long stays too long.
 fn kept(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
@@ -535,7 +534,7 @@ macro_rules! with_bytes {
 }
 
 impl Field {
-    /// `values` as they are written.
+    /// `values` in the form in which they are written.
     fn prepare(&self, values: &ArrayRef) -> Result<ArrayRef> {
         if values.data_type() != &self.data_type {
             return Err(Error::internal(format!("a column to sort is {}, not {}", values.data_type(), self.data_type)));
@@ -597,7 +596,7 @@ impl Field {
         }
     }
 
-    /// Writes the values from row `from` on to `place`, each at its cursor, and moves the cursors behind them.
+    /// Writes the values from row `from` on to `place`, each at its cursor, and moves the cursors after them.
     fn write(&self, values: &ArrayRef, from: usize, place: &mut [u8], cursors: &mut [usize]) {
         if self.nullable {
             let null = if self.order.nulls_first { 0 } else { 2 };
@@ -657,7 +656,7 @@ impl Field {
         }
     }
 
-    /// The values at `cursors` of `records`; moves the cursors behind them.
+    /// The values at `cursors` of `records`; moves the cursors after them.
     fn read(&self, records: &[&[u8]], cursors: &mut [usize], ends: &[usize]) -> Result<ArrayRef> {
         let nulls = self.nullable.then(|| {
             let valid = BooleanBuffer::collect_bool(records.len(), |row| records[row][cursors[row]] == VALUE);
@@ -720,15 +719,14 @@ impl Field {
                 let values = columns.into_iter().next().ok_or_else(|| damaged("it has no column"))?;
                 match values.data_type() == &self.data_type {
                     true => Ok(values),
-                    // A dictionary comes back as its values.
+                    // A dictionary is read as its values.
                     false => arrow::compute::cast(&values, &self.data_type).map_err(damaged),
                 }
             }
         }
     }
 
-    /// An array of `rows` texts; `fill` adds that of a row to a buffer, with all bits the other way round if it is to
-    /// `flip`.
+    /// An array of `rows` texts; `fill` appends the text of a row to a buffer; with `flip` all its bits are flipped.
     fn collect(
         &self,
         rows: usize,
@@ -773,10 +771,10 @@ impl Field {
 /// The longest text in bytes that a view holds itself.
 const INLINE: usize = 12;
 
-/// Bytes of the blocks behind views.
+/// Bytes of the blocks of views.
 const VIEW_BLOCK: usize = 1 << 18;
 
-/// Hands the text of each row, or that it is null, to `take`.
+/// Passes the text of each row, or a null, to `take`.
 fn each(
     rows: usize,
     nulls: Option<&NullBuffer>,
@@ -792,8 +790,8 @@ fn each(
     }
 }
 
-/// An array of texts, or of bytes. Whether texts are that is looked at block by block: those that are sound as a whole
-/// are so in each part that begins where a character does.
+/// An array of texts, or of bytes. UTF-8 is validated block by block: if a block is valid, so is each part that begins
+/// at the start of a character.
 fn collect_views<T: ByteViewType>(
     rows: usize,
     nulls: Option<&NullBuffer>,
@@ -905,7 +903,7 @@ fn write_number(place: &mut [u8], mut number: u32) -> usize {
     at + 1
 }
 
-/// Reads what [`write_number`] wrote at `at`, and moves `at` behind it.
+/// Reads what [`write_number`] wrote at `at`, and moves `at` after it.
 #[inline]
 fn read_number(bytes: &[u8], at: &mut usize) -> usize {
     let first = bytes[*at] as usize;

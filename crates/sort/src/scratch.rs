@@ -4,8 +4,8 @@
 //!  run    block block block …  zeros     each block: records, or what was made of them; checked when it is read
 //!         └ begins at a page       └ to the end of a page
 //! ```
-//! The files have no names, so nothing is left of a process that is killed. They are written and read past the page
-//! cache, in large pieces; what is wanted next is read ahead by threads of their own.
+//! The files have no names, so nothing is left of a killed process. They are written and read past the page cache, in
+//! large pieces. Separate threads read ahead.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use millstream_core::{Error, ErrorKind, Result};
 use crate::memory::{AHEAD, Held, Memory, fetch, no_memory};
 use crate::merge::Merge;
 use crate::pack::Compression;
-use crate::piece::{ENTRY, Sorted, entries_of, place};
+use crate::piece::{ENTRY, Sorted, entries_of, position};
 use crate::rows::Layout;
 
 /// Blocks that are written at once.
@@ -29,7 +29,7 @@ const WRITTEN: usize = 8;
 /// The least and most bytes of them.
 const WRITE: (usize, usize) = (64 << 10, 512 << 10);
 
-/// The folders for what does not fit in memory, at best each on a disk of its own.
+/// The scratch folders, at best each on a disk of its own.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     disks: Vec<Disk>,
@@ -41,12 +41,12 @@ pub(crate) struct Scratch {
     waited: Arc<Waited>,
 }
 
-/// Time that threads waited for scratch, of all together.
+/// The total time that threads waited for scratch.
 #[derive(Debug, Default)]
 struct Waited(AtomicU64);
 
 impl Waited {
-    /// Counts the time that `work` takes, which only waits for a disk.
+    /// Counts the time of `work`, which only waits for a disk.
     fn count<T>(&self, work: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let done = work();
@@ -58,23 +58,23 @@ impl Waited {
 #[derive(Debug)]
 struct Disk {
     folder: PathBuf,
-    /// Whether it is no disk but memory.
+    /// Whether it is in memory.
     in_memory: bool,
-    /// Bytes that are being written now.
+    /// Bytes whose writing has begun.
     waiting: AtomicU64,
     written: AtomicU64,
     nanoseconds: AtomicU64,
 }
 
 impl Disk {
-    /// Nanoseconds after which `bytes` more would be written.
+    /// The expected nanoseconds until `bytes` more are written.
     fn delay(&self, bytes: u64) -> u64 {
         let (written, time) = (self.written.load(Ordering::Relaxed), self.nanoseconds.load(Ordering::Relaxed));
         let each = if written == 0 { 1.0 } else { time as f64 / written as f64 };
         ((self.waiting.load(Ordering::Relaxed) + bytes) as f64 * each) as u64
     }
 
-    /// Whether there is room for `bytes` more, as they are.
+    /// Whether there is room for `bytes` more.
     fn has_room(&self, bytes: u64) -> bool {
         let room = rustix::fs::statvfs(&self.folder).map_or(0, |disk| disk.f_bavail * disk.f_frsize);
         self.waiting.load(Ordering::Relaxed) + bytes <= room
@@ -91,7 +91,7 @@ impl Disk {
     }
 }
 
-/// Whether what is written to `folder` is kept in memory (`tmpfs`, `ramfs`).
+/// Whether the files of `folder` are in memory (`tmpfs`, `ramfs`).
 pub fn is_in_memory(folder: &Path) -> bool {
     const TMPFS: u32 = 0x0102_1994;
     const RAMFS: u32 = 0x8584_58f6;
@@ -122,7 +122,7 @@ impl Scratch {
         self.runs.load(Ordering::Relaxed)
     }
 
-    /// `error` of a disk, which ended the writing of a run of about `bytes` bytes, with how much was wanted.
+    /// The `error` of a disk that failed to write a run of about `bytes` bytes, with the sizes.
     fn with_sizes(&self, error: Error, bytes: u64) -> Error {
         match (error.kind(), error.cause_text().map(str::to_owned)) {
             (ErrorKind::Refused, Some(cause)) => {
@@ -133,7 +133,7 @@ impl Scratch {
         }
     }
 
-    /// How long threads waited for it, all together.
+    /// The total time that threads waited for it.
     pub(crate) fn waited(&self) -> Duration {
         Duration::from_nanos(self.waited.0.load(Ordering::Relaxed))
     }
@@ -150,9 +150,9 @@ pub(crate) struct Writer {
     scratch: Arc<Scratch>,
     layout: Arc<Layout>,
     memory: Arc<Memory>,
-    /// By the disk: the file, and where it ends.
+    /// For each disk: the file, and where it ends.
     files: Vec<Option<(Arc<File>, u64)>>,
-    /// The records of a block, and what packing makes of them.
+    /// The records of a block.
     block: Vec<u8>,
     packed: Vec<u8>,
 }
@@ -165,14 +165,14 @@ pub(crate) struct Run {
     layout: Arc<Layout>,
     compression: Compression,
     waited: Arc<Waited>,
-    /// Where its blocks begin.
+    /// The position of its first block.
     start: u64,
     blocks: Vec<Block>,
-    /// For the list of blocks.
+    /// The memory of the list of blocks.
     _held: Held,
 }
 
-/// A block: its bytes on disk and in memory, its rows, and the CRC-32 of what is on disk.
+/// A block: its bytes on disk and in memory, its rows, and the CRC-32 of its bytes on disk.
 #[derive(Debug, Clone, Copy)]
 struct Block {
     stored: u32,
@@ -187,7 +187,7 @@ impl Writer {
         Writer { scratch, layout, memory, files, block: Vec::new(), packed: Vec::new() }
     }
 
-    /// Writes `sorted` to the disk that will have it soonest. A disk that is full is left for another one.
+    /// Writes `sorted` to the disk that should finish first. If a disk is full, another one is used.
     pub(crate) fn write(&mut self, sorted: &Sorted) -> Result<Run> {
         let bytes = sorted.bytes() as u64;
         let run = self.on_any_disk(bytes, |open| {
@@ -202,7 +202,7 @@ impl Writer {
         Ok(run)
     }
 
-    /// Writes what `merge` makes of `bytes` bytes of runs as one longer run, unless it is `stopped` on the way.
+    /// Writes the rows of `merge` (`bytes` bytes of runs) as one longer run, unless it is `stopped` meanwhile.
     pub(crate) fn merge(&mut self, bytes: u64, merge: impl Fn() -> Merge, stopped: &AtomicBool) -> Result<Run> {
         self.on_any_disk(bytes, |open| {
             let mut merge = merge();
@@ -216,8 +216,8 @@ impl Writer {
         })
     }
 
-    /// Has `write` write a run of about `bytes` bytes to one disk after the other, until one takes it. What fails for
-    /// another reason than the disk would fail on the next as well.
+    /// Lets `write` write a run of about `bytes` bytes to one disk after the other, until one succeeds. An error that
+    /// is not of the disk ends the attempts.
     fn on_any_disk(&mut self, bytes: u64, write: impl Fn(&mut OpenRun<'_>) -> Result<()>) -> Result<Run> {
         let scratch = Arc::clone(&self.scratch);
         let mut order: Vec<usize> = (0..scratch.disks.len()).collect();
@@ -227,20 +227,20 @@ impl Writer {
         });
         let mut first: Option<Error> = None;
         for disk in order {
-            let place = &scratch.disks[disk];
-            place.waiting.fetch_add(bytes, Ordering::Relaxed);
+            let position = &scratch.disks[disk];
+            position.waiting.fetch_add(bytes, Ordering::Relaxed);
             let begun = Instant::now();
             let run = self.write_to(disk, &write);
-            place.waiting.fetch_sub(bytes, Ordering::Relaxed);
+            position.waiting.fetch_sub(bytes, Ordering::Relaxed);
             match run {
                 Ok(run) => {
                     let stored = run.stored();
-                    place.written.fetch_add(stored, Ordering::Relaxed);
-                    place.nanoseconds.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                    position.written.fetch_add(stored, Ordering::Relaxed);
+                    position.nanoseconds.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
                     scratch.written.fetch_add(stored, Ordering::Relaxed);
                     return Ok(run);
                 }
-                Err(Failure { error, of_disk }) => {
+                Err(WriteFault { error, of_disk }) => {
                     self.give_back(disk);
                     if !of_disk {
                         return Err(error);
@@ -252,10 +252,10 @@ impl Writer {
         Err(first.unwrap_or_else(|| Error::internal("there is no folder for scratch")))
     }
 
-    /// Gives back what was written to `disk` in vain; earlier runs in the same file stay.
+    /// Frees what an abandoned run has written to `disk`; earlier runs in the same file stay.
     fn give_back(&mut self, disk: usize) {
         if let Some((file, end)) = &self.files[disk] {
-            // Where that is not possible, the room comes back with the file.
+            // If that is not possible, the room is freed with the file.
             let _ = file.set_len(*end);
         }
     }
@@ -264,20 +264,20 @@ impl Writer {
         &mut self,
         disk: usize,
         write: impl Fn(&mut OpenRun<'_>) -> Result<()>,
-    ) -> std::result::Result<Run, Failure> {
-        let place = &self.scratch.disks[disk];
-        let fault = |cause: std::io::Error| Failure { error: place.fault(&cause), of_disk: true };
+    ) -> std::result::Result<Run, WriteFault> {
+        let position = &self.scratch.disks[disk];
+        let fault = |cause: std::io::Error| WriteFault { error: position.fault(&cause), of_disk: true };
         let (file, start) = match &self.files[disk] {
             Some((file, end)) => (Arc::clone(file), *end),
-            None => (Arc::new(tempfile::tempfile_in(&place.folder).map_err(fault)?), 0),
+            None => (Arc::new(tempfile::tempfile_in(&position.folder).map_err(fault)?), 0),
         };
         self.block.clear();
         let piece = (WRITTEN * self.scratch.block).clamp(WRITE.0, WRITE.1);
-        // There is no other way to make memory free.
+        // There is no other way to free memory.
         let held = self.memory.take(Appender::held(piece) + 2 * self.scratch.block);
         let mut open = OpenRun {
             layout: &self.layout,
-            place,
+            position,
             waited: &self.scratch.waited,
             asked: self.scratch.compression,
             compression: None,
@@ -292,38 +292,38 @@ impl Writer {
             blocks: Vec::new(),
         };
         let written = write(&mut open).and_then(|()| open.close());
-        let (end, mut blocks, compression) = written.map_err(|error| Failure { error, of_disk: open.failed })?;
+        let (end, mut blocks, compression) = written.map_err(|error| WriteFault { error, of_disk: open.failed })?;
         drop(open);
         blocks.shrink_to_fit();
         let held = self.memory.take(size_of_val(blocks.as_slice()));
         self.files[disk] = Some((Arc::clone(&file), end));
-        let (folder, layout) = (place.folder.clone(), Arc::clone(&self.layout));
+        let (folder, layout) = (position.folder.clone(), Arc::clone(&self.layout));
         let waited = Arc::clone(&self.scratch.waited);
         Ok(Run { file, folder, layout, compression, waited, start, blocks, _held: held })
     }
 }
 
-/// Why a run could not be written.
-struct Failure {
+/// An error of writing a run.
+struct WriteFault {
     error: Error,
-    /// Whether another disk may do.
+    /// Whether another disk may succeed.
     of_disk: bool,
 }
 
 /// A run that is being written.
 struct OpenRun<'a> {
     layout: &'a Layout,
-    place: &'a Disk,
+    position: &'a Disk,
     waited: &'a Waited,
     asked: Compression,
-    /// Once there is a first block.
+    /// `Some` after the first block.
     compression: Option<Compression>,
     /// Bytes after which a block is sealed.
     most: usize,
     appender: Appender,
     block: &'a mut Vec<u8>,
     packed: &'a mut Vec<u8>,
-    /// For what it holds, of which so many bytes are usual.
+    /// Its memory, of which so many bytes are usual.
     held: Held,
     usual: usize,
     /// Whether the disk has failed.
@@ -333,7 +333,7 @@ struct OpenRun<'a> {
 }
 
 impl OpenRun<'_> {
-    /// Adds the record with which `bytes` begins.
+    /// Adds the record at the beginning of `bytes`.
     fn add(&mut self, bytes: &[u8]) -> Result<()> {
         let record = &bytes[..self.layout.measure(bytes).end];
         if record.len() > self.most {
@@ -364,7 +364,7 @@ impl OpenRun<'_> {
         self.blocks.push(Block { stored: length, raw: self.block.len() as u32, rows: self.rows, check });
         self.block.clear();
         self.rows = 0;
-        // A record of many blocks has made them larger.
+        // A record of many blocks made the buffers larger.
         for bytes in [&mut *self.block, &mut *self.packed] {
             bytes.truncate(0);
             bytes.shrink_to(2 * self.most);
@@ -385,7 +385,7 @@ impl OpenRun<'_> {
 
     fn fault(&mut self, cause: &std::io::Error) -> Error {
         self.failed = true;
-        self.place.fault(cause)
+        self.position.fault(cause)
     }
 }
 
@@ -395,10 +395,10 @@ impl Run {
         self.blocks.iter().map(|block| u64::from(block.stored)).sum()
     }
 
-    /// Gives its room on the disk back. Nothing is read of it any more.
+    /// Frees its room on the disk. It cannot be read any more.
     pub(crate) fn release(&self) {
         let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-        // Where a file system cannot do that, the room comes back with the file.
+        // If a file system cannot do that, the room is freed with the file.
         let _ = rustix::fs::fallocate(&self.file, flags, self.start, self.stored());
     }
 
@@ -411,7 +411,7 @@ impl Run {
         Error::io(format!("scratch in {} cannot be read", self.folder.display()), cause)
     }
 
-    /// An error if `content` is not what was written as `blocks`.
+    /// Fails if `content` is not what was written as `blocks`.
     fn check(&self, blocks: &[Block], content: &[u8]) -> Result<()> {
         let mut at = 0;
         for block in blocks {
@@ -424,7 +424,7 @@ impl Run {
         Ok(())
     }
 
-    /// The records of `extent`, of which `content` is what is on disk, with room for their entries.
+    /// The records of `extent`, decompressed from `content`, with room for their entries.
     fn unpacked(&self, extent: &Extent, content: &[u8]) -> Result<Aligned> {
         let mut records = Aligned::new(extent.with_entries(extent.raw)).map_err(|cause| no_memory(&cause))?;
         let (mut from, mut to) = (0, 0);
@@ -440,13 +440,13 @@ impl Run {
         Ok(records)
     }
 
-    /// Writes an entry of each record between `start` and `end` of `bytes` to the end of these: whoever has a record
-    /// before itself for the first time has the first bytes of its key.
+    /// Writes the entries of the records between `start` and `end` of `bytes` to the end of `bytes`, so that the first
+    /// bytes of keys are read only once.
     fn note_entries(&self, bytes: &mut [u8], start: usize, end: usize, rows: usize) {
         let (records, places) = bytes.split_at_mut(bytes.len() - rows * ENTRY);
         let entries = entries_of(&self.layout, &records[start..end], rows);
-        for (place, entry) in places.chunks_exact_mut(ENTRY).zip(entries) {
-            place.copy_from_slice(&(entry + start as u128).to_ne_bytes());
+        for (position, entry) in places.chunks_exact_mut(ENTRY).zip(entries) {
+            position.copy_from_slice(&(entry + start as u128).to_ne_bytes());
         }
     }
 
@@ -456,8 +456,7 @@ impl Run {
     }
 }
 
-/// Blocks that are read at once: from which up to which, where they begin, their bytes on disk and in memory, their
-/// rows.
+/// Blocks that are read at once: their range, position, bytes on disk and in memory, and rows.
 #[derive(Debug, Clone, Copy)]
 struct Extent {
     from: usize,
@@ -469,7 +468,7 @@ struct Extent {
 }
 
 impl Extent {
-    /// The first and the last byte of the file in whose pages something of it is, and its own first byte in these.
+    /// The range of whole pages of the file that contain it, and its first byte in them.
     fn pages(&self) -> (u64, u64, usize) {
         let (first, last) = (direct::align_down(self.at), direct::align_up(self.at + self.stored as u64));
         (first, last, (self.at - first) as usize)
@@ -481,12 +480,12 @@ impl Extent {
         self.with_entries(if self.is_packed() { self.raw } else { (last - first) as usize })
     }
 
-    /// `bytes` with room for the entries behind them.
+    /// `bytes` with room for the entries after them.
     fn with_entries(&self, bytes: usize) -> usize {
         bytes.next_multiple_of(ENTRY) + self.rows * ENTRY
     }
 
-    /// Bytes of memory that it takes beside these while it is unpacked.
+    /// More bytes of memory that decompressing it takes.
     fn size_packed(&self) -> usize {
         let (first, last, _) = self.pages();
         if self.is_packed() { (last - first) as usize } else { 0 }
@@ -504,20 +503,20 @@ pub(crate) struct RunReader {
     memory: Arc<Memory>,
     at: u64,
     next: usize,
-    /// The page of the file in which `at` is, if it was read with what came before; else empty.
+    /// The page of the file at `at`, if it was already read; else empty.
     page: Vec<u8>,
-    /// What is being read already.
+    /// The extent that is being read ahead.
     ahead: Option<(Extent, Pending<Result<Taken>>)>,
 }
 
 /// A buffer, and how many bytes of it are filled.
 type Filled = std::io::Result<(Aligned, usize)>;
 
-/// What was read of a run: its records, and the page in which it ended, if that goes on.
+/// The records read from a run, and the page in which they ended, if the run continues in it.
 type Taken = (Chunk, Vec<u8>);
 
 impl RunReader {
-    /// Whether there are more.
+    /// Whether there are more records.
     pub(crate) fn has_more(&self) -> bool {
         self.next < self.run.blocks.len()
     }
@@ -547,14 +546,14 @@ impl RunReader {
         if self.ahead.is_some() { 0 } else { self.extent(bytes).size() }
     }
 
-    /// Has the next `bytes` read, if there is memory for them.
+    /// Starts reading the next `bytes`, if there is memory for them.
     pub(crate) fn read_ahead(&mut self, bytes: usize) -> bool {
         if self.ahead.is_some() || !self.has_more() {
             return true;
         }
         let extent = self.extent(bytes);
         let size = extent.size() + extent.size_packed();
-        // It is not a refusal: all goes on without it.
+        // Reading ahead is optional.
         if self.memory.left() < 2 * size {
             return false;
         }
@@ -572,7 +571,7 @@ impl RunReader {
         Reading { run: Arc::clone(&self.run), extent, page: self.page.clone(), held }
     }
 
-    /// The next records: what was read ahead, or blocks of about `bytes` bytes.
+    /// The next records: those read ahead, or blocks of about `bytes` bytes.
     pub(crate) fn read(&mut self, bytes: usize) -> Result<Chunk> {
         let (extent, taken) = match self.ahead.take() {
             Some((extent, pending)) => {
@@ -595,17 +594,17 @@ impl RunReader {
     }
 }
 
-/// An extent that is to be read and unpacked, by any thread.
+/// An extent to be read and decompressed, by any thread.
 struct Reading {
     run: Arc<Run>,
     extent: Extent,
-    /// The first page, if that has been read.
+    /// The first page, if it was already read.
     page: Vec<u8>,
     held: Held,
 }
 
 impl Reading {
-    /// What is in its pages, and how many bytes of them there are.
+    /// Reads its pages.
     fn content(&self) -> Filled {
         let ((first, last, _), known) = (self.extent.pages(), self.page.len());
         let pages = (last - first) as usize;
@@ -615,7 +614,7 @@ impl Reading {
         Ok((content, known + count))
     }
 
-    /// Takes the records out of its pages.
+    /// Decompresses the records in its pages.
     fn take(mut self, content: Filled) -> Result<Taken> {
         let (run, extent) = (Arc::clone(&self.run), self.extent);
         let (_, _, start) = extent.pages();
@@ -643,7 +642,7 @@ impl Reading {
 /// Records that were read back, in order.
 #[derive(Debug)]
 pub(crate) struct Chunk {
-    /// The records, and at their end the entries of these.
+    /// The records, followed by their entries.
     bytes: Aligned,
     rows: usize,
     _held: Held,
@@ -667,7 +666,7 @@ impl Chunk {
 
     /// Bytes that begin with the record of `row`.
     pub(crate) fn record(&self, row: usize) -> &[u8] {
-        &self.bytes[place(self.entry(row)) as usize..]
+        &self.bytes[position(self.entry(row)) as usize..]
     }
 }
 
@@ -680,7 +679,7 @@ mod tests {
     use millstream_core::Budget;
 
     use super::*;
-    use crate::piece::{Filling, Wanted};
+    use crate::piece::{Filling, Selection};
     use crate::{Key, KeyValues, Order};
 
     #[test]
@@ -693,7 +692,7 @@ mod tests {
             let layout = Layout::new(&batch.schema(), &[Key { values: KeyValues::Column(0), order }]);
             let layout = Arc::new(layout.expect("a layout"));
             let memory = Memory::new(Budget::new(1 << 30), 1 << 28);
-            let wanted = Wanted { keep: None, first: usize::MAX, last: None };
+            let wanted = Selection { keep: None, first: usize::MAX, last: None };
             let mut filling = Filling::new(Arc::clone(&layout), Arc::clone(&memory), 1 << 24);
             filling.add(&layout.prepare(&batch, &[]).expect("prepared"), 0, false).expect("memory");
             let sorted = filling.sort(&wanted).expect("memory");

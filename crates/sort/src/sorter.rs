@@ -1,5 +1,5 @@
-//! A sort from its first row to its last: several inputs fill pieces, which are sorted beside them, written where
-//! memory is short, and merged at the end.
+//! A sort from its first row to its last: several inputs fill pieces, which are sorted meanwhile, written if memory is
+//! short, and merged at the end.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -13,27 +13,27 @@ use tokio::task::JoinHandle;
 use crate::memory::Memory;
 use crate::merge::{Merge, Piece, SHARE, first_of};
 use crate::pack::Compression;
-use crate::piece::{Filling, GATHERED, Keep, Wanted};
+use crate::piece::{Filling, GATHERED, Keep, Selection};
 use crate::plan;
 use crate::rows::{Layout, Prepared};
 use crate::scratch::{Scratch, Writer};
 
-/// What a sort may use.
+/// The resources of a sort.
 #[derive(Debug, Clone)]
 pub struct Resources {
-    /// What is held is charged here.
+    /// The budget that memory is charged to.
     pub budget: Arc<Budget>,
     /// The most of it that this sort holds, in bytes.
     pub memory: usize,
     /// Folders for what does not fit, at best each on a disk of its own.
     pub scratch: Vec<PathBuf>,
-    /// How it is written there.
+    /// The compression of runs.
     pub compression: Compression,
     /// Bytes of a piece that is sorted at once, as [`crate::Plan`] has them.
     pub piece: usize,
     /// Bytes of a block in scratch, as [`crate::Plan`] has them.
     pub block: usize,
-    /// Bytes that are read of a run at once while runs are merged; if left out, as many as there is memory for.
+    /// Bytes that are read of a run at once while runs are merged; by default as many as there is memory for.
     pub extent: Option<usize>,
     /// How many slices are merged at once.
     pub workers: usize,
@@ -44,12 +44,12 @@ pub struct Resources {
 pub struct Sort {
     layout: Arc<Layout>,
     keep: Option<Keep>,
-    /// How many rows are wanted.
+    /// How many of the first rows are needed.
     first: Option<usize>,
     memory: Arc<Memory>,
     scratch: Arc<Scratch>,
     inputs: usize,
-    /// Of all inputs together, where there may be too many.
+    /// The pieces of all inputs, to notice if there are too many.
     pieces: AtomicUsize,
     workers: usize,
     /// Bytes of a piece, of a block in scratch, and of a run that are read at once.
@@ -59,7 +59,7 @@ pub struct Sort {
     /// Nanoseconds of work until the merge begins.
     busy: AtomicU64,
     merged_again: AtomicU64,
-    /// Someone has given up.
+    /// An input was dropped before its end.
     stopped: AtomicBool,
 }
 
@@ -72,17 +72,17 @@ pub struct Usage {
     pub runs: u64,
     /// Bytes written to scratch.
     pub written: u64,
-    /// Of these, bytes that were written again, since there were too many runs to merge at once.
+    /// Bytes of these that were written again, since there were too many runs to merge at once.
     pub merged_again: u64,
-    /// Time at work until the merge begins, of all threads together, with what they waited for scratch.
+    /// The total time of all threads until the merge begins, including waiting for scratch.
     pub busy: Duration,
-    /// Time that threads waited for scratch so far, all together.
+    /// The total time that threads waited for scratch so far.
     pub waited: Duration,
 }
 
 impl Sort {
-    /// A sort of rows of `layout` from `inputs` at once. With `keep`, of the same rows one stays. If only the `first`
-    /// rows are wanted, more may come, but all others are dropped as soon as that is known of them.
+    /// A sort of rows of `layout` from `inputs` at once. With `keep`, one of the same rows stays. If only the `first`
+    /// rows are needed, others are dropped as early as possible.
     pub fn new(
         layout: Arc<Layout>,
         keep: Option<Keep>,
@@ -113,7 +113,7 @@ impl Sort {
         &self.layout
     }
 
-    /// A way in. The rows of an earlier one count as earlier.
+    /// Adds an input. The rows of earlier inputs count as earlier.
     pub fn input(self: &Arc<Self>) -> Input {
         Input {
             filling: Filling::new(Arc::clone(&self.layout), Arc::clone(&self.memory), self.piece),
@@ -134,8 +134,8 @@ impl Sort {
         Writer::new(Arc::clone(&self.scratch), Arc::clone(&self.layout), Arc::clone(&self.memory))
     }
 
-    /// The rows of all inputs, in order. Where there are runs, what is in memory leaves most of it to the merge and to
-    /// what comes out of it: the rest is written, so this may wait for the disk.
+    /// The rows of all inputs, in order. If there are runs, most pieces in memory are written, to free memory for the
+    /// merge and its output, so this may wait for the disk.
     pub fn merge(&self, mut inputs: Vec<Finished>) -> Result<Merge> {
         self.memory.keep_no_segments();
         let is_run = |piece: &Piece| matches!(piece, Piece::Scratch(_));
@@ -158,7 +158,7 @@ impl Sort {
         Merge::new(Arc::clone(&self.layout), Arc::clone(&self.memory), self.keep, pieces, share, self.extent, workers)
     }
 
-    /// What it has used so far.
+    /// The figures of the sort so far.
     pub fn usage(&self) -> Usage {
         Usage {
             memory: self.memory.peak(),
@@ -179,48 +179,48 @@ impl Sort {
     }
 }
 
-/// What has come through an input, sorted piece by piece.
+/// The sorted pieces of an input.
 #[derive(Debug)]
 pub struct Finished {
     pieces: Vec<Piece>,
     writer: Writer,
-    /// How many rows came.
+    /// The number of rows.
     rows: u64,
 }
 
 impl Finished {
-    /// How many rows came.
+    /// The number of rows.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 }
 
-/// One way into a sort.
+/// One input of a sort.
 #[derive(Debug)]
 pub struct Input {
     sort: Arc<Sort>,
     filling: Filling,
     pieces: Vec<Piece>,
     rows: u64,
-    /// Bytes of the records in what has been handed over to be sorted.
+    /// Bytes of the records that have been passed on for sorting.
     sorted: usize,
-    /// The entry of a row behind which none is wanted.
+    /// The entry of a row after which none is needed.
     last: Option<u128>,
     /// Whether it is known that not all fits in memory.
     writes: bool,
-    /// Those that write nothing now.
+    /// Idle writers.
     writers: Vec<Writer>,
-    /// Pieces that are being sorted and written, in the order in which they came: one for each disk.
+    /// Pieces that are being sorted and written, in the order of arrival: one per disk.
     jobs: VecDeque<Job>,
-    /// Runs that are being merged to one.
+    /// Runs that are being merged into one.
     merging: Option<Merging>,
     ended: bool,
 }
 
 type Job = JoinHandle<(Writer, Result<Piece>)>;
 
-/// Runs that are being merged to one, since there are too many: the pieces from `first` on, none of which is in memory.
-/// Pieces are put together and added only behind them.
+/// Runs that are being merged into one, since there are too many: the pieces from `first` on, none of which is in
+/// memory. Pieces are combined and added only after them.
 #[derive(Debug)]
 struct Merging {
     first: usize,
@@ -229,7 +229,7 @@ struct Merging {
 }
 
 impl Input {
-    /// Takes in the rows of `prepared`; waits where memory has to be made free for them.
+    /// Adds the rows of `prepared`. Waits if memory has to be freed for them.
     pub async fn push(&mut self, prepared: &Prepared) -> Result<()> {
         let mut next = 0;
         loop {
@@ -240,7 +240,7 @@ impl Input {
             }
             if self.filling.is_full() {
                 let at_once = plan::jobs(self.sort.inputs as u64, self.sort.scratch.disks() as u64) as usize;
-                // What is wanted of a piece depends on those before it where only the first rows are.
+                // If only the first rows are needed, which rows of a piece to keep depends on the pieces before it.
                 let left = if self.sort.first.is_some() { 0 } else { at_once - 1 };
                 self.settle(left).await?;
                 let spill = self.has_to_spill().await?;
@@ -251,26 +251,26 @@ impl Input {
         }
     }
 
-    /// Bytes of all rows that have come.
+    /// The bytes of all rows so far.
     pub fn bytes(&self) -> usize {
         self.sorted + self.filling.bytes()
     }
 
-    /// Whether what is full is to be written while the next is filled. What comes first is not as long as it is not
-    /// known that more comes than fits.
+    /// Whether a full piece is written while the next is filled. The first pieces are not, until it is known that not
+    /// all fits in memory.
     async fn has_to_spill(&mut self) -> Result<bool> {
         if self.writes || self.sort.first.is_some() || self.sort.memory.left() >= self.sort.piece {
             return Ok(self.writes);
         }
         if !self.pieces.is_empty() || !self.jobs.is_empty() {
-            // In its place the next is filled.
+            // The next piece is filled in its memory.
             self.spill_oldest().await?;
             self.writes = true;
         }
         Ok(self.writes)
     }
 
-    /// Makes memory free, if this input holds any that can be. `false` if not.
+    /// Frees memory of this input. `false` if there is none to free.
     async fn make_room(&mut self) -> Result<bool> {
         if let Some(left) = self.jobs.len().checked_sub(1) {
             return self.settle(left).await.map(|()| true);
@@ -285,13 +285,13 @@ impl Input {
         if self.filling.rows() == 0 {
             return Ok(false);
         }
-        // Where only the first rows are wanted, hardly any may be left.
+        // If only the first rows are needed, hardly any may be left.
         self.hand_over(self.sort.first.is_none());
         self.settle(0).await?;
         Ok(true)
     }
 
-    /// No more rows come.
+    /// Ends the input.
     pub async fn finish(mut self) -> Result<Finished> {
         self.settle(0).await?;
         if self.filling.rows() > 0 {
@@ -304,7 +304,7 @@ impl Input {
         Ok(Finished { pieces: std::mem::take(&mut self.pieces), writer, rows: self.rows })
     }
 
-    /// Sorts what has been filled beside what is filled next, and writes it where `spill` says so.
+    /// Starts sorting the filled piece, and writing it if `spill`. The next piece is filled meanwhile.
     fn hand_over(&mut self, spill: bool) {
         let empty = Filling::new(Arc::clone(&self.sort.layout), Arc::clone(&self.sort.memory), self.sort.piece);
         let filled = std::mem::replace(&mut self.filling, empty);
@@ -320,12 +320,12 @@ impl Input {
         self.jobs.push_back(job);
     }
 
-    /// Which of the rows that are sorted next are wanted.
-    fn wanted(&self) -> Wanted {
-        Wanted { keep: self.sort.keep, first: self.sort.first.unwrap_or(usize::MAX), last: self.last }
+    /// Which rows of the next piece to keep.
+    fn wanted(&self) -> Selection {
+        Selection { keep: self.sort.keep, first: self.sort.first.unwrap_or(usize::MAX), last: self.last }
     }
 
-    /// Takes in a piece that has been sorted.
+    /// Adds a sorted piece.
     async fn take_in(&mut self, piece: Piece) -> Result<()> {
         let Some(first) = self.sort.first else {
             self.add(piece);
@@ -342,7 +342,7 @@ impl Input {
                 let last = sorted.entry(last);
                 self.last = Some(self.last.map_or(last, |before| before.min(last)));
             }
-            // A piece is put together with the one before it once it has half as many rows: so there are few pieces,
+            // A piece is combined with the one before it if it has at least half as many rows: so there are few pieces,
             // and no row is copied often.
             let [.., Piece::Memory(earlier), Piece::Memory(later)] = self.pieces.as_slice() else { return Ok(()) };
             let bytes = earlier.bytes() + later.bytes();
@@ -367,8 +367,8 @@ impl Input {
         self.sort.pieces.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Where there are too many runs to merge all at once, makes one of several that follow each other: the smallest
-    /// that do, so that no row is written much more often than it has to be. More rows come meanwhile.
+    /// If there are too many runs to merge at once, starts merging several neighbouring ones into one: the smallest, so
+    /// that no row is written much more often than necessary. More rows arrive meanwhile.
     async fn merge_early(&mut self) -> Result<()> {
         let (limit, inputs) = (self.sort.memory.limit(), self.sort.inputs);
         let fan_in = plan::fan_in(limit as u64, self.sort.block) as usize;
@@ -377,12 +377,12 @@ impl Input {
         {
             self.end_merging().await?;
         }
-        // One that has fewer than its share leaves it to the others.
+        // An input with fewer than its share leaves this to the others.
         let are_few = self.sort.pieces.load(Ordering::Relaxed) < fan_in || self.pieces.len() < most;
         if self.merging.is_some() || are_few {
             return Ok(());
         }
-        // It takes what the free segments had.
+        // The merge takes the memory of the free segments.
         self.sort.memory.trim();
         let count = (most / 2).max(2);
         let are_runs = |pieces: &[Piece]| pieces.iter().all(|piece| matches!(piece, Piece::Scratch(_)));
@@ -453,7 +453,7 @@ impl Input {
 }
 
 impl Drop for Input {
-    /// Whoever drops it before its end wants none of the rows.
+    /// An input that is dropped before its end cancels its jobs.
     fn drop(&mut self) {
         if !self.ended {
             self.sort.stopped.store(true, Ordering::Relaxed);

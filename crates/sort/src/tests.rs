@@ -24,19 +24,19 @@ use proptest::prelude::*;
 
 use crate::{Compression, Keep, Key, KeyValues, Layout, Order, Plan, Resources, Sort, Usage};
 
-/// How a sort is made to be short of what.
+/// The resources of a sort under test.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
-    /// Of all holders together, and of the sort.
+    /// The budget of all holders together.
     budget: usize,
     memory: usize,
     inputs: usize,
     compression: Compression,
     block: usize,
     keep: Option<Keep>,
-    /// In how many of the first keys the same rows are equal.
+    /// How many first keys decide which rows are the same.
     same: usize,
-    /// How many rows are wanted.
+    /// How many of the first rows are needed.
     first: Option<usize>,
 }
 
@@ -51,7 +51,7 @@ const AMPLE: Shape = Shape {
     first: None,
 };
 
-/// So little that everything is written in small runs.
+/// So little memory that everything is written in small runs.
 const STARVED: Shape = Shape { memory: 3 << 20, block: 4 << 10, ..AMPLE };
 
 struct Outcome {
@@ -68,7 +68,7 @@ fn sort(batches: &[RecordBatch], keys: &[Key], shape: Shape) -> Outcome {
     outcome
 }
 
-/// Bytes of a piece where nothing is known of the data.
+/// Bytes of a piece if nothing is known of the data.
 fn piece(memory: usize, inputs: usize, disks: usize) -> usize {
     Plan::new(None, None, memory as u64, (inputs as u64, disks as u64), None).piece as usize
 }
@@ -118,8 +118,8 @@ fn try_sort(
     sorted.map(|(batches, usage)| Outcome { batches, usage, left })
 }
 
-/// `batches` in order, as arrow's rows compare; of rows that are equal in the first `same` keys one stays if `keep`
-/// says so.
+/// `batches` in order, as arrow's rows compare; with `keep`, one of the rows that are equal in the first `same` keys
+/// stays.
 fn reference(batches: &[RecordBatch], keys: &[Key], keep: Option<Keep>, same: usize) -> RecordBatch {
     let all = concat_batches(&batches[0].schema(), batches).expect("one batch");
     let columns: Vec<ArrayRef> = keys.iter().map(|key| Arc::clone(all.column(column(key)))).collect();
@@ -168,7 +168,7 @@ fn check(batches: &[RecordBatch], keys: &[Key], shape: Shape) -> Outcome {
     let sorted = concat_batches(&batches[0].schema(), &outcome.batches).expect("one batch");
     let expected = reference(batches, keys, shape.keep, shape.same);
     let (sorted, expected) = match shape.first {
-        // Others that came through another input may follow.
+        // Equal rows of another input may follow.
         Some(first) => (first_rows(&sorted, first), first_rows(&expected, first)),
         None => (sorted, expected),
     };
@@ -495,7 +495,7 @@ fn one_input_keeps_several_disks_busy() {
     let sorted = concat_batches(&batches[0].schema(), &outcome.batches).expect("one batch");
     assert!(sorted == reference(&batches, &keys, None, usize::MAX), "in the order in which they came");
     let used = between.take();
-    // One that seems twice as fast gets nearly all, so not how much.
+    // A disk that seems twice as fast gets nearly all, so the shares are not checked.
     assert!(used.iter().all(|bytes| *bytes > outcome.usage.written / 20), "{used:?} {:?}", outcome.usage);
 }
 
@@ -643,7 +643,7 @@ fn each_byte_is_written_once_and_hardly_more_than_the_data() {
 }
 
 #[test]
-fn full_scratch_is_told_and_another_disk_is_used() {
+fn full_scratch_is_reported_and_another_disk_is_used() {
     let Some(small) = Mount::tmpfs("size=1m") else { return };
     let batches = eight_megabytes();
     let keys = [key(0, false, true)];
@@ -678,7 +678,7 @@ fn sixteen_megabytes_sort_a_gigabyte() {
     const ROWS: u64 = 1_000_000;
     let (letters, mut random) =
         ((0..128 << 10).map(|_| fastrand::alphanumeric()).collect::<String>(), Rng::with_seed(31));
-    // What belongs to a key, so that each row can be told to be whole.
+    // The filler of a key, to check that each row is whole.
     let filler = |key: u64| &letters[(key % (64 << 10)) as usize..][..1000];
     let batch_of = |keys: Vec<u64>| {
         let fillers: ArrayRef = Arc::new(StringViewArray::from_iter_values(keys.iter().map(|key| filler(*key))));
@@ -729,7 +729,7 @@ fn sixteen_megabytes_sort_a_gigabyte() {
 }
 
 #[test]
-fn scratch_that_is_full_when_the_merge_begins_is_told() {
+fn scratch_that_is_full_when_the_merge_begins_is_reported() {
     let Some(small) = Mount::tmpfs("size=16m") else { return };
     let batches = eight_megabytes();
     let fill = || {
@@ -737,7 +737,7 @@ fn scratch_that_is_full_when_the_merge_begins_is_told() {
         let mut file = fs_err::File::create(small.path().join("others")).expect("writable");
         while std::io::Write::write(&mut file, &rest).is_ok_and(|written| written > 0) {}
     };
-    // Half of it has been written; of what has not, the merge needs the memory.
+    // Half of it has been written; the merge needs the memory of the rest.
     let shape = Shape { memory: 4 << 20, inputs: 2, ..STARVED };
     let keys = [key(0, false, true)];
     let only = [small.path().to_owned()];
@@ -769,13 +769,13 @@ fn memory_that_is_a_disk_is_used_first() {
     let look = || after.set((used(little.path()), used(memory.path())));
     let outcome = try_sort(&batches, &[key(0, false, true)], STARVED, &folders, look).expect("it is sorted");
     let (little, memory) = after.get();
-    // What was in memory until the merge began went there later.
+    // What was in memory until the merge began was written later.
     let seen = little + memory + STARVED.memory as u64;
     assert!(seen >= outcome.usage.written && memory > 4 << 20, "{little}, {memory}: {:?}", outcome.usage);
 }
 
 #[test]
-fn scratch_that_is_gone_is_told() {
+fn scratch_that_is_gone_is_reported() {
     let gone = tempfile::tempdir().expect("a folder").path().to_owned();
     let error = try_sort(&eight_megabytes(), &[key(0, false, true)], STARVED, std::slice::from_ref(&gone), || {}).err();
     let error = error.expect("there is no such folder");

@@ -1,6 +1,6 @@
-//! What every source has to do, as tests that each runs against its own real place: a folder, a real web server.
+//! Tests that every source passes, each against real data: a folder, a real web server.
 //!
-//! The caller polls on one runtime while input and output run on another, as in a run.
+//! As in a run, the caller polls on one runtime while I/O runs on another.
 
 use std::sync::Arc;
 
@@ -11,21 +11,21 @@ use millstream_core::{Budget, ByteStream, ErrorKind, Result, Unit};
 use millstream_testkit::TempTree;
 
 /// A source, and the folder that its objects are in.
-pub(crate) struct Place {
+pub(crate) struct TestSource {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) tree: TempTree,
-    /// What stands before an object's name.
+    /// The URL before an object's name.
     pub(crate) base: String,
-    /// What brings an object of the folder to the place, if it does not look there itself.
+    /// Uploads an object, if the source does not read the folder itself.
     pub(crate) bring: Option<Bring>,
-    /// Whatever has to live as long.
+    /// Keeps servers alive.
     pub(crate) _server: Option<Box<dyn std::any::Any>>,
 }
 
 /// Puts an object, by its name, with these bytes.
 pub(crate) type Bring = Box<dyn Fn(&str, &[u8])>;
 
-impl Place {
+impl TestSource {
     /// Puts an object there.
     fn put(&self, name: &str, content: impl AsRef<[u8]>) {
         self.tree.file(name, &content);
@@ -69,7 +69,7 @@ pub(crate) async fn read_all(stream: Result<ByteStream>) -> Result<Vec<u8>> {
     Ok(all)
 }
 
-/// The same bytes for the same length.
+/// Pseudo-random bytes, the same for the same length.
 pub(crate) fn noise(length: usize) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(length as u64);
     let mut bytes = vec![0; length];
@@ -80,36 +80,36 @@ pub(crate) fn noise(length: usize) -> Vec<u8> {
 const LARGE: usize = 20 << 20;
 const BUDGET: usize = 64 << 20;
 
-pub(crate) fn an_object_is_listed_and_read(place: Place) {
-    place.put("a.txt", "hello");
+pub(crate) fn an_object_is_listed_and_read(subject: TestSource) {
+    subject.put("a.txt", "hello");
     with_context(BUDGET, |context| async move {
-        let unit = place.list_one(&context, "a.txt").await;
-        assert_eq!(unit.uri, place.unit("a.txt").uri);
-        assert_eq!(read_all(place.source.open(&context, &unit).await).await.expect("readable"), b"hello");
-        let known = place.source.look(&context, &place.unit("a.txt")).await.expect("it is there");
+        let unit = subject.list_one(&context, "a.txt").await;
+        assert_eq!(unit.uri, subject.unit("a.txt").uri);
+        assert_eq!(read_all(subject.source.open(&context, &unit).await).await.expect("readable"), b"hello");
+        let known = subject.source.look(&context, &subject.unit("a.txt")).await.expect("it is there");
         assert_eq!(known.size, Some(5));
         assert!(unit.etag.is_none() || known.etag == unit.etag, "{known:?} {unit:?}");
         assert_eq!(context.budget.used(), 0);
     });
 }
 
-pub(crate) fn an_empty_object_has_no_bytes(place: Place) {
-    place.put("empty", "");
+pub(crate) fn an_empty_object_has_no_bytes(subject: TestSource) {
+    subject.put("empty", "");
     with_context(BUDGET, |context| async move {
-        let unit = place.list_one(&context, "empty").await;
-        assert_eq!(read_all(place.source.open(&context, &unit).await).await.expect("readable"), b"");
-        assert_eq!(place.source.look(&context, &unit).await.expect("it is there").size, Some(0));
-        assert_eq!(place.source.read_range(&context, &unit, 0..0).await.expect("a range").unwrap_or_default(), "");
+        let unit = subject.list_one(&context, "empty").await;
+        assert_eq!(read_all(subject.source.open(&context, &unit).await).await.expect("readable"), b"");
+        assert_eq!(subject.source.look(&context, &unit).await.expect("it is there").size, Some(0));
+        assert_eq!(subject.source.read_range(&context, &unit, 0..0).await.expect("a range").unwrap_or_default(), "");
     });
 }
 
-pub(crate) fn a_missing_object_is_an_error_that_names_it(place: Place) {
+pub(crate) fn a_missing_object_is_an_error_that_names_it(subject: TestSource) {
     with_context(BUDGET, |context| async move {
-        let unit = place.unit("none.txt");
+        let unit = subject.unit("none.txt");
         let errors = [
-            read_all(place.source.open(&context, &unit).await).await.expect_err("missing"),
-            place.source.read_range(&context, &unit, 0..1).await.expect_err("missing"),
-            place.source.look(&context, &unit).await.expect_err("missing"),
+            read_all(subject.source.open(&context, &unit).await).await.expect_err("missing"),
+            subject.source.read_range(&context, &unit, 0..1).await.expect_err("missing"),
+            subject.source.look(&context, &unit).await.expect_err("missing"),
         ];
         for error in errors {
             assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
@@ -119,13 +119,13 @@ pub(crate) fn a_missing_object_is_an_error_that_names_it(place: Place) {
     });
 }
 
-pub(crate) fn a_large_object_is_the_same_every_time(place: Place) {
+pub(crate) fn a_large_object_is_the_same_every_time(subject: TestSource) {
     let content = noise(LARGE);
-    place.put("large", &content);
+    subject.put("large", &content);
     with_context(BUDGET, |context| async move {
         for _ in 0..3 {
-            let unit = place.list_one(&context, "large").await;
-            let read = read_all(place.source.open(&context, &unit).await).await.expect("readable");
+            let unit = subject.list_one(&context, "large").await;
+            let read = read_all(subject.source.open(&context, &unit).await).await.expect("readable");
             assert!(read == content, "{} bytes of {LARGE}, or others", read.len());
         }
         assert_eq!(context.budget.used(), 0);
@@ -133,33 +133,33 @@ pub(crate) fn a_large_object_is_the_same_every_time(place: Place) {
     });
 }
 
-pub(crate) fn any_range_can_be_read(place: Place) {
+pub(crate) fn any_range_can_be_read(subject: TestSource) {
     let content = noise(LARGE);
-    place.put("large", &content);
+    subject.put("large", &content);
     with_context(BUDGET, |context| async move {
-        let unit = place.list_one(&context, "large").await;
+        let unit = subject.list_one(&context, "large").await;
         for range in [0..1, 0..0, 7..7, 5..1000, 1_000_000..3_000_001, LARGE - 8..LARGE, 0..LARGE] {
             let wanted = range.start as u64..range.end as u64;
-            let read = place.source.read_range(&context, &unit, wanted.clone()).await.expect("a range");
+            let read = subject.source.read_range(&context, &unit, wanted.clone()).await.expect("a range");
             let expected = Bytes::copy_from_slice(&content[range.clone()]);
-            assert!(read.expect("this place has ranges") == expected, "{range:?}");
+            assert!(read.expect("this subject has ranges") == expected, "{range:?}");
             let part = Unit { range: Some(wanted), ..unit.clone() };
-            let read = read_all(place.source.open(&context, &part).await).await.expect("readable");
+            let read = read_all(subject.source.open(&context, &part).await).await.expect("readable");
             assert!(read == expected, "{range:?}");
         }
         let beyond = LARGE as u64 - 1..LARGE as u64 + 1;
-        let error = place.source.read_range(&context, &unit, beyond.clone()).await.expect_err("not so long");
+        let error = subject.source.read_range(&context, &unit, beyond.clone()).await.expect_err("not so long");
         assert!(error.what().contains(&LARGE.to_string()), "{error}");
         let part = Unit { range: Some(beyond), ..unit.clone() };
-        assert!(read_all(place.source.open(&context, &part).await).await.is_err());
+        assert!(read_all(subject.source.open(&context, &part).await).await.is_err());
     });
 }
 
-pub(crate) fn a_dropped_stream_leaves_nothing_behind(place: Place) {
-    place.put("large", noise(LARGE));
+pub(crate) fn a_dropped_stream_leaves_nothing_behind(subject: TestSource) {
+    subject.put("large", noise(LARGE));
     with_context(BUDGET, |context| async move {
         for _ in 0..20 {
-            let mut stream = place.source.open(&context, &place.unit("large")).await.expect("readable");
+            let mut stream = subject.source.open(&context, &subject.unit("large")).await.expect("readable");
             stream.next().await.expect("a chunk").expect("no error");
         }
         for _ in 0..500 {
@@ -172,18 +172,18 @@ pub(crate) fn a_dropped_stream_leaves_nothing_behind(place: Place) {
     });
 }
 
-pub(crate) fn many_are_read_at_once_with_little_memory(place: Place) {
+pub(crate) fn many_are_read_at_once_with_little_memory(subject: TestSource) {
     let contents: Vec<_> = (0..64).map(|number| noise(number * 20_011)).collect();
     for (number, content) in contents.iter().enumerate() {
-        place.put(&format!("many/{number:02}"), content);
+        subject.put(&format!("many/{number:02}"), content);
     }
-    // Far less than all of them hold: the readers wait for each other and still end.
+    // Far less than all of them need: the readers wait for each other and still end.
     with_context(1 << 20, |context| async move {
         let reading = (0..64).map(|number| {
-            let (place, context) = (&place, &context);
+            let (subject, context) = (&subject, &context);
             async move {
-                let unit = place.unit(&format!("many/{number:02}"));
-                (number, read_all(place.source.open(context, &unit).await).await.expect("readable"))
+                let unit = subject.unit(&format!("many/{number:02}"));
+                (number, read_all(subject.source.open(context, &unit).await).await.expect("readable"))
             }
         });
         let read: Vec<_> = futures::stream::iter(reading).buffer_unordered(16).collect().await;
@@ -195,14 +195,14 @@ pub(crate) fn many_are_read_at_once_with_little_memory(place: Place) {
     });
 }
 
-pub(crate) fn streams_can_be_read_in_any_order(place: Place) {
+pub(crate) fn streams_can_be_read_in_any_order(subject: TestSource) {
     for number in 0..12 {
-        place.put(&format!("order/{number:02}"), noise(3_000_000 + number));
+        subject.put(&format!("order/{number:02}"), noise(3_000_000 + number));
     }
     with_context(1 << 20, |context| async move {
         let mut streams = Vec::new();
         for number in 0..12 {
-            streams.push(place.source.open(&context, &place.unit(&format!("order/{number:02}"))).await);
+            streams.push(subject.source.open(&context, &subject.unit(&format!("order/{number:02}"))).await);
         }
         for (number, stream) in streams.into_iter().enumerate().rev() {
             assert_eq!(read_all(stream).await.expect("readable").len(), 3_000_000 + number);
@@ -210,46 +210,46 @@ pub(crate) fn streams_can_be_read_in_any_order(place: Place) {
     });
 }
 
-pub(crate) fn a_changed_object_is_not_taken_for_the_listed_one(place: Place) {
-    place.put("a", "old");
+pub(crate) fn a_changed_object_is_not_taken_for_the_listed_one(subject: TestSource) {
+    subject.put("a", "old");
     with_context(BUDGET, |context| async move {
-        let unit = Unit { etag: Some("\"another\"".into()), ..place.unit("a") };
-        let error = read_all(place.source.open(&context, &unit).await).await.expect_err("another version");
+        let unit = Unit { etag: Some("\"another\"".into()), ..subject.unit("a") };
+        let error = read_all(subject.source.open(&context, &unit).await).await.expect_err("another version");
         assert!(error.what().contains("has changed since it was listed"), "{error}");
-        assert!(place.source.read_range(&context, &unit, 0..1).await.is_err());
+        assert!(subject.source.read_range(&context, &unit, 0..1).await.is_err());
     });
 }
 
-pub(crate) fn what_opening_tells_is_enough_for_ranges(place: Place) {
+pub(crate) fn what_opening_tells_is_enough_for_ranges(subject: TestSource) {
     let content = noise(3_000_000);
-    place.put("known", &content);
+    subject.put("known", &content);
     let part = with_context(BUDGET, |context| async {
         let context = context;
-        let opened = place.source.open_known(&context, &place.unit("known")).await.expect("readable");
+        let opened = subject.source.open_known(&context, &subject.unit("known")).await.expect("readable");
         assert!(opened.ranges, "{opened:?}");
         assert_eq!(opened.unit.size, Some(content.len() as u64));
         assert!(read_all(Ok(opened.content.into_stream())).await.expect("readable") == content);
         let part = Unit { range: Some(1_000_000..2_500_000), ..opened.unit };
-        let read = read_all(place.source.open(&context, &part).await).await.expect("readable");
+        let read = read_all(subject.source.open(&context, &part).await).await.expect("readable");
         assert!(read == content[1_000_000..2_500_000]);
         part
     });
-    place.put("known", noise(3_000_001));
+    subject.put("known", noise(3_000_001));
     with_context(BUDGET, |context| async move {
-        let error = read_all(place.source.open(&context, &part).await).await.expect_err("another version");
+        let error = read_all(subject.source.open(&context, &part).await).await.expect_err("another version");
         assert!(error.what().contains("has changed since it was listed"), "{error}");
-        assert!(place.source.read_range(&context, &part, 0..1).await.is_err());
+        assert!(subject.source.read_range(&context, &part, 0..1).await.is_err());
     });
 }
 
-/// All tests of the suite, for the place that the expression makes anew for each: as tests of their own, or `together`
-/// in one, where a server takes long to start.
+/// All tests of the suite, with a new value of the expression for each: as separate tests, or `together` in one if a
+/// server takes long to start.
 macro_rules! conformance {
-    (together $place:expr) => {
-        crate::conformance::conformance!(@list (together $place))
+    (together $subject:expr) => {
+        crate::conformance::conformance!(@list (together $subject))
     };
-    ($place:expr) => {
-        crate::conformance::conformance!(@list (apart $place));
+    ($subject:expr) => {
+        crate::conformance::conformance!(@list (apart $subject));
     };
     (@list $how:tt) => {
         crate::conformance::conformance! {
@@ -260,20 +260,20 @@ macro_rules! conformance {
             what_opening_tells_is_enough_for_ranges
         }
     };
-    (@run (apart $place:expr) $($test:ident)+) => {
+    (@run (apart $subject:expr) $($test:ident)+) => {
         mod conformance {
             $(
                 #[test]
                 fn $test() {
-                    crate::conformance::$test($place);
+                    crate::conformance::$test($subject);
                 }
             )+
         }
     };
-    (@run (together $place:expr) $($test:ident)+) => {{
+    (@run (together $subject:expr) $($test:ident)+) => {{
         $(
             println!("{}", stringify!($test));
-            crate::conformance::$test($place);
+            crate::conformance::$test($subject);
         )+
     }};
 }

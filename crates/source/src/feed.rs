@@ -1,14 +1,13 @@
-//! The hand-over between whoever fetches, on the runtime of the network, and whoever decodes, on another.
+//! A bounded channel from a task that fetches, on the runtime of the network, to the consumer on another runtime.
 //!
 //! ```text
 //!  task on `context.io` ──room──▶ read ──send──▶ [ window ] ──poll──▶ consumer
 //!                        budget                              gives back
 //! ```
 //!
-//! What waits in the window is charged to the budget and given back when the consumer takes it. One exception keeps
-//! every order of reading alive: a consumer that waits at an empty window gets its next chunk although the budget is
-//! used up. Otherwise units that were fetched ahead could hold all memory while the one that is needed waits for it.
-//! Dropping the stream stops the task.
+//! Bytes in the window are charged to the budget until the consumer takes them. A consumer that waits at an empty
+//! window gets its next chunk even if the budget is used up. Otherwise units that were fetched ahead could hold all
+//! memory while the unit that is needed waits for it. Dropping the stream stops the task.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,8 +22,8 @@ use millstream_core::{Budget, ByteStream, Error, Reservation, Result};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 
-/// Runs `work` on the runtime of the network. What it sends is the stream; its error is the stream's last item.
-/// At most `window` bytes wait (a larger chunk waits alone).
+/// Runs `work` on the runtime of the network. The stream has the chunks that it sends; its error is the last item. At
+/// most `window` bytes wait (a larger chunk waits alone).
 pub(crate) fn feed<W, F>(context: &SourceContext, window: usize, work: W) -> ByteStream
 where
     W: FnOnce(Feeder) -> F + Send + 'static,
@@ -78,13 +77,13 @@ pub(crate) enum Charge {
 }
 
 impl Charge {
-    /// Charges `bytes` that are held already, whether they are free or not.
+    /// Charges `bytes` that are already held, whether they are free or not.
     pub(crate) fn forced(budget: &Arc<Budget>, bytes: usize) -> Self {
         budget.take(bytes);
         Charge::Forced(Arc::clone(budget), bytes)
     }
 
-    /// Charges so much more that it is for `bytes`, whether they are free or not. One for more stays as it is.
+    /// Raises the charge to `bytes`, whether they are free or not. A larger charge stays unchanged.
     pub(crate) fn raise(&mut self, bytes: usize) {
         if let Charge::Forced(budget, charged) = self
             && bytes > *charged
@@ -126,7 +125,7 @@ impl Feeder {
         Room { _charge: charge, _window: window }
     }
 
-    /// Room for `bytes` if the window and the budget have some just now, for whoever already has something on its way.
+    /// Room for `bytes` if the window and the budget have it now, for tasks that have other bytes in flight.
     pub(crate) fn spare(&self, bytes: usize) -> Option<Room> {
         let permits = u32::try_from(bytes.min(self.window_bytes)).unwrap_or(u32::MAX);
         let window = Arc::clone(&self.window).try_acquire_many_owned(permits).ok()?;
@@ -134,8 +133,8 @@ impl Feeder {
         Some(Room { _charge: Charge::attempt(&self.budget, bytes)?, _window: Some(window) })
     }
 
-    /// Hands `bytes` to the consumer. An empty chunk is left out. If the consumer has gone, the task is about to be
-    /// stopped, so nothing is said.
+    /// Sends `bytes` to the consumer. Empty chunks are skipped. If the consumer has gone, the task is about to be
+    /// stopped, so this is no error.
     pub(crate) fn send(&self, bytes: Bytes, room: Room) {
         if bytes.is_empty() {
             return;
@@ -249,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_is_waited_for_goes_on_although_others_hold_the_budget() {
+    async fn the_unit_that_is_waited_for_continues_although_others_hold_the_budget() {
         let context = context(100);
         let mut ahead = blocks(&context, 1000, &[90, 90]);
         tokio::time::sleep(Duration::from_millis(50)).await;

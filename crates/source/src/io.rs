@@ -1,4 +1,4 @@
-//! Work that a source leaves to the runtime of the network.
+//! Runs work of a source on the runtime of the network.
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,11 +10,11 @@ use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 
-/// Time over by so much is told late: whoever was to wait had something else to do.
+/// A timeout that is noticed so late means that the task was not polled in time.
 const LATE: Duration = Duration::from_millis(100);
 
-/// The outcome of `work`, unless that takes longer than `limit`. Where nobody looked when the time was over, since the
-/// task was at another unit, what came meanwhile was not seen either: then it has as long again.
+/// The outcome of `work`, unless that takes longer than `limit`. If the task was not polled when the time was over, it
+/// could not see what arrived meanwhile either: then it gets the same time again.
 pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     loop {
@@ -36,7 +36,7 @@ impl Drop for Stop {
     }
 }
 
-/// Runs `work` on the runtime of the network; it is stopped if nobody waits for it any more.
+/// Runs `work` on the runtime of the network; it is stopped if the future is dropped.
 pub(crate) async fn on_io<T: Send + 'static>(
     context: &SourceContext,
     work: impl Future<Output = Result<T>> + Send + 'static,
@@ -44,7 +44,7 @@ pub(crate) async fn on_io<T: Send + 'static>(
     joined(elsewhere(&context.io, work).await)
 }
 
-/// Runs `work` on `runtime`; it is stopped if nobody waits for it any more.
+/// Runs `work` on `runtime`; it is stopped if the future is dropped.
 pub(crate) async fn elsewhere<T: Send + 'static>(
     runtime: &Handle,
     work: impl Future<Output = T> + Send + 'static,

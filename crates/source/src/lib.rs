@@ -1,13 +1,13 @@
-//! Where Millstream reads from: files, standard input, HTTP, FTP, SFTP, buckets, databases.
+//! Millstream's sources: files, standard input, HTTP, FTP, SFTP, buckets, databases.
 //!
 //! ```text
 //!  pattern ─expand─▶ paths and URLs ─list─▶ units ─open─▶ bytes
 //!          pattern                   file · stdin · http · ftp · sftp · object
 //! ```
 //!
-//! This crate owns names (braces, wildcards, lists of URLs), connections, retries and reading ahead. What the bytes
-//! mean is the codec's matter. A source is one folder: `mod.rs` the wiring, `spec.rs` what the job file may say, then
-//! the work, then `tests.rs`. To add one, add a folder and a line in [`SOURCES`].
+//! This crate handles names (braces, wildcards, lists of URLs), connections, retries and reading ahead. Codecs decode
+//! the bytes. Each source is a folder with `mod.rs`, `spec.rs` (its settings), its implementation, and `tests.rs`. A
+//! new one needs a folder and a line in [`SOURCES`].
 
 pub mod database;
 mod feed;
@@ -48,15 +48,15 @@ pub const SOURCES: &[SourceEntry] = &[
     database::SQLITE,
 ];
 
-/// All places that objects can be written to as well.
+/// All stores of objects, for writing.
 pub const STORES: &[StoreEntry] = &[object::S3_STORE, object::GCS_STORE, object::AZURE_STORE];
 
-/// The settings of a source; no block at all is an empty one.
+/// The settings of a source; a missing block is an empty one.
 fn settings<S: Spec>(block: &Value) -> Result<S, Vec<Fault>> {
     if block.is_null() { parse(&Value::Object(serde_json::Map::new())) } else { parse(block) }
 }
 
-/// What is wrong with the settings that every place behind a network has.
+/// Checks the settings that all network sources have.
 fn connection_faults(connections: usize, most: usize, connect_timeout: Duration, timeout: Duration) -> Vec<Fault> {
     let mut faults = Vec::new();
     if !(1..=most).contains(&connections) {

@@ -1,7 +1,7 @@
 //! `@list-of-urls.txt`: a file with one pattern a line, read through any source.
 //!
 //! Blank lines and lines that begin with `#` are skipped. A path that is not absolute is relative to the list's own
-//! folder, for a list on the web to its URL. The lines come as they arrive, so a list may be long.
+//! folder, for a list on the web to its URL. The lines are streamed, so a list may be long.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Adds to a fault of what the line names where the line stands.
+    /// Adds the list and the line to an error.
     pub fn explain(&self, error: Error) -> Error {
         let place = format!("it is named in {}:{}", self.list, self.line);
         let hint = match error.hint_text() {
@@ -39,7 +39,7 @@ impl Listed {
     }
 }
 
-/// The lines of the list at `location` (what stands behind the `@`: a path, a URL or `-`), which `source` reads.
+/// The lines of the list at `location` (the text after the `@`: a path, a URL or `-`), which `source` reads.
 pub fn list_file(
     source: &Arc<dyn Source>,
     context: &SourceContext,
@@ -64,8 +64,8 @@ pub fn list_file(
     .boxed()
 }
 
-/// What relative lines of the list at `uri` begin with: its folder, escaped; nothing for a list in the current folder
-/// or from standard input.
+/// The base of relative lines of the list at `uri`: its folder, escaped; empty for a list in the current folder or from
+/// standard input.
 fn base_of(uri: &str) -> String {
     let path = match uri.split_once("://") {
         Some(_) => uri.split(['?', '#']).next().unwrap_or(uri),
@@ -150,7 +150,7 @@ impl Lines {
         Ok(Some(Listed { pattern: self.absolute(text), list: self.list.clone(), line: self.line }))
     }
 
-    /// `text` as it reads from the folder that the run is in.
+    /// `text` relative to the current folder.
     fn absolute(&self, text: &str) -> String {
         let has_scheme = text
             .split_once(':')

@@ -1,10 +1,10 @@
 //! Brace expansion: one pattern becomes many paths or URLs, before any source sees them.
 //!
 //! `{a,b}` stands for each of its parts, `{1..20}`, `{000..999}` (padded with zeros to the longer end), `{0..100..10}`
-//! (in steps) and `{a..f}` for each of a range. Braces nest. The leftmost brace varies slowest, as in a shell.
-//! A backslash takes the meaning from `{`, `}` and `,`. It stays in front of everything else: wildcards (`*`, `?`,
-//! `[a-z]`, `**`) and their escapes are left to the source. Unlike a shell, braces that mean nothing (`{abc}`, `{`)
-//! are faults: in a list of files they are slips.
+//! (in steps) and `{a..f}` for each of a range. Braces nest. The leftmost brace varies slowest, as in a shell. A
+//! backslash takes the meaning from `{`, `}` and `,`. It stays in front of everything else: wildcards (`*`, `?`,
+//! `[a-z]`, `**`) and their escapes are left to the source. Unlike in a shell, meaningless braces (`{abc}`, `{`) are
+//! faults: in a list of files they are mistakes.
 //!
 //! Nothing here does I/O, and nothing holds all results: [`Expand`] works each one out from its number.
 
@@ -18,10 +18,10 @@ pub const LIMIT: u64 = 100_000_000;
 /// Braces may be nested this deep.
 const DEPTH_LIMIT: usize = 32;
 
-/// Places whose URLs have no wildcards, and may have their characters.
+/// Schemes without wildcards, whose URLs may contain their characters.
 const WITHOUT_WILDCARDS: &[&str] = &["http", "https"];
 
-/// Faults in the syntax of `pattern`, for lints: its braces, and its wildcards, unless it is of the web.
+/// Checks the syntax of `pattern` for lints: its braces, and its wildcards, unless it is a web URL.
 pub fn check(pattern: &str) -> Result<(), Fault> {
     let sequence = parse(pattern).map_err(|(what, hint)| Fault { path: Vec::new(), what, hint: Some(hint) })?;
     let scheme = pattern.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
@@ -34,11 +34,11 @@ pub fn check(pattern: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Faults in the syntax of a pattern of URLs, for lints: its braces, and the first URL that it stands for.
+/// Checks the syntax of a pattern of URLs for lints: its braces, and the first URL.
 pub fn check_url(pattern: &str) -> Result<(), Fault> {
     check(pattern)?;
     let first = expand(pattern).ok().and_then(|mut urls| urls.next()).unwrap_or_default();
-    // The parser passes over a third slash.
+    // The parser ignores a third slash.
     let has_host = !first.split_once("://").is_some_and(|(_, rest)| rest.starts_with('/'));
     let what = match Url::parse(&first) {
         Ok(url) if has_host && url.has_host() => return Ok(()),
@@ -55,7 +55,7 @@ pub fn expand(pattern: &str) -> Result<Expand> {
     Ok(Expand { sequence, next: 0 })
 }
 
-/// `text` with a backslash before everything that a pattern would read as more than itself.
+/// `text` with a backslash before all special characters of patterns.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -67,7 +67,7 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// The results that are looked at where looking at all could take long: the first and the last few.
+/// A sample of the results, if there are many: the first and the last few.
 fn sample(count: u64) -> impl Iterator<Item = u64> {
     let head = count.min(64);
     (0..head).chain(count.saturating_sub(64).max(head)..count)
@@ -81,7 +81,7 @@ pub struct Expand {
 }
 
 impl Expand {
-    /// How many results are still to come.
+    /// How many results are left.
     pub fn remaining(&self) -> u64 {
         self.sequence.count - self.next
     }
@@ -209,12 +209,12 @@ impl Parser<'_> {
         self.pattern[self.at..].chars().next()
     }
 
-    /// The number of the character at hand, from 1.
+    /// The number of the current character, from 1.
     fn character(&self) -> usize {
         self.pattern[..self.at].chars().count() + 1
     }
 
-    /// Up to the end, or inside of braces (`depth` above 0) up to a comma or a closing brace.
+    /// Parses up to the end, or inside of braces (`depth` above 0) up to a comma or a closing brace.
     fn sequence(&mut self, depth: usize) -> Result<Sequence, Wrong> {
         let mut pieces = Vec::new();
         let mut text = String::new();
@@ -242,7 +242,7 @@ impl Parser<'_> {
         Ok(Sequence { pieces, count })
     }
 
-    /// A backslash and what follows: the backslash is dropped before what means something here.
+    /// Parses a backslash and the next character: the backslash is dropped before special characters of braces.
     fn escaped(&mut self, text: &mut String) {
         self.at += 1;
         match self.peek() {
@@ -259,7 +259,7 @@ impl Parser<'_> {
         }
     }
 
-    /// From a `{` to behind its `}`.
+    /// Parses from a `{` to its `}`.
     fn braces(&mut self, depth: usize) -> Result<Piece, Wrong> {
         let opened = self.character();
         if depth == DEPTH_LIMIT {
@@ -307,7 +307,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A range, if that is what stands up to the next `}`; behind it, then.
+    /// Parses a range up to the next `}`, if there is one.
     fn range(&mut self, opened: usize) -> Result<Option<Range>, Wrong> {
         let Some(length) = self.pattern[self.at..].find('}') else { return Ok(None) };
         let inside = &self.pattern[self.at..self.at + length];
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_are_told() {
+    fn slips_are_reported() {
         for (pattern, what) in [
             ("a{b", "the `{` at character 2 is not closed"),
             ("a}b", "a `}` at character 2 closes nothing"),
@@ -471,7 +471,7 @@ mod tests {
         assert!(check_url("https://host/{a").expect_err("braces first").what.contains("is not closed"));
     }
 
-    /// A pattern, and what it stands for by the plain definition: the product of the lists of its parts.
+    /// A pattern, and its results by definition: the product of the lists of its parts.
     fn pattern_and_results() -> impl Strategy<Value = (String, Vec<String>)> {
         let text = "[a-z./*?]{0,4}".prop_map(|text| (text.clone(), vec![text]));
         let range = (0_i64..200, 0_i64..30, 1_i64..9, 0_usize..4).prop_map(|(first, length, step, width)| {
@@ -500,7 +500,7 @@ mod tests {
     proptest! {
         #[test]
         fn results_are_the_product_of_the_parts((pattern, results) in pattern_and_results()) {
-            // `a..b` inside of braces is told as a slip; that is tested above.
+            // `a..b` inside of braces is a mistake, which is tested above.
             let slip = expand(&pattern).is_err_and(|error| error.what().contains("range"));
             prop_assume!(!slip);
             let expanded = expand(&pattern).map_err(|error| TestCaseError::fail(format!("{pattern}: {error}")))?;

@@ -1,10 +1,9 @@
-//! When to try again, and how long to wait before: a policy without clocks or sockets, and the count of one unit.
-//! What may pass and what stays is each source's to say (`http/retry.rs`, `ftp/reply.rs`, `sftp/client.rs`).
+//! When to retry, and how long to wait before: a policy without clocks or sockets, and the counters of one unit. Each
+//! source decides which faults are transient (`http/retry.rs`, `ftp/reply.rs`, `sftp/client.rs`).
 //!
-//! The pause before retry n is drawn from 0 to min(limit, 200 ms · 2ⁿ) ("full jitter": whoever failed together does
-//! not come back together). A server that names a time gets that time, up to [`RETRY_AFTER_LIMIT`]. Bytes that arrive
-//! are progress: a unit of a hundred gigabytes may break a hundred times, but a server that brings next to nothing
-//! each time is given up.
+//! The pause before retry n is drawn from 0 to min(limit, 200 ms · 2ⁿ) ("full jitter", so that clients that failed
+//! together do not retry together). If a server names a time, that is used, up to [`RETRY_AFTER_LIMIT`]. Bytes that
+//! arrive are progress: a unit of a hundred gigabytes may break a hundred times, but not without progress.
 
 use std::time::{Duration, Instant};
 
@@ -13,22 +12,22 @@ use millstream_core::{Error, ErrorKind};
 /// The first pause is at most this long.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
-/// A server that asks for more patience than this is asked again after this time.
+/// The longest wait that a server can ask for.
 pub(crate) const RETRY_AFTER_LIMIT: Duration = Duration::from_secs(300);
 
-/// A try that brings so many bytes has made progress.
+/// An attempt with so many bytes has made progress.
 pub(crate) const PROGRESS: u64 = 64 << 10;
 
-/// What went wrong with one try.
+/// The fault of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// Whether it may pass.
+    /// Whether it is transient.
     pub(crate) transient: bool,
     /// In lower case, without the URL.
     pub(crate) what: String,
     pub(crate) cause: Option<String>,
     pub(crate) hint: Option<String>,
-    /// The beginning of what the server said.
+    /// The beginning of the server's message.
     pub(crate) text: Option<String>,
     /// The status or reply code, if there was an answer.
     pub(crate) status: Option<u16>,
@@ -37,7 +36,7 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// A fault that may pass.
+    /// A transient fault.
     pub(crate) fn transient(what: impl Into<String>) -> Self {
         Fault {
             transient: true,
@@ -50,7 +49,7 @@ impl Fault {
         }
     }
 
-    /// A fault that stays.
+    /// A permanent fault.
     pub(crate) fn permanent(what: impl Into<String>) -> Self {
         Fault { transient: false, ..Fault::transient(what) }
     }
@@ -72,10 +71,10 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// So that it can pass through a library, and be found again among the causes of its error.
+/// Lets it pass through a library as the cause of an error.
 impl std::error::Error for Fault {}
 
-/// How often and how slowly a unit is tried again.
+/// How often and how slowly a unit is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Policy {
     /// Retries in a row without progress.
@@ -95,14 +94,14 @@ impl Policy {
         let doubled = 2_u32.checked_pow(failures - 1).and_then(|factor| FIRST_PAUSE.checked_mul(factor));
         let backoff = doubled.unwrap_or(self.max_backoff).min(self.max_backoff).mul_f64(chance);
         Some(match retry_after {
-            // Those who were told the same second do not all come in it.
+            // Spreads clients that were given the same second.
             Some(wanted) => wanted.min(RETRY_AFTER_LIMIT) + backoff.min(FIRST_PAUSE),
             None => backoff,
         })
     }
 }
 
-/// The tries of one unit.
+/// The attempts of one unit.
 #[derive(Debug)]
 pub(crate) struct Tries {
     policy: Policy,
@@ -117,7 +116,7 @@ impl Tries {
         Tries { policy, started: Instant::now(), tries: 0, failures: 0, brought: 0 }
     }
 
-    /// A try begins.
+    /// Begins an attempt.
     pub(crate) fn begin(&mut self) {
         self.tries += 1;
         self.brought = 0;
@@ -128,7 +127,7 @@ impl Tries {
         self.brought += bytes as u64;
     }
 
-    /// Tries `work` on what is at `uri` until it is done or given up.
+    /// Runs `work` on `uri`, with retries.
     pub(crate) async fn repeat<T, F: Future<Output = Result<T, Fault>>>(
         &mut self,
         uri: &str,
@@ -143,23 +142,23 @@ impl Tries {
         }
     }
 
-    /// The try failed: how long to wait before the next, or the error that says why there is none.
+    /// Counts a failed attempt. Returns how long to wait before the next one, or the final error.
     pub(crate) fn failed(&mut self, fault: Fault) -> Result<Duration, Error> {
         if self.brought >= PROGRESS {
             self.failures = 0;
         }
         self.failures += 1;
         let pause = self.policy.pause(self.failures, fault.retry_after, fastrand::f64());
-        pause.filter(|_| fault.transient).ok_or_else(|| self.given_up(fault))
+        pause.filter(|_| fault.transient).ok_or_else(|| self.final_error(fault))
     }
 
-    /// The try that was begun does not count.
+    /// Does not count the current attempt.
     pub(crate) fn uncount(&mut self) {
         self.tries = self.tries.saturating_sub(1);
     }
 
-    /// The error of a fault after which nothing more is tried.
-    pub(crate) fn given_up(&self, fault: Fault) -> Error {
+    /// The final error of a fault.
+    pub(crate) fn final_error(&self, fault: Fault) -> Error {
         let kind = if fault.transient { ErrorKind::Transient } else { ErrorKind::Refused };
         let tries = if self.tries == 1 { "1 try".to_owned() } else { format!("{} tries", self.tries) };
         let seconds = self.started.elapsed().as_secs_f64();

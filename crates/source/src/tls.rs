@@ -1,4 +1,4 @@
-//! Encryption, for every source that speaks TLS: whom to trust, and what a failure means.
+//! TLS for all sources: the trusted authorities, and faults.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,8 @@ use rustls::pki_types::pem::PemObject;
 
 use crate::retry::Fault;
 
-/// Trust in the system's authorities, and in those of the PEM file `ca`. Blocks: it reads certificates.
+/// The configuration that trusts the system's authorities and those of the PEM file `ca`. Blocks, since it reads
+/// certificates.
 pub(crate) fn configuration(ca: Option<&str>) -> Result<rustls::ClientConfig> {
     let mut roots = system_roots().clone();
     if let Some(path) = ca {
@@ -47,8 +48,8 @@ fn add_authorities(roots: &mut rustls::RootCertStore, path: &str) -> Result<()> 
     if found { Ok(()) } else { Err(fault(format!("{path} has no certificate"))) }
 }
 
-/// A server that fails to prove who it is does not do so by chance. `block` is the source's in the job file, `plain`
-/// the scheme without encryption.
+/// The fault of a failed handshake, which is permanent. `block` is the source's in the job file, `plain` the scheme
+/// without encryption.
 pub(crate) fn fault(error: &rustls::Error, block: &str, plain: &str) -> Fault {
     use rustls::{CertificateError as Bad, Error as Tls};
     let fault = Fault::permanent("the encrypted connection cannot be established").cause(error.to_string());

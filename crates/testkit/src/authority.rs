@@ -2,7 +2,7 @@
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 
-/// A certificate authority that nobody trusts unless told to.
+/// A certificate authority that is trusted only where a test configures it.
 #[derive(Debug)]
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
@@ -32,7 +32,7 @@ impl Default for Authority {
 
 #[expect(clippy::expect_used, reason = "tests stop here")]
 impl Authority {
-    /// A new one.
+    /// A new authority.
     pub fn new() -> Self {
         let mut parameters = CertificateParams::default();
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -46,7 +46,7 @@ impl Authority {
         self.0.pem()
     }
 
-    /// A certificate for a server that is called `name` (a host or an address).
+    /// A certificate for a server named `name` (a host or an address).
     pub fn certificate(&self, name: &str, validity: Validity) -> Certificate {
         let mut parameters = CertificateParams::new(vec![name.to_owned()]).expect("a good name");
         parameters.not_before = date_time_ymd(2000, 1, 1);

@@ -1,4 +1,4 @@
-//! A web server that goes wrong as planned: it speaks just enough HTTP/1.1, and counts and remembers what it is asked.
+//! A web server with planned faults. It speaks just enough HTTP/1.1, and records its requests.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,26 +8,26 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// What goes wrong with one answer.
+/// The fault of one answer.
 #[derive(Debug, Clone)]
 pub enum Fault {
-    /// The connection is closed without an answer.
+    /// Closes the connection without an answer.
     Close,
-    /// So many bytes of the body are sent, then the connection is closed.
+    /// Closes the connection after some bytes of the body.
     Cut {
         /// Bytes of the body.
         after: usize,
     },
-    /// So many bytes of the body are sent, then nothing for a time, then the connection is closed.
+    /// Sends some bytes of the body, nothing for a time, and closes the connection.
     Stall {
         /// Bytes of the body.
         after: usize,
         /// The time of silence.
         time: Duration,
     },
-    /// The body is right, but the header says that it has so many bytes; then the connection is closed.
+    /// Sends the right body with this wrong length in the header, and closes the connection.
     Length(usize),
-    /// Something else is answered.
+    /// Sends another answer.
     Answer(Answer),
 }
 
@@ -58,7 +58,7 @@ impl Answer {
     }
 }
 
-/// What stands at one path.
+/// The content of one path.
 #[derive(Debug, Clone)]
 pub struct Object {
     body: Vec<u8>,
@@ -73,7 +73,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// An object that is served as it should be, with ranges, and without an etag.
+    /// An object that is served without faults, with ranges, and without an etag.
     pub fn new(body: impl Into<Vec<u8>>) -> Self {
         Object {
             body: body.into(),
@@ -99,55 +99,55 @@ impl Object {
         self.header("etag", etag)
     }
 
-    /// Ranges are ignored: the answer is the whole body.
+    /// Ignores ranges: the answer is the whole body.
     pub fn without_ranges(mut self) -> Self {
         self.ranges = false;
         self
     }
 
-    /// HEAD is answered with 405.
+    /// Answers HEAD with 405.
     pub fn without_heads(mut self) -> Self {
         self.heads = false;
         self
     }
 
-    /// The length is not told: the body comes in chunks.
+    /// Sends the body in chunks, without its length.
     pub fn chunked(mut self) -> Self {
         self.chunked = true;
         self
     }
 
-    /// Every answer comes so much later.
+    /// Delays every answer.
     pub fn delayed(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// The next `times` answers go wrong like this; more calls add to them.
+    /// The next `times` answers have this fault; further calls add to them.
     pub fn fault(mut self, times: usize, fault: Fault) -> Self {
         self.faults.extend(std::iter::repeat_n(fault, times));
         self
     }
 
-    /// When the planned faults are over, every answer goes wrong like this.
+    /// After the planned faults, every answer has this fault.
     pub fn always(mut self, fault: Fault) -> Self {
         self.always = Some(fault);
         self
     }
 
-    /// After so many requests, the object is another one.
+    /// After so many requests, another object replaces it.
     pub fn replaced_after(mut self, requests: usize, object: Object) -> Self {
         self.next = Some((requests, Box::new(object)));
         self
     }
 }
 
-/// What stands where.
+/// The objects by their paths.
 #[derive(Debug, Clone, Default)]
 pub struct Plan(HashMap<String, Object>);
 
 impl Plan {
-    /// Nothing anywhere: every path is answered with 404.
+    /// No objects: every path is answered with 404.
     pub fn new() -> Self {
         Plan::default()
     }
@@ -159,10 +159,10 @@ impl Plan {
     }
 }
 
-/// A request as it came.
+/// A recorded request.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// `GET`, `HEAD` or another, which is answered as `GET` is; a body is read and forgotten.
+    /// `GET`, `HEAD` or another one, which is answered like `GET`; a body is read and dropped.
     pub method: String,
     /// The path with its query.
     pub path: String,
@@ -260,7 +260,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         if let Ok(stream) = stream {
             let shared = Arc::clone(shared);
             let connection = shared.connections.fetch_add(1, Ordering::SeqCst) + 1;
-            // A client that leaves ends the connection with an error, which is no matter.
+            // A client that disconnects causes an error, which does not matter.
             std::thread::spawn(move || serve(stream, connection, &shared));
         }
     }
@@ -313,7 +313,7 @@ fn read_request(reader: &mut impl BufRead, connection: usize) -> std::io::Result
     }
 }
 
-/// The object at `path` as it is now, and what goes wrong this time.
+/// The current object at `path`, and the fault of this answer.
 fn plan(shared: &Shared, path: &str) -> Option<(Object, Option<Fault>)> {
     let mut plan = lock(&shared.plan);
     let object = plan.get_mut(path)?;
@@ -326,7 +326,7 @@ fn plan(shared: &Shared, path: &str) -> Option<(Object, Option<Fault>)> {
     Some((object.clone(), fault))
 }
 
-/// Answers with the object, or goes wrong. Whether the connection can be used again.
+/// Answers with the object or the fault. Returns whether the connection can be reused.
 fn answer(writer: &mut TcpStream, request: &Request, object: &Object, fault: Option<Fault>) -> std::io::Result<bool> {
     match &fault {
         Some(Fault::Close) => return Ok(false),
@@ -369,7 +369,7 @@ fn answer(writer: &mut TcpStream, request: &Request, object: &Object, fault: Opt
     Ok(false)
 }
 
-/// The range that is asked for, if ranges are served and the version is the right one.
+/// The requested range, if ranges are served and the version matches.
 fn wanted_range(request: &Request, object: &Object) -> Option<Range<usize>> {
     if !object.ranges {
         return None;

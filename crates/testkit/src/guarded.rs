@@ -1,15 +1,15 @@
-//! A server's process with a guard: a shell that ends the server, and removes its folder, as soon as whoever started it
-//! is gone.
+//! A server's process with a guard: a shell that ends the server, and removes its folder, as soon as the process that
+//! started it has ended.
 //!
 //! Database servers take seconds to start, so one is shared by all tests of a program, in a `static`, which is never
-//! dropped. The guard waits for the end of its standard input, and that comes when the program ends, however it ends.
+//! dropped. The guard waits for the end of its standard input, which comes whenever the program ends.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// Starts what follows its first two arguments, tells its number, and waits for a line or the end of its input. A line
-/// says that the folder is still wanted.
+/// Starts the command after its first two arguments, prints its process id, and waits for a line or the end of its
+/// input. A line says to keep the folder.
 const GUARD: &str = r#"
 log=$1; folder=$2; shift 2
 "$@" >>"$log" 2>&1 </dev/null &
@@ -30,8 +30,8 @@ pub(crate) struct Guarded {
 }
 
 impl Guarded {
-    /// Starts `program` as `user`, if this process is root's. Its output is added to `log`; `folder` is removed if this
-    /// process ends without dropping the server.
+    /// Starts `program`, as `user` if this process runs as root. Its output is appended to `log`; `folder` is removed
+    /// if this process ends without dropping the server.
     #[expect(clippy::expect_used, reason = "tests stop here")]
     pub(crate) fn start(user: &str, program: &Path, arguments: &[String], log: &Path, folder: &Path) -> Self {
         let mut guard = Command::new("sh");
@@ -47,11 +47,11 @@ impl Guarded {
 
     /// Whether the server still runs.
     pub(crate) fn is_running(&self) -> bool {
-        // A process that has ended and was not waited for has no command line.
+        // A zombie has no command line.
         fs_err::read(format!("/proc/{}/cmdline", self.server)).is_ok_and(|line| !line.is_empty())
     }
 
-    /// The server's process number.
+    /// The server's process id.
     pub(crate) fn id(&self) -> u32 {
         self.server
     }
@@ -66,7 +66,7 @@ impl Drop for Guarded {
     }
 }
 
-/// What to put before a command so that it runs as `user`, if this process is root's: servers refuse to be root's.
+/// The prefix of a command that runs as `user` if this process runs as root: servers refuse to run as root.
 pub(crate) fn as_user(user: &str) -> Vec<String> {
     if !rustix::process::geteuid().is_root() {
         return Vec::new();
@@ -74,7 +74,7 @@ pub(crate) fn as_user(user: &str) -> Vec<String> {
     ["setpriv", "--reuid", user, "--regid", user, "--clear-groups", "--"].map(str::to_owned).to_vec()
 }
 
-/// Gives `path` to `user`, if this process is root's.
+/// Makes `user` the owner of `path`, if this process runs as root.
 #[expect(clippy::expect_used, reason = "tests stop here")]
 pub(crate) fn hand_over(path: &Path, user: &str) {
     if rustix::process::geteuid().is_root() {
@@ -103,7 +103,7 @@ pub(crate) fn set_up(user: &str, program: &Path, arguments: &[String], package: 
     }
 }
 
-/// A program in one of `folders`, or wherever the path leads.
+/// A program in one of `folders`, or in the search path.
 pub(crate) fn program_in(folders: &[PathBuf], name: &str) -> PathBuf {
     folders.iter().map(|folder| folder.join(name)).find(|path| path.exists()).unwrap_or_else(|| PathBuf::from(name))
 }

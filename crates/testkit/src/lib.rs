@@ -1,8 +1,8 @@
-//! What the tests of several crates share: folders of test data, real servers (web, FTP, SSH, S3, databases), a faulty
+//! Shared by the tests of several crates: folders of test data, real servers (web, FTP, SSH, S3, databases), a faulty
 //! web server, a proxy that breaks connections, certificates, file systems that fill up, and a thread without the
 //! rights of root.
 //!
-//! It is for tests: what goes wrong here panics, with a message that says what to install or to look at.
+//! It is for tests only: errors panic, with a message that says what to install or check.
 
 mod authority;
 mod fault_server;

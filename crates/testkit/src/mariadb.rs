@@ -13,7 +13,7 @@ use crate::{Certificate, PASSWORD, TempTree, USER};
 /// How long the server may take to start.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a server is to be.
+/// Options of a server.
 #[derive(Debug, Clone, Default)]
 pub struct MariaDbOptions {
     /// More arguments: `--local-infile=0`.
@@ -33,20 +33,20 @@ pub struct MariaDb {
 }
 
 impl MariaDb {
-    /// The one that all tests of this program share. It lives as long as the program.
+    /// The server that all tests of this program share. It lives as long as the program.
     pub fn shared() -> &'static MariaDb {
         static SHARED: OnceLock<MariaDb> = OnceLock::new();
         SHARED.get_or_init(|| MariaDb::start(MariaDbOptions::default()))
     }
 
-    /// Starts one of its own.
+    /// Starts a separate server.
     ///
     /// # Panics
     /// If MariaDB is not installed or does not start.
     pub fn start(options: MariaDbOptions) -> Self {
         let folder = TempTree::new();
         let data = folder.folder("data");
-        // Two that are set up at once would mistake each other's temporary tables for their own.
+        // Without folders of their own, two servers would confuse their temporary tables.
         let mut arguments = vec![format!("--datadir={}", data.display()), format!("--tmpdir={}", data.display())];
         hand_over(&data, "mysql");
         let install =
@@ -92,7 +92,7 @@ impl MariaDb {
         server
     }
 
-    /// Starts it, or starts it again in the same folder and at the same port.
+    /// Starts the server, or restarts it in the same folder and on the same port.
     ///
     /// # Panics
     /// If it does not start.
@@ -111,7 +111,7 @@ impl MariaDb {
         }
     }
 
-    /// Starts it again with one more argument, which goes before an earlier one.
+    /// Restarts the server with one more argument, which overrides earlier ones.
     ///
     /// # Panics
     /// If it does not start.
@@ -120,7 +120,7 @@ impl MariaDb {
         self.restart();
     }
 
-    /// Kills it (`kill -9`), and waits for its end.
+    /// Kills the server (`kill -9`), and waits for its end.
     pub fn kill(&mut self) {
         if let Some(process) = &self.process {
             let _ = Command::new("kill").arg("-9").arg(process.id().to_string()).status();
@@ -136,7 +136,7 @@ impl MariaDb {
         self.port
     }
 
-    /// A new and empty database; its name.
+    /// Creates an empty database. Returns its name.
     pub fn database(&self) -> String {
         let name = format!("test{}", self.databases.fetch_add(1, Ordering::SeqCst));
         self.query("", &format!("CREATE DATABASE {name} CHARACTER SET utf8mb4"));
@@ -148,7 +148,7 @@ impl MariaDb {
         format!("mysql://{USER}:{PASSWORD}@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// Runs statements by the server's own client; the rows, values parted by tabs.
+    /// Runs statements with the server's own client. Returns the rows, with values separated by tabs.
     ///
     /// # Panics
     /// If the server refuses them.

@@ -33,7 +33,7 @@ fn load(path: &Path, folder: &Path, module: Module, files: &mut BTreeMap<Module,
     files.insert(module, file);
 }
 
-/// Whether an item with these attributes is only there in tests.
+/// Whether an item with these attributes is compiled only for tests.
 pub fn is_test(attributes: &[syn::Attribute]) -> bool {
     let is_test = |one: &syn::Attribute| {
         one.path().is_ident("cfg") && one.parse_args::<syn::Ident>().is_ok_and(|what| what == "test")

@@ -1,22 +1,21 @@
-//! File systems of our own, to be full or not writable.
+//! Small file systems for tests of full disks.
 
 use std::path::Path;
 use std::process::Command;
 
 use tempfile::TempDir;
 
-/// A mounted file system, taken away at the end.
+/// A mounted file system, unmounted when dropped.
 #[derive(Debug)]
 pub struct Mount(TempDir);
 
 impl Mount {
-    /// One in memory, with options such as `size=256k`. `None` where we may not mount.
+    /// A file system in memory, with options such as `size=256k`. `None` if this process may not mount.
     pub fn tmpfs(options: &str) -> Option<Mount> {
         Mount::mounted(&["-t", "tmpfs", "-o", options, "tmpfs"])
     }
 
-    /// A disk of 4 MB in the file `image` (some of which ext4 keeps for itself), whose folders take room of their own,
-    /// unlike those of a tmpfs.
+    /// A file system of 4 MB in the file `image` (ext4 reserves some of it). Unlike in a tmpfs, its folders take space.
     #[expect(clippy::expect_used, reason = "tests stop here")]
     pub fn ext4(image: &Path) -> Option<Mount> {
         fs_err::File::create(image).and_then(|file| file.set_len(4 << 20)).expect("an image");
@@ -37,14 +36,14 @@ impl Mount {
         None
     }
 
-    /// Gives one in memory another size: `64m`.
+    /// Changes the size of a file system in memory: `64m`.
     #[expect(clippy::expect_used, reason = "tests stop here")]
     pub fn resize(&self, size: &str) {
         let grown = Command::new("mount").args(["-o", &format!("remount,size={size}")]).arg(self.path()).status();
         assert!(grown.expect("there is mount").success(), "the file system in memory takes another size");
     }
 
-    /// Where it is.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         self.0.path()
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Certificate, TempTree};
 
-/// How often another port is tried: someone else may take a free one first.
+/// How many ports are tried: another process may take a free one first.
 const ATTEMPTS: usize = 5;
 
 /// How long nginx may take to start.
@@ -23,7 +23,7 @@ pub struct Nginx {
     _folder: TempTree,
 }
 
-/// A port of loopback that nobody listens at just now.
+/// A port of loopback that is free at the moment.
 #[expect(clippy::expect_used, reason = "tests stop here")]
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has a free port");
@@ -115,8 +115,8 @@ impl Nginx {
         self.port
     }
 
-    /// The URL of `path` (without a slash at its beginning). The host is `localhost` for HTTPS, which certificates
-    /// are made for, and `127.0.0.1` otherwise.
+    /// The URL of `path` (without a slash at its beginning). The host is `localhost` for HTTPS, as in certificates, and
+    /// `127.0.0.1` otherwise.
     pub fn url(&self, path: &str) -> String {
         if self.secure {
             format!("https://localhost:{}/{path}", self.port)
@@ -125,8 +125,8 @@ impl Nginx {
         }
     }
 
-    /// How many connections were accepted so far, as nginx itself counts them, without the one that asks and the one
-    /// that waited for the start. HTTP only, and to be asked once.
+    /// How many connections nginx has accepted, without that of this request and that of the start. HTTP only; call it
+    /// once.
     #[expect(clippy::expect_used, reason = "tests stop here")]
     pub fn accepted(&self) -> u64 {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("nginx is running");
@@ -141,13 +141,13 @@ impl Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Debian keeps it where the path of a plain user does not lead.
+/// Debian installs it in a folder that is not in the search path of plain users.
 fn program() -> PathBuf {
     let usual = Path::new("/usr/sbin/nginx");
     if usual.exists() { usual.to_owned() } else { PathBuf::from("nginx") }

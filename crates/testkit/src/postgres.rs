@@ -14,7 +14,7 @@ use crate::{Certificate, PASSWORD, TempTree, USER};
 /// How long the server may take to start.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a server is to be.
+/// Options of a server.
 #[derive(Debug, Clone, Default)]
 pub struct PostgresOptions {
     /// More settings: `max_connections=5`.
@@ -34,13 +34,13 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// The one that all tests of this program share. It lives as long as the program.
+    /// The server that all tests of this program share. It lives as long as the program.
     pub fn shared() -> &'static Postgres {
         static SHARED: OnceLock<Postgres> = OnceLock::new();
         SHARED.get_or_init(|| Postgres::start(PostgresOptions::default()))
     }
 
-    /// Starts one of its own.
+    /// Starts a separate server.
     ///
     /// # Panics
     /// If PostgreSQL is not installed or does not start.
@@ -81,7 +81,7 @@ impl Postgres {
         server
     }
 
-    /// Starts it, or starts it again in the same folder and at the same port.
+    /// Starts the server, or restarts it in the same folder and on the same port.
     ///
     /// # Panics
     /// If it does not start.
@@ -100,10 +100,10 @@ impl Postgres {
         }
     }
 
-    /// Kills it with all that it started (`kill -9`), and waits for the end.
+    /// Kills the server with all its processes (`kill -9`), and waits for their end.
     pub fn kill(&mut self) {
         if let Some(process) = &self.process {
-            // The other processes end by themselves when the first is gone.
+            // The other processes end when the first one has ended.
             let _ = Command::new("kill").arg("-9").arg(process.id().to_string()).status();
             while process.is_running() || self.has_others() {
                 std::thread::sleep(Duration::from_millis(5));
@@ -127,14 +127,14 @@ impl Postgres {
         self.port
     }
 
-    /// A new and empty database; its name.
+    /// Creates an empty database. Returns its name.
     pub fn database(&self) -> String {
         let name = format!("test{}", self.databases.fetch_add(1, Ordering::SeqCst));
         self.query("postgres", &format!("CREATE DATABASE {name}"));
         name
     }
 
-    /// A new and empty database whose tables are made in `folder`; its name.
+    /// Creates an empty database whose tables are in `folder`. Returns its name.
     pub fn database_in(&self, folder: &Path) -> String {
         hand_over(folder, "postgres");
         let name = self.database();
@@ -148,7 +148,8 @@ impl Postgres {
         format!("postgres://{USER}:{PASSWORD}@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// Runs statements by the server's own client; the rows, values parted by tabs, a null as `NULL`.
+    /// Runs statements with the server's own client. Returns the rows, with values separated by tabs and nulls as
+    /// `NULL`.
     ///
     /// # Panics
     /// If the server refuses them.
@@ -175,7 +176,7 @@ impl Postgres {
     }
 }
 
-/// Debian keeps the programs of each version in a folder of its own; the newest will do.
+/// Debian installs each version in a folder of its own; any of them will do.
 fn program(name: &str) -> PathBuf {
     let versions = fs_err::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut folders: Vec<PathBuf> = versions.map(|version| version.path().join("bin")).collect();

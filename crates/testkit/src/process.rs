@@ -1,4 +1,4 @@
-//! A server's process, which ends when dropped, and a user's names.
+//! A server's process, which ends when dropped, and names of users.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// How long a server may take to start.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often another port is tried: someone else may take a free one first.
+/// How many ports are tried: another process may take a free one first.
 const ATTEMPTS: usize = 5;
 
 /// A running process.
@@ -16,7 +16,7 @@ const ATTEMPTS: usize = 5;
 pub(crate) struct Running(Child);
 
 impl Running {
-    /// Starts `command`, whose output goes to `log`, and waits until something listens at `port`.
+    /// Starts `command`, whose output goes to `log`, and waits until it listens on `port`.
     #[expect(clippy::expect_used, reason = "tests stop here")]
     pub(crate) fn start(command: &mut Command, package: &str, port: u16, log: &Path) -> Result<Self, String> {
         let output = fs_err::File::create(log).expect("a log can be made").into_parts().0;
@@ -49,7 +49,7 @@ impl Running {
         }
     }
 
-    /// The process's number.
+    /// The process id.
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
@@ -57,7 +57,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -75,13 +75,13 @@ pub(crate) fn attempt<T>(name: &str, mut start: impl FnMut() -> Result<T, String
     panic!("{name} does not start: {problem}");
 }
 
-/// Debian keeps servers where the path of a plain user does not lead.
+/// Debian installs servers in a folder that is not in the search path of plain users.
 pub(crate) fn program(name: &str) -> PathBuf {
     let usual = Path::new("/usr/sbin").join(name);
     if usual.exists() { usual } else { PathBuf::from(name) }
 }
 
-/// What `id` says: the names or numbers of whoever runs the tests.
+/// The output of `id`: names or numbers of the user who runs the tests.
 #[expect(clippy::expect_used, reason = "tests stop here")]
 pub(crate) fn id(options: &[&str]) -> String {
     let output = Command::new("id").args(options).output().expect("id tells who we are");

@@ -1,5 +1,5 @@
 //! A real FTP server: ProFTPD with a configuration of its own, in a temporary folder, on a free port of loopback. It
-//! also speaks SFTP, with passwords of its own, which OpenSSH leaves to the system.
+//! also speaks SFTP with passwords of its own, while OpenSSH uses those of the system.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -18,14 +18,14 @@ pub const PASSWORD: &str = "sesame";
 /// The password as the server keeps it (crypt's MD5).
 const PASSWORD_HASH: &str = "$1$millstre$ESlYHVX0MnLZ9ZlhHokJd/";
 
-/// What a server is to be.
+/// Options of a server.
 #[derive(Debug, Clone, Default)]
 pub struct ProftpdOptions {
     /// Speak TLS as this server.
     pub certificate: Option<Certificate>,
     /// Encrypt from the first byte.
     pub implicit: bool,
-    /// Do not say that MLST is known.
+    /// Do not announce MLST.
     pub without_facts: bool,
     /// Speak SFTP, with this host key (in OpenSSH's form).
     pub host_key: Option<String>,
@@ -33,8 +33,8 @@ pub struct ProftpdOptions {
     pub directives: String,
 }
 
-/// A running ProFTPD, in whose folder the user begins; it ends when dropped. If the tests are root's, the user is
-/// `nobody`, whom files may refuse something.
+/// A running ProFTPD, in whose folder the user begins; it ends when dropped. If the tests run as root, the user is
+/// `nobody`, so that the rights of files apply.
 #[derive(Debug)]
 pub struct Proftpd {
     _process: Running,
@@ -85,7 +85,7 @@ impl Proftpd {
     }
 
     /// The URL of `path` (without a slash at its beginning), without user and password. The host is `localhost` for
-    /// FTPS, which certificates are made for, and `127.0.0.1` otherwise.
+    /// FTPS, as in certificates, and `127.0.0.1` otherwise.
     pub fn url(&self, path: &str) -> String {
         match (&self.options.certificate, &self.options.host_key) {
             (Some(_), _) => format!("ftps://localhost:{}/{path}", self.port),
@@ -100,13 +100,13 @@ impl Proftpd {
         log.lines().filter(|line| line.to_ascii_lowercase().contains("login successful")).count()
     }
 
-    /// What the server logged, for messages of tests.
+    /// The server's log, for messages of tests.
     pub fn log(&self) -> String {
         fs_err::read_to_string(self.folder.path("log")).unwrap_or_default()
     }
 }
 
-/// A file that nobody else may read: servers insist.
+/// Writes a file that only its owner may read, as servers require.
 #[expect(clippy::expect_used, reason = "tests stop here")]
 pub(crate) fn secret_file(folder: &TempTree, name: &str, content: &str) {
     use std::os::unix::fs::PermissionsExt;

@@ -1,10 +1,10 @@
-//! A server between a client and a real server, which breaks connections on purpose.
+//! A proxy between a client and a real server, which breaks connections on purpose.
 //!
 //! ```text
 //!  client ◀── cut, stalled, slow ── proxy ◀── all ── server
 //! ```
 //!
-//! For FTP it also stands before the data connections: it answers with a port of its own where the server names one.
+//! For FTP it also proxies the data connections: it replaces ports in the server's replies by its own.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -12,21 +12,21 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// What happens to what a server sends over one connection.
+/// What happens to the bytes of one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Break {
     /// Nothing.
     Nothing,
-    /// The connection is closed after so many bytes.
+    /// The connection is closed after so many bytes from the server.
     Cut(u64),
-    /// Nothing more comes after so many bytes, and the connection stays.
+    /// After so many bytes from the server nothing more comes; the connection stays open.
     Stall(u64),
-    /// So many bytes come at a time, with a pause before each.
+    /// The server's bytes come in pieces of this size, with a pause before each.
     Slow(usize, Duration),
-    /// The client's bytes are handed on until this text is among them; what the server answers to that is swallowed,
-    /// and both sides are closed.
+    /// The client's bytes are passed on until this text is among them. The server's answer to that is dropped, and both
+    /// sides are closed.
     SwallowAnswer(&'static str),
-    /// The same, but the connection stays.
+    /// The same, but the connection stays open.
     SwallowSilently(&'static str),
     /// Both sides are closed when the client has sent so many bytes.
     CutSending(u64),
@@ -42,9 +42,9 @@ pub struct Proxy {
 #[derive(Debug)]
 struct Shared {
     target: u16,
-    /// Whether it stands before an FTP server: then what breaks are its data connections.
+    /// Whether the server speaks FTP: then its data connections break.
     ftp: bool,
-    /// For one connection after the other; the last is for all that follow.
+    /// For one connection after the other; the last one holds for all that follow.
     breaks: Vec<Break>,
     connections: AtomicUsize,
     broken: AtomicUsize,
@@ -54,13 +54,13 @@ struct Shared {
 }
 
 impl Proxy {
-    /// Stands before the server at `target`. The first connections break as `breaks` say, one after the other; all
-    /// that follow as the last of them says.
+    /// Starts a proxy for the server at `target`. The connections break as `breaks` say, one after the other; the last
+    /// one holds for all that follow.
     pub fn start(target: u16, breaks: &[Break]) -> Self {
         Proxy::begin(target, breaks, false)
     }
 
-    /// Stands before the FTP server at `target`: its data connections break.
+    /// Starts a proxy for the FTP server at `target`: its data connections break.
     pub fn start_ftp(target: u16, breaks: &[Break]) -> Self {
         Proxy::begin(target, breaks, true)
     }
@@ -109,7 +109,7 @@ impl Proxy {
         self.shared.open.load(Ordering::SeqCst)
     }
 
-    /// Closes all connections that there are now.
+    /// Closes all open connections.
     pub fn close_all(&self) {
         for stream in self.shared.streams.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             // It may be closed already.
@@ -122,7 +122,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::SeqCst);
         self.close_all();
-        // The thread that accepts looks up.
+        // Wakes the thread that accepts connections.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
     }
 }
@@ -160,7 +160,7 @@ impl Shared {
         });
     }
 
-    /// Both directions of a connection.
+    /// Starts both directions of a connection.
     fn connect(
         &self,
         client: TcpStream,
@@ -173,7 +173,7 @@ impl Shared {
         Some(((from_client, to_server), (from_server, to_client)))
     }
 
-    /// Hands on an FTP server's replies; where one names a port, another stands there.
+    /// Passes on an FTP server's replies, and replaces the ports in them.
     fn control(self: &Arc<Self>, server: TcpStream, mut client: TcpStream) {
         let mut lines = BufReader::new(server);
         let mut line = Vec::new();
@@ -217,7 +217,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream) {
     let _ = to.shutdown(Shutdown::Write);
 }
 
-/// Hands on what the client sends, up to so many bytes, and notes when a text is among it.
+/// Passes on what the client sends, up to so many bytes, and sets the flag when the text is among it.
 fn hand_up(mut client: TcpStream, mut server: TcpStream, most: u64, noted: Option<(&str, &AtomicBool)>) {
     let mut buffer = vec![0; 64 << 10];
     let mut left = most;
@@ -240,7 +240,7 @@ fn hand_up(mut client: TcpStream, mut server: TcpStream, most: u64, noted: Optio
     }
 }
 
-/// Hands on what comes from the server until that is to be swallowed: then all is closed, unless it `stays`.
+/// Passes on what the server sends until it is to be dropped: then everything is closed, unless it `stays`.
 fn swallow(mut server: TcpStream, mut client: TcpStream, swallowing: &AtomicBool, stays: bool) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(count @ 1..) = server.read(&mut buffer) {
@@ -255,7 +255,7 @@ fn swallow(mut server: TcpStream, mut client: TcpStream, swallowing: &AtomicBool
     let _ = server.shutdown(Shutdown::Both);
 }
 
-/// Hands on what comes from the server, and breaks as it is told.
+/// Passes on what the server sends, and breaks as `kind` says.
 fn send(mut server: TcpStream, mut client: TcpStream, kind: Break, ended: &AtomicBool) {
     let mut left = match kind {
         Break::Cut(bytes) | Break::Stall(bytes) => bytes,

@@ -1,7 +1,7 @@
-//! A thread without the rights of root: tests often run as root, whom no file refuses anything.
+//! A thread without the rights of root: tests often run as root, which may access all files.
 
-/// Runs `work` on a thread of its own, as the user `nobody` if this process is root's. Threads that it starts have no
-/// rights either; the rest of the process keeps them.
+/// Runs `work` on a thread of its own, as the user `nobody` if this process runs as root. This includes threads that it
+/// starts; the rest of the process keeps its rights.
 #[expect(clippy::expect_used, reason = "tests stop here")]
 pub fn without_rights<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! A real S3 server in this process, whose buckets are the folders of one folder, and which can be told to go wrong.
+//! A real S3 server in this process, whose buckets are the folders of one folder, with faults by rules.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,27 +16,27 @@ use s3s_fs::FileSystem;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
-/// The name of the key that signs.
+/// The access key id.
 pub const KEY: &str = "AKIATEST";
 
-/// The key that signs.
+/// The secret access key.
 pub const SECRET: &str = "open/sesame";
 
-/// What goes wrong with one request.
+/// The fault of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// It is answered with this status, and nothing is done.
+    /// Answers with this status, and does nothing.
     Status(u16),
-    /// The connection is closed without an answer, and nothing is done.
+    /// Closes the connection without an answer, and does nothing.
     Close,
-    /// It is done and answered, but only after so long.
+    /// Executes and answers the request after this time.
     Late(Duration),
 }
 
-/// Says what goes wrong with a request: its method, and its path with the query.
+/// The fault of a request, by its method and its path with the query.
 type Rule = Box<dyn Fn(&str, &str) -> Option<Trouble> + Send + Sync>;
 
-/// An S3 server on loopback. Who asks must sign, unless it is for everybody. It stops when dropped.
+/// An S3 server on loopback. It stops when dropped.
 pub struct S3Server {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -60,8 +60,8 @@ impl fmt::Debug for S3Server {
 
 #[expect(clippy::expect_used, reason = "tests stop here")]
 impl S3Server {
-    /// Serves the folders in `root`, to whoever signs with [`KEY`] and [`SECRET`] or, if not `signed`, to everybody:
-    /// then it does not look at who asks.
+    /// Serves the folders in `root`. If `signed`, requests must be signed with [`KEY`] and [`SECRET`]; otherwise
+    /// signatures are ignored.
     pub fn start(root: &Path, signed: bool) -> Self {
         let mut builder = S3ServiceBuilder::new(FileSystem::new(root).expect("the folder is there"));
         if signed {
@@ -115,7 +115,7 @@ impl S3Server {
         self.shared.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// From here on `rule` says of each request, by its method and by its path with the query, what goes wrong with it.
+    /// Sets the rule for the faults of all further requests, by their method and their path with the query.
     pub fn trouble(&self, rule: impl Fn(&str, &str) -> Option<Trouble> + Send + Sync + 'static) {
         *self.shared.rule.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(rule));
     }
@@ -138,7 +138,7 @@ impl Shared {
                         let of_upload = request.uri().query().is_some_and(|query| query.contains("uploadId="));
                         let answer = shared.service.call(request.map(Body::from)).await;
                         let mut answer = answer.map_err(|error| std::io::Error::other(format!("{error:?}")))?;
-                        // As Amazon says it of an upload that there is not, or is not any more.
+                        // As Amazon answers for an upload that does not exist.
                         if of_upload && answer.status() == hyper::StatusCode::FORBIDDEN {
                             answer =
                                 HttpResponse::new(Body::from("<Error><Code>NoSuchUpload</Code></Error>".to_owned()));
@@ -156,7 +156,7 @@ impl Shared {
             }
         });
         let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-        // A client that leaves is no matter.
+        // A client may disconnect.
         let _ = server.serve_connection(TokioIo::new(stream), service).await;
     }
 
@@ -168,7 +168,7 @@ impl Shared {
 
 impl Drop for S3Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The server may have ended already.
         let _ = self.stop.take().map(|stop| stop.send(()));
         let _ = self.thread.take().map(std::thread::JoinHandle::join);
     }

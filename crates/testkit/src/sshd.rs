@@ -9,7 +9,7 @@ use crate::nginx::free_port;
 use crate::process::{Running, attempt, id, program};
 use crate::proftpd::secret_file;
 
-/// Where Debian keeps the server of files.
+/// The SFTP server of Debian's package.
 const SFTP_SERVER: &str = "/usr/lib/openssh/sftp-server";
 
 /// A pair of keys, in OpenSSH's form.
@@ -24,7 +24,7 @@ pub struct KeyPair {
 }
 
 impl KeyPair {
-    /// A new one of a kind that `ssh-keygen` knows: `ed25519`, `rsa`, `ecdsa`. The passphrase may be empty.
+    /// A new pair of a kind that `ssh-keygen` knows: `ed25519`, `rsa`, `ecdsa`. The passphrase may be empty.
     ///
     /// # Panics
     /// If ssh-keygen is not installed.
@@ -48,21 +48,21 @@ impl KeyPair {
     }
 }
 
-/// A running sshd that lets one key in; it ends, with its connections, when dropped. Paths are those of this machine.
-/// If the tests are root's, files are served with the rights of `nobody`.
+/// A running sshd that accepts one key; it ends, with its connections, when dropped. Paths are those of this machine.
+/// If the tests run as root, files are served with the rights of `nobody`.
 #[derive(Debug)]
 pub struct Sshd {
     process: Running,
     port: u16,
-    /// The key by which it proves who it is.
+    /// The server's key.
     pub host_key: KeyPair,
-    /// The key that it lets in.
+    /// The key that it accepts.
     pub user_key: KeyPair,
     folder: TempTree,
 }
 
 impl Sshd {
-    /// Starts one with new keys.
+    /// Starts a server with new keys.
     ///
     /// # Panics
     /// If OpenSSH's server is not installed or does not start.
@@ -70,7 +70,7 @@ impl Sshd {
         Sshd::start_with(KeyPair::new("ed25519", ""), KeyPair::new("ed25519", ""), "")
     }
 
-    /// Starts one with these keys and more lines of the configuration.
+    /// Starts a server with these keys and more lines of the configuration.
     ///
     /// # Panics
     /// If OpenSSH's server is not installed or does not start.
@@ -84,7 +84,7 @@ impl Sshd {
         secret_file(&folder, "host_key", &host_key.private);
         secret_file(&folder, "authorized_keys", &format!("{}\n", user_key.public));
         if rustix::process::geteuid().is_root() {
-            // Where root's sshd locks up its unprivileged half; the package leaves making it to the system's start.
+            // The chroot of root's sshd, which the package only creates at the start of the system.
             let _ = fs_err::create_dir_all("/run/sshd");
         }
         let configuration = folder.file("sshd_config", configuration(&folder, port, directives));
@@ -99,7 +99,7 @@ impl Sshd {
         self.port
     }
 
-    /// The name of the user who can log in: whoever runs the tests.
+    /// The name of the user who can log in: the one who runs the tests.
     pub fn user(&self) -> String {
         id(&["-un"])
     }
@@ -109,7 +109,7 @@ impl Sshd {
         format!("sftp://{}@127.0.0.1:{}{path}", self.user(), self.port)
     }
 
-    /// A line of a file of known hosts that says which key is right.
+    /// The server's line for a file of known hosts.
     pub fn known_host(&self) -> String {
         format!("[127.0.0.1]:{} {}\n", self.port, self.host_key.public)
     }
@@ -124,13 +124,13 @@ impl Sshd {
         fs_err::read_to_string(self.folder.path("log")).unwrap_or_default()
     }
 
-    /// The process's number.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 }
 
-/// sshd starts itself anew, so it wants to know where it is.
+/// sshd executes itself again, so it needs its absolute path.
 fn absolute(name: &str) -> PathBuf {
     let found = program(name);
     if found.is_absolute() { found } else { Path::new("/usr/bin").join(name) }
@@ -172,7 +172,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts one with the private key of a pair without a passphrase.
+    /// Starts an agent with the private key of a pair without a passphrase.
     ///
     /// # Panics
     /// If OpenSSH's client is not installed.
@@ -189,7 +189,7 @@ impl Agent {
         secret_file(&agent.folder, "key", &key.private);
         let mut told = String::new();
         for _ in 0..500 {
-            // It makes its socket before it listens.
+            // The agent creates its socket before it listens.
             let added = Command::new("ssh-add")
                 .arg(agent.folder.path("key"))
                 .env("SSH_AUTH_SOCK", agent.socket())

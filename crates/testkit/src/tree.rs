@@ -13,7 +13,7 @@ impl Default for TempTree {
 }
 
 impl TempTree {
-    /// An empty folder that everybody may enter (a web server may run as another user).
+    /// An empty folder that all users may read (a web server may run as another user).
     #[expect(clippy::expect_used, reason = "tests stop here")]
     pub fn new() -> Self {
         use std::os::unix::fs::PermissionsExt;
@@ -40,7 +40,7 @@ impl TempTree {
         self.path(name).display().to_string()
     }
 
-    /// Writes a file, and the folders above it.
+    /// Writes a file, and creates the folders above it.
     #[expect(clippy::expect_used, reason = "tests stop here")]
     pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
@@ -51,7 +51,7 @@ impl TempTree {
         path
     }
 
-    /// Makes a folder, and those above it.
+    /// Creates a folder, and those above it.
     #[expect(clippy::expect_used, reason = "tests stop here")]
     pub fn folder(&self, name: &str) -> PathBuf {
         let path = self.path(name);

@@ -1,4 +1,5 @@
-//! A sink that hands rows to the program itself: `channel:NAME`. As with every sink, none are seen before the commit.
+//! A sink that hands rows to the program itself: `channel:NAME`. As with every sink, rows become visible with the
+//! commit.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +19,7 @@ pub type Named = (String, RecordBatch);
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChannelSpec {
-    /// The most rows that a load may have: they are held until the commit.
+    /// The most rows of a load. They stay in memory until the commit.
     #[schemars(range(min = 1))]
     pub most_rows: Option<usize>,
 }
@@ -29,10 +30,10 @@ impl Spec for ChannelSpec {
     const EXAMPLE: &'static str = "from: ranked\nwrite: channel:results\nmost_rows: 1000\n";
 }
 
-/// Adds the sink to `registry`. What its loads commit comes out of the receiver.
+/// Adds the sink to `registry`. The receiver gets all batches that its loads commit.
 ///
 /// # Errors
-/// If the registry has such a sink already.
+/// If the registry already has such a sink.
 pub fn add_to(registry: &mut Registry) -> Result<Receiver<Named>> {
     let (sender, receiver) = channel();
     // An entry lives as long as the process.
@@ -85,7 +86,7 @@ impl Sink for Channel {
     }
 }
 
-/// Rows that nobody sees yet.
+/// Rows that are not committed yet.
 struct Held {
     name: String,
     most: Option<usize>,

@@ -1,5 +1,5 @@
-//! Components of one's own: what a program needs to give Millstream another source, another sink, other transforms and
-//! another SQL function. It depends on the library alone.
+//! Components of your own: how a program adds a source, a sink, transforms and a SQL function to Millstream. It depends
+//! on the library alone.
 //!
 //! ```
 //! use millstream::{Engine, JobBuilder, RunOptions};

@@ -19,7 +19,7 @@ pub struct MaskSpec {
     /// The columns to hide.
     #[schemars(length(min = 1))]
     pub columns: Vec<String>,
-    /// How many characters of each text stay.
+    /// How many characters of each text stay visible.
     #[serde(default)]
     pub shown: usize,
 }

@@ -1,4 +1,4 @@
-//! A source of numbers: `numbers:1..1000` is the text of the numbers from 1 to 1000, a line each.
+//! A source of numbers: `numbers:1..1000` gives the numbers from 1 to 1000 as text, one per line.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NumbersSpec {
-    /// The most numbers in a unit. Units are read by several tasks at once.
+    /// The most numbers in a unit. Several tasks read units at once.
     #[schemars(range(min = 1))]
     pub unit: u64,
 }

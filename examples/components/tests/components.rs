@@ -1,4 +1,4 @@
-//! The components at work, and what a user sees who makes mistakes with them.
+//! Runs the components, and checks the messages for mistakes in their settings.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ use millstream_example_components::{digits, mask, numbers, values};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// An engine with the components, whose run history is in `state`, and what its channel gives.
+/// An engine with the components and its run history in `state`, and the receiver of its channel.
 fn engine(state: &TempDir) -> (Engine, Receiver<Named>) {
     let mut registry = millstream::component::registry();
     registry.add_source(numbers::ENTRY).unwrap();
@@ -79,7 +79,7 @@ async fn mistakes_with_them_have_their_lines_and_hints() {
     assert_eq!(batches.try_iter().count(), 0, "nothing is seen of a load that failed");
 }
 
-/// A job that masks columns of what `query` makes of the numbers from 9 to 12.
+/// A job that masks columns of `query` over the numbers from 9 to 12.
 fn masking(query: &str, settings: Value) -> JobBuilder {
     let source = json!({"read": "numbers:9..12", "csv": {"header": false, "columns": {"n": "int64"}}});
     let job = JobBuilder::new().source("n", source).sql("texts", query).transform("masked", json!({"mask": settings}));
@@ -101,7 +101,7 @@ async fn a_transform_from_outside() {
     }
     names.sort_unstable();
     assert_eq!(names, ["num*****", "num******", "num******", "num******"]);
-    // It stands in a written plan as in the job file.
+    // A plan that is written as JSON can be restored.
     engine.restore(&plan.to_json().unwrap()).unwrap();
 
     let wrong = [

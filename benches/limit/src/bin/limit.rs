@@ -1,12 +1,12 @@
-//! The limit that Millstream is compared with: the least program that counts lines. No lists of places, no errors with
-//! places in them, no memory budget, nothing but decoding and looking for newlines.
+//! The limit that Millstream is compared with: the least program that counts lines. It has no wildcards, no errors with
+//! locations and no memory budget: it only decodes and looks for newlines.
 //!
 //! ```text
 //! limit whole N LIST     the files named in LIST, each inflated in one call (libdeflate; zstd in pieces), N threads
 //! limit stream FILE      one gzip file, streamed through zlib-rs on one thread
 //! ```
 //!
-//! It trusts its input: one gzip member a file, since libdeflate does not tell where a member ends.
+//! It trusts its input: each file is one gzip member, since libdeflate does not report where a member ends.
 
 use std::io::{self, Read};
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use std::thread;
 use libdeflater::{DecompressionError, Decompressor};
 use zstd::stream::raw::{Decoder, InBuffer, Operation, OutBuffer};
 
-/// What is decoded at once where decoding streams: it stays in the cache of a core.
+/// How many bytes are decoded at once when streaming: they stay in the cache of a core.
 const PIECE: usize = 256 << 10;
 
 fn main() -> ExitCode {
@@ -52,7 +52,7 @@ fn whole(threads: &str, list: &str) -> io::Result<usize> {
     })
 }
 
-/// What one thread counts.
+/// Counts the lines of the files that one thread takes.
 fn share(paths: &[&str], next: &AtomicUsize) -> io::Result<usize> {
     let mut worker = Worker::new()?;
     let mut lines = 0;
@@ -64,7 +64,7 @@ fn share(paths: &[&str], next: &AtomicUsize) -> io::Result<usize> {
     Ok(lines)
 }
 
-/// The buffers and decoders of a thread, used again for every file.
+/// The buffers and decoders of a thread, reused for every file.
 struct Worker {
     stored: Vec<u8>,
     text: Vec<u8>,

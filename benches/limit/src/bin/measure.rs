@@ -4,9 +4,9 @@
 //! measure FILE COMMAND [ARGUMENT…]
 //! ```
 //!
-//! It exists because a process begins with the peak memory of the one that started it: started from the harness itself,
-//! nothing could take less than a Python interpreter does. Processes that the command started and waited for count
-//! too: their times are added, and the peak is that of the largest single one.
+//! It exists because a process begins with the peak memory of its parent: started from the harness itself, no process
+//! could take less than a Python interpreter. Processes that the command started and waited for count too: their times
+//! are added, and the peak is that of the largest single one.
 
 use std::io;
 use std::process::{Command, ExitCode};
@@ -51,7 +51,7 @@ fn json(wall: f64, status: i32, usage: &libc::rusage) -> String {
     )
 }
 
-/// What all children that have ended took: there was only one.
+/// The resource usage of all ended children: there is only one.
 fn usage() -> io::Result<libc::rusage> {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::uninit();
     // SAFETY: getrusage writes a whole rusage where the pointer points when it returns 0, and only then is it read.

@@ -1,4 +1,4 @@
-//! Records to be sorted, and what checks that they were.
+//! Makes records to be sorted, and checks that they are sorted.
 //!
 //! ```text
 //! records make BYTES ORDER      to standard output, 100 bytes each; random, sorted, nearly, reversed, few, equal
@@ -17,7 +17,7 @@ use std::process::ExitCode;
 const RECORD: usize = 100;
 const KEY: usize = 10;
 
-/// In the order of their bytes.
+/// The characters of keys, in the order of their bytes.
 const LETTERS: &[u8; 64] = b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz";
 
 fn main() -> ExitCode {
@@ -108,14 +108,14 @@ fn make_typed(bytes: u64, padded: bool) -> io::Result<()> {
             true => (format!("{letters:16}"), format!("{kind:10}"), format!("{remark:25}")),
             false => (letters, kind.to_owned(), remark),
         };
-        // Everybody prints a quarter in the same way.
+        // All programs print a quarter in the same way.
         let (price, count, share) = (other >> 50, one >> 58, (other >> 44) & 63);
         writeln!(output, "{first},{letters},{row},{price}.25,{kind},{count},0.{share}5,{remark}")?;
     }
     output.flush()
 }
 
-/// Whether a line may not follow another.
+/// Whether `line` may not follow the previous one.
 type IsWrong = fn(&[u8], &[u8]) -> bool;
 
 fn order_of(does: &str) -> IsWrong {

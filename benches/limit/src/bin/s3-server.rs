@@ -1,4 +1,4 @@
-//! An S3 server whose buckets are the folders of one folder, for everybody to read.
+//! An S3 server whose buckets are the folders of one folder. Anyone may read them.
 //!
 //! ```text
 //! s3-server FOLDER
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // Ends the process, and with it every connection, when the one who started it goes away.
+    // Ends the process, and with it every connection, when the parent process ends.
     std::thread::spawn(|| {
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         std::process::exit(0);
@@ -52,7 +52,7 @@ fn serve(service: S3Service) -> io::Result<()> {
             stream.set_nodelay(true)?;
             let service = service.clone();
             tokio::spawn(async move {
-                // A client that goes away is no fault of the server.
+                // A client that disconnects is no error.
                 let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
             });
         }

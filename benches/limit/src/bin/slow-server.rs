@@ -4,9 +4,9 @@
 //! slow-server FOLDER ANSWER_MILLISECONDS CONNECT_MILLISECONDS
 //! ```
 //!
-//! A new connection costs CONNECT_MILLISECONDS once, as handshakes over a long way do. It prints its port, serves on
-//! loopback, and ends when its standard input does. `GET /.connections` tells how many connections were open at most
-//! since it was last asked.
+//! A new connection costs CONNECT_MILLISECONDS once, as handshakes over a long distance do. It prints its port, serves
+//! on loopback, and ends when its standard input does. `GET /.connections` answers with the most connections that were
+//! open since the last such request.
 //!
 //! A thread for each connection, and `sleep`: the timers of asynchronous runtimes count whole milliseconds, which would
 //! be a part of what is measured here.
@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A request longer than this is none of ours.
+/// The longest request that it accepts.
 const LONGEST_REQUEST: usize = 64 << 10;
-/// Threads are many and do little.
+/// There are many threads, which need little stack.
 const STACK: usize = 128 << 10;
 
 static OPEN: AtomicUsize = AtomicUsize::new(0);
@@ -64,7 +64,7 @@ fn accept(listener: &TcpListener, place: &'static Place) {
     for stream in listener.incoming().flatten() {
         let started = thread::Builder::new().stack_size(STACK).spawn(move || {
             MOST.fetch_max(OPEN.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
-            // A client that goes away is no fault of the server.
+            // A client that disconnects is no error.
             let _ = converse(stream, place);
             OPEN.fetch_sub(1, Ordering::Relaxed);
         });

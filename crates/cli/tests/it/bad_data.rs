@@ -6,7 +6,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use zip::write::SimpleFileOptions;
 
-use crate::transcript::{Place, assert_transcript};
+use crate::transcript::{Session, assert_transcript};
 
 fn rows() -> Vec<u8> {
     (0..2_000).fold("id,name\n".to_owned(), |text, number| text + &format!("{number},name {number}\n")).into_bytes()
@@ -27,17 +27,17 @@ fn archive(members: &[(&str, &[u8])]) -> Vec<u8> {
 }
 
 /// The job of `content` must fail in every way of running, with one message.
-fn fails_everywhere(name: &str, content: impl AsRef<[u8]>) -> Place {
-    let mut place = Place::with(name, content);
-    place.fails_everywhere(1);
-    place
+fn fails_everywhere(name: &str, content: impl AsRef<[u8]>) -> Session {
+    let mut session = Session::with(name, content);
+    session.fails_everywhere(1);
+    session
 }
 
 /// The same, and so must `count` and `cat`.
-fn cannot_be_decoded(name: &str, content: impl AsRef<[u8]>) -> Place {
-    let mut place = fails_everywhere(name, content);
-    place.fails_without_job(name);
-    place
+fn cannot_be_decoded(name: &str, content: impl AsRef<[u8]>) -> Session {
+    let mut session = fails_everywhere(name, content);
+    session.fails_without_job(name);
+    session
 }
 
 #[test]
@@ -58,10 +58,10 @@ fn a_gzip_with_a_flipped_byte() {
     let middle = damaged.len() / 2;
     damaged[middle] ^= 0x55;
     // What the damage does depends on the encoder: the data does not parse, or its checksum is wrong.
-    let mut place = Place::with("rows.csv.gz", damaged);
-    place.fails_everywhere(1);
-    place.fails_without_job("rows.csv.gz");
-    let said = place.transcript();
+    let mut session = Session::with("rows.csv.gz", damaged);
+    session.fails_everywhere(1);
+    session.fails_without_job("rows.csv.gz");
+    let said = session.transcript();
     assert!(said.contains("gzip") || said.contains("deflate"), "{said}");
     assert!(
         said.contains("  at rows.csv.gz, byte ") && said.contains("hint: the file is damaged; get it again"),
@@ -92,38 +92,40 @@ fn a_zip_cut_short() {
 
 #[test]
 fn a_zip_without_a_matching_member() {
-    let mut place = Place::with("rows.zip", archive(&[("rows.csv", &rows())]));
-    place
+    let mut session = Session::with("rows.zip", archive(&[("rows.csv", &rows())]));
+    session
         .job("rows: {read: rows.zip, members: ['*.tsv'], csv: {columns: {id: int64, name: utf8}}}", "write: out/x.csv");
-    let ended = place.run(&["run", "--quiet", "job.yaml"]);
+    let ended = session.run(&["run", "--quiet", "job.yaml"]);
     assert_ne!(ended.code, Some(0), "no member is no success");
-    assert!(place.left().is_empty());
-    assert_transcript!("zip_no_member", place);
+    assert!(session.left().is_empty());
+    assert_transcript!("zip_no_member", session);
 }
 
 #[test]
 fn a_bomb() {
     let line = [b"1,".as_slice(), &b"a".repeat(99_997), b"\n"].concat();
     let text = [b"id,name\n".as_slice(), &line.repeat(800)].concat();
-    let mut place = Place::with("bomb.zip", archive(&[("bomb.csv", &text)]));
-    place.fails(1, &["run", "job.yaml"]);
-    place.fails_without_job("bomb.zip");
-    assert_transcript!("zip_bomb", place);
+    let mut session = Session::with("bomb.zip", archive(&[("bomb.csv", &text)]));
+    session.fails(1, &["run", "job.yaml"]);
+    session.fails_without_job("bomb.zip");
+    assert_transcript!("zip_bomb", session);
 }
 
 /// A member's name is data. It may name no place: not when it is read, and not as the name of a file that is written.
 #[test]
 fn a_member_that_climbs() {
-    let mut place = Place::with("rows.zip", archive(&[("../../x", b"id,name\n1,a\n"), ("/etc/y", b"id,name\n2,b\n")]));
-    place.job("rows: {read: rows.zip, add: [_member], csv: {columns: {id: int64, name: utf8}}}", "write: '-', csv: {}");
-    let ended = place.run(&["run", "--quiet", "job.yaml"]);
+    let mut session =
+        Session::with("rows.zip", archive(&[("../../x", b"id,name\n1,a\n"), ("/etc/y", b"id,name\n2,b\n")]));
+    session
+        .job("rows: {read: rows.zip, add: [_member], csv: {columns: {id: int64, name: utf8}}}", "write: '-', csv: {}");
+    let ended = session.run(&["run", "--quiet", "job.yaml"]);
     assert_eq!((ended.code, ended.stdout.lines().count()), (Some(0), 3));
-    let inside = place.tree.folder("deep/er/out");
-    place.job(
+    let inside = session.tree.folder("deep/er/out");
+    session.job(
         "rows: {read: rows.zip, add: [_member], csv: {columns: {id: int64, name: utf8}}}",
         "write: 'deep/er/out/{value}.csv', split: _member",
     );
-    assert_eq!(place.run(&["run", "--quiet", "job.yaml"]).code, Some(0));
+    assert_eq!(session.run(&["run", "--quiet", "job.yaml"]).code, Some(0));
     let mut written: Vec<_> = fs_err::read_dir(&inside)
         .expect("a folder")
         .map(|entry| entry.expect("an entry").file_name().into_string().expect("text"))
@@ -132,10 +134,10 @@ fn a_member_that_climbs() {
     written.sort();
     assert_eq!(written.len(), 2, "both are files in that folder: {written:?}");
     for climbed in ["x", "x.csv", "deep/x.csv", "deep/x", "deep/er/x.csv"] {
-        assert!(!place.tree.path(climbed).exists(), "{climbed} was written beside {}", inside.display());
+        assert!(!session.tree.path(climbed).exists(), "{climbed} was written beside {}", inside.display());
     }
     assert!(!std::path::Path::new("/etc/y.csv").exists());
-    assert_transcript!("zip_climbing_member", place);
+    assert_transcript!("zip_climbing_member", session);
 }
 
 #[test]
@@ -175,40 +177,41 @@ fn a_column_that_is_not_there() {
 
 #[test]
 fn inside_an_archive_the_member_is_named() {
-    let place = fails_everywhere("rows.zip", archive(&[("a.csv", b"id,name\n1,a\n"), ("b.csv", b"id,name\nx,b\n")]));
-    assert_transcript!("csv_in_member", place);
+    let session = fails_everywhere("rows.zip", archive(&[("a.csv", b"id,name\n1,a\n"), ("b.csv", b"id,name\nx,b\n")]));
+    assert_transcript!("csv_in_member", session);
 }
 
 #[test]
 fn more_rejects_than_allowed() {
-    let mut place = Place::with("rows.csv", "id,name\n1,a\nx,b\n3,d\ny,e\n");
+    let mut session = Session::with("rows.csv", "id,name\n1,a\nx,b\n3,d\ny,e\n");
     let columns = "csv: {columns: {id: int64, name: utf8}}";
-    place.job(&format!("rows: {{read: rows.csv, max_rejects: 1, {columns}}}"), "write: out/x.csv");
-    place.fails(3, &["run", "job.yaml"]);
-    assert_transcript!("rejects", place);
+    session.job(&format!("rows: {{read: rows.csv, max_rejects: 1, {columns}}}"), "write: out/x.csv");
+    session.fails(3, &["run", "job.yaml"]);
+    assert_transcript!("rejects", session);
 }
 
 #[test]
 fn json_cut_short() {
-    let mut place = Place::new();
+    let mut session = Session::new();
     for (name, text) in [
         ("rows.jsonl", "{\"id\":1,\"name\":\"a\"}\n{\"id\":2,\"na"),
         ("rows.json", "[{\"id\":1,\"name\":\"a\"},\n{\"id\":2,\"name\":\"b\"}"),
     ] {
-        place.tree.file(name, text);
-        place.job(&format!("rows: {{read: {name}, json: {{columns: {{id: int64, name: utf8}}}}}}"), "write: out/x.csv");
-        place.fails_everywhere(1);
-        place.job(&format!("rows: {{read: {name}}}"), "write: out/x.csv");
-        place.fails_everywhere(1);
+        session.tree.file(name, text);
+        session
+            .job(&format!("rows: {{read: {name}, json: {{columns: {{id: int64, name: utf8}}}}}}"), "write: out/x.csv");
+        session.fails_everywhere(1);
+        session.job(&format!("rows: {{read: {name}}}"), "write: out/x.csv");
+        session.fails_everywhere(1);
     }
-    assert_transcript!("json_cut", place);
+    assert_transcript!("json_cut", session);
 }
 
 #[test]
 fn not_parquet() {
-    let mut place = Place::new();
-    place.tree.file("rows.parquet", "id,name\n1,a\n");
-    place.job("rows: {read: rows.parquet}", "write: out/x.csv");
-    place.fails_everywhere(1);
-    assert_transcript!("parquet_none", place);
+    let mut session = Session::new();
+    session.tree.file("rows.parquet", "id,name\n1,a\n");
+    session.job("rows: {read: rows.parquet}", "write: out/x.csv");
+    session.fails_everywhere(1);
+    assert_transcript!("parquet_none", session);
 }

@@ -1,4 +1,4 @@
-//! Endings that are nobody's fault: a reader who leaves, a user who ends the run; and what machines are told.
+//! Early endings: a reader that closes the pipe, a user who cancels the run; and their JSON output.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -9,56 +9,57 @@ use rusqlite::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::transcript::{COLUMNS, MILLSTREAM, Place, assert_transcript};
+use crate::harness::MILLSTREAM;
+use crate::transcript::{COLUMNS, Session, assert_transcript};
 
 /// No test waits longer than this for what must come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_reader_who_leaves_ends_it_quietly() {
-    let mut place = Place::with("rows.csv", "1,some name that fills the pipe\n".repeat(100_000));
-    place.job(
+    let mut session = Session::with("rows.csv", "1,some name that fills the pipe\n".repeat(100_000));
+    session.job(
         "rows: {read: rows.csv, csv: {header: false, columns: {id: int64, name: utf8}}}",
         "write: '-', csv: {header: false}",
     );
     for command in ["run job.yaml", "cat rows.csv", "preview job.yaml -n 50000", "check --schema"] {
         let script = format!("set -o pipefail; '{MILLSTREAM}' {command} | head -1");
-        let output = place.within(&["bash", "-c"], &[&script]).output().expect("bash runs");
-        let ended = place.record(&format!("set -o pipefail; millstream {command} | head -1"), output);
+        let output = session.within(&["bash", "-c"], &[&script]).output().expect("bash runs");
+        let ended = session.record(&format!("set -o pipefail; millstream {command} | head -1"), output);
         assert_eq!(ended.code, Some(0), "{command}: {}", ended.stderr);
         assert_eq!(ended.stdout.lines().count(), 1, "{command}");
         assert_eq!(ended.stderr, "", "{command}: not a word");
     }
-    assert_transcript!("reader_leaves", place);
+    assert_transcript!("reader_leaves", session);
 }
 
 #[test]
 fn a_reader_who_leaves_takes_nothing_from_another_sink_in_silence() {
-    let place = Place::with("rows.csv", "1,some name that fills the pipe\n".repeat(100_000));
-    place.tree.file(
+    let session = Session::with("rows.csv", "1,some name that fills the pipe\n".repeat(100_000));
+    session.tree.file(
         "job.yaml",
         "sources:\n  rows: {read: rows.csv, csv: {header: false, columns: {id: int64, name: utf8}}}\nsinks:\n  \
          shown: {from: rows, write: '-', csv: {}}\n  kept: {from: rows, write: out/x.csv}\n",
     );
     let script = format!("set -o pipefail; '{MILLSTREAM}' run job.yaml | head -1");
-    let output = place.within(&["bash", "-c"], &[&script]).output().expect("bash runs");
+    let output = session.within(&["bash", "-c"], &[&script]).output().expect("bash runs");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("its reader has closed it") && said.contains("step shown"), "{said}");
-    assert!(place.left().is_empty(), "all sinks of a job or none");
+    assert!(session.left().is_empty(), "all sinks of a job or none");
 }
 
 #[test]
 fn a_full_standard_output_is_a_failure() {
-    let mut place = Place::with("rows.csv", "id,name\n1,a\n");
-    place.job(&format!("rows: {{read: rows.csv, {COLUMNS}}}"), "write: '-', csv: {}");
+    let mut session = Session::with("rows.csv", "id,name\n1,a\n");
+    session.job(&format!("rows: {{read: rows.csv, {COLUMNS}}}"), "write: '-', csv: {}");
     for command in ["run job.yaml", "cat rows.csv", "count rows.csv", "preview job.yaml", "guess rows.csv"] {
         let script = format!("'{MILLSTREAM}' {command} > /dev/full");
-        let output = place.within(&["sh", "-c"], &[&script]).output().expect("sh runs");
-        let ended = place.record(&format!("millstream {command} > /dev/full"), output);
+        let output = session.within(&["sh", "-c"], &[&script]).output().expect("sh runs");
+        let ended = session.record(&format!("millstream {command} > /dev/full"), output);
         assert_eq!(ended.code, Some(1), "{command}");
     }
-    assert_transcript!("standard_output_full", place);
+    assert_transcript!("standard_output_full", session);
 }
 
 /// A run that reads from a pipe which stays open, and has begun to write.
@@ -76,10 +77,10 @@ impl Slow {
     }
 }
 
-/// Starts the job of `place` with rows on standard input, and waits until `begun` says that it writes.
-fn slow(place: &Place, rows: usize, begun: impl Fn() -> bool) -> Slow {
-    // Whoever runs the tests may ignore hangups, and what they start would inherit that.
-    let mut command = place.within(&["env", "--default-signal=HUP", MILLSTREAM], &["run", "job.yaml"]);
+/// Starts the job of `session` with rows on standard input, and waits until `begun` says that it writes.
+fn slow(session: &Session, rows: usize, begun: impl Fn() -> bool) -> Slow {
+    // The test process may ignore hangups, which its children would inherit.
+    let mut command = session.within(&["env", "--default-signal=HUP", MILLSTREAM], &["run", "job.yaml"]);
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     slow_child(command.spawn().expect("the binary starts"), rows, begun)
 }
@@ -121,11 +122,11 @@ fn ended(mut slow: Slow) -> std::process::Output {
 
 #[test]
 fn ctrl_c_takes_back_what_was_written() {
-    let mut place = Place::new();
-    Connection::open(place.tree.path("x.db"))
+    let mut session = Session::new();
+    Connection::open(session.tree.path("x.db"))
         .and_then(|database| database.execute_batch("CREATE TABLE t (id INTEGER, name TEXT)"))
         .expect("a table");
-    place.tree.file(
+    session.tree.file(
         "job.yaml",
         format!(
             "sources:\n  rows: {{read: '-', {COLUMNS}}}\nsinks:\n  files: {{from: rows, write: out/x.csv}}\n  \
@@ -133,27 +134,27 @@ fn ctrl_c_takes_back_what_was_written() {
         ),
     );
     for (one, shown) in [(Signal::INT, "Ctrl-C"), (Signal::TERM, "kill"), (Signal::HUP, "a terminal that goes away")] {
-        let out = place.tree.path("out");
-        let slow = slow(&place, 200_000, || fs_err::read_dir(&out).is_ok_and(|mut entries| entries.next().is_some()));
+        let out = session.tree.path("out");
+        let slow = slow(&session, 200_000, || fs_err::read_dir(&out).is_ok_and(|mut entries| entries.next().is_some()));
         signal(&slow.child, one);
-        let ended = place.record(&format!("millstream run job.yaml   # {shown}"), ended(slow));
+        let ended = session.record(&format!("millstream run job.yaml   # {shown}"), ended(slow));
         assert_eq!(ended.code, Some(130), "{}", ended.stderr);
-        assert!(place.left().is_empty(), "temporary files are gone, too: {:?}", place.left());
-        let database = Connection::open(place.tree.path("x.db")).expect("a database");
+        assert!(session.left().is_empty(), "temporary files are gone, too: {:?}", session.left());
+        let database = Connection::open(session.tree.path("x.db")).expect("a database");
         let rows: i64 = database.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).expect("a count");
         assert_eq!(rows, 0);
     }
-    assert_transcript!("interrupted", place);
+    assert_transcript!("interrupted", session);
 }
 
-/// A run under `nohup` goes on when its terminal goes away.
+/// A run under `nohup` continues after a hangup.
 #[test]
 fn a_hangup_that_is_ignored_stays_ignored() {
-    let place = Place::new();
-    place.job(&format!("rows: {{read: '-', {COLUMNS}}}"), "write: out/x.csv");
-    let out = place.tree.path("out");
+    let session = Session::new();
+    session.job(&format!("rows: {{read: '-', {COLUMNS}}}"), "write: out/x.csv");
+    let out = session.tree.path("out");
     // The redirections keep `nohup` from telling what it does with a terminal.
-    let mut command = place.within(&["nohup", MILLSTREAM], &["run", "job.yaml"]);
+    let mut command = session.within(&["nohup", MILLSTREAM], &["run", "job.yaml"]);
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let slow = slow_child(command.spawn().expect("the binary starts"), 200_000, || {
         fs_err::read_dir(&out).is_ok_and(|mut entries| entries.next().is_some())
@@ -161,19 +162,19 @@ fn a_hangup_that_is_ignored_stays_ignored() {
     signal(&slow.child, Signal::HUP);
     let output = slow.finish();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(place.left().len(), 1);
+    assert_eq!(session.left().len(), 1);
 }
 
-/// Taking back waits for a database that another process holds: the second Ctrl-C does not.
+/// Rolling back waits for a database that another process has locked; the second Ctrl-C does not.
 #[test]
 fn a_second_ctrl_c_ends_at_once() {
-    let place = Place::new();
+    let session = Session::new();
     let sink = "write: 'sqlite:x.db', table: t, busy_timeout: 1h";
-    place.job(&format!("rows: {{read: '-', {COLUMNS}}}"), sink);
-    let path = place.tree.path("x.db");
+    session.job(&format!("rows: {{read: '-', {COLUMNS}}}"), sink);
+    let path = session.tree.path("x.db");
     let database = Connection::open(&path).expect("a database");
     database.execute_batch("CREATE TABLE t (id INTEGER, name TEXT); BEGIN EXCLUSIVE").expect("a lock");
-    let mut slow = slow(&place, 10, || true);
+    let mut slow = slow(&session, 10, || true);
     let stderr = slow.child.stderr.take().expect("a pipe");
     let (sender, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -206,36 +207,36 @@ fn object(text: &str) -> Value {
 }
 
 #[test]
-fn machines_are_told_of_failures() {
-    let mut place = Place::with("rows.csv", "id,name\n1,a\nabc,b\n");
+fn failures_are_reported_in_the_machine_output() {
+    let mut session = Session::with("rows.csv", "id,name\n1,a\nabc,b\n");
     for command in [["run", "--json"], ["preview", "--json"]] {
-        let ended = place.fails(1, &[command[0], command[1], "job.yaml"]);
+        let ended = session.fails(1, &[command[0], command[1], "job.yaml"]);
         let told = object(&ended.stdout);
         let error = &told["errors"][0];
         assert_eq!((&error["kind"], &error["line"], &error["column"]), (&"data".into(), &3.into(), &"id".into()));
         assert!(error["hint"].is_string() && error["step"] == "rows" && error["uri"] == "rows.csv", "{error}");
     }
-    let ended = place.fails(1, &["count", "--json", "nosuch.csv"]);
+    let ended = session.fails(1, &["count", "--json", "nosuch.csv"]);
     assert_eq!(object(&ended.stdout)["errors"][0]["kind"], "refused");
-    place.tree.file(
+    session.tree.file(
         "bad.yaml",
         "sources:\n  rows: {read: rows.csv, reed: 1}\nsinks:\n  out: {from: rows, write: out/x.csv}\n",
     );
     for command in ["check", "run"] {
-        let ended = place.fails(2, &[command, "--json", "bad.yaml"]);
+        let ended = session.fails(2, &[command, "--json", "bad.yaml"]);
         let told = object(&ended.stdout);
         assert_eq!((&told["lints"][0]["line"], &told["errors"]), (&2.into(), &Value::Array(Vec::new())), "{told}");
     }
-    assert_transcript!("json_failures", place);
+    assert_transcript!("json_failures", session);
 }
 
 #[test]
 fn quiet_prints_errors_only() {
-    let mut place = Place::with("rows.csv", "id,name\n1,a\nabc,b\n");
-    let loud = place.fails(1, &["run", "job.yaml"]);
-    let quiet = place.fails(1, &["run", "--quiet", "job.yaml"]);
+    let mut session = Session::with("rows.csv", "id,name\n1,a\nabc,b\n");
+    let loud = session.fails(1, &["run", "job.yaml"]);
+    let quiet = session.fails(1, &["run", "--quiet", "job.yaml"]);
     assert_eq!((quiet.stdout.as_str(), quiet.stderr), ("", loud.stderr), "an error is not chat");
-    place.tree.file("rows.csv", "id,name\n1,a\n");
-    let done = place.run(&["run", "--quiet", "job.yaml"]);
+    session.tree.file("rows.csv", "id,name\n1,a\n");
+    let done = session.run(&["run", "--quiet", "job.yaml"]);
     assert_eq!((done.code, done.stdout.as_str(), done.stderr.as_str()), (Some(0), "", ""));
 }

@@ -1,13 +1,13 @@
-//! Job files that are wrong: each message whole, with its place.
+//! Job files that are wrong: each message in full, with its location.
 
-use crate::transcript::{COLUMNS, Place, assert_transcript};
+use crate::transcript::{COLUMNS, Session, assert_transcript};
 
 /// Writes `job.yaml` and checks it: it must be refused.
-fn refused(name: &str, text: impl AsRef<[u8]>) -> Place {
-    let mut place = Place::new();
-    place.tree.file(name, text);
-    place.fails(2, &["check", name]);
-    place
+fn refused(name: &str, text: impl AsRef<[u8]>) -> Session {
+    let mut session = Session::new();
+    session.tree.file(name, text);
+    session.fails(2, &["check", name]);
+    session
 }
 
 #[test]
@@ -37,34 +37,35 @@ fn not_text() {
 
 #[test]
 fn no_such_job() {
-    let mut place = Place::new();
-    place.tree.folder("folder");
-    place.fails(2, &["run", "nosuch.yaml"]);
-    place.fails(2, &["run", "folder"]);
-    assert_transcript!("job_missing", place);
+    let mut session = Session::new();
+    session.tree.folder("folder");
+    session.fails(2, &["run", "nosuch.yaml"]);
+    session.fails(2, &["run", "folder"]);
+    assert_transcript!("job_missing", session);
 }
 
 #[test]
 fn a_job_that_reads_what_it_writes() {
-    let mut place = Place::with("csv/a.csv", "id,name\n1,a\n");
-    place.job(&format!("rows: {{read: 'csv/*.csv', {COLUMNS}}}"), "write: csv/all.csv, shards: {count: 2, hash: id}");
+    let mut session = Session::with("csv/a.csv", "id,name\n1,a\n");
+    session.job(&format!("rows: {{read: 'csv/*.csv', {COLUMNS}}}"), "write: csv/all.csv, shards: {count: 2, hash: id}");
     for command in ["check", "run", "explain"] {
-        place.fails(2, &[command, "job.yaml"]);
+        session.fails(2, &[command, "job.yaml"]);
     }
-    assert_eq!(fs_err::read_dir(place.tree.path("csv")).expect("a folder").count(), 1, "nothing was written");
-    assert_transcript!("job_reads_its_own", place);
+    assert_eq!(fs_err::read_dir(session.tree.path("csv")).expect("a folder").count(), 1, "nothing was written");
+    assert_transcript!("job_reads_its_own", session);
 }
 
 #[test]
 fn what_is_set_and_not_there() {
-    let mut place = Place::with("rows.csv", "id,name\n1,a\n");
-    place.job(&format!("rows: {{read: 'rows.${{ENDING:-csv}}', {COLUMNS}}}"), "write: out/x.csv");
-    place.fails(2, &["run", "job.yaml", "--set", "ENDIGN=csv"]);
-    place.job(&format!("rows: {{read: rows.csv, {COLUMNS}}}"), "write: 'sqlite:x.db', table: t, mode: merge, key: id");
-    place.fails(2, &["check", "job.yaml"]);
-    place.job(&format!("rows: {{read: rows.csv, {COLUMNS}}}"), "write: out/x.csv, shards: 4");
-    place.fails(2, &["check", "job.yaml"]);
-    assert_transcript!("job_almost", place);
+    let mut session = Session::with("rows.csv", "id,name\n1,a\n");
+    session.job(&format!("rows: {{read: 'rows.${{ENDING:-csv}}', {COLUMNS}}}"), "write: out/x.csv");
+    session.fails(2, &["run", "job.yaml", "--set", "ENDIGN=csv"]);
+    session
+        .job(&format!("rows: {{read: rows.csv, {COLUMNS}}}"), "write: 'sqlite:x.db', table: t, mode: merge, key: id");
+    session.fails(2, &["check", "job.yaml"]);
+    session.job(&format!("rows: {{read: rows.csv, {COLUMNS}}}"), "write: out/x.csv, shards: 4");
+    session.fails(2, &["check", "job.yaml"]);
+    assert_transcript!("job_almost", session);
 }
 
 #[test]
@@ -127,48 +128,48 @@ sink: 3
 
 #[test]
 fn warnings_do_not_stop_a_run_and_quiet_leaves_them_out() {
-    let mut place = Place::new();
-    place.tree.file("good.csv", "id,name\n1,a\n");
-    place.tree.file("spare.csv", "id,name\n1,a\n");
-    place.tree.file(
+    let mut session = Session::new();
+    session.tree.file("good.csv", "id,name\n1,a\n");
+    session.tree.file("spare.csv", "id,name\n1,a\n");
+    session.tree.file(
         "job.yaml",
         "sources:\n  rows: {read: good.csv}\n  spare: {read: spare.csv}\nsinks:\n  out: {from: rows, write: x.csv}\n",
     );
-    let checked = place.run(&["check", "job.yaml"]);
-    let quiet = place.run(&["run", "--quiet", "job.yaml"]);
+    let checked = session.run(&["check", "job.yaml"]);
+    let quiet = session.run(&["run", "--quiet", "job.yaml"]);
     assert_eq!((checked.code, quiet.code), (Some(0), Some(0)));
     assert_eq!(quiet.stderr, "");
-    assert_transcript!("job_warnings", place);
+    assert_transcript!("job_warnings", session);
 }
 
 #[test]
 fn a_missing_secret() {
-    let mut place = Place::new();
-    place.job(
+    let mut session = Session::new();
+    session.job(
         "rows: {read: 'http://127.0.0.1:1/x.csv', http: {auth: {bearer: {token: {secret: \
          'env:MILLSTREAM_TEST_UNSET'}}}}}",
         "write: out/x.csv",
     );
-    place.fails(2, &["run", "job.yaml"]);
-    assert_transcript!("job_missing_secret", place);
+    session.fails(2, &["run", "job.yaml"]);
+    assert_transcript!("job_missing_secret", session);
 }
 
 #[test]
 fn wrong_arguments() {
-    let mut place = Place::with("good.csv", "id,name\n1,a\n");
-    place.fails(2, &["run", "job.yaml", "--memory", "1MB"]);
-    place.fails(2, &["run", "job.yaml", "--memory", "lots"]);
-    place.fails(2, &["run", "job.yaml", "--set", "A"]);
-    place.fails(2, &["preview", "job.yaml", "rowz"]);
-    place.fails(1, &["run", "job.yaml", "--scratch", "nowhere"]);
-    assert_transcript!("arguments", place);
+    let mut session = Session::with("good.csv", "id,name\n1,a\n");
+    session.fails(2, &["run", "job.yaml", "--memory", "1MB"]);
+    session.fails(2, &["run", "job.yaml", "--memory", "lots"]);
+    session.fails(2, &["run", "job.yaml", "--set", "A"]);
+    session.fails(2, &["preview", "job.yaml", "rowz"]);
+    session.fails(1, &["run", "job.yaml", "--scratch", "nowhere"]);
+    assert_transcript!("arguments", session);
 }
 
-/// What only a look at the files and the targets can tell, all at once as well.
+/// Faults that only show in files and targets are also reported all at once.
 #[test]
 fn faults_of_several_entries_at_once() {
-    let mut place = Place::with("rows.csv", "id,name\n1,a\n");
-    place.tree.file(
+    let mut session = Session::with("rows.csv", "id,name\n1,a\n");
+    session.tree.file(
         "job.yaml",
         "sources:\n  rows: {read: rows.csv, csv: {}}\n  gone: {read: gone.csv, csv: {}}\n  lost: {read: 'lost/*.csv', \
          csv: {}}\n\
@@ -176,42 +177,42 @@ fn faults_of_several_entries_at_once() {
          sinks:\n  a:\n    from: rows\n    write: out/{shard}.csv\n    shards: {count: 2, hash: idd}\n  \
          b: {from: slip, write: out/b.csv}\n  c: {from: late, write: out/c.csv}\n  d: {from: lost, write: out/d.csv}\n",
     );
-    place.fails(2, &["check", "job.yaml"]);
-    place.job("rows: {read: rows.csv, csv: {}}", "write: 'mongodb:x', csv: {}");
-    place.fails(2, &["check", "job.yaml"]);
-    assert_transcript!("faults_of_several_entries", place);
+    session.fails(2, &["check", "job.yaml"]);
+    session.job("rows: {read: rows.csv, csv: {}}", "write: 'mongodb:x', csv: {}");
+    session.fails(2, &["check", "job.yaml"]);
+    assert_transcript!("faults_of_several_entries", session);
 }
 
 #[test]
 fn offline_nothing_is_asked_for_and_what_is_declared_is_checked() {
-    let mut place = Place::new();
+    let mut session = Session::new();
     // Nothing listens there.
     let url = "http://127.0.0.1:9/x.csv";
-    place.tree.file("list.txt", format!("{url}\n"));
+    session.tree.file("list.txt", format!("{url}\n"));
     for (read, columns) in [(url, "{}"), ("@list.txt", "{}"), (url, "{columns: {id: int64}}")] {
-        place.tree.file(
+        session.tree.file(
             "job.yaml",
             format!(
                 "sources:\n  rows: {{read: '{read}', csv: {columns}}}\ntransforms:\n  \
                  t: {{select: {{from: rows, columns: [idd]}}}}\nsinks:\n  out: {{from: t, write: out/x.csv}}\n"
             ),
         );
-        place.run(&["check", "--offline", "job.yaml"]);
+        session.run(&["check", "--offline", "job.yaml"]);
     }
-    assert_transcript!("check_offline", place);
+    assert_transcript!("check_offline", session);
 }
 
 #[test]
-fn a_file_that_is_not_split_by_commas_is_told() {
-    let mut place = Place::with("rows.csv", "id;name;x\n1;a;1.5\n2;b;2.5\n3;c;3.5\n");
-    place.job("rows: {read: rows.csv}", "write: out.csv");
+fn a_file_that_is_not_split_by_commas_is_reported() {
+    let mut session = Session::with("rows.csv", "id;name;x\n1;a;1.5\n2;b;2.5\n3;c;3.5\n");
+    session.job("rows: {read: rows.csv}", "write: out.csv");
     for command in ["check", "run"] {
-        let ended = place.command(&[command, "job.yaml"]).output().expect("the binary starts");
+        let ended = session.command(&[command, "job.yaml"]).output().expect("the binary starts");
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
         assert_eq!(ended.status.code(), Some(0), "{said}");
         assert!(said.contains("warning: split by commas, `rows` has one column; split by \";\", 3\n"), "{said}");
         assert!(said.contains("hint: say so below `read`: csv: {delimiter: \";\"}"), "{said}");
     }
-    place.job("rows: {read: rows.csv, csv: {delimiter: ','}}", "write: out.csv");
-    assert!(!place.run(&["check", "job.yaml"]).stderr.contains("warning"), "who says so means it");
+    session.job("rows: {read: rows.csv, csv: {delimiter: ','}}", "write: out.csv");
+    assert!(!session.run(&["check", "job.yaml"]).stderr.contains("warning"), "who says so means it");
 }

@@ -1,13 +1,13 @@
-//! SQL that is wrong, before and while it runs: the place inside the YAML, and no words of the SQL engine's own.
+//! SQL that is wrong, before and while it runs: the location inside the YAML, and no terms of the SQL engine.
 
-use crate::transcript::{Place, assert_transcript};
+use crate::transcript::{Session, assert_transcript};
 
 #[test]
 fn all_faults_of_sql_at_once() {
-    let mut place = Place::new();
-    place.tree.file("good.csv", "id,name\n1,a\n");
-    place.tree.file("more.csv", "id,name,Capital\n1,a,b\n");
-    place.tree.file(
+    let mut session = Session::new();
+    session.tree.file("good.csv", "id,name\n1,a\n");
+    session.tree.file("more.csv", "id,name,Capital\n1,a,b\n");
+    session.tree.file(
         "job.yaml",
         r#"sources:
   rows: &rows
@@ -101,33 +101,33 @@ sinks:
   out: {from: rows, write: out/x.csv}
 "#,
     );
-    let ended = place.fails(2, &["check", "job.yaml"]);
+    let ended = session.fails(2, &["check", "job.yaml"]);
     for leak in ["Int64", "Utf8", "DataFusion", "planning", "Error(", "ParserError"] {
         assert!(!ended.stderr.contains(leak), "{leak} is not our word:\n{}", ended.stderr);
     }
-    assert_transcript!("sql_lints", place);
+    assert_transcript!("sql_lints", session);
 }
 
 /// Runs the job with each transform: all must fail, and none may speak of the engine's types.
-fn all_fail(transforms: &[&str], options: &[&str]) -> Place {
-    let mut place = Place::new();
+fn all_fail(transforms: &[&str], options: &[&str]) -> Session {
+    let mut session = Session::new();
     for transform in transforms {
-        place.transform(transform);
+        session.transform(transform);
         let arguments: Vec<&str> = ["run", "job.yaml"].iter().chain(options).copied().collect();
-        let output = place.command(&arguments).output().expect("the binary starts");
-        let ended = place.record(transform, output);
+        let output = session.command(&arguments).output().expect("the binary starts");
+        let ended = session.record(transform, output);
         assert_eq!(ended.code, Some(1), "{transform}: {}", ended.stderr);
-        assert!(place.left().is_empty(), "nothing may be left");
+        assert!(session.left().is_empty(), "nothing may be left");
         for leak in ["Int64", "Utf8", "Date32", "Cast error", "Arrow", "DataFusion", "Exec"] {
             assert!(!ended.stderr.contains(leak), "{leak} is not our word:\n{}", ended.stderr);
         }
     }
-    place
+    session
 }
 
 #[test]
 fn values_that_cannot_be_computed() {
-    let place = all_fail(
+    let session = all_fail(
         &[
             "sql: SELECT CAST(name AS bigint) AS n FROM rows",
             "sql: SELECT CAST(name AS date) AS n FROM rows",
@@ -143,17 +143,18 @@ fn values_that_cannot_be_computed() {
         ],
         &[],
     );
-    assert_transcript!("sql_values", place);
+    assert_transcript!("sql_values", session);
 }
 
 /// The bytes differ from run to run, so the parts of the message are looked for.
 #[test]
 fn too_little_memory() {
-    let mut place = Place::new();
+    let mut session = Session::new();
     let rows = (0..2_000).fold("id,name\n".to_owned(), |text, number| text + &format!("{number},name {number}\n"));
-    place.transform("sql: SELECT length(string_agg(a.name || b.name || c.name, ',')) AS n FROM rows a, rows b, rows c");
-    place.tree.file("good.csv", rows);
-    let ended = place.fails(1, &["run", "job.yaml", "--memory", "64MiB"]);
+    session
+        .transform("sql: SELECT length(string_agg(a.name || b.name || c.name, ',')) AS n FROM rows a, rows b, rows c");
+    session.tree.file("good.csv", rows);
+    let ended = session.fails(1, &["run", "job.yaml", "--memory", "64MiB"]);
     for part in
         ["error: the memory budget is too small", "step t", "more; all steps together hold", "hint: raise `--memory`"]
     {
@@ -163,8 +164,8 @@ fn too_little_memory() {
 
 #[test]
 fn the_transform_at_fault_is_named_and_not_the_sink() {
-    let mut place = Place::with("rows.csv", "id,name\n1,a\n0,b\n");
-    place.tree.file(
+    let mut session = Session::with("rows.csv", "id,name\n1,a\n0,b\n");
+    session.tree.file(
         "job.yaml",
         "sources:\n  rows: {read: rows.csv, csv: {columns: {id: int64, name: utf8}}}\ntransforms:\n  \
          numbers: {sql: SELECT CAST(name AS bigint) AS n FROM rows}\n  \
@@ -172,7 +173,7 @@ fn the_transform_at_fault_is_named_and_not_the_sink() {
          both: {union: [numbers, shares]}\n  last: {select: {from: both, columns: [n]}}\n\
          sinks:\n  out: {from: last, write: out/x.csv}\n",
     );
-    let said = place.fails(1, &["run", "job.yaml"]).stderr;
+    let said = session.fails(1, &["run", "job.yaml"]).stderr;
     let of_numbers = said.contains("cannot be converted") && said.contains("step numbers\n");
     let of_shares = said.contains("division by zero") && said.contains("step shares\n");
     assert!(of_numbers || of_shares, "whichever came first: {said}");
@@ -180,19 +181,19 @@ fn the_transform_at_fault_is_named_and_not_the_sink() {
 
 #[test]
 fn constants_that_cannot_be_computed_are_found_before_the_run() {
-    let mut place = Place::new();
+    let mut session = Session::new();
     for transform in [
         "sql: SELECT id, CAST('a' AS int) AS n FROM rows",
         "sql: |\n      SELECT id\n      FROM rows\n      WHERE id > 'abc'",
         "filter: {from: rows, where: id = 1 / 0}",
         "select: {from: rows, columns: {id: id, day: \"CAST('2024-02-30' AS date)\"}}",
     ] {
-        place.transform(transform);
-        place.fails(2, &["check", "--offline", "job.yaml"]);
+        session.transform(transform);
+        session.fails(2, &["check", "--offline", "job.yaml"]);
     }
-    place.transform(
+    session.transform(
         "sql: SELECT CASE WHEN id > 100 THEN CAST('a' AS int) END AS n, TRY_CAST('a' AS int) AS m FROM rows",
     );
-    assert_eq!(place.run(&["check", "job.yaml"]).code, Some(0), "what may never be computed is no fault");
-    assert_transcript!("sql_constants", place);
+    assert_eq!(session.run(&["check", "job.yaml"]).code, Some(0), "what may never be computed is no fault");
+    assert_transcript!("sql_constants", session);
 }

@@ -1,5 +1,5 @@
-//! The modules of each crate import each other in one direction, as far as their files show: no circle of more than
-//! three files, and the engine's parts in layers.
+//! Checks the imports between the files of each crate: no cycle of more than three files, and the engine's modules in
+//! layers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,7 +8,7 @@ use cargo_metadata::MetadataCommand;
 use millstream_testkit::{Module, is_test, modules};
 use syn::visit::{self, Visit};
 
-/// The most files that may import each other in a circle.
+/// The most files that may import each other in a cycle.
 const LARGEST_CIRCLE: usize = 3;
 
 /// The parts of the engine, each of which may import those of the layers above it in this list only.
@@ -121,7 +121,7 @@ impl<'ast> Visit<'ast> for Paths<'_> {
         self.module.pop();
     }
 
-    /// A module hands on what its parts have: that makes it a way to them, and not their user.
+    /// A re-export is no use of the module.
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         if matches!(item.vis, syn::Visibility::Inherited) && !is_test(&item.attrs) {
             self.see_tree(&item.tree, &[]);

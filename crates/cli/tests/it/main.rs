@@ -1,11 +1,12 @@
-//! Tests of the real binary, in one program: each further one would link the whole engine again.
+//! Tests of the real binary, in one program: a second one would link the whole engine again.
 
 mod bad_data;
 mod bad_endings;
 mod bad_jobs;
-mod bad_places;
+mod bad_sources;
 mod bad_sql;
 mod bad_targets;
+mod harness;
 mod layers;
 mod transcript;
 mod use_archives;

@@ -1,16 +1,15 @@
-//! The real binary in a temporary folder, and what it said as a transcript: each command, then its exit code, standard
-//! output and standard error, whole.
+//! Runs the real binary in a temporary folder, and records a transcript: each command with its exit code, standard
+//! output and standard error in full.
 //!
-//! What differs from run to run (the folder, ports, times) is named instead. What no failure may do is asserted here,
-//! so that no test can forget it: panic, succeed, or leave something under its final name.
+//! Placeholders replace what differs from run to run (the folder, ports, times). It asserts for each failure that the
+//! binary does not panic, does not succeed, and leaves no target behind.
 
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use millstream_testkit::TempTree;
 
-/// The binary.
-pub const MILLSTREAM: &str = env!("CARGO_BIN_EXE_millstream");
+use crate::harness::{self, millstream};
 
 /// A source of two columns, which most jobs here read. `read` and further keys of the entry follow.
 pub const COLUMNS: &str = "csv: {columns: {id: int64, name: utf8}}";
@@ -18,22 +17,22 @@ pub const COLUMNS: &str = "csv: {columns: {id: int64, name: utf8}}";
 /// What a command without a job adds to a hint that names a setting.
 const OF_A_JOB: &str = "; that is a setting of a job file, and `millstream guess URL > job.yaml` writes one";
 
-/// What only a job can be told.
+/// The part of a hint that only applies to jobs.
 const FOR_A_JOB: &str = "; `allow_empty: true` in the source lets a job run without files";
 
 /// Asserts that a transcript is the one stored beside this test.
 macro_rules! assert_transcript {
-    ($name:literal, $place:expr) => {
-        // The names of runs are when they began, and in which process.
+    ($name:literal, $session:expr) => {
+        // Names of runs consist of their start time and process id.
         let filters = vec![(r"\b\d{13}-\d+\b", "RUN")];
         insta::with_settings!({ omit_expression => true, prepend_module_to_snapshot => false, filters => filters }, {
-            insta::assert_snapshot!($name, $place.transcript());
+            insta::assert_snapshot!($name, $session.transcript());
         });
     };
 }
 pub(crate) use assert_transcript;
 
-/// What a process left.
+/// The result of a process.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,
@@ -53,25 +52,25 @@ impl From<Output> for Ended {
     }
 }
 
-/// A folder in which the binary runs, and what it said so far.
+/// A folder in which the binary runs, and the transcript so far.
 #[derive(Debug)]
-pub struct Place {
+pub struct Session {
     pub tree: TempTree,
     said: String,
 }
 
-impl Place {
+impl Session {
     /// An empty folder.
     pub fn new() -> Self {
-        Place { tree: TempTree::new(), said: String::new() }
+        Session { tree: TempTree::new(), said: String::new() }
     }
 
     /// A folder with `content` in the file `name`, and a job that reads it as a table of two columns into `out/x.csv`.
     pub fn with(name: &str, content: impl AsRef<[u8]>) -> Self {
-        let place = Place::new();
-        place.tree.file(name, content);
-        place.job(&format!("rows: {{read: '{name}', {COLUMNS}}}"), "write: out/x.csv");
-        place
+        let session = Session::new();
+        session.tree.file(name, content);
+        session.job(&format!("rows: {{read: '{name}', {COLUMNS}}}"), "write: out/x.csv");
+        session
     }
 
     /// Writes `job.yaml`: one source, and one sink `out` that reads `rows`.
@@ -94,27 +93,23 @@ impl Place {
 
     /// The binary with `arguments`, in this folder.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        self.within(&[MILLSTREAM], arguments)
+        millstream(self.tree.root(), arguments)
     }
 
     /// The same, inside of another program.
     pub fn within(&self, program: &[&str], arguments: &[&str]) -> Command {
-        let mut command = Command::new(program[0]);
-        command.args(&program[1..]).args(arguments).current_dir(self.tree.root()).stdin(Stdio::null());
-        for variable in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "NO_COLOR"] {
-            command.env_remove(variable);
-        }
-        command.env("MILLSTREAM_STATE", self.tree.path(".state"));
+        let mut command = harness::program(self.tree.root(), program[0]);
+        command.args(&program[1..]).args(arguments);
         command
     }
 
-    /// Runs the binary and adds what it said to the transcript.
+    /// Runs the binary and adds its output to the transcript.
     pub fn run(&mut self, arguments: &[&str]) -> Ended {
         let output = self.command(arguments).output().expect("the binary starts");
         self.record(&format!("millstream {}", arguments.join(" ")), output)
     }
 
-    /// Adds what a process left to the transcript, under the line that stands for its command.
+    /// Adds the result of a process to the transcript, with `line` as its command.
     pub fn record(&mut self, line: &str, output: impl Into<Ended>) -> Ended {
         let ended = output.into();
         self.said.push_str(&format!("$ {line}\n"));
@@ -137,7 +132,7 @@ impl Place {
         ended
     }
 
-    /// Runs the job and previews it: both must fail with `code`, and say the same.
+    /// Runs the job and previews it: both must fail with `code` and the same message.
     pub fn fails_everywhere(&mut self, code: i32) {
         let ran = self.fails(code, &["run", "job.yaml"]);
         let previewed = self.command(&["preview", "job.yaml"]).output().expect("the binary starts");
@@ -146,8 +141,8 @@ impl Place {
         assert_eq!(self.filtered(&previewed.stderr), self.filtered(&ran.stderr), "the same fault, the same message");
     }
 
-    /// `count` and `cat` of `url` must fail with what `run` says, but for the step, which they have not, and for
-    /// settings, which they say are a job's.
+    /// `count` and `cat` of `url` must fail with the message of `run`, without its step, and with other hints about
+    /// settings.
     pub fn fails_without_job(&mut self, url: &str) {
         let ran = Ended::from(self.command(&["run", "job.yaml"]).output().expect("the binary starts"));
         let expected: String =
@@ -172,12 +167,12 @@ impl Place {
         fs_err::read_dir(out).expect("a folder").map(|entry| entry.expect("an entry").path()).collect()
     }
 
-    /// What the commands said.
+    /// The transcript of all commands.
     pub fn transcript(&self) -> String {
         self.filtered(&self.said)
     }
 
-    /// `text` with what differs from run to run named instead.
+    /// `text` with placeholders for what differs from run to run.
     fn filtered(&self, text: &str) -> String {
         let root = self.tree.root().display().to_string();
         let text = text.replace(&root, "[folder]");

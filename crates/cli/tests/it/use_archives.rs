@@ -1,5 +1,5 @@
-//! Large zips, which are read by their directory where their place allows it: the same comes out as in passing, from a
-//! pipe, and what is not wanted is not fetched.
+//! Large zips, which are read by their directory if the source allows it: the result is the same as from a pipe, and
+//! only the selected members are fetched.
 
 use std::io::Write as _;
 
@@ -52,7 +52,7 @@ fn run(lab: &Lab, file: &str, glob: &str, cores: &str) -> Ran {
     lab.run(&["run", "job.yaml", "-q", "--cores", cores])
 }
 
-/// The job over a pipe, where nothing can be read but in passing.
+/// The job over a pipe, which can only be read as a stream.
 fn in_passing(lab: &Lab, archive: &[u8], glob: &str) -> Ran {
     lab.file("job.yaml", job("-", glob));
     lab.run_with_input(&["run", "job.yaml", "-q"], archive)
@@ -128,9 +128,9 @@ fn what_is_not_wanted_is_not_fetched() {
     assert!(bytes < archive.len() as u64 / 3, "{bytes} bytes: {asked:?}");
     // What no member matches is known without reading any.
     let error = run(&lab, &server.url("/a.zip"), "*.tsv", "2");
-    error.ended(1).tells(&["no member of the zip matches `members`", "the archive has tables/00.csv"]);
+    error.ended(1).says(&["no member of the zip matches `members`", "the archive has tables/00.csv"]);
     lab.file("skip.yaml", job(&server.url("/a.zip"), "*.tsv").replace("add:", "on_error: skip, add:"));
-    lab.run(&["run", "skip.yaml", "-q"]).ended(1).tells(&["no member of the zip matches `members`"]);
+    lab.run(&["run", "skip.yaml", "-q"]).ended(1).says(&["no member of the zip matches `members`"]);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn a_zip_that_changes_between_its_pieces_is_an_error_and_a_cut_is_mended() {
     );
     for name in ["changed", "before"] {
         let replaced = server.url(&format!("/{name}.zip"));
-        run(&lab, &replaced, "tables/*.csv", "2").ended(1).tells(&["the object has changed", &replaced]);
+        run(&lab, &replaced, "tables/*.csv", "2").ended(1).says(&["the object has changed", &replaced]);
     }
     let expected = in_passing(&lab, &archive, "tables/*.csv").ok().stdout.clone();
     assert_eq!(run(&lab, &server.url("/cut.zip"), "tables/*.csv", "2").ok().stdout, expected);
@@ -203,9 +203,9 @@ fn faults_of_a_large_zip_have_the_message_that_they_have_in_passing() {
             );
         }
     }
-    // Cut short, its whole members are read, and the fault is told.
+    // Of a truncated archive, the complete members are read and the fault is reported.
     lab.file("cut.zip", &good[..good.len() - 3]);
-    run(&lab, "cut.zip", "tables/*.csv", "2").ended(1).tells(&["zip is truncated"]);
+    run(&lab, "cut.zip", "tables/*.csv", "2").ended(1).says(&["zip is truncated"]);
 }
 
 #[test]
@@ -227,5 +227,5 @@ fn a_zip_of_very_many_members_needs_little_memory() {
     let limited = "sources:\n  s: {read: a.zip, limits: {members: 59999}, lines: {}}\nsinks:\n  o: {from: s, write: \
                    out.txt, lines: {}}\n";
     lab.file("limited.yaml", limited);
-    lab.run(&["run", "limited.yaml"]).ended(1).tells(&["the archive has more than 59999 members"]);
+    lab.run(&["run", "limited.yaml"]).ended(1).says(&["the archive has more than 59999 members"]);
 }

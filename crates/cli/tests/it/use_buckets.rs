@@ -54,7 +54,7 @@ fn objects(lab: &Lab) -> Vec<String> {
     names(&folder).into_iter().filter(|name| !name.starts_with('.')).collect()
 }
 
-/// Whether an upload is neither complete nor given up.
+/// Whether an upload is neither complete nor aborted.
 fn unfinished(lab: &Lab) -> bool {
     names(&lab.path("store")).iter().any(|name| name.starts_with(".upload"))
 }
@@ -83,20 +83,20 @@ fn shards_in_a_bucket_are_read_back_and_replaced() {
 }
 
 #[test]
-fn a_store_that_refuses_is_told_before_anything_is_read() {
+fn a_store_that_refuses_is_reported_before_anything_is_read() {
     // The input is broken: the run must not come to it.
     let (lab, server) = lab("s: {read: '-', csv: {columns: {id: int64}}}", "write: 's3://bucket/out/a.csv'");
     let ran = run(&lab, "wrong", &["run", "job.yaml"]);
-    ran.ended(1).tells(&["s3://bucket/out/.a.csv.millstream.json", "SignatureDoesNotMatch", "credentials"]);
+    ran.ended(1).says(&["s3://bucket/out/.a.csv.millstream.json", "SignatureDoesNotMatch", "credentials"]);
     assert!(!ran.stderr.contains("in the source"), "{}", ran.stderr);
     let ran = run(&lab, "", &["check", "job.yaml"]);
     ran.ended(1);
     server.trouble(|method, _| (method == "POST").then_some(Trouble::Status(403)));
     for command in ["check", "run"] {
-        run(&lab, SECRET, &[command, "job.yaml"]).ended(1).tells(&["s3://bucket/out/a.csv", "may access `bucket`"]);
+        run(&lab, SECRET, &[command, "job.yaml"]).ended(1).says(&["s3://bucket/out/a.csv", "may access `bucket`"]);
     }
     lab.file("job.yaml", lab.read("job.yaml").replace("s3://bucket/out/a.csv", "s3://bucket"));
-    run(&lab, SECRET, &["check", "--offline", "job.yaml"]).ended(2).tells(&["this names no object"]);
+    run(&lab, SECRET, &["check", "--offline", "job.yaml"]).ended(2).says(&["this names no object"]);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn what_breaks_for_good_leaves_nothing() {
     let (lab, server) = lab(NUMBERS, "write: 's3://bucket/out/{value}.csv', split: k");
     numbers(&lab, 1_000);
     server.trouble(|_, path| path.contains("partNumber=").then_some(Trouble::Close));
-    run(&lab, SECRET, &["run", "job.yaml"]).ended(1).tells(&["s3://bucket/out/key%20"]);
+    run(&lab, SECRET, &["run", "job.yaml"]).ended(1).says(&["s3://bucket/out/key%20"]);
     assert_eq!((objects(&lab), unfinished(&lab)), (Vec::new(), false));
 }
 

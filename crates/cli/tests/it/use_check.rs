@@ -1,5 +1,4 @@
-//! `check`, `preview` and `run` agree: what keeps a job from running is said by all of them, before anything is
-//! written.
+//! `check`, `preview` and `run` agree: all of them report what prevents a job from running, before anything is written.
 
 use millstream_testkit::{MariaDb, PASSWORD, Postgres, USER};
 
@@ -13,7 +12,7 @@ fn lab(job: &str) -> Lab {
     lab
 }
 
-/// The errors that a command tells, without their count.
+/// The errors that a command reports, without their count.
 fn errors(ran: &Ran) -> String {
     let errors = ran.stderr.find("error: ").map_or("", |at| &ran.stderr[at..]);
     let is_count = |line: &str| line.starts_with(|one: char| one.is_ascii_digit()) && line.contains(" error");
@@ -24,7 +23,7 @@ fn errors(ran: &Ran) -> String {
 #[track_caller]
 fn both_refuse(lab: &Lab, code: i32, parts: &[&str]) {
     let checked = lab.run(&["check", "job.yaml"]);
-    checked.ended(code).tells(parts);
+    checked.ended(code).says(parts);
     let ran = lab.run(&["run", "job.yaml", "--quiet"]);
     ran.ended(code);
     assert_eq!(errors(&checked), errors(&ran), "the same fault, the same message");
@@ -45,7 +44,7 @@ fn a_preview_leaves_out_what_a_run_would() {
     let by_expression = reject("t", "{id: utf8, name: utf8}", "SELECT CAST(id AS int) AS id, name FROM s");
     for (lab, entry) in [(&by_parser, "s"), (&by_expression, "t")] {
         let shown = lab.run(&["preview", "job.yaml", "--json"]);
-        shown.ok().tells(&[&format!("1 record left out by `{entry}`:\n"), "`x`"]);
+        shown.ok().says(&[&format!("1 record left out by `{entry}`:\n"), "`x`"]);
         let rows = shown.json();
         let ids: Vec<i64> = rows.as_array().expect("rows").iter().filter_map(|row| row["id"].as_i64()).collect();
         assert_eq!(ids, [1, 2, 4]);
@@ -57,7 +56,7 @@ fn a_preview_leaves_out_what_a_run_would() {
     let shown = by_parser.run(&["preview", "job.yaml"]);
     shown
         .ended(3)
-        .tells(&["2 records were rejected, and `max_rejects` of `s` allows 1", "hint: fix the data or the job"]);
+        .says(&["2 records were rejected, and `max_rejects` of `s` allows 1", "hint: fix the data or the job"]);
 }
 
 #[test]
@@ -95,7 +94,7 @@ fn what_cannot_be_loaded_file_by_file_is_said_before_the_run() {
     lab.run(&["run", "job.yaml"]).ok();
 }
 
-/// Said is that `folder` takes no files: where the rights do not say so, it is not told to be missing.
+/// The error says that `folder` takes no files. It does not say that the folder is missing.
 #[track_caller]
 fn assert_no_files(ran: &Ran, folder: &str) {
     let says = |what: &str| ran.stderr.contains(&format!("{what} {folder}"));
@@ -174,9 +173,9 @@ fn rights_that_a_user_of_a_server_lacks_are_said_before_the_run() {
     }
 }
 
-/// Names that differ in case are one to the load, and a table that somebody keeps locked does not keep `check` waiting.
+/// The load ignores the case of names, and `check` does not wait for a locked table.
 #[test]
-fn a_check_of_a_table_takes_its_names_as_the_load_does_and_waits_for_nobody() {
+fn a_check_of_a_table_compares_names_as_the_load_does_and_waits_for_no_lock() {
     let postgres = Postgres::shared();
     let name = postgres.database();
     postgres.query(&name, "CREATE TABLE t (id VARCHAR(9), \"NAME\" VARCHAR(9))");
@@ -217,7 +216,7 @@ fn what_can_be_known_together_is_said_together() {
          /proc/o.csv}\n  p: {from: s, \
          write: p/}\n");
     for command in [&["check", "job.yaml"][..], &["run", "job.yaml"]] {
-        lab.run(command).ended(2).tells(&[
+        lab.run(command).ended(2).says(&[
             "there is no column `idd`",
             "there is no column `nam`",
             "there is no column `oher`",
@@ -233,7 +232,7 @@ fn what_can_be_known_together_is_said_together() {
     lab.file("job.yaml", sound);
     for command in [&["check", "job.yaml"][..], &["run", "job.yaml"]] {
         let ran = lab.run(command);
-        ran.ended(2).tells(&["there is no column `idd`", "gone.csv"]);
+        ran.ended(2).says(&["there is no column `idd`", "gone.csv"]);
         assert_no_files(&ran, "/proc");
     }
 }
@@ -251,7 +250,7 @@ fn a_constant_that_no_row_needs_stops_nobody() {
     never.run(&["run", "job.yaml"]).ok();
     assert_eq!(never.read("out.csv"), "v\n0\n0\n0\n0\n");
     let once = job("SELECT CASE WHEN id = 'x' THEN CAST('abc' AS int) ELSE 0 END AS v FROM s");
-    once.run(&["run", "job.yaml"]).ended(1).tells(&["the text cannot be converted to int32\n  step t\n  text `abc`"]);
+    once.run(&["run", "job.yaml"]).ended(1).says(&["the text cannot be converted to int32\n  step t\n  text `abc`"]);
     let always = job("SELECT CAST('abc' AS int) AS v FROM s");
     both_refuse(&always, 2, &["job.yaml:6:19", "the text cannot be converted to int32"]);
 }
@@ -280,13 +279,13 @@ fn sql_that_yaml_takes_apart_is_to_be_quoted() {
         );
         let checked = lab(&job).run(&["check", "job.yaml"]);
         let told: Vec<&str> = parts.iter().copied().filter(|part| *part != "1 error").collect();
-        checked.ended(2).tells(&told);
+        checked.ended(2).says(&told);
         if parts.contains(&"1 error") {
             assert_eq!(checked.stderr.matches("error: ").count(), 1, "{}", checked.stderr);
         }
     }
     let mode = "sources:\n  s: {read: a.csv}\nsinks:\n  o: {from: s, write: 'sqlite:o.db', table: t, mode: upsert}\n";
-    lab(mode).run(&["check", "job.yaml"]).ended(2).tells(&["did you mean `merge`?"]);
+    lab(mode).run(&["check", "job.yaml"]).ended(2).says(&["did you mean `merge`?"]);
 }
 
 /// A value that does not fit a narrower decimal is a reject of the step that converts it.
@@ -300,7 +299,7 @@ fn a_decimal_that_does_not_fit_is_a_reject_of_its_step() {
     lab.run(&["run", "job.yaml"]).ok();
     assert_eq!(lab.read("out.csv"), "id,d\n1,12.34\n3,12.30\n");
     lab.file("job.yaml", lab.read("job.yaml").replace(", max_rejects: 1", ""));
-    lab.run(&["run", "job.yaml"]).ended(1).tells(&["step t", "`max_rejects: 100` (or `1%`) at `t`"]);
+    lab.run(&["run", "job.yaml"]).ended(1).says(&["step t", "`max_rejects: 100` (or `1%`) at `t`"]);
 }
 
 /// What a filter compares is the converted value, in whichever step the conversion stands.
@@ -332,7 +331,7 @@ fn times_far_ahead_are_compared() {
     assert_eq!(ids, ["1", "3"]);
 }
 
-/// With columns declared, nothing but a look at the first file tells that it cannot be read.
+/// With columns declared, only an attempt to read the first file shows that it cannot be read.
 #[test]
 fn a_first_file_that_is_damaged_or_of_another_kind_is_said_by_check() {
     let job = |file: &str| {
@@ -357,7 +356,7 @@ fn warnings_stand_beside_a_refused_target() {
     lab.file("o.csv", "id\n");
     for command in ["check", "run"] {
         let told = lab.run(&[command, "job.yaml"]);
-        told.ended(1).tells(&["split by commas, `s` has one column", "o.csv exists already"]);
+        told.ended(1).says(&["split by commas, `s` has one column", "o.csv exists already"]);
     }
 }
 
@@ -378,5 +377,5 @@ fn a_password_that_yaml_cuts_is_not_shown() {
         assert!(!hint.contains("cd34"), "{settings}: {}", told.stderr);
     }
     let block = lab("sources:\n  s:\n    read: a.csv\n    on drift:\nsinks:\n  o: {from: s, write: o.csv}\n");
-    block.run(&["check", "job.yaml"]).ended(2).tells(&["unknown key `on drift` in `s`", "`on_drift`"]);
+    block.run(&["check", "job.yaml"]).ended(2).says(&["unknown key `on drift` in `s`", "`on_drift`"]);
 }

@@ -29,26 +29,18 @@ fn check_tells_all_faults_at_once_and_offline_needs_nobody() {
     };
     let lab = Lab::with_job(&job("id"));
     lab.file("local.csv", "id\n1\n");
-    lab.run(&["check", "--offline", "job.yaml"]).ok().tells(&["job.yaml can run"]);
+    lab.run(&["check", "--offline", "job.yaml"]).ok().says(&["job.yaml can run"]);
     assert!(!lab.path("not").exists(), "a check makes nothing");
     // What needs neither network nor database is found offline too, with its place.
     lab.file("job.yaml", job("idd"));
-    lab.run(&["check", "--offline", "job.yaml"]).ended(2).tells(&["idd", "job.yaml:5"]);
+    lab.run(&["check", "--offline", "job.yaml"]).ended(2).says(&["idd", "job.yaml:5"]);
     lab.file(
         "job.yaml",
         "sources:\n  s: {read: local.csv, cvs: {}}\ntransforms:\n  t: {filter: {from: ss, where: id = }}\n\
          sinks:\n  o: {from: t, write: out.csv, overwrite: perhaps}\n",
     );
     let ran = lab.run(&["check", "job.yaml"]);
-    ran.ended(2).tells(&[
-        "`cvs`",
-        "did you mean `csv`?",
-        "`ss`",
-        "overwrite",
-        "job.yaml:2",
-        "job.yaml:4",
-        "job.yaml:6",
-    ]);
+    ran.ended(2).says(&["`cvs`", "did you mean `csv`?", "`ss`", "overwrite", "job.yaml:2", "job.yaml:4", "job.yaml:6"]);
     let told: Value = lab.run(&["check", "job.yaml", "--json"]).json();
     assert!(told["lints"].as_array().is_some_and(|lints| lints.len() >= 3), "{told:#}");
 }
@@ -130,7 +122,7 @@ fn preview_shows_the_first_rows_of_any_step_and_writes_nothing() {
     assert_eq!(words, [vec!["id", "name", "x"], vec!["49", "name", "49", "4.5"], vec!["48", "name", "48", "3.5"]]);
     let rows: Value = lab.run(&["preview", "job.yaml", "s", "--rows", "1", "--json"]).ok().json();
     assert_eq!(rows, json!([{"id": 0, "name": "name 0", "x": 0.5}]));
-    lab.run(&["preview", "job.yaml", "nobody"]).ended(2).tells(&["nobody"]);
+    lab.run(&["preview", "job.yaml", "nobody"]).ended(2).says(&["nobody"]);
     assert!(!lab.path("out.csv").exists());
 }
 
@@ -152,13 +144,13 @@ fn what_guess_writes_runs() {
     lab.file("served/a.csv", &text);
     let nginx = Nginx::start(&lab.path("served"));
     let url = nginx.url("a.csv");
-    for place in ["a.csv", "*.tsv", "semicolon.txt", "packed.csv.gz", "archive.zip", "a.parquet", "a.jsonl", &url] {
-        let job = lab.run(&["guess", place]).ok().stdout.clone();
+    for input in ["a.csv", "*.tsv", "semicolon.txt", "packed.csv.gz", "archive.zip", "a.parquet", "a.jsonl", &url] {
+        let job = lab.run(&["guess", input]).ok().stdout.clone();
         lab.file("guessed.yaml", &job);
         lab.run(&["check", "guessed.yaml"]).ok();
         let ran = lab.run(&["run", "guessed.yaml", "-q"]);
-        assert_eq!(sorted(csv_rows(&ran.ok().stdout)), expected, "{place}: {job}");
-        if !place.ends_with("parquet") {
+        assert_eq!(sorted(csv_rows(&ran.ok().stdout)), expected, "{input}: {job}");
+        if !input.ends_with("parquet") {
             assert!(job.contains("id: int64") && job.contains("x: float64"), "types are frozen: {job}");
         }
     }
@@ -166,9 +158,9 @@ fn what_guess_writes_runs() {
     lab.file("nested.jsonl", nested);
     lab.file("make.yaml", "sources:\n  s: {read: nested.jsonl}\nsinks:\n  o: {from: s, write: nested.parquet}\n");
     lab.run(&["run", "make.yaml"]).ok();
-    for place in ["nested.jsonl", "nested.parquet"] {
-        lab.file("guessed.yaml", &lab.run(&["guess", place]).ok().stdout);
-        assert_eq!(lab.run(&["run", "guessed.yaml", "-q"]).ok().stdout, nested, "{place}");
+    for input in ["nested.jsonl", "nested.parquet"] {
+        lab.file("guessed.yaml", &lab.run(&["guess", input]).ok().stdout);
+        assert_eq!(lab.run(&["run", "guessed.yaml", "-q"]).ok().stdout, nested, "{input}");
     }
     lab.file("words.log", "just words, no table\n\nand more: words\nx\n");
     lab.file("guessed.yaml", &lab.run(&["guess", "words.log"]).ok().stdout);
@@ -204,7 +196,7 @@ fn count_counts_lines_as_wc_does_and_one_without_an_end() {
     assert_eq!(by_unit, expected);
     assert_eq!(lab.run(&["count", "in/*"]).ok().stdout, "21\n");
     assert_eq!(lab.run(&["count", "in/*", "--json"]).ok().json()["lines"], 21);
-    lab.run(&["count", "none/*"]).ended(1).tells(&["no file matches"]);
+    lab.run(&["count", "none/*"]).ended(1).says(&["no file matches"]);
 }
 
 #[test]

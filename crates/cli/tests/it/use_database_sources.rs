@@ -90,42 +90,42 @@ fn faults_of_a_database_that_is_read_name_it_without_its_password() {
                  out.csv}}\n"
             ))
         };
-        let tells = |lab: &Lab, code: i32, parts: &[&str]| {
+        let says = |lab: &Lab, code: i32, parts: &[&str]| {
             let ran = lab.run(&["run", "job.yaml"]);
-            ran.ended(code).tells(parts);
+            ran.ended(code).says(parts);
             assert!(!ran.stderr.contains(PASSWORD), "{}", ran.stderr);
             assert!(!lab.path("out.csv").exists());
         };
-        tells(
+        says(
             &job(&url, "table: absent"),
             1,
             &["error: ", "refuses the query", "absent", "hint: check the table's name"],
         );
-        tells(&job(&url, ""), 2, &["neither a table nor a query is given", "hint: "]);
-        tells(&job(&url, "table: t, split_by: name"), 2, &["rows cannot be split by this column", "split_by"]);
+        says(&job(&url, ""), 2, &["neither a table nor a query is given", "hint: "]);
+        says(&job(&url, "table: t, split_by: name"), 2, &["rows cannot be split by this column", "split_by"]);
         let wrong = url.replace(PASSWORD, "wrong");
-        tells(&job(&wrong, "table: t"), 1, &["the login is refused", "hint: check user and password"]);
+        says(&job(&wrong, "table: t"), 1, &["the login is refused", "hint: check user and password"]);
         let secret = url.replace(&format!("{USER}:{PASSWORD}@"), "");
         let lab = job(&secret, &format!("table: t, user: {USER}, password: {{secret: env:DB_PASSWORD}}"));
-        lab.run(&["run", "job.yaml"]).ended(2).tells(&["DB_PASSWORD is not set"]);
+        lab.run(&["run", "job.yaml"]).ended(2).says(&["DB_PASSWORD is not set"]);
         let mut command = lab.command(&["run", "job.yaml"]);
         command.env("DB_PASSWORD", PASSWORD);
         crate::use_support::finish(command, None).ok();
         assert_eq!(lab.read("out.csv").lines().count(), 20_001);
-        lab.run(&["count", &url]).ended(2).tells(&["neither a table nor a query is given"]);
+        lab.run(&["count", &url]).ended(2).says(&["neither a table nor a query is given"]);
         job(&url, "table: t, query: SELECT 1")
             .run(&["check", "--offline", "job.yaml"])
             .ended(2)
-            .tells(&["both a table and a query are given", "hint: leave one of them out"]);
+            .says(&["both a table and a query are given", "hint: leave one of them out"]);
     }
 }
 
 #[test]
-fn settings_that_a_database_has_no_use_for_are_told() {
+fn settings_that_a_database_has_no_use_for_are_reported() {
     let rejects = "sources:\n  t: {read: 'mysql://u@h/d', max_rejects: 5, mysql: {table: t}}\nsinks:\n  o: {from: t, \
                    write: o.csv}\n";
     let lab = Lab::with_job(rejects);
-    lab.run(&["check", "--offline", "job.yaml"]).ended(2).tells(&[
+    lab.run(&["check", "--offline", "job.yaml"]).ended(2).says(&[
         "a database's rows are not records",
         "2 |",
         "`query`",
@@ -140,14 +140,14 @@ fn settings_that_a_database_has_no_use_for_are_told() {
                  {name}}}}}\nsinks:\n  o: \
                  {{from: t, write: o.csv}}\n"
             );
-            Lab::with_job(&job).run(&["check", "job.yaml"]).ended(2).tells(&[what]);
+            Lab::with_job(&job).run(&["check", "job.yaml"]).ended(2).says(&[what]);
         }
     }
     let (url, _) = filled("postgres");
     let job = format!("sources:\n  s: {{read: in.csv}}\nsinks:\n  o: {{from: s, write: '{url}', table: far.t}}\n");
     let lab = Lab::with_job(&job);
     lab.file("in.csv", "a\n1\n");
-    lab.run(&["check", "job.yaml"]).tells(&["there is no schema far for the table far.t", "CREATE SCHEMA"]);
+    lab.run(&["check", "job.yaml"]).says(&["there is no schema far for the table far.t", "CREATE SCHEMA"]);
 }
 
 /// The rows of a table go into another of the same database, and back into their own in its stead.
@@ -185,11 +185,11 @@ fn one_database_is_read_and_written() {
         }
         let lab = Lab::with_job(&job("table: t"));
         let ran = lab.run(&["check", "--offline", "job.yaml"]);
-        ran.ended(2).tells(&["`o` writes table t, which `t` reads", "add the rows to another table"]);
+        ran.ended(2).says(&["`o` writes table t, which `t` reads", "add the rows to another table"]);
     }
 }
 
-/// Whoever reads a SQLite file keeps what is written to it from the disk: that may not stop the load.
+/// A reader of a SQLite file keeps written pages from the disk. It must not stop the load.
 #[test]
 fn one_file_of_sqlite_is_read_and_written() {
     let lab = Lab::with_job(

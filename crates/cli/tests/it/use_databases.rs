@@ -84,7 +84,7 @@ fn rows_get_into_a_new_table_and_into_one_that_is_there() {
         let told = format!("{}{}", ran.stdout, ran.stderr);
         assert!(told.contains(&format!("10,000 rows added to table t of {}", database.shown())), "{told}");
         assert_complete(&database);
-        lab.run(&["run", "job.yaml"]).ended(1).tells(&["refuses 5 rows or more", "uplicate", "`mode: ignore`"]);
+        lab.run(&["run", "job.yaml"]).ended(1).says(&["refuses 5 rows or more", "uplicate", "`mode: ignore`"]);
         assert_complete(&database);
         for mode in ["replace", "truncate", "merge", "ignore"] {
             lab.file("job.yaml", lab.read("job.yaml").replace("key: [id]", &format!("key: [id], mode: {mode}")));
@@ -97,12 +97,12 @@ fn rows_get_into_a_new_table_and_into_one_that_is_there() {
 }
 
 #[test]
-fn a_secret_is_a_reference_and_the_plan_is_told() {
+fn a_secret_is_a_reference_and_the_plan_is_reported() {
     for database in Database::both() {
         let url = database.url.replace(&format!("{USER}:{PASSWORD}@"), "");
         let settings = format!("table: t, key: [id], user: {USER}, password: {{secret: env:DB_PASSWORD}}");
         let lab = lab(&url, &settings);
-        lab.run(&["run", "job.yaml"]).ended(2).tells(&["the secret's variable DB_PASSWORD is not set"]);
+        lab.run(&["run", "job.yaml"]).ended(2).says(&["the secret's variable DB_PASSWORD is not set"]);
         let with_secret = |arguments: &[&str]| {
             let mut command = lab.command(arguments);
             command.env("DB_PASSWORD", PASSWORD);
@@ -134,7 +134,7 @@ fn a_bad_row_fails_the_job_with_all_its_sinks() {
         lab.file("job.yaml", lab.read("job.yaml") + "  file: {from: s, write: out/all.csv}\n");
         let long = "x".repeat(40);
         lab.file("in/4.jsonl", format!(r#"{{"id": 77777, "name": "{long}", "amount": 1.5}}"#));
-        lab.run(&["run", "job.yaml"]).ended(1).tells(&[
+        lab.run(&["run", "job.yaml"]).ended(1).says(&[
             &format!("table t of {} refuses a row", database.shown()),
             "77777",
             "widen the column, or shorten the value",
@@ -163,7 +163,7 @@ fn a_killed_run_leaves_nothing_that_the_next_one_does_not_clean_up() {
     }
 }
 
-/// Statements and commands run in their order, around the load; one that fails is told with what it said.
+/// Statements and commands run in order before and after the load. The error of a failed one contains its output.
 #[test]
 fn commands_run_before_and_behind_a_load() {
     for url in Database::both().map(|database| database.url).into_iter().chain(["sqlite:out.db".to_owned()]) {
@@ -187,25 +187,25 @@ fn commands_run_before_and_behind_a_load() {
             ("[\"true\"]", "[\"false\"]", ["a command of `after` failed", "exit status: 1"]),
         ] {
             let lab = lab(&url, &settings(before, after).replace("CREATE TABLE t", "CREATE TABLE IF NOT EXISTS t"));
-            lab.run(&["run", "job.yaml"]).ended(1).tells(&what);
+            lab.run(&["run", "job.yaml"]).ended(1).says(&what);
         }
         let lab = lab(&url, &settings("[]", "[' ']"));
-        lab.run(&["check", "--offline", "job.yaml"]).ended(2).tells(&["the command names no program"]);
+        lab.run(&["check", "--offline", "job.yaml"]).ended(2).says(&["the command names no program"]);
     }
 }
 
 #[test]
-fn what_is_wrong_with_the_settings_is_told_at_once() {
+fn what_is_wrong_with_the_settings_is_reported_at_once() {
     let lab =
         lab("mysql://u@127.0.0.1/d", "table: t, mode: merge, order_by: [id sideways up], connections: 0, tabel: x");
-    lab.run(&["check", "--offline", "job.yaml"]).ended(2).tells(&["tabel", "connections"]);
+    lab.run(&["check", "--offline", "job.yaml"]).ended(2).says(&["tabel", "connections"]);
     lab.file("job.yaml", lab.read("job.yaml").replace(", connections: 0, tabel: x", ""));
-    lab.run(&["check", "--offline", "job.yaml"]).ended(2).tells(&["`mode: merge` without a key"]);
+    lab.run(&["check", "--offline", "job.yaml"]).ended(2).says(&["`mode: merge` without a key"]);
     lab.file(
         "job.yaml",
         lab.read("job.yaml").replace("u@127.0.0.1/d", "127.0.0.1/d").replace("mode: merge", "key: [id]"),
     );
-    lab.run(&["check", "--offline", "job.yaml"]).ended(2).tells(&["`order_by` without a mode that uses a key"]);
+    lab.run(&["check", "--offline", "job.yaml"]).ended(2).says(&["`order_by` without a mode that uses a key"]);
     lab.file("job.yaml", lab.read("job.yaml").replace(", order_by: [id sideways up]", ""));
-    lab.run(&["check", "--offline", "job.yaml"]).ended(2).tells(&["the URL has no user"]);
+    lab.run(&["check", "--offline", "job.yaml"]).ended(2).says(&["the URL has no user"]);
 }

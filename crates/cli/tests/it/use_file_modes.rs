@@ -22,22 +22,22 @@ const KILLS: &[&str] = &[
     "forget.before",
 ];
 
-/// A folder in which a job runs, and where its files go: a folder, or a bucket.
-struct Place {
+/// A folder in which a job runs, and the target of its files: a folder or a bucket.
+struct Target {
     lab: Lab,
     server: Option<S3Server>,
 }
 
-impl Place {
+impl Target {
     fn folder() -> Self {
-        Place { lab: Lab::new(), server: None }
+        Target { lab: Lab::new(), server: None }
     }
 
     fn bucket() -> Self {
         let lab = Lab::new();
         lab.0.folder("store/bucket");
         let server = S3Server::start(&lab.path("store"), true);
-        Place { lab, server: Some(server) }
+        Target { lab, server: Some(server) }
     }
 
     /// A job with one sink: `write` is below the folder or bucket.
@@ -84,7 +84,7 @@ impl Place {
         self.ran(&[&["run", "job.yaml"], arguments].concat(), None)
     }
 
-    /// Kills a run at a place; whether it came there.
+    /// Kills a run at a fail point. Returns whether the run reached it.
     fn kill(&self, at: &str) -> bool {
         let ran = self.ran(&["run", "job.yaml"], Some(at));
         assert!(ran.code != 1 && ran.code != 2, "{at}: {ran:?}");
@@ -154,13 +154,13 @@ const TWO: &str = "2026-01-02";
 
 #[test]
 fn a_split_over_files_of_an_earlier_run_asks_what_happens_to_them() {
-    for place in [Place::folder(), Place::bucket()] {
-        place.job("day={value}/a.csv", ", split: day");
-        place.rows(&[(ONE, 0..3)]);
-        place.run(&[]).ok();
-        place.rows(&[(TWO, 3..5)]);
+    for target in [Target::folder(), Target::bucket()] {
+        target.job("day={value}/a.csv", ", split: day");
+        target.rows(&[(ONE, 0..3)]);
+        target.run(&[]).ok();
+        target.rows(&[(TWO, 3..5)]);
         for command in ["run", "check"] {
-            place.ran(&[command, "job.yaml"], None).ended(1).tells(&[
+            target.ran(&[command, "job.yaml"], None).ended(1).says(&[
                 "day={value}/a.csv has files of an earlier run, and `split` without `mode`",
                 ".day={value}%2Fa.csv.millstream.json lists 1 file",
                 "`mode: partitions` replaces the values that this run writes and keeps the others",
@@ -169,59 +169,59 @@ fn a_split_over_files_of_an_earlier_run_asks_what_happens_to_them() {
                 "`mode: error`",
             ]);
         }
-        assert_eq!(place.names(), ["day=2026-01-01/a.csv"], "nothing was written and nothing is lost");
+        assert_eq!(target.names(), ["day=2026-01-01/a.csv"], "nothing was written and nothing is lost");
     }
 }
 
 #[test]
 fn partitions_replace_the_values_of_the_run_and_keep_the_others() {
-    for place in [Place::folder(), Place::bucket()] {
-        place.job("day={value}/a.csv", ", split: day, roll: {rows: 2}, mode: partitions");
-        place.rows(&[(ONE, 0..5)]);
-        place.run(&[]).ok();
-        place.rows(&[(TWO, 5..8)]);
-        let report = place.run(&["--json"]).ok().json();
+    for target in [Target::folder(), Target::bucket()] {
+        target.job("day={value}/a.csv", ", split: day, roll: {rows: 2}, mode: partitions");
+        target.rows(&[(ONE, 0..5)]);
+        target.run(&[]).ok();
+        target.rows(&[(TWO, 5..8)]);
+        let report = target.run(&["--json"]).ok().json();
         assert_eq!(report["results"][0]["removed"], Value::Null);
-        assert_eq!(place.seen(), expected(&[(ONE, 0..5), (TWO, 5..8)]));
-        assert_eq!(place.names().len(), 3 + 2);
+        assert_eq!(target.seen(), expected(&[(ONE, 0..5), (TWO, 5..8)]));
+        assert_eq!(target.names().len(), 3 + 2);
         // Day 1 again, with fewer rows: the part that is not written any more goes, and nothing else.
-        fs_err::write(place.out().join("day=2026-01-01/a-00009.csv"), "id,day\n99,mine\n").expect("a stranger's file");
-        place.rows(&[(ONE, 10..13)]);
-        let ran = place.run(&[]);
-        ran.ok().tells(&["    removed 1 file of earlier runs: ", "day=2026-01-01/a-00002.csv\n"]);
+        fs_err::write(target.out().join("day=2026-01-01/a-00009.csv"), "id,day\n99,mine\n").expect("a stranger's file");
+        target.rows(&[(ONE, 10..13)]);
+        let ran = target.run(&[]);
+        ran.ok().says(&["    removed 1 file of earlier runs: ", "day=2026-01-01/a-00002.csv\n"]);
         let mut rows = expected(&[(ONE, 10..13), (TWO, 5..8)]);
         rows.push("99,mine".to_owned());
-        assert_eq!(place.seen(), sorted(rows));
-        fs_err::remove_file(place.out().join("day=2026-01-01/a-00009.csv")).expect("the stranger's file");
-        place.assert_listed("day={value}%2Fa.csv");
-        let list = place.list("day={value}%2Fa.csv");
+        assert_eq!(target.seen(), sorted(rows));
+        fs_err::remove_file(target.out().join("day=2026-01-01/a-00009.csv")).expect("the stranger's file");
+        target.assert_listed("day={value}%2Fa.csv");
+        let list = target.list("day={value}%2Fa.csv");
         let values = list["files"].as_array().expect("files").iter().map(|file| file["value"].as_str());
         assert_eq!(values.collect::<Vec<_>>(), [Some(ONE), Some(ONE), Some(TWO), Some(TWO)]);
         assert_eq!((&list["version"], &list["mode"], &list["split"]), (&json!(2), &json!("partitions"), &json!("day")));
         // A run without rows has no partition.
-        place.rows(&[]);
-        place.run(&[]).ok();
-        assert_eq!(place.seen(), expected(&[(ONE, 10..13), (TWO, 5..8)]));
+        target.rows(&[]);
+        target.run(&[]).ok();
+        assert_eq!(target.seen(), expected(&[(ONE, 10..13), (TWO, 5..8)]));
         // Split by something else, nothing says which files these rows would replace.
-        place.job("day={value}/a.csv", ", split: id, mode: partitions");
-        place.run(&[]).ended(1).tells(&["are not partitions of this one", "split by `day`, and not by `id`"]);
-        place.job("day={value}/a.csv", ", split: day, mode: replace");
-        place.rows(&[(TWO, 1..2)]);
-        let report = place.run(&["--json"]).ok().json();
+        target.job("day={value}/a.csv", ", split: id, mode: partitions");
+        target.run(&[]).ended(1).says(&["are not partitions of this one", "split by `day`, and not by `id`"]);
+        target.job("day={value}/a.csv", ", split: day, mode: replace");
+        target.rows(&[(TWO, 1..2)]);
+        let report = target.run(&["--json"]).ok().json();
         assert_eq!(report["results"][0]["removed"]["files"], 4);
         assert_eq!(report["results"][0]["removed"]["first"].as_array().map(Vec::len), Some(4));
-        assert_eq!(place.names(), ["day=2026-01-02/a.csv"]);
+        assert_eq!(target.names(), ["day=2026-01-02/a.csv"]);
     }
 }
 
 #[test]
 fn a_list_of_the_version_before_says_the_values_where_the_names_do() {
-    let place = Place::folder();
+    let target = Target::folder();
     let first = |write: &str, name: &str| {
-        place.job(write, ", split: day, mode: replace");
-        place.rows(&[(ONE, 0..2)]);
-        place.run(&[]).ok();
-        let mut list = place.list(name);
+        target.job(write, ", split: day, mode: replace");
+        target.rows(&[(ONE, 0..2)]);
+        target.run(&[]).ok();
+        let mut list = target.list(name);
         let list = list.as_object_mut().expect("an object");
         list.insert("version".to_owned(), json!(1));
         ["first", "mode", "split"].into_iter().for_each(|key| drop(list.remove(key)));
@@ -229,62 +229,62 @@ fn a_list_of_the_version_before_says_the_values_where_the_names_do() {
             file.as_object_mut().expect("a file").remove("value");
         }
         let text = serde_json::to_vec(&list).expect("JSON");
-        fs_err::write(place.out().join(format!(".{name}.millstream.json")), text).expect("a list");
-        place.rows(&[(TWO, 2..4)]);
-        place.job(write, ", split: day, mode: partitions");
-        place.run(&[])
+        fs_err::write(target.out().join(format!(".{name}.millstream.json")), text).expect("a list");
+        target.rows(&[(TWO, 2..4)]);
+        target.job(write, ", split: day, mode: partitions");
+        target.run(&[])
     };
     first("{value}.csv", "{value}.csv").ok();
-    assert_eq!(place.seen(), expected(&[(ONE, 0..2), (TWO, 2..4)]));
-    let files = place.list("{value}.csv");
+    assert_eq!(target.seen(), expected(&[(ONE, 0..2), (TWO, 2..4)]));
+    let files = target.list("{value}.csv");
     assert_eq!(files["files"][0]["value"], ONE);
-    fs_err::remove_dir_all(place.out()).expect("a folder");
+    fs_err::remove_dir_all(target.out()).expect("a folder");
     // Without `{value}` in the job file the names may be those of shards.
-    first("a.csv", "a.csv").ended(1).tells(&["it does not say which value a-2026-01-01.csv has", "`mode: replace`"]);
-    assert_eq!(place.seen(), expected(&[(ONE, 0..2)]));
+    first("a.csv", "a.csv").ended(1).says(&["it does not say which value a-2026-01-01.csv has", "`mode: replace`"]);
+    assert_eq!(target.seen(), expected(&[(ONE, 0..2)]));
 }
 
 #[test]
 fn error_refuses_what_is_there_and_stays_the_alias_of_overwrite() {
-    for place in [Place::folder(), Place::bucket()] {
+    for target in [Target::folder(), Target::bucket()] {
         for (write, settings, told) in [
             ("a.csv", ", mode: error", "a.csv exists already"),
             ("b.csv", ", overwrite: false", "b.csv exists already"),
             ("c-{shard}.csv", ", shards: {count: 2, mod: id}, mode: error", "exist already"),
             ("d-{value}.csv", ", split: day, mode: error", "exist already"),
         ] {
-            place.job(write, settings);
-            place.rows(&[(ONE, 0..2)]);
-            place.run(&[]).ok();
-            let before = place.files();
-            place.rows(&[(ONE, 7..9)]);
-            place.run(&[]).ended(1).tells(&[told, "`mode: replace`"]);
-            place.ran(&["check", "job.yaml"], None).ended(1).tells(&[told]);
-            assert_eq!(place.files(), before);
+            target.job(write, settings);
+            target.rows(&[(ONE, 0..2)]);
+            target.run(&[]).ok();
+            let before = target.files();
+            target.rows(&[(ONE, 7..9)]);
+            target.run(&[]).ended(1).says(&[told, "`mode: replace`"]);
+            target.ran(&["check", "job.yaml"], None).ended(1).says(&[told]);
+            assert_eq!(target.files(), before);
         }
     }
 }
 
 #[test]
 fn a_file_of_a_name_that_went_long_ago_is_nobody_elses() {
-    for place in [Place::folder(), Place::bucket()] {
-        place.job("{value}.csv", ", split: day, mode: replace");
-        place.rows(&[(ONE, 0..2), (TWO, 2..4)]);
-        place.run(&[]).ok();
-        place.rows(&[("2026-01-03", 4..6)]);
-        place.run(&[]).ok();
-        assert_eq!(place.names(), ["2026-01-03.csv"]);
-        assert_eq!(place.list("{value}.csv").get("stale"), None);
+    for target in [Target::folder(), Target::bucket()] {
+        target.job("{value}.csv", ", split: day, mode: replace");
+        target.rows(&[(ONE, 0..2), (TWO, 2..4)]);
+        target.run(&[]).ok();
+        target.rows(&[("2026-01-03", 4..6)]);
+        target.run(&[]).ok();
+        assert_eq!(target.names(), ["2026-01-03.csv"]);
+        assert_eq!(target.list("{value}.csv").get("stale"), None);
         // A list that has them still, of a version that left them there.
-        let mut list = place.list("{value}.csv");
+        let mut list = target.list("{value}.csv");
         list["stale"] = json!([format!("{ONE}.csv"), format!("{TWO}.csv")]);
-        fs_err::write(place.out().join(".{value}.csv.millstream.json"), list.to_string()).expect("a list");
-        let mine = [ONE, TWO].map(|day| place.out().join(format!("{day}.csv")));
+        fs_err::write(target.out().join(".{value}.csv.millstream.json"), list.to_string()).expect("a list");
+        let mine = [ONE, TWO].map(|day| target.out().join(format!("{day}.csv")));
         mine.iter().for_each(|path| fs_err::write(path, "id,day\n77,mine\n").expect("a file"));
         for mode in ["partitions", "append", "replace"] {
-            place.job("{value}.csv", &format!(", split: day, mode: {mode}"));
-            place.rows(&[("2026-01-04", 6..8)]);
-            place.run(&[]).ok();
+            target.job("{value}.csv", &format!(", split: day, mode: {mode}"));
+            target.rows(&[("2026-01-04", 6..8)]);
+            target.run(&[]).ok();
             assert!(mine.iter().all(|path| path.exists()), "{mode} has removed what is in no list");
         }
     }
@@ -292,116 +292,116 @@ fn a_file_of_a_name_that_went_long_ago_is_nobody_elses() {
 
 #[test]
 fn a_commit_that_was_cut_short_is_finished_though_the_run_is_refused() {
-    let place = Place::folder();
+    let target = Target::folder();
     for (write, settings, key, kill, count) in [
         ("x.csv", ", mode: error", "x.csv", "files.after", 1),
         ("x.csv", ", shards: {count: 2, mod: id}, mode: error", "x.csv", "files.renamed", 2),
         ("{value}.csv", ", split: day", "{value}.csv", "files.after", 2),
     ] {
         for arguments in [&[][..], &["--restart"]] {
-            let _ = fs_err::remove_dir_all(place.out());
-            fs_err::remove_dir_all(place.lab.path(".state")).unwrap_or_default();
-            place.job(write, settings);
-            place.rows(&[(ONE, 0..2), (TWO, 2..4)]);
-            assert!(place.kill(kill), "{kill}");
-            let before = place.names();
+            let _ = fs_err::remove_dir_all(target.out());
+            fs_err::remove_dir_all(target.lab.path(".state")).unwrap_or_default();
+            target.job(write, settings);
+            target.rows(&[(ONE, 0..2), (TWO, 2..4)]);
+            assert!(target.kill(kill), "{kill}");
+            let before = target.names();
             let plan = format!(".{key}.tmp/plan.json");
             let told = ["the next run has to finish it", &plan, "`millstream run` finishes the commit first"];
-            place.ran(&["check", "job.yaml"], None).ended(1).tells(&told);
-            assert_eq!(place.names(), before, "a check changes nothing");
-            place.run(arguments).ended(1).tells(&["`mode: replace`"]);
-            assert_eq!((place.names().len(), place.seen().len()), (count, 4), "{write}{settings}");
-            assert!(!place.out().join(plan).exists());
+            target.ran(&["check", "job.yaml"], None).ended(1).says(&told);
+            assert_eq!(target.names(), before, "a check changes nothing");
+            target.run(arguments).ended(1).says(&["`mode: replace`"]);
+            assert_eq!((target.names().len(), target.seen().len()), (count, 4), "{write}{settings}");
+            assert!(!target.out().join(plan).exists());
             // From now on that is what is there.
             let list = format!("{key}.millstream.json");
             let told = if count > 1 { list.as_str() } else { "x.csv exists already" };
-            assert!(count == 1 || place.out().join(format!(".{list}")).exists());
-            place.run(arguments).ended(1).tells(&[told]);
+            assert!(count == 1 || target.out().join(format!(".{list}")).exists());
+            target.run(arguments).ended(1).says(&[told]);
         }
     }
 }
 
 #[test]
 fn a_single_file_that_stays_is_resumed_by_its_own_run_alone() {
-    for place in [Place::folder(), Place::bucket()] {
+    for target in [Target::folder(), Target::bucket()] {
         for kill in ["files.before", "files.after", "files.listed", "publish.after"] {
-            let _ = fs_err::remove_dir_all(place.out());
-            fs_err::remove_dir_all(place.lab.path(".state")).unwrap_or_default();
-            place.job("x.csv", ", mode: error");
-            place.rows(&[(ONE, 0..2)]);
-            assert!(place.kill(kill), "{kill}");
+            let _ = fs_err::remove_dir_all(target.out());
+            fs_err::remove_dir_all(target.lab.path(".state")).unwrap_or_default();
+            target.job("x.csv", ", mode: error");
+            target.rows(&[(ONE, 0..2)]);
+            assert!(target.kill(kill), "{kill}");
             let is_there = kill != "files.before";
             if is_there {
-                place.run(&[]).ended(1).tells(&["x.csv exists already"]);
-                let _ = fs_err::remove_dir_all(place.lab.path(".state"));
-                let _ = fs_err::remove_dir_all(place.out());
-                assert!(place.kill(kill), "{kill}");
+                target.run(&[]).ended(1).says(&["x.csv exists already"]);
+                let _ = fs_err::remove_dir_all(target.lab.path(".state"));
+                let _ = fs_err::remove_dir_all(target.out());
+                assert!(target.kill(kill), "{kill}");
             }
-            place.run(&["--resume"]).ok();
-            assert_eq!(place.seen(), expected(&[(ONE, 0..2)]), "{kill}");
-            assert!(!place.out().join(".x.csv.millstream.json").exists(), "no list stays beside a single file");
-            place.run(&[]).ended(1).tells(&["x.csv exists already"]);
+            target.run(&["--resume"]).ok();
+            assert_eq!(target.seen(), expected(&[(ONE, 0..2)]), "{kill}");
+            assert!(!target.out().join(".x.csv.millstream.json").exists(), "no list stays beside a single file");
+            target.run(&[]).ended(1).says(&["x.csv exists already"]);
         }
     }
 }
 
 #[test]
 fn what_was_moved_away_keeps_no_run_from_writing() {
-    for place in [Place::folder(), Place::bucket()] {
-        place.job("x.csv", ", shards: {count: 2, mod: id}, mode: error");
-        place.rows(&[(ONE, 0..2)]);
-        place.run(&[]).ok();
-        let names = place.names();
-        fs_err::remove_file(place.out().join(&names[0])).expect("a file");
-        place.run(&[]).ended(1).tells(&["names what is there: 1 file", &names[1], "move them away"]);
-        fs_err::remove_file(place.out().join(&names[1])).expect("a file");
-        place.run(&[]).ok();
-        assert_eq!(place.names(), names);
+    for target in [Target::folder(), Target::bucket()] {
+        target.job("x.csv", ", shards: {count: 2, mod: id}, mode: error");
+        target.rows(&[(ONE, 0..2)]);
+        target.run(&[]).ok();
+        let names = target.names();
+        fs_err::remove_file(target.out().join(&names[0])).expect("a file");
+        target.run(&[]).ended(1).says(&["names what is there: 1 file", &names[1], "move them away"]);
+        fs_err::remove_file(target.out().join(&names[1])).expect("a file");
+        target.run(&[]).ok();
+        assert_eq!(target.names(), names);
     }
 }
 
 #[test]
 fn appended_files_stand_beside_those_of_earlier_runs() {
-    for place in [Place::folder(), Place::bucket()] {
-        place.job("a.csv", ", mode: append");
-        place.rows(&[(ONE, 0..3)]);
-        let first = place.run(&["--json"]).ok().json();
+    for target in [Target::folder(), Target::bucket()] {
+        target.job("a.csv", ", mode: append");
+        target.rows(&[(ONE, 0..3)]);
+        let first = target.run(&["--json"]).ok().json();
         let run = first["run"].as_str().expect("a run");
-        assert_eq!(place.names(), [format!("a-{run}.csv")]);
-        place.run(&["--resume"]).ok().tells(&["nothing new"]);
-        assert_eq!(place.names().len(), 1, "all of it is there");
-        place.rows(&[(TWO, 3..5)]);
-        place.run(&[]).ok().tells(&["2 rows added in 1 file"]);
-        assert_eq!(place.seen(), expected(&[(ONE, 0..3), (TWO, 3..5)]));
-        place.assert_listed("a.csv");
-        assert_eq!(place.list("a.csv").get("markers"), None, "no run is unfinished");
+        assert_eq!(target.names(), [format!("a-{run}.csv")]);
+        target.run(&["--resume"]).ok().says(&["nothing new"]);
+        assert_eq!(target.names().len(), 1, "all of it is there");
+        target.rows(&[(TWO, 3..5)]);
+        target.run(&[]).ok().says(&["2 rows added in 1 file"]);
+        assert_eq!(target.seen(), expected(&[(ONE, 0..3), (TWO, 3..5)]));
+        target.assert_listed("a.csv");
+        assert_eq!(target.list("a.csv").get("markers"), None, "no run is unfinished");
         // A run without rows adds a file without rows, as a single file always is there.
-        place.rows(&[]);
-        place.run(&[]).ok();
-        assert_eq!((place.names().len(), place.seen().len()), (3, 5));
+        target.rows(&[]);
+        target.run(&[]).ok();
+        assert_eq!((target.names().len(), target.seen().len()), (3, 5));
         // Nothing says that they may go.
-        place.job("a.csv", "");
-        place.run(&[]).ended(1).tells(&["a sink without `mode`", "lists 3 files", "`mode: append` adds files"]);
-        place.job("a.csv", ", mode: append");
-        fs_err::remove_file(place.out().join(".a.csv.millstream.json")).expect("the list");
-        place.run(&["--resume"]).ended(1).tells(&["the list of its files beside", "no longer exists"]);
-        place.rows(&[(TWO, 8..9)]);
-        place.run(&[]).ok();
-        assert_eq!(place.names().len(), 4, "files that are not listed stay");
-        assert_eq!(place.list("a.csv")["files"].as_array().map(Vec::len), Some(1));
+        target.job("a.csv", "");
+        target.run(&[]).ended(1).says(&["a sink without `mode`", "lists 3 files", "`mode: append` adds files"]);
+        target.job("a.csv", ", mode: append");
+        fs_err::remove_file(target.out().join(".a.csv.millstream.json")).expect("the list");
+        target.run(&["--resume"]).ended(1).says(&["the list of its files beside", "no longer exists"]);
+        target.rows(&[(TWO, 8..9)]);
+        target.run(&[]).ok();
+        assert_eq!(target.names().len(), 4, "files that are not listed stay");
+        assert_eq!(target.list("a.csv")["files"].as_array().map(Vec::len), Some(1));
     }
 }
 
 /// A run that was killed anywhere, and what resumes it: the rows are there as if it had not been.
-fn killed_anywhere(place: &Place, settings: &str, kills: &[&str], mode: &str) {
+fn killed_anywhere(target: &Target, settings: &str, kills: &[&str], mode: &str) {
     for kill in kills {
-        let _ = fs_err::remove_dir_all(place.out());
-        fs_err::remove_dir_all(place.lab.path(".state")).unwrap_or_default();
-        place.job("{value}/a.csv", &format!(", split: day, {settings}mode: {mode}"));
-        place.rows(&[(ONE, 0..4), (TWO, 4..8)]);
-        place.run(&[]).ok();
-        place.rows(&[(TWO, 8..10), ("2026-01-03", 10..14)]);
-        if !place.kill(kill) {
+        let _ = fs_err::remove_dir_all(target.out());
+        fs_err::remove_dir_all(target.lab.path(".state")).unwrap_or_default();
+        target.job("{value}/a.csv", &format!(", split: day, {settings}mode: {mode}"));
+        target.rows(&[(ONE, 0..4), (TWO, 4..8)]);
+        target.run(&[]).ok();
+        target.rows(&[(TWO, 8..10), ("2026-01-03", 10..14)]);
+        if !target.kill(kill) {
             panic!("{mode} does not come to {kill}");
         }
         if mode == "append" {
@@ -409,58 +409,58 @@ fn killed_anywhere(place: &Place, settings: &str, kills: &[&str], mode: &str) {
             // At the last of them the run is done, and another one adds what it is for.
             let last = ["publish.before", "files.before", "forget.before"];
             if !last.contains(kill) {
-                place.run(&[]).ended(1).tells(&["an earlier run of this job has loaded all of its rows"]);
+                target.run(&[]).ended(1).says(&["an earlier run of this job has loaded all of its rows"]);
             }
         }
-        place.run(&["--resume"]).ok();
+        target.run(&["--resume"]).ok();
         let new = [(TWO, 8..10), ("2026-01-03", 10..14)];
         let old: &[_] = match mode {
             "append" => &[(ONE, 0..4), (TWO, 4..8)],
             "partitions" => &[(ONE, 0..4)],
             _ => &[],
         };
-        assert_eq!(place.seen(), expected(&[old, &new].concat()), "{mode}, killed at {kill}");
-        place.assert_listed("{value}%2Fa.csv");
+        assert_eq!(target.seen(), expected(&[old, &new].concat()), "{mode}, killed at {kill}");
+        target.assert_listed("{value}%2Fa.csv");
         if *kill != "forget.before" {
-            assert_eq!(place.list("{value}%2Fa.csv").get("markers"), None, "{mode}, {kill}");
+            assert_eq!(target.list("{value}%2Fa.csv").get("markers"), None, "{mode}, {kill}");
         }
     }
 }
 
 #[test]
 fn a_run_that_is_killed_anywhere_and_resumed_is_there_once_in_a_folder() {
-    let place = Place::folder();
-    killed_anywhere(&place, "", KILLS, "append");
-    killed_anywhere(&place, "roll: {rows: 2}, ", &[KILLS, &["files.removed"]].concat(), "partitions");
-    killed_anywhere(&place, "", &[KILLS, &["files.removed"]].concat(), "replace");
+    let target = Target::folder();
+    killed_anywhere(&target, "", KILLS, "append");
+    killed_anywhere(&target, "roll: {rows: 2}, ", &[KILLS, &["files.removed"]].concat(), "partitions");
+    killed_anywhere(&target, "", &[KILLS, &["files.removed"]].concat(), "replace");
 }
 
 #[test]
 fn a_run_that_is_killed_anywhere_and_resumed_is_there_once_in_a_bucket() {
-    let place = Place::bucket();
-    killed_anywhere(&place, "", KILLS, "append");
-    killed_anywhere(&place, "roll: {rows: 2}, ", &["files.after", "files.renamed:2", "files.removed"], "partitions");
-    killed_anywhere(&place, "", &["files.after", "files.removed", "files.listed"], "replace");
+    let target = Target::bucket();
+    killed_anywhere(&target, "", KILLS, "append");
+    killed_anywhere(&target, "roll: {rows: 2}, ", &["files.after", "files.renamed:2", "files.removed"], "partitions");
+    killed_anywhere(&target, "", &["files.after", "files.removed", "files.listed"], "replace");
 }
 
 #[test]
 fn a_job_with_two_sinks_is_resumed_where_one_was_committed() {
-    for place in [Place::folder(), Place::bucket()] {
+    for target in [Target::folder(), Target::bucket()] {
         // Without `mode` a resumed run may replace its own.
-        place.jobs(&[
+        target.jobs(&[
             ("a", "a/{value}.csv", ", split: day"),
             ("b", "b.csv", ", mode: append"),
             ("c", "c/{value}.csv", ", split: day, mode: error"),
             ("d", "d/{value}.csv", ", split: day, mode: partitions"),
         ]);
-        place.rows(&[(ONE, 0..3), (TWO, 3..6)]);
+        target.rows(&[(ONE, 0..3), (TWO, 3..6)]);
         for kill in ["publish.next:1", "publish.next:2", "publish.next:3", "publish.after"] {
-            let _ = fs_err::remove_dir_all(place.out());
-            assert!(place.kill(kill), "{kill}");
-            place.run(&["--resume"]).ok();
+            let _ = fs_err::remove_dir_all(target.out());
+            assert!(target.kill(kill), "{kill}");
+            target.run(&["--resume"]).ok();
             let rows = expected(&[(ONE, 0..3), (TWO, 3..6)]);
             let four = sorted(rows.iter().cycle().take(4 * rows.len()).cloned().collect());
-            assert_eq!(place.seen(), four, "{kill}");
+            assert_eq!(target.seen(), four, "{kill}");
         }
     }
 }
@@ -468,60 +468,60 @@ fn a_job_with_two_sinks_is_resumed_where_one_was_committed() {
 /// A finished job that is resumed has nothing to do, whatever its targets would say to new rows.
 #[test]
 fn a_finished_run_is_resumed_by_doing_nothing() {
-    let place = Place::folder();
-    place.rows(&[(ONE, 0..3)]);
-    place.lab.file(
+    let target = Target::folder();
+    target.rows(&[(ONE, 0..3)]);
+    target.lab.file(
         "job.yaml",
         "sources:\n  s: {read: in.csv, csv: {columns: {id: int64, day: utf8}}}\nsinks:\n  o: {from: s, write: \
          'out/{value}.csv', split: day}\n  db: {from: s, write: 'sqlite:a.db', table: t}\n",
     );
-    place.run(&[]).ok();
-    let report = place.run(&["--resume", "--json"]).ok().json();
+    target.run(&[]).ok();
+    let report = target.run(&["--resume", "--json"]).ok().json();
     assert_eq!(report["nothing_new"], true);
 }
 
 /// What a run removes to finish the commit of one that was killed is in its report.
 #[test]
 fn files_that_a_later_run_removes_for_a_dead_one_are_reported() {
-    for place in [Place::folder(), Place::bucket()] {
-        place.job("{value}.csv", ", split: day, mode: replace");
-        place.rows(&[(ONE, 0..3)]);
-        place.run(&[]).ok();
-        place.rows(&[(TWO, 3..6)]);
-        assert!(place.kill("files.list"));
-        assert_eq!(place.names(), ["2026-01-02.csv"], "the killed run has removed it");
-        place.job("{value}.csv", ", split: day, mode: replace");
-        place.rows(&[(ONE, 0..3)]);
-        assert!(place.kill("files.after"));
-        let report = place.run(&["--json"]).ok().json();
+    for target in [Target::folder(), Target::bucket()] {
+        target.job("{value}.csv", ", split: day, mode: replace");
+        target.rows(&[(ONE, 0..3)]);
+        target.run(&[]).ok();
+        target.rows(&[(TWO, 3..6)]);
+        assert!(target.kill("files.list"));
+        assert_eq!(target.names(), ["2026-01-02.csv"], "the killed run has removed it");
+        target.job("{value}.csv", ", split: day, mode: replace");
+        target.rows(&[(ONE, 0..3)]);
+        assert!(target.kill("files.after"));
+        let report = target.run(&["--json"]).ok().json();
         assert_eq!(report["results"][0]["removed"]["files"], 1, "{report}");
-        assert_eq!(place.names(), ["2026-01-01.csv"]);
+        assert_eq!(target.names(), ["2026-01-01.csv"]);
     }
 }
 
 #[test]
 fn a_set_is_split_by_one_expression() {
-    let place = Place::folder();
-    place.job("{value}.csv", ", split: day, mode: append");
-    place.rows(&[(ONE, 0..3)]);
-    place.run(&[]).ok();
-    place.job("{value}.csv", ", split: upper(day), mode: append");
-    place.run(&[]).ended(1).tells(&["they are split by `day`, and not by `upper(day)`"]);
+    let target = Target::folder();
+    target.job("{value}.csv", ", split: day, mode: append");
+    target.rows(&[(ONE, 0..3)]);
+    target.run(&[]).ok();
+    target.job("{value}.csv", ", split: upper(day), mode: append");
+    target.run(&[]).ended(1).says(&["they are split by `day`, and not by `upper(day)`"]);
 }
 
 #[test]
 fn begun_anew_an_append_adds_all_rows_once_more() {
-    let place = Place::folder();
-    place.job("a.csv", ", mode: append");
-    place.rows(&[(ONE, 0..3)]);
-    assert!(place.kill("forget.before"));
-    place.run(&["--restart"]).ok();
-    assert_eq!(place.names().len(), 2);
-    assert_eq!(place.list("a.csv").get("markers"), None);
+    let target = Target::folder();
+    target.job("a.csv", ", mode: append");
+    target.rows(&[(ONE, 0..3)]);
+    assert!(target.kill("forget.before"));
+    target.run(&["--restart"]).ok();
+    assert_eq!(target.names().len(), 2);
+    assert_eq!(target.list("a.csv").get("markers"), None);
 }
 
 #[test]
-fn settings_that_do_not_fit_together_are_told() {
+fn settings_that_do_not_fit_together_are_reported() {
     let lab = Lab::new();
     lab.file("in.csv", "id,day\n1,a\n");
     for (sink, told) in [
@@ -535,6 +535,6 @@ fn settings_that_do_not_fit_together_are_told() {
         ("write: o.csv, mode: insert", &["did you mean `append`?"]),
     ] {
         lab.file("job.yaml", format!("sources:\n  s: {{read: in.csv, csv: {{}}}}\nsinks:\n  o: {{from: s, {sink}}}\n"));
-        lab.run(&["check", "job.yaml"]).ended(2).tells(told);
+        lab.run(&["check", "job.yaml"]).ended(2).says(told);
     }
 }

@@ -195,7 +195,7 @@ fn files_with_other_columns_fail_become_null_or_widen() {
 
     lab.file("in/c.csv", "id,extra\n3,x\n");
     let before = lab.read("out.csv");
-    lab.run(&["run", "job.yaml"]).ended(1).tells(&["in/c.csv", "name"]);
+    lab.run(&["run", "job.yaml"]).ended(1).says(&["in/c.csv", "name"]);
     assert_eq!(lab.read("out.csv"), before);
 
     lab.file("job.yaml", job("'null'", declared));
@@ -209,7 +209,7 @@ fn files_with_other_columns_fail_become_null_or_widen() {
 }
 
 #[test]
-fn values_that_nobody_uses_are_checked_only_if_the_job_says_so() {
+fn values_that_are_not_used_are_checked_only_if_the_job_says_so() {
     let job = |more: &str| {
         format!(
             "sources:\n  s: {{read: in.csv, {more}csv: {{columns: {{id: int64, n: int64}}}}}}\ntransforms:\n  \
@@ -220,13 +220,13 @@ fn values_that_nobody_uses_are_checked_only_if_the_job_says_so() {
     lab.file("in.csv", "id,n\n1,1\n2,abc\n3,3\n");
     assert_eq!(lab.report(&[])["rows_written"], 3);
     lab.file("job.yaml", job("validate: all, "));
-    lab.run(&["run", "job.yaml"]).ended(1).tells(&["in.csv", "line 3", "abc"]);
+    lab.run(&["run", "job.yaml"]).ended(1).says(&["in.csv", "line 3", "abc"]);
     // A filter that would leave the row out does not hide it.
     lab.file(
         "job.yaml",
         job("").replace("{select: {from: s, columns: [id]}}", "{filter: {from: s, where: id = 1 and n > 0}}"),
     );
-    lab.run(&["run", "job.yaml"]).ended(1).tells(&["in.csv", "line 3", "abc"]);
+    lab.run(&["run", "job.yaml"]).ended(1).says(&["in.csv", "line 3", "abc"]);
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn rejects_are_counted_and_limited() {
     assert_eq!(report["rows_written"], 2);
     assert_eq!(lab.read("out.csv"), "id,n\n1,1\n4,4\n");
     lab.file("job.yaml", job(1));
-    lab.run(&["run", "job.yaml"]).ended(3).tells(&[
+    lab.run(&["run", "job.yaml"]).ended(3).says(&[
         "2 records were rejected, and `max_rejects` of `s` allows 1",
         "at in.csv, line 4",
         "cause in.csv, line 3, column n: the value is not an int64: `abc`\n    in.csv, line 4: the record has 3 \

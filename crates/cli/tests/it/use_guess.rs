@@ -143,7 +143,7 @@ fn lines_that_are_skipped_are_named_and_are_no_data() {
     let job = guess_of(&lab, "ragged.csv", "1,2,3,4\n5,6,7\n8,9,10\n11,12\n13,14,15\n");
     says(&job, &["line 1, `1,2,3,4`: the record has 4 fields", "line 4, `11,12`", "`run` stops at the first"]);
     let run = lab.run(&["run", "guessed.yaml", "-q"]);
-    run.ended(1).tells(&["the record has 4 fields"]);
+    run.ended(1).says(&["the record has 4 fields"]);
 }
 
 #[test]
@@ -237,11 +237,11 @@ fn files_of_other_kinds_are_named() {
             &["check", "job.yaml"],
             &["preview", "declared.yaml"],
         ] {
-            lab.run(command).ended(1).tells(&["the file is ", what, hint, name]);
+            lab.run(command).ended(1).says(&["the file is ", what, hint, name]);
         }
         assert!(!lab.path("out.csv").exists(), "{name}");
         if name != "a.html" {
-            lab.run(&["count", name]).ended(1).tells(&[what]);
+            lab.run(&["count", name]).ended(1).says(&[what]);
         }
         // Bytes are bytes.
         lab.run(&["cat", name]).ok();
@@ -259,9 +259,9 @@ fn a_title_above_the_header_is_named_by_run() {
     lab.file("a.csv", "Sales report\nmade by Ann\n\nid,name\n1,a\n2,b\n");
     let job = "sources:\n  s: {read: a.csv}\nsinks:\n  o: {from: s, write: '-'}\n";
     lab.file("job.yaml", job);
-    lab.run(&["run", "job.yaml"]).ended(1).tells(&["the header has one field, `Sales report`", "set `skip_lines: 3`"]);
+    lab.run(&["run", "job.yaml"]).ended(1).says(&["the header has one field, `Sales report`", "set `skip_lines: 3`"]);
     lab.file("job.yaml", job.replace("a.csv}", "a.csv, csv: {columns: {id: int64, name: utf8}}}"));
-    lab.run(&["run", "job.yaml"]).ended(1).tells(&["line 4 has the names of the columns: set `skip_lines: 3`"]);
+    lab.run(&["run", "job.yaml"]).ended(1).says(&["line 4 has the names of the columns: set `skip_lines: 3`"]);
     lab.file("job.yaml", job.replace("a.csv}", "a.csv, csv: {skip_lines: 3, columns: {id: int64, name: utf8}}}"));
     assert_eq!(csv_rows(&lab.run(&["run", "job.yaml", "-q"]).ok().stdout), [["1", "a"], ["2", "b"]]);
 }
@@ -270,7 +270,7 @@ fn a_title_above_the_header_is_named_by_run() {
 fn a_first_record_of_data_is_not_skipped_by_a_hint() {
     let lab = Lab::with_job("sources:\n  s: {read: a.tsv}\nsinks:\n  o: {from: s, write: '-', csv: {header: false}}\n");
     lab.file("a.tsv", "1\tKabarnet\tKabarnet\n2\tEldama\tRavine\n");
-    lab.run(&["run", "job.yaml"]).ended(1).tells(&[
+    lab.run(&["run", "job.yaml"]).ended(1).says(&[
         "the header has the column Kabarnet twice",
         "if the first line is data, set `header: false` and declare `columns`; if it is a header,",
     ]);
@@ -289,7 +289,7 @@ fn data_that_is_taken_for_a_header_is_warned_of() {
     lab.file("a.csv", rows("Takht-e Qeyşar"));
     let commands = [&["check", "job.yaml"][..], &["preview", "job.yaml"], &["run", "job.yaml"]];
     for command in commands {
-        lab.run(command).ok().tells(&[
+        lab.run(command).ok().says(&[
             "warning: the first record of `s` is taken for its header: `12`, `Takht-e Qeyşar 12`, `15`, `IR`, `1266`\n",
             "it looks like data: `12` is a value like those below it",
             "csv: {header: false}, and declare `columns`",
@@ -299,7 +299,7 @@ fn data_that_is_taken_for_a_header_is_warned_of() {
     // A dialect that the job names is the guess's as well; a long file is cut before it is looked at.
     lab.file("a.csv", rows(&"long ".repeat(40)).replace(',', ";"));
     lab.file("job.yaml", job.replace("a.csv}", "a.csv, csv: {delimiter: ;}}"));
-    lab.run(&["check", "job.yaml"]).ok().tells(&["the first record of `s` is taken for its header: `12`"]);
+    lab.run(&["check", "job.yaml"]).ok().says(&["the first record of `s` is taken for its header: `12`"]);
     // Who says so means it, and a header is one.
     for (block, first) in [("{delimiter: ;, header: true}", ""), ("{delimiter: ;}", "id;place;n;country;year\n")] {
         lab.file("a.csv", format!("{first}{}", rows("town").replace(',', ";")));
@@ -325,7 +325,7 @@ fn a_file_with_another_delimiter_does_not_become_a_column() {
         let (odd, other) = if first == ';' { ("a.csv", "b.csv") } else { ("b.csv", "a.csv") };
         for command in ["check", "run"] {
             let ran = lab.run(&[command, "job.yaml"]);
-            ran.ended(1).tells(&[
+            ran.ended(1).says(&[
                 "error: the file has another delimiter than the other files of the source\n",
                 &format!("at {odd}"),
                 "text `id;name;pop`",
@@ -343,10 +343,10 @@ fn an_empty_file_alone_is_said_to_be_empty() {
     let lab = Lab::with_job("sources:\n  s: {read: a.csv}\nsinks:\n  o: {from: s, write: out.csv}\n");
     lab.file("a.csv", "");
     let hint = "declare `columns` and set `empty_files: allow`";
-    lab.run(&["run", "job.yaml"]).ended(1).tells(&["columns cannot be inferred: the file is empty", "at a.csv", hint]);
+    lab.run(&["run", "job.yaml"]).ended(1).says(&["columns cannot be inferred: the file is empty", "at a.csv", hint]);
     lab.file("job.yaml", lab.read("job.yaml").replace("a.csv", "a.parquet"));
     lab.file("a.parquet", "");
-    lab.run(&["run", "job.yaml"]).ended(1).tells(&["it is empty", "at a.parquet", "set `empty_files: allow`"]);
+    lab.run(&["run", "job.yaml"]).ended(1).says(&["it is empty", "at a.parquet", "set `empty_files: allow`"]);
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn a_page_without_a_format_is_named_first() {
     let lab = Lab::with_job("sources:\n  s: {read: page}\nsinks:\n  o: {from: s, write: out.csv}\n");
     lab.file("page", "<!DOCTYPE html>\n<html><body>Log in, please</body></html>\n");
     for command in ["check", "run"] {
-        lab.run(&[command, "job.yaml"]).ended(1).tells(&[
+        lab.run(&[command, "job.yaml"]).ended(1).says(&[
             "error: the file is a page of HTML",
             "at page",
             "a server may answer with a page for logging in or an error; see what the address returns",

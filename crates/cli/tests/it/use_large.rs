@@ -1,4 +1,4 @@
-//! One large unit on several cores: helpers decode and parse parts of it, and nobody can tell.
+//! One large unit on several cores: helpers decode and parse parts of it, and the result is the same.
 
 use std::fmt::Write;
 

@@ -41,12 +41,12 @@ fn lab(job: &str) -> Lab {
     lab
 }
 
-/// The peak of a run, as its report tells it.
+/// The peak of a run, from its report.
 fn reported_peak(lab: &Lab, arguments: &[&str]) -> f64 {
     lab.run(arguments).ok().json()["peak_rss_bytes"].as_u64().expect("a number") as f64
 }
 
-/// The peak of a command that reports none, as the kernel tells it while the command lives.
+/// The peak of a command that reports none, from the kernel while the command runs.
 fn watched_peak(lab: &Lab, arguments: &[&str], expected: &str) -> f64 {
     let mut child = lab.command(arguments).stdout(Stdio::piped()).spawn().expect("it starts");
     let status = format!("/proc/{}/status", child.id());

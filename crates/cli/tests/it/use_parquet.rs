@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use millstream_testkit::TempTree;
 use serde_json::{Value, json};
 
+use crate::harness::{self, MILLSTREAM};
 use crate::use_databases::Database;
 use crate::use_support::{Lab, Ran, csv_rows, sqlite};
 
@@ -106,7 +107,7 @@ fn a_value_that_its_type_excludes_is_refused_whatever_is_written() {
     sinks.extend(Database::both().iter().map(|database| format!("write: '{}', table: excluded", database.url)));
     for sink in sinks {
         let refused = lab("decimals", "", &format!("sinks:\n  o: {{from: s, {sink}}}\n"));
-        run(&refused, &[]).ended(1).tells(&[
+        run(&refused, &[]).ended(1).says(&[
             "error: the value has more digits than decimal(5, 2) allows",
             "decimals.parquet, line 2, byte ",
             ", column d",
@@ -116,7 +117,7 @@ fn a_value_that_its_type_excludes_is_refused_whatever_is_written() {
         ]);
         let left_out = lab("decimals", ", max_rejects: 1", &format!("sinks:\n  o: {{from: s, {sink}}}\n"));
         let ran = run(&left_out, &[]);
-        ran.ok().tells(&["1 rejected"]);
+        ran.ok().says(&["1 rejected"]);
         assert!(!ran.stdout.contains("443"), "{}", ran.stdout);
     }
     let lines = lab(
@@ -125,7 +126,7 @@ fn a_value_that_its_type_excludes_is_refused_whatever_is_written() {
         "transforms:\n  t: {sql: 'SELECT CAST(d AS VARCHAR) AS line FROM s'}\nsinks:\n  \
          o: {from: t, write: out.txt, lines: {}}\n",
     );
-    run(&lines, &[]).ended(1).tells(&["-44315.38"]);
+    run(&lines, &[]).ended(1).says(&["-44315.38"]);
 
     let left_out = lab("decimals", ", max_rejects: 1", "sinks:\n  o: {from: s, write: 'sqlite:out.db', table: t}\n");
     run(&left_out, &[]).ok();
@@ -139,7 +140,7 @@ fn a_value_that_its_type_excludes_is_refused_whatever_is_written() {
 
 #[test]
 fn a_time_outside_of_a_day_is_refused() {
-    run(&lab("times", "", TO_CSV), &[]).ended(1).tells(&[
+    run(&lab("times", "", TO_CSV), &[]).ended(1).says(&[
         "error: the value is not within a day",
         "line 2, byte ",
         "column t",
@@ -162,7 +163,7 @@ fn a_sum_of_decimals_has_all_of_its_digits_or_is_refused() {
         lab
     };
     let nines = "9".repeat(38);
-    run(&lab(""), &[]).ended(1).tells(&["the result does not fit into its type", &format!("text `{nines} + 1`")]);
+    run(&lab(""), &[]).ended(1).says(&["the result does not fit into its type", &format!("text `{nines} + 1`")]);
     let left_out = lab(", max_rejects: 1");
     run(&left_out, &[]).ok();
     let expected = [["1".to_owned(), format!("1{}", "0".repeat(37))], ["3".to_owned(), format!("-{}8", &nines[1..])]];
@@ -204,7 +205,7 @@ fn the_checksum_of_a_page_is_verified() {
     for name in ["sums-none", "sums-zstd", "sums-v2"] {
         assert_eq!(rows(name, "SELECT sum(id) AS ids, count(s) AS n FROM s"), [json!({"ids": 499_500, "n": 1000})]);
     }
-    run(&lab("flipped", "", TO_CSV), &[]).ended(1).tells(&[
+    run(&lab("flipped", "", TO_CSV), &[]).ended(1).says(&[
         "error: damaged parquet file",
         "column id",
         "cause row group 0: the checksum of a page does not match its bytes",
@@ -221,12 +222,9 @@ const LITTLE: f64 = 256e6;
 fn starved(name: &str, sql: &str, source: &str) -> (Ran, f64) {
     let sinks = to_json(sql).replace("write: out.jsonl", "write: '-', json: {}");
     let lab = lab(name, source, &sinks);
-    let mut command = lab.command(&["run", "job.yaml", "--memory", "256MB", "--cores", "2"]);
     // Python waits for it, and asks the kernel.
-    let program = command.get_program().to_owned();
-    let arguments: Vec<_> = command.get_args().map(|argument| argument.to_string_lossy().into_owned()).collect();
-    let mut watched = Command::new("python3");
-    watched.current_dir(lab.0.root()).env("MILLSTREAM_STATE", lab.path(".state")).arg("-c").arg(
+    let mut watched = harness::program(lab.0.root(), "python3");
+    watched.arg("-c").arg(
         "import re, resource, subprocess, sys, time\n\
          run, program = subprocess.Popen(sys.argv[2:]), 0\n\
          while run.poll() is None:\n    \
@@ -236,9 +234,8 @@ fn starved(name: &str, sql: &str, source: &str) -> (Ran, f64) {
          peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024\n\
          open(sys.argv[1], 'w').write(f'{peak} {program}'); sys.exit(run.returncode)",
     );
-    watched.arg(lab.path("peak")).arg(program).args(arguments);
-    command = watched;
-    let ran = crate::use_support::finish(command, None);
+    watched.arg(lab.path("peak")).args([MILLSTREAM, "run", "job.yaml", "--memory", "256MB", "--cores", "2"]);
+    let ran = crate::use_support::finish(watched, None);
     assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
     let held = lab.read("peak");
     let numbers: Vec<f64> = held.split(' ').map(|number| number.parse().expect("a number")).collect();
@@ -257,7 +254,7 @@ fn a_file_holds_no_more_memory_than_there_is() {
     ] {
         for source in ["", no_limit] {
             let (ran, peak) = starved(name, sql, source);
-            ran.ended(1).tells(&[
+            ran.ended(1).says(&[
                 &format!("error: {size} of memory needed for row 1 of row group 0, and "),
                 " are free",
                 &format!("{name}.parquet, column {column}\n"),
@@ -267,13 +264,13 @@ fn a_file_holds_no_more_memory_than_there_is() {
         }
     }
     let (ran, peak) = starved("prefixes", "SELECT length(v) AS n FROM s", no_limit);
-    ran.ended(1).tells(&[
+    ran.ended(1).says(&[
         "error: 300 MB of memory needed for a page of texts that share their beginnings, in row group 0",
         "prefixes.parquet, column v\n",
     ]);
     assert!(peak < LITTLE, "{:.1} MB", peak / 1e6);
     let (ran, _) = starved("prefixes", "SELECT length(v) AS n FROM s", "");
-    ran.ended(1).tells(&["to 300 MB, more than 400 times its size", "column v\n", "raise `limits: {ratio: …}`"]);
+    ran.ended(1).says(&["to 300 MB, more than 400 times its size", "column v\n", "raise `limits: {ratio: …}`"]);
     // What is long and comes bit by bit is read.
     for (name, length, bytes) in [
         ("dictionary-text", "octet_length(v)", 2_100_000_000_u64),
@@ -297,17 +294,17 @@ fn what_is_sound_is_read_and_what_is_not_supported_is_named() {
     let expected = [json!({"x": 1, "x_3": "a", "x_2": 3, "x_4": 5}), json!({"x": 2, "x_3": "b", "x_2": 4, "x_4": 6})];
     assert_eq!(rows("twice", "SELECT * FROM s"), expected);
     assert_eq!(rows("twice", "SELECT x, x_4 FROM s WHERE x_4 = 6"), [json!({"x": 2, "x_4": 6})]);
-    run(&lab("lzo", "", TO_CSV), &[]).ended(1).tells(&[
+    run(&lab("lzo", "", TO_CSV), &[]).ended(1).says(&[
         "error: the parquet file uses a part of the format that Millstream does not read",
         "LZO",
         "hint: write the file again without it, or leave the column out",
     ]);
     assert_eq!(rows("lzo", "SELECT n FROM s"), [json!({"n": 1}), json!({"n": 2})]);
-    run(&lab("encrypted-column", "", TO_CSV), &[]).ended(1).tells(&[
+    run(&lab("encrypted-column", "", TO_CSV), &[]).ended(1).says(&[
         "error: the column is encrypted",
         "column secret",
         "hint: Millstream does not read encrypted columns",
     ]);
     assert_eq!(rows("encrypted-column", "SELECT id FROM s"), [json!({"id": 1}), json!({"id": 2})]);
-    run(&lab("encrypted-whole", "", TO_CSV), &[]).ended(1).tells(&["error: the parquet file is encrypted"]);
+    run(&lab("encrypted-whole", "", TO_CSV), &[]).ended(1).says(&["error: the parquet file is encrypted"]);
 }

@@ -1,4 +1,4 @@
-//! Rejects through the real binary: whatever refuses a record, it is kept with its place and its text, and the rows
+//! Rejects through the real binary: whatever refuses a record, it is kept with its location and its text, and the rows
 //! that are loaded are those of the source less exactly the rejects.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,8 +14,8 @@ use crate::use_support::{Lab, Ran, finish, gzip, sorted, sqlite, zip_of};
 const RECORDS: usize = 400;
 
 /// What is wrong with a record, by its number within a file.
-fn fault_of(place: usize, is_postgres: bool) -> Option<&'static str> {
-    match place {
+fn fault_of(index: usize, is_postgres: bool) -> Option<&'static str> {
+    match index {
         17 => Some("malformed"),
         101 => Some("long"),
         102 => Some("range"),
@@ -104,14 +104,14 @@ fn told(rejects: &[Value]) -> Vec<String> {
     sorted(rejects.iter().map(one).collect())
 }
 
-/// All rejects are there, each with its place and its text.
+/// All rejects are kept, each with its location and its text.
 #[track_caller]
 fn assert_rejects(rejects: &[Value], is_csv: bool, is_postgres: bool, long: &str) {
     let places = [("in/0.txt", "-"), ("in/1.txt.gz", "-"), ("in/2.zip", "a.txt"), ("in/2.zip", "b.txt")];
     let mut all = Vec::new();
     for (file, (uri, member)) in places.iter().enumerate() {
-        for place in 0..RECORDS {
-            let kind = match fault_of(place, is_postgres) {
+        for index in 0..RECORDS {
+            let kind = match fault_of(index, is_postgres) {
                 Some("malformed") if is_csv => "s fields".to_owned(),
                 Some("malformed") => "s syntax".to_owned(),
                 Some("long") => format!("o {long}"),
@@ -122,9 +122,9 @@ fn assert_rejects(rejects: &[Value], is_csv: bool, is_postgres: bool, long: &str
                 Some("divided") => "t expression".to_owned(),
                 _ => continue,
             };
-            let line = place + 1 + usize::from(is_csv);
+            let line = index + 1 + usize::from(is_csv);
             all.push(format!("{uri} {member} {line} {kind}"));
-            let text = record(file * RECORDS + place, is_csv, is_postgres);
+            let text = record(file * RECORDS + index, is_csv, is_postgres);
             let found = rejects.iter().find(|reject| {
                 reject["uri"] == *uri && reject["line"] == line && (*member == "-" || reject["member"] == *member)
             });
@@ -152,7 +152,7 @@ fn assert_rows(rows: Vec<String>, is_postgres: bool) {
 fn assert_tally(ran: &Ran, is_postgres: bool) {
     let tally = &ran.json()["results"][0]["tally"];
     let number = |key: &str| tally[key].as_u64().unwrap_or_else(|| panic!("{tally}"));
-    let faults = (0..RECORDS).filter(|place| fault_of(*place, is_postgres).is_some()).count();
+    let faults = (0..RECORDS).filter(|index| fault_of(*index, is_postgres).is_some()).count();
     assert_eq!(number("read"), (FILES * RECORDS) as u64);
     assert_eq!(number("written"), expected(is_postgres).len() as u64);
     assert_eq!(number("rejected"), (FILES * faults) as u64);
@@ -273,36 +273,36 @@ fn sqlite_lab(limit: &str) -> Lab {
     lab
 }
 
-fn killed_at(lab: &Lab, place: &str) {
+fn killed_at(lab: &Lab, fail_point: &str) {
     let mut command = lab.command(&["run", "job.yaml", "--quiet"]);
-    command.env("MILLSTREAM_CHUNK_BYTES", "2000").env("MILLSTREAM_FAIL_AT", place);
+    command.env("MILLSTREAM_CHUNK_BYTES", "2000").env("MILLSTREAM_FAIL_AT", fail_point);
     let status = command.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("it starts");
-    assert!(!status.success(), "{place}");
+    assert!(!status.success(), "{fail_point}");
 }
 
 /// Rejects of chunks that were not committed come again, and count once.
 #[test]
 fn rejects_of_a_killed_run_count_once() {
-    for place in ["rejects.after:1", "rejects.after:3", "commit.before:2", "commit.after:1", "commit.after:3"] {
+    for fail_point in ["rejects.after:1", "rejects.after:3", "commit.before:2", "commit.after:1", "commit.after:3"] {
         let lab = sqlite_lab("24");
-        killed_at(&lab, place);
+        killed_at(&lab, fail_point);
         let before = rejects(&lab);
         let ran = run(&lab, &["--resume", "--json"]);
         // Also if all of them were left by the run before.
-        assert!(ran.ok().json()["rejects"].is_string(), "{place}");
+        assert!(ran.ok().json()["rejects"].is_string(), "{fail_point}");
         let rows = sqlite(&lab.path("out.db"), "SELECT id, name, amount, half FROM t");
         assert_rows(rows.into_iter().map(|row| row.join("\t")).collect(), false);
         assert_rejects(&rejects(&lab), false, false, "constraint");
-        println!("{place}: {} rejects before", before.len());
+        println!("{fail_point}: {} rejects before", before.len());
     }
     for (database, is_postgres) in Database::both().into_iter().zip([false, true]) {
-        for place in ["rejects.after:2", "commit.after:2"] {
+        for fail_point in ["rejects.after:2", "commit.after:2"] {
             let lab = Lab::with_job(&job(&database.url, true, "100", ""));
             files(&lab, true, is_postgres);
             database.query("DROP TABLE IF EXISTS t");
             database.query("DROP TABLE IF EXISTS _millstream_ledger");
             database.query(TABLE);
-            killed_at(&lab, place);
+            killed_at(&lab, fail_point);
             run(&lab, &["--resume"]).ok();
             assert_rows(database.query("SELECT id, name, amount, half FROM t"), is_postgres);
             assert_rejects(&rejects(&lab), true, is_postgres, "too_long");
@@ -319,18 +319,18 @@ fn a_limit_counts_what_earlier_attempts_have_rejected_once() {
         let mut next = || parts.next().unwrap_or_default().to_owned();
         format!("{}{source}{}{step}{}{sink}{}", next(), next(), next(), next())
     };
-    for place in ["rejects.after:2", "commit.after:2"] {
+    for fail_point in ["rejects.after:2", "commit.after:2"] {
         let lab = sqlite_lab("100");
         lab.file("job.yaml", limits(4, 4, 16));
-        killed_at(&lab, place);
+        killed_at(&lab, fail_point);
         run(&lab, &["--resume"]).ok();
         assert_rejects(&rejects(&lab), false, false, "constraint");
         for (job, name) in [(limits(3, 4, 16), "s"), (limits(4, 3, 16), "t"), (limits(4, 4, 15), "the sink `o")] {
             let lab = sqlite_lab("100");
             lab.file("job.yaml", job);
-            killed_at(&lab, place);
+            killed_at(&lab, fail_point);
             let ran = run(&lab, &["--resume"]);
-            ran.ended(3).tells(&["`max_rejects` of ", &format!("{name}` allows"), "millstream rejects "]);
+            ran.ended(3).says(&["`max_rejects` of ", &format!("{name}` allows"), "millstream rejects "]);
         }
     }
 }
@@ -390,11 +390,11 @@ fn limits_hold_on_their_edges_in_every_format_and_to_every_sink() {
                 3 => {
                     let told =
                         if limit == "1" { "2 records were rejected" } else { "2 of 100 records (2.00%) were rejected" };
-                    ran.tells(&[told, &format!("allows {limit}"), "shows all of them"]);
+                    ran.says(&[told, &format!("allows {limit}"), "shows all of them"]);
                     assert_eq!(rejects(&lab).len(), 2);
                 }
                 _ => {
-                    ran.tells(&["line ", "`max_rejects: 100` (or `1%`) at `s`"]);
+                    ran.says(&["line ", "`max_rejects: 100` (or `1%`) at `s`"]);
                     assert_eq!(rejects(&lab).len(), 0);
                 }
             }
@@ -416,13 +416,13 @@ fn a_hopeless_share_ends_the_run_early() {
     );
     let text = (0..400_000).fold("id\n".to_owned(), |text, id| text + if id % 3 == 0 { "x\n" } else { "1\n" });
     lab.file("in.csv", text);
-    lab.run(&["run", "job.yaml"]).ended(3).tells(&["`max_rejects` of `s` allows 1%", "the value is not an int64: `x`"]);
+    lab.run(&["run", "job.yaml"]).ended(3).says(&["`max_rejects` of `s` allows 1%", "the value is not an int64: `x`"]);
     let found = rejects(&lab).len();
     assert!((1_000..100_000).contains(&found), "{found}");
     assert!(!lab.path("out.csv").exists());
 }
 
-/// Rows of Parquet have a number and columns, and no text: however they are loaded, and whoever dies.
+/// Rejected rows of Parquet have a number and columns, but no text, with every kind of load and after every crash.
 #[test]
 fn rows_of_parquet_are_rejected_with_their_number_and_columns() {
     let mut text = (0..600).fold("id,name,part\n".to_owned(), |text, id| text + &format!("{id},row {id},2\n"));
@@ -482,7 +482,7 @@ fn rows_of_parquet_are_rejected_with_their_number_and_columns() {
     }
 }
 
-/// Behind an aggregate a row has no place, and is shown itself.
+/// After an aggregate a row has no location, and is shown by its columns.
 #[test]
 fn what_has_no_place_is_shown_as_its_columns() {
     for database in Database::both() {
@@ -518,7 +518,7 @@ fn where_rejects_cannot_be_kept_the_run_fails() {
     );
     lab.file("in.csv", "id\n1\nx\n");
     lab.file(".state/rejects", "this is no folder");
-    lab.run(&["run", "job.yaml"]).ended(1).tells(&["the rejects cannot be kept in", "--state"]);
+    lab.run(&["run", "job.yaml"]).ended(1).says(&["the rejects cannot be kept in", "--state"]);
     assert!(!lab.path("out.csv").exists(), "nothing is loaded whose rejects are lost");
     fs_err::remove_file(lab.path(".state/rejects")).expect("it is there");
     lab.run(&["run", "job.yaml"]).ok();
@@ -526,7 +526,7 @@ fn where_rejects_cannot_be_kept_the_run_fails() {
         fs_err::read_dir(lab.path(".state/rejects")).expect("a folder").next().expect("one").expect("an entry");
     let file = fs_err::read_dir(folder.path()).expect("a folder").next().expect("one").expect("an entry").path();
     fs_err::write(&file, "damaged").expect("written");
-    lab.run(&["rejects"]).ended(1).tells(&["cannot be read", ".jsonl.zst"]);
+    lab.run(&["rejects"]).ended(1).says(&["cannot be read", ".jsonl.zst"]);
 }
 
 #[test]
@@ -667,8 +667,8 @@ fn rejects_are_loaded_after_a_fix_and_only_once() {
 }
 
 #[test]
-fn a_replay_that_is_killed_is_gone_on_with() {
-    for place in [
+fn a_replay_that_is_killed_is_resumed() {
+    for fail_point in [
         "rejects.after:1",
         "commit.before:1",
         "commit.after:1",
@@ -682,19 +682,19 @@ fn a_replay_that_is_killed_is_gone_on_with() {
         lab.file("job.yaml", mendable_job("id: utf8", "10 / a", ""));
         table(&lab, 20);
         let mut command = lab.command(&["rejects", "--replay", "--quiet"]);
-        command.env("MILLSTREAM_FAIL_AT", place).stdout(Stdio::null()).stderr(Stdio::null());
-        assert!(!command.status().expect("it starts").success(), "{place}");
+        command.env("MILLSTREAM_FAIL_AT", fail_point).stdout(Stdio::null()).stderr(Stdio::null());
+        assert!(!command.status().expect("it starts").success(), "{fail_point}");
         rows_of_table(&lab);
         lab.run(&["rejects", "--replay"]).ok();
         let all = set(&["1 n1", "2 n2", "3 three", "4 n4", "5 n5", "6 n6", "7 much, too long", "8 n8"]);
-        assert_eq!(rows_of_table(&lab), all, "{place}");
+        assert_eq!(rows_of_table(&lab), all, "{fail_point}");
         lab.run(&["rejects", "--replay"]).ok();
-        assert_eq!(rows_of_table(&lab), all, "{place}");
-        assert_eq!(rejects(&lab).iter().filter(|one| one["replayed"] == false).count(), 1, "{place}");
-        // It is no run that a later one would have to go on with.
+        assert_eq!(rows_of_table(&lab), all, "{fail_point}");
+        assert_eq!(rejects(&lab).iter().filter(|one| one["replayed"] == false).count(), 1, "{fail_point}");
+        // It is not a run that a later one has to resume.
         lab.run(&["run", "job.yaml"]).ok();
         let tables = sqlite(&lab.path("out.db"), "SELECT name FROM sqlite_schema WHERE type = 'table'");
-        assert_eq!(tables, [["t"]], "{place}");
+        assert_eq!(tables, [["t"]], "{fail_point}");
     }
 }
 
@@ -752,7 +752,7 @@ fn rejects_are_merged_or_ignored_after_a_fix() {
 }
 
 #[test]
-fn what_cannot_be_loaded_again_is_told() {
+fn what_cannot_be_loaded_again_is_reported() {
     let lab = Lab::with_job(
         "sources:\n  s: {read: in.csv, max_rejects: 1, csv: {columns: {id: int64}}}\nsinks:\n  o: {from: s, write: \
          out.csv}\n",
@@ -768,7 +768,7 @@ fn what_cannot_be_loaded_again_is_told() {
          s, by: \
          id}}\nsinks:\n  o: {from: t, write: 'sqlite:o.db', table: t}\n",
     );
-    lab.run(&["rejects", "--replay"]).ended(1).tells(&["rejects cannot be replayed into `o`", "a sort needs all rows"]);
+    lab.run(&["rejects", "--replay"]).ended(1).says(&["rejects cannot be replayed into `o`", "a sort needs all rows"]);
     // Another sink, which takes them, is not kept from it.
     let job = lab.read("job.yaml");
     lab.file("job.yaml", job + "  p: {from: s, write: 'sqlite:p.db', table: t}\n");
@@ -786,8 +786,8 @@ fn what_cannot_be_loaded_again_is_told() {
     assert_eq!(sqlite(&lab.path("p.db"), "SELECT id FROM t"), [["x"]]);
     assert!(!lab.path("o.db").exists());
     fs_err::remove_file(lab.path("job.yaml")).expect("it is there");
-    lab.run(&["rejects", "--replay"]).ended(2).tells(&["job.yaml cannot be read"]);
-    lab.run(&["rejects", "no-such-run"]).ended(2).tells(&["there is no run `no-such-run`"]);
+    lab.run(&["rejects", "--replay"]).ended(2).says(&["job.yaml cannot be read"]);
+    lab.run(&["rejects", "no-such-run"]).ended(2).says(&["there is no run `no-such-run`"]);
 }
 
 /// However many bad records stand between the good ones, each is kept once, and memory is bounded.
@@ -813,8 +813,8 @@ fn many_rejects_among_few_rows_are_loaded_chunk_by_chunk() {
     }
 }
 
-/// A disk on which rejects find no room: no row is committed whose neighbours' rejects are lost, and the run goes on
-/// later.
+/// The disk has no room for rejects: no row of a chunk is committed if rejects of the chunk are lost, and the run can
+/// be resumed.
 #[test]
 fn a_disk_that_is_full_of_rejects_stops_the_run_and_costs_nothing() {
     let Some(state) = Mount::tmpfs("size=600k") else { return };
@@ -838,7 +838,7 @@ fn a_disk_that_is_full_of_rejects_stops_the_run_and_costs_nothing() {
         command.env("MILLSTREAM_CHUNK_BYTES", "2000").env("MILLSTREAM_STATE", state.path());
         finish(command, None)
     };
-    run(&[]).ended(1).tells(&["the rejects cannot be kept in", "no space left on device", "free some space"]);
+    run(&[]).ended(1).says(&["the rejects cannot be kept in", "no space left on device", "free some space"]);
     state.resize("64m");
     run(&["--resume"]).ok();
     assert_eq!(sqlite(&lab.path("out.db"), "SELECT count(*), count(DISTINCT id) FROM t"), [["20000", "20000"]]);

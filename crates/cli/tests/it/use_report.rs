@@ -1,4 +1,4 @@
-//! What a run tells, through the real binary: reports, progress, variables, silence.
+//! What a run prints, through the real binary: reports, progress, variables, silence.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::harness::{self, MILLSTREAM};
 use crate::use_support::{Lab, finish, step};
 
 const JOB: &str = "sources:\n  s: {read: 'in/*.csv', csv: {columns: {id: int64, name: utf8}}}\ntransforms:\n  \
@@ -54,13 +55,13 @@ fn the_report_for_machines_has_the_numbers() {
 fn the_report_for_people_goes_to_standard_error_and_quiet_is_quiet() {
     let lab = lab();
     let ran = lab.run(&["run", "job.yaml"]);
-    ran.ok().tells(&["6 rows read, 3 written, 0 rejected", "out.csv", "peak memory", "limited by: "]);
+    ran.ok().says(&["6 rows read, 3 written, 0 rejected", "out.csv", "peak memory", "limited by: "]);
     assert_eq!(ran.stdout, "");
     let ran = lab.run(&["run", "job.yaml", "--quiet"]);
     assert_eq!((ran.ok().stdout.as_str(), ran.stderr.as_str()), ("", ""));
-    // With nothing but errors, an error is still told.
+    // If only errors are printed, an error still is.
     lab.file("in/3.csv", "id,name\nx,y\n");
-    lab.run(&["run", "job.yaml", "--quiet"]).ended(1).tells(&["in/3.csv", "x"]);
+    lab.run(&["run", "job.yaml", "--quiet"]).ended(1).says(&["in/3.csv", "x"]);
 }
 
 #[test]
@@ -91,24 +92,18 @@ fn progress_is_plain_lines_where_there_is_no_terminal() {
 #[test]
 fn progress_on_a_terminal_is_a_bar_that_goes_away() {
     let lab = lab();
-    let inside = format!("{} run job.yaml", env!("CARGO_BIN_EXE_millstream"));
-    let mut command = std::process::Command::new("script");
-    command
-        .args(["-qec", &inside, "/dev/null"])
-        .current_dir(lab.0.root())
-        .env("TERM", "xterm")
-        .env("MILLSTREAM_STATE", lab.path(".state"));
-    let ran = finish(command, None);
+    let inside = format!("{} run job.yaml", MILLSTREAM);
+    let on_terminal = |line: &str| {
+        let mut command = harness::program(lab.0.root(), "script");
+        command.args(["-qec", line, "/dev/null"]).env("TERM", "xterm");
+        command
+    };
+    let ran = finish(on_terminal(&inside), None);
     ran.ok();
     assert!(ran.stdout.contains("\u{1b}["), "colours on a terminal: {:?}", ran.stdout);
     assert!(ran.stdout.contains("6 rows read, 3 written"), "{:?}", ran.stdout);
-    let mut command = std::process::Command::new("script");
-    command
-        .args(["-qec", &format!("{inside} --quiet"), "/dev/null"])
-        .current_dir(lab.0.root())
-        .env("TERM", "xterm")
-        .env("MILLSTREAM_STATE", lab.path(".state"));
-    assert_eq!(finish(command, None).ok().stdout, "");
+    let quiet = on_terminal(&format!("{inside} --quiet"));
+    assert_eq!(finish(quiet, None).ok().stdout, "");
 }
 
 #[test]
@@ -131,11 +126,11 @@ fn variables_come_from_the_command_line_the_environment_or_their_default() {
     assert_eq!(with_environment(&set).ok().stdout, "3\n");
     // What is filled in is a value and never a piece of the job.
     let injected = ["run", "job.yaml", "--set", "MILLSTREAM_TEST_FILE=x', y: 'set"];
-    lab.run(&injected).ended(1).tells(&["x', y: 'set.csv"]);
+    lab.run(&injected).ended(1).says(&["x', y: 'set.csv"]);
 }
 
 #[test]
-fn failures_are_told_to_machines_too() {
+fn failures_are_reported_to_machines_too() {
     let lab = lab();
     lab.file("in/3.csv", "id,name\nx,y\n");
     let ran = lab.run(&["run", "job.yaml", "--json"]);

@@ -1,5 +1,5 @@
-//! Rows that could be lost without a word, through the real binary: files without the columns, formats that nobody has
-//! named, empty files, line ends, archives behind a text.
+//! Rows that could be lost silently: files without the columns, formats that are not declared, empty files, line ends,
+//! archives after a text.
 
 use millstream_testkit::{FaultServer, Object, Plan};
 
@@ -18,7 +18,7 @@ fn fails(lab: &Lab, parts: &[&str]) {
     for command in ["run", "check", "preview"] {
         let ran = lab.run(&[command, "job.yaml"]);
         assert_ne!(ran.code, 0, "{command} {}", ran.stderr);
-        ran.tells(parts);
+        ran.says(parts);
     }
     assert!(!lab.path("out.csv").exists());
 }
@@ -29,7 +29,7 @@ fn a_file_with_another_delimiter_does_not_become_rows_of_nulls() {
     lab.file("in/a.csv", "id,name\n1,ann\n2,ben\n");
     lab.file("in/b.csv", "id;name\n3;cid\n4;dot\n");
     let ran = lab.run(&["run", "job.yaml"]);
-    ran.ended(1).tells(&[
+    ran.ended(1).says(&[
         "error: the file has none of the columns of the source\n",
         "at in/b.csv, line 1",
         "text `id;name`",
@@ -46,7 +46,7 @@ fn files_of_json_and_parquet_with_none_of_the_columns_are_errors() {
     let lab = lab("read: 'in/*.jsonl', on_drift: null, json: {columns: {id: int64, name: utf8}}");
     lab.file("in/a.jsonl", "{\"id\": 1}\n{}\n{\"id\": 2, \"more\": 1}\n");
     lab.file("in/b.jsonl", "{\"nr\": 3}\n{\"nr\": 4}\n");
-    lab.run(&["run", "job.yaml"]).ended(1).tells(&[
+    lab.run(&["run", "job.yaml"]).ended(1).says(&[
         "error: the file has none of the columns of the source\n",
         "at in/b.jsonl",
         "the file has `nr`; the source has `id`, `name`",
@@ -70,7 +70,7 @@ fn files_of_json_and_parquet_with_none_of_the_columns_are_errors() {
     let source = "sources:\n  s: {read: 'in/*.parquet', on_drift: null}\ntransforms:\n  t: {sql: SELECT id FROM s}\n";
     lab.file("job.yaml", format!("{source}{sink}"));
     // The schema of the first file has `text`, which the second one has as well.
-    lab.run(&["run", "job.yaml"]).ok().tells(&["s: 1 file lacks the column id, null there: in/b.parquet"]);
+    lab.run(&["run", "job.yaml"]).ok().says(&["s: 1 file lacks the column id, null there: in/b.parquet"]);
     lab.file("job.yaml", lab.read("job.yaml").replace("on_drift: null", "on_drift: null, parquet: {}"));
     lab.file(
         "only.yaml",
@@ -78,7 +78,7 @@ fn files_of_json_and_parquet_with_none_of_the_columns_are_errors() {
          in/a.parquet}\n",
     );
     lab.run(&["run", "only.yaml"]).ok();
-    lab.run(&["run", "job.yaml"]).ended(1).tells(&[
+    lab.run(&["run", "job.yaml"]).ended(1).says(&[
         "the file has none of the columns of the source",
         "at in/b.parquet",
         "the file has `nr`, `text`",
@@ -95,7 +95,7 @@ fn the_report_says_which_files_lack_a_column() {
     lab.file("in/c.zip", zip_of(&[("one.csv", b"id,city\n3,y\n")]));
     lab.file("job.yaml", lab.read("job.yaml").replace("in/*.csv", "in/*.{csv,zip}"));
     let ran = lab.run(&["run", "job.yaml"]);
-    ran.ok().tells(&[
+    ran.ok().says(&[
         "s: 1 file lacks the column name, null there: in/c.zip, member one.csv\n",
         "s: 5 files lack the column city, null there: in/b0.csv, in/b1.csv, in/b2.csv, …\n",
     ]);
@@ -104,7 +104,7 @@ fn the_report_says_which_files_lack_a_column() {
     assert_eq!(missing[0]["column"], "name");
     assert_eq!((&missing[1]["source"], &missing[1]["column"]), (&"s".into(), &"city".into()));
     assert_eq!((missing[1]["files"].as_u64(), missing[1]["first"].as_array().map(Vec::len)), (Some(5), Some(5)));
-    // Where nothing is missing, nothing is said.
+    // If nothing is missing, there is no message.
     let lab = Lab::with_job(&format!("sources:\n  s: {{read: a.csv, on_drift: null}}\n{SINK}"));
     lab.file("a.csv", "id\n1\n");
     assert_eq!(lab.report(&[])["missing_columns"], serde_json::json!([]));
@@ -142,7 +142,7 @@ fn standard_input_needs_a_format() {
     let lab = lab("read: '-'");
     for command in ["run", "check"] {
         let ran = lab.run_with_input(&[command, "job.yaml"], b"1,a\n2,b\n3,c\n");
-        ran.ended(2).tells(&["error: the format of standard input is not known", "csv:"]);
+        ran.ended(2).says(&["error: the format of standard input is not known", "csv:"]);
     }
     let lab = self::lab("read: '-', csv: {header: false}");
     lab.run_with_input(&["run", "job.yaml"], b"1,a\n2,b\n3,c\n").ok();
@@ -212,7 +212,7 @@ fn an_empty_file_ends_the_run_unless_it_is_allowed() {
             let lab = lab(&format!("read: 'in/*'{columns}"));
             lab.file("in/a.csv", "id\n1\n");
             lab.file(&format!("in/{name}"), &content);
-            lab.run(&["run", "job.yaml"]).ended(1).tells(&[what, &format!("at in/{name}"), "`empty_files: allow`"]);
+            lab.run(&["run", "job.yaml"]).ended(1).says(&[what, &format!("at in/{name}"), "`empty_files: allow`"]);
             assert!(!lab.path("out.csv").exists());
             lab.file("job.yaml", lab.read("job.yaml").replace("read:", "empty_files: allow, read:"));
             lab.run(&["run", "job.yaml"]).ok();
@@ -222,7 +222,7 @@ fn an_empty_file_ends_the_run_unless_it_is_allowed() {
     // Members, and files of which `check` knows; without a header nothing is due.
     let lab = lab("read: all.zip, csv: {columns: {id: int64}}");
     lab.file("all.zip", zip_of(&[("a.csv", b"id\n1\n"), ("b.csv", b"")]));
-    lab.run(&["run", "job.yaml"]).ended(1).tells(&["the file is empty", "at all.zip, member b.csv"]);
+    lab.run(&["run", "job.yaml"]).ended(1).says(&["the file is empty", "at all.zip, member b.csv"]);
     let lab = self::lab("read: a.csv, csv: {columns: {id: int64}}");
     lab.file("a.csv", "");
     fails(&lab, &["the file is empty, but a header is required", "at a.csv"]);
@@ -238,7 +238,7 @@ fn an_empty_file_ends_the_run_unless_it_is_allowed() {
     lab.file("seed.csv", "id\n1\n");
     lab.run(&["run", "seed.yaml"]).ok();
     lab.file("b.parquet", "");
-    lab.run(&["run", "job.yaml"]).ended(1).tells(&["at b.parquet"]);
+    lab.run(&["run", "job.yaml"]).ended(1).says(&["at b.parquet"]);
     lab.file("job.yaml", lab.read("job.yaml").replace("read:", "empty_files: allow, read:"));
     lab.run(&["run", "job.yaml"]).ok();
     assert_eq!(lab.read("out.csv"), "id\n1\n");
@@ -259,7 +259,7 @@ fn a_cr_in_a_value_does_not_tear_a_record_in_two() {
     let reject = &shown.ok().json()["rejects"][0];
     assert_eq!((&reject["line"], &reject["kind"], &reject["uri"]), (&3.into(), &"syntax".into(), &"in.csv".into()));
     lab.file("job.yaml", lab.read("job.yaml").replace(" max_rejects: 5,", ""));
-    lab.run(&["run", "job.yaml"]).ended(1).tells(&[
+    lab.run(&["run", "job.yaml"]).ended(1).says(&[
         "error: there is a carriage return (CR) outside of quotes that ends no line\n",
         "at in.csv, line 3, byte 15",
         "the lines of this file end in LF",
@@ -292,14 +292,14 @@ fn a_zip_behind_a_text_is_neither_read_nor_passed_on_as_text() {
         lab.file(name, [front, &archive].concat());
         for arguments in [["cat", name], ["count", name]] {
             let ran = lab.run(&arguments);
-            ran.ended(1).tells(&[&format!("a zip archive begins at byte {}, after other data", front.len()), "unzip"]);
+            ran.ended(1).says(&[&format!("a zip archive begins at byte {}, after other data", front.len()), "unzip"]);
             assert_eq!(ran.stdout, "", "nothing of it is passed on");
         }
     }
-    lab.run(&["run", "job.yaml"]).ended(1).tells(&["a zip archive begins at byte 5"]);
+    lab.run(&["run", "job.yaml"]).ended(1).says(&["a zip archive begins at byte 5"]);
     let far = [b"a line of text\n".repeat(20_000), archive].concat();
     lab.file("far.txt", far);
-    lab.run(&["count", "far.txt"]).ended(1).tells(&["the data ends like a zip archive"]);
+    lab.run(&["count", "far.txt"]).ended(1).says(&["the data ends like a zip archive"]);
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn check_and_run_agree_on_a_delimiter_that_the_first_file_contradicts() {
         lab.file("in.csv", text);
         fails(&lab, &[what, "at in.csv", "set `delimiter: "]);
     }
-    // Nobody has said what columns there are: one is possible.
+    // No columns are declared: one is possible.
     let lab = lab("read: in.csv, csv: {delimiter: ';'}");
     lab.file("in.csv", "id,name\n1,a\n2,b\n");
     lab.run(&["check", "job.yaml"]).ok();

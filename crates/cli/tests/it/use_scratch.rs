@@ -1,5 +1,5 @@
-//! Where sorts write what does not fit in memory: machine files and their pools, disks that are full or go away, and
-//! processes that are killed in either phase.
+//! Scratch of sorts: machine files and their pools, disks that are full or fail, and processes that are killed in
+//! either phase.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 
 use millstream_testkit::Mount;
 
+use crate::harness::{self, MILLSTREAM};
 use crate::use_support::{Lab, finish, names, sorted};
 
 /// How long something may take to begin.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Lines of 80 bytes in no order; `count` of them are told apart by their first bytes.
+/// Lines of 80 bytes in no order; `count` of them, which differ in their first bytes.
 fn lines(count: u64) -> String {
     (0..count).fold(String::new(), |mut text, row| {
         let _ =
@@ -101,18 +102,15 @@ fn what_is_left_goes_with_the_next_run(lab: &Lab) {
     assert_eq!(names(&lab.path("scratch")), [""; 0]);
 }
 
-/// As a disk that gives up: what is larger than this cannot be written.
+/// As on a failing disk: larger files cannot be written.
 #[test]
-fn a_write_that_fails_is_told_and_leaves_nothing() {
+fn a_write_that_fails_is_reported_and_leaves_nothing() {
     let lab = lab("in.txt", "out.txt");
     lab.file("in.txt", lines(400_000));
-    let run = lab.command(&with_scratch("scratch"));
-    let mut limited = std::process::Command::new("bash");
-    limited.args(["-c", "trap '' XFSZ; ulimit -f 1000; exec \"$0\" \"$@\""]).arg(run.get_program());
-    limited.args(run.get_args()).envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    limited.current_dir(run.get_current_dir().expect("the folder of the lab"));
+    let mut limited = harness::program(lab.0.root(), "bash");
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 1000; exec \"$0\" \"$@\"", MILLSTREAM]).args(with_scratch("scratch"));
     let ran = finish(limited, None);
-    ran.ended(1).tells(&["rows to sort cannot be written to scratch in ", "file too large"]);
+    ran.ended(1).says(&["rows to sort cannot be written to scratch in ", "file too large"]);
     assert_eq!(names(&lab.path("scratch")), [""; 0], "nothing is left in scratch");
     assert!(!lab.path("out.txt").exists());
 }
@@ -133,7 +131,7 @@ fn a_kill_in_the_merging_phase_leaves_nothing() {
     let mut run = Running::start(&lab);
     run.feed(&lines(400_000));
     drop(run.0.stdin.take());
-    // What comes out first comes when the merge has begun; it cannot end, since nobody reads the rest.
+    // The first output appears when the merge has begun. The merge cannot end, since the rest is not read.
     let mut first = [0; 9];
     run.0.stdout.as_mut().expect("a pipe").read_exact(&mut first).expect("it writes");
     assert_eq!(&first, b"000000000");
@@ -158,7 +156,7 @@ fn scratch_that_is_removed_while_it_is_in_use_is_no_matter() {
 }
 
 #[test]
-fn scratch_that_is_removed_before_it_is_used_is_told() {
+fn scratch_that_is_removed_before_it_is_used_is_reported() {
     let lab = lab("-", "out.txt");
     let mut run = Running::start(&lab);
     run.feed("first\n");
@@ -249,7 +247,7 @@ fn what_the_command_line_says_comes_before_the_machine_file() {
     let asked =
         plan(&["--node", "b", "--cores", "3", "--memory", "300MB", "--scratch", "/tmp", "--scratch", "scratch"]);
     assert!(asked.starts_with("machine: 3 cores, 300 MB") && asked.ends_with("scratch in /tmp, scratch"), "{asked}");
-    lab.run(&["run", "job.yaml", "--machine", "machine.yaml", "--node", "c"]).ended(2).tells(&[
+    lab.run(&["run", "job.yaml", "--machine", "machine.yaml", "--node", "c"]).ended(2).says(&[
         "machine.yaml:4:1",
         "this machine is `c`, and no node has this name",
         "nodes: a, b",
@@ -257,12 +255,12 @@ fn what_the_command_line_says_comes_before_the_machine_file() {
 }
 
 #[test]
-fn what_is_wrong_with_a_machine_file_is_told_with_its_places() {
+fn what_is_wrong_with_a_machine_file_is_reported_with_its_places() {
     let lab = lab("in.txt", "out.txt");
     lab.file("in.txt", "b\na\n");
     let told = |text: &str, parts: &[&str]| {
         lab.file("machine.yaml", text);
-        lab.run(&["run", "job.yaml", "--machine", "machine.yaml"]).ended(2).tells(parts);
+        lab.run(&["run", "job.yaml", "--machine", "machine.yaml"]).ended(2).says(parts);
         assert!(!lab.path("out.txt").exists());
     };
     told("memory: 12MB\n", &["machine.yaml:1:9", "a memory budget of 12.0 MB is too small", "64MiB"]);
@@ -272,9 +270,9 @@ fn what_is_wrong_with_a_machine_file_is_told_with_its_places() {
         &["machine.yaml:2:20", "/no/such/folder", "no such file", "machine.yaml:2:37", "is named twice"],
     );
     told("scratch: {disk: [a]}\n", &["machine.yaml:1:11", "unknown key `disk`", "did you mean `disks`?"]);
-    lab.run(&["run", "job.yaml", "--machine", "none.yaml"]).ended(2).tells(&["none.yaml", "there is no such file"]);
+    lab.run(&["run", "job.yaml", "--machine", "none.yaml"]).ended(2).says(&["none.yaml", "there is no such file"]);
     lab.file("latin.yaml", b"memory: \xff\n");
-    lab.run(&["run", "job.yaml", "--machine", "latin.yaml"]).ended(2).tells(&["latin.yaml:1:9", "not UTF-8"]);
+    lab.run(&["run", "job.yaml", "--machine", "latin.yaml"]).ended(2).says(&["latin.yaml:1:9", "not UTF-8"]);
 }
 
 #[test]
@@ -287,7 +285,7 @@ fn a_sort_names_its_pool() {
     machine(&format!("    - {small}\n    - {{folder: scratch, pools: [large]}}\n"));
     let run = [&RUN[..], &["--machine", "machine.yaml"]].concat();
     let ran = lab.run_with_input(&run, text.as_bytes());
-    ran.ended(1).tells(&["rows to sort cannot be written to scratch in", &small.to_string(), "no space left"]);
+    ran.ended(1).says(&["rows to sort cannot be written to scratch in", &small.to_string(), "no space left"]);
     lab.file("job.yaml", lab.read("job.yaml").replace("by: line", "by: line, pool: large"));
     lab.run_with_input(&run, text.as_bytes()).ok();
     assert!(lab.read("out.txt").lines().eq(sorted(text.lines().collect::<Vec<_>>())));
@@ -298,9 +296,9 @@ fn a_sort_names_its_pool() {
         "{}",
         plan.stdout
     );
-    // A pool that the machine has not is a slip; a machine without pools has none to choose from.
+    // An unknown pool is an error; without any pools the setting is ignored.
     lab.file("job.yaml", lab.read("job.yaml").replace("pool: large", "pool: larg"));
-    lab.run_with_input(&run, b"b\na\n").ended(2).tells(&[
+    lab.run_with_input(&run, b"b\na\n").ended(2).says(&[
         "job.yaml:4:39",
         "no scratch in a pool `larg`",
         "did you mean `large`?",
@@ -319,7 +317,7 @@ fn another_disk_is_used_when_one_is_full() {
     lab.file("plain.yaml", "scratch: {compression: none}\n");
     let run = [&with_scratch(&small)[..], &["--machine", "plain.yaml"]].concat();
     let ran = lab.run_with_input(&run, text.as_bytes());
-    ran.ended(1).tells(&["rows to sort cannot be written to scratch in", &small, "no space left", "was to be written"]);
+    ran.ended(1).says(&["rows to sort cannot be written to scratch in", &small, "no space left", "was to be written"]);
     assert!(names(Path::new(&small)).is_empty() && !lab.path("out.txt").exists());
     let both = [&run[..], &["--scratch", "scratch"]].concat();
     lab.run_with_input(&both, text.as_bytes()).ok();

@@ -1,4 +1,4 @@
-//! Steps that several use, and sinks that end or fail together, through the real binary.
+//! Steps with several consumers, and sinks that end or fail together, through the real binary.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -73,7 +73,7 @@ fn a_self_join_over_a_shared_step_ends_and_spills_where_memory_is_small() {
     assert!(spilled > 1 << 20, "{report:#}");
 }
 
-/// Nothing of a job is seen if one of its sinks fails, whichever that is.
+/// No rows of a job become visible if any of its sinks fails.
 #[test]
 fn the_sinks_of_a_job_fail_together() {
     for order in ["file first", "table first"] {
@@ -95,7 +95,7 @@ fn the_sinks_of_a_job_fail_together() {
                  'there');",
             )
             .expect("a table that refuses a row");
-        lab.run(&["run", "job.yaml"]).ended(1).tells(&["table", "CHECK"]);
+        lab.run(&["run", "job.yaml"]).ended(1).says(&["table", "CHECK"]);
         assert_eq!(lab.read("out.csv"), "what was there\n", "{order}");
         let rows = crate::use_support::rows_of(&database, "select id from t");
         assert_eq!(rows, [["-1"]], "{order}");
@@ -107,7 +107,7 @@ fn the_sinks_of_a_job_fail_together() {
     }
 }
 
-/// Whoever takes only the beginning ends the run of the others no earlier.
+/// A consumer that needs only the first rows does not stop the others.
 #[test]
 fn a_user_that_needs_few_rows_does_not_stop_the_others() {
     let lab = Lab::with_job(

@@ -153,7 +153,7 @@ fn a_table_is_appended_to_replaced_emptied_or_merged_into() {
     run("append", "id,name\n1,one\n2,two\n").ok();
     run("append", "id,name\n3,three\n").ok();
     assert_eq!(rows(), ["1 one", "2 two", "3 three"]);
-    run("append", "id,name\n4,four\n3,again\n").ended(1).tells(&["out/deep/a.db", "3"]);
+    run("append", "id,name\n4,four\n3,again\n").ended(1).says(&["out/deep/a.db", "3"]);
     assert_eq!(rows(), ["1 one", "2 two", "3 three"], "a failed load leaves nothing");
     run("merge", "id,name\n3,drei\n5,fünf\n").ok();
     assert_eq!(rows(), ["1 one", "2 two", "3 drei", "5 fünf"]);
@@ -169,7 +169,7 @@ fn a_table_is_appended_to_replaced_emptied_or_merged_into() {
 }
 
 #[test]
-fn a_table_that_does_not_fit_is_told_before_anything_is_read() {
+fn a_table_that_does_not_fit_is_reported_before_anything_is_read() {
     let lab = Lab::with_job(
         "sources:\n  s: {read: '-', csv: {columns: {id: int64, name: utf8, more: utf8}}}\n\
          sinks:\n  o: {from: s, write: 'sqlite:a.db', table: t}\n",
@@ -178,7 +178,7 @@ fn a_table_that_does_not_fit_is_told_before_anything_is_read() {
     connection.execute_batch("create table t (id integer, name text)").expect("a table");
     // The input is broken: the run must not come to it.
     let ran = lab.run_with_input(&["run", "job.yaml"], b"not even a table\n\"");
-    ran.ended(1).tells(&["more", "a.db"]);
+    ran.ended(1).says(&["more", "a.db"]);
     assert!(!ran.stderr.contains("not even"), "{}", ran.stderr);
 }
 

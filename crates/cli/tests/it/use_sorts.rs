@@ -175,7 +175,7 @@ fn nothing_is_equal_to_nothing_and_numbers_are_what_they_mean() {
 
 #[test]
 fn a_stable_order_is_that_of_files_and_lines() {
-    // The last file is the largest, so whoever takes large ones first takes it first.
+    // The last file is the largest, so an order by size would put it first.
     let lab = Lab::with_job(
         "sources:\n  s: {read: 'in/*.csv', csv: {columns: {id: int64, a: int64, b: int64}}}\ntransforms:\n  \
          o: {sort: {from: s, by: a, stable: true}}\n  \
@@ -264,21 +264,21 @@ fn rows_that_are_in_order_already_are_sorted_within_it() {
 }
 
 #[test]
-fn an_order_that_rows_do_not_have_is_told_with_its_place() {
+fn an_order_that_rows_do_not_have_is_reported_with_its_place() {
     let (lab, _) = days();
     let text = gunzip(&fs_err::read(lab.path("in/2.csv.gz")).expect("a file"));
     let mut lines: Vec<&str> = text.lines().collect();
     lines.swap(1, 2000);
     lab.file("in/2.csv.gz", gzip(lines.join("\n").as_bytes()));
     let ran = lab.run(&["run", "job.yaml", "--cores", "2"]);
-    ran.ended(1).tells(&["in/2.csv.gz", "line 3", "are not in the order that `sorted_by` says", "day=180", "day=186"]);
+    ran.ended(1).says(&["in/2.csv.gz", "line 3", "are not in the order that `sorted_by` says", "day=180", "day=186"]);
     assert!(!lab.path("out.csv").exists());
     // From one file to the next, too.
     fs_err::rename(lab.path("in/0.csv.gz"), lab.path("in/2.csv.gz")).expect("renamed");
     let ran = lab.run(&["run", "job.yaml", "--cores", "2"]);
-    ran.ended(1).tells(&["in/2.csv.gz", "line 2", "day=0", "day=179"]);
+    ran.ended(1).says(&["in/2.csv.gz", "line 2", "day=0", "day=179"]);
     lab.file("job.yaml", lab.read("job.yaml").replace("sorted_by: [day]", "sorted_by: [dya desc]"));
-    lab.run(&["check", "job.yaml"]).ended(2).tells(&["there is no column `dya` to sort by", "job.yaml:4:17", "`day`"]);
+    lab.run(&["check", "job.yaml"]).ended(2).says(&["there is no column `dya` to sort by", "job.yaml:4:17", "`day`"]);
 }
 
 #[test]
@@ -297,12 +297,12 @@ fn a_transform_says_the_order_of_its_rows() {
     let out: Vec<[u64; 3]> =
         csv_rows(&lab.read("out.csv")).iter().map(|row| [0, 1, 2].map(|column| number(&row[column]) as u64)).collect();
     assert!(out == rows);
-    // One that it has not is told with its step.
+    // The message about an order that the data does not have names the step.
     lab.file("job.yaml", job.replace("sorted_by: day}", "sorted_by: [n desc, day]}"));
     let told = ["`sorted_by` says", "even", "the row before it has"];
-    lab.run(&["run", "job.yaml", "--cores", "2"]).ended(1).tells(&told);
+    lab.run(&["run", "job.yaml", "--cores", "2"]).ended(1).says(&told);
     lab.file("job.yaml", job.replace("sorted_by: day}", "sorted_by: dya}"));
-    lab.run(&["check", "job.yaml"]).ended(2).tells(&["there is no column `dya` to sort by", "`day`"]);
+    lab.run(&["check", "job.yaml"]).ended(2).says(&["there is no column `dya` to sort by", "`day`"]);
 }
 
 #[test]
@@ -367,7 +367,7 @@ fn no_rows_are_wanted() {
 }
 
 #[test]
-fn keys_that_are_none_are_told_with_their_place() {
+fn keys_that_are_none_are_reported_with_their_place() {
     for (sort, told) in [
         ("sort: {from: s, by: [v descending]}", "`descending` is where the direction of a sort key belongs"),
         ("sort: {from: s, by: [v desc nulls frist]}", "`desc` is where the direction of a sort key belongs"),
@@ -376,7 +376,7 @@ fn keys_that_are_none_are_told_with_their_place() {
         ("dedupe: {from: s, by: []}", "`by` names no column"),
     ] {
         let lab = lab(&format!("transforms:\n  o: {{{sort}}}\nsinks:\n  out: {{from: o, write: out.csv}}\n"));
-        lab.run(&["check", "job.yaml"]).ended(2).tells(&[told, "job.yaml:4:"]);
+        lab.run(&["check", "job.yaml"]).ended(2).says(&[told, "job.yaml:4:"]);
     }
     // These are expressions.
     let lab = lab(
@@ -398,7 +398,7 @@ fn one_sort_for_two_sinks() {
 }
 
 #[test]
-fn the_plan_is_told_before() {
+fn the_plan_is_reported_before() {
     let lab = lab("transforms:\n  o: {sort: {from: s, by: name}}\nsinks:\n  out: {from: o, write: out.csv}\n");
     let plan = lab.run(&["explain", "job.yaml", "--memory", "64MiB", "--cores", "2"]);
     let line = plan.ok().stdout.lines().find(|line| line.contains("SortExec")).expect("the sort").to_owned();
@@ -458,7 +458,7 @@ fn first_rows_that_do_not_fit_go_to_scratch() {
 }
 
 #[test]
-fn scratch_that_is_too_small_is_told_before_anything_is_read_or_when_it_is_full() {
+fn scratch_that_is_too_small_is_reported_before_anything_is_read_or_when_it_is_full() {
     let Some(small) = Mount::tmpfs("size=1m") else { return };
     let scratch = small.path().display().to_string();
     let lab = lab("transforms:\n  o: {sort: {from: s, by: name}}\nsinks:\n  out: {from: o, write: out.csv}\n");
@@ -473,7 +473,7 @@ fn scratch_that_is_too_small_is_told_before_anything_is_read_or_when_it_is_full(
     lab.run(&[&["run", "grouped.yaml", "--scratch", &scratch][..], &LEAST].concat()).ok();
     assert_eq!(csv_rows(&lab.read("out.csv")).len(), 100);
     fs_err::remove_file(lab.path("out.csv")).expect("it is there");
-    // How much comes through a pipe nobody knows.
+    // The size of a pipe is unknown.
     let job = lab.read("job.yaml").replace("read: in.csv", "read: '-'");
     lab.file("job.yaml", job);
     let input = lab.read("in.csv");

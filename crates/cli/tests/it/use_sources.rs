@@ -24,7 +24,7 @@ fn xz(text: &[u8]) -> Vec<u8> {
     pipe("xz", text)
 }
 
-/// What another program makes of `text`.
+/// The output of another program for `text`.
 fn pipe(program: &str, text: &[u8]) -> Vec<u8> {
     let mut child = std::process::Command::new(program)
         .arg("-c")
@@ -161,14 +161,14 @@ fn a_server_that_asks_who_is_there_gets_a_secret_that_nobody_else_sees() {
     }
     // A wrong password is refused, and shown no more than the right one.
     let refused = with_secret(&["run", "job.yaml"], "wrong-hunter2-of-the-tests");
-    refused.ended(1).tells(&["401"]);
+    refused.ended(1).says(&["401"]);
     outputs.push(refused);
     for ran in &outputs {
         assert!(!ran.stdout.contains("hunter2") && !ran.stderr.contains("hunter2"), "{ran:?}");
     }
-    // A secret that is missing is told when the job runs, by its reference.
+    // A missing secret is reported when the job runs, by its reference.
     lab.file("job.yaml", job("env:MILLSTREAM_TEST_NO_SUCH"));
-    lab.run(&["run", "job.yaml"]).ended(2).tells(&["MILLSTREAM_TEST_NO_SUCH"]);
+    lab.run(&["run", "job.yaml"]).ended(2).says(&["MILLSTREAM_TEST_NO_SUCH"]);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn nothing_to_read_is_an_error_unless_the_job_allows_it() {
     assert_eq!(lab.report(&[])["rows_read"], 0);
     assert_eq!(lab.read("out.csv"), "id\n");
     lab.file("job.yaml", lab.read("job.yaml").replace(", allow_empty: true", ""));
-    lab.run(&["run", "job.yaml"]).ended(1).tells(&["no file matches", "none/*.csv", "allow_empty"]);
+    lab.run(&["run", "job.yaml"]).ended(1).says(&["no file matches", "none/*.csv", "allow_empty"]);
     assert_eq!(lab.read("out.csv"), "id\n", "the result of before stays");
 }
 
@@ -194,7 +194,7 @@ fn each_of_several_patterns_must_find_something() {
     lab.file("list", "in/*.csv\nin/*.cvs\n");
     for read in ["['in/*.csv', 'in/*.cvs']", "'@list'"] {
         lab.file("job.yaml", job(read, ""));
-        lab.run(&["run", "job.yaml"]).ended(1).tells(&["no file matches", "in/*.cvs"]);
+        lab.run(&["run", "job.yaml"]).ended(1).says(&["no file matches", "in/*.cvs"]);
         lab.file("job.yaml", job(read, ", allow_empty: true"));
         assert_eq!(lab.run(&["run", "job.yaml", "-q"]).ok().stdout, rows(0..2));
     }
@@ -275,7 +275,7 @@ fn a_tar_may_hold_links_and_absolute_paths() {
     assert_eq!(sorted(csv_rows(&lab.read("out.csv"))), expected);
     // Cut between two members, it is no short archive.
     lab.file("a.tar.gz", gzip(&archive[..1024]));
-    lab.run(&["run", "job.yaml"]).ended(1).tells(&["tar is truncated", "a.tar.gz"]);
+    lab.run(&["run", "job.yaml"]).ended(1).says(&["tar is truncated", "a.tar.gz"]);
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn limits_end_a_run_before_its_disk_is_full() {
         ));
         let text = rows(0..100);
         lab.file("a.zip", zip_of(&[("a", text.as_bytes()), ("b", b"b\n"), ("c", b"c\n")]));
-        lab.run(&["run", "job.yaml"]).ended(1).tells(&[message, "a.zip"]);
+        lab.run(&["run", "job.yaml"]).ended(1).says(&[message, "a.zip"]);
         assert!(!lab.path("out.txt").exists());
     }
 }

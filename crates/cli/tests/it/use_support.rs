@@ -1,4 +1,4 @@
-//! What the tests of use share: a folder with a job, and the binary run in it with a time limit.
+//! Shared by the `use_` tests: a folder with a job, and runs of the binary in it with a time limit.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -8,13 +8,15 @@ use std::time::{Duration, Instant};
 use millstream_testkit::TempTree;
 use serde_json::Value;
 
+use crate::harness::millstream;
+
 /// No command of these tests may take longer, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A folder in which millstream is run.
 pub struct Lab(pub TempTree);
 
-/// What a command did.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Ran {
     pub code: i32,
@@ -46,13 +48,9 @@ impl Lab {
         fs_err::read_to_string(self.path(name)).expect("a text file")
     }
 
+    /// The command `millstream`, not started.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
-        command.args(arguments).current_dir(self.0.root()).env("MILLSTREAM_STATE", self.path(".state"));
-        for proxy in ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
-            command.env_remove(proxy);
-        }
-        command
+        millstream(self.0.root(), arguments)
     }
 
     /// Runs millstream without input.
@@ -91,7 +89,7 @@ impl Ran {
 
     /// Standard error must hold each of `parts`.
     #[track_caller]
-    pub fn tells(&self, parts: &[&str]) -> &Self {
+    pub fn says(&self, parts: &[&str]) -> &Self {
         for part in parts {
             assert!(self.stderr.contains(part), "`{part}` is not in: {}", self.stderr);
         }
@@ -112,7 +110,7 @@ pub fn finish(mut command: Command, input: Option<Vec<u8>>) -> Ran {
     let (mut stdin, mut stdout, mut stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let writer = std::thread::spawn(move || {
         if let (Some(stdin), Some(input)) = (&mut stdin, input) {
-            // Whoever needs only the beginning may close it.
+            // A command that needs only the beginning closes the pipe.
             let _ = stdin.write_all(&input);
         }
     });

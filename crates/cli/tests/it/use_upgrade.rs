@@ -24,6 +24,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use millstream_testkit::{MariaDb, PASSWORD, Postgres, USER};
 
+use crate::harness::{self, MILLSTREAM};
 use crate::use_support::{Lab, Ran, csv_rows, finish, gzip, names, sorted, sqlite, zip_of};
 
 /// Where the jobs of the fixtures are.
@@ -65,18 +66,18 @@ const SERVER_CASES: &[Case] = &[
 
 /// The target of a case.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Target {
     Sqlite,
     MariaDb,
     Postgres,
 }
 
-impl Place {
+impl Target {
     fn name(self, case: &str) -> String {
         match self {
-            Place::Sqlite => case.to_owned(),
-            Place::MariaDb => format!("mariadb-{case}"),
-            Place::Postgres => format!("postgres-{case}"),
+            Target::Sqlite => case.to_owned(),
+            Target::MariaDb => format!("mariadb-{case}"),
+            Target::Postgres => format!("postgres-{case}"),
         }
     }
 }
@@ -84,22 +85,22 @@ impl Place {
 /// A folder in which a case is made or resumed.
 struct Scene {
     lab: Lab,
-    place: Place,
+    target: Target,
     binary: PathBuf,
 }
 
 impl Scene {
-    fn new(place: Place, binary: PathBuf) -> Self {
-        let scene = Scene { lab: Lab::new(), place, binary };
-        match place {
-            Place::Sqlite => {}
-            Place::MariaDb => {
+    fn new(target: Target, binary: PathBuf) -> Self {
+        let scene = Scene { lab: Lab::new(), target, binary };
+        match target {
+            Target::Sqlite => {}
+            Target::MariaDb => {
                 forward(MARIADB, MariaDb::shared().port());
                 let make =
                     format!("DROP DATABASE IF EXISTS {DATABASE}; CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4");
                 MariaDb::shared().query("", &make);
             }
-            Place::Postgres => {
+            Target::Postgres => {
                 forward(POSTGRES, Postgres::shared().port());
                 Postgres::shared().query("postgres", &format!("DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)"));
                 Postgres::shared().query("postgres", &format!("CREATE DATABASE {DATABASE}"));
@@ -110,42 +111,34 @@ impl Scene {
 
     fn url(&self) -> String {
         let server = |scheme, (host, port)| format!("{scheme}://{USER}:{PASSWORD}@{host}:{port}/{DATABASE}");
-        match self.place {
-            Place::Sqlite => "sqlite:out.db".to_owned(),
-            Place::MariaDb => server("mysql", MARIADB),
-            Place::Postgres => server("postgres", POSTGRES),
+        match self.target {
+            Target::Sqlite => "sqlite:out.db".to_owned(),
+            Target::MariaDb => server("mysql", MARIADB),
+            Target::Postgres => server("postgres", POSTGRES),
         }
     }
 
     fn query(&self, sql: &str) -> Vec<String> {
-        match self.place {
-            Place::Sqlite => sqlite(&self.lab.path("out.db"), sql).into_iter().map(|row| row.join("\t")).collect(),
-            Place::MariaDb => MariaDb::shared().query(DATABASE, sql),
-            Place::Postgres => Postgres::shared().query(DATABASE, sql),
+        match self.target {
+            Target::Sqlite => sqlite(&self.lab.path("out.db"), sql).into_iter().map(|row| row.join("\t")).collect(),
+            Target::MariaDb => MariaDb::shared().query(DATABASE, sql),
+            Target::Postgres => Postgres::shared().query(DATABASE, sql),
         }
     }
 
     fn tables(&self) -> Vec<String> {
         let of_server =
             "SELECT table_name FROM information_schema.tables WHERE table_schema IN ('public', 'upgrade') ORDER BY 1";
-        match self.place {
-            Place::Sqlite if !self.lab.path("out.db").exists() => Vec::new(),
-            Place::Sqlite => self.query("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY 1"),
+        match self.target {
+            Target::Sqlite if !self.lab.path("out.db").exists() => Vec::new(),
+            Target::Sqlite => self.query("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY 1"),
             _ => sorted(self.query(of_server)),
         }
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let made = self.lab.command(arguments);
-        let mut command = Command::new(&self.binary);
-        command.args(made.get_args()).current_dir(self.lab.path(""));
-        for (name, value) in made.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
-        command.env("MILLSTREAM_CHUNK_BYTES", "2000");
+        let mut command = harness::program(&self.lab.path(""), &self.binary);
+        command.args(arguments).env("MILLSTREAM_CHUNK_BYTES", "2000");
         command
     }
 
@@ -183,14 +176,14 @@ impl Scene {
         // The client of MariaDB shows a line's end as two characters.
         let loads = self.query(
             "SELECT replace(note, CHR(10), '|') FROM _millstream_ledger WHERE chunk = -1"
-                .replace("CHR", if self.place == Place::Postgres { "chr" } else { "char" })
+                .replace("CHR", if self.target == Target::Postgres { "chr" } else { "char" })
                 .as_str(),
         );
         for load in loads {
             let load = load.replace('|', "\n");
             let moved = load.replace(from, to);
-            let text = |text: &str| match self.place {
-                Place::MariaDb => format!("'{}'", text.replace('\n', "\\n")),
+            let text = |text: &str| match self.target {
+                Target::MariaDb => format!("'{}'", text.replace('\n', "\\n")),
                 _ => format!("'{text}'"),
             };
             let (before, after) = (digest(&load), digest(&moved));
@@ -214,8 +207,8 @@ impl Scene {
     }
 
     fn change(&self, sql: &str) {
-        match self.place {
-            Place::Sqlite => {
+        match self.target {
+            Target::Sqlite => {
                 let connection = rusqlite::Connection::open(self.lab.path("out.db")).expect("a database");
                 connection.execute_batch(sql).expect("statements");
             }
@@ -231,9 +224,9 @@ impl Scene {
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             String::from_utf8(output.stdout).expect("text")
         };
-        let dump = match self.place {
-            Place::Sqlite => None,
-            Place::MariaDb => Some(output(
+        let dump = match self.target {
+            Target::Sqlite => None,
+            Target::MariaDb => Some(output(
                 Command::new("mariadb-dump")
                     .args([
                         "--no-defaults",
@@ -245,7 +238,7 @@ impl Scene {
                     ])
                     .args([&format!("--port={}", MariaDb::shared().port()), DATABASE]),
             )),
-            Place::Postgres => Some(output(
+            Target::Postgres => Some(output(
                 Command::new("pg_dump")
                     .args(["--no-owner", "--no-privileges", "--rows-per-insert=1000", "--host=127.0.0.1"])
                     .args([&format!("--username={USER}"), &format!("--port={}", Postgres::shared().port()), DATABASE])
@@ -268,7 +261,7 @@ impl Scene {
         let packed = fs_err::read(path).expect("a fixture");
         let mut tar = tar::Archive::new(zstd::Decoder::new(&*packed).expect("zstd"));
         tar.unpack(self.lab.path("")).expect("a folder");
-        if self.place != Place::Sqlite {
+        if self.target != Target::Sqlite {
             self.query(&self.lab.read("dump.sql"));
         }
         self.move_names(ROOT, &self.root());
@@ -329,13 +322,13 @@ fn fixtures() -> PathBuf {
 }
 
 /// Unpacks each case of each version.
-fn each(place: Place, cases: &[Case], look: impl Fn(&Scene, &Case, &str)) {
+fn each(target: Target, cases: &[Case], look: impl Fn(&Scene, &Case, &str)) {
     let versions = names(&fixtures());
     assert!(versions.len() > 1, "{versions:?}");
     for version in versions {
         for case in cases {
-            let path = fixtures().join(&version).join(format!("{}.tar.zst", place.name(case.name)));
-            let scene = Scene::new(place, env!("CARGO_BIN_EXE_millstream").into());
+            let path = fixtures().join(&version).join(format!("{}.tar.zst", target.name(case.name)));
+            let scene = Scene::new(target, MILLSTREAM.into());
             scene.unpack(&path);
             println!("{}", path.display());
             look(&scene, case, &version);
@@ -348,42 +341,42 @@ fn each(place: Place, cases: &[Case], look: impl Fn(&Scene, &Case, &str)) {
 fn write_the_fixtures() {
     let version = std::env::var("MILLSTREAM_FIXTURES").expect("the name of the version");
     let binary = std::env::var_os("MILLSTREAM_FIXTURES_BINARY").map(PathBuf::from);
-    let binary = binary.unwrap_or_else(|| env!("CARGO_BIN_EXE_millstream").into());
+    let binary = binary.unwrap_or_else(|| MILLSTREAM.into());
     let folder = fixtures().join(version);
     fs_err::create_dir_all(&folder).expect("a folder");
-    let places = [(Place::Sqlite, CASES), (Place::MariaDb, SERVER_CASES), (Place::Postgres, SERVER_CASES)];
-    for (place, cases) in places {
+    let targets = [(Target::Sqlite, CASES), (Target::MariaDb, SERVER_CASES), (Target::Postgres, SERVER_CASES)];
+    for (target, cases) in targets {
         for case in cases {
-            let scene = Scene::new(place, binary.clone());
+            let scene = Scene::new(target, binary.clone());
             (case.make)(&scene);
-            scene.pack(&folder.join(format!("{}.tar.zst", place.name(case.name))));
+            scene.pack(&folder.join(format!("{}.tar.zst", target.name(case.name))));
         }
     }
 }
 
 #[test]
 fn runs_of_earlier_versions_are_resumed() {
-    each(Place::Sqlite, CASES, |scene, case, _| (case.resume)(scene));
+    each(Target::Sqlite, CASES, |scene, case, _| (case.resume)(scene));
 }
 
 #[test]
 fn runs_of_earlier_versions_into_mariadb_are_resumed() {
-    each(Place::MariaDb, SERVER_CASES, |scene, case, _| (case.resume)(scene));
+    each(Target::MariaDb, SERVER_CASES, |scene, case, _| (case.resume)(scene));
 }
 
 #[test]
 fn runs_of_earlier_versions_into_postgres_are_resumed() {
-    each(Place::Postgres, SERVER_CASES, |scene, case, _| (case.resume)(scene));
+    each(Target::Postgres, SERVER_CASES, |scene, case, _| (case.resume)(scene));
 }
 
-/// Fingerprints of earlier versions are compared, from the book as well as from the ledger.
+/// Fingerprints of earlier versions are compared, both those in the history and those in the ledger.
 #[test]
 fn a_job_that_has_changed_since_an_earlier_version_is_refused() {
-    each(Place::Sqlite, &CASES[..1], |scene, _, _| {
+    each(Target::Sqlite, &CASES[..1], |scene, _, _| {
         let job = scene.lab.read("job.yaml");
         scene.lab.file("job.yaml", job.replace("id > 5", "id > 6"));
         for arguments in [&["--resume"][..], &["--resume", "--state", "elsewhere"]] {
-            scene.run(arguments).ended(1).tells(&["the job has changed since the run to be resumed"]);
+            scene.run(arguments).ended(1).says(&["the job has changed since the run to be resumed"]);
         }
         // A change that does not matter.
         scene.lab.file("job.yaml", job.replace("half = 0 OR id > 5", "half=0  or ID>5 /* all but some */"));
@@ -395,16 +388,16 @@ fn a_job_that_has_changed_since_an_earlier_version_is_refused() {
 /// A process that is killed while it migrates the state folder does no harm.
 #[test]
 fn a_migration_that_was_killed_is_repeated() {
-    each(Place::Sqlite, &CASES[..1], |scene, _, version| {
+    each(Target::Sqlite, &CASES[..1], |scene, _, version| {
         if version != "0.1.0-a" {
             // It has the same version.
             return;
         }
-        for place in ["migrate.before", "migrate.after"] {
+        for fail_point in ["migrate.before", "migrate.after"] {
             let mut command = scene.command(&["runs"]);
-            command.env("MILLSTREAM_FAIL_AT", place);
+            command.env("MILLSTREAM_FAIL_AT", fail_point);
             let ended = command.output().expect("it runs");
-            assert_eq!(ended.status.signal(), Some(9), "{place}");
+            assert_eq!(ended.status.signal(), Some(9), "{fail_point}");
         }
         resume_chunks(scene);
     });
@@ -414,7 +407,7 @@ fn a_migration_that_was_killed_is_repeated() {
 #[test]
 fn what_a_newer_version_has_written_is_refused() {
     let newer = "was written by a newer version of Millstream";
-    each(Place::Sqlite, &CASES[..1], |scene, _, _| {
+    each(Target::Sqlite, &CASES[..1], |scene, _, _| {
         let book = |sql: &str| {
             let state = rusqlite::Connection::open(scene.lab.path(".state/runs.db")).expect("a book");
             state.execute_batch(sql).expect("statements");
@@ -425,7 +418,7 @@ fn what_a_newer_version_has_written_is_refused() {
         book("PRAGMA user_version = 99");
         for arguments in [&["run", "job.yaml"][..], &["run", "job.yaml", "--resume"], &["runs"], &["rejects", "last"]] {
             let ran = finish(scene.command(arguments), None);
-            ran.ended(1).tells(&["the state folder", newer, "it has version 99", "upgrade", "`--state`"]);
+            ran.ended(1).says(&["the state folder", newer, "it has version 99", "upgrade", "`--state`"]);
         }
         // It is also refused where it is the default, and a run would do without one that cannot be used.
         let default = scene.lab.path("home/millstream");
@@ -433,21 +426,21 @@ fn what_a_newer_version_has_written_is_refused() {
         fs_err::copy(scene.lab.path(".state/runs.db"), default.join("runs.db")).expect("a copy");
         let mut command = scene.command(&["run", "job.yaml"]);
         command.env_remove("MILLSTREAM_STATE").env("XDG_STATE_HOME", scene.lab.path("home"));
-        finish(command, None).ended(1).tells(&["the state folder", newer]);
+        finish(command, None).ended(1).says(&["the state folder", newer]);
         book("PRAGMA user_version = 1");
         // The fingerprint of the run.
         book(
             "ALTER TABLE runs RENAME COLUMN fingerprint TO old; ALTER TABLE runs ADD COLUMN fingerprint TEXT; \
               UPDATE runs SET fingerprint = 'v9:00' WHERE old IS NOT NULL",
         );
-        scene.run(&["--resume"]).ended(1).tells(&["the last run of this job was made by a newer version", "upgrade"]);
+        scene.run(&["--resume"]).ended(1).says(&["the last run of this job was made by a newer version", "upgrade"]);
         book("UPDATE runs SET fingerprint = old WHERE old IS NOT NULL");
         // The rules of a load in the ledger.
         let load = scene.query("SELECT load_key FROM _millstream_ledger WHERE chunk = -1").remove(0);
         let note = |number| format!("('{load}', '{}', {number})", digest("\nrules"));
         scene.change(&format!("INSERT INTO _millstream_ledger (load_key, unit_key, chunk) VALUES {}", note(9)));
         for arguments in [&["--resume"][..], &["--resume", "--state", "elsewhere"]] {
-            scene.run(arguments).ended(1).tells(&["a load into table t of out.db", newer, "it has version 9"]);
+            scene.run(arguments).ended(1).says(&["a load into table t of out.db", newer, "it has version 9"]);
         }
         scene.change("DELETE FROM _millstream_ledger WHERE chunk = 9");
         // The ledger.
@@ -461,8 +454,8 @@ fn what_a_newer_version_has_written_is_refused() {
         };
         ledger("/* Millstream ledger, version 2 */");
         let told = ["the table `_millstream_ledger` beside table t of out.db", newer, "it has version 2", "upgrade"];
-        scene.run(&[]).ended(1).tells(&told);
-        scene.run(&["--resume"]).ended(1).tells(&told);
+        scene.run(&[]).ended(1).says(&told);
+        scene.run(&["--resume"]).ended(1).says(&told);
         assert_eq!(scene.query("SELECT count(*) FROM t"), rows);
         // A ledger without a version is read.
         ledger("");
@@ -502,9 +495,9 @@ fn a_newer_ledger_in_a_server_is_refused() {
         comment("Millstream ledger, version 2");
         lab.file("in/1.jsonl", records(10..20));
         let told = ["`_millstream_ledger` beside table t of", newer, "it has version 2", "upgrade Millstream"];
-        lab.run(&["run", "job.yaml"]).ended(1).tells(&told);
+        lab.run(&["run", "job.yaml"]).ended(1).says(&told);
         lab.file("other.yaml", job(", atomic: true").replace(", incremental: true", ""));
-        lab.run(&["run", "other.yaml"]).ended(1).tells(&told);
+        lab.run(&["run", "other.yaml"]).ended(1).says(&told);
         assert_eq!(database.query("SELECT count(*) FROM t"), ["10"]);
         // The first version wrote no comment.
         comment("");
@@ -580,25 +573,25 @@ fn make_chunks(scene: &Scene) {
 }
 
 fn resume_chunks(scene: &Scene) {
-    scene.run(&[]).ended(1).tells(&["an earlier run of this job is unfinished"]);
-    scene.run(&["--resume"]).ok().tells(&["resumed run"]);
+    scene.run(&[]).ended(1).says(&["an earlier run of this job is unfinished"]);
+    scene.run(&["--resume"]).ok().says(&["resumed run"]);
     assert_rows(scene, &expected(0..FILES * RECORDS));
     assert_eq!(scene.tables(), ["t"]);
-    scene.run(&["--resume"]).ok().tells(&["nothing new"]);
+    scene.run(&["--resume"]).ok().says(&["nothing new"]);
 }
 
-fn make_at_once(scene: &Scene, place: &str) {
+fn make_at_once(scene: &Scene, fail_point: &str) {
     inputs(scene);
     let job = job(scene, "", ", atomic: true")
         .replace("  u: {union: [q, q2]}", "  v: {union: [q, q2]}\n  u: {sort: {from: v, by: [id, name]}}");
-    let job = match scene.place {
-        Place::Sqlite => job.replace(", atomic: true", ""),
+    let job = match scene.target {
+        Target::Sqlite => job.replace(", atomic: true", ""),
         _ => job,
     };
     scene.lab.file("job.yaml", job);
     scene.change("CREATE TABLE t (id BIGINT, name VARCHAR(40))");
-    scene.killed(place);
-    let loaded = if place == "publish.after" { expected(0..FILES * RECORDS).len() } else { 0 };
+    scene.killed(fail_point);
+    let loaded = if fail_point == "publish.after" { expected(0..FILES * RECORDS).len() } else { 0 };
     assert_eq!(scene.query("SELECT count(*) FROM t"), [loaded.to_string()]);
 }
 
@@ -606,7 +599,7 @@ fn resume_at_once(scene: &Scene) {
     scene.run(&["--resume"]).ok();
     assert_rows(scene, &expected(0..FILES * RECORDS));
     assert_eq!(scene.tables(), ["t"]);
-    scene.run(&["--resume"]).ok().tells(&["nothing new"]);
+    scene.run(&["--resume"]).ok().says(&["nothing new"]);
 }
 
 fn make_incremental(scene: &Scene) {
@@ -620,7 +613,7 @@ fn make_incremental(scene: &Scene) {
 fn resume_incremental(scene: &Scene) {
     scene.run(&[]).ok();
     assert_rows(scene, &expected(0..(FILES + 3) * RECORDS));
-    scene.run(&[]).ok().tells(&["nothing new", "5 files were loaded before"]);
+    scene.run(&[]).ok().says(&["nothing new", "5 files were loaded before"]);
     scene.lab.file("in/6.jsonl", records((FILES + 3) * RECORDS..(FILES + 4) * RECORDS));
     scene.run(&[]).ok();
     assert_rows(scene, &expected(0..(FILES + 4) * RECORDS));

@@ -3,22 +3,17 @@
 //! The staged resource is made so scarce that nothing else can be the limit, whatever else the machine is doing.
 
 use std::io::{Read, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use millstream_testkit::{Nginx, TempTree};
 use serde_json::Value;
 
-fn millstream(tree: &TempTree, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_millstream"));
-    command.args(arguments).current_dir(tree.root()).stdin(Stdio::null());
-    command.env("MILLSTREAM_STATE", tree.path(".state"));
-    command
-}
+use crate::harness::millstream;
 
 /// The report of `millstream run job.yaml --json` with more arguments.
 fn report_of(tree: &TempTree, arguments: &[&str]) -> Value {
-    let mut command = millstream(tree, &["run", "job.yaml", "--json"]);
+    let mut command = millstream(tree.root(), &["run", "job.yaml", "--json"]);
     command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
     report(command.spawn().expect("millstream starts"))
 }
@@ -45,7 +40,7 @@ fn a_slow_pipe() {
         "job.yaml",
         "sources:\n  slow: {read: \"-\", lines: {}}\nsinks:\n  out: {from: slow, write: out.txt, lines: {}}\n",
     );
-    let mut child = millstream(&tree, &["run", "job.yaml", "--json"])
+    let mut child = millstream(tree.root(), &["run", "job.yaml", "--json"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -108,7 +103,7 @@ fn a_slow_target() {
         "job.yaml",
         "sources:\n  fast: {read: in.txt, lines: {}}\nsinks:\n  out: {from: fast, write: \"-\", lines: {}}\n",
     );
-    let mut child = millstream(&tree, &["run", "job.yaml"])
+    let mut child = millstream(tree.root(), &["run", "job.yaml"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

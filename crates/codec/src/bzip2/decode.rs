@@ -14,7 +14,7 @@ pub(crate) struct Bzip2Stream {
 }
 
 impl Bzip2Stream {
-    /// A decoder; its memory (up to 3.6 MB) is taken when the first byte comes.
+    /// A decoder. It allocates its memory (up to 3.6 MB) with the first byte.
     pub(crate) fn new() -> Self {
         Bzip2Stream { state: None, begin: 0, position: 0 }
     }

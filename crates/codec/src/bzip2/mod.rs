@@ -20,8 +20,8 @@ const END: [u8; 6] = [0x17, 0x72, 0x45, 0x38, 0x50, 0x90];
 
 const FRAMING: Framing = Framing { name: "bzip2", piece: "stream", padding: Padding::None, begins };
 
-/// Whether a stream can begin with `head`. The block size alone would take a text that begins with "BZh1" for bzip2,
-/// so that the first block's (or the end's) magic must be there too.
+/// Whether a stream can begin with `head`. A text may begin with "BZh1", so the magic of the first block (or of the
+/// end) must follow.
 fn begins(head: &[u8]) -> Option<bool> {
     let letters = begins_with(head, b"BZh");
     if letters != Some(true) {
@@ -58,7 +58,7 @@ impl Codec for Bzip2 {
     }
 
     fn recognises(&self, head: &[u8]) -> bool {
-        // "BZh9" alone is a cut file rather than a text.
+        // "BZh9" alone is more likely a cut file than a text.
         head.len() >= 4 && begins(head) != Some(false)
     }
 

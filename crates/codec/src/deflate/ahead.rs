@@ -1,4 +1,5 @@
-//! Decodes from somewhere in the middle of a unit, for whoever decodes it from the beginning and will arrive there.
+//! Decodes from somewhere in the middle of a unit, for the owner, which decodes from the beginning and will arrive
+//! there.
 //!
 //! ```text
 //!  region ──────┬──────────────────────┬───────┬──────────────────── to
@@ -6,9 +7,9 @@
 //!               start                  end of the stream, next stream
 //! ```
 //!
-//! The beginning is a guess: a block (whose window is unknown) or a whole stream (which has none before it), whatever
-//! is found first. Whoever arrives exactly there knows that the guess was right, takes the symbols, and goes on with
-//! the decoder as it was left: in the middle of a block, or right before a fault, which it will then find itself.
+//! The beginning is a guess: a block (whose window is unknown) or a whole stream (which needs none), whichever is found
+//! first. If the owner arrives exactly there, the guess was right. The owner then takes the symbols and continues with
+//! the helper's decoder, which may be in the middle of a block or right before a fault.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -18,25 +19,25 @@ use super::find::find_block;
 use super::{Inflater, Stop, marker};
 use crate::symbols::KeptSymbols;
 
-/// Symbols that are decoded before the owner is listened to.
+/// Symbols that are decoded before the helper checks whether to stop.
 const STEP: usize = 64 << 10;
 
-/// Bytes that are searched before the owner is listened to.
+/// Bytes that are searched before the helper checks whether to stop.
 const SEARCH_STEP: usize = 4 << 10;
 
-/// Symbols without a fault, after which a guess is believed.
+/// A guess counts as right after so many symbols without a fault.
 const BELIEVED: usize = 32 << 10;
 
-/// What streams are wrapped in.
+/// The header and trailer around streams.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Links {
-    /// The length of what comes before a stream, if that is what the bytes begin with, whole.
+    /// The length of the header, if the bytes begin with a whole one.
     pub(crate) header: fn(&[u8]) -> Option<usize>,
-    /// Bytes that follow a stream.
+    /// The bytes of the trailer.
     pub(crate) trailer: usize,
 }
 
-/// What owner and helper tell each other.
+/// Shared by the owner and a helper.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     start: AtomicU64,
@@ -44,9 +45,9 @@ pub(crate) struct Control {
     held: AtomicUsize,
 }
 
-/// A start that has not been found yet.
+/// The start is not found yet.
 const SEARCHING: u64 = 0;
-/// A start that was not found.
+/// There is no start in the region.
 pub(crate) const NOWHERE: u64 = u64::MAX;
 
 impl Control {
@@ -55,7 +56,7 @@ impl Control {
         Some(self.start.load(Ordering::Acquire)).filter(|start| *start != SEARCHING)
     }
 
-    /// The helper is to stop soon.
+    /// Asks the helper to stop after its step.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -70,36 +71,36 @@ impl Control {
     }
 }
 
-/// What is to be decoded ahead.
+/// A region to decode ahead.
 #[derive(Debug)]
 pub(crate) struct Region {
     /// The byte of the unit where the search begins.
     pub(crate) from: u64,
-    /// The bytes from there on.
+    /// The bytes from there.
     pub(crate) chunks: Vec<Bytes>,
     /// The most symbols to decode.
     pub(crate) most: usize,
     pub(crate) links: Links,
 }
 
-/// What was decoded.
+/// A decoded piece of a stream.
 pub(crate) struct Segment {
     /// The bit of the unit where it begins.
     pub(crate) start: u64,
-    /// The byte of the unit behind the last that was used.
+    /// The position in the unit after the last byte that was used.
     pub(crate) end: u64,
     pub(crate) symbols: Symbols,
 }
 
-/// The text of a segment, and the decoder behind it.
+/// The text of a segment, and the decoder at its end.
 pub(crate) enum Symbols {
-    /// It began in the middle of a stream.
+    /// The segment begins in the middle of a stream.
     Marked(KeptSymbols, Inflater<u16>),
-    /// It began at the beginning of a stream. Without a decoder it is the whole stream.
+    /// The segment begins with a stream. Without a decoder it is the whole stream.
     Bytes(Vec<u8>, Option<Inflater<u8>>),
 }
 
-/// Decodes what it can of `region`. The first segment begins where `control` says.
+/// Decodes `region` as far as possible. The first segment begins at [`Control::start`].
 pub(crate) fn decode_ahead(region: &Region, control: &Control) -> Vec<Segment> {
     let joined;
     let data = match region.chunks.as_slice() {
@@ -131,7 +132,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Finds a beginning: a block is decoded from there. Returns where a stream begins next.
+    /// Finds a beginning, and decodes the block there. Returns where the next stream begins.
     fn first(&mut self) -> Option<usize> {
         let mut searcher = Inflater::<u16>::new();
         let mut from = 0;
@@ -159,7 +160,7 @@ impl Work<'_> {
         None
     }
 
-    /// Where in `from..to` a whole stream seems to begin: its header, and itself.
+    /// Where in `from..to` a stream seems to begin: the positions of its header and of its data.
     fn find_stream(&self, from: usize, to: usize) -> Option<(usize, usize)> {
         memchr::memchr_iter(0x1f, &self.data[from..to]).find_map(|index| {
             let header = from + index;
@@ -176,7 +177,7 @@ impl Work<'_> {
         self.control.start.store(self.region.from * 8 + bit, Ordering::Release);
     }
 
-    /// Decodes from the block at `bit`. `None` if it is none; else where the next stream begins.
+    /// Decodes from the block at `bit`. `None` if there is no block; else where the next stream begins.
     fn block(&mut self, bit: usize) -> Option<Option<usize>> {
         let mut inflater = Inflater::<u16>::new();
         inflater.begin_after(&marker::markers());
@@ -210,8 +211,8 @@ impl Work<'_> {
         self.next_stream(ended, at)
     }
 
-    /// Goes on decoding at byte `at`, after `stop`, until the owner, the most, the input or a fault ends it. Returns
-    /// whether the stream ended.
+    /// Continues decoding at byte `at`, after `stop`, until the stream or the input ends, the limit is reached, the
+    /// owner asks to stop, or a fault is found. Returns whether the stream ended.
     fn rest<T: super::inflate::Symbol>(
         &mut self,
         inflater: &mut Inflater<T>,
@@ -228,7 +229,7 @@ impl Work<'_> {
                     *at += used;
                     stop = now;
                 }
-                // The owner will find it.
+                // The owner will find the fault itself.
                 Err((used, _)) => {
                     *at += used;
                     stop = Stop::Input;
@@ -240,7 +241,7 @@ impl Work<'_> {
         stop == Stop::End
     }
 
-    /// Where the stream begins that follows one that ended at byte `end`.
+    /// Where the stream after one that ended at byte `end` begins.
     fn next_stream(&self, ended: bool, end: usize) -> Option<usize> {
         if !ended || self.left == 0 || self.control.stopped() {
             return None;

@@ -7,12 +7,12 @@
 //! ```
 //!
 //! At a random bit all of this is right about once in two thousand times. The first four are tested for 48 bits at
-//! once; the lengths, and the two codes that they make, by decoding them. What passes is still a guess: whoever decodes
-//! from the beginning must arrive at the very bit. (The tests, and their order, are those of rapidgzip's paper.)
+//! once; the lengths, and the two codes that they make, by decoding them. A bit that passes is still a guess: the owner
+//! must arrive at it. (The tests and their order are from the paper on rapidgzip.)
 
 use super::Inflater;
 
-/// Bytes from the beginning of a block on that are needed to judge it: 17 bits, and 19 lengths of three.
+/// Bytes from the beginning of a block that are needed to judge it: 17 bits, and 19 lengths of three bits.
 const JUDGED: usize = 16;
 
 /// Bits that are tested at once.
@@ -39,7 +39,7 @@ pub(super) fn find_block(inflater: &mut Inflater<u16>, data: &[u8], from: usize,
     None
 }
 
-/// The bits of which, counted from `bit`, the fixed part of a header may begin.
+/// The bits, counted from `bit`, at which the fixed part of a header may begin.
 #[inline]
 fn candidates(data: &[u8], bit: usize) -> Option<u64> {
     let word = u128::from_le_bytes(*data.get(bit / 8..)?.first_chunk()?) >> (bit % 8);
@@ -85,6 +85,6 @@ fn has_codes(inflater: &mut Inflater<u16>, data: &[u8], bit: usize) -> bool {
     let Some((first, rest)) = data[bit / 8..].split_first() else { return false };
     inflater.begin_after(&[]);
     inflater.begin_in_byte(*first, (bit % 8) as u32);
-    // Without room it comes back when the codes are built.
+    // Without room it returns as soon as the codes are built.
     inflater.decode(rest, &mut Vec::new(), 0, true).is_ok() && inflater.in_codes()
 }

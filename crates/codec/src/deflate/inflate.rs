@@ -1,4 +1,4 @@
-//! The decoder: states that can be left after any bit, and a fast loop for where there is enough of everything.
+//! The decoder: states that can be left after any bit, and a fast loop that needs enough input and room.
 //!
 //! ```text
 //!  Header ─┬─▶ StoredLength ─▶ Stored ──────────────┬─▶ Header … End
@@ -9,21 +9,22 @@
 //!
 //! Bits wait in a 64-bit word, the next one lowest. In the fast loop the word is refilled without a branch to at least
 //! 56 bits, enough for three literals or a copy (at most 48); everything else, all faults included, is left to the
-//! careful loop, which takes bits one byte at a time and looks before it drops them.
+//! careful loop, which takes input by bytes and checks bits before it drops them.
 
 use super::table::{
     self, DISTANCE_BITS, DISTANCE_SIZE, END, INVALID, LITERAL, LITLEN_BITS, LITLEN_SIZE, PRECODE_BITS, PRECODE_SIZE,
     SUBTABLE, Table, UNUSUAL,
 };
-use super::{Fault, Resolver, WINDOW};
+use super::{InflateFault, Resolver, WINDOW};
 
-/// Symbols that are copied at a time: a copy may write up to so many less one behind its end.
+/// Symbols that are copied at a time. A copy may write up to `STRIDE - 1` symbols after its end.
 const STRIDE: usize = 16;
 
 /// The longest copy.
 const LONGEST: usize = 258;
 
-/// Room that the fast loop needs at the beginning of a turn: two literals, a copy, and what a copy writes too much.
+/// Room that the fast loop needs at the beginning of a turn: three symbols, a copy, and what a copy writes after its
+/// end.
 const FAST_ROOM: usize = 3 + LONGEST + 2 * STRIDE;
 
 /// Input that the fast loop needs at the beginning of a turn: three refills of eight bytes.
@@ -32,9 +33,9 @@ const FAST_INPUT: usize = 32;
 /// The order in which the lengths of the lengths' own code are sent.
 const PRECODE_ORDER: [u8; 19] = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
 
-/// What the decoder gives: bytes, or bytes and markers.
+/// The symbols of the output: bytes, or bytes and markers.
 pub(crate) trait Symbol: Copy + Default + Send + 'static {
-    /// A byte.
+    /// The symbol of a byte.
     fn byte(byte: u8) -> Self;
 }
 
@@ -52,14 +53,14 @@ impl Symbol for u16 {
     }
 }
 
-/// Why [`Inflater::decode`] came back.
+/// Why [`Inflater::decode`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// All input is used.
     Input,
     /// The room is full.
     Room,
-    /// A block has ended that is not the last. Only if it was asked for.
+    /// A block that is not the last has ended. Only with `by_block`.
     Block,
     /// The data has ended.
     End,
@@ -81,9 +82,9 @@ enum State {
 /// Decodes one deflate stream.
 pub(crate) struct Inflater<T> {
     state: State,
-    /// Bits that were taken from the input and not dropped yet, the next one lowest; zeros above them.
+    /// Bits that were read from the input and not consumed yet, the next one lowest; zeros above them.
     bits: u64,
-    /// How many they are: at most 63.
+    /// The number of `bits`: at most 63.
     count: u32,
     last: bool,
     /// The tables are those of the fixed codes.
@@ -93,7 +94,7 @@ pub(crate) struct Inflater<T> {
     precode_count: usize,
     lengths: [u8; 19 + 320],
     tables: Box<Tables>,
-    /// The last symbols that were given: at least [`WINDOW`], if there were as many.
+    /// The last symbols of the output: at least [`WINDOW`], or all if there are fewer.
     window: Vec<T>,
 }
 
@@ -110,7 +111,7 @@ impl<T> std::fmt::Debug for Inflater<T> {
 }
 
 impl Inflater<u16> {
-    /// The same decoder, giving bytes, now that what came before its beginning is known.
+    /// Turns it into a decoder of bytes, once the window before its beginning is known.
     pub(crate) fn resolve(self, resolver: &Resolver) -> Inflater<u8> {
         let mut window = Vec::with_capacity(self.window.len());
         resolver.resolve(&self.window, &mut window);
@@ -180,12 +181,12 @@ impl<T: Symbol> Inflater<T> {
         }
     }
 
-    /// A new stream begins.
+    /// Starts a new stream.
     pub(crate) fn begin(&mut self) {
         self.begin_after(&[]);
     }
 
-    /// A block begins, and `window` came before it.
+    /// Starts at a block, after `window`.
     pub(crate) fn begin_after(&mut self, window: &[T]) {
         self.state = State::Header;
         self.bits = 0;
@@ -195,18 +196,18 @@ impl<T: Symbol> Inflater<T> {
         self.window.extend_from_slice(&window[window.len().saturating_sub(WINDOW)..]);
     }
 
-    /// The block begins inside of `byte`, behind its lowest `dropped` bits; the byte counts as used.
+    /// Starts inside of `byte`, after its lowest `dropped` bits. The byte counts as used.
     pub(crate) fn begin_in_byte(&mut self, byte: u8, dropped: u32) {
         self.bits = u64::from(byte) >> dropped;
         self.count = 8 - dropped;
     }
 
-    /// What came last: up to [`WINDOW`] symbols.
+    /// The last symbols: at most [`WINDOW`].
     pub(crate) fn window(&self) -> &[T] {
         &self.window[self.window.len().saturating_sub(WINDOW)..]
     }
 
-    /// How many bits of the input that was used have not been decoded: fewer than eight at the end and between blocks.
+    /// How many bits of the used input have not been decoded: fewer than eight at the end and between blocks.
     pub(crate) fn bits_left(&self) -> u32 {
         self.count
     }
@@ -218,15 +219,15 @@ impl<T: Symbol> Inflater<T> {
 
     /// Decodes from `input`, appending at most `room` symbols to `output`; returns how many bytes of the input were
     /// used, and why it stopped. At the end, and between blocks, no byte is used of which no bit was needed. If
-    /// `by_block` is set, it also stops between blocks. A fault lies [`Inflater::bits_left`] bits before the end of
-    /// what was used; the symbols before it are given, and who asks again gets the same fault.
+    /// `by_block` is set, it also stops between blocks. A fault lies [`Inflater::bits_left`] bits before the end of the
+    /// used input. The symbols before it are given, and further calls return the same fault.
     pub(crate) fn decode(
         &mut self,
         input: &[u8],
         output: &mut Vec<T>,
         room: usize,
         by_block: bool,
-    ) -> Result<(usize, Stop), (usize, Fault)> {
+    ) -> Result<(usize, Stop), (usize, InflateFault)> {
         output.reserve(room);
         let length = output.len();
         let spare = output.spare_capacity_mut();
@@ -265,7 +266,7 @@ impl<T: Symbol> Inflater<T> {
         self.window.extend_from_slice(given);
     }
 
-    fn run(&mut self, call: &mut Call<'_, T>, by_block: bool) -> Result<Stop, Fault> {
+    fn run(&mut self, call: &mut Call<'_, T>, by_block: bool) -> Result<Stop, InflateFault> {
         loop {
             let stop = match self.state {
                 State::Header => self.header(call)?,
@@ -286,7 +287,7 @@ impl<T: Symbol> Inflater<T> {
         }
     }
 
-    /// Takes input until there are more than 48 bits, or no input.
+    /// Reads input until there are more than 48 bits, or no input.
     fn refill(&mut self, call: &mut Call<'_, T>) {
         while self.count <= 48 {
             let Some(&byte) = call.input.get(call.used) else { return };
@@ -296,7 +297,7 @@ impl<T: Symbol> Inflater<T> {
         }
     }
 
-    /// The next `count` bits, if they are here.
+    /// The next `count` bits, if they have arrived.
     fn take(&mut self, call: &mut Call<'_, T>, count: u32) -> Option<u32> {
         if self.count < count {
             self.refill(call);
@@ -314,7 +315,7 @@ impl<T: Symbol> Inflater<T> {
         self.count -= count;
     }
 
-    fn header(&mut self, call: &mut Call<'_, T>) -> Result<Option<Stop>, Fault> {
+    fn header(&mut self, call: &mut Call<'_, T>) -> Result<Option<Stop>, InflateFault> {
         self.refill(call);
         if self.count < 3 {
             return Ok(Some(Stop::Input));
@@ -326,7 +327,7 @@ impl<T: Symbol> Inflater<T> {
                 self.state = State::Codes;
             }
             2 => self.state = State::Counts,
-            _ => return Err(Fault::BlockType),
+            _ => return Err(InflateFault::BlockType),
         }
         self.last = self.bits & 1 == 1;
         self.drop_bits(3);
@@ -339,7 +340,7 @@ impl<T: Symbol> Inflater<T> {
     fn block_ended(&mut self) -> Option<Stop> {
         if self.last {
             self.state = State::End;
-            // What is left of the last byte has no meaning.
+            // The rest of the last byte has no meaning.
             self.drop_bits(self.count % 8);
             return None;
         }
@@ -347,14 +348,14 @@ impl<T: Symbol> Inflater<T> {
         Some(Stop::Block)
     }
 
-    fn stored_length(&mut self, call: &mut Call<'_, T>) -> Result<Option<Stop>, Fault> {
+    fn stored_length(&mut self, call: &mut Call<'_, T>) -> Result<Option<Stop>, InflateFault> {
         self.refill(call);
         if self.count < 32 {
             return Ok(Some(Stop::Input));
         }
         let length = self.bits & 0xffff;
         if length != !(self.bits >> 16) & 0xffff {
-            return Err(Fault::StoredLength);
+            return Err(InflateFault::StoredLength);
         }
         self.drop_bits(32);
         self.state = State::Stored { left: length as usize };
@@ -385,7 +386,7 @@ impl<T: Symbol> Inflater<T> {
         }
     }
 
-    fn counts(&mut self, call: &mut Call<'_, T>) -> Result<Option<Stop>, Fault> {
+    fn counts(&mut self, call: &mut Call<'_, T>) -> Result<Option<Stop>, InflateFault> {
         self.refill(call);
         if self.count < 14 {
             return Ok(Some(Stop::Input));
@@ -394,7 +395,7 @@ impl<T: Symbol> Inflater<T> {
         self.distance_count = (self.bits >> 5 & 31) as usize + 1;
         self.precode_count = (self.bits >> 10 & 15) as usize + 4;
         if self.litlen_count > 286 || self.distance_count > 30 {
-            return Err(Fault::TooManySymbols);
+            return Err(InflateFault::TooManySymbols);
         }
         self.drop_bits(14);
         self.lengths[..19].fill(0);
@@ -402,7 +403,7 @@ impl<T: Symbol> Inflater<T> {
         Ok(None)
     }
 
-    fn precode(&mut self, call: &mut Call<'_, T>, mut index: usize) -> Result<Option<Stop>, Fault> {
+    fn precode(&mut self, call: &mut Call<'_, T>, mut index: usize) -> Result<Option<Stop>, InflateFault> {
         while index < self.precode_count {
             let Some(length) = self.take(call, 3) else {
                 self.state = State::Precode { index };
@@ -412,12 +413,12 @@ impl<T: Symbol> Inflater<T> {
             index += 1;
         }
         self.state = State::Precode { index };
-        self.tables.precode.build(&self.lengths[..19], &table::PRECODE, Fault::LengthCode)?;
+        self.tables.precode.build(&self.lengths[..19], &table::PRECODE, InflateFault::LengthCode)?;
         self.state = State::Lengths { index: 0 };
         Ok(None)
     }
 
-    fn code_lengths(&mut self, call: &mut Call<'_, T>, mut index: usize) -> Result<Option<Stop>, Fault> {
+    fn code_lengths(&mut self, call: &mut Call<'_, T>, mut index: usize) -> Result<Option<Stop>, InflateFault> {
         let total = self.litlen_count + self.distance_count;
         while index < total {
             self.state = State::Lengths { index };
@@ -437,20 +438,20 @@ impl<T: Symbol> Inflater<T> {
                 return Ok(Some(Stop::Input));
             }
             if entry & UNUSUAL != 0 {
-                return Err(Fault::LengthCode);
+                return Err(InflateFault::LengthCode);
             }
             let more = (self.bits >> bits) as usize & ((1 << extra) - 1);
-            // Behind the lengths of the lengths' own code.
+            // After the lengths of the lengths' own code.
             let lengths = &mut self.lengths[19..];
             let (value, times) = match symbol {
-                16 if index == 0 => return Err(Fault::Repeat),
+                16 if index == 0 => return Err(InflateFault::Repeat),
                 16 => (lengths[index - 1], 3 + more),
                 17 => (0, 3 + more),
                 18 => (0, 11 + more),
                 length => (length as u8, 1),
             };
             if index + times > total {
-                return Err(Fault::Repeat);
+                return Err(InflateFault::Repeat);
             }
             lengths[index..index + times].fill(value);
             index += times;
@@ -459,29 +460,29 @@ impl<T: Symbol> Inflater<T> {
         self.state = State::Lengths { index };
         let (litlen, distance) = self.lengths[19..19 + total].split_at(self.litlen_count);
         if litlen[256] == 0 {
-            return Err(Fault::NoEnd);
+            return Err(InflateFault::NoEnd);
         }
         self.fixed = false;
-        self.tables.litlen.build(litlen, &table::LITLEN, Fault::LiteralCode)?;
-        self.tables.distance.build(distance, &table::DISTANCE, Fault::DistanceCode)?;
+        self.tables.litlen.build(litlen, &table::LITLEN, InflateFault::LiteralCode)?;
+        self.tables.distance.build(distance, &table::DISTANCE, InflateFault::DistanceCode)?;
         self.state = State::Codes;
         Ok(None)
     }
 
-    fn fixed_codes(&mut self) -> Result<(), Fault> {
+    fn fixed_codes(&mut self) -> Result<(), InflateFault> {
         if self.fixed {
             return Ok(());
         }
         let mut lengths = [8u8; 288];
         lengths[144..256].fill(9);
         lengths[256..280].fill(7);
-        self.tables.litlen.build(&lengths, &table::LITLEN, Fault::LiteralCode)?;
-        self.tables.distance.build(&[5; 32], &table::DISTANCE, Fault::DistanceCode)?;
+        self.tables.litlen.build(&lengths, &table::LITLEN, InflateFault::LiteralCode)?;
+        self.tables.distance.build(&[5; 32], &table::DISTANCE, InflateFault::DistanceCode)?;
         self.fixed = true;
         Ok(())
     }
 
-    fn codes(&mut self, call: &mut Call<'_, T>) -> Result<Option<Stop>, Fault> {
+    fn codes(&mut self, call: &mut Call<'_, T>) -> Result<Option<Stop>, InflateFault> {
         loop {
             if call.input.len() - call.used >= FAST_INPUT && call.room - call.given >= FAST_ROOM {
                 if fast(self, call) {
@@ -505,7 +506,7 @@ impl<T: Symbol> Inflater<T> {
             }
             if entry & INVALID != 0 {
                 (self.bits, self.count) = (bits, count);
-                return Err(Fault::Literal);
+                return Err(InflateFault::Literal);
             }
             if entry & END != 0 {
                 return Ok(self.block_ended());
@@ -518,7 +519,7 @@ impl<T: Symbol> Inflater<T> {
             };
             if entry & INVALID != 0 {
                 (self.bits, self.count) = (bits, count);
-                return Err(Fault::Distance);
+                return Err(InflateFault::Distance);
             }
             let Some(distance) = self.with_extra(entry) else {
                 (self.bits, self.count) = (bits, count);
@@ -526,15 +527,15 @@ impl<T: Symbol> Inflater<T> {
             };
             if distance > call.given + self.window.len().min(WINDOW) {
                 (self.bits, self.count) = (bits, count);
-                return Err(Fault::TooFar);
+                return Err(InflateFault::TooFar);
             }
             self.state = State::Copy { length, distance };
             return Ok(None);
         }
     }
 
-    /// The entry of the next code, subtables looked up. Its bits are dropped, but not its extra bits.
-    /// `None` if it is not all here; then nothing, or only the index of a subtable, is dropped.
+    /// The entry of the next code, subtables looked up. Its bits are dropped, but not its extra bits. `None` if it has
+    /// not arrived whole; then nothing, or only the index of a subtable, is dropped.
     fn code(&mut self, table: impl Fn(&Tables) -> (&[u32], u64), main: u32) -> Option<u32> {
         let (entries, mask) = table(&self.tables);
         let mut entry = entries[(self.bits & mask) as usize];
@@ -563,14 +564,14 @@ impl<T: Symbol> Inflater<T> {
         Some(value as usize)
     }
 
-    fn copy(&mut self, call: &mut Call<'_, T>, length: usize, distance: usize) -> Result<Option<Stop>, Fault> {
+    fn copy(&mut self, call: &mut Call<'_, T>, length: usize, distance: usize) -> Result<Option<Stop>, InflateFault> {
         let part = length.min(call.room - call.given);
         for _ in 0..part {
             let symbol = match call.given.checked_sub(distance) {
                 Some(index) => call.at(index),
                 None => {
                     let back = distance - call.given;
-                    let index = self.window.len().checked_sub(back).ok_or(Fault::TooFar)?;
+                    let index = self.window.len().checked_sub(back).ok_or(InflateFault::TooFar)?;
                     self.window[index]
                 }
             };
@@ -586,7 +587,7 @@ impl<T: Symbol> Inflater<T> {
 }
 
 /// Decodes codes while there is enough input and room. Returns whether the block has ended; if not, the careful loop
-/// goes on.
+/// continues.
 fn fast<T: Symbol>(inflater: &mut Inflater<T>, call: &mut Call<'_, T>) -> bool {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("bmi2") && std::arch::is_x86_feature_detected!("avx2") {
@@ -633,7 +634,7 @@ fn fast_loop<T: Symbol>(inflater: &mut Inflater<T>, call: &mut Call<'_, T>) -> b
     let mut ended = false;
     // SAFETY: `input` stays `FAST_INPUT` before the end of the input at the beginning of each turn, which reads at most
     // three words and moves on by as many bytes at most; `output` stays `FAST_ROOM` before the end of the room, and a
-    // turn writes at most two literals, a copy, and less than two strides behind it. Table indices are within their
+    // turn writes at most two literals, a copy, and less than two strides after it. Table indices are within their
     // masks, and subtables within their tables, see `table`. What a copy reads has been initialised: its distance is
     // checked against what was given and the window.
     unsafe {
@@ -665,7 +666,7 @@ fn fast_loop<T: Symbol>(inflater: &mut Inflater<T>, call: &mut Call<'_, T>) -> b
         while input <= input_end && output <= output_end {
             // A fault is left to the careful loop: it goes back to the beginning of the turn.
             let turn = (bits, count, input, output);
-            macro_rules! give_up {
+            macro_rules! back_out {
                 () => {
                     (bits, count, input, output) = turn;
                     break;
@@ -709,7 +710,7 @@ fn fast_loop<T: Symbol>(inflater: &mut Inflater<T>, call: &mut Call<'_, T>) -> b
                     break;
                 }
                 if entry & UNUSUAL != 0 {
-                    give_up!();
+                    back_out!();
                 }
             }
             let length = (entry >> 16) as usize + (low_bits(bits, entry & 0xff) >> (entry >> 8 & 15)) as usize;
@@ -723,7 +724,7 @@ fn fast_loop<T: Symbol>(inflater: &mut Inflater<T>, call: &mut Call<'_, T>) -> b
                     entry = *distances.add((entry >> 16) as usize + index as usize);
                 }
                 if entry & UNUSUAL != 0 {
-                    give_up!();
+                    back_out!();
                 }
             }
             let distance = (entry >> 16) as usize + (low_bits(bits, entry & 0xff) >> (entry >> 8 & 15)) as usize;
@@ -733,7 +734,7 @@ fn fast_loop<T: Symbol>(inflater: &mut Inflater<T>, call: &mut Call<'_, T>) -> b
             if distance > given {
                 let back = distance - given;
                 if back > reach {
-                    give_up!();
+                    back_out!();
                 }
                 copy_from_window(window, back, first, output, length);
                 output = end;
@@ -802,7 +803,8 @@ unsafe fn stride<T: Symbol>(from: *const T, to: *mut T) {
     }
 }
 
-/// A copy that begins `back` symbols before the end of `window`, and may go on from the `first` symbol of the output.
+/// A copy that begins `back` symbols before the end of `window`, and may continue with the `first` symbol of the
+/// output.
 ///
 /// # Safety
 /// `length` symbols from `output` may be written; those from `first` to it are initialised; `back` is within `window`.
@@ -812,7 +814,7 @@ unsafe fn copy_from_window<T: Symbol>(window: &[T], back: usize, first: *mut T, 
     let from = &window[window.len() - back..];
     let part = from.len().min(length);
     // SAFETY: `part` symbols are in both; the rest is read from the output, where each symbol is written before it is
-    // read, since `output` is behind `first` or the rest begins where the part ended.
+    // read, since `output` is after `first` or the rest begins where the part ended.
     unsafe {
         std::ptr::copy_nonoverlapping(from.as_ptr(), output, part);
         for index in part..length {

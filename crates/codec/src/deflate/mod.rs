@@ -1,5 +1,5 @@
-//! Inflate (RFC 1951): a decoder of our own that can stop and go on anywhere, begin at any bit, and decode without
-//! knowing what came before.
+//! Inflate (RFC 1951): a decoder of our own that can stop and continue anywhere, begin at any bit, and decode without
+//! knowing the text before it.
 //!
 //! ```text
 //!            ┌───────────┐  unknown to a decoder that begins in the middle: markers stand for it
@@ -7,19 +7,18 @@
 //!  input ──▶ bits ──▶ codes ──▶ literals, copies
 //! ```
 //!
-//! It is generic over its output. Bytes are what everyone wants. 16-bit symbols hold what may be a byte of the unknown
-//! window before the place where it began: a value from 256 on names the byte of the window. Copies copy markers like
-//! anything else, and when the window becomes known [`Resolver`] puts the bytes in their place. (M. Kerbiriou, R.
-//! Chikhi: Parallel decompression of gzip-compressed files and random access to DNA sequences, 2019; M. Knespel, H.
-//! Brunst: Rapidgzip, 2023.)
+//! It is generic over its output. Normally these are bytes. A decoder that begins in the middle gives 16-bit symbols: a
+//! value from 256 on is a marker, which stands for a byte of the unknown window. Copies copy markers like bytes, and
+//! once the window is known, [`Resolver`] replaces them. (M. Kerbiriou, R. Chikhi: Parallel decompression of
+//! gzip-compressed files and random access to DNA sequences, 2019; M. Knespel, H. Brunst: Rapidgzip, 2023.)
 //!
 //! - `table`: prefix codes.
 //! - `inflate`: the decoder.
-//! - `marker`: symbols that stand for what is not known yet.
+//! - `marker`: symbols for bytes that are not known yet.
 //! - `find`: where a block may begin.
 //! - `ahead`: decodes from somewhere in the middle.
 //!
-//! What is around the data (gzip, zip), and the errors that users see, are left to the callers.
+//! Callers handle the formats around the data (gzip, zip) and the errors that users see.
 
 mod ahead;
 mod find;
@@ -36,9 +35,9 @@ pub(crate) use marker::Resolver;
 /// How far back a copy may reach.
 pub(crate) const WINDOW: usize = 32 * 1024;
 
-/// What is wrong with the data.
+/// A fault of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum InflateFault {
     BlockType,
     StoredLength,
     TooManySymbols,
@@ -52,20 +51,20 @@ pub(crate) enum Fault {
     TooFar,
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for InflateFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Fault::BlockType => "there is no such type of block",
-            Fault::StoredLength => "the two lengths of a stored block differ",
-            Fault::TooManySymbols => "a code has too many symbols",
-            Fault::LengthCode => "the code of the lengths is not valid",
-            Fault::Repeat => "a length is repeated too often, or before there is one",
-            Fault::NoEnd => "a block has no code for its end",
-            Fault::LiteralCode => "the code of literals and lengths is not valid",
-            Fault::DistanceCode => "the code of distances is not valid",
-            Fault::Literal => "bits that are not a literal or length",
-            Fault::Distance => "bits that are not a distance",
-            Fault::TooFar => "a copy from before the beginning",
+            InflateFault::BlockType => "there is no such type of block",
+            InflateFault::StoredLength => "the two lengths of a stored block differ",
+            InflateFault::TooManySymbols => "a code has too many symbols",
+            InflateFault::LengthCode => "the code of the lengths is not valid",
+            InflateFault::Repeat => "a length is repeated too often, or before there is one",
+            InflateFault::NoEnd => "a block has no code for its end",
+            InflateFault::LiteralCode => "the code of literals and lengths is not valid",
+            InflateFault::DistanceCode => "the code of distances is not valid",
+            InflateFault::Literal => "bits that are not a literal or length",
+            InflateFault::Distance => "bits that are not a distance",
+            InflateFault::TooFar => "a copy from before the beginning",
         })
     }
 }

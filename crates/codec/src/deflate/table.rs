@@ -19,7 +19,7 @@
 //!                 (subtable: start)                                       (subtable's) (subtable: main bits)
 //! ```
 
-use super::Fault;
+use super::InflateFault;
 
 /// The entry is a literal.
 pub(super) const LITERAL: u32 = 1 << 31;
@@ -117,7 +117,12 @@ impl<const BITS: u32, const SIZE: usize> Table<BITS, SIZE> {
 
     /// The table of the code whose symbols have `lengths` bits (0: not used) and mean `meanings`. A code must use all
     /// its bits; as zlib has it, only a code without any symbol, or with one symbol of one bit, may leave some unused.
-    pub(super) fn build(&mut self, lengths: &[u8], meanings: &Meanings, unfit: Fault) -> Result<(), Fault> {
+    pub(super) fn build(
+        &mut self,
+        lengths: &[u8],
+        meanings: &Meanings,
+        unfit: InflateFault,
+    ) -> Result<(), InflateFault> {
         let mut counts = [0u16; MOST_BITS + 1];
         for &length in lengths {
             counts[usize::from(length & 15)] += 1;
@@ -152,7 +157,7 @@ impl<const BITS: u32, const SIZE: usize> Table<BITS, SIZE> {
     }
 
     /// The table of a code without symbols, or with one of one bit, which is 0.
-    fn build_single(&mut self, lengths: &[u8], meanings: &Meanings) -> Result<(), Fault> {
+    fn build_single(&mut self, lengths: &[u8], meanings: &Meanings) -> Result<(), InflateFault> {
         self.mask = 1;
         self.entries[..2].fill(UNUSUAL | INVALID | 1);
         if let Some(symbol) = lengths.iter().position(|&length| length == 1) {
@@ -172,7 +177,7 @@ impl<const BITS: u32, const SIZE: usize> Table<BITS, SIZE> {
         let mut filled = 1usize;
         self.entries[0] = UNUSUAL | INVALID | 1;
         for bits in 1..=main {
-            // What one bit fewer has filled repeats with the next bit set.
+            // The entries for one bit fewer are repeated with the next bit set.
             let (low, high) = self.entries.split_at_mut(filled);
             high[..filled].copy_from_slice(low);
             filled *= 2;

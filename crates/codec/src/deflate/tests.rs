@@ -1,11 +1,11 @@
-//! The decoder against zlib: every kind of block, every cut, damage; and what markers become.
+//! The decoder against zlib: every kind of block, every cut, damage; and the resolution of markers.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 use proptest::prelude::*;
 
 use super::find::find_block;
 use super::marker::markers;
-use super::{Fault, Inflater, Resolver, Stop, WINDOW};
+use super::{InflateFault, Inflater, Resolver, Stop, WINDOW};
 use crate::conformance::some_text;
 
 /// Deflate data of `text`: at `level`, flushed as `flush` says after every `every` bytes.
@@ -32,7 +32,7 @@ fn compress(state: &mut Compress, mut text: &[u8], data: &mut Vec<u8>, flush: Fl
     }
 }
 
-/// What zlib makes of `data`: the text, and how many bytes it used; `None` if it is wrong or cut.
+/// Decodes `data` with zlib: the text, and how many bytes were used; `None` if the data is wrong or cut.
 fn reference(data: &[u8]) -> Option<(Vec<u8>, usize)> {
     let mut state = Decompress::new(false);
     let mut text = Vec::new();
@@ -49,7 +49,7 @@ fn reference(data: &[u8]) -> Option<(Vec<u8>, usize)> {
 }
 
 /// How a stream ended: its text, how many bytes were used, and the fault with the bit where it lies.
-type Outcome = (Vec<u8>, usize, Option<(Option<Fault>, u64)>);
+type Outcome = (Vec<u8>, usize, Option<(Option<InflateFault>, u64)>);
 
 /// Decodes `data`, given in chunks and with room as `next` says.
 fn inflate(data: &[u8], mut next: impl FnMut() -> usize, by_block: bool) -> Outcome {
@@ -209,7 +209,7 @@ impl Bits {
         self
     }
 
-    fn fault(&self) -> Option<Fault> {
+    fn fault(&self) -> Option<InflateFault> {
         let data = [self.bytes.as_slice(), &[0; 64]].concat();
         assert_eq!(reference(&data), None);
         whole(&data).2.and_then(|(fault, _)| fault)
@@ -227,64 +227,64 @@ fn every_fault_has_its_name() {
         fault(&|bits| {
             bits.put(7, 3);
         }),
-        Some(Fault::BlockType)
+        Some(InflateFault::BlockType)
     );
     assert_eq!(
         fault(&|bits| {
             bits.put(1, 8).put(0x1234, 16).put(0x1234, 16);
         }),
-        Some(Fault::StoredLength)
+        Some(InflateFault::StoredLength)
     );
     assert_eq!(
         fault(&|bits| {
             bits.put(5, 3).put(30, 5).put(0, 9);
         }),
-        Some(Fault::TooManySymbols)
+        Some(InflateFault::TooManySymbols)
     );
     assert_eq!(
         fault(&|bits| {
             bits.put(5, 3).put(0, 5).put(30, 5).put(0, 4);
         }),
-        Some(Fault::TooManySymbols)
+        Some(InflateFault::TooManySymbols)
     );
     // Three lengths of one bit.
     assert_eq!(
         fault(&|bits| {
             bits.put(5, 3).put(0, 14).put(0o111, 9);
         }),
-        Some(Fault::LengthCode)
+        Some(InflateFault::LengthCode)
     );
     // The first length repeats one before it: 16 and 17 have one bit each.
     assert_eq!(
         fault(&|bits| {
             bits.put(5, 3).put(0, 14).put(0o0011, 12).put(0, 3);
         }),
-        Some(Fault::Repeat)
+        Some(InflateFault::Repeat)
     );
     // Zeros only, so no end: 17 and 18 have one bit each.
     let zeros = |bits: &mut Bits| {
         bits.put(5, 3).put(0, 14).put(0o0110, 12).put(1, 1).put(127, 7).put(1, 1).put(109, 7);
     };
-    assert_eq!(fault(&zeros), Some(Fault::NoEnd));
+    assert_eq!(fault(&zeros), Some(InflateFault::NoEnd));
     // Fixed codes: the symbol 286, the distance 30, a copy from nowhere.
     let reversed = |value: u32, count: u32| value.reverse_bits() >> (32 - count);
     assert_eq!(
         fault(&|bits| {
             bits.put(3, 3).put(reversed(0b1100_0110, 8), 8);
         }),
-        Some(Fault::Literal)
+        Some(InflateFault::Literal)
     );
     assert_eq!(
         fault(&|bits| {
             bits.put(3, 3).put(reversed(1, 7), 7).put(reversed(30, 5), 5);
         }),
-        Some(Fault::Distance)
+        Some(InflateFault::Distance)
     );
     assert_eq!(
         fault(&|bits| {
             bits.put(3, 3).put(reversed(1, 7), 7).put(0, 5);
         }),
-        Some(Fault::TooFar)
+        Some(InflateFault::TooFar)
     );
 }
 

@@ -25,7 +25,7 @@ const HAS_NAME: u8 = 1 << 3;
 const HAS_COMMENT: u8 = 1 << 4;
 const RESERVED: u8 = 0b1110_0000;
 
-/// What is around the deflate data, for whoever looks for a member in the middle of a unit.
+/// The header and trailer around the deflate data, for a search in the middle of a unit.
 const LINKS: Links = Links { header: header_length, trailer: TRAILER };
 
 /// The length of the header that `bytes` begin with, if it is whole and plausible.
@@ -68,7 +68,7 @@ enum Part {
 #[derive(Debug)]
 pub(super) struct Member {
     part: Part,
-    /// Bytes of a part of fixed size that have come so far.
+    /// The bytes of a part of fixed size so far.
     gathered: Vec<u8>,
     flags: u8,
     header: Hasher,
@@ -94,7 +94,7 @@ impl Member {
         }
     }
 
-    /// Bytes of the part of fixed size that we are in.
+    /// The size of the current part of fixed size.
     fn part_size(&self) -> usize {
         match self.part {
             Part::Fixed => FIXED,
@@ -104,7 +104,7 @@ impl Member {
         }
     }
 
-    /// Takes bytes of the header or trailer from `input`; returns how many, and whether the member has ended.
+    /// Reads the header or trailer from `input`. Returns the bytes used, and whether the member has ended.
     fn frame_bytes(&mut self, input: &[u8]) -> Result<Progress> {
         let part = self.part;
         let used = match part {
@@ -164,7 +164,7 @@ impl Member {
         Ok(Progress { used, ended })
     }
 
-    /// Goes to the first part after `part` that the flags announce.
+    /// Moves to the first part after `part` that the flags announce.
     fn after(&mut self, part: Part) {
         let order = [
             (HAS_EXTRA, Part::ExtraLength),
@@ -187,7 +187,7 @@ impl Member {
         }
     }
 
-    /// Judges as much of the fixed part as is there.
+    /// Checks as much of the fixed part as has arrived.
     fn check_fixed(&mut self) -> Result<()> {
         let start = self.position - self.gathered.len() as u64;
         let fault = |index: u64, what: String| Err(corrupt(what, start + index).text(&self.gathered));
@@ -289,8 +289,8 @@ impl Frame for Member {
         }
     }
 
-    fn look_ahead(&mut self, crew: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
-        self.inflate.look_ahead(crew, LINKS, at, coming);
+    fn look_ahead(&mut self, helpers: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
+        self.inflate.look_ahead(helpers, LINKS, at, coming);
     }
 
     fn wants(&self) -> usize {

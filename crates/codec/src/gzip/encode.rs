@@ -8,7 +8,7 @@ use millstream_core::{Error, Result};
 /// Method deflate, no flags, no time, unknown operating system.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
 
-/// What is reserved at a time for compressed bytes.
+/// Memory that is reserved at a time for compressed bytes.
 const STEP: usize = 32 * 1024;
 
 /// gzip(1)'s own default.

@@ -1,4 +1,4 @@
-//! A unit that helpers decode ahead gives what it gives alone, whoever helps, and whatever is in it.
+//! A unit gives the same with and without helpers, for all kinds of helpers and data.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::ahead::{JUMPS, Sizes, TEST_SIZES};
 use crate::conformance::some_text;
-use crate::crews::{Helpers, Outcome, same, unpack_with};
+use crate::test_helpers::{Helpers, Outcome, same, unpack_with};
 use crate::{Limits, Unpack, UnpackOptions, Unpacked};
 
 /// Sizes for which a small unit is large.
@@ -32,8 +32,8 @@ fn gzip(text: &[u8]) -> Vec<u8> {
     member(text, 6, usize::MAX)
 }
 
-fn unpack(data: &[u8], chunk: usize, crew: Arc<dyn Crew>, limits: Limits) -> Outcome {
-    unpack_with("gzip", data, chunk, crew, limits)
+fn unpack(data: &[u8], chunk: usize, helpers: Arc<dyn Crew>, limits: Limits) -> Outcome {
+    unpack_with("gzip", data, chunk, helpers, limits)
 }
 
 fn alone(data: &[u8]) -> Outcome {
@@ -106,7 +106,7 @@ fn limits_hold_with_helpers() {
 }
 
 #[test]
-fn a_unit_that_is_left_leaves_nobody_at_work() {
+fn a_unit_that_is_left_leaves_no_helper_at_work() {
     let data = member(&some_text(3_000_000), 6, 50_000);
     for kind in 0..6 {
         small_sizes(40_000, 1 << 20);
@@ -119,7 +119,7 @@ fn a_unit_that_is_left_leaves_nobody_at_work() {
 }
 
 #[test]
-fn gzip_inside_of_gzip_deceives_nobody() {
+fn gzip_inside_of_gzip_is_not_mistaken_for_a_member() {
     // Members that lie in a stored block look like members, and are none.
     let inner: Vec<u8> = (0..40).flat_map(|index| gzip(&some_text(9_000 + index))).collect();
     let data = [member(&inner, 0, usize::MAX), gzip(&some_text(300_000)), member(&inner, 0, 30_000)].concat();
@@ -132,7 +132,7 @@ fn gzip_inside_of_gzip_deceives_nobody() {
 }
 
 #[test]
-fn whatever_is_in_it_and_whoever_helps_it_is_the_same() {
+fn the_text_is_the_same_with_any_content_and_any_helpers() {
     let part = (0..60_000usize, 0..10u32, 200..40_000usize, 0..3u32);
     let parts = prop::collection::vec(part, 1..8);
     let changes = prop::collection::vec((any::<prop::sample::Index>(), 0..8u32), 0..3);

@@ -1,5 +1,5 @@
-//! A whole gzip unit inflated in one call, by libdeflate. It gives up on anything that is not as it should be: the
-//! decoder then says what.
+//! A whole gzip unit inflated in one call, by libdeflate. It returns nothing for faulty data; the decoder then finds
+//! the fault.
 
 use std::cell::RefCell;
 use std::ptr::NonNull;
@@ -25,7 +25,7 @@ const MOST_RATIO: usize = 1032;
 const HAS_CHECK: u8 = 1 << 1;
 
 thread_local! {
-    /// To set one up takes as long as to inflate a kilobyte.
+    /// Reused, since making one takes as long as inflating a kilobyte.
     static INFLATE: RefCell<Option<Inflate>> = const { RefCell::new(None) };
 }
 
@@ -46,8 +46,8 @@ pub(super) fn text(data: &[u8], most: usize) -> Option<Bytes> {
     })
 }
 
-/// How much memory to take at first. The length at the end is that of the last member, and only a hint: it may be a
-/// lie, or padding.
+/// How much memory to allocate first. The length at the end is only a hint: it is that of the last member, and may be
+/// wrong or padding.
 fn expected_size(data: &[u8], most: usize) -> Option<usize> {
     let said = u32::from_le_bytes(*data.last_chunk()?) as usize;
     let plausible = said >= data.len() / 2 && said / MOST_RATIO <= data.len();
@@ -111,7 +111,7 @@ impl Inflate {
 
 impl Drop for Inflate {
     fn drop(&mut self) {
-        // SAFETY: it is libdeflate's own, and nobody else has it.
+        // SAFETY: it comes from libdeflate, and nothing else refers to it.
         unsafe { libdeflate_free_decompressor(self.0.as_ptr()) }
     }
 }

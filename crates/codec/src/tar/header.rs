@@ -15,35 +15,35 @@ const CHECKSUM: Range<usize> = 148..156;
 const KIND: usize = 156;
 const LINK: Range<usize> = 157..257;
 const MAGIC: Range<usize> = 257..262;
-/// Behind the magic: a NUL if the header is of POSIX, a space if it is GNU's own.
+/// The byte after the magic: a NUL in headers of POSIX, a space in GNU's own.
 const FLAVOUR: usize = 262;
 const PREFIX: Range<usize> = 345..500;
-/// In star's headers, times stand behind a shorter prefix, and a mark at the end.
+/// In star's headers, times follow a shorter prefix, and a magic is at the end.
 const STAR_PREFIX: Range<usize> = 345..476;
 const STAR_MARK: Range<usize> = 508..512;
-/// Whether blocks with more of the map follow: in GNU's header of a sparse file, and in such a block.
-const MAP_GOES_ON: usize = 482;
-pub(super) const MAP_GOES_ON_AGAIN: usize = 504;
+/// The flag that blocks with more of the map follow: in GNU's header of a sparse file, and in such a block.
+const MAP_CONTINUES: usize = 482;
+pub(super) const MAP_CONTINUES_AGAIN: usize = 504;
 
 /// A size beyond what any file can have is damage.
 const LARGEST: u64 = i64::MAX as u64;
 
-/// What the beginning of a text says of its being a tar.
+/// Whether a text is a tar, by its beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Judged {
-    /// It is none, whatever follows.
+    /// It is no tar, whatever follows.
     No,
-    /// It may be one.
+    /// It may be a tar; more bytes are needed.
     Maybe,
-    /// It is one.
+    /// It is a tar.
     Yes,
 }
 
 /// Whether a text that begins with `head` is a tar: its first block is a header with the right checksum and with the
-/// magic of ustar. If the unit's name promises a tar, the magic is not asked for (v7 had none), and an archive without
+/// magic of ustar. If the unit's name promises a tar, the magic is not required (v7 had none), and an archive without
 /// members, which is nothing but zeros, counts.
 ///
-/// It is judged byte by byte, so that what is none is known as soon as possible, however little of it is here.
+/// It is judged byte by byte, so that other texts are recognised as early as possible.
 pub(crate) fn judge(head: &[u8], promised: bool) -> Judged {
     let head = &head[..head.len().min(BLOCK)];
     let here = |field: Range<usize>| head.get(field.start..field.end.min(head.len())).unwrap_or_default();
@@ -72,8 +72,8 @@ pub(super) fn is_zero(block: &[u8]) -> bool {
     block.iter().all(|&byte| byte == 0)
 }
 
-/// Whether `block` is a header: the sum of its bytes is what it says, with the sum itself taken for spaces. Old tars
-/// of some systems took the bytes for signed.
+/// Whether `block` is a header: the sum of its bytes is right, counting the bytes of the sum itself as spaces. Some old
+/// tars sum signed bytes.
 pub(super) fn checksum_is_right(block: &[u8]) -> bool {
     let Some(said) = block.get(CHECKSUM).and_then(number) else {
         return false;
@@ -89,7 +89,7 @@ fn checksums(block: &[u8]) -> (u64, i64) {
     (bytes().map(u64::from).sum(), bytes().map(|byte| i64::from(byte.cast_signed())).sum())
 }
 
-/// A number: octal digits, or (GNU, for what is too large) a binary number behind a byte of 128.
+/// A number: octal digits, or (GNU, for large numbers) a binary number after a byte of 128.
 fn number(field: &[u8]) -> Option<u64> {
     let (first, rest) = field.split_first()?;
     if first & 0x80 != 0 {
@@ -112,17 +112,17 @@ pub(super) fn text(field: &[u8]) -> &[u8] {
     &field[..end]
 }
 
-/// What of a header matters here.
+/// The fields of a header that matter here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
-    /// What kind of member it is, as the byte that stands there.
+    /// The kind of the member, as the header's byte.
     pub(super) kind: u8,
     pub(super) name: Vec<u8>,
-    /// What a link leads to.
+    /// The target of a link.
     pub(super) link: Vec<u8>,
     pub(super) size: u64,
-    /// Whether blocks follow that say where the data of a sparse file belongs.
-    pub(super) map_goes_on: bool,
+    /// Whether blocks with the map of a sparse file follow.
+    pub(super) map_continues: bool,
 }
 
 impl Header {
@@ -135,8 +135,8 @@ impl Header {
             corrupt("the size in the header of a tar member is not possible", at).text(text(&block[SIZE]))
         })?;
         let kind = block[KIND];
-        let map_goes_on = kind == b'S' && block[MAP_GOES_ON] != 0;
-        Ok(Header { kind, name: full_name(block), link: text(&block[LINK]).to_vec(), size, map_goes_on })
+        let map_continues = kind == b'S' && block[MAP_CONTINUES] != 0;
+        Ok(Header { kind, name: full_name(block), link: text(&block[LINK]).to_vec(), size, map_continues })
     }
 }
 

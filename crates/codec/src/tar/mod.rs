@@ -5,21 +5,20 @@
 //!   ── tell more of the next member ──   Begin    Text…, End               Done
 //! ```
 //!
-//! Read are the forms of v7, ustar, GNU, star and pax: names of any length, sizes of any kind. Every header's checksum
-//! is checked; the data has none, so damage inside it is only found if what is around the tar, or the member itself,
-//! is compressed.
+//! It reads the forms of v7, ustar, GNU, star and pax, with names of any length and sizes of any kind. The checksum of
+//! each header is checked. The data has none, so damage inside it is only found if the tar or the member is compressed.
 //!
-//! - **Members** are regular files. Folders, devices and labels are passed over, and so are links: the data of a hard
-//!   link is that of a member before it, which is read under its own name; what a symbolic link leads to is in the
-//!   archive under its own name, or not at all. Who asks by `members` for a hard link but not for its file is told so.
-//!   A name that stands there twice (`tar --append`) is read twice.
+//! - **Members** are regular files. Folders, devices and labels are skipped, and so are links: the data of a hard link
+//!   belongs to an earlier member, which is read under its own name; the target of a symbolic link is in the archive
+//!   under its own name, or not at all. If `members` selects a hard link but not its file, that is an error. A name
+//!   that occurs twice (`tar --append`) is read twice.
 //! - **Names** are data and never a path: `../../x` and `/etc/passwd` are names as any other. `./` at the beginning
-//!   (`tar c .`) is left out; globs may be written with it or without.
+//!   (`tar c .`) is removed; globs may be written with it or without.
 //! - **The end** is at least one block of zeros. Without it, an archive that was cut between two members would be a
-//!   short file that nobody notices, so it is an error, although GNU tar takes it. Behind it only zeros may follow; GNU
-//!   tar ignores whatever stands there, such as the second of two archives that were joined by `cat`.
-//! - **Refused** are sparse files, whose data lacks the holes, members that go on in another volume, and kinds of
-//!   members that are not known; unless they are not wanted.
+//!   short file without an error. So a missing end is an error, although GNU tar accepts it. Only zeros may follow; GNU
+//!   tar ignores anything there, such as the second of two archives that were joined by `cat`.
+//! - **Refused** are sparse files, whose data lacks the holes, members that continue in another volume, and unknown
+//!   kinds of members, unless they are not selected.
 //!
 //! The parser is our own: the crates that are well kept (`tar`, `async-tar` and its like) pull from a reader and would
 //! block on input, or own it; a header is 512 bytes, and there is nothing else to it.
@@ -33,37 +32,37 @@ use millstream_core::{Error, Result};
 
 use crate::frame::{corrupt, cut};
 use crate::input::{Input, PIECE, Piece};
-use crate::members::{NAMES_SHOWN, Wanted, check_name, none_wanted, too_many};
+use crate::members::{MemberFilter, NAMES_SHOWN, check_name, none_selected, too_many};
 use header::{Header, is_zero};
 use pax::Records;
 
 pub(crate) use header::{BLOCK, Judged, has_magic, judge};
 
-/// The most that may be told of a member before it. What is usual is far below it, also with all its attributes.
-const MOST_TOLD: u64 = 1 << 20;
+/// The most bytes of extension headers before a member. Usual ones are far smaller, even with all attributes.
+const EXTENSION_LIMIT: u64 = 1 << 20;
 
 /// Of a name, this many bytes are kept for messages.
 const SHOWN: usize = 120;
 
-/// What comes next.
+/// What the next bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Header,
-    /// The data of a header of this kind, which tells more of what follows.
-    Told {
+    /// The data of an extension header of this kind.
+    Extension {
         kind: u8,
         size: u64,
     },
-    /// The data of a wanted member, and zeros that pad it.
+    /// The data of a selected member, and its padding.
     Data {
         left: u64,
         padding: u64,
     },
-    /// Bytes that nobody wants.
+    /// Bytes to skip.
     Skip {
         left: u64,
     },
-    /// What may be the data of a hard link: some writers give its size, but no data.
+    /// Possibly the data of a hard link: some writers give its size, but no data.
     Linked {
         size: u64,
     },
@@ -77,7 +76,7 @@ enum State {
 
 /// A walk through an archive.
 pub(crate) struct Walk {
-    wanted: Wanted,
+    wanted: MemberFilter,
     max_members: u64,
     members: u64,
     any_wanted: bool,
@@ -87,11 +86,11 @@ pub(crate) struct Walk {
     state: State,
     /// The member that is being read.
     member: Option<String>,
-    /// What was told of the next member.
+    /// The records for the next member.
     records: Records,
     long_name: Option<Vec<u8>>,
     long_link: Option<Vec<u8>>,
-    /// What was told of all that follow.
+    /// The records for all members that follow.
     globals: Records,
 }
 
@@ -99,7 +98,7 @@ impl Walk {
     /// A walk that gives the members that match `globs` (all if there are none), of at most `max_members`.
     pub(crate) fn new(globs: &[String], max_members: u64) -> Result<Self> {
         Ok(Walk {
-            wanted: Wanted::new(globs)?,
+            wanted: MemberFilter::new(globs)?,
             max_members,
             members: 0,
             any_wanted: false,
@@ -124,7 +123,7 @@ impl Walk {
         loop {
             let step = match self.state {
                 State::Header => self.header(input)?,
-                State::Told { kind, size } => self.told(input, kind, size)?,
+                State::Extension { kind, size } => self.extension(input, kind, size)?,
                 State::Data { left, padding } => Some(self.data(input, left, padding)?),
                 State::Skip { left } => self.skip(input, left)?,
                 State::Linked { size } => self.linked(input, size),
@@ -137,7 +136,7 @@ impl Walk {
         }
     }
 
-    /// Reads the block that comes next. `None`: go on.
+    /// Reads the next block. `None` if it gives nothing.
     fn header(&mut self, input: &mut Input) -> Result<Option<Piece>> {
         self.member = None;
         let at = input.position();
@@ -148,7 +147,7 @@ impl Walk {
             return Ok(Some(Piece::Hungry));
         };
         if is_zero(block) {
-            if self.is_told() {
+            if self.has_records() {
                 return Err(corrupt("a tar header describes the next member, but there is none", at));
             }
             self.state = State::End;
@@ -157,33 +156,33 @@ impl Walk {
         let header = Header::parse(block, at)?;
         input.used(BLOCK);
         match header.kind {
-            b'L' | b'K' | b'x' | b'X' | b'g' => self.tells(&header, at)?,
+            b'L' | b'K' | b'x' | b'X' | b'g' => self.begin_extension(&header, at)?,
             _ => return self.begins(header, at),
         }
         Ok(None)
     }
 
-    /// Whether something was told of a member that has not come.
-    fn is_told(&self) -> bool {
+    /// Whether there are records for a member that has not come.
+    fn has_records(&self) -> bool {
         self.long_name.is_some() || self.long_link.is_some() || self.records != Records::default()
     }
 
-    /// A header whose data tells more of what follows.
-    fn tells(&mut self, header: &Header, at: u64) -> Result<()> {
-        if header.size > MOST_TOLD {
+    /// Starts an extension header, whose data describes what follows.
+    fn begin_extension(&mut self, header: &Header, at: u64) -> Result<()> {
+        if header.size > EXTENSION_LIMIT {
             let what = format!(
-                "a tar header has {} bytes about the next member, more than the {MOST_TOLD} allowed",
+                "a tar header has {} bytes about the next member, more than the {EXTENSION_LIMIT} allowed",
                 header.size
             );
             return Err(Error::refused(what).byte(at).hint("pack the archive again without extended attributes"));
         }
-        self.state = State::Told { kind: header.kind, size: header.size };
+        self.state = State::Extension { kind: header.kind, size: header.size };
         Ok(())
     }
 
-    fn told(&mut self, input: &mut Input, kind: u8, size: u64) -> Result<Option<Piece>> {
+    fn extension(&mut self, input: &mut Input, kind: u8, size: u64) -> Result<Option<Piece>> {
         let at = input.position();
-        // At most 1 MiB, see `tells`.
+        // At most 1 MiB, see `begin_extension`.
         let (size, all) = (size as usize, size as usize + padding(size) as usize);
         if input.available() < all {
             if input.ended() {
@@ -203,7 +202,7 @@ impl Walk {
         Ok(None)
     }
 
-    /// A member begins, of whatever kind.
+    /// Starts a member of any kind.
     fn begins(&mut self, header: Header, at: u64) -> Result<Option<Piece>> {
         self.members += 1;
         if self.members > self.max_members {
@@ -233,7 +232,7 @@ impl Walk {
             b'2'..=b'6' => self.state = State::Header,
             b'S' => {
                 self.refuse_if_wanted(&name, || sparse(at))?;
-                if header.map_goes_on {
+                if header.map_continues {
                     self.state = State::Map { data: size };
                 }
             }
@@ -252,7 +251,7 @@ impl Walk {
         Ok(None)
     }
 
-    /// A regular file. Its state is that of one that is not wanted.
+    /// Starts a regular file. The state is set as if it were not selected.
     fn file(&mut self, name: &str, size: u64, is_sparse: bool, at: u64) -> Result<Option<Piece>> {
         self.files += 1;
         if self.names.len() < NAMES_SHOWN {
@@ -271,7 +270,7 @@ impl Walk {
         Ok(Some(Piece::Begin(Some(short(name).to_owned()))))
     }
 
-    /// Whether the member of that name, as the archive has it, is wanted.
+    /// Whether the member is selected, by its name in the archive.
     fn wants(&self, name: &str) -> bool {
         let short = short(name);
         if self.wanted.asks() {
@@ -286,7 +285,7 @@ impl Walk {
         if self.wants(name) { Err(refusal()) } else { Ok(()) }
     }
 
-    /// A hard link that is asked for, without the member that has the data, would be data left out in silence.
+    /// Fails for a selected hard link whose file is not selected: its data would be left out silently.
     fn check_link(&self, name: &str, to: &str, at: u64) -> Result<()> {
         if !self.wanted.asks() || !self.wants(name) || self.wants(to) {
             return Ok(());
@@ -328,7 +327,7 @@ impl Walk {
         Ok(None)
     }
 
-    /// What follows a hard link with a size is its data, unless it is a header, or the end.
+    /// Skips the data of a hard link with a size, unless a header or the end follows.
     fn linked(&mut self, input: &mut Input, size: u64) -> Option<Piece> {
         if input.available() < BLOCK && !input.ended() {
             return Some(Piece::Hungry);
@@ -347,7 +346,7 @@ impl Walk {
             }
             return Ok(Some(Piece::Hungry));
         }
-        let goes_on = input.head(BLOCK)[header::MAP_GOES_ON_AGAIN] != 0;
+        let goes_on = input.head(BLOCK)[header::MAP_CONTINUES_AGAIN] != 0;
         input.used(BLOCK);
         if !goes_on {
             self.state = State::Skip { left: data + padding(data) };
@@ -372,13 +371,13 @@ impl Walk {
             return Ok(Piece::Hungry);
         }
         if self.wanted.asks() && !self.any_wanted {
-            return Err(none_wanted("tar", self.names.iter().map(AsRef::as_ref), self.files));
+            return Err(none_selected("tar", self.names.iter().map(AsRef::as_ref), self.files));
         }
         Ok(Piece::Done)
     }
 }
 
-/// Zeros behind `size` bytes, to the end of their last block.
+/// The padding after `size` bytes.
 fn padding(size: u64) -> u64 {
     size.next_multiple_of(BLOCK as u64) - size
 }
@@ -392,7 +391,7 @@ fn short(name: &str) -> &str {
     if short.is_empty() { name } else { short }
 }
 
-/// The archive ends where a header is expected.
+/// The error of an archive that ends where a header is expected.
 fn no_end(input: &mut Input) -> Error {
     let byte = input.position() + input.available() as u64;
     if !is_zero(input.head(BLOCK)) {

@@ -1,21 +1,21 @@
 //! The records of pax (POSIX.1-2001): `27 path=a name of any sort\n`, before a member or for all that follow.
 
-/// What a record says: nothing (`None`), that what was said before does not count (`Some(None)`), or a value.
-type Said<T> = Option<Option<T>>;
+/// The value of a record: absent (`None`), reset (`Some(None)`), or given.
+type Setting<T> = Option<Option<T>>;
 
-/// What of the records matters here.
+/// The records that matter here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Records {
-    path: Said<Vec<u8>>,
-    link: Said<Vec<u8>>,
-    size: Said<u64>,
-    /// GNU's: the data is not the file's own, but what is left of it without its holes.
-    sparse: Said<()>,
-    sparse_name: Said<Vec<u8>>,
+    path: Setting<Vec<u8>>,
+    link: Setting<Vec<u8>>,
+    size: Setting<u64>,
+    /// GNU's: the data lacks the holes of the file.
+    sparse: Setting<()>,
+    sparse_name: Setting<Vec<u8>>,
 }
 
 impl Records {
-    /// Takes what `data` says; later records win.
+    /// Adds the records in `data`; later ones win.
     pub(super) fn add(&mut self, mut data: &[u8]) -> Result<(), &'static str> {
         while !data.is_empty() {
             let (key, value, rest) = record(data).ok_or("a record of a pax header is malformed")?;
@@ -36,7 +36,7 @@ impl Records {
         Ok(())
     }
 
-    /// What these say of a member, and where they say nothing, `globals`.
+    /// These records, with those of `globals` where they say nothing.
     pub(super) fn over(self, globals: &Records) -> Records {
         Records {
             path: self.path.or_else(|| globals.path.clone()),
@@ -47,7 +47,7 @@ impl Records {
         }
     }
 
-    /// The member's name. That of a sparse file stands elsewhere: its path is that of a place-holder.
+    /// The member's name. A sparse file has its name in a record of its own: its path is a placeholder.
     pub(super) fn name(&self) -> Option<&[u8]> {
         self.sparse_name.as_ref().or(self.path.as_ref())?.as_deref()
     }

@@ -92,7 +92,7 @@ fn fault(archive: &[u8]) -> Error {
     for chunk in [1, 7] {
         let in_parts = unpack(archive, chunk, UnpackOptions::default()).expect_err("a fault");
         assert_eq!(in_parts.what(), error.what(), "the cuts change the message");
-        // Inside a member, what is unpacked at once decides where a fault is met.
+        // Inside a member, the position of a fault depends on how much is unpacked at once.
         let in_member = error.place().member.is_some();
         assert!(in_member || in_parts.place().byte == error.place().byte, "the cuts change the place");
     }
@@ -387,7 +387,7 @@ fn sizes_are_of_any_kind() {
 }
 
 #[test]
-fn what_is_told_of_members_counts_once_or_for_all() {
+fn extensions_of_members_count_once_or_for_all() {
     let archive = Archive::default()
         .kind("pax_global_header", b'g', b"16 comment=abcd\n16 path=for all\n")
         .kind("x", b'x', b"16 path=for one\n")
@@ -503,7 +503,7 @@ fn what_is_no_tar_is_text() {
         assert_eq!(unpack(text, 5, expecting("tar")).expect("text"), [(None, text.to_vec())]);
         assert_eq!(unpack(&gzip(text), 5, expecting("tar.gz")).expect("text"), [(None, text.to_vec())]);
     }
-    // v7 has no magic, and an empty archive nothing at all: only the name tells.
+    // v7 has no magic, and an empty archive has no content: only the name shows the format.
     let empty = Archive::default().finish();
     assert_eq!(all(&empty).expect("zeros"), [(None, empty.clone())]);
     for chunk in [1, usize::MAX] {
@@ -512,7 +512,7 @@ fn what_is_no_tar_is_text() {
     }
     let error = unpack(&gzip(b""), 9, expecting("tar.gz")).expect_err("nothing is no tar");
     assert_eq!(error.what(), "the data unpacks to nothing, but the file's name promises a tar");
-    // Servers decompress without being asked.
+    // Some servers decompress unasked.
     let archive = Archive::default().file("MZ", TEXT).finish();
     assert_eq!(unpack(&archive, 9, expecting("tar.gz")).expect("a tar"), [named("MZ", TEXT)]);
     assert_eq!(unpack(&gzip(&archive), 9, expecting("tar")).expect("a tar"), [named("MZ", TEXT)]);
@@ -579,7 +579,7 @@ fn members_have_a_limit() {
 #[test]
 fn bombs_are_stopped() {
     let zeros = vec![0; 80 << 20];
-    // A member that nobody wants still has to be unpacked.
+    // A member that is not selected still has to be unpacked.
     let wide = gzip(&Archive::default().file("bomb", &zeros).file("a", TEXT).finish());
     for options in [UnpackOptions::default(), members(&["a"])] {
         let error = unpack(&wide, 10_000, options).expect_err("a bomb");

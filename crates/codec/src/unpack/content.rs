@@ -1,4 +1,5 @@
-//! The content of one unit or of one member of an archive: found out by its first bytes, then decoded or handed on.
+//! The content of one unit or of one member of an archive: recognised by its first bytes, then decoded or passed
+//! through.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::input::{Input, PIECE};
 use crate::tar::{BLOCK, Judged, has_magic, judge};
 use crate::{CODECS, zip};
 
-/// A unit of at most this many compressed bytes that is here from beginning to end is decoded in one call…
+/// A unit of at most this many compressed bytes is decoded in one call if all of it has arrived…
 pub(super) const WHOLE: usize = 1 << 20;
 
 /// …if its text has at most this many bytes.
@@ -25,7 +26,7 @@ pub(super) const WHOLE_TEXT: usize = 4 << 20;
 /// The least memory that is taken for a piece of decoded text.
 const SMALLEST_PIECE: usize = 16 * 1024;
 
-/// How many times larger than its compressed bytes text is taken to be before anything is known.
+/// The assumed ratio of text to compressed bytes before anything is known.
 const USUAL_RATIO: u64 = 5;
 
 /// Bytes that decide what a content is.
@@ -37,11 +38,11 @@ const PARQUET: &[u8] = b"PAR1";
 /// What a call of [`Content::pull`] gives.
 #[derive(Debug)]
 pub(super) enum Pulled {
-    /// Nothing before more is pushed.
+    /// More bytes are needed.
     Hungry,
-    /// First of all: it is known what the content is.
+    /// The kind of the content is known. Comes first.
     Begun {
-        /// Its text is a tar, as only that of a unit may be.
+        /// The text is a tar; only the text of a unit may be one.
         is_tar: bool,
     },
     /// Text, not empty.
@@ -50,7 +51,7 @@ pub(super) enum Pulled {
     End,
 }
 
-/// What the content was found to be.
+/// The kind of the content.
 enum Kind {
     Unknown,
     Plain,
@@ -65,14 +66,14 @@ enum Kind {
 /// The content of one unit or member.
 pub(super) struct Content {
     kind: Kind,
-    /// Whether it has been told what the content is.
-    told: bool,
-    /// Text that was decoded to find out whether it is a tar, and is to be given.
+    /// Whether [`Pulled::Begun`] has been given.
+    announced: bool,
+    /// Text that was decoded to recognise a tar, and is not given yet.
     first: VecDeque<Bytes>,
-    /// Its first bytes, while they are too few to tell.
+    /// The first bytes, while they are too few to recognise the content.
     head: Vec<u8>,
     codec: &'static str,
-    /// What its name suggests; breaks ties only.
+    /// The codec or archive that the name suggests; it only breaks ties.
     expected: Option<&'static str>,
     in_archive: bool,
     /// The most text that is decoded at once.
@@ -89,12 +90,11 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// Content of which nothing is known yet but what its name suggests. At most `whole_text` bytes of text are decoded
-    /// at once.
+    /// A new content, of which only the name is known. At most `whole_text` bytes of text are decoded in one call.
     pub(super) fn new(expected: Option<&'static str>, in_archive: bool, whole_text: usize) -> Self {
         Content {
             kind: Kind::Unknown,
-            told: false,
+            announced: false,
             first: VecDeque::new(),
             head: Vec::new(),
             codec: "",
@@ -133,15 +133,15 @@ impl Content {
         self.pending = joined.freeze();
     }
 
-    /// Shows the decoder what is here and will be pushed: `input`, behind what is pending.
-    pub(super) fn look_ahead(&mut self, crew: &Arc<dyn Crew>, input: &Input) {
+    /// Shows the decoder the bytes that have arrived and will be pushed: `input`, after the pending ones.
+    pub(super) fn look_ahead(&mut self, helpers: &Arc<dyn Crew>, input: &Input) {
         if let Kind::Compressed { decoder, .. } = &mut self.kind {
             let at = input.position() - self.pending.len() as u64;
-            decoder.look_ahead(crew, at, &mut std::iter::once(&self.pending).chain(input.chunks()));
+            decoder.look_ahead(helpers, at, &mut std::iter::once(&self.pending).chain(input.chunks()));
         }
     }
 
-    /// As [`Decoder::wants`].
+    /// See [`Decoder::wants`].
     pub(super) fn wants(&self) -> usize {
         match &self.kind {
             Kind::Compressed { decoder, .. } => decoder.wants(),
@@ -149,7 +149,7 @@ impl Content {
         }
     }
 
-    /// As [`Decoder::held`].
+    /// See [`Decoder::held`].
     pub(super) fn held(&self) -> usize {
         match &self.kind {
             Kind::Compressed { decoder, .. } => decoder.held(),
@@ -162,10 +162,10 @@ impl Content {
         self.ended = true;
     }
 
-    /// What the content is, then its text.
+    /// The kind of the content, then its text.
     pub(super) fn pull(&mut self) -> Result<Pulled> {
-        if !self.told {
-            return self.tell();
+        if !self.announced {
+            return self.detect_tar();
         }
         let pulled = match self.first.pop_front() {
             Some(text) => Pulled::Text(text),
@@ -181,8 +181,8 @@ impl Content {
         Ok(pulled)
     }
 
-    /// Decodes as much as it takes to know whether the text is a tar.
-    fn tell(&mut self) -> Result<Pulled> {
+    /// Decodes as much as is needed to recognise a tar.
+    fn detect_tar(&mut self) -> Result<Pulled> {
         let promised = promise::is_tar(self.expected);
         let is_tar = loop {
             let judged = match self.pull_text()? {
@@ -203,9 +203,9 @@ impl Content {
                 Judged::Yes => break true,
             }
         };
-        self.told = true;
+        self.announced = true;
         self.head = Vec::new();
-        // A member of an archive may well be a zip, and so may a value of a Parquet file.
+        // A member of an archive may be a zip, and a value in a Parquet file may contain one.
         let is_parquet = self.first.iter().flatten().take(PARQUET.len()).eq(PARQUET);
         if !is_tar && !is_parquet && !self.in_archive && matches!(self.kind, Kind::Plain) {
             self.hidden = Some(HiddenZip::new());
@@ -225,13 +225,13 @@ impl Content {
         judge(&self.head, promised)
     }
 
-    /// Judges the text, all of which is in `first`, and too short to be a tar.
+    /// Whether the whole text, which is in `first` and too short for a tar, counts as one.
     fn judge_all(&self, promised: bool) -> Result<bool> {
         let used = self.pushed - self.pending.len() as u64;
         if promised && self.head.is_empty() {
             return Err(corrupt("the data unpacks to nothing, but the file's name promises a tar", used));
         }
-        // A line may be data under an odd name; the beginning of a member's name is none.
+        // A line may be data under an odd name; the beginning of a tar header has no line end.
         let is_text = looks_like_text(&self.head) && self.head.contains(&b'\n');
         if has_magic(&self.head) || (promised && !is_text) {
             return Err(cut("tar", "its first header is cut off", used));
@@ -239,7 +239,7 @@ impl Content {
         Ok(false)
     }
 
-    /// What was decoded is no tar: if its name promises one, it is at least to be text.
+    /// Checks text that is no tar: if its name promises one, it must at least be text.
     fn check_text(&self) -> Result<()> {
         if !promise::is_tar(self.expected) {
             return Ok(());
@@ -298,8 +298,8 @@ impl Content {
         Ok(buffers::share(output))
     }
 
-    /// How much memory to take for the text of what is pending: small units are many, and 512 KiB for each would be
-    /// held until their last batch is gone.
+    /// How much memory to take for the text of what is pending: there may be many small units, and each would hold 512
+    /// KiB until its last batch is gone.
     fn piece_size(&self) -> usize {
         let used = self.pushed - self.pending.len() as u64;
         let ratio = self.text.checked_div(used).map_or(USUAL_RATIO, |known| known + 1);
@@ -307,8 +307,8 @@ impl Content {
         usize::try_from(estimate).unwrap_or(PIECE).clamp(SMALLEST_PIECE, PIECE)
     }
 
-    /// Decodes all that is pending at once, if that is the whole content, and small. What is not right is left to the
-    /// decoder, which says so.
+    /// Decodes all pending bytes in one call, if they are the whole content and it is small. `None` for faulty data:
+    /// the decoder then finds the fault.
     fn whole(&mut self) -> Option<Bytes> {
         if !self.ended || self.pending.len() > WHOLE {
             return None;
@@ -337,7 +337,7 @@ impl Content {
         if self.in_archive && zip::recognises(head, false) {
             return Err(archive_inside("zip"));
         }
-        // The name of its first member may look like anything.
+        // The name of a tar's first member may look like any magic.
         let promised = promise::is_tar(self.expected);
         let judged = judge(&self.pending, promised);
         if judged == Judged::Maybe && !self.ended {
@@ -360,7 +360,7 @@ impl Content {
             return Ok(true);
         }
         if self.expected == Some("zip") && !looks_like_text(head) {
-            // A member that begins in the head goes on behind it.
+            // A member that begins in the head continues after it.
             let front = HEAD + zip::HEAD_OF_MEMBER;
             if self.pending.len() < front && !self.ended {
                 return Ok(false);
@@ -387,7 +387,7 @@ impl Content {
     }
 
     /// A name that promises a codec and bytes that are neither that nor text mean damage, not plain text. Plain text
-    /// under such a name is taken as it is: servers decompress without being asked.
+    /// under such a name is accepted: some servers decompress unasked.
     fn check_expected(&self, head: &[u8]) -> Result<()> {
         let Some(expected) = self.expected else {
             return Ok(());
@@ -419,7 +419,7 @@ fn looks_like_text(head: &[u8]) -> bool {
     wide || head.iter().all(|&byte| byte >= 0x20 || matches!(byte, b'\t' | b'\n' | b'\r' | 0x0c | 0x1b))
 }
 
-/// What is known by its first bytes to be neither text nor anything that can be unpacked here.
+/// The kind of a content that is known by its first bytes, and can neither be read as text nor be unpacked.
 fn unsupported(head: &[u8]) -> Option<&'static str> {
     const KNOWN: &[(&[u8], &str)] = &[
         (b"\x7fELF", "a program (or a self-extracting archive)"),

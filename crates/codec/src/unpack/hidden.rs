@@ -1,25 +1,25 @@
-//! A zip archive behind other data (a self-extracting one, or one that a log or a web page got in front of): it would
-//! pass for text, as it does not begin as a zip does. It is refused: what stands before it may as well be the data,
-//! and `unzip`, which goes by the directory at the end, shows what is in it.
+//! A zip archive after other data (a self-extracting one, or one after a log or web page). It would pass for text,
+//! since it does not begin like a zip. It is refused: the bytes before it may be the data, and `unzip`, which goes by
+//! the directory at the end, reads the archive.
 //!
 //! ```text
 //!  text … │ member │ member │ … │ directory │ end
 //!         ▲ looked for in the first FRONT bytes  ▲ looked for in the last TAIL bytes
 //! ```
-//! Both look at a bounded part of the data, so that long texts cost nothing. Members of an archive are not looked at: a
-//! text with an archive in it is what their archive says that they are, checksum and all.
+//! Both look at a bounded part of the data, so that long texts cost nothing. Members of an archive are not searched:
+//! their checksum says that a text with an archive in it is meant as such.
 
 use millstream_core::{Error, Result};
 
 use crate::zip;
 
-/// The first member is looked for in so many bytes.
+/// How many bytes are searched for the first member.
 const FRONT: u64 = 64 << 10;
 
 /// Bytes at the end that are kept: the end of an archive, with a short comment.
 const TAIL: usize = 256;
 
-/// Sees the text of one content go by.
+/// Searches the text of one content as it passes.
 pub(super) struct HiddenZip {
     /// Bytes so far.
     at: u64,
@@ -28,7 +28,7 @@ pub(super) struct HiddenZip {
 }
 
 impl HiddenZip {
-    /// Nothing has gone by.
+    /// A search at the beginning of a content.
     pub(super) fn new() -> Self {
         HiddenZip { at: 0, last: [0; TAIL], kept: 0 }
     }
@@ -54,7 +54,7 @@ impl HiddenZip {
     fn look_for_member(&self, text: &[u8]) -> Result<()> {
         let left = usize::try_from(FRONT - self.at).unwrap_or(usize::MAX).saturating_add(zip::HEAD_OF_MEMBER);
         let front = &text[..text.len().min(left)];
-        // One that begins in the last bytes goes on in these.
+        // A header may begin in the previous bytes.
         let before = &self.last[self.kept.saturating_sub(zip::HEAD_OF_MEMBER - 1)..self.kept];
         let seam = [before, &front[..front.len().min(zip::HEAD_OF_MEMBER)]].concat();
         let at_seam = zip::find_member(&seam).map(|at| self.at - before.len() as u64 + at as u64);
@@ -73,7 +73,7 @@ impl HiddenZip {
     }
 }
 
-/// An archive begins at byte `at`, which is not the first.
+/// The error of an archive that begins at byte `at`, which is not the first.
 pub(super) fn begins_at(at: u64) -> Error {
     refused(&format!("a zip archive begins at byte {at}, after other data")).byte(at)
 }

@@ -1,4 +1,4 @@
-//! Unpacks one unit: bytes in, text out. Detection, container, decoding and limits are all here; no I/O is.
+//! Unpacks one unit: bytes in, text out. It does detection, containers, decoding and limits, but no I/O.
 //!
 //! ```text
 //!  feed ─▶ Input ─▶ container ─────────▶ content ────────────▶ limits ─▶ Begin, Text…, End, …, Done
@@ -9,10 +9,10 @@
 //!                          └── tape ◀────────┘ its text is a tar
 //! ```
 //!
-//! A zip is known by the first bytes of the unit. A tar is known by the first bytes of its text: the unit's own content
-//! becomes a tape, whose text is walked through, and the contents that are given are those of its members.
+//! A zip is known by the first bytes of the unit. A tar is known by the first bytes of its text: the text of the unit's
+//! content is then walked through, and the contents that are given are those of its members.
 //!
-//! A part of a zip that is read by its directory is such a container as well, see [`Unpack::of_part`].
+//! A part of a zip that is read by its directory is such a container, too, see [`Unpack::of_part`].
 //!
 //! It is pulled: each call of [`Unpack::next`] does a bounded piece of work and holds a bounded amount of memory,
 //! whatever the data says.
@@ -21,7 +21,7 @@ mod content;
 mod hidden;
 mod promise;
 mod raw;
-mod tape;
+mod tar_unit;
 #[cfg(test)]
 mod tests;
 
@@ -41,13 +41,13 @@ use crate::zip::ZipPlan;
 use crate::{CODECS, members, tar, zip};
 use content::{Content, HEAD, Pulled};
 use raw::Raw;
-use tape::Tape;
+use tar_unit::TarUnit;
 
 /// How a unit is unpacked.
 #[derive(Debug, Clone, Default)]
 pub struct UnpackOptions {
-    /// Globs of the members of an archive that are wanted, as for paths: `*` stays inside a folder, `**` does not.
-    /// Empty: all files, without what macOS adds of its own (`__MACOSX/…`, `.DS_Store`, in a tar `._…`).
+    /// Globs that select members of an archive, as for paths: `*` stays inside a folder, `**` does not. Empty: all
+    /// files except those that macOS adds (`__MACOSX/…`, `.DS_Store`, in a tar `._…`).
     pub members: Vec<String>,
     /// Limits against bombs.
     pub limits: Limits,
@@ -57,11 +57,11 @@ pub struct UnpackOptions {
     pub expected: Option<&'static str>,
 }
 
-/// Bytes that [`is_packed`] needs, where the unit has as many.
+/// How many bytes [`is_packed`] needs, if the unit has as many.
 pub const PACKED_HEAD: usize = tar::BLOCK;
 
-/// Whether a unit that begins with `head` is compressed or an archive, so that parts of its text cannot be read by
-/// ranges. `expected` is what its name suggests.
+/// Whether a unit that begins with `head` is compressed or an archive, so that ranges of it are not ranges of its text.
+/// `expected` is what its name suggests.
 pub fn is_packed(head: &[u8], expected: Option<&str>) -> bool {
     let start = &head[..head.len().min(HEAD)];
     zip::recognises(start, expected == Some("zip"))
@@ -82,16 +82,16 @@ pub fn check_members(globs: &[String]) -> Vec<Fault> {
 /// What unpacking a unit gives next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unpacked {
-    /// Nothing before more bytes are fed, or the end is told.
+    /// More bytes are needed, or the end of the unit.
     Hungry,
-    /// A content begins: the unit itself (`None`), or a member of an archive. A member's name is data: it may hold
-    /// `..` or begin with `/`, and is never to become a path.
+    /// A content begins: the unit itself (`None`), or a member of an archive. A member's name is data: it may contain
+    /// `..` or begin with `/`. Never use it as a path.
     Begin {
         /// The member's name.
         member: Option<String>,
     },
-    /// The next text of the content: never empty, at most 512 KiB; or all of it, up to 4 MiB, if the unit is at most
-    /// 1 MiB of gzip or zstd and was fed to its end before it was asked for anything.
+    /// The next text of the content: never empty, at most 512 KiB; or all of it, up to 4 MiB, if the unit is at most 1
+    /// MiB of gzip or zstd and was fed to its end before the first call.
     Text(Bytes),
     /// The content is complete, and its checksums are right.
     End,
@@ -103,7 +103,7 @@ enum Container {
     Unknown,
     Raw(Raw),
     Zip(Box<zip::Walk>),
-    Tar(Box<Tape>),
+    Tar(Box<TarUnit>),
 }
 
 /// Unpacks one unit. Errors name the byte of the unit (and the member); the caller adds the unit.
@@ -122,28 +122,28 @@ enum Container {
 /// ```
 pub struct Unpack {
     options: UnpackOptions,
-    /// Who may decode parts of a large unit ahead while they have nothing else to do.
-    crew: Arc<dyn Crew>,
+    /// Helpers that decode parts of a large unit ahead while they are idle.
+    helpers: Arc<dyn Crew>,
     input: Input,
     container: Container,
     content: Option<Content>,
     member: Option<String>,
-    /// Where the content begins: in a tar, the byte of the tar.
+    /// The position where the content begins: in a tar, that in the tar.
     content_at: u64,
     content_text: u64,
-    /// Text so far; of a part of an archive, with what the directory says of all that is before it.
+    /// Text so far. For a part of an archive, with the text before it by the directory.
     unit_text: u64,
     part: Option<PartSoFar>,
     codec: &'static str,
-    /// The largest position so far: what was read too far in an archive is read again.
+    /// The largest position so far: positions can go back, since bytes can be put back.
     furthest: u64,
     failed: Option<Error>,
 }
 
-/// What has come of a part of an archive.
+/// The text of a part of an archive so far.
 struct PartSoFar {
     begin: u64,
-    /// Text of the members, and before them.
+    /// Text of the members, and of all before the part.
     member_text: u64,
 }
 
@@ -162,7 +162,7 @@ impl Unpack {
     pub fn new(options: UnpackOptions) -> Self {
         Unpack {
             options,
-            crew: Arc::new(Alone),
+            helpers: Arc::new(Alone),
             input: Input::default(),
             container: Container::Unknown,
             content: None,
@@ -177,8 +177,8 @@ impl Unpack {
         }
     }
 
-    /// A part of a zip, by the number that it has in the archive's plan. It is to be fed the bytes of
-    /// [`ZipPlan::range`], and gives the members that begin in it. `options` are those of the plan.
+    /// A part of a zip, by the number that it has in the archive's plan. Feed it the bytes of [`ZipPlan::range`]; it
+    /// gives the members that begin in it. `options` are those of the plan.
     pub fn of_part(options: UnpackOptions, plan: Arc<ZipPlan>, part: usize) -> Result<Self> {
         let walk = zip::Walk::of_part(&options.members, plan, part)?;
         let mut unpack = Unpack::new(options);
@@ -192,9 +192,9 @@ impl Unpack {
         Ok(unpack)
     }
 
-    /// Lets those of `crew` who have nothing to do decode parts of the unit ahead. What comes out is the same.
-    pub fn with_crew(mut self, crew: Arc<dyn Crew>) -> Self {
-        self.crew = crew;
+    /// Lets idle helpers decode parts of the unit ahead. The output is the same.
+    pub fn with_crew(mut self, helpers: Arc<dyn Crew>) -> Self {
+        self.helpers = helpers;
         self
     }
 
@@ -203,12 +203,12 @@ impl Unpack {
         self.input.feed(chunk);
     }
 
-    /// There are no more bytes.
+    /// Ends the unit: there are no more bytes.
     pub fn end(&mut self) {
         self.input.end();
     }
 
-    /// What comes next. After an error, the same error again; after [`Unpacked::Done`], that again.
+    /// The next step. After an error it returns the same error again; after [`Unpacked::Done`], that again.
     #[allow(clippy::should_implement_trait, reason = "it is pulled like an iterator, but fed in between")]
     pub fn next(&mut self) -> Result<Unpacked> {
         if let Some(error) = &self.failed {
@@ -237,14 +237,13 @@ impl Unpack {
         self.furthest.max(self.position())
     }
 
-    /// How many more bytes it could use if they were fed now, before it is hungry: helpers of the crew could decode
-    /// them ahead. 0 while nobody has nothing to do.
+    /// How many more bytes idle helpers could decode ahead if they were fed now. 0 if no helper is idle.
     pub fn wants(&self) -> usize {
         let here = self.input.available() + self.unit_content().map_or(0, Content::waiting);
         self.unit_content().map_or(0, Content::wants).saturating_sub(here)
     }
 
-    /// Bytes of memory that hold text which helpers have decoded ahead, and what was fed and is not used yet.
+    /// Bytes of memory for text that was decoded ahead, and for input that is not used yet.
     pub fn held(&self) -> usize {
         self.input.available() + self.unit_content().map_or(0, Content::held)
     }
@@ -252,7 +251,7 @@ impl Unpack {
     /// The content that the bytes of the unit are pushed to.
     fn unit_content(&self) -> Option<&Content> {
         match &self.container {
-            Container::Tar(tape) => Some(tape.unit()),
+            Container::Tar(tar_unit) => Some(tar_unit.unit()),
             _ => self.content.as_ref(),
         }
     }
@@ -261,15 +260,15 @@ impl Unpack {
         let taken = self.input.position();
         match (&self.container, &self.content) {
             (Container::Raw(_), Some(content)) => taken - content.waiting() as u64,
-            (Container::Tar(tape), _) => tape.unit_position(taken),
+            (Container::Tar(tar_unit), _) => tar_unit.unit_position(taken),
             _ => taken,
         }
     }
 
-    /// The byte that contents are counted by.
+    /// The position by which contents are counted.
     fn content_position(&self) -> u64 {
         match &self.container {
-            Container::Tar(tape) => tape.position(),
+            Container::Tar(tar_unit) => tar_unit.position(),
             _ => self.position(),
         }
     }
@@ -277,7 +276,7 @@ impl Unpack {
     fn current_member(&self) -> Option<&str> {
         let walked = match &self.container {
             Container::Zip(walk) => walk.current_member(),
-            Container::Tar(tape) => tape.current_member(),
+            Container::Tar(tar_unit) => tar_unit.current_member(),
             _ => return None,
         };
         self.member.as_deref().or(walked)
@@ -287,12 +286,12 @@ impl Unpack {
         loop {
             if let Some(content) = &mut self.content {
                 if let Container::Raw(_) = self.container {
-                    content.look_ahead(&self.crew, &self.input);
+                    content.look_ahead(&self.helpers, &self.input);
                 }
                 let pulled = content.pull().map_err(|error| match &self.container {
-                    // The byte of a codec inside of a member would be that of the member.
+                    // A codec inside a member would give the byte of the member.
                     Container::Zip(_) => error.byte(self.input.position()),
-                    Container::Tar(tape) => error.byte(tape.unit_position(self.input.position())),
+                    Container::Tar(tar_unit) => error.byte(tar_unit.unit_position(self.input.position())),
                     _ => error,
                 })?;
                 match pulled {
@@ -323,7 +322,7 @@ impl Unpack {
                     self.content_at = self.content_position();
                     self.content_text = 0;
                     self.member.clone_from(&member);
-                    // Whether the unit itself is a content is only known when its text begins.
+                    // Whether the unit itself is a content is known only when its text begins.
                     if member.is_some() {
                         return Ok(Unpacked::Begin { member });
                     }
@@ -352,7 +351,7 @@ impl Unpack {
         }
     }
 
-    /// It is known what the content is. Whether this is the beginning of the unit's own content.
+    /// The kind of the content is known. Returns whether the unit's own content begins.
     fn unit_begins(&mut self, is_tar: bool) -> Result<bool> {
         let Container::Raw(raw) = self.container else {
             return Ok(false);
@@ -365,12 +364,12 @@ impl Unpack {
         if let Some(unit) = self.content.take() {
             let walk = tar::Walk::new(&self.options.members, self.options.limits.members)?;
             self.codec = promise::tar_in(codec);
-            self.container = Container::Tar(Box::new(Tape::new(walk, unit, raw, self.options.limits.ratio)));
+            self.container = Container::Tar(Box::new(TarUnit::new(walk, unit, raw, self.options.limits.ratio)));
         }
         Ok(false)
     }
 
-    /// What the unit's name says of the content; that of a member says nothing.
+    /// What the unit's name suggests for the content; the name of a member suggests nothing.
     fn expected_content(&self) -> Option<&'static str> {
         match self.container {
             Container::Zip(_) | Container::Tar(_) => None,
@@ -397,11 +396,11 @@ impl Unpack {
             }
             Container::Raw(raw) => Ok(raw.next(input)),
             Container::Zip(walk) => walk.next(input),
-            Container::Tar(tape) => tape.next(input, &self.crew),
+            Container::Tar(tar_unit) => tar_unit.next(input, &self.helpers),
         }
     }
 
-    /// Counts `text` bytes and holds them against the limits.
+    /// Counts `text` bytes and checks the limits.
     fn check_limits(&mut self, text: u64) -> Result<()> {
         // The directory may lie about what was before.
         self.unit_text = self.unit_text.saturating_add(text);
@@ -417,8 +416,8 @@ impl Unpack {
         }
         check_ratio(limits.ratio, self.unit_text, position, position)?;
         if let Some(part) = &self.part {
-            // What members that are compressed once more have given before this part is not known: each part is then
-            // held against its own bytes.
+            // How much text compressed members before this part gave is unknown, so the ratio is checked against the
+            // bytes of this part.
             let more = self.unit_text.saturating_sub(part.member_text);
             check_ratio(limits.ratio, more, position - part.begin, position)?;
         }

@@ -1,4 +1,4 @@
-//! What a unit's name promises of its bytes.
+//! The codec or archive that a unit's name suggests.
 
 use millstream_core::unit::path_of;
 
@@ -6,10 +6,10 @@ use crate::CODECS;
 
 /// A tar that is compressed as a whole.
 struct Packed {
-    /// What it is called.
+    /// Its name.
     name: &'static str,
     codec: &'static str,
-    /// What its name may end with, beside `.tar` and an ending of the codec.
+    /// Endings of file names, besides `.tar` with an ending of the codec.
     endings: &'static [&'static str],
 }
 
@@ -64,12 +64,12 @@ pub fn has_directory_by_name(path: &str) -> bool {
     codec_by_name(path) == Some("zip")
 }
 
-/// What a tar inside of `codec` is called.
+/// The name of a tar inside of `codec`.
 pub(super) fn tar_in(codec: &str) -> &'static str {
     PACKED.iter().find(|packed| packed.codec == codec).map_or("tar", |packed| packed.name)
 }
 
-/// The codec that `expected` promises: of a compressed tar, that around it.
+/// The codec that `expected` promises; for a compressed tar, the codec around it.
 pub(super) fn codec_of(expected: Option<&'static str>) -> Option<&'static str> {
     let packed = PACKED.iter().find(|packed| Some(packed.name) == expected);
     packed.map_or(expected, |packed| Some(packed.codec))

@@ -1,10 +1,10 @@
-//! A unit that is its own only content.
+//! A unit that is no archive: its only content is the unit itself.
 
 use super::content::{HEAD, WHOLE};
 use crate::CODECS;
 use crate::input::{Input, Piece};
 
-/// The unit is its own only content.
+/// The unit as its only content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Raw {
     Begin,
@@ -39,8 +39,8 @@ impl Raw {
     }
 }
 
-/// Whether the unit, all of which is in `input`, is to be decoded at once. Plain text in several chunks is not: it
-/// would be joined for nothing.
+/// Whether the unit, all of which is in `input`, is decoded in one call. Plain text in several chunks is not, since
+/// joining them would be useless.
 fn is_small(input: &mut Input) -> bool {
     let available = input.available();
     available > 0

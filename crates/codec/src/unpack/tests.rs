@@ -114,7 +114,7 @@ fn a_name_breaks_ties() {
     let error = unpack(&damaged, 9, expecting("gzip")).expect_err("its name promises gzip");
     assert_eq!(error.what(), "the data is not gzip, as its name promises, nor is it text");
     assert_eq!(error.place().byte, Some(0));
-    // Servers decompress without being asked, and names lie.
+    // Some servers decompress unasked, and names can be wrong.
     assert_eq!(unpack(TEXT, 9, expecting("gzip")).expect("text")[0].1, TEXT);
     assert_eq!(unpack(&gzip(TEXT), 9, expecting("zstd")).expect("gzip")[0].1, TEXT);
     assert_eq!(unpack("\u{feff}å".as_bytes(), 9, expecting("zip")).expect("text").len(), 1);
@@ -224,7 +224,7 @@ fn text_comes_as_soon_as_its_bytes_do() {
     }
 }
 
-/// What the unit gives when all of it is fed, in chunks of `chunk`, before it is asked for anything.
+/// Unpacks the unit after feeding all of it, in chunks of `chunk` bytes.
 fn fed_at_once(
     data: &[u8],
     chunk: usize,
@@ -331,7 +331,7 @@ fn all_at_once_or_in_parts_is_the_same() {
         let expected = is_gzip.then_some("gzip");
         let options = UnpackOptions { limits, expected, ..UnpackOptions::default() };
         let (_, given, error) = fed_at_once(&data, chunk, options.clone());
-        // In parts: asked after each, so that nothing is here from beginning to end.
+        // Pulled after each chunk, so that the unit never has arrived as a whole.
         let parts = unpack(&data, chunk, options);
         match (parts, error) {
             (Ok(contents), None) => prop_assert_eq!(&contents[0].1, &given),
@@ -341,7 +341,7 @@ fn all_at_once_or_in_parts_is_the_same() {
                     return Ok(());
                 }
                 prop_assert_eq!(one.what(), other.what());
-                // libzstd's own blame depends on how much it was given at once.
+                // The fault that libzstd reports depends on how much it was given at once.
                 if is_gzip {
                     prop_assert_eq!(one.place(), other.place());
                 }
@@ -397,7 +397,7 @@ fn letters_of_a_zip_in_a_text_are_text() {
     for text in [b"a PK\x03\x04 b\n".to_vec(), b"PK,n\n1,2\n".to_vec(), [b"x", &cut[..29]].concat()] {
         assert_eq!(unpack_one(&text).expect("text"), text);
     }
-    // A member of an archive is what the archive says: a text with an archive in it is no other.
+    // A member whose text contains an archive is read as text.
     let text = [some_text(20), archive("made by hand")].concat();
     let mut outer = ::zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
     outer.start_file("text", ::zip::write::SimpleFileOptions::default()).expect("memory");
@@ -405,7 +405,7 @@ fn letters_of_a_zip_in_a_text_are_text() {
     let outer = outer.finish().expect("memory").into_inner();
     let contents = unpack(&outer, 100, UnpackOptions::default()).expect("a zip");
     assert_eq!(contents, [(Some("text".to_owned()), text)]);
-    // A tar may hold what it likes, as long as nobody asks for it.
+    // A tar may contain anything in members that are not selected.
     let mut tar = ::tar::Builder::new(Vec::new());
     for (name, content) in [("a.zip", archive("")), ("b.csv", b"id\n".to_vec())] {
         let mut header = ::tar::Header::new_gnu();

@@ -17,7 +17,7 @@ pub(crate) struct XzStream {
 }
 
 impl XzStream {
-    /// A decoder; its memory is taken when the stream says how much it needs.
+    /// A decoder. It allocates its memory when the stream says how much it needs.
     pub(crate) fn new() -> Self {
         XzStream { state: None, begin: 0, position: 0 }
     }

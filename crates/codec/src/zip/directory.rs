@@ -1,8 +1,8 @@
 //! The directory at the end of a zip archive, compared with the members that were read before it came.
 //!
-//! The directory decides what is in an archive: a member that stands before it but is not listed was deleted, and one
-//! that is listed twice or elsewhere is not what other tools would read. All of this is an error, since the rows have
-//! been given out by then.
+//! The directory decides what is in an archive: a member that it does not list was deleted, and a member that it lists
+//! twice or elsewhere is read differently by other tools. Each of these is an error, since the rows have been given out
+//! by then.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -11,10 +11,10 @@ use millstream_core::{Error, Result};
 use super::record::{END_SIZE, Header, u16_at, u32_at, u64_at};
 use crate::frame::corrupt;
 
-/// Of a name, this many bytes are kept for messages.
+/// How many bytes of a name are kept for messages.
 const SHOWN: usize = 120;
 
-/// What is remembered of a member that was read.
+/// What is kept of a member that was read.
 #[derive(Debug)]
 pub(super) struct Walked {
     /// Where its local header is.
@@ -32,7 +32,7 @@ pub(super) fn digest(header: &Header) -> u64 {
     hasher.finish()
 }
 
-/// Compares, entry by entry.
+/// Compares the directory with the members, entry by entry.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
     /// In the order of the archive, hence of `at`.
@@ -42,7 +42,7 @@ pub(super) struct Directory {
     wide: Option<Totals>,
 }
 
-/// What the end of the directory says of it.
+/// Numbers that the end of the directory gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Totals {
     pub(super) entries: u64,
@@ -61,8 +61,8 @@ impl Totals {
         Totals { entries: u64_at(bytes, 32), size: u64_at(bytes, 40), begin: u64_at(bytes, 48) }
     }
 
-    /// Whether the end record may say so where it is like `is`. Fields that are too small for their value hold all
-    /// ones, with the value in the zip64 record (which `zip -fz -` forgets); writers without zip64 hold what fits.
+    /// Whether the end record agrees with the numbers `is`. Fields that are too small for their value hold all ones,
+    /// with the value in the zip64 record (which `zip -fz -` forgets); writers without zip64 hold what fits.
     pub(super) fn agrees(self, is: Totals) -> bool {
         let agrees = |said: u64, is: u64, ones: u64| said == is & ones || said == ones;
         let (small, large) = (u64::from(u16::MAX), u64::from(u32::MAX));
@@ -89,12 +89,12 @@ impl Directory {
         self.walked.iter().map(|walked| walked.name.as_ref()).filter(|name| !name.ends_with('/'))
     }
 
-    /// The directory begins at this byte, unless it already has.
+    /// Starts the directory at byte `at`, unless it has started.
     pub(super) fn begins(&mut self, at: u64) {
         self.begin.get_or_insert(at);
     }
 
-    /// An entry, whose bytes begin at `at`; `wanted` is what its name says.
+    /// Compares an entry, which begins at byte `at`; `wanted` says whether its name is selected.
     pub(super) fn entry(&mut self, at: u64, header: &Header, name: &str, wanted: bool) -> Result<()> {
         self.entries += 1;
         let Ok(index) = self.walked.binary_search_by_key(&header.offset, |walked| walked.at) else {
@@ -114,7 +114,7 @@ impl Directory {
         Ok(())
     }
 
-    /// The zip64 end record, with its [`super::record::WIDE_END_SIZE`] bytes.
+    /// Compares the zip64 end record of [`super::record::WIDE_END_SIZE`] bytes.
     pub(super) fn wide_end(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
         self.begins(at);
         if u32_at(bytes, 16) != 0 || u32_at(bytes, 20) != 0 {
@@ -129,7 +129,7 @@ impl Directory {
         Ok(())
     }
 
-    /// The end record, with its fixed bytes; `directory_end` is where the entries ended.
+    /// Compares the fixed bytes of the end record; `directory_end` is where the entries ended.
     pub(super) fn end(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
         debug_assert!(bytes.len() >= END_SIZE);
         self.begins(at);
@@ -148,13 +148,13 @@ impl Directory {
         self.check_listed(at)
     }
 
-    /// What was found, with the entries ending at `end`.
+    /// The numbers of the entries read, which end at `end`.
     fn totals(&self, end: u64) -> Totals {
         let begin = self.begin.unwrap_or(end);
         Totals { entries: self.entries, size: end - begin, begin }
     }
 
-    /// A member that was given out and is not listed has been deleted.
+    /// Fails if a member that was given out is not listed, since it was deleted.
     fn check_listed(&self, at: u64) -> Result<()> {
         let Some(lost) = self.walked.iter().find(|walked| walked.wanted && !walked.listed) else {
             return Ok(());
@@ -163,18 +163,18 @@ impl Directory {
     }
 }
 
-/// The directory lists a member where there is none: its entry, or the place, is byte `at`.
+/// The directory lists a member where there is none; `at` is the position of the entry or of the missing member.
 pub(super) fn nothing_there(at: u64) -> Error {
     corrupt("the zip directory lists a member where the archive has none", at)
 }
 
-/// Two that tell of a member do not agree; it, or its entry, is at byte `at`.
+/// Two records of a member disagree; `at` is the position of the member or of its entry.
 pub(super) fn disagree(at: u64) -> Error {
     corrupt("the zip directory and the member's own header disagree", at)
 }
 
-/// Two that tell of a member with text read its name differently (by a Unicode name that only one of them has, for
-/// example), and only one of its names is wanted; it, or its entry, is at byte `at`.
+/// Two records of a member with text differ in its name (for example because only one has a Unicode name), and only one
+/// of the names is selected. `at` is the position of the member or of its entry.
 pub(super) fn wanted_by_one(at: u64) -> Error {
     disagree(at)
         .cause("only one of the names that they give it is wanted")

@@ -1,12 +1,12 @@
-//! The end of a zip archive, found from behind: where its directory is.
+//! The end of a zip archive, searched backwards: where its directory is.
 //!
 //! ```text
 //!  … members │ directory │ [zip64 end │ locator] │ end, comment │
 //!                             └────── tail ───────────────────┘
 //! ```
 //!
-//! Nothing is judged here. Whatever is not exactly in order, or can be taken in two ways, is `None`: the archive is
-//! then read in passing, where its faults have names.
+//! This reports no errors. It returns `None` for anything irregular or ambiguous: the archive is then read as a stream,
+//! which names its faults.
 
 use std::ops::Range;
 
@@ -15,17 +15,17 @@ use memchr::memmem;
 use super::directory::Totals;
 use super::record::{self, END_SIZE, WIDE_END_SIZE, WIDE_LOCATOR_SIZE, u16_at, u32_at, u64_at};
 
-/// Where the directory of an archive is, and how many members it says that it lists.
+/// The position of an archive's directory, and how many members it claims to list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZipEnding {
     directory: Range<u64>,
     pub(super) members: u64,
-    /// Without zip64, only the last 16 bits of the number are told.
+    /// Without zip64, only the last 16 bits of the number are known.
     wide: bool,
 }
 
 impl ZipEnding {
-    /// So many bytes of an archive's end tell where its directory is (all of them, if it has fewer).
+    /// How many bytes of an archive's end are needed to find its directory (all, if it has fewer).
     pub const TAIL: u64 = (WIDE_END_SIZE + WIDE_LOCATOR_SIZE + END_SIZE) as u64 + u16::MAX as u64;
 
     /// Looks for the end in `tail`, the last bytes of an archive of `size` bytes.
@@ -54,7 +54,7 @@ impl ZipEnding {
         self.directory.clone()
     }
 
-    /// Whether a directory of so many entries is the one that was told of.
+    /// Whether the number of members matches a directory of `entries` entries.
     pub(super) fn lists(&self, entries: u64) -> bool {
         entries == self.members || (!self.wide && entries & u64::from(u16::MAX) == self.members)
     }
@@ -71,7 +71,7 @@ fn end_record(tail: &[u8]) -> Option<usize> {
     found.next().is_none().then_some(at)
 }
 
-/// What the zip64 end says, and the byte where it begins. `tail` begins at byte `start`, the locator at its byte
+/// The numbers of the zip64 end, and the byte where it begins. `tail` begins at byte `start`, the locator at its byte
 /// `locator`.
 fn wide_end(tail: &[u8], start: u64, locator: usize) -> Option<(Totals, u64)> {
     let begin = u64_at(&tail[locator..], 8);

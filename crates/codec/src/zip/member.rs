@@ -21,16 +21,16 @@ const BZIP2: u16 = 12;
 const ZSTD: u16 = 93;
 const XZ: u16 = 95;
 
-/// How text grows, at first.
+/// The assumed ratio of text to data, at first.
 const USUAL_RATIO: usize = 5;
 
 /// The least memory that is taken for a piece of decoded text.
 const SMALLEST_PIECE: usize = 16 * 1024;
 
-/// What a record of the archive begins with, and the descriptor before it.
+/// Bytes that may belong to the descriptor and to the signature of the next record.
 const HELD_BACK: usize = record::DESCRIPTOR_LIMIT + 3;
 
-/// The member as it goes by.
+/// A member while it is read.
 pub(super) struct Member {
     /// Where its local header is.
     pub(super) at: u64,
@@ -45,11 +45,11 @@ pub(super) struct Member {
 }
 
 enum Body {
-    /// Not wanted, and its size is known.
+    /// Not selected, and its size is known.
     Skip,
     /// Stored, and its size is known.
     Copy,
-    /// Stored, and its descriptor is looked for: the last bytes are held back, since they may be it.
+    /// Stored, and its descriptor is searched for: the last bytes are held back, since they may be the descriptor.
     Scan { held: Vec<u8> },
     /// Compressed. `more` says that the decoder may still hold text.
     Decode { frame: Box<dyn Frame>, more: bool },
@@ -59,12 +59,12 @@ enum Body {
     End,
 }
 
-/// What a step through the data gives.
+/// What one step through the data gives.
 pub(super) enum Data {
     Hungry,
-    /// Text of the member (which may not be wanted).
+    /// Text of the member (selected or not).
     Text(Bytes),
-    /// Nothing to show; go on.
+    /// Nothing; call again.
     Again,
     /// The member is complete and right.
     End,
@@ -81,7 +81,7 @@ pub(super) fn frame_for(method: u16) -> Result<Option<Box<dyn Frame>>> {
     })
 }
 
-/// What a method is called.
+/// The name of a method.
 fn method_name(method: u16) -> &'static str {
     match method {
         1 => "shrink",
@@ -104,7 +104,7 @@ fn method_name(method: u16) -> &'static str {
 }
 
 impl Member {
-    /// A member whose data begins at byte `data_at`. `spare` is a decoder of its method that may be used again.
+    /// A member whose data begins at byte `data_at`. `spare` is a decoder of its method to reuse.
     pub(super) fn new(
         at: u64,
         data_at: u64,
@@ -154,7 +154,7 @@ impl Member {
         Ok(Member { at, header, name, wanted, body, text: Hasher::new(), size: 0, compressed: 0 })
     }
 
-    /// The decoder, to be used again for a later member.
+    /// Takes out the decoder, to reuse it for a later member.
     pub(super) fn take_frame(&mut self) -> Option<Box<dyn Frame>> {
         match std::mem::replace(&mut self.body, Body::End) {
             Body::Decode { frame, .. } => Some(frame),
@@ -162,7 +162,7 @@ impl Member {
         }
     }
 
-    /// The next step. After [`Data::End`] the header says what was found: its checksum and sizes are those of the data.
+    /// The next step. After [`Data::End`], checksum and sizes of the header are those of the data.
     pub(super) fn next(&mut self, input: &mut Input, spare: &mut Option<Box<dyn Frame>>) -> Result<Data> {
         match &mut self.body {
             Body::Skip => self.skip(input),
@@ -174,7 +174,7 @@ impl Member {
         }
     }
 
-    /// Bytes of the data that are still to come, if that is known.
+    /// The remaining bytes of the data, if known.
     fn left(&self) -> Option<u64> {
         self.header.known_size().map(|size| size.saturating_sub(self.compressed))
     }
@@ -184,7 +184,7 @@ impl Member {
         self.left().map_or(here, |left| usize::try_from(left).unwrap_or(usize::MAX).min(here))
     }
 
-    /// There is nothing to go on with: wait, or fail if nothing will come.
+    /// There is no input left: waits for more, or fails if there is no more.
     fn starve(&self, input: &Input, missing: String) -> Result<Data> {
         if !input.ended() {
             return Ok(Data::Hungry);
@@ -260,7 +260,7 @@ impl Member {
         Ok(if output.is_empty() { Data::Again } else { Data::Text(Bytes::from(output)) })
     }
 
-    /// The compressed data has an end of its own here; the header may say that more comes.
+    /// The compressed data ends here, but the header may say that more follows.
     fn frame_ended(&mut self, input: &Input, spare: &mut Option<Box<dyn Frame>>) -> Result<()> {
         let left = self.left().unwrap_or(0);
         if left > 0 && self.header.method == DEFLATE {
@@ -282,7 +282,7 @@ impl Member {
         Ok(())
     }
 
-    /// What is known of the data once it has been read.
+    /// The facts about the data once it has been read.
     fn facts(&self) -> Facts {
         let skipped = !self.wanted && self.header.known_size().is_some();
         Facts {
@@ -333,7 +333,7 @@ impl Member {
         self.body = Body::End;
     }
 
-    /// Compares the data with what the archive says of it.
+    /// Compares the data with its records in the archive.
     fn compare(&self, facts: Facts, crc: u32, size: u64, byte: u64) -> Result<()> {
         if let Some(is) = facts.size
             && is != size
@@ -354,11 +354,11 @@ impl Member {
         Ok(())
     }
 
-    /// Looks for the end of stored data whose length is only told behind it.
+    /// Looks for the end of stored data whose length only its descriptor gives.
     ///
-    /// The descriptor needs no signature, and the data may hold anything, another zip included. So every place where
-    /// a record begins is tried: the end is where the bytes before it give the length and the checksum of everything
-    /// up to them. Nothing is spooled: all but the last bytes is handed on as it comes.
+    /// The descriptor needs no signature, and the data may hold anything, another zip included. So every position where
+    /// a record begins is tried: the end is where the bytes before it are the right length and checksum. Nothing is
+    /// spooled: all but the last bytes are given out as they arrive.
     fn scan(&mut self, input: &mut Input) -> Result<Data> {
         let Body::Scan { held } = &mut self.body else {
             return Ok(Data::Again);
@@ -370,7 +370,7 @@ impl Member {
         held.extend_from_slice(&chunk);
         // A record's signature that ends in the fresh bytes.
         let search_from = fresh.saturating_sub(3);
-        // The checksum of the data up to `summed`: it only goes forward, however many places look like an end.
+        // The checksum of the data up to `summed`: it only moves forward, however many positions look like an end.
         let (mut sum, mut summed) = (self.text.clone(), 0);
         for hit in memmem::find_iter(&held[search_from..], b"PK") {
             let end = search_from + hit;
@@ -389,7 +389,7 @@ impl Member {
                 continue;
             };
             let mut text = std::mem::take(held);
-            // What was read too far goes back: it is the next record.
+            // Puts back what was read too far: the next record.
             input.give_back(Bytes::copy_from_slice(&text[end..]));
             text.truncate(end - found.length);
             self.count(&text);

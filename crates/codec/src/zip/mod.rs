@@ -1,19 +1,19 @@
 //! zip archives, unpacked while they arrive.
 //!
-//! An archive's directory is at its end, but every member also has a header of its own before its data, so the members
-//! are read in passing:
+//! An archive's directory is at its end, but every member also has a header of its own before its data, so the archive
+//! can be read as a stream:
 //!
 //! ```text
 //!  local header │ data │ [descriptor] │ … │ directory entry │ … │ [zip64 end │ locator] │ end, comment
 //!  ── Begin ──── Text… ──── End ─────   ── compared with what was read ───────────────── Done
 //! ```
 //!
-//! A member whose length is only told behind it (its descriptor) ends where its compressed data does; a stored one is
-//! searched for its descriptor, see `member`. When the directory comes, it must list what was read, no more and no
-//! less, see `directory`. What a member's name may be, and that it is never a path, is told in `names`.
+//! If only the descriptor after a member gives its length, the member ends where its compressed data does; a stored one
+//! is searched for its descriptor, see `member`. The directory at the end must list exactly what was read, see
+//! `directory`. Names of members, which are never used as paths, are in `names`.
 //!
-//! Where the place has ranges, a large archive is not read in passing: `ending` finds its directory, `plan` makes a
-//! plan of it, and idle tasks walk each part of the plan as above; `part` compares it with the directory.
+//! If the source can read ranges, a large archive is not read as a stream: `ending` finds its directory, `plan` makes a
+//! plan of it, and idle tasks walk through each part of the plan as above; `part` compares it with the directory.
 //!
 //! Supported: stored, deflate, bzip2, zstd and xz; zip64. Refused: encryption, split archives, a program or a text
 //! before the first member (`unpack/hidden.rs`). Folders are skipped.
@@ -37,7 +37,7 @@ use millstream_core::{Error, Result};
 
 use crate::frame::{self, Frame, corrupt, cut};
 use crate::input::{Input, Piece};
-use crate::members::{Wanted, none_wanted, too_many};
+use crate::members::{MemberFilter, none_selected, too_many};
 use directory::Directory;
 pub use ending::ZipEnding;
 use member::{Data, Member};
@@ -46,7 +46,7 @@ pub use plan::{ZipCuts, ZipPlan, ZipPlanner};
 use record::Header;
 
 /// Whether a unit that begins with `head` is a zip archive: a member, or the end of an empty one. Two letters alone
-/// ("PK") are only taken for a cut archive if the unit's name promises one.
+/// ("PK") count as a cut archive only if the unit's name promises one.
 pub(crate) fn recognises(head: &[u8], expected: bool) -> bool {
     let least = if expected { 1 } else { 3 };
     frame::recognises(head, &record::LOCAL, least) || frame::recognises(head, &record::END, least)
@@ -57,14 +57,14 @@ pub(crate) fn begins_member(head: &[u8]) -> bool {
     head.starts_with(&record::LOCAL)
 }
 
-/// Bytes of a member's header that tell it from a text that has its signature by chance: without its name.
+/// Bytes of a member's header, without its name, that distinguish it from text with its signature by chance.
 pub(crate) const HEAD_OF_MEMBER: usize = record::LOCAL_SIZE;
 
 /// Where in `bytes` the header of a member begins.
 pub(crate) fn find_member(bytes: &[u8]) -> Option<usize> {
     memchr::memmem::find_iter(bytes, &record::LOCAL).find(|&at| {
         let header = &bytes[at..];
-        // Stored, deflate and its kin, bzip2, lzma, zstd, xz and the like; a name; a version that there is.
+        // A known method (stored, deflate, bzip2, lzma, zstd, xz, …), a name, and an existing version.
         let is_known = matches!(record::u16_at(header, 8), 0..=14 | 93..=99);
         header.len() >= HEAD_OF_MEMBER
             && is_known
@@ -88,7 +88,7 @@ pub(crate) fn ends_archive(tail: &[u8], size: u64) -> bool {
     })
 }
 
-/// Where in the archive we are; it never goes back.
+/// The part of the archive that is read; it only moves forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     Members,
@@ -101,7 +101,7 @@ enum Phase {
 
 /// A walk through an archive.
 pub(crate) struct Walk {
-    wanted: Wanted,
+    wanted: MemberFilter,
     max_members: u64,
     any_wanted: bool,
     member: Option<Member>,
@@ -112,11 +112,11 @@ pub(crate) struct Walk {
     listing: Listing,
 }
 
-/// What the members are compared with.
+/// The list that the members are compared with.
 enum Listing {
-    /// The directory, when it comes.
+    /// The directory, which comes at the end.
     Behind(Directory),
-    /// What it says of a part of the archive.
+    /// The directory's entries for a part of the archive.
     Known(Listed),
 }
 
@@ -126,14 +126,14 @@ impl Walk {
         Walk::along(globs, max_members, Listing::Behind(Directory::default()))
     }
 
-    /// A walk through the part of that number, whose limit of members its plan has kept.
+    /// A walk through the part of that number. The plan has checked the limit of members.
     pub(crate) fn of_part(globs: &[String], plan: Arc<ZipPlan>, part: usize) -> Result<Self> {
         Walk::along(globs, u64::MAX, Listing::Known(Listed::new(plan, part)?))
     }
 
     fn along(globs: &[String], max_members: u64, listing: Listing) -> Result<Self> {
         Ok(Walk {
-            wanted: Wanted::new(globs)?,
+            wanted: MemberFilter::new(globs)?,
             max_members,
             any_wanted: false,
             member: None,
@@ -144,7 +144,7 @@ impl Walk {
         })
     }
 
-    /// The bytes of the part that is walked through, and the text of what is wanted before it.
+    /// The bytes of the part, and the bytes of selected text before it.
     pub(crate) fn part(&self) -> Option<(Range<u64>, u64)> {
         match &self.listing {
             Listing::Behind(_) => None,
@@ -204,7 +204,7 @@ impl Walk {
         })
     }
 
-    /// Reads the record that comes next. `None`: go on.
+    /// Reads the next record. `None` if it gives nothing.
     fn record(&mut self, input: &mut Input) -> Result<Option<Piece>> {
         let at = input.position();
         if let Listing::Known(part) = &self.listing
@@ -279,7 +279,7 @@ impl Walk {
         Ok(begin)
     }
 
-    /// Nothing may follow the end.
+    /// Fails if anything follows the end.
     fn after_end(&mut self, input: &mut Input) -> Result<Option<Piece>> {
         let at = input.position();
         if input.available() > 0 {
@@ -297,14 +297,14 @@ impl Walk {
             && !self.any_wanted
         {
             let names = || directory.names();
-            return Err(none_wanted("zip", names(), names().count() as u64));
+            return Err(none_selected("zip", names(), names().count() as u64));
         }
         Ok(Some(Piece::Done))
     }
 }
 
 /// Reads an entry of the directory; `false` if it has not come yet.
-fn entry(directory: &mut Directory, wanted: &Wanted, input: &mut Input) -> Result<bool> {
+fn entry(directory: &mut Directory, wanted: &MemberFilter, input: &mut Input) -> Result<bool> {
     let at = input.position();
     let missing = "an entry of its directory is cut off";
     let Some(bytes) = whole(input, record::ENTRY_SIZE, Header::entry_size, missing)? else {
@@ -320,7 +320,7 @@ fn entry(directory: &mut Directory, wanted: &Wanted, input: &mut Input) -> Resul
     Ok(true)
 }
 
-/// As [`entry`], the zip64 end.
+/// Like [`entry`], for the zip64 end.
 fn wide_end(directory: &mut Directory, input: &mut Input) -> Result<bool> {
     let at = input.position();
     let missing = "the zip64 end of its directory is cut off";
@@ -331,7 +331,7 @@ fn wide_end(directory: &mut Directory, input: &mut Input) -> Result<bool> {
     let Some(fixed) = take(input, record::WIDE_END_SIZE, missing)? else {
         return Ok(false);
     };
-    // Data of other makers may follow in the record, but never much.
+    // Extensible data may follow in the record, but little.
     if size(fixed) > 1 << 16 {
         return Err(corrupt("the zip64 end of the directory has an impossible size", at));
     }
@@ -344,7 +344,7 @@ fn wide_end(directory: &mut Directory, input: &mut Input) -> Result<bool> {
     Ok(true)
 }
 
-/// As [`entry`], the end.
+/// Like [`entry`], for the end.
 fn end(directory: &mut Directory, input: &mut Input) -> Result<bool> {
     let at = input.position();
     let size = |fixed: &[u8]| record::END_SIZE + usize::from(record::u16_at(fixed, 20));
@@ -368,7 +368,7 @@ fn take<'a>(input: &'a mut Input, count: usize, missing: &str) -> Result<Option<
     Ok(Some(input.head(count)))
 }
 
-/// The next record: `size` tells its length from its fixed part.
+/// The next record; `size` computes its length from its fixed part.
 fn whole<'a>(
     input: &'a mut Input,
     fixed: usize,
@@ -384,7 +384,7 @@ fn whole<'a>(
     }
 }
 
-/// A signature of the directory: length and data, which nobody checks.
+/// Skips a signature of the directory, which is not verified.
 fn skip_signature(input: &mut Input) -> Result<bool> {
     let size = |fixed: &[u8]| 6 + usize::from(record::u16_at(fixed, 4));
     skip(input, 6, size, "the signature of its directory is cut off")

@@ -1,9 +1,9 @@
-//! The names of members: how they are read. Which are wanted is left to [`crate::members`].
+//! Decodes the names of members. [`crate::members`] selects by them.
 //!
-//! A name is data. It goes into messages and into the column that a source adds for it, and is never used as a path:
-//! nothing is written by a member's name. So `../../x`, `/etc/passwd` and `C:\x` are read like any other member
-//! (`zip ../x` makes such archives honestly), and whoever makes a path of it must check it. Only a NUL is refused:
-//! tools disagree on where such a name ends, so that two of them would see different members.
+//! A name is data. It goes into messages and into the column that a source adds for it, and is never used as a path. So
+//! `../../x`, `/etc/passwd` and `C:\x` are read like any other member (`zip ../x` makes such archives), and code that
+//! makes a path of a name must check it. Only a NUL is refused, since tools disagree on where such a name ends and
+//! would read different members.
 
 use super::record::{EXTRA_UNICODE_NAME, FLAG_UTF8, extra_field, u32_at};
 
@@ -11,9 +11,9 @@ use super::record::{EXTRA_UNICODE_NAME, FLAG_UTF8, extra_field, u32_at};
 const CODE_PAGE_437: &str = "ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜ¢£¥₧ƒáíóúñÑªº¿⌐¬½¼¡«»░▒▓│┤╡╢╖╕╣║╗╝╜╛┐└┴┬├─┼╞╟╚╔╩╦╠═╬╧\
 ╨╤╥╙╘╒╓╫╪┘┌█▄▌▐▀αßΓπΣσµτΦΘΩδ∞φε∩≡±≥≤⌠⌡÷≈°∙·√ⁿ²■\u{a0}";
 
-/// A name as text. A Unicode name in the extra fields wins if it belongs to this name. Otherwise what is valid UTF-8
-/// is taken as such, with or without the flag that says so (macOS does not set it); the rest is code page 437 if the
-/// flag is clear, as the specification has it, and has its bad bytes replaced if the flag is set.
+/// A name as text. A Unicode name in the extra fields wins if it belongs to this name. Otherwise valid UTF-8 is decoded
+/// as UTF-8, with or without the flag for it (macOS does not set it). Other names are code page 437 if the flag is
+/// clear, as the specification says; if it is set, bad bytes are replaced.
 pub(super) fn decode(name: &[u8], flags: u16, extra: &[u8]) -> String {
     if let Some(unicode) = unicode_name(name, extra) {
         return unicode;

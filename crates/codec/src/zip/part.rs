@@ -1,8 +1,7 @@
 //! A part of an archive, compared with the directory while it is read.
 //!
-//! In passing the directory comes last, and a fault of it is found when all rows have been given out. Here it is known
-//! before: what it does not agree with is found at once, and is the same error. Headers outside of all parts are not
-//! read, so only the directory says what is there.
+//! In a stream the directory comes last, so its faults are found when all rows have been given out. Here it is known
+//! before: disagreements are found at once, with the same errors. Headers outside of all parts are not read.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use super::plan::{Entry, Part, ZipPlan};
 use super::record::Header;
 use crate::frame::corrupt;
 
-/// Where a walk is in its part.
+/// The position of a walk in its part.
 #[derive(Debug)]
 pub(super) struct Listed {
     plan: Arc<ZipPlan>,
@@ -35,7 +34,7 @@ impl Listed {
         self.part.bytes.clone()
     }
 
-    /// The text of what is wanted before the part.
+    /// The bytes of selected text before the part.
     pub(super) fn text_before(&self) -> u64 {
         self.part.text_before
     }
@@ -56,7 +55,7 @@ impl Listed {
         self.next().map_or(Ok(true), |missing| Err(nothing_there(missing.offset)))
     }
 
-    /// A member begins at byte `at`.
+    /// Checks a member that begins at byte `at`.
     pub(super) fn begins(&self, at: u64, name: &str, wanted: bool) -> Result<()> {
         match self.next() {
             Some(next) if next.offset == at && next.wanted != wanted && next.size > 0 => {
@@ -69,7 +68,7 @@ impl Listed {
         }
     }
 
-    /// The member that begins at byte `at` has been read. Its header says what was found in its data.
+    /// Compares the member that began at byte `at`. Its header has the facts found in its data.
     pub(super) fn walked(&mut self, at: u64, header: &Header, name: &str) -> Result<()> {
         let Some(entry) = self.next().filter(|entry| entry.offset == at) else {
             return Ok(());
@@ -81,7 +80,7 @@ impl Listed {
         Ok(())
     }
 
-    /// What is read goes on behind the end of the part; it has come to byte `at`.
+    /// The error of a member that continues after the end of the part, to byte `at`.
     pub(super) fn overrun(&self, at: u64) -> Error {
         corrupt("a member of the zip overlaps the next one in the directory", at)
     }

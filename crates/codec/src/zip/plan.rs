@@ -1,17 +1,16 @@
-//! A plan of an archive, made of its directory before anything else of it is read: which of its bytes are wanted, in
-//! parts that can be read apart from each other.
+//! A plan of an archive, made from its directory before anything else is read: which bytes to read, in parts that can
+//! be read independently.
 //!
 //! ```text
 //!  members   │ a ✓ │ b ✓ │ c ✗ │ d ✓ │ e ✗, large        │ f ✓ │ g ✗ │ directory │ end
 //!  parts     └─────────── 0 ─────────┘                   └─ 1 ─┘
 //! ```
 //!
-//! A part begins with a wanted member, ends with one, and goes on over what is not wanted where leaving it out would
-//! save little. It is read as a whole archive is read in passing, and compared with the directory as it goes: see
-//! `part`.
+//! A part begins and ends with a selected member, and includes other members if leaving them out would save little. It
+//! is read like an archive in a stream, and compared with the directory meanwhile: see `part`.
 //!
-//! Only an archive in perfect order is planned: of anything else the plan is `None`, and it is read in passing, where
-//! its faults have names.
+//! Only a regular archive gets a plan. For any other one the plan is `None`, and it is read as a stream, which names
+//! its faults.
 
 use std::ops::Range;
 
@@ -22,23 +21,23 @@ use super::ending::ZipEnding;
 use super::names;
 use super::record::{self, DESCRIPTOR_LIMIT, ENTRY_SIZE, Header, LOCAL_SIZE};
 use crate::UnpackOptions;
-use crate::members::{NAMES_SHOWN, Wanted, none_wanted};
+use crate::members::{MemberFilter, NAMES_SHOWN, none_selected};
 use crate::ratio::is_beyond;
 
-/// An archive is cut into about so many parts.
+/// The number of parts to aim for.
 const PARTS: u64 = 64;
 
-/// Behind a part so much more is read: what a descriptor is told by. The directory and its end have more.
+/// How many more bytes are read after a part: those that identify a descriptor. The directory and its end have more.
 const BEHIND: u64 = DESCRIPTOR_LIMIT as u64 + 2;
 
 /// How large the parts of an archive are.
 #[derive(Debug, Clone, Copy)]
 pub struct ZipCuts {
-    /// A part has at least as many bytes, if there are as many…
+    /// The least bytes of a part, if there are as many.
     pub smallest: u64,
-    /// …and goes on to the end of the member with which it has as many as this.
+    /// A part ends with the member with which it has this many bytes.
     pub largest: u64,
-    /// What is not wanted is read with what is around it, up to this many bytes.
+    /// The most bytes of unselected members that are read with the members around them.
     pub passed_over: u64,
 }
 
@@ -54,9 +53,9 @@ impl Default for ZipCuts {
 pub(super) struct Entry {
     /// Where its local header is.
     pub(super) offset: u64,
-    /// Of all that its local header must agree on.
+    /// A digest of all that its local header must agree on.
     pub(super) digest: u64,
-    /// Bytes of its text.
+    /// Its text in bytes.
     pub(super) size: u64,
     pub(super) wanted: bool,
 }
@@ -65,29 +64,29 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub struct ZipPlanner {
     ending: ZipEnding,
-    wanted: Wanted,
+    wanted: MemberFilter,
     max_members: u64,
     max_ratio: u64,
     cuts: ZipCuts,
     entries: Vec<Entry>,
-    /// The beginning of an entry whose end has not come.
+    /// The beginning of an entry that has not arrived whole.
     rest: Vec<u8>,
-    /// The first members that hold data, for messages, and how many do.
+    /// The first members with data, for messages.
     names: Vec<(u64, String)>,
     named: u64,
 }
 
 impl ZipPlanner {
-    /// A plan of an archive that ends so; `None` if it is to be read in passing.
+    /// Starts the plan of an archive with this end; `None` if it must be read as a stream.
     pub fn new(ending: ZipEnding, options: &UnpackOptions) -> Result<Option<Self>> {
         let limits = &options.limits;
-        // How much text there is in all is only known in passing: a member may be compressed once more.
+        // The size of all text is only known after reading: a member may be compressed itself.
         if limits.bytes.is_some() || ending.members > limits.members {
             return Ok(None);
         }
         Ok(Some(ZipPlanner {
             ending,
-            wanted: Wanted::new(&options.members)?,
+            wanted: MemberFilter::new(&options.members)?,
             max_members: limits.members,
             max_ratio: limits.ratio,
             cuts: ZipCuts::default(),
@@ -98,12 +97,12 @@ impl ZipPlanner {
         }))
     }
 
-    /// Cuts the archive otherwise.
+    /// Sets the sizes of parts.
     pub fn with_cuts(self, cuts: ZipCuts) -> Self {
         ZipPlanner { cuts, ..self }
     }
 
-    /// The next bytes of the directory; `None` if the archive is to be read in passing.
+    /// The next bytes of the directory; `None` if the archive must be read as a stream.
     pub fn feed(&mut self, bytes: &[u8]) -> Option<()> {
         if self.rest.is_empty() {
             let used = self.parse(bytes)?;
@@ -153,12 +152,12 @@ impl ZipPlanner {
         Some(())
     }
 
-    /// Bytes of memory that it holds.
+    /// Its memory in bytes.
     pub fn held(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>() + self.rest.capacity()
     }
 
-    /// The plan, when all bytes of the directory have been given; `None` if the archive is to be read in passing. An
+    /// The plan, when all bytes of the directory have been given; `None` if the archive must be read as a stream. An
     /// error if no member is wanted.
     pub fn finish(mut self) -> Result<Option<ZipPlan>> {
         if !self.in_order() {
@@ -166,7 +165,7 @@ impl ZipPlanner {
         }
         if self.entries.iter().any(|entry| entry.wanted) {
             let parts = parts(&self.entries, self.ending.directory().start, self.cuts);
-            // A bomb, or a lie: in passing, it is told of the member that is to blame.
+            // A bomb, or wrong sizes: reading as a stream names the member at fault.
             if parts.iter().any(|part| is_beyond(self.max_ratio, part.text_before, part.bytes.start)) {
                 return Ok(None);
             }
@@ -174,12 +173,12 @@ impl ZipPlanner {
         }
         if self.wanted.asks() {
             let names = self.names.iter().map(|(_, name)| name.as_str());
-            return Err(none_wanted("zip", names, self.named));
+            return Err(none_selected("zip", names, self.named));
         }
         Ok(None)
     }
 
-    /// Sorts the entries by their place. Whether each has one of its own, from the first byte to the directory.
+    /// Sorts the entries by their offset. Returns whether they do not overlap, from the first byte to the directory.
     fn in_order(&mut self) -> bool {
         self.entries.sort_unstable_by_key(|entry| entry.offset);
         let entries = &self.entries;
@@ -195,11 +194,11 @@ impl ZipPlanner {
 /// A part of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part {
-    /// From the local header of its first member to where that behind its last one begins, or the directory.
+    /// From the local header of its first member to the record after its last one.
     pub(super) bytes: Range<u64>,
     /// Its entries.
     pub(super) entries: Range<usize>,
-    /// The text of all that is wanted before it.
+    /// The bytes of selected text before it.
     pub(super) text_before: u64,
 }
 
@@ -224,7 +223,7 @@ fn parts(entries: &[Entry], end: u64, cuts: ZipCuts) -> Vec<Part> {
     parts
 }
 
-/// What of an archive is to be read, in parts.
+/// Which bytes of an archive to read, in parts.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ZipPlan {
     /// In the order of the archive.
@@ -243,7 +242,7 @@ impl ZipPlan {
         self.parts.get(part).map_or(0..0, |part| part.bytes.start..part.bytes.end + BEHIND)
     }
 
-    /// Bytes of memory that it holds.
+    /// Its memory in bytes.
     pub fn held(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>() + self.parts.capacity() * size_of::<Part>()
     }

@@ -1,4 +1,4 @@
-//! The records of a zip archive (APPNOTE.TXT 6.3), read from their bytes. What they mean together is left to the walk.
+//! The records of a zip archive (APPNOTE.TXT 6.3), read from their bytes. The walk checks them against each other.
 
 /// Signatures, as they stand in the archive.
 pub(super) const LOCAL: [u8; 4] = *b"PK\x03\x04";
@@ -17,7 +17,7 @@ pub(super) const END_SIZE: usize = 22;
 pub(super) const WIDE_END_SIZE: usize = 56;
 pub(super) const WIDE_LOCATOR_SIZE: usize = 20;
 
-/// A size or offset that stands in the zip64 field instead.
+/// A size or offset that is in the zip64 field instead.
 const WIDE: u64 = 0xffff_ffff;
 
 /// Flags of a member.
@@ -65,7 +65,7 @@ pub(super) fn extra_field(mut extra: &[u8], kind: u16) -> Option<&[u8]> {
     None
 }
 
-/// What a local header or a directory entry says of a member.
+/// A local header or a directory entry of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) flags: u16,
@@ -75,7 +75,7 @@ pub(super) struct Header {
     pub(super) compressed: u64,
     /// Bytes of its text.
     pub(super) size: u64,
-    /// Where its local header is; only a directory entry says it.
+    /// The offset of its local header; only a directory entry has it.
     pub(super) offset: u64,
     /// As stored.
     pub(super) name: Vec<u8>,
@@ -129,7 +129,7 @@ impl Header {
         header
     }
 
-    /// Takes from the zip64 field what did not fit into 32 bits: only those fields are in it, in this order.
+    /// Reads values that do not fit into 32 bits from the zip64 field: it contains only those, in this order.
     fn widen(&mut self) {
         let Some(mut field) = extra_field(&self.extra, EXTRA_WIDE) else {
             return;
@@ -147,19 +147,19 @@ impl Header {
         self.flags & FLAG_DESCRIPTOR != 0
     }
 
-    /// Bytes of the data, unless only its end tells.
+    /// The size of the data in bytes, if the header gives it.
     pub(super) fn known_size(&self) -> Option<u64> {
         let unknown = self.has_descriptor() && (self.compressed == 0 || self.compressed == WIDE);
         (!unknown).then_some(self.compressed)
     }
 
-    /// Whether it stands for a folder.
+    /// Whether the member is a folder.
     pub(super) fn is_folder(&self) -> bool {
         self.name.ends_with(b"/") || (self.name.ends_with(b"\\") && self.compressed == 0)
     }
 }
 
-/// What is known of a member's data when its descriptor is looked for. What was skipped has no checksum.
+/// Facts about a member's data, to find its descriptor. Skipped data has no checksum.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Facts {
     pub(super) crc: Option<u32>,
@@ -170,13 +170,13 @@ pub(super) struct Facts {
 /// A descriptor that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Descriptor {
-    /// Bytes of it.
+    /// Its length in bytes.
     pub(super) length: usize,
     pub(super) crc: u32,
     pub(super) size: u64,
 }
 
-/// The four forms: with or without a signature, sizes of four or eight bytes. Nothing but the values tells them apart.
+/// The four forms: with or without a signature, sizes of four or eight bytes. Only the values distinguish them.
 const FORMS: [(bool, usize); 4] = [(true, 4), (true, 8), (false, 4), (false, 8)];
 
 /// The longest descriptor.

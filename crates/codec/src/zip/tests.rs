@@ -28,7 +28,7 @@ pub(super) fn deflate(text: &[u8]) -> Vec<u8> {
     writer.finish().expect("memory")
 }
 
-/// Where the length and checksum of a member stand.
+/// Where the length and checksum of a member are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tail {
     InHeader,
@@ -300,8 +300,8 @@ fn every_method_and_tail_is_read() {
 
 #[test]
 fn a_stored_archive_inside_does_not_end_its_member() {
-    // A member without a known length that holds another archive, itself stored with descriptors, and a beginning
-    // that looks like an end: only length and checksum together tell.
+    // A member without a known length that holds another archive, itself stored with descriptors, and a beginning that
+    // looks like an end: only length and checksum together find the end.
     let tail = Tail::Descriptor { signed: true, wide: false };
     let inner = Archive::default().add(b"inner", 0, 0, TEXT, tail).finish();
     let text = [b"a text that is no zip itself\n".as_slice(), &inner, &inner].concat();
@@ -367,7 +367,7 @@ fn zstd_and_xz_members_are_read() {
 
 #[test]
 fn names_are_data() {
-    // `../../x` and its kind are read like any other: nothing is ever written by a member's name.
+    // `../../x` and its kind are read like any other: names are never used as paths.
     let names = ["../../x", "/etc/passwd", "C:\\x\\y", "..\\..\\x", "a\nb", "ünï/ço", "x"];
     let archive = names.iter().fold(Archive::default(), |archive, name| archive.stored(name, TEXT)).finish();
     let contents = all(&archive).expect("good data");
@@ -458,7 +458,7 @@ fn the_directory_decides_what_is_there() {
     let error = fault(&deleted);
     assert_eq!(error.what(), "the member is not in the zip directory: it was deleted, or the archive is damaged");
     assert_eq!(error.place().member.as_deref(), Some("deleted"));
-    // Who does not ask for it is not troubled.
+    // It is no error if the member is not selected.
     assert_eq!(unpack(&deleted, 50, members(&["kept"])).expect("it is not wanted"), [named("kept", TEXT)]);
 
     let crc = crc32fast::hash(TEXT);

@@ -1,4 +1,4 @@
-//! Archives by their directory: the same as in passing, part by part, and nothing that is not wanted.
+//! Archives read by their directory: the same as in a stream, part by part, and only selected members.
 
 use std::io::{Cursor, Write};
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use super::{ZipCuts, ZipEnding, ZipPlan, ZipPlanner};
 use crate::conformance::{TEXT, some_text, unpack};
 use crate::{Limits, Unpack, UnpackOptions, Unpacked};
 
-/// A part for every member, and nothing unwanted in it.
+/// One part per selected member, without other bytes.
 const EACH: ZipCuts = ZipCuts { smallest: 1, largest: 1, passed_over: 0 };
 
-/// Parts of some members, and what is between them.
+/// Parts of some members, and the bytes between them.
 const SOME: ZipCuts = ZipCuts { smallest: 100, largest: 100, passed_over: 40 };
 
-/// The plan of an archive whose directory comes in chunks; `None` if it is to be read in passing.
+/// The plan of an archive whose directory comes in chunks; `None` if it must be read as a stream.
 fn plan(archive: &[u8], options: &UnpackOptions, cuts: ZipCuts, chunk: usize) -> Result<Option<Arc<ZipPlan>>> {
     let tail = &archive[archive.len().saturating_sub(ZipEnding::TAIL as usize)..];
     let Some(ending) = ZipEnding::find(tail, archive.len() as u64) else { return Ok(None) };
@@ -58,7 +58,7 @@ fn part(archive: &[u8], options: &UnpackOptions, plan: &Arc<ZipPlan>, part: usiz
     Ok(contents)
 }
 
-/// All that is wanted of an archive that has a plan.
+/// All selected members of an archive that has a plan.
 fn by_directory(archive: &[u8], options: &UnpackOptions, cuts: ZipCuts, chunk: usize) -> Result<Option<Contents>> {
     let Some(plan) = plan(archive, options, cuts, chunk)? else { return Ok(None) };
     let parts = (0..plan.parts()).map(|number| part(archive, options, &plan, number, chunk));
@@ -66,7 +66,7 @@ fn by_directory(archive: &[u8], options: &UnpackOptions, cuts: ZipCuts, chunk: u
     Ok(Some(contents?.concat()))
 }
 
-/// An archive that has a plan must be read as in passing.
+/// Checks that an archive with a plan gives the same as in a stream.
 fn as_in_passing(name: &str, archive: &[u8], options: &UnpackOptions) {
     let expected = unpack(archive, usize::MAX, options.clone()).unwrap_or_else(|error| panic!("{name}: {error}"));
     for cuts in [EACH, SOME, ZipCuts::default()] {
@@ -82,7 +82,7 @@ fn all() -> UnpackOptions {
     UnpackOptions::default()
 }
 
-/// How an archive fails whose plan is cut so.
+/// The error of an archive with such parts.
 fn fault(archive: &[u8], cuts: ZipCuts) -> Error {
     let errors = [1, 7, usize::MAX].map(|chunk| by_directory(archive, &all(), cuts, chunk).expect_err("a fault"));
     assert!(errors.iter().all(|error| error.to_string() == errors[0].to_string()), "{errors:?}");
@@ -93,7 +93,7 @@ fn fault(archive: &[u8], cuts: ZipCuts) -> Error {
 #[test]
 fn what_the_tools_write_is_the_same_as_in_passing() {
     for (name, archive) in written_by_tools() {
-        // Its end forgets where the directory is: it is left to be read in passing.
+        // Its end does not say where the directory is, so it is read as a stream.
         if name == "infozip-zip64-stream" {
             assert_eq!(plan(archive, &all(), EACH, 99).expect("no error"), None);
             continue;
@@ -215,7 +215,7 @@ fn limits_that_only_passing_keeps_are_left_to_it() {
         let options = UnpackOptions { limits, ..all() };
         assert_eq!(plan(&archive, &options, EACH, 99).expect("no error").is_some(), planned, "{options:?}");
     }
-    // Without zip64, only the last bits of their number are told.
+    // Without zip64, only the last bits of their number are known.
     let many = (0..70_000u32).fold(zip::ZipWriter::new(Cursor::new(Vec::new())), |mut writer, index| {
         writer.start_file(index.to_string(), zip::write::SimpleFileOptions::default()).expect("memory");
         writer.write_all(b"x\n").expect("memory");
@@ -262,7 +262,7 @@ fn a_size_that_is_a_lie_is_not_told_of_another_member() {
         assert_eq!(plan(&archive, &all(), EACH, 99).expect("no error"), None, "{lie} is for passing to tell");
         let error = unpack(&archive, usize::MAX, all()).expect_err("a lie");
         assert_eq!(error.place().member.as_deref(), Some("liar"));
-        // Whoever takes any ratio has a plan, and the lie is told of the same member.
+        // With any ratio allowed there is a plan, and the error names the same member.
         let options = UnpackOptions { limits: Limits { ratio: u64::MAX, ..Limits::default() }, ..all() };
         let plan = plan(&archive, &options, EACH, 99).expect("no error").expect("a plan");
         let error = part(&archive, &options, &plan, 0, 99).expect_err("a lie");
@@ -444,7 +444,7 @@ fn archives_of_a_reference_are_the_same_as_in_passing() {
 }
 
 #[test]
-fn a_descriptor_is_told_by_what_follows_the_part() {
+fn a_descriptor_is_recognized_by_what_follows_the_part() {
     // The narrow form of a descriptor fits into the beginning of the wide one: what follows tells them apart.
     let wide = Tail::Descriptor { signed: true, wide: true };
     for text in [b"".as_slice(), b"x"] {

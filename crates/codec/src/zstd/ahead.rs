@@ -1,14 +1,14 @@
-//! Others decode the frames that follow, while the owner of a unit decodes one.
+//! Helpers decode the next frames while the owner of a unit decodes one.
 //!
 //! ```text
 //!            owner
 //!  unit ├────▶  frame  ├── frame ──┼── frame ──┼── fra…
 //!                        helper 1    helper 2    not all of it is here
 //! ```
-//! Where a frame ends is found by the headers of its blocks. When the owner comes to a frame that someone has decoded
-//! or is decoding, it takes the text; if anything is wrong with it there is none, and the owner finds the fault itself.
-//! While it gives a text that it took, which does not take long, the frame behind it is left to it: otherwise it would
-//! come there and wait.
+//! The headers of its blocks say where a frame ends. When the owner reaches a frame that a helper has decoded or is
+//! decoding, it takes the text; a faulty frame has none, and the owner finds the fault itself. While the owner gives
+//! out such a text, which does not take long, the next frame is left to the owner: otherwise it would have to wait
+//! there.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,13 +20,12 @@ use millstream_core::crew::{Crew, Shared};
 use super::decode::{Header, read_header};
 use super::walk::Walk;
 use super::whole;
-use crate::coming::Coming;
+use crate::lookahead::Lookahead;
 
 /// The most frames that are decoded ahead at a time.
 const MOST_JOBS: usize = 16;
 
-/// Compressed bytes that are looked at for each helper, and twice as many for the owner. A frame that has more is left
-/// to the owner.
+/// Compressed bytes to look ahead per helper, and twice as many for the owner. A larger frame is left to the owner.
 const LOOKED_AT: usize = 4 << 20;
 
 /// The most text of a frame that is decoded ahead.
@@ -47,10 +46,10 @@ thread_local! {
 /// A frame.
 #[derive(Debug, Clone, Copy)]
 struct Extent {
-    /// Its bytes of the unit.
+    /// Its bytes in the unit.
     start: u64,
     end: u64,
-    /// The most text that it has.
+    /// The most bytes of text that it can have.
     text: u64,
 }
 
@@ -70,29 +69,29 @@ impl Drop for Job {
 
 /// What is decoded ahead of an owner.
 pub(super) struct Ahead {
-    crew: Arc<dyn Crew>,
-    coming: Coming,
-    /// In the order of their places.
+    helpers: Arc<dyn Crew>,
+    coming: Lookahead,
+    /// In the order of their positions.
     jobs: VecDeque<Job>,
 }
 
 impl Ahead {
     /// Nothing is decoded ahead yet.
-    pub(super) fn new(crew: Arc<dyn Crew>) -> Self {
-        Ahead { crew, coming: Coming::default(), jobs: VecDeque::new() }
+    pub(super) fn new(helpers: Arc<dyn Crew>) -> Self {
+        Ahead { helpers, coming: Lookahead::default(), jobs: VecDeque::new() }
     }
 
-    /// Looks at the bytes that will come, the first of them byte `at` of the unit.
+    /// Takes note of the bytes that come next, the first of which is byte `at` of the unit.
     pub(super) fn see(&mut self, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
-        match self.jobs.is_empty() && self.crew.idle() == 0 {
+        match self.jobs.is_empty() && self.helpers.idle() == 0 {
             true => self.coming.forget(at),
             false => self.coming.see(at, coming),
         }
     }
 
-    /// How many compressed bytes behind the owner are of use.
+    /// How many compressed bytes after the owner's position can be used.
     pub(super) fn wants(&self) -> usize {
-        let helpers = (self.jobs.len() + self.crew.idle()).min(MOST_JOBS);
+        let helpers = (self.jobs.len() + self.helpers.idle()).min(MOST_JOBS);
         if helpers == 0 { 0 } else { (helpers + 2) * LOOKED_AT }
     }
 
@@ -102,8 +101,8 @@ impl Ahead {
         taken.map(|job| job.frame.text as usize).sum()
     }
 
-    /// The owner is at byte `at`, in the frame of `walk`, which it decodes or (`jumps`) has taken. Idle helpers get the
-    /// frames that follow.
+    /// Gives the next frames to idle helpers. The owner is at byte `at`, in the frame of `walk`, which it decodes or
+    /// (`jumps`) has taken.
     pub(super) fn share(&mut self, at: u64, walk: &Walk, jumps: bool) {
         self.coming.pass(at);
         let waiting = |job: &&Job| job.decoded.as_ref().is_some_and(|decoded| !decoded.is_taken());
@@ -111,7 +110,7 @@ impl Ahead {
         if self.jobs.iter().any(is_ready) {
             return;
         }
-        let mut idle = self.crew.idle().saturating_sub(self.jobs.iter().filter(waiting).count());
+        let mut idle = self.helpers.idle().saturating_sub(self.jobs.iter().filter(waiting).count());
         while idle > 0 && self.jobs.len() < MOST_JOBS {
             let next = match self.jobs.back() {
                 Some(job) => Some(job.frame.end),
@@ -127,7 +126,7 @@ impl Ahead {
         }
     }
 
-    /// Where the frame of `walk` ends, if that much is here.
+    /// Where the frame of `walk` ends, if its blocks have arrived.
     fn end_of(&self, mut walk: Walk, from: u64) -> Option<u64> {
         self.coming.parts(from, u64::MAX).for_each(|(at, bytes)| walk.over(at, &bytes));
         match walk {
@@ -136,7 +135,7 @@ impl Ahead {
         }
     }
 
-    /// The first frame with data from byte `start` on, if all of it is here and it is not too large.
+    /// The first frame with data from byte `start` on, if it has arrived whole and is not too large.
     fn frame_from(&self, mut start: u64) -> Option<Extent> {
         let mut skipped = 0;
         let (header, checksum) = loop {
@@ -163,12 +162,12 @@ impl Ahead {
 
     fn offer(&self, frame: Extent) -> Job {
         let parts: Vec<Bytes> = self.coming.parts(frame.start, frame.end).map(|(_, bytes)| bytes).collect();
-        let decoded = Shared::offer(&*self.crew, move || decode(&parts, frame.text as usize));
+        let decoded = Shared::offer(&*self.helpers, move || decode(&parts, frame.text as usize));
         Job { frame, decoded: Some(decoded) }
     }
 
-    /// The text of the frame that begins at byte `start`, where the owner is now, and where it ends, if someone has
-    /// begun to decode it and it is right.
+    /// The text and the end of the frame that begins at byte `start`, where the owner is, if a helper has started it
+    /// and it is right.
     pub(super) fn take(&mut self, start: u64) -> Option<(Bytes, u64)> {
         while self.jobs.front().is_some_and(|job| job.frame.start < start) {
             self.jobs.pop_front();

@@ -1,5 +1,5 @@
-//! Decodes one zstd frame. Its header is read here first, so that what cannot be decoded (a window that is too large,
-//! a dictionary) is refused with its reason before any memory is taken; the rest is left to libzstd.
+//! Decodes one zstd frame. Its header is read here first, so that what cannot be decoded (a window that is too large, a
+//! dictionary) is refused with its reason before any memory is taken; libzstd decodes the rest.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use super::walk::Walk;
 use crate::frame::{Frame, Progress, corrupt};
 use crate::room;
 
-/// The largest window, in bytes: 128 MiB, the most that `zstd -d` itself takes without being asked.
+/// The largest window, in bytes: 128 MiB, the default limit of `zstd -d`.
 const WINDOW_LIMIT: u64 = 128 << 20;
 
 /// libzstd gets no more bytes at a time than up to the next multiple of this in a frame. It does not say where in them
-/// it has found a fault: so the reported place depends on the frame alone, not on how its bytes came.
+/// it found a fault. So the reported position depends on the frame alone, not on how its bytes arrived.
 const STEP: u64 = 128 << 10;
 
 /// Magic (4), descriptor (1), window (1), dictionary (4), content size (8).
@@ -33,11 +33,11 @@ enum State {
     Skip { left: u64 },
     /// In the blocks. `more` says that libzstd may still hold text.
     Blocks { more: bool },
-    /// In a frame that someone else has decoded.
+    /// In a frame that a helper has decoded.
     Jump(Jump),
 }
 
-/// The text of a frame, while it is given.
+/// The text of a frame that a helper has decoded, while it is given out.
 #[derive(Debug)]
 struct Jump {
     text: Bytes,
@@ -45,11 +45,11 @@ struct Jump {
     left: u64,
 }
 
-/// Contexts whose window is at most so large are kept for the next unit. 8 MiB: what `zstd -19` needs.
+/// The largest window of contexts that are kept for the next unit: 8 MiB, as `zstd -19` needs.
 const KEPT_WINDOW: u64 = 8 << 20;
 
 thread_local! {
-    /// A context of the last unit: its window is memory that is there already.
+    /// The context of the last unit, whose window is already allocated.
     static SPARE: Cell<Option<Context<'static>>> = const { Cell::new(None) };
 }
 
@@ -60,11 +60,11 @@ pub(crate) struct ZstdFrame {
     /// The largest window so far, in bytes.
     window: u64,
     state: State,
-    /// Bytes of the unit: where the frame begins, and up to where it is decoded.
+    /// The position in the unit where the frame begins.
     start: u64,
     position: u64,
-    /// Bytes of the frame's text: what its header says, and what has come.
-    told: Option<u64>,
+    /// The bytes of the frame's text by its header.
+    expected: Option<u64>,
     given: u64,
     /// Where the frame ends, as far as that is known.
     walk: Walk,
@@ -86,7 +86,7 @@ impl ZstdFrame {
             state: State::Header(Vec::new()),
             start: 0,
             position: 0,
-            told: None,
+            expected: None,
             given: 0,
             walk: Walk::default(),
             ahead: None,
@@ -106,7 +106,7 @@ impl ZstdFrame {
             && let Header::Data { length, text, window, checksum } = read_header(input, self.position)?
             && length <= input.len()
         {
-            self.told = text;
+            self.expected = text;
             self.window = self.window.max(window);
             self.walk = Walk::new(self.position + length as u64, checksum);
             self.state = State::Blocks { more: true };
@@ -123,7 +123,7 @@ impl ZstdFrame {
                     return Ok(used);
                 }
                 Header::Data { length, text, window, checksum } if length == gathered.len() => {
-                    self.told = text;
+                    self.expected = text;
                     self.window = self.window.max(window);
                     self.walk = Walk::new(self.position, checksum);
                     let header = std::mem::take(gathered);
@@ -137,7 +137,7 @@ impl ZstdFrame {
         Ok(used)
     }
 
-    /// Gives all of `input` to libzstd, as far as there is room.
+    /// Decodes `input` in steps, as far as there is room.
     fn steps(&mut self, input: &[u8], output: &mut Vec<u8>, room: usize) -> Result<Progress> {
         let (full, mut all) = (output.len() + room, Progress { used: 0, ended: false });
         loop {
@@ -152,7 +152,7 @@ impl ZstdFrame {
         }
     }
 
-    /// Gives `input` to libzstd.
+    /// Decodes `input` with one call of libzstd.
     fn blocks(&mut self, input: &[u8], output: &mut Vec<u8>, room: usize, counted: bool) -> Result<Progress> {
         let Some(context) = &mut self.context else {
             return Err(Error::internal("a zstd decoder without its context"));
@@ -180,14 +180,14 @@ impl ZstdFrame {
         self.state = State::Blocks { more: written == room };
         self.given += written as u64;
         // libzstd compares the two only where the last block has text, or the whole frame is there at once.
-        if let Some(told) = self.told.filter(|told| hint == 0 && *told != self.given) {
-            let cause = format!("a frame has {} bytes of text, and its header says {told}", self.given);
+        if let Some(expected) = self.expected.filter(|expected| hint == 0 && *expected != self.given) {
+            let cause = format!("a frame has {} bytes of text, and its header says {expected}", self.given);
             return Err(corrupt("the zstd data is corrupt", self.position).cause(cause));
         }
         Ok(Progress { used, ended: hint == 0 })
     }
 
-    /// Gives the text of a frame that someone else has decoded, and passes over its bytes.
+    /// Gives out the text of a frame that a helper has decoded, and skips its bytes.
     fn jump(&mut self, input: &[u8], output: &mut Vec<u8>, room: usize) -> Progress {
         let State::Jump(jump) = &mut self.state else {
             return Progress { used: 0, ended: false };
@@ -218,7 +218,7 @@ impl Frame for ZstdFrame {
         }
         self.state = State::Header(Vec::new());
         (self.start, self.position) = (at, at);
-        (self.told, self.given) = (None, 0);
+        (self.expected, self.given) = (None, 0);
         self.walk = Walk::default();
         if let Some(ahead) = &mut self.ahead
             && let Some((text, end)) = ahead.take(at)
@@ -261,9 +261,9 @@ impl Frame for ZstdFrame {
         }
     }
 
-    fn look_ahead(&mut self, crew: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
-        if self.ahead.is_none() && crew.idle() > 0 {
-            self.ahead = Some(Box::new(Ahead::new(Arc::clone(crew))));
+    fn look_ahead(&mut self, helpers: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
+        if self.ahead.is_none() && helpers.idle() > 0 {
+            self.ahead = Some(Box::new(Ahead::new(Arc::clone(helpers))));
         }
         if let Some(ahead) = &mut self.ahead {
             ahead.see(at, coming);
@@ -286,13 +286,13 @@ impl Frame for ZstdFrame {
 impl Drop for ZstdFrame {
     fn drop(&mut self) {
         if self.window <= KEPT_WINDOW {
-            // At the very end of a thread there is no place for it any more.
+            // At the very end of a thread the spare slot is gone.
             let _ = SPARE.try_with(|spare| spare.set(self.context.take()));
         }
     }
 }
 
-/// What the beginning of a frame says.
+/// The header of a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Header {
     /// Not enough bytes yet.
@@ -303,9 +303,9 @@ pub(super) enum Header {
     Data {
         /// The header's length.
         length: usize,
-        /// The size of the text, if that is told.
+        /// The size of the text, if the header has it.
         text: Option<u64>,
-        /// Bytes.
+        /// The size of the window in bytes.
         window: u64,
         /// Whether four more bytes follow the last block.
         checksum: bool,

@@ -6,7 +6,7 @@ use zstd::stream::raw::{CParameter, Encoder as Context, InBuffer, Operation, Out
 
 use crate::room;
 
-/// What is reserved at a time for compressed bytes: a whole block.
+/// Memory that is reserved at a time for compressed bytes: a whole block.
 const STEP: usize = 128 * 1024;
 
 /// Encodes one file.

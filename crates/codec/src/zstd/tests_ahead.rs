@@ -1,4 +1,4 @@
-//! Frames that helpers decode ahead give what they give alone, whoever helps, and whatever is in them.
+//! Frames give the same with and without helpers, for all kinds of helpers and data.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::ahead::TAKEN;
 use crate::Limits;
 use crate::conformance::some_text;
-use crate::crews::{Helpers, Outcome, same, unpack_with};
+use crate::test_helpers::{Helpers, Outcome, same, unpack_with};
 
 /// One frame: with or without a checksum, and with or without the size of its text.
 fn frame(text: &[u8], checksum: bool, sized: bool) -> Vec<u8> {
@@ -26,8 +26,8 @@ fn skippable(length: usize) -> Vec<u8> {
     [&[0x53, 0x2a, 0x4d, 0x18][..], &(length as u32).to_le_bytes(), &vec![7; length]].concat()
 }
 
-fn unpack(data: &[u8], chunk: usize, crew: Arc<dyn Crew>) -> Outcome {
-    unpack_with("zstd", data, chunk, crew, Limits::default())
+fn unpack(data: &[u8], chunk: usize, helpers: Arc<dyn Crew>) -> Outcome {
+    unpack_with("zstd", data, chunk, helpers, Limits::default())
 }
 
 #[test]

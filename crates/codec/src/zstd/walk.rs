@@ -12,11 +12,11 @@ pub(super) enum Walk {
     /// Nothing is known: the frame's header is not complete, or a block is wrong.
     #[default]
     Lost,
-    /// On the way.
+    /// Between blocks.
     At {
         /// The byte of the unit where the next block begins.
         next: u64,
-        /// Its header, as far as it is here.
+        /// Its header, as far as it has arrived.
         header: [u8; HEADER],
         known: usize,
         checksum: bool,
@@ -28,17 +28,17 @@ pub(super) enum Walk {
 }
 
 impl Walk {
-    /// At the first block, which begins at byte `next` of the unit.
+    /// A walk at the first block, which begins at byte `next` of the unit.
     pub(super) fn new(next: u64, checksum: bool) -> Self {
         Walk::At { next, header: [0; HEADER], known: 0, checksum, text: 0 }
     }
 
-    /// Of a frame that ends at byte `end`.
+    /// The walk of a frame that ends at byte `end`.
     pub(super) fn ending(end: u64) -> Self {
         Walk::Ended { end, text: 0 }
     }
 
-    /// Goes on over `bytes`, the first of them byte `at` of the unit. No byte that was to be looked at was left out.
+    /// Continues over `bytes`, the first of which is byte `at` of the unit. No byte of a header may be left out.
     pub(super) fn over(&mut self, at: u64, bytes: &[u8]) {
         while let Walk::At { next, header, known, checksum, text } = self {
             let place = *next + *known as u64;

@@ -1,5 +1,5 @@
-//! A whole zstd unit decoded in one call, straight into its text: no window is kept beside it. It gives up on anything
-//! that is not as it should be: the decoder then says what.
+//! A whole zstd unit decoded in one call, straight into its text: no window is kept beside it. It returns nothing for
+//! faulty data; the decoder then finds the fault.
 
 use std::cell::RefCell;
 
@@ -11,11 +11,11 @@ use super::decode::{Header, read_header};
 use crate::room;
 
 thread_local! {
-    /// To set one up takes longer than to decode a small unit.
+    /// Reused, since making one takes longer than decoding a small unit.
     static CONTEXT: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
 }
 
-/// The text of all frames of `data`, if they are right, tell their sizes, and have at most `most` bytes.
+/// The text of all frames of `data`, if they are right, have their sizes in their headers, and at most `most` bytes.
 pub(super) fn text(data: &[u8], most: usize) -> Option<Bytes> {
     let size = text_size(data).filter(|size| *size <= most)?;
     decode(data, size).filter(|text| text.len() == size)
@@ -46,7 +46,7 @@ pub(super) fn decode(data: &[u8], most: usize) -> Option<Bytes> {
     })
 }
 
-/// The size of the text of all frames, if all tell it and none is to be refused.
+/// The size of the text of all frames, if all headers have it and no frame must be refused.
 fn text_size(mut data: &[u8]) -> Option<usize> {
     let mut size = 0usize;
     while !data.is_empty() {

@@ -1,5 +1,4 @@
-//! How MySQL and MariaDB write the statements of a load. It owns SQL text, which the tests below hold; no server is
-//! asked.
+//! How MySQL and MariaDB write the statements of a load. It only makes SQL text, which the tests below check.
 
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ impl LoadDialect for MysqlDialect {
     fn create_table(&self, table: &str, schema: &SchemaRef, key: &[String], deferred: bool) -> String {
         let column = |field: &arrow::datatypes::FieldRef| {
             let is_key = is_in(key, field.name());
-            // A timestamp that is not said to be nullable would be given the current time in old versions.
+            // In old versions, a timestamp without `NULL` gets the current time.
             let null = if is_key { "NOT NULL" } else { "NULL" };
             format!("  {} {} {null}", self.quoted(field.name()), self.column_type(field.data_type(), is_key))
         };
@@ -49,7 +48,7 @@ impl LoadDialect for MysqlDialect {
         if added.is_empty() { vec![] } else { vec![format!("ALTER TABLE {table} {}", added.join(", "))] }
     }
 
-    /// The columns that are loaded, without the target's keys.
+    /// It has the loaded columns, without the target's keys.
     fn create_staging(
         &self,
         table: &str,
@@ -82,8 +81,8 @@ impl LoadDialect for MysqlDialect {
         bulk(table, columns, schema, "utf8mb4")
     }
 
-    /// The server reads text character by character, unless it is promised bytes. Texts of these tables
-    /// are UTF-8 as ours are, so nothing is to be converted; it is checked all the same. But JSON is not made of bytes.
+    /// The server reads text character by character, unless the character set is `binary`. Texts of these tables are
+    /// UTF-8 like ours, so nothing is converted, but the server still checks them. JSON does not accept bytes.
     fn bulk_into_own(&self, table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef) -> Bulk {
         let has_json = schema.fields().iter().any(|field| self.column_type(field.data_type(), false) == "JSON");
         bulk(table, columns, schema, if has_json { "utf8mb4" } else { "binary" })
@@ -120,7 +119,7 @@ impl LoadDialect for MysqlDialect {
         false
     }
 
-    fn mark_staged(&self, staging: &str) -> Option<String> {
+    fn unstage_one(&self, staging: &str) -> Option<String> {
         Some(format!("DELETE FROM {staging} LIMIT 1"))
     }
 
@@ -128,7 +127,7 @@ impl LoadDialect for MysqlDialect {
         format!("SELECT COUNT(*) FROM {staging} LOCK IN SHARE MODE")
     }
 
-    /// One of the same name takes the place of the former one.
+    /// A savepoint replaces an earlier one of the same name.
     fn next_savepoint(&self) -> &'static str {
         "SAVEPOINT millstream"
     }
@@ -162,8 +161,8 @@ impl LoadDialect for MysqlDialect {
     }
 }
 
-/// The bulk statement. Bytes travel as hexadecimal digits: a text in UTF-8 is what the server reads, and checks. It is
-/// told that what comes is in `character_set`.
+/// The bulk statement. Bytes travel as hexadecimal digits, since the server reads and checks text. `character_set` is
+/// that of the data.
 fn bulk(table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef, character_set: &str) -> Bulk {
     let mut names = Vec::new();
     let mut sets = Vec::new();
@@ -184,7 +183,7 @@ fn bulk(table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef, character_set
          '\\t' ESCAPED BY '\\\\' LINES TERMINATED BY '\\n' ({}){set}",
         names.join(", ")
     );
-    // The other way needs the same conversions.
+    // Inserts need the same conversions.
     let columns = columns
         .into_iter()
         .enumerate()
@@ -202,7 +201,7 @@ fn bulk(table: &str, columns: Vec<BulkColumn>, schema: &SchemaRef, character_set
     Bulk { statement, table: table.to_owned(), columns, binary: false }
 }
 
-/// What stands around a value that does not go into its column as it is written.
+/// The conversion around a value that its column does not take as written.
 fn conversion(data_type: Option<&DataType>, family: Family) -> Option<(&'static str, &'static str)> {
     match (data_type, family) {
         (_, Family::Bits) => Some(around(Family::Bits)),
@@ -214,7 +213,7 @@ fn conversion(data_type: Option<&DataType>, family: Family) -> Option<(&'static 
     }
 }
 
-/// The conversion to a family, before and behind the value.
+/// The conversion to a family: the text before and after the value.
 pub fn around(family: Family) -> (&'static str, &'static str) {
     match family {
         Family::Bits => ("CAST(", " AS UNSIGNED)"),
@@ -250,7 +249,7 @@ fn publish(
         Publish::Instead => vec![MysqlDialect.empty(into, facts), format!("{insert} SELECT {all} FROM {from}")],
         Publish::Ignore => vec![missing()],
         Publish::Merge if changed.is_empty() => vec![missing()],
-        // By `ON DUPLICATE KEY` a row would be changed whose other unique key is that of a new one.
+        // `ON DUPLICATE KEY` would also change a row that shares another unique key.
         Publish::Merge if facts.is_some_and(|facts| facts.has_other_unique(key.columns)) => {
             let sets: Vec<String> = changed.iter().map(|name| format!("t.{name} = s.{name}")).collect();
             let one = one_of_each(how, from, key, columns);
@@ -265,7 +264,7 @@ fn publish(
     }
 }
 
-/// A query for one staged row a key: the first in the declared order.
+/// A query for one staged row per key: the first in the declared order.
 fn one_of_each(how: Publish, from: &str, key: Key<'_>, columns: &[String]) -> String {
     let direction = |descending| if descending { " DESC" } else { "" };
     let ordered = |order: &Order| {
@@ -318,7 +317,7 @@ mod tests {
             one(" DESC")
         );
         assert_eq!(publish(Publish::Merge, None), [merge]);
-        // A row of another key than the one that is merged by must not be changed.
+        // A row that shares only another unique key must not be changed.
         let unique = vec![vec!["id".to_owned()], vec!["n".to_owned()]];
         let facts = TableFacts { unique, ..TableFacts::default() };
         let update = format!("UPDATE `t` t JOIN ({}) s ON t.`id` = s.`id` SET t.`n` = s.`n`", one(" DESC"));

@@ -1,4 +1,4 @@
-//! MySQL and MariaDB: how a connection is made, and what is said of one that cannot be made.
+//! MySQL and MariaDB: connecting, and the errors of connecting.
 //!
 //! `session.rs` is a connection, `dialect.rs` how SQL is written, `load.rs` the statements of a load, `types.rs` which
 //! types columns have.
@@ -17,13 +17,13 @@ use millstream_core::spec::Duration;
 use millstream_core::{Error, Result};
 use mysql_async::{Conn, DriverError, Error as Fault, IoError, OptsBuilder, ServerError, SslOpts};
 
-use crate::place::{Place, Tls};
+use crate::endpoint::{Endpoint, Tls};
 use crate::tls;
 
 /// The protocol's port.
 pub const PORT: u16 = 3306;
 
-/// How long it may take to see whether anybody listens.
+/// How long a check may take whether a server listens.
 const REACHING: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Numbers of the server's errors: "MySQL Error Message Reference", "MariaDB Error Codes".
@@ -37,72 +37,71 @@ mod code {
 }
 
 /// Connects and logs in, within `timeout`.
-async fn connect(place: &Place, timeout: Duration) -> Result<Conn> {
-    let (user, password) = place.login()?;
+async fn connect(endpoint: &Endpoint, timeout: Duration) -> Result<Conn> {
+    let (user, password) = endpoint.login()?;
     let options = OptsBuilder::default()
-        .ip_or_hostname(place.host.clone())
-        .tcp_port(place.port)
+        .ip_or_hostname(endpoint.host.clone())
+        .tcp_port(endpoint.port)
         .user(Some(user))
         .pass(password)
-        .db_name(Some(place.database.clone()))
+        .db_name(Some(endpoint.database.clone()))
         .tcp_keepalive(Some(std::time::Duration::from_secs(30)))
         .prefer_socket(false)
         .stmt_cache_size(0)
-        .ssl_opts(encryption(place).await?);
+        .ssl_opts(encryption(endpoint).await?);
     let connecting = tokio::time::timeout(timeout.0, Conn::new(options)).await;
     match connecting {
-        Ok(connected) => connected.map_err(|fault| cannot_connect(place, fault)),
-        Err(_) => Err(unanswered(place, timeout).await),
+        Ok(connected) => connected.map_err(|fault| cannot_connect(endpoint, fault)),
+        Err(_) => Err(unanswered(endpoint, timeout).await),
     }
 }
 
-/// Nothing came of connecting in time. A MySQL server speaks first.
-async fn unanswered(place: &Place, timeout: Duration) -> Error {
-    let address = (place.host.trim_matches(['[', ']']), place.port);
+/// The error of a connection that timed out. A MySQL server speaks first.
+async fn unanswered(endpoint: &Endpoint, timeout: Duration) -> Error {
+    let address = (endpoint.host.trim_matches(['[', ']']), endpoint.port);
     let reached = tokio::time::timeout(REACHING, tokio::net::TcpStream::connect(address)).await;
     if matches!(reached, Ok(Ok(_))) {
-        return Error::refused(format!("{} does not answer", place.shown))
+        return Error::refused(format!("{} does not answer", endpoint.shown))
             .cause(format!("the port is open, but no MySQL greeting came within {timeout}"))
             .hint(format!(
                 "check the port {}: does a MySQL or MariaDB server listen there, and is it busy?",
-                place.port
+                endpoint.port
             ));
     }
-    place.unreachable(format!("no connection within {timeout}"))
+    endpoint.unreachable(format!("no connection within {timeout}"))
 }
 
-async fn encryption(place: &Place) -> Result<Option<SslOpts>> {
-    if place.tls == Tls::Off {
+async fn encryption(endpoint: &Endpoint) -> Result<Option<SslOpts>> {
+    if endpoint.tls == Tls::Off {
         return Ok(None);
     }
-    let reading = place.clone();
+    let reading = endpoint.clone();
     let authorities = tokio::task::spawn_blocking(move || tls::authorities(&reading)).await;
     let authorities = authorities.map_err(|cause| Error::internal("reading certificates failed").cause(cause))??;
     let roots = authorities.into_iter().map(|certificate| certificate.to_vec().into()).collect();
     Ok(Some(SslOpts::default().with_root_certs(roots).with_disable_built_in_roots(true)))
 }
 
-/// A connection that cannot be made.
-fn cannot_connect(place: &Place, fault: Fault) -> Error {
+/// The error of a connection that cannot be made.
+fn cannot_connect(endpoint: &Endpoint, fault: Fault) -> Error {
     match fault {
-        Fault::Server(fault) => refused_login(place, &fault),
-        Fault::Io(IoError::Tls(cause)) => tls::refused(place, cause),
-        // The library tells a failed handshake as a fault of the network.
+        Fault::Server(fault) => refused_login(endpoint, &fault),
+        Fault::Io(IoError::Tls(cause)) => tls::refused(endpoint, cause),
+        // The library reports a failed handshake as a network error.
         Fault::Io(IoError::Io(cause)) if cause.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => {
-            tls::refused(place, cause)
+            tls::refused(endpoint, cause)
         }
-        Fault::Io(IoError::Io(cause)) => place.unreachable(cause),
-        Fault::Driver(cause @ DriverError::NoClientSslFlagFromServer) => tls::refused(place, cause),
-        Fault::Driver(cause @ DriverError::ConnectionClosed) => place.unreachable(cause),
-        other => {
-            Error::refused(format!("cannot connect to {}", place.shown)).cause(place.without_secrets(other.to_string()))
-        }
+        Fault::Io(IoError::Io(cause)) => endpoint.unreachable(cause),
+        Fault::Driver(cause @ DriverError::NoClientSslFlagFromServer) => tls::refused(endpoint, cause),
+        Fault::Driver(cause @ DriverError::ConnectionClosed) => endpoint.unreachable(cause),
+        other => Error::refused(format!("cannot connect to {}", endpoint.shown))
+            .cause(endpoint.without_secrets(other.to_string())),
     }
 }
 
-fn refused_login(place: &Place, fault: &ServerError) -> Error {
-    let cause = place.without_secrets(fault.message.clone());
-    let refused = |what: &str| Error::refused(format!("{}: {what}", place.shown)).cause(cause.clone());
+fn refused_login(endpoint: &Endpoint, fault: &ServerError) -> Error {
+    let cause = endpoint.without_secrets(fault.message.clone());
+    let refused = |what: &str| Error::refused(format!("{}: {what}", endpoint.shown)).cause(cause.clone());
     match fault.code {
         number if code::ACCESS_DENIED.contains(&number) => refused("the login is refused")
             .hint("check user and password: `user`, `password: {secret: env:NAME}`, or in the URL"),
@@ -115,9 +114,11 @@ fn refused_login(place: &Place, fault: &ServerError) -> Error {
         number if code::HOST_NOT_ALLOWED.contains(&number) => {
             refused("this machine may not connect").hint("the server allows users by the host that they connect from")
         }
-        number if code::BUSY.contains(&number) => Error::transient(format!("{} has no connection left", place.shown))
-            .cause(cause)
-            .hint("try again later, load with fewer `connections`, or raise the server's max_connections"),
+        number if code::BUSY.contains(&number) => {
+            Error::transient(format!("{} has no connection left", endpoint.shown))
+                .cause(cause)
+                .hint("try again later, load with fewer `connections`, or raise the server's max_connections")
+        }
         _ => refused("the connection is refused"),
     }
 }

@@ -1,5 +1,4 @@
-//! A connection to MySQL or MariaDB. It owns how statements are sent and their answers read as text; what a fault means
-//! is for those to say who know what was asked.
+//! A connection to MySQL or MariaDB. It sends statements and reads answers as text. Callers interpret errors.
 
 use millstream_core::Result;
 use millstream_core::spec::Duration;
@@ -7,24 +6,24 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error as Fault, Row, Value};
 
 use crate::answer::TextRows;
-use crate::place::Place;
+use crate::endpoint::Endpoint;
 
 /// A connection, logged in.
 pub struct Session {
     /// The library's connection.
     pub connection: Conn,
-    /// Where to.
-    pub place: Place,
+    /// The endpoint of the connection.
+    pub endpoint: Endpoint,
 }
 
 impl Session {
     /// Connects and logs in, within `timeout`.
-    pub async fn open(place: Place, timeout: Duration) -> Result<Self> {
-        let connection = super::connect(&place, timeout).await?;
-        Ok(Session { connection, place })
+    pub async fn open(endpoint: Endpoint, timeout: Duration) -> Result<Self> {
+        let connection = super::connect(&endpoint, timeout).await?;
+        Ok(Session { connection, endpoint })
     }
 
-    /// Runs a statement; how many rows it changed.
+    /// Runs a statement. Returns how many rows it changed.
     pub async fn execute(&mut self, sql: &str) -> Result<u64, Fault> {
         self.connection.query_drop(sql).await?;
         Ok(self.connection.affected_rows())

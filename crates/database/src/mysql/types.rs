@@ -1,7 +1,7 @@
-//! Types of MySQL and MariaDB: which one the values of an Arrow type get, what a declared one can hold, and which Arrow
-//! type the values of a column get that is read.
+//! Types of MySQL and MariaDB: the column type for an Arrow type, the family of a declared type, and the Arrow type of
+//! a column that is read.
 //!
-//! What an Arrow type becomes:
+//! The column types for Arrow types:
 //!
 //! | rows | column | value |
 //! |---|---|---|
@@ -19,7 +19,7 @@
 //! | lists, structs, maps | `JSON` | |
 //! | interval, duration | `LONGTEXT` | text |
 //!
-//! Text in tables that are made is compared byte by byte (`utf8mb4_bin`), as Millstream compares it.
+//! New tables compare text byte by byte (`utf8mb4_bin`), as Millstream does.
 
 use arrow::datatypes::{DataType, TimeUnit};
 use millstream_core::format::TEXT;
@@ -28,7 +28,7 @@ use mysql_async::consts::{ColumnFlags, ColumnType};
 
 use crate::family::{Family, digits};
 
-/// The most digits of a `DECIMAL`, and of those behind the point that both MySQL and MariaDB allow.
+/// The most digits of a `DECIMAL`, in all and after the point, that both MySQL and MariaDB allow.
 const DECIMAL_DIGITS: (u8, i8) = (65, 30);
 
 /// The number of the character set that means bytes.
@@ -80,7 +80,7 @@ fn with_digits(name: &str, unit: TimeUnit) -> String {
     }
 }
 
-/// What a column of a type, in lower case, can hold.
+/// The family of a declared type, which is in lower case.
 pub fn family(declared: &str) -> Family {
     let word = declared.split(['(', ' ']).next().unwrap_or_default();
     let numbers: Vec<u16> = declared
@@ -146,7 +146,7 @@ pub fn arrow_type(column: &Column) -> DataType {
     }
 }
 
-/// The server tells how long a decimal is with its sign and its point.
+/// The server gives the length of a decimal with its sign and its point.
 fn decimal_type(column: &Column, unsigned: bool) -> DataType {
     let scale = column.decimals();
     let signs = u32::from(!unsigned) + u32::from(scale > 0);

@@ -1,10 +1,10 @@
-//! The binary form of `COPY`, as far as it is the same for rows that are read and rows that are written.
+//! The binary form of `COPY`, as far as reading and writing share it.
 
 use arrow::datatypes::DataType;
 
 use crate::family::Family;
 
-/// What a binary copy begins with. Flags and the length of an extension follow, of four bytes each.
+/// The beginning of a binary copy. Flags and the length of an extension follow, four bytes each.
 pub const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
 
 /// Days from 1970-01-01 to PostgreSQL's day 0, which is 2000-01-01.
@@ -13,7 +13,7 @@ pub const EPOCH_DAYS: i32 = 10_957;
 /// The same in microseconds.
 pub const EPOCH_MICROS: i64 = EPOCH_DAYS as i64 * 86_400_000_000;
 
-/// Whether values of a type go into a column of a family in binary form.
+/// Whether values of a type have a binary form for a column of a family.
 pub fn has_form(data_type: &DataType, family: Family) -> bool {
     let is_text = matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
     match (data_type, family) {

@@ -46,7 +46,7 @@ pub fn parts(table: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// The schema's name as SQL text: the one that is named, or the first of the search path, where tables are made.
+/// The schema's name as SQL text: the given one, or the first of the search path, where tables are created.
 pub fn schema_of(table: &str) -> String {
     parts(table).0.map_or("current_schema()".to_owned(), single_quoted)
 }

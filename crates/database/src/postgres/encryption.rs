@@ -1,8 +1,8 @@
-//! TLS for the library of PostgreSQL's protocol, which leaves it to its users. It owns the handshake; whom to trust is
-//! `tls.rs`'s.
+//! TLS for the library of PostgreSQL's protocol, which has none. It does the handshake; `tls.rs` has the trusted
+//! authorities.
 //!
-//! Channel binding is not offered: it guards logins against a server whose certificate is not checked, and here it
-//! always is.
+//! Channel binding is not offered: it protects logins if the server's certificate is not checked, and here it always
+//! is.
 
 use std::future::Future;
 use std::io;
@@ -26,7 +26,7 @@ pub(super) struct Handshake {
     server: ServerName<'static>,
 }
 
-/// A connection that is.
+/// An encrypted connection.
 pub(super) struct Encrypted<S>(Box<tokio_rustls::client::TlsStream<S>>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for Encryption {

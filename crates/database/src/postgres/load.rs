@@ -1,4 +1,4 @@
-//! How PostgreSQL writes the statements of a load. It owns SQL text, which the tests below hold; no server is asked.
+//! How PostgreSQL writes the statements of a load. It only makes SQL text, which the tests below check.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ impl LoadDialect for PostgresDialect {
             .map(|field| format!("  {} {}", self.quoted(field.name()), self.column_type(field.data_type(), false)))
             .collect();
         if !key.is_empty() && !deferred {
-            // The server finds a name that is free: the one of its own making may be that of a table which was renamed.
+            // The server chooses a free name: the usual one may belong to a renamed table.
             lines.push(format!("  PRIMARY KEY ({})", quoted_list(self, key)));
         }
         format!("CREATE TABLE {table} (\n{}\n)", lines.join(",\n"))
@@ -52,8 +52,8 @@ impl LoadDialect for PostgresDialect {
         indexes.iter().map(|index| index.definition.clone()).collect()
     }
 
-    /// The columns that are loaded, without the target's keys. The table need not outlive the server, so nothing of it
-    /// goes to the log.
+    /// It has the loaded columns, without the target's keys. It is unlogged, since it need not survive a crash of the
+    /// server.
     fn create_staging(
         &self,
         table: &str,
@@ -76,7 +76,7 @@ impl LoadDialect for PostgresDialect {
         [make].into_iter().chain(require).collect()
     }
 
-    /// A new table would be without the views on the old one, its rights, its sequences.
+    /// A new table would lack the views, rights and sequences of the old one.
     fn create_like(&self, _table: &str, _target: &str, _facts: &TableFacts) -> Option<String> {
         None
     }
@@ -148,8 +148,7 @@ impl LoadDialect for PostgresDialect {
         true
     }
 
-    /// One of the same name would stand inside of the former one, which stays, and the server has room for some
-    /// thousands.
+    /// The server would nest a savepoint of the same name inside the earlier one, and allows some thousands.
     fn next_savepoint(&self) -> &'static str {
         "RELEASE SAVEPOINT millstream; SAVEPOINT millstream"
     }
@@ -185,8 +184,8 @@ fn key_name(table: &str) -> String {
     format!("{table}_pkey")
 }
 
-/// The statement that gives the key of a new table the name that it would have had, unless that is another's: of a
-/// table that was renamed, whose key was not.
+/// The statement that gives the key of a new table its usual name, unless that is taken: a renamed table keeps the name
+/// of its key.
 fn rename_key(key: &str, name: &str, beside: &str) -> String {
     format!(
         "DO $millstream$ BEGIN IF to_regclass({}) IS NULL THEN ALTER INDEX IF EXISTS {key} RENAME TO {}; END IF; END \

@@ -1,4 +1,4 @@
-//! PostgreSQL: how a connection is made, and what is said of one that cannot be made.
+//! PostgreSQL: connecting, and the errors of connecting.
 //!
 //! `encryption.rs` is its TLS, `session.rs` a connection, `dialect.rs` how SQL is written, `load.rs` the statements of
 //! a load, `types.rs` which types columns have, `binary.rs` the binary form of rows.
@@ -23,79 +23,79 @@ pub use self::dialect::{PostgresDialect, parts, schema_of};
 use self::encryption::Encryption;
 pub use self::session::Session;
 pub use self::types::{arrow_type, family};
-use crate::place::{Place, Tls};
+use crate::endpoint::{Endpoint, Tls};
 use crate::tls;
 
 /// The protocol's port.
 pub const PORT: u16 = 5432;
 
-/// Connects and logs in, within `timeout`. The task moves the bytes of the connection, and ends with it.
-async fn connect(place: &Place, timeout: Duration) -> Result<(Client, JoinHandle<()>)> {
-    let config = configuration(place, timeout)?;
+/// Connects and logs in, within `timeout`. The task transfers the bytes of the connection, and ends with it.
+async fn connect(endpoint: &Endpoint, timeout: Duration) -> Result<(Client, JoinHandle<()>)> {
+    let config = configuration(endpoint, timeout)?;
     let connecting = tokio::time::timeout(timeout.0, async {
-        match place.tls {
+        match endpoint.tls {
             Tls::Off => {
                 let (client, connection) =
-                    config.connect(NoTls).await.map_err(|fault| cannot_connect(place, &fault))?;
+                    config.connect(NoTls).await.map_err(|fault| cannot_connect(endpoint, &fault))?;
                 Ok((client, tokio::spawn(async move { drop(connection.await) })))
             }
             Tls::Verify => {
-                let encryption = encryption(place).await?;
+                let encryption = encryption(endpoint).await?;
                 let (client, connection) =
-                    config.connect(encryption).await.map_err(|fault| cannot_connect(place, &fault))?;
+                    config.connect(encryption).await.map_err(|fault| cannot_connect(endpoint, &fault))?;
                 Ok((client, tokio::spawn(async move { drop(connection.await) })))
             }
         }
     });
-    connecting.await.map_err(|_| place.unreachable(format!("no connection within {timeout}")))?
+    connecting.await.map_err(|_| endpoint.unreachable(format!("no connection within {timeout}")))?
 }
 
-fn configuration(place: &Place, timeout: Duration) -> Result<Config> {
-    let (user, password) = place.login()?;
+fn configuration(endpoint: &Endpoint, timeout: Duration) -> Result<Config> {
+    let (user, password) = endpoint.login()?;
     let mut config = Config::new();
     config
-        .host(&place.host)
-        .port(place.port)
-        .dbname(&place.database)
+        .host(&endpoint.host)
+        .port(endpoint.port)
+        .dbname(&endpoint.database)
         .user(&user)
         .application_name("millstream")
         .connect_timeout(timeout.0)
         .keepalives_idle(std::time::Duration::from_secs(30))
-        .ssl_mode(if place.tls == Tls::Off { SslMode::Disable } else { SslMode::Require });
+        .ssl_mode(if endpoint.tls == Tls::Off { SslMode::Disable } else { SslMode::Require });
     password.into_iter().for_each(|password| {
         config.password(password);
     });
     Ok(config)
 }
 
-async fn encryption(place: &Place) -> Result<Encryption> {
-    let reading = place.clone();
+async fn encryption(endpoint: &Endpoint) -> Result<Encryption> {
+    let reading = endpoint.clone();
     let configuration = tokio::task::spawn_blocking(move || tls::configuration(&reading)).await;
     let configuration = configuration.map_err(|cause| Error::internal("reading certificates failed").cause(cause))?;
     Ok(Encryption(Arc::new(configuration?)))
 }
 
-/// A connection that cannot be made.
-fn cannot_connect(place: &Place, fault: &Fault) -> Error {
+/// The error of a connection that cannot be made.
+fn cannot_connect(endpoint: &Endpoint, fault: &Fault) -> Error {
     if let Some(told) = fault.as_db_error() {
-        return refused_login(place, told);
+        return refused_login(endpoint, told);
     }
-    let cause = place.without_secrets(whole(fault));
-    if place.tls == Tls::Verify && (cause.contains("TLS") || cause.contains("certificate")) {
-        return tls::refused(place, cause);
+    let cause = endpoint.without_secrets(whole(fault));
+    if endpoint.tls == Tls::Verify && (cause.contains("TLS") || cause.contains("certificate")) {
+        return tls::refused(endpoint, cause);
     }
-    // The library notices it when the server asks.
+    // The library reports this when the server asks for a password.
     if cause.contains("password missing") {
-        return Error::refused(format!("{}: the server asks for a password", place.shown))
+        return Error::refused(format!("{}: the server asks for a password", endpoint.shown))
             .cause(cause)
             .hint("give it: `password: {secret: env:NAME}`");
     }
-    place.unreachable(cause)
+    endpoint.unreachable(cause)
 }
 
-fn refused_login(place: &Place, told: &DbError) -> Error {
-    let cause = place.without_secrets(told.message().to_owned());
-    let refused = |what: &str| Error::refused(format!("{}: {what}", place.shown)).cause(cause.clone());
+fn refused_login(endpoint: &Endpoint, told: &DbError) -> Error {
+    let cause = endpoint.without_secrets(told.message().to_owned());
+    let refused = |what: &str| Error::refused(format!("{}: {what}", endpoint.shown)).cause(cause.clone());
     let code = told.code();
     if [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION].contains(code) {
         return refused("the login is refused")
@@ -108,14 +108,14 @@ fn refused_login(place: &Place, told: &DbError) -> Error {
         return refused("the user may not use the database").hint("GRANT CONNECT ON DATABASE … TO the user");
     }
     if [SqlState::TOO_MANY_CONNECTIONS, SqlState::CANNOT_CONNECT_NOW].contains(code) {
-        return Error::transient(format!("{} takes no connection now", place.shown))
+        return Error::transient(format!("{} takes no connection now", endpoint.shown))
             .cause(cause)
             .hint("try again later, load with fewer `connections`, or raise the server's max_connections");
     }
     refused("the connection is refused")
 }
 
-/// The library tells the cause apart from what failed.
+/// An error with its cause, which the library reports separately.
 pub fn whole(fault: &Fault) -> String {
     let mut text = fault.to_string();
     let mut source = std::error::Error::source(fault);

@@ -1,5 +1,4 @@
-//! A connection to PostgreSQL. It owns how statements are sent and their answers read as text; what a fault means is
-//! for those to say who know what was asked.
+//! A connection to PostgreSQL. It sends statements and reads answers as text. Callers interpret errors.
 
 use millstream_core::Result;
 use millstream_core::spec::Duration;
@@ -7,33 +6,33 @@ use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Error as Fault, SimpleQueryMessage};
 
 use crate::answer::TextRows;
-use crate::place::Place;
+use crate::endpoint::Endpoint;
 
-/// A connection, logged in. It ends with this.
+/// A connection, logged in. Dropping it ends the connection.
 pub struct Session {
     /// The library's connection.
     pub client: Client,
-    /// Where to.
-    pub place: Place,
-    /// Moves the bytes of the connection.
+    /// The endpoint of the connection.
+    pub endpoint: Endpoint,
+    /// The task that transfers the bytes of the connection.
     mover: JoinHandle<()>,
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // What is under way is not waited for: the server rolls it back.
+        // It does not wait for running statements: the server rolls them back.
         self.mover.abort();
     }
 }
 
 impl Session {
     /// Connects and logs in, within `timeout`.
-    pub async fn open(place: Place, timeout: Duration) -> Result<Self> {
-        let (client, mover) = super::connect(&place, timeout).await?;
-        Ok(Session { client, place, mover })
+    pub async fn open(endpoint: Endpoint, timeout: Duration) -> Result<Self> {
+        let (client, mover) = super::connect(&endpoint, timeout).await?;
+        Ok(Session { client, endpoint, mover })
     }
 
-    /// Runs statements; how many rows the last of them changed.
+    /// Runs statements. Returns how many rows the last one changed.
     pub async fn execute(&self, sql: &str) -> Result<u64, Fault> {
         let counts = self.client.simple_query(sql).await?.into_iter().filter_map(|message| match message {
             SimpleQueryMessage::CommandComplete(count) => Some(count),

@@ -1,7 +1,7 @@
-//! Types of PostgreSQL: which one the values of an Arrow type get, what a declared one can hold, and which Arrow type
-//! the values of a column get that is read.
+//! Types of PostgreSQL: the column type for an Arrow type, the family of a declared type, and the Arrow type of a
+//! column that is read.
 //!
-//! What an Arrow type becomes:
+//! The column types for Arrow types:
 //!
 //! | rows | column | value |
 //! |---|---|---|
@@ -29,7 +29,7 @@ use tokio_postgres::types::Type;
 
 use crate::family::Family;
 
-/// The most digits of a number that is declared with digits.
+/// The most digits of a `numeric(p, s)` that a new column gets.
 const NUMERIC_DIGITS: u8 = 100;
 
 /// The column type for values of `data_type`.
@@ -63,7 +63,7 @@ pub(super) fn column_type(data_type: &DataType) -> String {
     }
 }
 
-/// What a column of a type, as `format_type` writes it, can hold.
+/// The family of a declared type, as `format_type` writes it.
 pub fn family(declared: &str) -> Family {
     let word = declared.split('(').next().unwrap_or_default();
     let inside = declared.split_once('(').and_then(|(_, rest)| rest.split_once(')'));
@@ -118,7 +118,7 @@ pub fn arrow_type(column: &Column) -> DataType {
     }
 }
 
-/// `numeric(p, s)`; one without digits, or with more than 256 bits take in groups of four, is text.
+/// The type of `numeric(p, s)`; text without digits, or with more than a decimal of 256 bits holds.
 fn decimal_type(modifier: i32) -> DataType {
     let (precision, scale) = ((modifier - 4) >> 16, ((modifier - 4) & 0x7ff) << 21 >> 21);
     match (u8::try_from(precision), i8::try_from(scale)) {

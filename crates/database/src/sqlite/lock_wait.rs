@@ -1,5 +1,4 @@
-//! The wait for a database that another connection has locked: as long as the job says, and no longer than the answer
-//! is wanted.
+//! Waits for a database that another connection has locked, up to the limit in the job, and until the wait is stopped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-/// The longest pause between two tries: so late it is noticed that the database is free, or that the wait was stopped.
+/// The longest pause between two tries, and so the delay after which a free database or a stop is noticed.
 const LONGEST_PAUSE: Duration = Duration::from_millis(25);
 
-/// How long to wait for a lock, and whether anyone still does. Its clones are stopped together.
+/// How long to wait for a lock, and whether the wait was stopped. Clones are stopped together.
 #[derive(Debug, Clone)]
 pub struct LockWait {
     limit: Duration,
@@ -33,7 +32,7 @@ impl LockWait {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was stopped.
+    /// Whether waiting was stopped.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }
@@ -43,7 +42,7 @@ impl LockWait {
         StopOnDrop(self.clone())
     }
 
-    /// Lets `connection` wait like this. SQLite's own time limit cannot be ended early, and ends at 24 days.
+    /// Lets `connection` wait like this. SQLite's own time limit cannot be stopped early, and is at most 24 days.
     pub fn apply(&self, connection: &mut Connection) -> rusqlite::Result<()> {
         let wait = self.clone();
         let mut since = Instant::now();
@@ -55,7 +54,7 @@ impl LockWait {
         }))
     }
 
-    /// Waits a little before try number `tries` (from 0) of a wait that began at `since`; false if it is enough.
+    /// Waits a little before try number `tries` (from 0) of a wait that began at `since`; false if the wait is over.
     pub fn pause(&self, since: Instant, tries: u32) -> bool {
         let left = self.limit.saturating_sub(since.elapsed());
         if left.is_zero() || self.is_stopped() {

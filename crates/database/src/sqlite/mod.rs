@@ -1,4 +1,4 @@
-//! SQLite: where a database is, and how one is opened.
+//! SQLite: paths of databases, and opening them.
 //!
 //! `dialect.rs` is how SQL is written, `types.rs` which types columns have, `lock_wait.rs` the wait for a database that
 //! another connection has locked.
@@ -15,14 +15,14 @@ pub use self::dialect::SqliteDialect;
 pub use self::lock_wait::{LockWait, StopOnDrop};
 pub use self::types::{Affinity, NUMERIC_DIGITS, column_type, decimal_digits};
 
-/// What a database is opened for.
+/// The access for which a database is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// To read it.
+    /// Reading.
     Read,
-    /// To read it, and to roll back what a process that was killed has left half written.
+    /// Reading, after rolling back the open transaction of a killed process.
     Recover,
-    /// To write to it; it is made if it is not there.
+    /// Writing; the file is created if it does not exist.
     Write,
 }
 

@@ -1,7 +1,6 @@
-//! Types of SQLite: which one the values of an Arrow type get, and what SQLite makes of values on their way into a
-//! declared one.
+//! Types of SQLite: the column type for an Arrow type, and the conversions of declared types.
 //!
-//! What an Arrow type becomes:
+//! The column types for Arrow types:
 //!
 //! | rows | column | value |
 //! |---|---|---|
@@ -21,23 +20,23 @@ use arrow::datatypes::DataType;
 /// The most digits of a decimal that a `NUMERIC` column keeps.
 pub const NUMERIC_DIGITS: u8 = 15;
 
-/// What SQLite makes of values on their way into a column, by its declared type: "Datatypes In SQLite", section 3.1.
+/// How SQLite converts values for a column, by its declared type: "Datatypes In SQLite", section 3.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Affinity {
     /// Numbers become text.
     Text,
-    /// Text that looks like a number becomes one.
+    /// Text that looks like a number becomes a number.
     Numeric,
-    /// The same, with whole numbers.
+    /// Like `Numeric`, and floats that are whole become integers.
     Integer,
-    /// The same, and whole numbers become floats.
+    /// Like `Numeric`, and whole numbers become floats.
     Real,
-    /// Values stay what they are.
+    /// Values are not converted.
     Blob,
 }
 
 impl Affinity {
-    /// That of a column that is declared like this.
+    /// The affinity of a declared type.
     pub fn of(declared: &str, is_strict: bool) -> Self {
         let declared = declared.to_ascii_uppercase();
         let has = |parts: &[&str]| parts.iter().any(|part| declared.contains(part));
@@ -51,7 +50,7 @@ impl Affinity {
     }
 }
 
-/// How many digits a decimal has; `None` if it is none.
+/// The digits of a decimal; `None` for other types.
 pub fn decimal_digits(data_type: &DataType) -> Option<u8> {
     match data_type {
         DataType::Decimal32(digits, _)

@@ -1,9 +1,8 @@
 //! Which bytes of a block are delimiters, line feeds, carriage returns and quotes: a word of bits for each.
 //!
-//! With AVX2 (looked for when the program runs) a comparison takes 32 bytes at once. Elsewhere eight bytes are compared
-//! within a word: `((x & 0x7f…) + 0x7f…) | x` lacks the high bit of a byte exactly if that byte is zero, and a
-//! multiplication gathers the eight bits (Warren, "Hacker's Delight", 6-1; the chess programmers' "magic"
-//! multiplication).
+//! With AVX2 (detected at run time) a comparison takes 32 bytes at once. Elsewhere eight bytes are compared within a
+//! word: `((x & 0x7f…) + 0x7f…) | x` lacks the high bit of a byte exactly if that byte is zero, and a multiplication
+//! gathers the eight bits (Warren, "Hacker's Delight", 6-1; the chess programmers' "magic" multiplication).
 
 /// Bytes in a block.
 pub(crate) const BLOCK: usize = 64;
@@ -19,7 +18,7 @@ pub(crate) struct Bits {
     pub quotes: u64,
 }
 
-/// The bytes that are looked for. Without quotes `quote` is `None`.
+/// The bytes to find. Without quotes `quote` is `None`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub delimiter: u8,
@@ -40,7 +39,7 @@ fn equal(word: u64, byte: u8) -> u64 {
     (zeros >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56
 }
 
-/// Without any instructions of their own.
+/// The bits without special instructions.
 #[inline(always)]
 pub(crate) fn portable(block: &[u8; BLOCK], wanted: Wanted) -> Bits {
     let mut bits = Bits::default();
@@ -57,7 +56,7 @@ pub(crate) fn portable(block: &[u8; BLOCK], wanted: Wanted) -> Bits {
     bits
 }
 
-/// With AVX2.
+/// The bits with AVX2.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx2")]
@@ -80,7 +79,7 @@ pub(crate) fn avx2(block: &[u8; BLOCK], wanted: Wanted) -> Bits {
     }
 }
 
-/// Bit i is set if an odd number of bits up to and with i is: between a quote and the next.
+/// Bit i is set if an odd number of bits up to and including i are set: between a quote and the next.
 #[inline(always)]
 pub(crate) fn parity(mut bits: u64) -> u64 {
     bits ^= bits << 1;

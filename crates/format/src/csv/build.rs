@@ -1,8 +1,8 @@
 //! The fields of one column as an array.
 //!
-//! A builder takes a chunk of records at a time: the type is looked at once a chunk, not once a value. Text is not
-//! copied where its bytes can be shared: the array views the pushed text. What had to be changed (escapes) or does not
-//! live in a pushed text (a record that was cut) goes to a block of the column's own.
+//! A builder takes a chunk of records at a time, so that it dispatches on the type once a chunk, not once a value. Text
+//! is not copied if its bytes can be shared: the array views the pushed text. Text with escapes, or of a record that
+//! was cut, is copied to a block of the column.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ impl<'a> Chunk<'a> {
     }
 }
 
-/// A value that is none of its type: the row in the chunk, why, and the text.
+/// A value that its type cannot have: the row in the chunk, the reason, and the text.
 pub(crate) struct BadValue {
     pub row: usize,
     pub field: usize,
@@ -59,13 +59,13 @@ pub(crate) struct BadValue {
 
 /// Makes the arrays of one column.
 pub(crate) trait Builder: Send {
-    /// Appends field `field` of every record of `chunk`. A bad value is appended as null and told.
+    /// Appends field `field` of every record of `chunk`. A bad value is appended as null and added to `bad`.
     fn append(&mut self, chunk: &Chunk<'_>, field: usize, bad: &mut Vec<BadValue>);
 
     /// Appends nulls: the file lacks the column.
     fn append_nulls(&mut self, count: usize);
 
-    /// What was appended since the last time.
+    /// The array of the values since the last call.
     fn finish(&mut self) -> Result<ArrayRef>;
 }
 
@@ -241,7 +241,7 @@ impl Builder for Binaries {
 /// Texts up to this length live inside the view.
 const INLINE: usize = 12;
 
-/// A block of the column's own is closed at this size: offsets in views have 32 bits.
+/// A block of copied texts is closed at this size: offsets in views have 32 bits.
 const OWN_BLOCK: usize = 1 << 30;
 
 /// Text as views.
@@ -250,7 +250,7 @@ pub(crate) struct Texts {
     nulls: NullBufferBuilder,
     buffers: Vec<Buffer>,
     own: Vec<u8>,
-    /// The place of `own` among the buffers, once it has one.
+    /// The index of `own` among the buffers, once it has one.
     own_place: Option<u32>,
 }
 
@@ -266,8 +266,8 @@ impl Texts {
         }
     }
 
-    /// Appends a text that is part of `shared`, without a copy; `place` is the buffer's place among this column's
-    /// buffers once it has one, and the same variable for all texts of one buffer.
+    /// Appends a text that is part of `shared`, without a copy; `place` is the buffer's index among this column's
+    /// buffers once it has one. Pass the same variable for all texts of one buffer.
     #[inline]
     pub fn append_shared(&mut self, text: &[u8], offset: usize, shared: &Bytes, place: &mut Option<u32>) {
         self.nulls.append_non_null();
@@ -282,7 +282,7 @@ impl Texts {
         self.views.push(make_view(text, place, narrow(offset)));
     }
 
-    /// Appends a copy of what `write` writes.
+    /// Appends the text that `write` writes.
     pub fn append_own(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         self.nulls.append_non_null();
         if self.own.len() > OWN_BLOCK {
@@ -309,7 +309,7 @@ impl Texts {
         }
     }
 
-    /// The array of what was appended since the last time.
+    /// The array of the texts since the last call.
     pub fn array(&mut self) -> ArrayRef {
         self.close_own();
         let capacity = self.views.len();
@@ -351,8 +351,8 @@ impl Builder for Texts {
     }
 }
 
-/// The view of a text of at most [`INLINE`] bytes, which is at `offset` of `shared`. It is read together with what is
-/// behind it and that is masked out, if there is as much: cheaper than a copy of so many bytes.
+/// The view of a text of at most [`INLINE`] bytes, which is at `offset` of `shared`. If enough bytes follow, they are
+/// read together and masked out: this is cheaper than copying a variable number of bytes.
 #[inline]
 fn inline_view(text: &[u8], offset: usize, shared: &[u8]) -> u128 {
     match shared.get(offset..).and_then(|rest| rest.first_chunk::<16>()) {
@@ -364,7 +364,7 @@ fn inline_view(text: &[u8], offset: usize, shared: &[u8]) -> u128 {
     }
 }
 
-/// Buffers are shorter than 4 GiB and fewer than 2³²: the parser cuts what it is pushed.
+/// Buffers are shorter than 4 GiB and fewer than 2³²: the parser cuts larger texts.
 #[inline]
 #[allow(clippy::cast_possible_truncation)]
 fn narrow(position: usize) -> u32 {

@@ -1,4 +1,4 @@
-//! What the csv parser says of bad records and values. The caller adds the byte.
+//! The messages of the CSV parser about bad records and values. The caller adds the byte.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use arrow::datatypes::{DataType, Schema, SchemaRef};
 use millstream_core::{Error, RejectKind};
 
 use super::infer::behind_lines;
-use super::scan::{BadRecord, Flaw};
+use super::scan::{BadRecord, StructureFault};
 use super::spec::{Conventions, Dialect};
 use super::values::{ValueFault, trimmed};
 use crate::columns::type_name;
@@ -29,9 +29,9 @@ pub(crate) fn structure(dialect: &Dialect, bad: &BadRecord, expected: usize, tex
     let delimiter = shown(&dialect.delimiter);
     let quote = dialect.quote.map_or(String::new(), |quote| shown(&[quote]));
     let record = &text[bad.start..bad.end];
-    let from_flaw = &text[bad.at.min(bad.end)..bad.end];
-    let error = match bad.flaw {
-        Flaw::FieldCount(count) => {
+    let from_fault = &text[bad.at.min(bad.end)..bad.end];
+    let error = match bad.structure_fault {
+        StructureFault::FieldCount(count) => {
             let error = Error::data(format!(
                 "the record has {}, expected \
                                              {expected}",
@@ -50,20 +50,20 @@ pub(crate) fn structure(dialect: &Dialect, bad: &BadRecord, expected: usize, tex
                 (false, _) => "fields at the end are missing, or a line end inside a field is not in quotes".to_owned(),
             })
         }
-        Flaw::QuoteInside => Error::data(
+        StructureFault::QuoteInside => Error::data(
             "there is a quote inside a field that is not in \
                                           quotes",
         )
-        .text(from_flaw)
+        .text(from_fault)
         .hint(format!(
             "put the whole field in quotes and double the quote inside it, or set `quote: none` if {quote} is ordinary \
              text"
         )),
-        Flaw::AfterQuote => Error::data(
+        StructureFault::AfterQuote => Error::data(
             "there is text after the closing quote of a \
                                          field",
         )
-        .text(from_flaw)
+        .text(from_fault)
         .hint(match dialect.escape {
             None => format!(
                 "a quote inside a field in quotes is doubled ({q}{q}); set `escape` if the file escapes quotes \
@@ -76,27 +76,31 @@ pub(crate) fn structure(dialect: &Dialect, bad: &BadRecord, expected: usize, tex
                 shown(&[escape])
             ),
         }),
-        Flaw::LoneReturn => Error::data("there is a carriage return (CR) outside of quotes that ends no line")
-            .text(record)
-            .cause("the lines of this file end in LF")
-            .hint(match dialect.quote {
-                Some(_) => format!("put the field that holds it in quotes ({quote}), or remove it"),
-                None => "remove it, or set `quote` and put the field that holds it in quotes".to_owned(),
-            }),
-        Flaw::Unclosed(line) => Error::data(format!("the quote opened in line {line} is not closed before the end"))
-            .text(from_flaw)
-            .hint(format!("the file may be cut short; set `quote: none` if {quote} is ordinary text")),
+        StructureFault::LoneReturn => {
+            Error::data("there is a carriage return (CR) outside of quotes that ends no line")
+                .text(record)
+                .cause("the lines of this file end in LF")
+                .hint(match dialect.quote {
+                    Some(_) => format!("put the field that holds it in quotes ({quote}), or remove it"),
+                    None => "remove it, or set `quote` and put the field that holds it in quotes".to_owned(),
+                })
+        }
+        StructureFault::Unclosed(line) => {
+            Error::data(format!("the quote opened in line {line} is not closed before the end"))
+                .text(from_fault)
+                .hint(format!("the file may be cut short; set `quote: none` if {quote} is ordinary text"))
+        }
     };
-    // A quote that should not be there makes one record of many.
-    let more = match bad.flaw {
-        Flaw::AfterQuote => memchr::memchr_iter(b'\n', record).count(),
+    // A stray quote makes one record of many.
+    let more = match bad.structure_fault {
+        StructureFault::AfterQuote => memchr::memchr_iter(b'\n', record).count(),
         _ => 0,
     };
     let error =
         if more > 0 { error.cause(format!("the record continues to line {}", bad.line + more as u64)) } else { error };
-    let kind = match bad.flaw {
-        Flaw::FieldCount(_) => RejectKind::Fields,
-        Flaw::LoneReturn => RejectKind::Syntax,
+    let kind = match bad.structure_fault {
+        StructureFault::FieldCount(_) => RejectKind::Fields,
+        StructureFault::LoneReturn => RejectKind::Syntax,
         _ => RejectKind::Quotes,
     };
     error.line(bad.line).reject(kind)
@@ -120,7 +124,7 @@ pub(crate) fn too_long(dialect: &Dialect, line: u64, open: Option<u64>, record: 
 const NULL_TEXTS: &[&str] =
     &["na", "n/a", "#n/a", "nan", "null", "nil", "none", "-", "--", ".", "?", "\\n", "(null)", "unknown"];
 
-/// A value that is none of its column's type.
+/// A value that does not fit its column's type.
 pub(crate) fn value(fault: ValueFault, data_type: &DataType, text: &[u8], conventions: &Conventions) -> Error {
     let name = type_name(data_type);
     let what = match fault {
@@ -191,7 +195,7 @@ fn range(data_type: &DataType) -> Option<String> {
     Some(format!("{}, {low} to {high}", type_name(data_type)))
 }
 
-/// What to do where a record has more fields than the header's one: `title` stands there, and the record on `line`.
+/// The hint if a record has more fields than the header, which is the one field `title`; the record is on `line`.
 pub(crate) fn title_hint(title: &str, line: u64) -> String {
     format!(
         "the header has one field, `{}`; if the lines before line {line} are a title, set `skip_lines: {}`",
@@ -200,8 +204,8 @@ pub(crate) fn title_hint(title: &str, line: u64) -> String {
     )
 }
 
-/// Adds to a fault of the header that the names stand on the line `below`, if they do, or that its delimiter looks
-/// wrong, if it does; `wanted` are the columns of the source.
+/// Adds a hint to a fault of the header: that the names are on the line `below`, or that the delimiter looks wrong;
+/// `wanted` are the columns of the source.
 pub(crate) fn header_hint(
     error: Error,
     dialect: &Dialect,
@@ -232,8 +236,8 @@ pub(crate) fn header_hint(
     ))
 }
 
-/// The fault of the first of `files` that is divided by another delimiter: its header is one field, and shares a column
-/// with another file when something else divides it. As a file of the source it would be rows of garbage, or of nulls.
+/// The fault of the first of `files` that has another delimiter: its header is one field, but shares a column with
+/// another file if another delimiter divides it. Such a file would give rows of garbage or nulls.
 pub(crate) fn divided_otherwise(dialect: &Dialect, files: &[(String, SchemaRef)]) -> Option<Error> {
     // The first file with each name.
     let mut names: HashMap<&str, usize> = HashMap::new();
@@ -271,13 +275,13 @@ pub(crate) fn divided_otherwise(dialect: &Dialect, files: &[(String, SchemaRef)]
     })
 }
 
-/// The names in a header when `delimiter` divides it.
+/// The names in a header that `delimiter` divides.
 fn header_fields(header: &str, delimiter: &str) -> impl Iterator<Item = String> {
     header.split(delimiter).map(|field| field.trim().trim_matches(['"', '\'']).trim().to_owned())
 }
 
-/// The delimiter that a header seems to have, if it is another one: it gives more of the columns of the source, or (if
-/// the header is one field) several columns where there is one.
+/// The delimiter that a header seems to have, if it is another one: it finds more columns of the source, or, if the
+/// header is one field, several columns.
 fn other_delimiter(dialect: &Dialect, header: &str, wanted: &Schema) -> Option<&'static str> {
     let delimiter = std::str::from_utf8(&dialect.delimiter).ok()?;
     let known =
@@ -318,7 +322,7 @@ pub(crate) fn other_width(dialect: &Dialect, text: &[u8], skip_lines: u64, width
     )
 }
 
-/// Lines that tell whether the delimiter is another one.
+/// How many lines are checked for another delimiter.
 const LINES_LOOKED_AT: usize = 100;
 
 /// Delimiters that a file may have instead.
@@ -334,7 +338,7 @@ pub(crate) fn no_header(no_text: bool, skip_lines: u64) -> Error {
     Error::data(what).hint(EMPTY_HINT)
 }
 
-/// Files of which none has a record, so that nothing says their columns; `no_text` says that they have no text at all.
+/// Files without any record, so that their columns are unknown; `no_text` says that they have no text at all.
 pub(crate) fn no_columns(no_text: bool, files: usize) -> Error {
     let what = match (no_text, files) {
         (true, 1) => "columns cannot be inferred: the file is empty",

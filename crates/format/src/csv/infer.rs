@@ -1,9 +1,9 @@
 //! The columns of a sample and the narrowest types that hold its values.
 //!
-//! A type is only given where nothing is lost by it. What stays text: whole numbers with leading zeros (postcodes),
+//! A type is only chosen if no value loses anything. These stay text: whole numbers with leading zeros (postcodes),
 //! with a leading plus (telephone numbers), or with more digits than an int64 has; numbers with more digits than a
-//! float64 keeps, such as whole numbers above 2^53 beside a fraction; and `1e5`, which no program writes for a number
-//! (`1e+05`, `1.0e5`).
+//! float64 keeps, such as whole numbers above 2^53 beside a fraction; and `1e5`, since programs write such a number as
+//! `1e+05` or `1.0e5`.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::spec::{Conventions, Dialect};
 use super::values::{Reader, Syntax, trimmed};
 use crate::encoding::ToUtf8;
 
-/// What there is to know before a sample is looked at.
+/// The settings for inference.
 pub(crate) struct Inference<'a> {
     pub dialect: &'a Dialect,
     pub conventions: &'a Conventions,
@@ -92,7 +92,7 @@ impl Inference<'_> {
         Ok(Some(Arc::new(Schema::new(fields))))
     }
 
-    /// Goes on from `next` over comments and empty lines to the first record and tells where the second begins.
+    /// Skips comments and empty lines from `next` to the first record. Returns where the second one begins.
     fn first_record(
         &self,
         text: &[u8],
@@ -122,7 +122,7 @@ impl Inference<'_> {
             let raw = chunk.raw(row, field);
             let content = chunk.syntax.content(raw);
             if !chunk.syntax.is_null(content.text) {
-                // What has escapes is no number, date or truth value, with or without them.
+                // A text with escapes is no number, date or boolean, whether they are undone or not.
                 guess.see(content.text);
             }
         }
@@ -134,7 +134,7 @@ impl Inference<'_> {
 pub(crate) fn decoded(sample: &Sample, encoding: Option<&'static Encoding>) -> Bytes {
     let mut decoder = ToUtf8::new(encoding);
     let text = decoder.push(sample.text.clone());
-    // A character that the sample's end cuts is no fault of the data.
+    // The end of the sample may cut a character.
     if !sample.complete && !text.is_empty() {
         return text;
     }
@@ -142,7 +142,7 @@ pub(crate) fn decoded(sample: &Sample, encoding: Option<&'static Encoding>) -> B
     if rest.is_empty() { text } else { [text, rest].concat().into() }
 }
 
-/// The place behind the first `count` lines.
+/// The position after the first `count` lines.
 pub(crate) fn behind_lines(text: &[u8], count: u64) -> usize {
     let mut position = 0;
     for _ in 0..count {
@@ -188,14 +188,14 @@ impl TypeGuess {
         TypeGuess { alive: alive.collect(), seen: false }
     }
 
-    /// Takes one value that is not null into account.
+    /// Adds one value that is not null.
     pub fn see(&mut self, text: &[u8]) {
         self.seen = true;
         let text = trimmed(text);
         self.alive.retain(|(data_type, reader)| fits(text, data_type, reader));
     }
 
-    /// The narrowest type of what was seen; the null type if nothing was.
+    /// The narrowest type of all values; the null type without values.
     pub fn data_type(&self) -> DataType {
         if !self.seen {
             return DataType::Null;
@@ -246,7 +246,7 @@ fn is_short_power(text: &[u8]) -> bool {
     is_whole(&text[..at]) && text[at + 1..].iter().all(u8::is_ascii_digit)
 }
 
-/// Whole numbers up to this one are exact as a float64, and so is each between them.
+/// All whole numbers up to this one are exact as a float64.
 const EXACT: f64 = (1_u64 << 53) as f64;
 
 /// Whether `value`, written with as many digits as `text` has, has the same digits; signs between them do not count.

@@ -1,8 +1,8 @@
-//! Finds the bytes that matter to the structure of a text, 64 at a time.
+//! Finds structural bytes of a text, 64 bytes at a time.
 //!
-//! A block of 64 bytes becomes a word with a bit for each byte that is one of five marks; the bits are then taken one
-//! by one. On x86-64 the comparison uses SSE2, which every such processor has; elsewhere a table. What a mark means is
-//! left to the scanner.
+//! A block of 64 bytes becomes a word with a bit for each byte that is one of five marks (structural bytes); the bits
+//! are then taken one by one. On x86-64 the comparison uses SSE2, which every such processor has; elsewhere a table.
+//! The scanner interprets the marks.
 
 /// Bytes in a block.
 const BLOCK: usize = 64;
@@ -16,7 +16,7 @@ pub(crate) struct MarkSet {
 }
 
 impl MarkSet {
-    /// At most five bytes, at least one.
+    /// A set of one to five bytes.
     pub fn new(marks: &[u8]) -> Self {
         let mut bytes = [marks.first().copied().unwrap_or(b'\n'); 5];
         for (place, mark) in bytes.iter_mut().zip(marks) {
@@ -75,12 +75,12 @@ pub(crate) struct Marks<'a> {
     set: MarkSet,
     /// Where the block of `bits` begins.
     base: usize,
-    /// Marks of the block that were not taken yet.
+    /// The marks of the block that are not taken yet.
     bits: u64,
 }
 
 impl<'a> Marks<'a> {
-    /// The marks of `text` at or behind `from`.
+    /// The marks of `text` from `from` on.
     pub fn new(text: &'a [u8], set: MarkSet, from: usize) -> Self {
         let mut marks = Marks { text, set, base: from, bits: 0 };
         marks.load();

@@ -8,10 +8,10 @@
 //! | `values`, `time` | the text of a field as a value |
 //! | `build` | values as arrays |
 //! | `parse` | pushed text to batches and rejects |
-//! | `split` | pieces of a text that can be parsed apart |
+//! | `split` | pieces of a text that can be parsed separately |
 //! | `single` | one record cut out of a text |
 //! | `doubt` | what a sample says against the defaults |
-//! | `faults` | what is said of bad records and values |
+//! | `faults` | messages about bad records and values |
 //! | `infer` | the columns of a sample |
 //! | `write` | batches to text |
 
@@ -57,7 +57,7 @@ use write::CsvEncoder;
 
 pub(crate) use build::Texts;
 
-/// The format's place in the registry.
+/// The format's entry in the registry.
 pub const ENTRY: FormatEntry = FormatEntry {
     spec: SpecInfo::of::<CsvSpec>(),
     extensions: &[".csv", ".tsv", ".tab", ".psv"],
@@ -102,7 +102,7 @@ pub struct Csv {
 }
 
 impl Csv {
-    /// The format with settings that have passed their check; what the check would have found is an error here.
+    /// The format with checked settings. Settings that the check would refuse are an error.
     pub fn new(spec: &CsvSpec) -> Result<Self> {
         Ok(Csv {
             dialect: spec.dialect()?,
@@ -206,7 +206,7 @@ impl StreamFormat for Csv {
             parser.finish(&mut parsed)?;
         }
         parser.end_of_misfit()?;
-        // With a header its names have told.
+        // With a header, its names have shown it.
         if self.header {
             return Ok(());
         }

@@ -6,8 +6,8 @@
 //!                                  incomplete record to    rejects ◀────────┘
 //!                                  the carry buffer
 //! ```
-//! A pushed text is scanned where it lies and arrays share it. Only a record that is cut by the end of a push is
-//! copied: to the carry buffer, which grows by what is next until the record is complete.
+//! A pushed text is scanned in place, and arrays share it. Only a record that the end of a push cuts is copied, to the
+//! carry buffer, which grows by the next text until the record is complete.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use millstream_core::{Error, Result};
 
 use super::build::{BadValue, Builder, Chunk, builder};
 use super::faults;
-use super::scan::{BadRecord, Flaw, Index, LineEnds, Scanned, Scanner};
+use super::scan::{BadRecord, Index, LineEnds, Scanned, Scanner, StructureFault};
 use super::spec::{Conventions, Dialect};
 use super::values::{Reader, Syntax};
 use crate::drift::match_columns;
@@ -33,14 +33,14 @@ use crate::encoding::{self, ToUtf8};
 /// Records that are scanned before their values are converted: few enough that the text is still in the cache.
 const CHUNK_ROWS: usize = 1024;
 
-/// A pushed text is taken in pieces of at most this size: positions in it have 32 bits, and a batch ends where a piece
-/// does if it has enough text.
+/// A pushed text is taken in pieces of at most this size: positions in it have 32 bits, and a batch with enough text
+/// ends at the end of a piece.
 const PIECE: usize = BATCH_BYTES / 4;
 
-/// A title has at most so many lines.
+/// The most lines of a title.
 const MOST_TITLES: u64 = 20;
 
-/// The names of the columns are looked for in so many bytes behind a header that does not have them.
+/// How many bytes after a wrong header are searched for the names of the columns.
 const TITLE_BYTES: usize = 64 << 10;
 
 /// The least by which the carry buffer grows.
@@ -53,42 +53,42 @@ pub(crate) struct Plan {
     pub encoding: Option<&'static Encoding>,
     pub header: bool,
     pub skip_lines: u64,
-    /// The strftime format of each column of the request's schema, where it has one of its own.
+    /// The strftime format of each column of the request's schema, if it has one.
     pub formats: Vec<Option<String>>,
     pub request: ParseRequest,
 }
 
-/// What of the text comes next.
+/// The part of the text that comes next.
 enum Stage {
-    /// So many lines are still to be skipped; whether the last byte was a CR, whose LF belongs to it.
+    /// Lines to skip, and whether the last byte was a CR, whose LF belongs to it.
     Skip(u64, bool),
     /// The names of the columns.
     Header,
-    /// The header does not have the columns: what is behind it may tell why.
+    /// The text after a header without the columns, which may show why.
     Misfit(Box<Misfit>),
     /// Records.
     Records,
 }
 
-/// A header that does not have the columns of the source. The error waits for the lines behind it, so that its hint
-/// does not depend on how the text is cut.
+/// A header that does not have the columns of the source. The error waits for the next lines, so that its hint does not
+/// depend on how the text is cut.
 struct Misfit {
     error: Error,
     header: Vec<u8>,
-    /// What is behind the header, up to [`TITLE_BYTES`], and the line on which it begins.
+    /// The text after the header, up to [`TITLE_BYTES`], and its line.
     text: Vec<u8>,
     line: u64,
-    /// With so much text it is looked at again.
+    /// The length of the text at which it is searched again.
     enough: usize,
 }
 
-/// What the lines behind a header say.
+/// Whether the lines after a header have the names.
 enum Below {
-    /// The line that holds the names of the columns.
+    /// This line has the names of the columns.
     Names(u64),
-    /// None of them does.
+    /// No line has them.
     Nothing,
-    /// It takes more text.
+    /// More text is needed.
     More,
 }
 
@@ -112,9 +112,9 @@ pub(crate) struct CsvParser {
     columns: Vec<Column>,
     /// For each of the request's columns its field in the file.
     fields: Vec<Option<usize>>,
-    /// Text that was pushed and not looked at yet.
+    /// Text that was pushed and is not parsed yet.
     waiting: VecDeque<Bytes>,
-    /// The beginning of a record that goes on in the next push.
+    /// The beginning of a record that continues in the next push.
     carry: Vec<u8>,
     /// Where the text (or the carry) begins in the unit, in bytes of UTF-8.
     offset: u64,
@@ -145,7 +145,7 @@ impl CsvParser {
         let decoder = ToUtf8::new(plan.encoding);
         let place = TextPlace { byte: 0, line: plan.skip_lines + 1 };
         let mut parser = CsvParser::at(place, Arc::new(plan), decoder, stage, names);
-        // Types that csv does not have are found before the first byte is read.
+        // Types without a CSV form are found before the first byte is read.
         let fields = (0..parser.plan.request.schema.fields().len()).map(Some).collect::<Vec<_>>();
         parser.set_columns(fields)?;
         if !parser.plan.header {
@@ -202,7 +202,7 @@ impl CsvParser {
         Ok(())
     }
 
-    /// Takes the next text that waits.
+    /// Parses the next waiting text.
     fn next_text(&mut self, parsed: &mut Parsed) -> Result<()> {
         let Some(mut text) = self.waiting.pop_front() else { return Ok(()) };
         let piece = text.split_to(text.len().min(PIECE));
@@ -218,7 +218,7 @@ impl CsvParser {
         Ok(())
     }
 
-    /// The piece without the lines that are to be skipped.
+    /// The piece without the lines to skip.
     fn skip_lines(&mut self, piece: Bytes) -> Bytes {
         let Stage::Skip(left, after_cr) = &mut self.stage else {
             return piece;
@@ -254,7 +254,7 @@ impl CsvParser {
         piece.slice(position..)
     }
 
-    /// Completes the record in the carry buffer; what is left of the piece is behind it.
+    /// Completes the record in the carry buffer. Returns the rest of the piece.
     fn complete_carry(&mut self, mut piece: Bytes, parsed: &mut Parsed) -> Result<Bytes> {
         while !self.carry.is_empty() && !piece.is_empty() {
             let mut carry = std::mem::take(&mut self.carry);
@@ -262,7 +262,7 @@ impl CsvParser {
             carry.extend_from_slice(&piece[..step]);
             match self.scan(&carry, 0, false, 1)? {
                 Scanned::Enough(next) => {
-                    // The record was incomplete before this step, so what lies behind it came with the step.
+                    // The record was incomplete before this step, so what lies after it came with the step.
                     let behind = carry.len() - next;
                     carry.truncate(next);
                     self.take_chunk(&carry, None, next, parsed)?;
@@ -278,8 +278,8 @@ impl CsvParser {
         Ok(piece)
     }
 
-    /// Takes the complete records of a piece; the beginning of another becomes the carry buffer. If there are too many
-    /// rejects, the text behind the last one is given back.
+    /// Parses the complete records of a piece; an incomplete one becomes the carry buffer. If there are too many
+    /// rejects, the text after the last one is returned.
     fn piece(&mut self, mut piece: Bytes, parsed: &mut Parsed) -> Result<Bytes> {
         let mut from = 0;
         while !piece.is_empty() {
@@ -323,14 +323,14 @@ impl CsvParser {
         }
     }
 
-    /// Takes what the last scan found in `bytes` bytes of `text`.
+    /// Converts the records that the last scan found in `bytes` bytes of `text`.
     fn take_chunk(&mut self, text: &[u8], shared: Option<&Bytes>, bytes: usize, parsed: &mut Parsed) -> Result<()> {
         if matches!(self.stage, Stage::Header) {
             return self.take_header(text);
         }
         let (cut, bad): (Vec<&BadRecord>, Vec<&BadRecord>) =
-            self.bad_records.iter().partition(|bad| matches!(bad.flaw, Flaw::Unclosed(_)));
-        // What is between the quote and the end may be any number of records: it is no reject, which counts as one.
+            self.bad_records.iter().partition(|bad| matches!(bad.structure_fault, StructureFault::Unclosed(_)));
+        // The text from the quote to the end may be many records, so it cannot be one reject.
         let cut = cut.first().map(|bad| self.reason(text, bad));
         let mut rejects: Vec<(usize, Reject)> =
             bad.into_iter().map(|bad| (bad.start, self.reject_record(text, bad))).collect();
@@ -362,8 +362,10 @@ impl CsvParser {
 
     fn reason(&self, text: &[u8], bad: &BadRecord) -> Error {
         let reason = faults::structure(&self.plan.dialect, bad, self.names.len(), text);
-        let reason = match (bad.flaw, self.names.as_slice()) {
-            (Flaw::FieldCount(count), [title]) if self.plan.header && count > 1 && bad.line <= MOST_TITLES => {
+        let reason = match (bad.structure_fault, self.names.as_slice()) {
+            (StructureFault::FieldCount(count), [title])
+                if self.plan.header && count > 1 && bad.line <= MOST_TITLES =>
+            {
                 reason.hint(faults::title_hint(title, bad.line))
             }
             _ => reason,
@@ -371,7 +373,7 @@ impl CsvParser {
         reason.byte(self.offset + bad.at as u64)
     }
 
-    /// Leaves out of the index the records that are not UTF-8.
+    /// Removes the records that are not UTF-8 from the index.
     fn reject_bad_utf8(&mut self, text: &[u8], rejects: &mut Vec<(usize, Reject)>) {
         let rows = self.index.rows();
         if rows == 0 {
@@ -462,7 +464,7 @@ impl CsvParser {
             .column(name)
     }
 
-    /// The rows so far as a batch.
+    /// Gives out the rows so far as a batch.
     fn give_out(&mut self, parsed: &mut Parsed) -> Result<()> {
         let rows = std::mem::take(&mut self.rows);
         self.batch_bytes = 0;
@@ -524,7 +526,7 @@ impl CsvParser {
         Below::Nothing
     }
 
-    /// The text behind a header that does not have the columns. It is an error as soon as its hint is known.
+    /// Adds text after a header without the columns. Fails as soon as the hint is known.
     fn behind_misfit(&mut self, text: &[u8], last: bool) -> Result<()> {
         let Stage::Misfit(misfit) = &mut self.stage else { return Ok(()) };
         let room = TITLE_BYTES - misfit.text.len();
@@ -544,12 +546,12 @@ impl CsvParser {
         Err(faults::header_hint(error, &self.plan.dialect, &misfit.header, wanted, below))
     }
 
-    /// There is no more text for now, or not at all: the error of a header that does not have the columns.
+    /// Fails for a header without the columns, if there is no more text to wait for.
     pub fn end_of_misfit(&mut self) -> Result<()> {
         self.behind_misfit(&[], true)
     }
 
-    /// The record that the last scan found, if it found one, holds the names of the columns.
+    /// Reads the names of the columns from the record that the last scan found, if any.
     fn take_header(&mut self, text: &[u8]) -> Result<()> {
         if let Some(bad) = self.bad_records.first() {
             let error = faults::structure(&self.plan.dialect, bad, 0, text);
@@ -581,7 +583,7 @@ impl CsvParser {
     }
 }
 
-/// What to do where a header has a name twice. Where it is data, to skip it would lose it.
+/// The hint for a header with a name twice. If the line is data, skipping it would lose a record.
 const TWICE_HINT: &str = "if the first line is data, set `header: false` and declare `columns`; if it is a header, \
                           rename \
                           one of them, or set `skip_lines: 1` as well, to read the file without its header";
@@ -653,7 +655,7 @@ impl Parser for CsvParser {
     }
 
     fn fork(&self, at: TextPlace) -> Option<Box<dyn Parser>> {
-        // Which line ends count, the first one says.
+        // The first line end decides which ones count.
         let knows_line_ends = self.scanner.line_ends().is_some();
         if !matches!(self.stage, Stage::Records) || !knows_line_ends {
             return None;
@@ -668,8 +670,7 @@ impl Parser for CsvParser {
 }
 
 impl CsvParser {
-    /// Text that comes next. A byte order mark is part of the unit's bytes: counted once, when the first text behind it
-    /// comes.
+    /// Queues text. A byte order mark is part of the unit's bytes; it is counted when the first text after it comes.
     fn wait(&mut self, text: Bytes) {
         if !text.is_empty() {
             self.offset += self.decoder.take_mark();

@@ -1,9 +1,8 @@
 //! Finds records and fields: the structure of a csv text, complete or not.
 //!
-//! The scanner moves from mark to mark (see [`super::marks`]) and notes where each field ends. It stops inside an
-//! incomplete record and goes on there when more text has come, so that a cut costs nothing but the copy of that
-//! record. Records with a bad structure are told apart and left out; what the fields mean is left to others. Where
-//! records are plain, [`super::sweep`] takes many at once.
+//! The scanner moves from mark to mark (see [`super::marks`]) and records where each field ends. It stops inside an
+//! incomplete record and continues there when more text has come, so that a cut only costs the copy of that record.
+//! Records with a bad structure are listed separately. [`super::sweep`] scans many plain records at once.
 //!
 //! ```text
 //!                   ┌──────────── delimiter ────────────┐
@@ -19,7 +18,7 @@ use super::marks::{MarkSet, Marks};
 use super::spec::Dialect;
 use super::sweep::Sweeper;
 
-/// Where the records and fields of one text are. All records have the same number of fields.
+/// The positions of the records and fields of one text. All records have the same number of fields.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     /// Fields in each record.
@@ -33,24 +32,24 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Records.
+    /// The number of records.
     pub fn rows(&self) -> usize {
         self.starts.len()
     }
 
-    /// Forgets everything.
+    /// Removes everything.
     pub fn clear(&mut self) {
         self.starts.clear();
         self.ends.clear();
         self.lines.clear();
     }
 
-    /// From where to where a record is, without its line end.
+    /// The range of a record, without its line end.
     pub fn record(&self, row: usize) -> (usize, usize) {
         (self.starts[row] as usize, self.ends[(row + 1) * self.width - 1] as usize)
     }
 
-    /// Keeps the records for which `keep` says so.
+    /// Keeps the records for which `keep` is true.
     pub fn retain(&mut self, mut keep: impl FnMut(usize) -> bool) {
         let mut kept = 0;
         for row in 0..self.rows() {
@@ -68,12 +67,11 @@ impl Index {
     }
 }
 
-/// What ends the lines of a file. The first line end decides, as it does for `COPY` of PostgreSQL: of a file whose
-/// lines end in LF, a CR outside of quotes is part of a value that should be in quotes, and would tear its record in
-/// two.
+/// What ends the lines of a file. The first line end decides, as for PostgreSQL's `COPY`: if lines end in LF, a CR
+/// outside of quotes belongs to a value that should be in quotes, and must not split its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LineEnds {
-    /// LF or CR LF. A CR alone is a flaw outside of quotes.
+    /// LF or CR LF. A CR alone outside of quotes is a fault.
     Feeds,
     /// A CR; LF and CR LF end a line too.
     Returns,
@@ -101,7 +99,7 @@ impl LineEnds {
 
 /// What is wrong with the structure of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Flaw {
+pub(crate) enum StructureFault {
     /// It has this many fields, not the index's width.
     FieldCount(usize),
     /// A quote inside an unquoted field.
@@ -117,27 +115,26 @@ pub(crate) enum Flaw {
 /// A record with a bad structure.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BadRecord {
-    /// What is wrong.
-    pub flaw: Flaw,
+    /// What is wrong with it.
+    pub structure_fault: StructureFault,
     /// Where the record begins in the text.
     pub start: usize,
     /// Where it ends, without its line end.
     pub end: usize,
-    /// Where the flaw is.
+    /// The position of the fault.
     pub at: usize,
     /// The line on which the record begins.
     pub line: u64,
 }
 
-/// What one call of [`Scanner::scan`] came to.
+/// How one call of [`Scanner::scan`] ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scanned {
     /// As many records (good, bad or skipped) as were allowed; the next begins here.
     Enough(usize),
-    /// All of the text but an incomplete record (or nothing) that begins here.
+    /// All of the text was scanned, except an incomplete record (or nothing) that begins here.
     Incomplete(usize),
-    /// The record that begins here is longer than `max_record`; the line in which its open quote stands, if it has
-    /// one.
+    /// The record that begins here is longer than `max_record`; with the line of its open quote, if any.
     TooLong(usize, Option<u64>),
 }
 
@@ -149,37 +146,44 @@ enum Phase {
     FieldStart,
     Unquoted,
     Quoted,
-    /// Behind a closing quote.
+    /// After a closing quote.
     Closed,
-    /// In a bad record, on the way to the end of its line.
+    /// In a bad record, before the end of its line.
     Skipping,
     /// In a comment.
     Comment,
 }
 
-/// A record on the way.
+/// An incomplete record.
 #[derive(Debug, Clone, Copy)]
 struct Current {
     phase: Phase,
     start: usize,
-    /// Where to go on.
+    /// The next position.
     position: usize,
     /// Line ends inside quotes so far.
     newlines: u64,
     /// Where the last quote was opened, and how many line ends of the record are before it.
     opened: (usize, u64),
-    flaw: Option<(Flaw, usize)>,
+    structure_fault: Option<(StructureFault, usize)>,
 }
 
 impl Current {
     fn at(start: usize) -> Self {
-        Current { phase: Phase::RecordStart, start, position: start, newlines: 0, opened: (start, 0), flaw: None }
+        Current {
+            phase: Phase::RecordStart,
+            start,
+            position: start,
+            newlines: 0,
+            opened: (start, 0),
+            structure_fault: None,
+        }
     }
 }
 
-/// What became of a step inside a record.
+/// The result of a step inside a record.
 enum Step {
-    /// Go on in the current phase and position.
+    /// Continue in the current phase and position.
     On,
     /// The record ends here; the next begins there.
     End(usize, usize),
@@ -215,12 +219,12 @@ impl Scanner {
         Scanner { marks, sweeper, dialect, width: None, line_ends: None, line, swept_to: 0, incomplete: None }
     }
 
-    /// From now on a record must have that many fields.
+    /// Sets how many fields a record must have.
     pub fn set_width(&mut self, width: Option<usize>) {
         self.width = width;
     }
 
-    /// The file's first line end was seen before.
+    /// Sets what ends lines, if the file's first line end was seen before.
     pub fn set_line_ends(&mut self, line_ends: Option<LineEnds>) {
         self.line_ends = line_ends;
     }
@@ -235,13 +239,13 @@ impl Scanner {
         self.line
     }
 
-    /// What is incomplete now begins at the text's first byte: the caller has moved it there.
+    /// Moves an incomplete record to the first byte of the text, as the caller has done.
     pub fn rebase(&mut self, by: usize) {
         if let Some((current, ends)) = &mut self.incomplete {
             current.start -= by;
             current.position -= by;
             current.opened.0 -= by;
-            if let Some((_, at)) = &mut current.flaw {
+            if let Some((_, at)) = &mut current.structure_fault {
                 *at -= by;
             }
             let by = position32(by);
@@ -249,9 +253,9 @@ impl Scanner {
         }
     }
 
-    /// Adds to `index` and `bad` the records of `text` that begin at or behind `from`, at most `limit` of them. A
-    /// record that an earlier call left incomplete must begin at `from`. `last` says that no more text comes. The
-    /// text is shorter than 4 GiB.
+    /// Adds to `index` and `bad` the records of `text` that begin at or after `from`, at most `limit` of them. A record
+    /// that an earlier call left incomplete must begin at `from`. `last` says that no more text comes. The text is
+    /// shorter than 4 GiB.
     pub fn scan(
         &mut self,
         text: &[u8],
@@ -319,20 +323,20 @@ impl Scanner {
         Scanned::Enough(current.start)
     }
 
-    /// Takes plain records at `from`, and says how many.
+    /// Scans plain records at `from`. Returns how many.
     fn sweep(&mut self, text: &[u8], from: usize, limit: usize, index: &mut Index) -> usize {
         let (Some(sweeper), Some(1..)) = (&self.sweeper, self.width) else { return 0 };
         let swept = sweeper.sweep(text, from, self.line, limit, index);
         (self.line, self.swept_to) = (swept.line, swept.next);
         if swept.rows > 0 {
-            // What is swept ends in LF or CR LF.
+            // Swept records end in LF or CR LF.
             self.line_ends.get_or_insert(LineEnds::Feeds);
         }
         swept.rows
     }
 
-    /// The record at `start` is longer than allowed. Whether a quote is open is looked up at the limit, not where the
-    /// scan happened to stop: the message must not depend on how the text was cut.
+    /// The record at `start` is longer than allowed. Whether a quote is open is checked at the limit, not where the
+    /// scan stopped, so that the message does not depend on how the text was cut.
     fn too_long(&self, text: &[u8], start: usize) -> Scanned {
         let text = &text[..=start + self.dialect.max_record];
         let mut current = Current::at(start);
@@ -343,19 +347,19 @@ impl Scanner {
         Scanned::TooLong(start, open)
     }
 
-    /// Puts a complete record where it belongs.
+    /// Adds a complete record to `index` or `bad`.
     fn take(&self, current: &Current, end: usize, first_end: usize, index: &mut Index, bad: &mut Vec<BadRecord>) {
         let count = index.ends.len() - first_end;
-        let flaw = match (current.flaw, self.width) {
-            (Some(flaw), _) => Some(flaw),
+        let structure_fault = match (current.structure_fault, self.width) {
+            (Some(structure_fault), _) => Some(structure_fault),
             _ if current.phase == Phase::Comment || (end == current.start && self.width != Some(1)) => {
                 index.ends.truncate(first_end);
                 return;
             }
-            (None, Some(width)) if width != count => Some((Flaw::FieldCount(count), current.start)),
+            (None, Some(width)) if width != count => Some((StructureFault::FieldCount(count), current.start)),
             _ => None,
         };
-        match flaw {
+        match structure_fault {
             None => {
                 if self.width.is_none() {
                     index.width = count;
@@ -363,9 +367,9 @@ impl Scanner {
                 index.starts.push(position32(current.start));
                 index.lines.push(self.line);
             }
-            Some((flaw, at)) => {
+            Some((structure_fault, at)) => {
                 index.ends.truncate(first_end);
-                bad.push(BadRecord { flaw, start: current.start, end, at, line: self.line });
+                bad.push(BadRecord { structure_fault, start: current.start, end, at, line: self.line });
             }
         }
     }
@@ -444,7 +448,7 @@ impl Scanner {
                 return self.line_end(text, last, at, current, ends);
             }
             if Some(byte) == dialect.quote {
-                current.flaw = Some((Flaw::QuoteInside, at));
+                current.structure_fault = Some((StructureFault::QuoteInside, at));
                 current.phase = Phase::Skipping;
                 current.position = at + 1;
                 return Step::On;
@@ -496,7 +500,7 @@ impl Scanner {
                     current.position = at;
                     return Step::More;
                 }
-                // The line feed behind it is counted instead.
+                // The line feed after it is counted instead.
                 current.newlines += u64::from(follows != Some(b'\n'));
             }
         }
@@ -504,7 +508,7 @@ impl Scanner {
         if !last {
             return Step::More;
         }
-        current.flaw = Some((Flaw::Unclosed(self.line + current.opened.1), current.opened.0));
+        current.structure_fault = Some((StructureFault::Unclosed(self.line + current.opened.1), current.opened.0));
         self.end_of_text(text, ends)
     }
 
@@ -538,10 +542,10 @@ impl Scanner {
             }
             Found::More => Step::More,
             Found::No => {
-                current.flaw = Some((Flaw::AfterQuote, at));
+                current.structure_fault = Some((StructureFault::AfterQuote, at));
                 current.phase = Phase::Skipping;
                 current.position = at;
-                // What was passed over may be the mark of something else, but is no line end.
+                // The skipped byte may be another mark, but is no line end.
                 Step::On
             }
         }
@@ -560,8 +564,8 @@ impl Scanner {
         if last { Step::End(text.len(), text.len()) } else { Step::More }
     }
 
-    /// A record (and its last field) ends at the line end at `at`: LF, CR LF or CR. If lines end in LF, a CR alone is
-    /// a flaw of the record, which goes on (and so does a comment).
+    /// A record (and its last field) ends at the line end at `at`: LF, CR LF or CR. If lines end in LF, a CR alone is a
+    /// fault of the record, which continues (as does a comment).
     #[inline]
     fn line_end(&self, text: &[u8], last: bool, at: usize, current: &mut Current, ends: &mut Vec<u32>) -> Step {
         let next = match (text[at], text.get(at + 1)) {
@@ -572,7 +576,7 @@ impl Scanner {
             }
             (b'\r', _) if self.line_ends == Some(LineEnds::Feeds) => {
                 if current.phase != Phase::Comment {
-                    current.flaw.get_or_insert((Flaw::LoneReturn, at));
+                    current.structure_fault.get_or_insert((StructureFault::LoneReturn, at));
                     current.phase = Phase::Skipping;
                 }
                 current.position = at + 1;
@@ -606,8 +610,8 @@ impl Scanner {
     }
 }
 
-/// How many records are taken one by one before the quick way is tried again: where records are not plain, trying costs
-/// more than it gives.
+/// How many records are scanned one by one before a sweep is tried again: if records are not plain, trying costs more
+/// than it saves.
 #[derive(Debug, Default)]
 struct Patience {
     left: u32,
@@ -621,7 +625,7 @@ impl Patience {
         over
     }
 
-    /// So many records were taken in the quick way.
+    /// Adapts to how many records the last sweep has scanned.
     fn learn(&mut self, taken: usize) {
         self.next = if taken > 1 { 0 } else { (self.next * 2 + 1).min(63) };
         self.left = self.next;
@@ -634,7 +638,7 @@ enum Found {
     More,
 }
 
-/// Positions are kept in 32 bits; the parser hands over texts that are shorter.
+/// Positions are kept in 32 bits; the parser passes shorter texts.
 #[inline]
 #[allow(clippy::cast_possible_truncation)]
 fn position32(position: usize) -> u32 {

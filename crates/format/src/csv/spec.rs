@@ -1,4 +1,4 @@
-//! What a job file may say of csv, and the same understood: the [`Dialect`] (how records and fields are told apart)
+//! The `csv` settings of a job file, and their meaning: the [`Dialect`] (how records and fields are separated)
 //! and the [`Conventions`] (how values are written).
 
 use std::borrow::Cow;
@@ -320,7 +320,7 @@ pub(crate) fn matches_any(text: &[u8], texts: &[String]) -> bool {
     texts.iter().any(|one| one.as_bytes().eq_ignore_ascii_case(text))
 }
 
-/// How records and fields are told apart.
+/// How records and fields are separated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Dialect {
     /// One character in UTF-8.

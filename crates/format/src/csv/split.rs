@@ -1,8 +1,8 @@
 //! Cuts a csv text where a record ends.
 //!
-//! Where there is no quote, every line end ends a record: such a stretch is only searched for its last line end.
-//! Otherwise a small machine goes from mark to mark, and the delimiters, of which there are most, are no marks of it:
-//! whether a quote stands at the beginning of a field is seen by looking back from the quote.
+//! Without quotes, every line end ends a record: such a stretch is only searched for its last line end. Otherwise a
+//! small state machine moves from mark to mark. Delimiters, the most frequent bytes, are no marks: it looks back from a
+//! quote to see whether the quote is at the beginning of a field.
 //!
 //! ```text
 //!             ┌───────────────── delimiter ────────────────┐
@@ -11,7 +11,7 @@
 //!             │  └─ line end ─▶ record is complete                       │
 //!             └─ any other quote ─▶ Rest, to the end of the line ◀─ text ┘
 //! ```
-//! It must find the same ends as [`super::scan`], which also says what is wrong: a test compares them.
+//! It must find the same ends as [`super::scan`], which also finds faults. A test compares them.
 
 use bytes::Bytes;
 use memchr::{memchr, memchr_iter, memchr2, memrchr, memrchr2};
@@ -22,18 +22,18 @@ use super::scan::LineEnds;
 use super::spec::Dialect;
 use crate::split::Pending;
 
-/// A stretch without quotes is worth a search of its own if it is at least this long; so much text is also walked
-/// through record by record before the next quote is looked for.
+/// A stretch without quotes is worth a search of its own if it is at least this long; so much text is also scanned
+/// record by record before the next quote is searched.
 const STRETCH: usize = if cfg!(test) { 8 } else { 16 << 10 };
 
 /// The least by which the carry buffer grows.
 const CARRY_STEP: usize = 256;
 
-/// How far behind the limit of a record the text must reach before the record counts as too long: so much may be
-/// undecided at the end of a text.
+/// How far beyond the limit a record must reach to count as too long: so many bytes may be undecided at the end of a
+/// text.
 const SLACK: usize = 8;
 
-/// Where in a record we are.
+/// The position in a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inside {
     /// At its first byte.
@@ -41,20 +41,20 @@ enum Inside {
     /// Outside of quotes.
     Plain,
     Quoted,
-    /// Behind a closing quote.
+    /// After a closing quote.
     Closed,
     /// In a record that is bad, or a comment: nothing counts but the end of the line.
     Rest,
 }
 
-/// A record on the way.
+/// An incomplete record.
 #[derive(Debug, Clone, Copy)]
 struct Walk {
     inside: Inside,
     start: usize,
-    /// Where to go on.
+    /// The next position.
     position: usize,
-    /// Where the first field begins that has not been looked at: a quote's field begins there or behind a delimiter.
+    /// Where the first unchecked field begins: the field of a quote begins there or after a delimiter.
     field: usize,
     /// Line ends inside quotes so far.
     newlines: u64,
@@ -100,7 +100,7 @@ impl Walker {
         Walker { marks: MarkSet::new(&marks), dialect, line_ends: None }
     }
 
-    /// Where the next record begins; `None` if that takes more text.
+    /// Where the next record begins; `None` if more text is needed.
     #[inline]
     fn next(&self, text: &[u8], walk: &mut Walk, marks: &mut Marks<'_>) -> Option<usize> {
         loop {
@@ -135,7 +135,7 @@ impl Walker {
         }
     }
 
-    /// To the end of the record, or (0) to another phase.
+    /// Moves to the end of the record, or returns 0 for another phase.
     #[inline]
     fn plain(&self, text: &[u8], walk: &mut Walk, marks: &mut Marks<'_>) -> Option<usize> {
         while let Some(at) = marks.next() {
@@ -153,7 +153,7 @@ impl Walker {
         None
     }
 
-    /// Whether what is at `at` is the first of its field; the first field that comes into question begins at `field`.
+    /// Whether a field begins at `at`; the earliest possible field begins at `field`.
     fn begins_field(&self, text: &[u8], field: usize, mut at: usize) -> bool {
         while self.dialect.trim && at > field && self.dialect.is_blank(text[at - 1]) {
             at -= 1;
@@ -161,7 +161,7 @@ impl Walker {
         at == field || text[field..at].ends_with(&self.dialect.delimiter)
     }
 
-    /// Behind the closing quote.
+    /// Moves past the closing quote.
     fn quoted(&self, text: &[u8], walk: &mut Walk, marks: &mut Marks<'_>) -> Option<()> {
         while let Some(at) = marks.next() {
             let byte = text[at];
@@ -184,7 +184,7 @@ impl Walker {
             } else if byte == b'\n' {
                 walk.newlines += 1;
             } else {
-                // The line feed behind it is counted instead.
+                // The line feed after it is counted instead.
                 walk.newlines += u64::from(follows? != b'\n');
             }
         }
@@ -192,7 +192,7 @@ impl Walker {
         None
     }
 
-    /// To the end of the record, or (0) to another phase.
+    /// Moves to the end of the record, or returns 0 for another phase.
     fn closed(&self, text: &[u8], walk: &mut Walk) -> Option<usize> {
         let mut at = walk.position;
         while self.dialect.trim && text.get(at).is_some_and(|byte| self.dialect.is_blank(*byte)) {
@@ -217,7 +217,7 @@ impl Walker {
 }
 
 impl Walker {
-    /// Behind the line end at `at`: LF, CR LF or CR; or (0), to the rest of the line, if it is a CR that ends no line.
+    /// The position after the line end at `at`: LF, CR LF or CR; 0 for a CR that ends no line.
     #[inline]
     fn line_end(&self, text: &[u8], at: usize, walk: &mut Walk) -> Option<usize> {
         walk.position = at;
@@ -234,7 +234,7 @@ impl Walker {
         Some(at + 2 - usize::from(lone))
     }
 
-    /// Line ends in a text without quotes that begins behind one and ends with one.
+    /// The line ends of a text without quotes, which begins after a line end and ends with one.
     fn count_lines(&self, text: &[u8]) -> u64 {
         let feeds = memchr_iter(b'\n', text).count();
         if self.line_ends == Some(LineEnds::Feeds) || memchr(b'\r', text).is_none() {
@@ -244,7 +244,7 @@ impl Walker {
         (feeds + lone.count()) as u64
     }
 
-    /// Where the first line end in `text[from..to]`, which has no quotes, ends; none if it takes more text to see.
+    /// Where the first line end in `text[from..to]`, which has no quotes, ends; none if more text is needed to see it.
     fn first_end(&self, text: &[u8], from: usize, to: usize) -> Option<usize> {
         let stretch = text.get(from..to)?;
         if self.line_ends == Some(LineEnds::Feeds) {
@@ -254,8 +254,8 @@ impl Walker {
         self.line_end(text, at, &mut Walk::at(at))
     }
 
-    /// Where the last line end in `text[from..to]`, which has no quotes, ends; none if there is none, or if it takes
-    /// more text to see.
+    /// Where the last line end in `text[from..to]`, which has no quotes, ends; none if there is none, or if more text
+    /// is needed to see it.
     fn last_end(&self, text: &[u8], from: usize, to: usize) -> Option<usize> {
         let stretch = text.get(from..to)?;
         if self.line_ends == Some(LineEnds::Feeds) {
@@ -266,13 +266,13 @@ impl Walker {
     }
 }
 
-/// What the first piece must still get, so that its parser knows the header, and what ends lines.
+/// What the first piece still needs, so that its parser knows the header and what ends lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Header {
     Wanted,
-    /// There is none; the first line end.
+    /// The first line end; there is no header.
     LineEnd,
-    /// Something behind it, to show that its CR has no LF.
+    /// A byte after the header, to show that its CR has no LF.
     AfterCr,
     Complete,
 }
@@ -281,17 +281,17 @@ enum Header {
 pub(crate) struct CsvSplitter {
     walker: Walker,
     pending: Pending,
-    /// Line ends since the last cut, up to the record that we are in.
+    /// Line ends since the last cut, up to the current record.
     lines: u64,
     /// Bytes of a byte order mark that are still to come.
     mark: usize,
-    /// Lines that are still to be skipped; whether the last byte was a CR, whose LF belongs to it.
+    /// Lines to skip, and whether the last byte was a CR, whose LF belongs to it.
     skip: (u64, bool),
     header: Header,
-    /// The record that is incomplete, and how far it has been looked at.
+    /// The bytes of an incomplete record.
     carry: Vec<u8>,
     walk: Walk,
-    /// A record is too long: its piece is an error, and what comes behind it does not matter.
+    /// A record is too long: its piece is an error, and later text does not matter.
     broken: bool,
 }
 
@@ -311,7 +311,7 @@ impl CsvSplitter {
         }
     }
 
-    /// Where the first record begins, as far as it is in `text`: behind the byte order mark and the skipped lines.
+    /// Where the first record begins in `text`: after the byte order mark and the skipped lines.
     fn beginning(&mut self, text: &[u8]) -> usize {
         let mut at = self.mark.min(text.len());
         self.mark -= at;
@@ -338,7 +338,7 @@ impl CsvSplitter {
         at
     }
 
-    /// A record is complete: the header is, if it is one.
+    /// Counts a complete record, which may be the header.
     fn take(&mut self, walk: &Walk) {
         self.lines += walk.newlines + 1;
         self.walker.line_ends.get_or_insert(if walk.lone_cr { LineEnds::Returns } else { LineEnds::Feeds });
@@ -360,7 +360,7 @@ struct Cutting<'a> {
     text: &'a Bytes,
     size: usize,
     pieces: &'a mut Vec<TextPiece>,
-    /// What is before this belongs to pieces.
+    /// The text before this belongs to pieces.
     taken: usize,
 }
 
@@ -380,7 +380,7 @@ impl CsvSplitter {
         }
     }
 
-    /// Completes the record in the carry buffer; where the next begins in the text.
+    /// Completes the record in the carry buffer. Returns where the next one begins in the text.
     fn complete_carry(&mut self, mut at: usize, cutting: &mut Cutting<'_>) -> usize {
         let text = cutting.text;
         while !self.carry.is_empty() && at < text.len() && !self.broken {
@@ -407,7 +407,7 @@ impl CsvSplitter {
         at
     }
 
-    /// Goes through the records that begin at or behind `at`.
+    /// Scans the records that begin at or after `at`.
     fn records(&mut self, mut at: usize, cutting: &mut Cutting<'_>) {
         let text = cutting.text;
         let mut quote = at;
@@ -440,7 +440,8 @@ impl CsvSplitter {
         }
     }
 
-    /// Goes through the records of `text[at..to]`, where there is no quote; where the one begins that goes on at `to`.
+    /// Scans the records of `text[at..to]`, which has no quotes. Returns where the record begins that continues at
+    /// `to`.
     fn plain_records(&mut self, mut at: usize, to: usize, cutting: &mut Cutting<'_>) -> usize {
         let text = cutting.text;
         while let Some(end) = self.walker.first_end(text, self.target(cutting).saturating_sub(1).max(at), to) {
@@ -457,7 +458,7 @@ impl CsvSplitter {
         }
     }
 
-    /// The record at the end of the text is incomplete.
+    /// Keeps the incomplete record at the end of the text.
     fn carry_on(&mut self, walk: Walk, cutting: &Cutting<'_>) {
         self.carry = cutting.text[walk.start..].to_vec();
         self.walk = walk.rebase();

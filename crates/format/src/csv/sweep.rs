@@ -1,4 +1,4 @@
-//! The quick way through records that are as they should be.
+//! The fast path for plain records.
 //!
 //! ```text
 //!   text      a , " b , c " , d LF e , f , g LF        64 bytes at a time
@@ -8,18 +8,18 @@
 //!   ends        1           7   9    11  13  15        their positions, one after the other
 //! ```
 //! Every record has as many fields as it must have if every line feed is the `width`-th end since the last one. That is
-//! all that is looked at for each record; for each field there is only its end to be written down. The parity of quotes
-//! as the sign of being inside is from simdjson (Langdale and Lemire, "Parsing gigabytes of JSON per second", 2019).
+//! all that is checked for each record; for each field only its end is stored. Using the parity of quotes for being
+//! inside is from simdjson (Langdale and Lemire, "Parsing gigabytes of JSON per second", 2019).
 //!
 //! Whatever is not plain (another number of fields, a blank line, a comment, a CR without LF, a quote where none
-//! belongs, a record that is too long or goes on behind the text) is left to [`super::scan`], which begins at its
-//! record: what this way takes, that one would have taken in the same way.
+//! belongs, a record that is too long or incomplete) is left to [`super::scan`], which continues at that record. Both
+//! give the same result for the records that are scanned here.
 
 use super::bits::{BLOCK, Bits, Wanted, parity};
 use super::scan::Index;
 use super::spec::Dialect;
 
-/// Takes plain records.
+/// Scans plain records.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
     wanted: Wanted,
@@ -27,7 +27,7 @@ pub(crate) struct Sweeper {
     max_record: usize,
 }
 
-/// How far it came.
+/// The result of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Swept {
     /// Records that were added to the index.
@@ -38,7 +38,7 @@ pub(crate) struct Swept {
 }
 
 impl Sweeper {
-    /// `None` for dialects whose records must be looked at byte by byte.
+    /// `None` for dialects whose records must be scanned byte by byte.
     pub fn new(dialect: &Dialect) -> Option<Self> {
         match (&dialect.delimiter[..], dialect.escape) {
             ([delimiter], None) => Some(Sweeper {
@@ -50,8 +50,8 @@ impl Sweeper {
         }
     }
 
-    /// Adds to `index` the plain records of `text` that begin at `from`, on `line`, one behind the other: at most
-    /// `limit` of them, each of `index.width` fields.
+    /// Adds to `index` the plain records of `text` that begin at `from`, on `line`, without a gap: at most `limit` of
+    /// them, each of `index.width` fields.
     pub fn sweep(&self, text: &[u8], from: usize, line: u64, limit: usize, index: &mut Index) -> Swept {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2")
@@ -85,11 +85,11 @@ impl Sweeper {
         let before = index.rows();
         let mut swept = Swept { rows: 0, next: from, line };
         let mut state = State { inside: 0, begin: 1, quote: 0 };
-        // Where in `index.ends` the record that we are in must end.
+        // The index in `index.ends` where the current record must end.
         let mut expected = index.ends.len() + index.width - 1;
         let mut feeds = 0;
         let mut base = from;
-        // One byte behind the block is looked at too; what is left then is short.
+        // The byte after the block is also checked; the rest is short.
         while let Some([block @ .., behind]) = text.get(base..).and_then(|rest| rest.first_chunk::<{ BLOCK + 1 }>()) {
             let Some(block) = block.first_chunk::<BLOCK>() else { break };
             let found = bits(block, self.wanted);
@@ -128,8 +128,8 @@ impl Sweeper {
         stop(swept, before, index)
     }
 
-    /// Of a block's bits the marks outside of quotes, those among them that end a record, and whether something is not
-    /// plain: then only what is before it is told.
+    /// The marks of a block outside of quotes, those of them that end a record, and whether something is not plain;
+    /// then only the marks before it are returned.
     #[inline(always)]
     fn structure(&self, found: Bits, behind: u8, state: &mut State) -> (u64, u64, bool) {
         let Bits { delimiters, feeds, returns, quotes } = found;
@@ -143,7 +143,7 @@ impl Sweeper {
         if quotes | state.inside != 0 {
             inside = parity(quotes) ^ state.inside;
             let (opening, closing) = (quotes & inside, quotes & !inside);
-            // A quote opens behind a delimiter or line end, or behind the quote that it is the double of.
+            // A quote opens after a delimiter or line end, or after the quote that it doubles.
             odd |= opening & !((begins | quotes) << 1 | state.begin | state.quote);
             let is_end =
                 behind == self.wanted.delimiter || matches!(behind, b'\n' | b'\r') || Some(behind) == self.wanted.quote;
@@ -168,7 +168,7 @@ struct State {
     quote: u64,
 }
 
-/// The ends of a record that was not taken are left out.
+/// Drops the ends of an incomplete record.
 #[inline(always)]
 fn stop(swept: Swept, before: usize, index: &mut Index) -> Swept {
     index.ends.truncate((before + swept.rows) * index.width);
@@ -181,7 +181,7 @@ fn append_positions(positions: &mut Vec<u32>, base: usize, mut bits: u64) {
     let count = bits.count_ones() as usize;
     positions.reserve(BLOCK);
     let base = position32(base);
-    // Eight at a time, whether there are so many or not: cheaper than a branch for each that guesses wrong.
+    // Eight at a time, even if there are fewer: cheaper than mispredicted branches.
     for slots in positions.spare_capacity_mut().chunks_exact_mut(8).take(count.div_ceil(8)) {
         for slot in slots {
             slot.write(base.wrapping_add(bits.trailing_zeros()));
@@ -192,7 +192,7 @@ fn append_positions(positions: &mut Vec<u32>, base: usize, mut bits: u64) {
     unsafe { positions.set_len(positions.len() + count) };
 }
 
-/// Positions are kept in 32 bits; the parser hands over texts that are shorter.
+/// Positions are kept in 32 bits; the parser passes shorter texts.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation)]
 fn position32(position: usize) -> u32 {

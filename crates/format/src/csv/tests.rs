@@ -28,7 +28,7 @@ fn read(settings: Value, text: &[u8]) -> Result<Outcome> {
     let request =
         ParseRequest { lines: true, bytes: true, ..ParseRequest::all(format.declared().expect("declared columns")) };
     let whole = parse(&format, text, &request, &[]);
-    // However the text is cut, the same comes out.
+    // The result does not depend on how the text is cut.
     let bytewise: Vec<usize> = (1..text.len()).collect();
     let cut = parse(&format, text, &request, &bytewise);
     match (&whole, &cut) {
@@ -44,7 +44,7 @@ fn read(settings: Value, text: &[u8]) -> Result<Outcome> {
     whole
 }
 
-/// An error in one line: place, what, text, cause, hint.
+/// An error in one line: location, message, text, cause, hint.
 fn shown(error: &Error) -> String {
     let part = |name: &str, text: Option<&str>| text.map_or(String::new(), |text| format!(" | {name}: {text}"));
     format!(
@@ -134,7 +134,7 @@ fn text_shares_the_pushed_buffer() {
 }
 
 #[test]
-fn bad_records_are_told_apart() {
+fn bad_records_are_distinguished() {
     let settings = json!({"columns": {"id": "int64", "name": "utf8", "small": "int8"}});
     let text = b"id,name,small\n\
         1,a,1\n\
@@ -586,7 +586,7 @@ fn dialect_settings(dialect: usize) -> Value {
 
 const DIALECTS: usize = 7;
 
-/// Text made of what matters to csv.
+/// Text of bytes that are special in CSV.
 fn messy() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         4 => Just(b",".to_vec()),
@@ -605,7 +605,7 @@ fn messy() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(piece, 0..60).prop_map(|pieces| pieces.concat())
 }
 
-/// Records of which most are good, and the others of every kind.
+/// Mostly good records, with bad ones of every kind.
 fn mostly_plain() -> impl Strategy<Value = Vec<u8>> {
     let good =
         vec!["a,1,1.5\n", "text of some length,-2,3\r\n", ",,\n", "\"a,\"\"b\"\"\",3,\"4\"\n", "\"two\nlines\",5,6\n"];
@@ -651,7 +651,7 @@ fn with_cuts(text: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = (Vec
     })
 }
 
-/// The same behind a byte order mark, a header or nothing.
+/// The text after a byte order mark, a header or nothing.
 fn beginning_with(text: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     let beginnings = vec![&b""[..], b"\xef\xbb\xbf", b"a,b\n", b"\xef\xbb\xbf#\r\n\n\"a\",b\r\n"];
     (prop::sample::select(beginnings), text).prop_map(|(beginning, text)| [beginning, &text].concat())
@@ -707,7 +707,7 @@ proptest! {
         let fields = columns.map(|(name, data_type)| Field::new(name, data_type, true));
         let all = ParseRequest::all(Arc::new(Schema::new(fields.to_vec())));
         let request = ParseRequest { lines: true, bytes: true, ..all };
-        // In pieces this short there is no quick way.
+        // Pieces this short are not swept.
         let cuts: Vec<usize> = (50..text.len()).step_by(50).collect();
         match (parse(&format, &text, &request, &[]), parse(&format, &text, &request, &cuts)) {
             (Ok(whole), Ok(cut)) => {

@@ -1,5 +1,5 @@
-//! Dates and times as ISO 8601 writes them, by hand: these are the bulk of what csv files hold, and a strftime
-//! interpreter is ten times slower. Other formats are left to chrono.
+//! Dates and times as ISO 8601 writes them, by hand: most CSV files have these, and a strftime interpreter is ten times
+//! slower. Other formats are left to chrono.
 //!
 //! Days and years are converted with Howard Hinnant's algorithms `days_from_civil` and `civil_from_days`, over the
 //! whole range of Arrow's types.
@@ -40,7 +40,7 @@ fn days_in_month(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Exactly `count` digits at the beginning, and what is behind them.
+/// Exactly `count` digits at the beginning, and the rest.
 #[inline]
 fn digits(text: &[u8], count: usize) -> Option<(i64, &[u8])> {
     let (digits, rest) = text.split_at_checked(count)?;
@@ -79,7 +79,7 @@ fn year(text: &[u8]) -> Option<(i64, &[u8])> {
     }
 }
 
-/// A date at the beginning of `text` as days since 1970-01-01, and what is behind it: `2024-12-31`.
+/// A date at the beginning of `text` as days since 1970-01-01, and the rest: `2024-12-31`.
 fn date_prefix(text: &[u8]) -> Option<(i64, &[u8])> {
     let (year, rest) = year(text)?;
     let (month, rest) = digits(sign(rest, b'-')?, 2)?;
@@ -96,16 +96,15 @@ pub(crate) fn date(text: &[u8]) -> Option<i32> {
 /// Why a time cannot be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TimeFault {
-    /// It is not written like one.
+    /// It is malformed.
     Malformed,
-    /// It has digits behind the microseconds.
+    /// It has more digits than microseconds.
     TooFine,
     /// It is too far from 1970.
     OutOfRange,
 }
 
-/// A time of day at the beginning as microseconds since midnight, and what is behind it: `23:59`, `23:59:59`,
-/// `23:59:59.999999`.
+/// A time of day at the beginning as microseconds since midnight, and the rest: `23:59`, `23:59:59`, `23:59:59.999999`.
 fn time_prefix(text: &[u8]) -> Result<(i64, &[u8]), TimeFault> {
     let whole = || {
         let (hour, rest) = digits(text, 2)?;
@@ -175,7 +174,7 @@ pub(crate) fn timestamp(text: &[u8]) -> Result<(i64, bool), TimeFault> {
         _ => return Err(TimeFault::Malformed),
     };
     let value = days.checked_mul(DAY).and_then(|value| value.checked_add(time - offset.unwrap_or(0)));
-    // Near the ends of the range the midnight may lie outside although the moment is inside.
+    // Near the ends of the range, midnight may be outside of it although the time is inside.
     let value = value
         .or_else(|| i64::try_from(i128::from(days) * i128::from(DAY) + i128::from(time - offset.unwrap_or(0))).ok());
     value.map(|value| (value, offset.is_some())).ok_or(TimeFault::OutOfRange)

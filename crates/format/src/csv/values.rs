@@ -13,7 +13,7 @@ use super::time::{self, TimeFault};
 pub(crate) struct Syntax {
     dialect: Dialect,
     nulls: Vec<Vec<u8>>,
-    /// Bit i is set if one of `nulls` has i bytes; bit 63 stands for all that are longer.
+    /// Bit i is set if one of `nulls` has i bytes; bit 63 is for all longer ones.
     null_lengths: u64,
 }
 
@@ -40,7 +40,7 @@ impl Syntax {
         self.dialect.delimiter.len()
     }
 
-    /// The content of a field whose structure is sound.
+    /// The content of a field with a valid structure.
     #[inline]
     pub fn content<'a>(&self, mut raw: &'a [u8]) -> Content<'a> {
         if self.dialect.trim {
@@ -64,7 +64,7 @@ impl Syntax {
         }
     }
 
-    /// The content with its escapes undone.
+    /// Appends the content without its escapes.
     pub fn unescape(&self, text: &[u8], output: &mut Vec<u8>) {
         let Some(quote) = self.dialect.quote else {
             output.extend_from_slice(text);
@@ -88,14 +88,14 @@ impl Syntax {
         output.extend_from_slice(rest);
     }
 
-    /// Whether the text is one of those that stand for null. Most differ from them in their length.
+    /// Whether the text means null. Most texts already differ in their length.
     #[inline]
     pub fn is_null(&self, text: &[u8]) -> bool {
         self.null_lengths >> text.len().min(63) & 1 != 0
             && (text.is_empty() || self.nulls.iter().any(|null| null == text))
     }
 
-    /// The field as text of its own.
+    /// The content of the field as a new text.
     pub fn to_text(&self, raw: &[u8]) -> Vec<u8> {
         let content = self.content(raw);
         let mut text = Vec::new();
@@ -111,7 +111,7 @@ impl Syntax {
 /// Why a text is no value of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ValueFault {
-    /// It is not written like one.
+    /// It is malformed.
     Malformed,
     /// The type cannot hold it.
     OutOfRange,
@@ -133,7 +133,7 @@ impl From<TimeFault> for ValueFault {
 
 type Value<T> = Result<T, ValueFault>;
 
-/// Turns texts into values. One for each column.
+/// Converts texts to the values of one column.
 #[derive(Debug, Clone)]
 pub(crate) struct Reader {
     decimal: u8,
@@ -145,7 +145,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// For a column of `data_type`; `format` is its own strftime format, if it has one.
+    /// A reader for a column of `data_type`; `format` is its strftime format, if it has one.
     pub fn new(conventions: &Conventions, data_type: &DataType, format: Option<&str>) -> Self {
         let format = format.or(match data_type {
             DataType::Date32 => conventions.date_format.as_deref(),
@@ -342,14 +342,14 @@ impl Reader {
         Ok(())
     }
 
-    /// The number without its thousands signs.
+    /// The number without its thousands separators.
     #[inline]
     fn whole<'a>(&self, text: &'a [u8]) -> Value<Cow<'a, [u8]>> {
         if self.thousands.is_none() { Ok(Cow::Borrowed(text)) } else { self.plain(text) }
     }
 
-    /// The number with a point before its fraction and without thousands signs. A thousands sign stands between a digit
-    /// and exactly three digits, before the fraction: `1.5` is not fifteen, and `0.125` not 125.
+    /// The number with a point before its fraction and without thousands separators. A separator is between a digit and
+    /// exactly three digits, before the fraction: `1.5` is not fifteen, and `0.125` not 125.
     #[inline]
     fn plain<'a>(&self, text: &'a [u8]) -> Value<Cow<'a, [u8]>> {
         if self.is_plain() {
@@ -396,8 +396,8 @@ fn short_whole(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// The value of eight digits: neighbours are added up to pairs, those to fours, those to all eight, each time within
-/// one word (Johnny Lee, "Fast numeric string to int"; the check that they are digits is Lemire's, from simdjson).
+/// The value of eight digits: neighbours are combined to pairs, to fours, and to all eight, each time within one word
+/// (Johnny Lee, "Fast numeric string to int"; the check that they are digits is Lemire's, from simdjson).
 #[inline]
 fn eight_digits(digits: [u8; 8]) -> Option<u64> {
     let word = u64::from_le_bytes(digits);

@@ -1,8 +1,7 @@
 //! Batches as csv text.
 //!
-//! What is written comes back when it is read with the same settings: text that could be taken for null, a comment or
-//! a quoted field stands in quotes. Numbers and dates are written by hand; nothing goes through a formatter of
-//! another library but strftime formats.
+//! Reading with the same settings gives the same values: text that could be taken for null, a comment or a quoted field
+//! is put in quotes. Numbers and dates are written by hand; only strftime formats use another library.
 
 use std::sync::Arc;
 
@@ -73,7 +72,7 @@ impl CsvEncoder {
             if column > 0 {
                 output.extend_from_slice(&self.quoting.dialect.delimiter);
             }
-            // A name has no null, but an empty first line would be skipped.
+            // Names have no null, but an empty first line would be skipped.
             self.quoting
                 .text(field.name().as_bytes(), column == 0, output)
                 .map_err(|error| error.column(field.name()))?;
@@ -129,7 +128,7 @@ impl RowEncoder for CsvEncoder {
     }
 }
 
-/// Decides what stands in quotes.
+/// Decides what is put in quotes.
 struct Quoting {
     dialect: Dialect,
     /// Bytes anywhere in a field that need quotes.
@@ -148,7 +147,7 @@ impl Quoting {
         Quoting { dialect, special, nulls: conventions.nulls.clone() }
     }
 
-    /// Writes text; in quotes where it must be.
+    /// Writes text, in quotes if necessary.
     fn text(&self, text: &[u8], first: bool, output: &mut Vec<u8>) -> Result<()> {
         if self.is_plain(text, first) && !self.nulls.iter().any(|null| null.as_bytes() == text) {
             output.extend_from_slice(text);
@@ -157,8 +156,8 @@ impl Quoting {
         self.quoted(text, output)
     }
 
-    /// Writes a number or date, which is in quotes only if its own signs ask for it. (In quotes or not, it is null if
-    /// it looks like null: nobody can set `null: 0` and keep its zeros, so that is an error.)
+    /// Writes a number or date, in quotes only if it has special characters. (It would be null in quotes, too, if it
+    /// looks like null: with `null: 0`, zeros would be lost, so that is an error.)
     fn plain(&self, text: &[u8], first: bool, output: &mut Vec<u8>) -> Result<()> {
         if self.nulls.iter().any(|null| null.as_bytes() == text) {
             return Err(Error::data("the value is written like null").text(text).hint("set `null` to another text"));
@@ -170,7 +169,7 @@ impl Quoting {
         self.quoted(text, output)
     }
 
-    /// Writes the text for null, which cannot stand in quotes.
+    /// Writes the text for null, which cannot be in quotes.
     fn null(&self, null: &[u8], first: bool, output: &mut Vec<u8>) -> Result<()> {
         if !self.is_plain(null, first) {
             return Err(Error::job("the text for null cannot be written without quotes")
@@ -212,13 +211,13 @@ impl Quoting {
 
 type WriteCell<'a> = Box<dyn Fn(usize, &mut Vec<u8>) -> Result<()> + 'a>;
 
-/// The cells of one column, by row. Rows that are null are not asked for.
+/// The cells of one column, by row. Null rows are not requested.
 enum Cells<'a> {
-    /// Text as it is.
+    /// Text.
     Text(Box<dyn Fn(usize) -> &'a [u8] + 'a>),
-    /// A value that is written out, and is never null in quotes.
+    /// A formatted value, which is never null if it is in quotes.
     Quotable(WriteCell<'a>),
-    /// A value that is written out, and is null in quotes too if it looks like null.
+    /// A formatted value, which is null even in quotes if it looks like null.
     Plain(WriteCell<'a>),
 }
 

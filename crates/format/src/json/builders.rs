@@ -1,13 +1,13 @@
-//! Columns under construction: each takes its values straight from the text of a record.
+//! Columns under construction: each reads its values directly from the text of a record.
 //!
 //! ```text
 //!  Fields ─ key ─▶ slot ─▶ builder ─┬─ Primitives, Truths, Texts, Binaries
 //!    ▲                              ├─ Lists ─▶ builder of the items
 //!    └──────────────────────────────┴─ Structs
 //! ```
-//! A record that turns out bad half-way has already put values into some columns: `truncate` takes them back. Texts
-//! are copied into a buffer of their own instead of being views into the pushed text: that would keep every key,
-//! bracket and unused value alive for as long as a batch waits, which is most of a JSON file.
+//! When a record turns out to be bad, some columns already have values of it: `truncate` removes them. Texts are copied
+//! into a buffer instead of being views into the pushed text, which would keep every key, bracket and unused value in
+//! memory: most of a JSON file.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,27 +29,27 @@ use millstream_core::{Error, RejectKind, Result};
 
 use super::convert::{self, Float, Unfit};
 use super::cursor::{Cursor, Fault, Kind};
-use super::quick::{INLINE, Lead, Margin, Place, Short, Text};
+use super::quick::{INLINE, Lead, Margin, Short, Text, ValueEnd};
 
 /// A column that is being filled.
 pub trait Builder: Send {
-    /// Reads the next value, which is not null, into a new row. After a fault the column may be in disorder until it
-    /// is truncated.
+    /// Reads the next value, which is not null, into a new row. After a fault the column is inconsistent until it is
+    /// truncated.
     fn value(&mut self, cursor: &mut Cursor<'_>, scratch: &mut String) -> Result<(), Fault>;
 
     /// Adds a row that is null.
     fn null(&mut self);
 
-    /// Reads the value at byte `at` into a new row if that can be done in a quick way, and says where it ends.
-    fn quick(&mut self, margin: &Margin<'_>, at: usize) -> Option<Place> {
+    /// Reads the value at byte `at` into a new row if the fast path can. Returns where it ends.
+    fn quick(&mut self, margin: &Margin<'_>, at: usize) -> Option<ValueEnd> {
         let _ = (margin, at);
         None
     }
 
-    /// Takes back all rows but the first `rows`, and whatever a fault left behind.
+    /// Removes all rows but the first `rows`, and the remains of a fault.
     fn truncate(&mut self, rows: usize);
 
-    /// Hands over the rows and starts anew.
+    /// Returns the rows, and starts a new array.
     fn finish(&mut self) -> Result<ArrayRef>;
 }
 
@@ -63,9 +63,9 @@ fn append(builder: &mut dyn Builder, cursor: &mut Cursor<'_>, scratch: &mut Stri
     builder.value(cursor, scratch)
 }
 
-/// Reads the value at byte `at`, null or not, if that can be done in a quick way, and says where it ends.
+/// Reads the value at byte `at`, null or not, if the fast path can. Returns where it ends.
 #[inline]
-fn append_quick(builder: &mut dyn Builder, margin: &Margin<'_>, at: usize) -> Option<Place> {
+fn append_quick(builder: &mut dyn Builder, margin: &Margin<'_>, at: usize) -> Option<ValueEnd> {
     let place = builder.quick(margin, at);
     if place.is_some() {
         return place;
@@ -75,12 +75,12 @@ fn append_quick(builder: &mut dyn Builder, margin: &Margin<'_>, at: usize) -> Op
     Some(place)
 }
 
-/// How the values of a column are read, beside its type.
+/// How the values of a column are read, besides its type.
 #[derive(Debug, Clone, Copy)]
 pub struct Reading<'a> {
     /// How dates and times are written (strftime); `None` for ISO 8601.
     pub format: Option<&'a str>,
-    /// What a key that is no field means, in the objects of this column.
+    /// The meaning of unknown keys in the objects of this column.
     pub extra: Extra,
 }
 
@@ -145,45 +145,45 @@ fn unreadable(field: &Field) -> Error {
         .hint(format!("valid types: {}", crate::columns::TYPE_NAMES.join(", ")))
 }
 
-/// What a key that is no field means.
+/// The meaning of a key that is no field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extra {
-    /// It is passed over.
+    /// It is skipped.
     Ignore,
     /// The record is refused, with this hint.
     Refuse(&'static str),
 }
 
-/// The most keys that are kept though they are no fields, and the longest that is.
+/// The most unknown keys that are kept, and the longest one.
 const MOST_EXTRAS: usize = 64;
 const LONGEST_EXTRA: usize = 100;
 
 /// The fields of an object, by name.
 pub struct Fields {
-    /// The fields, and behind them keys that were passed over.
+    /// The fields, followed by unknown keys.
     slots: Vec<Slot>,
     /// How many of the slots are fields.
     count: usize,
     index: HashMap<String, usize>,
     extra: Extra,
-    /// Counts the objects, to tell which fields the present one has had.
+    /// The number of the object, to know which fields it has had.
     object: u64,
-    /// The slot that an object begins with if it is like the last one.
+    /// The first slot of an object that is like the last one.
     first: usize,
     key: String,
-    /// The first key that was passed over since it is no field.
+    /// The first unknown key.
     other: Option<String>,
 }
 
 struct Slot {
     name: String,
-    /// `None` if nobody wants the values.
+    /// `None` if the values are not needed.
     builder: Option<Box<dyn Builder>>,
-    /// It is no field, and may occur twice.
+    /// It is an unknown key, which may occur twice.
     extra: bool,
     /// The object that had it last.
     last_seen: u64,
-    /// What stood before the last value.
+    /// The text before the last value.
     lead: Lead,
     /// The slot that comes next if this object is like the last one.
     next: usize,
@@ -197,7 +197,7 @@ impl Slot {
         Slot { name: name.to_owned(), builder, extra, last_seen: 0, lead: Lead::default(), next }
     }
 
-    /// Reads the value at byte `at` and says where it ends; its key is at byte `key`, in the object of this number.
+    /// Reads the value at byte `at`, and returns where it ends. Its key is at byte `key`, in the object of this number.
     #[inline(always)]
     fn read(
         &mut self,
@@ -233,7 +233,7 @@ impl Slot {
         .map_err(|fault| fault.in_field(&self.name))
     }
 
-    /// The fault that its key, at byte `at`, is not the first one in its object.
+    /// The fault of a key at byte `at` that occurs twice in its object.
     #[cold]
     fn twice(&self, at: usize) -> Fault {
         Fault::new(at, "a key occurs twice in one object")
@@ -250,7 +250,7 @@ impl fmt::Debug for Fields {
 }
 
 impl Fields {
-    /// The fields for which `reading` gives an answer get a builder, the others are only known by name.
+    /// Fields for which `reading` returns `Some` get a builder; the others are only known by name.
     pub fn new<'r>(
         fields: &ArrowFields,
         extra: Extra,
@@ -265,7 +265,7 @@ impl Fields {
         Ok(Fields { count: slots.len(), slots, index, extra, object: 0, first: 0, key: String::new(), other: None })
     }
 
-    /// Tells `seen` which fields the objects so far have had, if there were any.
+    /// Adds the fields that the objects so far have had to `seen`.
     pub fn tell(&self, seen: &SeenColumns) {
         if self.object == 0 {
             return;
@@ -310,8 +310,8 @@ impl Fields {
         Ok(())
     }
 
-    /// Reads a key that is not the expected one and its value. Says which slot it has (one that is not kept has none),
-    /// or that the object has ended (`None`). `last` is the slot of the key before it, unless it is the `first` one.
+    /// Reads a key that is not the expected one and its value. Returns its slot ([`NO_SLOT`] if it is not kept), or
+    /// `None` at the end of the object. `last` is the slot of the previous key, unless it is the `first` one.
     #[inline(never)]
     fn plain_field(
         &mut self,
@@ -340,7 +340,7 @@ impl Fields {
         Ok(Some(index))
     }
 
-    /// Reads a key and says which slot it has.
+    /// Reads a key, and returns its slot.
     fn find_slot(&mut self, cursor: &mut Cursor<'_>, key: &mut String, first: bool) -> Result<Option<usize>, Fault> {
         let begin = cursor.at();
         let Some(name) = cursor.key(first, key)? else { return Ok(None) };
@@ -352,7 +352,7 @@ impl Fields {
         Ok(Some(index))
     }
 
-    /// The slot of a key that stands at byte `at`; none if it is to be passed over and not kept.
+    /// The slot of a key at byte `at`; [`NO_SLOT`] if it is skipped and not kept.
     fn slot_of(&mut self, name: &str, at: usize) -> Result<usize, Fault> {
         if let Some(index) = self.index.get(name) {
             return Ok(*index);
@@ -391,14 +391,14 @@ impl Fields {
         }
     }
 
-    /// Takes back all rows but the first `rows`.
+    /// Removes all rows but the first `rows`.
     pub fn truncate(&mut self, rows: usize) {
         for builder in self.slots.iter_mut().filter_map(|slot| slot.builder.as_mut()) {
             builder.truncate(rows);
         }
     }
 
-    /// Hands over the columns; `None` for those without a builder.
+    /// Returns the columns; `None` for those without a builder.
     pub fn finish(&mut self) -> Result<Vec<Option<ArrayRef>>> {
         self.slots.iter_mut().map(|slot| slot.builder.as_mut().map(|builder| builder.finish()).transpose()).collect()
     }
@@ -443,12 +443,12 @@ fn number_text<'s, 'a: 's>(expected: &str, cursor: &mut Cursor<'a>, scratch: &'s
     }
 }
 
-/// Values of one fixed width, each made by `read` from what is next, or by `short` from a number that is a short one.
+/// Values of one fixed width, which `read` reads from the cursor, or `short` makes from a short number.
 struct Primitives<T: ArrowPrimitiveType, R, S> {
     values: Vec<T::Native>,
     nulls: NullBufferBuilder,
     data_type: DataType,
-    /// The type's name, for messages; `read` is given it.
+    /// The type's name, for messages of `read`.
     expected: String,
     read: R,
     short: S,
@@ -483,7 +483,7 @@ where
         Ok(())
     }
 
-    fn quick(&mut self, margin: &Margin<'_>, at: usize) -> Option<Place> {
+    fn quick(&mut self, margin: &Margin<'_>, at: usize) -> Option<ValueEnd> {
         let (short, end) = margin.number(at)?;
         self.values.push((self.short)(short)?);
         self.nulls.append_non_null();
@@ -594,7 +594,7 @@ impl Builder for Truths {
         Ok(())
     }
 
-    fn quick(&mut self, margin: &Margin<'_>, at: usize) -> Option<Place> {
+    fn quick(&mut self, margin: &Margin<'_>, at: usize) -> Option<ValueEnd> {
         let (value, end) = margin.truth(at)?;
         self.values.append(value);
         self.nulls.append_non_null();
@@ -618,7 +618,7 @@ impl Builder for Truths {
     }
 }
 
-/// Texts; a value that is no text is kept as it is written, so that a column of mixed values loses nothing.
+/// Texts; another value is kept as it is written, so that a column of mixed values loses nothing.
 struct Texts {
     views: Vec<u128>,
     blocks: Vec<Buffer>,
@@ -636,7 +636,7 @@ impl Default for Texts {
 const BLOCK: usize = 1 << 30;
 
 impl Texts {
-    /// Adds a text that does not lie in its view.
+    /// Adds a text that is too long for its view.
     fn append_long(&mut self, text: &[u8]) {
         if self.block.len() + text.len() > BLOCK {
             self.blocks.push(Buffer::from_vec(std::mem::take(&mut self.block)));
@@ -645,13 +645,13 @@ impl Texts {
         self.block.extend_from_slice(text);
     }
 
-    /// Makes block `number` the one that is being filled, and drops those after it.
+    /// Makes block `number` the current one, and drops those after it.
     fn reopen(&mut self, number: usize) {
         self.blocks.truncate(number + 1);
         if self.blocks.len() > number
             && let Some(closed) = self.blocks.pop()
         {
-            // We hold the only reference: it has been handed to nobody.
+            // This is the only reference.
             self.block = closed.into_vec().unwrap_or_else(|shared| shared.to_vec());
         }
     }
@@ -672,7 +672,7 @@ impl Builder for Texts {
         Ok(())
     }
 
-    fn quick(&mut self, margin: &Margin<'_>, at: usize) -> Option<Place> {
+    fn quick(&mut self, margin: &Margin<'_>, at: usize) -> Option<ValueEnd> {
         let (text, end) = margin.text(at)?;
         match text {
             Text::Short(view) => self.views.push(view),
@@ -688,7 +688,7 @@ impl Builder for Texts {
     }
 
     fn truncate(&mut self, rows: usize) {
-        // Their bytes too: in a file of nothing but bad records no batch would ever take them away.
+        // Removes their bytes, too: in a file of only bad records, no batch would ever take them.
         let taken_back = self.views.get(rows..).unwrap_or_default();
         let first = taken_back.iter().map(|view| ByteView::from(*view)).find(|view| view.length as usize > INLINE);
         if let Some(first) = first {
@@ -706,7 +706,7 @@ impl Builder for Texts {
         }
         let views = ScalarBuffer::from(std::mem::take(&mut self.views));
         let blocks = std::mem::take(&mut self.blocks);
-        // SAFETY: `value` made each view from a `&str`, and `quick` from a part of one that begins and ends beside a
+        // SAFETY: `value` made each view from a `&str`, and `quick` from a part of one that begins and ends next to a
         // quote; both put the same bytes at the block and offset that the view names (or the view holds them). Blocks
         // only grow, and are listed in the order of their numbers.
         let array = unsafe { StringViewArray::new_unchecked(views, blocks, self.nulls.finish()) };
@@ -875,7 +875,7 @@ fn offset_of(count: usize, at: usize) -> Result<i32, Fault> {
     i32::try_from(count).map_err(|_| Fault::new(at, "more than 2,147,483,647 list items or bytes in one batch"))
 }
 
-/// Columns that do not fit together: only a mistake of ours can do that.
+/// The error of columns that do not fit together: a bug in this module.
 fn inconsistent(cause: arrow::error::ArrowError) -> Error {
     Error::internal("the columns of a json batch do not fit together").cause(cause)
 }

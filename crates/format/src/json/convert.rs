@@ -1,7 +1,8 @@
-//! Single values between their text in JSON and what a column holds: numbers, decimals, dates, times, bytes.
+//! Converts single values between their text in JSON and their form in a column: numbers, decimals, dates, times,
+//! bytes.
 //!
-//! Nothing here rounds or cuts: a text that does not fit exactly is refused (floats excepted, which take the nearest
-//! value by their nature). Dates and times are ISO 8601, over the whole range that a column can hold.
+//! Nothing is rounded or cut: a text that does not fit exactly is refused (except for floats, which take the nearest
+//! value). Dates and times are ISO 8601, over the whole range that a column can hold.
 
 use std::fmt::Write;
 
@@ -13,9 +14,9 @@ use super::quick::Short;
 /// Why a text is no value of the type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unfit {
-    /// It is not written as one.
+    /// It is malformed.
     NotOne,
-    /// It is one, too large or too small.
+    /// It is too large or too small.
     OutOfRange,
     /// It has digits after the point that the type cannot hold.
     Fraction,
@@ -26,7 +27,7 @@ const MICROSECONDS_A_DAY: i64 = 86_400_000_000;
 /// The most digits that a decimal of 256 bits has.
 const MOST_DIGITS: i64 = 76;
 
-/// The whole number that the text of a JSON number stands for: `12`, `12.0` and `1.2e1` are the same.
+/// The value of a whole JSON number: `12`, `12.0` and `1.2e1` are the same.
 pub fn integer(text: &str) -> Result<i128, Unfit> {
     scaled(text, 0)?.parse().map_err(|_| Unfit::OutOfRange)
 }
@@ -61,7 +62,7 @@ fn scaled(text: &str, scale: i64) -> Result<String, Unfit> {
     if significant.is_empty() {
         return Ok("0".to_owned());
     }
-    // How many zeros follow the significant digits; fewer than none means that there are digits behind the point.
+    // How many zeros follow the significant digits; a negative number means that there are digits after the point.
     let dropped = (digits.len() - significant.len()) as i64;
     let zeros = exponent.saturating_add(scale).saturating_sub(fraction.len() as i64).saturating_add(dropped);
     if zeros < 0 {
@@ -95,7 +96,7 @@ fn exponent_of(text: &str) -> Result<i64, Unfit> {
 
 /// The two kinds of floats.
 pub trait Float: Copy + std::str::FromStr + Into<f64> {
-    /// The float that is nearest to a short number, if it can be told at once.
+    /// The float nearest to a short number, if a fast path finds it.
     fn of_short(short: Short) -> Option<Self>;
 }
 
@@ -113,7 +114,7 @@ impl Float for f64 {
     }
 }
 
-/// A float. In double quotes (`quoted`) it may also be one of the numbers that JSON lacks.
+/// A float. In double quotes (`quoted`) it may also be NaN or an infinity.
 pub fn float<F: Float>(text: &str, quoted: bool) -> Result<F, Unfit> {
     let special = quoted && matches!(text, "NaN" | "Infinity" | "-Infinity");
     // The standard library reads more than JSON allows, such as `inf` and `.5`.
@@ -230,7 +231,7 @@ impl<'a> Front<'a> {
         Ok(value * 10_i64.pow(6 - kept.len() as u32))
     }
 
-    /// `Z`, `±hh`, `±hhmm` or `±hh:mm`, as microseconds east of UTC; `None` if nothing is left.
+    /// `Z`, `±hh`, `±hhmm` or `±hh:mm`, as microseconds east of UTC; `None` at the end of the text.
     fn zone(&mut self) -> Result<Option<i64>, Unfit> {
         if self.0.is_empty() {
             return Ok(None);
@@ -313,7 +314,7 @@ pub fn formatted_timestamp(text: &str, format: &str) -> Result<i64, Unfit> {
 
 fn whole_microseconds(time: NaiveTime) -> Result<(), Unfit> {
     match time.nanosecond() {
-        // chrono keeps a leap second as more than a whole second; a column has no place for it.
+        // chrono keeps a leap second as more than a whole second; a column cannot hold it.
         1_000_000_000.. => Err(Unfit::OutOfRange),
         nanoseconds if nanoseconds.is_multiple_of(1000) => Ok(()),
         _ => Err(Unfit::Fraction),
@@ -377,8 +378,7 @@ pub fn write_time(time: i64, a_second: i64, output: &mut String) {
     }
 }
 
-/// Writes a moment, given in units of which a second has `a_second` since 1970-01-01, with `Z` behind it if it is in
-/// UTC.
+/// Writes a moment, given in units of which a second has `a_second` since 1970-01-01, followed by `Z` if it is in UTC.
 pub fn write_timestamp(moment: i64, a_second: i64, utc: bool, output: &mut String) {
     let a_day = a_second.saturating_mul(86_400);
     write_date(moment.div_euclid(a_day), output);

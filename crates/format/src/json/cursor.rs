@@ -1,8 +1,8 @@
-//! Reading one JSON value strictly, token by token, and saying exactly what is wrong with it.
+//! Reads one JSON value strictly, token by token, with exact faults.
 //!
-//! Owns the grammar of RFC 8259: every function reads one token or one whole value and leaves the cursor behind it. It
-//! knows no columns (`columns.rs`) and not where the record lies in the file (`parser.rs`). Values that are plain and
-//! short are read by `quick.rs` instead, in the same way.
+//! It implements the grammar of RFC 8259: every function reads one token or one whole value and leaves the cursor after
+//! it. It knows neither columns nor the position of the record in the file (`parser.rs`). `quick.rs` reads plain and
+//! short values instead, with the same results.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use millstream_core::{Error, RejectKind};
 
 use super::quick::{self, Margin};
 
-/// How deep objects and lists may lie in each other. Values are read by recursion, so that this bounds the stack.
+/// How deep objects and lists may be nested. Values are read by recursion, so this bounds the stack.
 pub const MAX_DEPTH: usize = 128;
 
 /// What is wrong with a record, and where in it.
@@ -24,7 +24,7 @@ struct FaultFacts {
     text: Option<String>,
     hint: Option<String>,
     kind: RejectKind,
-    /// The way to the value, from the inside out: `name`, `[3]`.
+    /// The path to the value, from the inside out: `name`, `[3]`.
     path: Vec<String>,
 }
 
@@ -37,7 +37,7 @@ impl Fault {
 
     /// The offending text.
     pub fn text(mut self, text: &str) -> Self {
-        // More than this is never shown.
+        // Messages never show more.
         self.0.text = Some(text.chars().take(300).collect());
         self
     }
@@ -54,13 +54,13 @@ impl Fault {
         self
     }
 
-    /// The value lies in the field `name` of an object. Called from the inside out.
+    /// Adds that the value is in the field `name` of an object. Called from the inside out.
     pub fn in_field(mut self, name: &str) -> Self {
         self.0.path.push(name.to_owned());
         self
     }
 
-    /// The value is item `index` (from 1, as SQL counts) of a list. Called from the inside out.
+    /// Adds that the value is item `index` (from 1, as in SQL) of a list. Called from the inside out.
     pub fn in_item(mut self, index: usize) -> Self {
         self.0.path.push(format!("[{index}]"));
         self
@@ -126,11 +126,11 @@ impl Kind {
     }
 }
 
-/// A place in the text of one record.
+/// A position in the text of one record.
 #[derive(Debug, Clone)]
 pub struct Cursor<'a> {
     text: &'a str,
-    /// The same text with what lies behind it, for the quick ways.
+    /// The same text with the bytes after it, for the fast paths.
     margin: &'a Margin<'a>,
     at: usize,
     depth: usize,
@@ -148,13 +148,13 @@ impl<'a> Cursor<'a> {
         Cursor { text, margin, at: 0, depth: 0 }
     }
 
-    /// What the quick ways read.
+    /// The text for the fast paths.
     #[inline]
     pub fn margin(&self) -> &'a Margin<'a> {
         self.margin
     }
 
-    /// Goes on at byte `at`: behind the tokens that were read in a quick way.
+    /// Continues at byte `at`, after the tokens that a fast path has read.
     #[inline]
     pub fn go_on(&mut self, at: usize) {
         self.at = at;
@@ -167,7 +167,7 @@ impl<'a> Cursor<'a> {
         self.depth -= 1;
     }
 
-    /// What stands between byte `from` and the next value.
+    /// The text between byte `from` and the next value.
     pub fn lead(&mut self, from: usize) -> &'a [u8] {
         self.next_token();
         &self.text.as_bytes()[from..self.at]
@@ -179,7 +179,7 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
-    /// The text between two places that this cursor was at.
+    /// The text between two positions of this cursor.
     pub fn between(&self, range: Range<usize>) -> &'a str {
         self.text.get(range).unwrap_or_default()
     }
@@ -247,7 +247,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads the integer that is next, if it is one without fraction and exponent, of at most 18 digits. Anything else
-    /// is left where it is: [`Cursor::number`] reads it.
+    /// is left to [`Cursor::number`].
     #[inline]
     pub fn short_integer(&mut self) -> Option<i64> {
         let bytes = &self.text.as_bytes()[self.at..];
@@ -317,8 +317,8 @@ impl<'a> Cursor<'a> {
         Fault::new(start, what).text(&self.text[start..end])
     }
 
-    /// Reads a text; call it when [`Kind::Text`] is next. What has no escapes is a piece of the record, the rest is put
-    /// together in `scratch`.
+    /// Reads a text; call it when [`Kind::Text`] is next. A text without escapes is borrowed from the record, another
+    /// one is decoded into `scratch`.
     #[inline]
     pub fn string<'s>(&mut self, scratch: &'s mut String) -> Result<&'s str, Fault>
     where
@@ -365,7 +365,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The character that the escape at byte `at` stands for, and the length of the escape.
+    /// The character of the escape at byte `at`, and the length of the escape.
     fn escape(&self, at: usize) -> Result<(char, usize), Fault> {
         let simple = match self.text.as_bytes().get(at + 1) {
             Some(b'"') => '"',
@@ -448,8 +448,8 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// Reads the next key of an object and its colon, or the end of the object (`None`). `first` says that nothing
-    /// came before.
+    /// Reads the next key of an object and its colon, or the end of the object (`None`). `first` says that it is the
+    /// first one.
     #[inline]
     pub fn key<'s>(&mut self, first: bool, scratch: &'s mut String) -> Result<Option<&'s str>, Fault>
     where
@@ -478,7 +478,7 @@ impl<'a> Cursor<'a> {
         self.next_of(first, b']', "list")
     }
 
-    /// Reads what stands between the parts of an object or list: a comma (true) or its end (false).
+    /// Reads the separator in an object or list: a comma (true) or its end (false).
     #[inline]
     fn next_of(&mut self, first: bool, end: u8, what: &str) -> Result<bool, Fault> {
         match self.next_token() {
@@ -519,7 +519,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads a value of any kind without using it, as strictly as one that is used.
+    /// Skips a value of any kind, with the same strictness.
     pub fn skip(&mut self, scratch: &mut String) -> Result<(), Fault> {
         match self.kind()? {
             Kind::Text => self.string(scratch).map(drop),
@@ -550,7 +550,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads a value of any kind and gives its text as it stands in the record.
+    /// Reads a value of any kind, and returns its text in the record.
     pub fn raw(&mut self, scratch: &mut String) -> Result<&'a str, Fault> {
         self.next_token();
         let start = self.at;
@@ -558,7 +558,7 @@ impl<'a> Cursor<'a> {
         Ok(&self.text[start..self.at])
     }
 
-    /// There must be nothing more than white space.
+    /// Fails unless only white space follows.
     pub fn end(&mut self) -> Result<(), Fault> {
         match self.next_token() {
             None => Ok(()),
@@ -571,14 +571,14 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The record ends too early: `place` says in the middle of what.
+    /// The fault of a record that ends too early; `place` says inside of what.
     fn cut_short(&self, place: &str) -> Fault {
         Fault::new(self.text.len(), format!("the record is cut short {place}"))
             .text(tail(self.text))
             .hint("check whether the file is complete; objects that span lines need `layout: objects`")
     }
 
-    /// What stands here is no value at all.
+    /// The fault of a text that is no value.
     fn no_value(&self) -> Fault {
         let rest = &self.text[self.at..];
         let Some(first) = rest.chars().next() else { return self.cut_short("where a value is expected") };

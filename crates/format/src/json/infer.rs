@@ -1,7 +1,7 @@
 //! Keys and types from a sample.
 //!
 //! Every record of the sample adds to the shapes of its values; at the end each shape is the narrowest type that holds
-//! all of them. Texts are never taken for dates or numbers: JSON has said what they are.
+//! all of them. Texts stay texts, even if they look like dates or numbers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub fn infer(samples: &[Sample], layout: Layout, max_record: usize) -> Result<Sc
     Ok(Arc::new(Schema::new(record.fields())))
 }
 
-/// Adds the records of one sample to `object` and returns their number; the first fault is kept.
+/// Adds the records of one sample to `object`. Returns their number; the first fault is kept.
 fn look_at(
     sample: &Sample,
     layout: Layout,
@@ -54,8 +54,7 @@ fn look_at(
     let mut scratch = String::new();
     let mut fault = None;
     let mut take = |record: super::records::Record<'_>| {
-        // Faults of records are the parser's to report; here they only mean that there is nothing to learn, so a
-        // record is read through before anything is taken from it.
+        // The parser reports faulty records; here they are skipped, so a record is validated before it is used.
         let learned = text_of(record, max_record as u64).and_then(|text| {
             check(text, &mut scratch)?;
             object.read(&mut Cursor::new(text), &mut scratch)
@@ -98,10 +97,10 @@ fn check(text: &str, scratch: &mut String) -> Result<(), Fault> {
     cursor.end()
 }
 
-/// Up to this, a float64 has every whole number: 2^53.
+/// A float64 holds every whole number up to this one: 2^53.
 const EXACT_WHOLE: u64 = 1 << 53;
 
-/// What has been seen of the values in one place.
+/// The values seen at one position.
 #[derive(Debug, Clone, Default)]
 struct Shape {
     truth: bool,
@@ -112,14 +111,14 @@ struct Shape {
     /// Whole numbers beyond uint64.
     huge: bool,
     float: bool,
-    /// Numbers with more digits than a float64 keeps: whole ones above 2^53, and fractions with digits that it has not.
+    /// Numbers with more digits than a float64 keeps: whole ones above 2^53, and long fractions.
     long: bool,
     text: bool,
     list: Option<Box<Shape>>,
     object: Option<Object>,
 }
 
-/// The keys that have been seen in one place, in the order of their first appearance.
+/// The keys seen at one position, in the order of their first appearance.
 #[derive(Debug, Clone, Default)]
 struct Object {
     keys: Vec<(String, Shape)>,

@@ -1,4 +1,4 @@
-//! The json format: objects, one a line, in an array, or following each other.
+//! The JSON format: objects, one a line, in an array, or one after the other.
 //!
 //! ```text
 //!  text ─ records.rs ─▶ records ─ parser.rs ─▶ cursor.rs + builders.rs (convert.rs) ─▶ batches ─ writer.rs ─▶ text
@@ -129,9 +129,9 @@ impl StreamFormat for JsonFormat {
         }
     }
 
-    /// Only of lines: in the other layouts the end of a record that is too long, or lacks a bracket, is not known until
-    /// all of it has been looked at, and it would have to be kept until then. If the layout is not declared, the first
-    /// line must be part of `head`.
+    /// Only for lines: in the other layouts the end of a record that is too long or lacks a bracket is not known until
+    /// all of it has been read, and it would have to be kept until then. If the layout is not declared, the first line
+    /// must be part of `head`.
     fn splitter(&self, head: &[u8]) -> Option<Box<dyn Splitter>> {
         let lines = records::is_lines(head, self.spec.layout, self.max_record());
         lines.then(|| {

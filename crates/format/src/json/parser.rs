@@ -1,10 +1,10 @@
 //! Records to batches: one pass over the text of a record checks its grammar and fills the columns.
 //!
-//! (Tried first: arrow-json's decoder. Its tape takes `{"a":1,,}` and `{"a":1 "b":2}`, the last of two equal keys,
-//! 2.7 as the int64 2 and texts with raw line ends, and it says neither the byte nor the path of what it refuses, so
-//! a strict scan would have had to go before it anyway.)
+//! (Tried first: arrow-json's decoder. Its tape takes `{"a":1,,}` and `{"a":1 "b":2}`, the last of two equal keys, 2.7
+//! as the int64 2 and texts with raw line ends, and it says neither the byte nor the path of what it refuses, so it
+//! would need a strict scan before it anyway.)
 //!
-//! Owns what becomes a row and what a reject. Finding the records is `records.rs`, reading their values `builders.rs`.
+//! It decides between rows and rejects. `records.rs` finds the records, and `builders.rs` reads their values.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::quick::Margin;
 use super::records::{Record, Splitter, line_of};
 use crate::columns::Column;
 
-/// Text that is cut into records before it is looked whether there are too many rejects.
+/// How much text is cut into records between checks for too many rejects.
 const STEP: usize = 16 << 10;
 
 /// Parses one unit.
@@ -30,7 +30,7 @@ pub struct JsonParser {
     plan: Arc<Plan>,
     splitter: Splitter,
     maker: RowMaker,
-    /// Text that was pushed and not looked at yet.
+    /// Text that was pushed and is not parsed yet.
     waiting: VecDeque<Bytes>,
 }
 
@@ -69,7 +69,7 @@ impl JsonParser {
 }
 
 impl JsonParser {
-    /// Takes the beginning of the text that waits.
+    /// Parses the beginning of the waiting text.
     fn next_text(&mut self, parsed: &mut Parsed) -> Result<()> {
         let Some(mut text) = self.waiting.pop_front() else { return Ok(()) };
         let step = text.split_to(text.len().min(STEP));
@@ -82,7 +82,7 @@ impl JsonParser {
 }
 
 impl Plan {
-    /// What a key means that is no column.
+    /// The meaning of a key that is no column.
     fn extra(&self) -> Extra {
         match self.request.on_drift {
             OnDrift::Null => Extra::Ignore,
@@ -201,7 +201,7 @@ impl RowMaker {
         cursor.end()
     }
 
-    /// Hands over what there is as a batch.
+    /// Gives out the rows so far as a batch.
     fn flush(&mut self, parsed: &mut Parsed) -> Result<()> {
         if self.rows == 0 {
             return Ok(());

@@ -1,19 +1,17 @@
-//! The quick ways through what most records consist of: keys in the order of the last record, short texts, short
-//! numbers.
+//! Fast paths for the common parts of records: keys in the order of the last record, short texts, short numbers.
 //!
 //! ```text
 //!   wide    {"id":1,"name":"Ada"}⏎{"id":2,"name":"Bob"}⏎{"id":3, ...
 //!   record                        ├──────────────────┤├─ MARGIN ─┤
 //!   leads                         (├────┤ ├───────┤                   compared as one word each
 //! ```
-//! All of them read words of 8 or 16 bytes at a place that may end behind the record, which is why they need a margin:
-//! where there is none (a record at the end of a piece of text, or put together from two), nothing here says anything
-//! and `cursor.rs` reads byte by byte. Whatever is not plain is left to it as well, so that it alone says what is
-//! wrong; what is taken here it would have taken in the same way.
+//! All of them read words of 8 or 16 bytes, which may end after the record, so they need a margin. Without one (at the
+//! end of a piece of text, or in a record of two pieces), they do nothing and `cursor.rs` reads byte by byte. It also
+//! reads everything that is not plain, and alone finds faults. Both give the same results.
 
 use std::num::NonZeroUsize;
 
-/// Bytes that must lie behind a record so that these ways may be gone.
+/// Bytes that must follow a record for the fast paths.
 pub const MARGIN: usize = 64;
 
 /// The longest lead that is kept.
@@ -33,14 +31,14 @@ const POWERS: [u64; 16] = {
 /// The most digits of a [`Short`] number: fewer than a float has.
 const MOST_DIGITS: usize = 15;
 
-/// What stands between two values of an object: a comma, the key, the colon and the white space between them, as it was
-/// the last time. The same bytes in the same place are the same key.
+/// The text between two values of an object, as in the last record: a comma, the key, the colon and the white space.
+/// The same bytes at the same position are the same key.
 #[derive(Debug)]
 pub struct Lead {
-    /// It stands before the first value of an object (and has no comma).
+    /// It is before the first value of an object (and has no comma).
     first: bool,
     length: usize,
-    /// Its first 16 bytes, or all of them and zeros.
+    /// Its first 16 bytes, padded with zeros.
     head: [u64; 2],
     /// Which bits of the head count.
     mask: [u64; 2],
@@ -55,7 +53,7 @@ impl Default for Lead {
 }
 
 impl Lead {
-    /// Keeps `lead` for the next time.
+    /// Keeps `lead` for the next record.
     pub fn learn(&mut self, lead: &[u8], first: bool) {
         if lead.is_empty() || lead.len() > LONGEST_LEAD {
             return;
@@ -74,7 +72,7 @@ impl Lead {
 }
 
 /// Where a value ends.
-pub type Place = NonZeroUsize;
+pub type ValueEnd = NonZeroUsize;
 
 /// A text without escapes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,22 +86,22 @@ pub enum Text<'a> {
 /// Texts up to this many bytes lie in their view itself.
 pub const INLINE: usize = 12;
 
-/// A record and what lies behind it. Every function reads one value at a byte of the record, and says where it ends.
+/// A record and the bytes after it. Every function reads one value at a byte of the record, and returns where it ends.
 #[derive(Debug)]
 pub struct Margin<'a> {
-    /// The record and at least [`MARGIN`] bytes behind it; empty if there are not so many.
+    /// The record and at least [`MARGIN`] bytes after it; empty if there are fewer.
     wide: &'a [u8],
     /// The length of the record.
     length: usize,
-    /// [`Margin::bytes`] may be asked for bytes before this one: some of those behind the record too.
+    /// The limit for [`Margin::bytes`], which is after the record.
     readable: usize,
 }
 
 impl<'a> Margin<'a> {
-    /// None.
+    /// No margin.
     pub const NONE: Margin<'static> = Margin { wide: &[], length: 0, readable: 0 };
 
-    /// Of a record that is the first `length` bytes of `wide`.
+    /// The margin of a record that is the first `length` bytes of `wide`.
     #[inline]
     pub fn new(wide: &'a [u8], length: usize) -> Self {
         if wide.len() < length + MARGIN {
@@ -134,17 +132,17 @@ impl<'a> Margin<'a> {
         self.bytes(at).map(|bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// The next value, if it is there and ends at byte `end` at the latest. (It always does: what stands behind a
-    /// record is white space, or it has as many closing brackets as opening ones. Only nothing should depend on that.)
+    /// The next value, if it is there and ends at byte `end` at the latest. (It always does, since white space follows
+    /// a record, or its brackets are balanced; but nothing should depend on that.)
     #[inline(always)]
-    fn until(&self, end: usize) -> Option<Place> {
-        if end <= self.length { Place::new(end) } else { None }
+    fn until(&self, end: usize) -> Option<ValueEnd> {
+        if end <= self.length { ValueEnd::new(end) } else { None }
     }
 
     /// Whether `lead` stands at byte `at`; `first` says whether it would be the first of its object.
     #[inline(always)]
-    pub fn lead(&self, lead: &Lead, at: usize, first: bool) -> Option<Place> {
-        // (One comparison of 16 bytes would go through vectors and back, which takes longer.)
+    pub fn lead(&self, lead: &Lead, at: usize, first: bool) -> Option<ValueEnd> {
+        // (One comparison of 16 bytes would need vector registers, which takes longer.)
         let head = two(self.bytes(at)?);
         let same = head[0] & lead.mask[0] == lead.head[0]
             && head[1] & lead.mask[1] == lead.head[1]
@@ -161,14 +159,14 @@ impl<'a> Margin<'a> {
 
     /// `null`
     #[inline]
-    pub fn null(&self, at: usize) -> Option<Place> {
+    pub fn null(&self, at: usize) -> Option<ValueEnd> {
         let word = self.eight(at)?.to_le_bytes();
         if word.starts_with(b"null") && is_end(word[4]) { self.until(at + 4) } else { None }
     }
 
     /// `true` or `false`
     #[inline]
-    pub fn truth(&self, at: usize) -> Option<(bool, Place)> {
+    pub fn truth(&self, at: usize) -> Option<(bool, ValueEnd)> {
         let word = self.eight(at)?.to_le_bytes();
         if word.starts_with(b"true") && is_end(word[4]) {
             return Some((true, self.until(at + 4)?));
@@ -181,7 +179,7 @@ impl<'a> Margin<'a> {
 
     /// A text without escapes.
     #[inline(always)]
-    pub fn text(&self, at: usize) -> Option<(Text<'a>, Place)> {
+    pub fn text(&self, at: usize) -> Option<(Text<'a>, ValueEnd)> {
         let start = at + 1;
         let bytes: &[u8; 16] = self.bytes(start)?;
         let length = first_special(bytes);
@@ -199,7 +197,7 @@ impl<'a> Margin<'a> {
 
     /// Where a text ends that has no escapes.
     #[inline]
-    fn text_end(&self, at: usize) -> Option<Place> {
+    fn text_end(&self, at: usize) -> Option<ValueEnd> {
         if self.byte(at) != Some(b'"') {
             return None;
         }
@@ -218,7 +216,7 @@ impl<'a> Margin<'a> {
 
     /// A number of at most 15 digits, without an exponent.
     #[inline(always)]
-    pub fn number(&self, at: usize) -> Option<(Short, Place)> {
+    pub fn number(&self, at: usize) -> Option<(Short, ValueEnd)> {
         let mut start = at;
         let mut word = self.eight(at)?;
         let negative = word & 0xff == u64::from(b'-');
@@ -227,7 +225,7 @@ impl<'a> Margin<'a> {
             word = self.eight(start)?;
         }
         let (mut count, mut digits) = leading_digits(word);
-        // A needless 0 is a fault. (Both are looked at whatever the first says: it would be guessed wrong too often.)
+        // A needless 0 is a fault. (Both are evaluated, since a branch would be mispredicted too often.)
         if (count == 0) | ((count > 1) & (word & 0xff == u64::from(b'0'))) {
             return None;
         }
@@ -258,9 +256,9 @@ impl<'a> Margin<'a> {
         Some((Short { negative, digits, fraction }, self.until(end)?))
     }
 
-    /// A text, a number or a word, whatever it is.
+    /// Skips a text, a number or a word.
     #[inline]
-    pub fn skip(&self, at: usize) -> Option<Place> {
+    pub fn skip(&self, at: usize) -> Option<ValueEnd> {
         match self.byte(at)? {
             b'"' => self.text_end(at),
             b'-' | b'0'..=b'9' => self.number(at).map(|(_, end)| end),
@@ -270,7 +268,7 @@ impl<'a> Margin<'a> {
     }
 }
 
-/// What may stand behind a number or a word.
+/// Whether the byte may follow a number or a word.
 #[inline(always)]
 fn is_end(byte: u8) -> bool {
     const ENDS: [bool; 256] = {
@@ -293,8 +291,8 @@ fn two(bytes: &[u8; 16]) -> [u64; 2] {
     [value as u64, (value >> 64) as u64]
 }
 
-/// The place of the first byte that cannot be part of a text as it is: a quote, a backslash or a control character; 16
-/// if there is none.
+/// The index of the first byte that needs an escape in a text or ends it: a quote, a backslash or a control character;
+/// 16 if there is none.
 #[inline(always)]
 fn first_special(bytes: &[u8; 16]) -> usize {
     #[cfg(target_arch = "x86_64")]
@@ -315,7 +313,7 @@ fn first_special_sse2(bytes: &[u8; 16]) -> usize {
         let text = _mm_loadu_si128(bytes.as_ptr().cast());
         let quotes = _mm_cmpeq_epi8(text, _mm_set1_epi8(b'"'.cast_signed()));
         let backslashes = _mm_cmpeq_epi8(text, _mm_set1_epi8(b'\\'.cast_signed()));
-        // There is no comparison of unsigned bytes, but what is the lesser of itself and 0x1f is below a space.
+        // There is no comparison of unsigned bytes, but a byte that equals its minimum with 0x1f is below a space.
         let controls = _mm_cmpeq_epi8(_mm_min_epu8(text, _mm_set1_epi8(0x1f)), text);
         _mm_movemask_epi8(_mm_or_si128(_mm_or_si128(quotes, backslashes), controls))
     };
@@ -353,22 +351,22 @@ pub fn special_in(word: u64) -> Option<usize> {
 pub struct Short {
     /// It has a minus.
     pub negative: bool,
-    /// Its digits, those behind the point included, as one number.
+    /// Its digits, including those after the point, as one number.
     pub digits: u64,
-    /// How many of them are behind the point; 0 if it has none.
+    /// How many of them are after the point; 0 without one.
     pub fraction: usize,
 }
 
 impl Short {
-    /// The whole number that it is, if it is written as one.
+    /// The whole number, if it has no fraction.
     #[inline(always)]
     pub fn integer(self) -> Option<i64> {
         let value = self.digits.cast_signed();
         (self.fraction == 0).then_some(if self.negative { -value } else { value })
     }
 
-    /// The float that is nearest. The digits and the power of ten of the fraction are floats without rounding, so that
-    /// their quotient is rounded correctly (Clinger, "How to read floating point numbers accurately", 1990).
+    /// The nearest float. The digits and the power of ten of the fraction are floats without rounding, so that their
+    /// quotient is rounded correctly (Clinger, "How to read floating point numbers accurately", 1990).
     #[inline(always)]
     #[allow(clippy::cast_precision_loss)]
     pub fn float64(self) -> f64 {
@@ -387,7 +385,7 @@ impl Short {
         Some(if self.negative { -value } else { value })
     }
 
-    /// It as a whole number of units of 10^-`scale`, if it has no digits behind them and at most `precision` in all.
+    /// The number in units of 10^-`scale`, if it has no finer digits and at most `precision` in all.
     pub fn decimal(self, precision: u8, scale: i8) -> Option<i128> {
         let zeros = usize::try_from(scale).ok()?.checked_sub(self.fraction)?;
         let value = i128::from(self.digits) * i128::from(*POWERS.get(zeros)?);
@@ -396,8 +394,7 @@ impl Short {
     }
 }
 
-/// How many of the eight bytes are digits, from the first on, and the number that they are; if none is, it means
-/// nothing.
+/// How many of the eight bytes are digits, from the first on, and their number, which is meaningless if there are none.
 ///
 /// A byte is no digit if `x = byte ^ 0x30` is above 9: then `(x & 0x7f) + 0x76`, or `x` itself, has the high bit, and
 /// no carry reaches the next byte. The digits are moved to the end of the word, with zeros before them, and neighbours
@@ -445,7 +442,7 @@ mod tests {
     #[test]
     fn without_a_margin_nothing_is_said() {
         let wide = [br#"{"a":1}"#.as_slice(), &[b'\n'; MARGIN]].concat();
-        let ends = |margin: Margin<'_>| margin.skip(5).map(Place::get);
+        let ends = |margin: Margin<'_>| margin.skip(5).map(ValueEnd::get);
         assert_eq!(ends(Margin::new(&wide, 7)), Some(6));
         assert_eq!(ends(Margin::new(&wide, 8)), None);
         assert_eq!(ends(Margin::new(&wide, 5)), None, "the value lies behind the record");
@@ -480,7 +477,7 @@ mod tests {
                 let text = format!("{value}{behind}");
                 let wide = [text.as_bytes(), &[b'\n'; MARGIN]].concat();
                 let margin = Margin::new(&wide, text.len());
-                assert_eq!(margin.skip(0).map(Place::get), taken.then_some(value.len()), "{text}");
+                assert_eq!(margin.skip(0).map(ValueEnd::get), taken.then_some(value.len()), "{text}");
                 if let Some((text, _)) = margin.text(0) {
                     let inner = &value.as_bytes()[1..value.len() - 1];
                     let expected =
@@ -516,7 +513,7 @@ mod tests {
             let mut lead = Lead::default();
             assert_eq!(margin.lead(&lead, 0, false), None);
             lead.learn(&wide[..length], false);
-            assert_eq!(margin.lead(&lead, 0, false).map(Place::get), Some(length));
+            assert_eq!(margin.lead(&lead, 0, false).map(ValueEnd::get), Some(length));
             assert_eq!(margin.lead(&lead, 0, true), None);
             assert_eq!(margin.lead(&lead, 1, false), None);
             assert_eq!(margin.lead(&lead, 27, false).is_some(), length < 22, "{length}");

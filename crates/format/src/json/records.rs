@@ -1,4 +1,4 @@
-//! Cutting text into records, whatever pieces it arrives in.
+//! Cuts text that arrives in pieces into records.
 //!
 //! ```text
 //!  pushed text ─▶ layout known? ──no──▶ hold the first line ─▶ decide
@@ -6,9 +6,9 @@
 //!        lines ────────┴──── array, objects
 //!   up to the next \n        brackets counted, texts stepped over
 //! ```
-//! A record that lies within one piece is handed on in place; only what is cut is copied together. Owns layouts, line
-//! and byte counting and the limit of a record's size; what is inside a record is left to `parser.rs`, except what
-//! would make it impossible to find the record's end.
+//! A record within one piece is passed on in place; only a record that is cut is copied. It handles layouts, counts
+//! lines and bytes, and limits the size of records. `parser.rs` reads the inside of records; only faults that hide the
+//! end of a record are found here.
 
 use memchr::{memchr, memchr_iter, memrchr};
 use millstream_core::format::TextPlace;
@@ -20,8 +20,8 @@ use super::spec::Layout;
 /// Bytes that are kept of a record that is too long.
 const HEAD_OF_LONG_RECORD: usize = 4096;
 
-/// Brackets that may be open at once while the end of a record is looked for. (That is more than a record may have:
-/// only to bound the memory.)
+/// Brackets that may be open at once while the end of a record is looked for. (This only bounds the memory; records may
+/// have fewer.)
 const MOST_OPEN: usize = 1 << 16;
 
 /// A record and where it begins.
@@ -29,9 +29,9 @@ const MOST_OPEN: usize = 1 << 16;
 pub struct Record<'a> {
     /// Its text without white space around it; of a record that is too long only the beginning.
     pub text: &'a [u8],
-    /// The same text and what is known to lie behind it.
+    /// The same text with the known bytes after it.
     pub wide: &'a [u8],
-    /// Whether its text has been looked at and is UTF-8.
+    /// Whether its text is known to be UTF-8.
     pub utf8: bool,
     /// The byte of the decoded text, from 0.
     pub byte: u64,
@@ -49,16 +49,16 @@ pub type Take<'t> = &'t mut dyn FnMut(Record<'_>) -> Result<()>;
 pub struct Splitter {
     layout: Layout,
     max_record: usize,
-    /// Byte and line of the next text to look at.
+    /// Byte and line of the next text.
     byte: u64,
     line: u64,
-    /// Text that was pushed before and not handed on: the beginning of a record, or of the file.
+    /// Text that was pushed and not passed on yet: the beginning of a record, or of the file.
     held: Vec<u8>,
     /// White space at the beginning of `held`, while the layout is not known.
     blank: usize,
-    /// The unit's beginning has been looked at (byte order mark).
+    /// The beginning of the unit (byte order mark) has been read.
     begun: bool,
-    /// The rest of a record that is too long is being passed over.
+    /// The rest of a record that is too long is being skipped.
     passing: bool,
     scan: Scan,
 }
@@ -69,7 +69,7 @@ struct Scan {
     place: Between,
     /// The open brackets of the record, by what closes them.
     open: Vec<u8>,
-    /// Byte and line of the quote that opened the text we are in.
+    /// Byte and line of the quote that opened the current text.
     text_from: Option<(u64, u64)>,
     /// The last byte was a backslash inside a text.
     escaped: bool,
@@ -91,9 +91,9 @@ enum Between {
     AfterComma,
     /// Nothing.
     AfterEnd,
-    /// We are inside a record that has brackets or is a text.
+    /// Inside a record that has brackets or is a text.
     InRecord,
-    /// We are inside a record that is a number or a word.
+    /// Inside a record that is a number or a word.
     InWord,
 }
 
@@ -113,7 +113,7 @@ impl Splitter {
         }
     }
 
-    /// At `place`, behind the beginning of a unit of lines.
+    /// At `place`, in the middle of a unit of lines.
     pub fn at(place: TextPlace, max_record: usize) -> Self {
         let beginning = Splitter::new(Layout::Lines, max_record);
         Splitter { byte: place.byte, line: place.line, begun: true, ..beginning }
@@ -130,13 +130,13 @@ impl Splitter {
         self.held.len()
     }
 
-    /// Takes the next piece of text and hands on the records that end in it.
+    /// Reads the next piece of text, and passes on the records that end in it.
     pub fn push(&mut self, text: &[u8], take: Take<'_>) -> Result<()> {
         if self.begun && self.layout != Layout::Auto {
             return self.split(text, take);
         }
-        // Once the first line has begun, only its end tells more: looking at all of it for each piece would take
-        // square time.
+        // Once the first line has begun, only its end tells more: reading all of it for each piece would take quadratic
+        // time.
         let line_begun = self.begun && self.blank < self.held.len();
         self.held.extend_from_slice(text);
         if line_begun && memchr(b'\n', text).is_none() && self.held.len() <= self.max_record {
@@ -145,7 +145,7 @@ impl Splitter {
         self.begin(false, take)
     }
 
-    /// The text is complete: hands on the last record.
+    /// Ends the text, and passes on the last record.
     pub fn finish(&mut self, take: Take<'_>) -> Result<()> {
         self.begin(true, take)?;
         match self.layout {
@@ -154,7 +154,7 @@ impl Splitter {
         }
     }
 
-    /// Leaves out a byte order mark and finds the layout, as soon as enough text is held.
+    /// Skips a byte order mark, and finds the layout as soon as enough text is held.
     fn begin(&mut self, complete: bool, take: Take<'_>) -> Result<()> {
         if self.begun && self.layout != Layout::Auto {
             return Ok(());
@@ -180,7 +180,7 @@ impl Splitter {
     }
 
     /// Drops the blank lines before the first record, of which there may be many. One that is too long for a record is
-    /// not passed over: then the records are lines, which have a limit.
+    /// not dropped: then the records are lines, which have a limit.
     fn drop_blanks(&mut self) {
         let more = self.held[self.blank..].iter().take_while(|byte| is_space(**byte)).count();
         let blank = self.blank + more;
@@ -244,7 +244,7 @@ impl Splitter {
             }
             text = &text[end + 1..];
         }
-        // Looking at all lines at once is many times as fast as at each by itself.
+        // Validating all lines at once is many times as fast as each by itself.
         let whole = memrchr(b'\n', text).map_or(0, |last| last + 1);
         let utf8 = simdutf8::basic::from_utf8(&text[..whole]).is_ok();
         while let Some(end) = memchr(b'\n', text) {
@@ -254,7 +254,7 @@ impl Splitter {
         self.hold_line(text, take)
     }
 
-    /// Hands on one line, unless it is blank: the beginning of `wide`, up to its `\n` at `end`.
+    /// Passes on one line, unless it is blank: the beginning of `wide`, up to its `\n` at `end`.
     #[inline]
     fn take_line(&mut self, wide: &[u8], end: usize, utf8: bool, take: Take<'_>) -> Result<()> {
         let line = &wide[..end];
@@ -305,7 +305,7 @@ impl Splitter {
     // Records by their brackets.
 
     fn split_values(&mut self, text: &[u8], take: Take<'_>) -> Result<()> {
-        // Where the record that we are in begins in `text`; it may have begun before.
+        // Where the current record begins in `text`; it may have begun before.
         let mut from = 0;
         let mut at = 0;
         while at < text.len() {
@@ -330,7 +330,7 @@ impl Splitter {
                 _ => {
                     let byte = text[at];
                     if !is_space(byte) && self.between(byte)? {
-                        // The record begins here, and this byte is looked at again as part of it.
+                        // The record begins here, and this byte is read again as part of it.
                         from = at;
                         continue;
                     }
@@ -346,7 +346,7 @@ impl Splitter {
         Ok(())
     }
 
-    /// Goes on behind a byte that stands between records; true if a record begins with it.
+    /// Reads a byte between records; true if a record begins with it.
     fn between(&mut self, byte: u8) -> Result<bool> {
         let array = self.layout == Layout::Array;
         match (self.scan.place, byte) {
@@ -402,7 +402,7 @@ impl Splitter {
                         self.byte += (at - begin) as u64;
                         return Err(self.fault("more objects and lists are open than can be followed", byte));
                     }
-                    // In ASCII, what closes a brace or bracket is two behind it.
+                    // In ASCII, the closing brace or bracket is two after the opening one.
                     b'{' | b'[' => self.scan.open.push(byte + 2),
                     b'}' | b']' if self.scan.open.pop() != Some(byte) => {
                         self.byte += (at - begin) as u64;
@@ -423,7 +423,7 @@ impl Splitter {
         Ok(None)
     }
 
-    /// Hands on the record that ends behind the first `end` bytes of `wide`.
+    /// Passes on the record that ends after the first `end` bytes of `wide`.
     fn take_value(&mut self, wide: &[u8], end: usize, take: Take<'_>) -> Result<()> {
         self.scan.place = Between::AfterRecord;
         let (byte, line) = self.scan.record;
@@ -459,7 +459,7 @@ impl Splitter {
 
     fn last_value(&mut self, take: Take<'_>) -> Result<()> {
         match self.scan.place {
-            // What is cut short is handed on: reading it says what is missing.
+            // A record that is cut short is passed on: reading it finds what is missing.
             Between::InRecord | Between::InWord => self.take_value(&[], 0, take),
             Between::AfterEnd => Ok(()),
             _ if self.layout == Layout::Objects => Ok(()),
@@ -473,7 +473,8 @@ impl Splitter {
         }
     }
 
-    /// A fault at a byte between records. More text than that would depend on how the file was cut into pieces.
+    /// A fault at a byte between records. It shows no more text, which would depend on how the file was cut into
+    /// pieces.
     fn fault(&self, what: &str, found: u8) -> Error {
         Error::data(what).line(self.line).byte(self.byte).text([found])
     }
@@ -496,16 +497,16 @@ pub fn is_lines(head: &[u8], layout: Layout, max_record: usize) -> bool {
     match layout {
         Layout::Lines => true,
         // Blanks before the first record do not count towards its length when the layout is looked for, but do when a
-        // line is cut off that is too long: what is left of it could look like another layout.
+        // line is cut off that is too long: the rest of it could look like another layout.
         Layout::Auto if text.first().is_some_and(|byte| is_space(*byte)) => false,
         Layout::Auto => layout_of(text, false, max_record) == Some(Layout::Lines),
         Layout::Array | Layout::Objects => false,
     }
 }
 
-/// The layout of a file that begins with `text`; `None` if it takes more text to tell. `[` begins an array. Otherwise
-/// it is one object a line, unless the first line ends inside an object at a place where people break lines, or more
-/// than one object stands in it.
+/// The layout of a file that begins with `text`; `None` if more text is needed. `[` begins an array. Otherwise it is
+/// one object a line, unless the first line ends inside an object where people break lines, or has more than one
+/// object.
 fn layout_of(text: &[u8], complete: bool, max_record: usize) -> Option<Layout> {
     let blank = text.iter().take_while(|byte| is_space(**byte)).count();
     match text.get(blank) {

@@ -1,4 +1,4 @@
-//! What json does: the conformance suite, each fault told apart, inference, layouts, and serde_json as reference.
+//! Tests of JSON: the conformance suite, each fault, inference, layouts, and serde_json as a reference.
 
 use std::sync::Arc;
 
@@ -34,19 +34,19 @@ fn read(settings: Value, text: &[u8]) -> Outcome {
     try_read(settings, text).expect("readable")
 }
 
-/// The ids that came out.
+/// The ids of the rows.
 fn ids(outcome: &Outcome) -> Vec<i64> {
     outcome.rows.column(0).as_primitive::<Int64Type>().values().to_vec()
 }
 
-/// Place, message and text in one line.
+/// Location, message and text in one line.
 fn shown(error: &Error) -> String {
     let text = error.offending_text().map(|text| format!(" [{text}]")).unwrap_or_default();
     format!("{error}{text}")
 }
 
-/// Reads one bad record between two good ones, in every layout that cuts at brackets or at lines, and returns what is
-/// said of it.
+/// Reads one bad record between two good ones, in every layout that cuts at brackets or at lines, and returns the
+/// message.
 fn fault(columns: Value, bad: &str) -> String {
     let lines = format!("{{\"id\": 1}}\n{bad}\n{{\"id\": 3}}\n");
     let outcome = read(json!({"columns": columns, "layout": "lines"}), lines.as_bytes());
@@ -97,7 +97,7 @@ fn declared(batch: &RecordBatch) -> crate::columns::Columns {
 }
 
 #[test]
-fn faults_of_values_are_told_apart() {
+fn faults_of_values_are_distinguished() {
     let cases = [
         (r#"{"id": "abc"}"#, "line 2, byte 17, column id: not int64 [abc]"),
         (
@@ -162,7 +162,7 @@ fn a_fault_inside_a_value_has_its_path() {
 }
 
 #[test]
-fn faults_of_the_grammar_are_told_apart() {
+fn faults_of_the_grammar_are_distinguished() {
     let cases = [
         (r#"{"id": 2,}"#, "line 2, byte 18: a comma before the end of the object"),
         (r#"{"name": [1,]}"#, "line 2, byte 21, column name: a comma before the end of the list"),
@@ -416,7 +416,7 @@ fn records_that_are_too_long_are_passed_over() {
             assert_eq!(reject.raw, long.as_bytes()[..50]);
         }
     }
-    // White space alone is no record, but a line that is too long is never passed over silently.
+    // White space alone is no record, but a line that is too long is never skipped silently.
     let blank = format!("{}\n{{\"id\": 1}}", " ".repeat(60));
     let outcome = read(json!({"layout": "lines", "max_record": 50}), blank.as_bytes());
     assert_eq!((ids(&outcome), outcome.rejects.len()), (vec![1], 1));
@@ -489,7 +489,7 @@ fn keys_that_are_no_columns_may_be_many_and_come_twice() {
 }
 
 #[test]
-fn values_that_nobody_uses_are_converted_only_if_asked() {
+fn values_that_are_not_used_are_converted_only_if_asked() {
     let format = format(json!({"columns": {"id": "int64", "n": "int64"}}));
     let text = b"{\"id\": 1, \"n\": \"x\"}\n{\"id\": 2, \"n\": 2,}\n{\"id\": 3}\n";
     let request = ParseRequest { projection: vec![0], ..ParseRequest::all(format.declared().expect("declared")) };
@@ -695,7 +695,7 @@ fn a_leap_second_is_out_of_range() {
     }
 }
 
-/// What is said of one bad record.
+/// The message about one bad record.
 fn fault_of_value(columns: Value, bad: &str) -> String {
     let outcome = read(json!({"columns": columns}), bad.as_bytes());
     shown(&outcome.rejects.first().expect("a reject").reason)
@@ -708,7 +708,7 @@ fn two_columns_of_one_name_are_not_written() {
     assert_eq!(error.what(), "two columns are named a, and an object has a key once");
 }
 
-/// A value, or what could be taken for one.
+/// A value, or something that looks like one.
 fn any_token() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => "-?(0|[1-9][0-9]{0,3})",
@@ -826,7 +826,7 @@ const REPEATED: [(&str, When); 15] = [
     (r#"{"t":{}}"#, When::Never),
 ];
 
-/// Rows, lines and what is said of the rejects.
+/// Rows, lines and the messages of the rejects.
 type Told = std::result::Result<(Vec<RecordBatch>, Vec<i64>, Vec<(Bytes, String)>), String>;
 
 fn told(outcome: Result<Outcome>) -> Told {
@@ -839,8 +839,8 @@ fn told(outcome: Result<Outcome>) -> Told {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// Text that is pushed in short pieces is never read in the quick ways, since no record in it has a margin: that it
-    /// gives the same says that they take nothing that the plain way refuses, and read it as the plain way does.
+    /// In short pieces no record has a margin, so the fast paths are never used: the same result shows that they accept
+    /// and read the same values as the plain path.
     #[test]
     fn quick_ways_are_like_the_plain_way(
         records in any_records(),
@@ -867,7 +867,7 @@ proptest! {
         prop_assert_eq!(told(conformance::parse(&format, text.as_bytes(), &request, &[])), plain);
     }
 
-    /// A key that comes twice and an object without keys mean the same in every layout, however the text comes.
+    /// A duplicate key and an object without keys mean the same in every layout, however the text is cut.
     #[test]
     fn repeated_keys_and_empty_objects_are_the_same_in_every_layout(
         records in prop::collection::vec(prop::sample::select(REPEATED.to_vec()), 1..30),
@@ -940,7 +940,7 @@ proptest! {
         }
     }
 
-    /// We take exactly the records that serde_json takes (it allows the same keys twice and deeper nesting; we do not).
+    /// We accept exactly the records that serde_json accepts (except that it allows duplicate keys and deeper nesting).
     #[test]
     fn we_refuse_what_serde_json_refuses(
         text in r#"\{"name":([\[\]\{\},:"\\ntrue0-9eE.+ \-]|\\u[0-9a-f]{4}|null|true|"[a-z]"){0,12}\}"#
@@ -958,7 +958,7 @@ proptest! {
         }
     }
 
-    /// Whatever the bytes and the cuts: no panic, and the cuts change nothing.
+    /// For any bytes and cuts: no panic, and the cuts change nothing.
     #[test]
     fn any_bytes_give_the_same_however_they_are_cut(
         pieces in prop::collection::vec(

@@ -1,8 +1,8 @@
 //! Batches to JSON text.
 //!
-//! What is written is read back to the same values. Dates and times are ISO 8601, bytes hexadecimal digits; the floats
-//! that JSON lacks are the texts "NaN", "Infinity" and "-Infinity", which a float column reads. (arrow-json's writer
-//! makes them null.)
+//! Reading gives the same values again. Dates and times are ISO 8601, bytes hexadecimal digits; the floats that JSON
+//! lacks are the texts "NaN", "Infinity" and "-Infinity", which a float column reads. (arrow-json's writer makes them
+//! null.)
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -29,7 +29,7 @@ use super::spec::{Decimals, JsonSpec, Layout, Nulls};
 pub struct JsonEncoder {
     array: bool,
     options: Options,
-    /// The text between two rows is due before the next one.
+    /// A separator is needed before the next row.
     rows_before: bool,
 }
 
@@ -264,7 +264,7 @@ where
 fn append_float<F: Into<f64> + Copy + std::fmt::Debug>(value: F, output: &mut Vec<u8>) {
     let wide: f64 = value.into();
     if wide.is_finite() {
-        // `Debug` gives the shortest digits that read back to the same value, with an exponent where they are many.
+        // `Debug` gives the shortest digits that read back to the same value, with an exponent if there are many.
         let _ = write!(output, "{value:?}");
     } else if wide.is_nan() {
         output.extend_from_slice(b"\"NaN\"");

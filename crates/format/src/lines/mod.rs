@@ -29,7 +29,7 @@ use write::LineEncoder;
 /// The name of the one column.
 pub const LINE: &str = "line";
 
-/// The format's place in the registry.
+/// The format's entry in the registry.
 pub const ENTRY: FormatEntry = FormatEntry {
     spec: SpecInfo::of::<LinesSpec>(),
     extensions: &[".txt", ".log", ".lines"],
@@ -53,7 +53,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// The format with settings that have passed their check; what the check would have found is an error here.
+    /// The format with checked settings. Settings that the check would refuse are an error.
     pub fn new(spec: &LinesSpec) -> Result<Self> {
         let by_label = |label: &str| {
             encoding::by_label(label)

@@ -1,8 +1,8 @@
 //! Text to lines.
 //!
-//! `\n` ends a line, and a `\r` before it is left out; a `\r` elsewhere is part of the line. A last line without `\n`
-//! counts, so a text has as many lines as `wc -l` says, or one more. Without columns only line ends are counted. Where
-//! a text is required, it is searched for, and the lines between two places where it is are passed over together.
+//! `\n` ends a line, and a `\r` before it is removed; a `\r` elsewhere is part of the line. A last line without `\n`
+//! counts, so a text has as many lines as `wc -l` says, or one more. Without columns only line ends are counted. If a
+//! text is required, it is searched, and the lines between two matches are skipped together.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,12 +31,12 @@ struct Wanted {
     schema: SchemaRef,
     /// How often the line is among the output's columns (0 or more).
     columns: usize,
-    /// Whether the number of each line is wanted.
+    /// Whether the number of each line is needed.
     lines: bool,
-    /// Whether it is wanted where each line begins.
+    /// Whether the position of each line is needed.
     bytes: bool,
     batch_rows: usize,
-    /// What every wanted line has somewhere.
+    /// The text that lines must contain.
     required: Option<Finder<'static>>,
 }
 
@@ -50,9 +50,9 @@ pub(crate) struct LineParser {
     rows: usize,
     /// Bytes of the text that the batch is from.
     batch_bytes: usize,
-    /// Text that was pushed and not looked at yet.
+    /// Text that was pushed and is not parsed yet.
     waiting: VecDeque<Bytes>,
-    /// The beginning of a line that goes on in the next push; if only line ends are counted, only its length.
+    /// The beginning of a line that continues in the next push; if only line ends are counted, only its length.
     carry: Vec<u8>,
     carried: usize,
     /// The line that comes next, from 1.
@@ -73,7 +73,7 @@ impl LineParser {
             lines: request.lines,
             bytes: request.bytes,
             batch_rows: request.batch_rows.max(1),
-            // The longest is likely to be the rarest, and is found in the longest strides.
+            // The longest text is probably the rarest, and is found fastest.
             required: request
                 .required
                 .iter()
@@ -100,7 +100,7 @@ impl LineParser {
         }
     }
 
-    /// Text that comes next.
+    /// Queues text.
     fn wait(&mut self, text: Bytes) {
         if !text.is_empty() {
             self.offset += self.decoder.take_mark();
@@ -108,7 +108,7 @@ impl LineParser {
         }
     }
 
-    /// Takes the next text that waits.
+    /// Parses the next waiting text.
     fn next_text(&mut self, parsed: &mut Parsed) -> Result<()> {
         let Some(mut text) = self.waiting.pop_front() else { return Ok(()) };
         let mut piece = text.split_to(text.len().min(PIECE));
@@ -125,7 +125,7 @@ impl LineParser {
         Ok(())
     }
 
-    /// Only counts. The longest line is still looked for, so that the same texts are errors.
+    /// Only counts. The limit of lines is still checked, so that the same texts are errors.
     fn count(&mut self, piece: &[u8], parsed: &mut Parsed) -> Result<()> {
         let last = memchr::memrchr(b'\n', piece);
         let count = memchr_iter(b'\n', piece).count();
@@ -170,11 +170,11 @@ impl LineParser {
         Ok(())
     }
 
-    /// Takes the lines of a piece, until there are too many rejects; how many bytes it took.
+    /// Parses the lines of a piece, until there are too many rejects. Returns the bytes used.
     fn piece(&mut self, piece: &Bytes, parsed: &mut Parsed) -> Result<usize> {
         let mut place = None;
         let mut start = 0;
-        // One look at the whole piece spares a look at each line.
+        // Validating the whole piece spares validating each line.
         let valid = simdutf8::basic::from_utf8(piece).is_ok();
         let required = self.wanted.required.clone().filter(|_| valid && piece.len() <= self.wanted.max_record);
         while let Some(end) = memchr(b'\n', &piece[start..]).map(|length| start + length) {
@@ -212,7 +212,7 @@ impl LineParser {
         Ok(piece.len())
     }
 
-    /// Passes over `lines`, which are whole; their length.
+    /// Skips `lines`, which are whole. Returns their length.
     fn pass_over(&mut self, lines: &[u8], parsed: &mut Parsed) -> usize {
         let count = memchr_iter(b'\n', lines).count() as u64;
         parsed.passed_over += count;
@@ -221,7 +221,7 @@ impl LineParser {
         lines.len()
     }
 
-    /// Takes a line without its `\n`; `shared` is the text that it is part of, and its place there.
+    /// Takes a line without its `\n`; `shared` is the text that it is part of, and its index among the buffers.
     fn take(
         &mut self,
         raw: &[u8],
@@ -260,7 +260,7 @@ impl LineParser {
         if parsed.is_full() { self.give_out(parsed) } else { Ok(()) }
     }
 
-    /// `line` is as much of it as is known: the same part is shown however the text was cut.
+    /// The error of a line that is too long. The message shows the same part of `line` however the text was cut.
     fn too_long(&self, line: Option<&[u8]>, lines_before: u64) -> Error {
         let limit = Size(self.wanted.max_record as u64);
         let error = Error::data(format!("the line is longer than {limit}"))

@@ -6,7 +6,7 @@ use arrow::datatypes::DataType;
 use millstream_core::format::{RowEncoder, TEXT};
 use millstream_core::{Error, Result};
 
-/// Whether values of the type are text, however they are kept.
+/// Whether the type is one of the text types.
 pub(crate) fn is_text(data_type: &DataType) -> bool {
     match data_type {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => true,
@@ -34,7 +34,7 @@ impl RowEncoder for LineEncoder {
             output.extend_from_slice(line.as_bytes());
             output.push(b'\n');
         }
-        // Looked for in all of them at once: texts with line ends are rare.
+        // All are searched at once, since texts with line ends are rare.
         if !is_line || memchr::memchr_iter(b'\n', &output[start..]).count() != batch.num_rows() {
             let is_wrong = |line: &&str| line.contains('\n') || line.ends_with('\r');
             let wrong = (0..batch.num_rows()).map(line).find(is_wrong).unwrap_or_default();

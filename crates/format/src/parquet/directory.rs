@@ -1,7 +1,7 @@
-//! The directory of a file: what the parquet crate reads of it, and what it does not say.
+//! The directory of a file (its footer): the part that the parquet crate reads, and what it does not show.
 //!
 //! ```text
-//!  FileMetaData ─ schema ────── converted types that nobody knows are left out: they only say how a value is shown
+//!  FileMetaData ─ schema ────── unknown converted types are left out: they only say how a value is shown
 //!               └ row groups ── which column chunks are encrypted (the crate would take their bytes for pages)
 //! ```
 
@@ -21,7 +21,7 @@ const CONVERTED_TYPES: std::ops::RangeInclusive<i64> = 0..=21;
 /// The directory of a file.
 #[derive(Debug, Clone)]
 pub struct Directory {
-    /// As the parquet crate reads it.
+    /// The directory as the parquet crate reads it.
     pub metadata: Arc<ParquetMetaData>,
     /// The leaf columns of which some chunk is encrypted.
     encrypted: BTreeSet<usize>,
@@ -41,8 +41,8 @@ impl Directory {
         self.encrypted.contains(&leaf)
     }
 
-    /// A column chunk, with a place of its dictionary only where it can have one: some writers say 0 for none. Others
-    /// say 0 for the data where a chunk has nothing but a dictionary.
+    /// A column chunk, with corrected offsets: some writers use 0 for a missing dictionary, others use 0 for the data
+    /// of a chunk that only has a dictionary.
     pub fn chunk(&self, group: usize, leaf: usize) -> Result<ColumnChunkMetaData> {
         let group = self.metadata.row_groups().get(group);
         let chunk = group.and_then(|group| group.columns().get(leaf));
@@ -64,7 +64,7 @@ impl Directory {
     }
 }
 
-/// What the bytes of a directory say beside what the parquet crate reads.
+/// Facts in a directory that the parquet crate does not show.
 #[derive(Debug, Default)]
 struct Notes {
     /// Fields of the schema with an unknown converted type, in order.
@@ -77,14 +77,14 @@ struct Notes {
 struct Field {
     /// The byte at which it begins.
     begin: usize,
-    /// The byte behind it.
+    /// The byte after it.
     end: usize,
-    /// How far its number is from that of the field before it.
+    /// The distance of its number from that of the previous field.
     step: u8,
 }
 
 impl Notes {
-    /// `None` if the bytes are no directory: the parquet crate says then what is wrong with them.
+    /// `None` if the bytes are no directory; the parquet crate then finds the fault.
     fn of(bytes: &[u8]) -> Option<Self> {
         let mut notes = Notes::default();
         let mut thrift = Thrift(bytes);
@@ -142,8 +142,7 @@ impl Notes {
     }
 }
 
-/// `bytes` without some fields of structs. The field behind each tells its number by the distance from the one before
-/// it.
+/// `bytes` without some fields of structs. The next field stores its number as the distance from the previous one.
 fn without<'a>(bytes: &'a [u8], fields: &[Field]) -> Cow<'a, [u8]> {
     if fields.is_empty() {
         return bytes.into();
@@ -153,7 +152,7 @@ fn without<'a>(bytes: &'a [u8], fields: &[Field]) -> Cow<'a, [u8]> {
     for field in fields {
         kept.extend_from_slice(&bytes[from..field.begin]);
         from = field.end;
-        // A field that tells its number in full, and the end of the struct, stay as they are.
+        // A field with its full number, and the end of the struct, stay unchanged.
         if let Some(next) = bytes.get(from).filter(|next| *next >> 4 > 0) {
             kept.push(next.wrapping_add(field.step << 4));
             from += 1;

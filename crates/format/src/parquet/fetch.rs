@@ -1,7 +1,6 @@
-//! The bytes of a parquet file: its directory, which stands at the end, and the ranges that the reader asks for.
+//! The bytes of a Parquet file: its directory, which is at the end, and the ranges that the reader requests.
 //!
-//! Owns which requests are made, and what is said of a file that is no parquet file. What is in the bytes is left to
-//! the parquet crate.
+//! It decides which requests to make, and reports files that are no Parquet files. The parquet crate decodes the bytes.
 
 use std::ops::Range;
 
@@ -22,7 +21,7 @@ const MAGIC: &[u8] = b"PAR1";
 /// What a file with an encrypted directory ends with.
 const ENCRYPTED_MAGIC: &[u8] = b"PARE";
 
-/// Magic, length of the directory, and magic: the least a file has beside its directory.
+/// Magic, length of the directory, and magic: the least bytes of a file besides its directory.
 const LEAST: u64 = 12;
 
 /// Ranges with a gap of at most this many bytes are read as one.
@@ -87,7 +86,7 @@ fn check_tail(tail: &[u8], size: u64) -> Result<u64> {
     Ok(u64::from(directory_length))
 }
 
-/// The error of a file that the parquet crate cannot make out; an error of our own comes back as it was.
+/// The error of a file that the parquet crate cannot read; an error of our own is returned unchanged.
 pub fn unreadable(cause: ParquetError) -> Error {
     match cause {
         ParquetError::External(inner) => match inner.downcast::<Error>() {
@@ -99,7 +98,7 @@ pub fn unreadable(cause: ParquetError) -> Error {
     }
 }
 
-/// The same where the parquet crate has put its error into words.
+/// The same for an error of the parquet crate as text.
 pub fn in_words(cause: &str) -> Error {
     let mut message = cause;
     for prefix in ["Parquet argument error: ", "Parquet error: ", "Arrow: ", "External: ", "EOF: "] {
@@ -111,7 +110,7 @@ pub fn in_words(cause: &str) -> Error {
     }
 }
 
-/// The error of a file that is sound and cannot be read all the same.
+/// The error of a valid file that cannot be read.
 pub fn unsupported(what: &str) -> Error {
     Error::refused("the parquet file uses a part of the format that Millstream does not read")
         .cause(what)
@@ -143,7 +142,7 @@ pub async fn ranges(file: &dyn ReadAt, ranges: &[Range<u64>]) -> Result<Vec<Byte
     pieces.ok_or_else(|| damaged("less was read than was asked for"))
 }
 
-/// The requests that bring all `ranges`: those that lie close to each other are joined.
+/// The requests for all `ranges`: close ones are joined.
 fn joined(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut sorted = ranges.to_vec();
     sorted.sort_by_key(|range| (range.start, range.end));

@@ -17,20 +17,20 @@ use super::fetch::{in_words, unreadable};
 use super::memory::Meter;
 use super::pages::{Chunk, Leaf, OnePageReader, Outline, Pages};
 
-/// What the pages of one batch may take, unless single ones are larger.
+/// The most bytes of the pages of one batch, unless single ones are larger.
 const BATCH_PAGES: u64 = 16 << 20;
 
-/// A column chunk that is going to be decoded.
+/// A column chunk to decode.
 pub struct ColumnChunk {
     /// The leaf column.
     pub leaf: usize,
-    /// Where it is, and how it is packed.
+    /// Its position and encodings.
     pub metadata: ColumnChunkMetaData,
-    /// What its values are.
+    /// The type of its values.
     pub about: Arc<Leaf>,
 }
 
-/// What is known of leaf `column` in row group `group`, whose values become `data_type`.
+/// The facts about leaf `column` in row group `group`, whose values become `data_type`.
 pub fn about(column: &ColumnDescriptor, group: usize, data_type: &DataType) -> Arc<Leaf> {
     let width = match data_type {
         DataType::Utf8View | DataType::BinaryView => 16,
@@ -53,13 +53,13 @@ pub struct OpenGroup {
     rows: u64,
     /// Rows of a batch.
     batch_rows: u64,
-    /// Rows that came out.
+    /// Rows that were returned.
     row: u64,
     meter: Arc<Meter>,
     index: usize,
 }
 
-/// A column of an open group, and how far its pages have been read.
+/// A column of an open group, with the position up to which its pages are read.
 struct Column {
     about: Arc<Leaf>,
     outline: Outline,
@@ -124,7 +124,7 @@ impl OpenGroup {
         }
     }
 
-    /// There is no room for the next batch: names the column that needs most of it.
+    /// The error if there is no room for the next batch; it names the column that needs most.
     fn too_large(&self, needs: &[u64], need: u64, rows: u64) -> Error {
         let what = match rows {
             1 => format!("row {} of row group {}", self.row + 1, self.index),
@@ -137,15 +137,15 @@ impl OpenGroup {
 }
 
 impl Column {
-    /// The row, counted from the beginning of the group, at which page `page` ends. Of lists nobody knows: they are
-    /// taken to be equally long.
+    /// The row, counted from the beginning of the group, at which page `page` ends. Lists are assumed to be equally
+    /// long.
     fn end(&self, page: usize) -> u64 {
         let total = self.outline.pages.last().map_or(0, |(values, _)| *values);
         let values = self.outline.pages.get(page).map_or(total, |(values, _)| *values);
         u64::try_from(u128::from(values) * u128::from(self.rows) / u128::from(total.max(1))).unwrap_or(u64::MAX)
     }
 
-    /// Bytes that decoding `rows` rows up to `upto` takes, beside pages that are there already.
+    /// Bytes that decoding `rows` rows up to `upto` takes, besides pages that are already decoded.
     fn need(&mut self, upto: u64, rows: u64) -> u64 {
         let mut bytes = rows.saturating_mul(self.about.width as u64);
         if self.next == 0 {
@@ -190,13 +190,13 @@ impl Column {
     }
 }
 
-/// How many rows are decoded at once: fewer than `most` where rows are long. `memory` is all there is.
+/// How many rows are decoded at once: fewer than `most` if rows are long. `memory` is the memory in all.
 fn batch_rows(columns: &[Column], most: u64, memory: u64) -> u64 {
     let cost = |rows: u64| columns.iter().fold(0_u64, |sum, column| sum.saturating_add(column.most(rows)));
     if cost(most) <= BATCH_PAGES {
         return most;
     }
-    // A batch of one row takes whole pages, and one at the border of two of them both.
+    // A batch of one row takes whole pages, and both of them at the border of two.
     let least = cost(1);
     let allowed = BATCH_PAGES.max(least.saturating_mul(2).min((memory / 2).max(least.saturating_add(least / 4))));
     let fewer = std::iter::successors(Some(most), |rows| (*rows > 1).then(|| rows.div_ceil(2)));
@@ -206,7 +206,7 @@ fn batch_rows(columns: &[Column], most: u64, memory: u64) -> u64 {
     fitting.max((BATCH_PAGES / densest.max(1)).clamp(1, most))
 }
 
-/// A row group whose wanted chunks are in memory.
+/// A row group whose selected chunks are in memory.
 struct InMemory<'a> {
     metadata: &'a ParquetMetaData,
     index: usize,

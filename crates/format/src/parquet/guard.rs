@@ -1,8 +1,8 @@
-//! Makes an error of a panic inside the parquet crate.
+//! Turns a panic inside the parquet crate into an error.
 //!
 //! A damaged file can contradict itself in ways that the crate (and arrow below it) answers with an assertion instead
-//! of an error: lengths of pages, offsets, levels. The bytes come from outside, so that must not end the process, nor
-//! print what looks like a crash. Only calls that read a file's bytes go through here.
+//! of an error: lengths of pages, offsets, levels. Such data must neither end the process nor print what looks like a
+//! crash. Only calls that read a file's bytes go through here.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -23,10 +23,10 @@ thread_local! {
 pub fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     keep_quiet();
     let outer = GUARDED.replace(true);
-    // What a panic leaves behind is thrown away with the reader.
+    // The state after a panic is dropped with the reader.
     let result = catch_unwind(AssertUnwindSafe(work));
     GUARDED.set(outer);
-    // What the assertion says is of no use to anyone who has the file.
+    // The text of the assertion does not help the user.
     result.unwrap_or_else(|_| Err(damaged("its parts contradict each other")))
 }
 
@@ -40,7 +40,7 @@ pub async fn guarded_future<T>(work: impl Future<Output = Result<T>>) -> Result<
     polled.await
 }
 
-/// Leaves out the report of a panic that is caught here; all others are reported as before.
+/// Suppresses the report of a panic that is caught here; all others are reported as before.
 fn keep_quiet() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

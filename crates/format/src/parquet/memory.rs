@@ -1,9 +1,9 @@
-//! What decoding a file takes of the budget, and what it may unpack to.
+//! Charges the decoding of a file to the budget, and limits the size of its unpacked pages.
 //!
 //! ```text
 //!  headers of the pages ─▶ admit: what the next batch takes, waited for ─▶ page by page: charged, then unpacked
 //! ```
-//! A page is charged as long as a value points into it; what else a batch takes, until the next one is asked for.
+//! A page is charged as long as a value points into it; other memory of a batch, until the next batch is requested.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,18 +14,18 @@ use millstream_core::format::ParseRequest;
 use millstream_core::spec::Size;
 use millstream_core::{Budget, Error, ErrorKind, Reservation};
 
-/// So much of a batch is charged whether there is room for it or not: others do with less.
+/// So many bytes of a batch are charged even without room: other steps then have less.
 const SMALL: usize = 8 << 20;
 
-/// How long room is waited for while nobody takes memory or gives it back. What holds it may be waiting for these rows,
-/// for ever; or a sink may be waiting for a lock or for its server, which is no reason to fail.
+/// How long to wait for room while no memory is taken or freed. Its holder may be waiting for these rows forever; or a
+/// sink may be waiting for a lock or its server, which is no reason to fail.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The same where there would not be room if all others gave back what they hold: only the limit can move.
+/// The same if there would be no room even if all others freed their memory: only the limit can change.
 const BRIEF_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Pages that unpack to less are not held against `limits: {ratio: …}`: they are charged one by one, and honest ones
-/// of a few bytes have thousands of equal values.
+/// `limits: {ratio: …}` ignores pages that unpack to less: they are charged one by one, and valid pages of a few bytes
+/// have thousands of equal values.
 const RATIO_APPLIES_FROM: u64 = 16 << 20;
 
 /// Charges the decoding of one file.
@@ -40,20 +40,20 @@ pub struct Meter {
 struct State {
     /// Reserved for the batch that is being decoded, and not used yet.
     admitted: Option<Reservation>,
-    /// What was charged to the batch without room.
+    /// Bytes charged to the batch without room.
     forced: usize,
-    /// What is held until the next batch is asked for.
+    /// Reservations until the next batch is requested.
     batch: Vec<Reservation>,
-    /// What the chunks of the open row group take.
+    /// Bytes of the chunks of the open row group.
     chunks: usize,
-    /// Bytes of the pages that were read, unpacked.
+    /// Unpacked bytes of the pages that were read.
     unpacked: u64,
-    /// What went wrong, while the parquet crate has only words for it.
+    /// The error, of which the parquet crate only has the text.
     fault: Option<Error>,
 }
 
 impl Meter {
-    /// For the reading of one file.
+    /// The meter of one file.
     pub fn new(request: &ParseRequest) -> Arc<Self> {
         Arc::new(Meter { budget: request.budget.clone(), limits: request.limits.clone(), state: Mutex::default() })
     }
@@ -62,12 +62,12 @@ impl Meter {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All there is, in bytes.
+    /// The whole memory in bytes.
     pub fn most(&self) -> u64 {
         self.budget.as_ref().map_or(u64::MAX, |budget| budget.limit() as u64)
     }
 
-    /// The next batch begins: gives back what was held for the last one.
+    /// Begins the next batch, and frees the memory of the last one.
     pub fn begin(&self) {
         let mut state = self.state();
         state.admitted = None;
@@ -75,7 +75,7 @@ impl Meter {
         state.batch.clear();
     }
 
-    /// A row group is open whose chunks take `bytes`: only the end of this reader gives them back.
+    /// Notes that the open row group's chunks take `bytes`, which only the end of this reader frees.
     pub fn opened(&self, bytes: usize) {
         self.begin();
         self.state().chunks = bytes;
@@ -92,7 +92,7 @@ impl Meter {
         if own.saturating_add(bytes) > budget.limit() { BRIEF_PATIENCE } else { PATIENCE }
     }
 
-    /// The next batch begins, and is going to take about `bytes`: waits until they are free. `false` if they are not.
+    /// Waits until the `bytes` of the next batch are free. `false` if they do not become free.
     pub async fn admit(&self, bytes: usize) -> bool {
         self.begin();
         let Some(budget) = self.budget.as_ref().filter(|_| bytes > SMALL) else { return true };
@@ -102,7 +102,7 @@ impl Meter {
         enough
     }
 
-    /// Charges `bytes`; `None` if there is no room for them. What could not be known before is waited for here.
+    /// Charges `bytes`; `None` if there is no room for them. It waits for bytes that could not be known before.
     fn charge(&self, bytes: usize) -> Option<Option<Reservation>> {
         let Some(budget) = &self.budget else { return Some(None) };
         let mut state = self.state();
@@ -119,19 +119,19 @@ impl Meter {
         budget.reserve_blocking(bytes, self.patience(budget, bytes)).map(Some)
     }
 
-    /// Charges `bytes` of `what` as long as what comes back lives.
+    /// Charges `bytes` of `what` as long as the result lives.
     pub fn hold(&self, bytes: usize, what: &str) -> Result<Held, Error> {
         self.charge(bytes).map(Held).ok_or_else(|| self.too_large(bytes as u64, what))
     }
 
-    /// Charges `bytes` of `what` until the next batch is asked for.
+    /// Charges `bytes` of `what` until the next batch is requested.
     pub fn hold_for_batch(&self, bytes: usize, what: &str) -> Result<(), Error> {
         let charged = self.charge(bytes).ok_or_else(|| self.too_large(bytes as u64, what))?;
         self.state().batch.extend(charged);
         Ok(())
     }
 
-    /// There is no room for `bytes` of `what`.
+    /// The error if there is no room for `bytes` of `what`.
     pub fn too_large(&self, bytes: u64, what: &str) -> Error {
         let (used, limit) = self.budget.as_ref().map_or((0, 0), |budget| (budget.used(), budget.limit()));
         let free = Size(limit.saturating_sub(used) as u64);
@@ -143,7 +143,7 @@ impl Meter {
         .hint("raise `--memory`, or read fewer columns")
     }
 
-    /// Counts a page of `stored` bytes that unpacks to `unpacked`, and holds both against the limits.
+    /// Counts a page of `stored` bytes that unpacks to `unpacked`, and checks the limits.
     pub fn count(&self, stored: u64, unpacked: u64, what: &str) -> Result<(), Error> {
         let mut state = self.state();
         state.unpacked = state.unpacked.saturating_add(unpacked);
@@ -164,12 +164,12 @@ impl Meter {
         Ok(())
     }
 
-    /// Keeps `error` until someone asks why decoding failed.
+    /// Keeps `error`, the cause of a failed decoding.
     pub fn fail(&self, error: Error) {
         self.state().fault.get_or_insert(error);
     }
 
-    /// Why decoding failed, if that is known.
+    /// Why decoding failed, if known.
     pub fn fault(&self) -> Option<Error> {
         self.state().fault.take()
     }
@@ -179,7 +179,7 @@ impl Meter {
 #[derive(Debug)]
 pub struct Held(Option<Reservation>);
 
-/// Bytes that are charged as long as something of them is used.
+/// Bytes that are charged as long as any part of them is used.
 struct HeldBytes {
     bytes: Bytes,
     _held: Held,

@@ -4,9 +4,8 @@
 //!  file ─ fetch.rs ─▶ directory ─ types.rs, prune.rs ─▶ columns, row groups ─ reader.rs ─▶ batches ─ writer.rs ─▶ file
 //!                                                     group.rs ◀── pages, charged ── pages.rs, memory.rs
 //! ```
-//! Encodings, compressions and most of the directory's form are left to the parquet crate. What a page claims is
-//! looked at before it is unpacked (`pages.rs`), what a value claims before it is handed on (`values.rs`). This file
-//! only ties the parts together.
+//! The parquet crate handles encodings, compressions and most of the directory. Headers of pages are checked before
+//! pages are unpacked (`pages.rs`), and values before they are returned (`values.rs`).
 
 mod directory;
 mod fetch;

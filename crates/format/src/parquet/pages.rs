@@ -1,11 +1,10 @@
-//! The pages of a column chunk: their headers are looked at before anything is unpacked, and what they claim is
+//! The pages of a column chunk: their headers are checked before anything is unpacked, and the sizes in them are
 //! charged.
 //!
 //! ```text
 //!  header ─▶ can it be? ─▶ checksum ─▶ limits ─▶ budget ─▶ the parquet crate unpacks it ─▶ does its encoding expand?
 //! ```
-//! What is wrong with a page in any other way is left to the parquet crate to tell. The fields of a header are those of
-//! `PageHeader` in parquet.thrift.
+//! The parquet crate finds other faults of pages. The fields of a header are those of `PageHeader` in parquet.thrift.
 
 use std::sync::Arc;
 
@@ -26,19 +25,19 @@ use super::thrift::{INT32, STRUCT, Thrift};
 const INDEX_PAGE: i64 = 1;
 const DICTIONARY_PAGE: i64 = 2;
 
-/// A value of a dictionary takes so many bytes beside its text.
+/// Bytes of a value of a dictionary besides its text.
 const DICTIONARY_VALUE: usize = 16;
 
-/// So many bytes of pages count as one page, stored and unpacked.
+/// Pages below this size, stored and unpacked, are combined.
 const SMALL_PAGES: usize = 4 << 10;
 
-/// What a page says of itself.
+/// The header of a page.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PageHeader {
     kind: i64,
     /// Bytes of the header.
     length: usize,
-    /// Bytes behind the header.
+    /// Bytes after the header.
     stored: i64,
     /// Bytes of what was compressed.
     unpacked: i64,
@@ -78,7 +77,7 @@ impl PageHeader {
         (required == [true; 3]).then_some(header)
     }
 
-    /// What is wrong with it, if it claims what cannot be. How much it may unpack to is a matter of limits and memory.
+    /// Fails if the header is impossible. Limits and memory bound the unpacked size.
     fn check(&self) -> Result<(), String> {
         let PageHeader { unpacked, values, .. } = *self;
         if self.kind == DICTIONARY_PAGE && values > unpacked.max(1) {
@@ -88,12 +87,12 @@ impl PageHeader {
     }
 }
 
-/// The bytes of a column chunk, at their place in the file.
+/// The bytes of a column chunk, with their position in the file.
 #[derive(Debug, Clone)]
 pub struct Chunk {
     /// The byte of the file at which it begins.
     pub begin: u64,
-    /// All of it.
+    /// All of its bytes.
     pub bytes: Bytes,
 }
 
@@ -128,7 +127,7 @@ impl ChunkReader for Chunk {
     }
 }
 
-/// What has to be known of a leaf column to tell what its values take.
+/// The facts about a leaf column that decide the memory of its values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leaf {
     /// Its name, with those of the lists and structs around it.
@@ -144,7 +143,7 @@ pub struct Leaf {
 }
 
 impl Leaf {
-    /// Bytes that the values of a page take in lists: nobody knows how many of its rows there are in a batch.
+    /// Bytes that the values of a page take in lists: it is unknown how many of its rows are in a batch.
     fn in_lists(&self, values: i64) -> usize {
         // Levels of both kinds, the values, and their copy when the lists are put together.
         let each = 2 * self.width + 4;
@@ -152,17 +151,18 @@ impl Leaf {
     }
 }
 
-/// The pages of a chunk, as their headers tell.
+/// The pages of a chunk, by their headers.
 #[derive(Debug, Default)]
 pub struct Outline {
-    /// For each data page the values up to its end, and the bytes that it takes. Small ones are put together.
+    /// For each data page the values up to its end, and the bytes that it takes. Small ones are combined.
     pub pages: Vec<(u64, u64)>,
     /// Bytes of dictionaries.
     pub dictionary: u64,
 }
 
 impl Outline {
-    /// Of the pages in `chunk` up to its last value, as far as they have headers. `most` is the number of its values.
+    /// The outline of the pages in `chunk` up to its last value, as far as they have headers. `most` is the number of
+    /// its values.
     pub fn of(chunk: &[u8], most: u64, leaf: &Leaf) -> Self {
         let mut outline = Outline::default();
         let (mut at, mut values) = (0, 0_u64);
@@ -212,7 +212,7 @@ pub struct Pages {
     compressed: bool,
     leaf: Arc<Leaf>,
     meter: Arc<Meter>,
-    /// What the dictionary takes, which is needed until the end.
+    /// The memory of the dictionary, which is needed until the end.
     dictionary: Option<Held>,
 }
 
@@ -258,7 +258,7 @@ impl Pages {
         }
     }
 
-    /// Charges what a page is going to take.
+    /// Charges the memory of a page.
     fn admit(&mut self, header: &PageHeader, stored: &[u8]) -> ParquetResult<Option<Held>> {
         if let Some(expected) = header.checksum
             && crc32fast::hash(stored) != expected as u32
@@ -283,7 +283,7 @@ impl Pages {
         held.transpose().map_err(|error| self.fault(error))
     }
 
-    /// Charges what the values of a page of `stored` bytes take beyond its own, where its encoding does not show that.
+    /// Charges the memory of a page's values beyond its `stored` bytes, if its header does not show it.
     fn admit_values(&mut self, page: &Page, stored: u64) -> ParquetResult<()> {
         let encoding = page.encoding();
         if !matches!(encoding, Encoding::DELTA_BYTE_ARRAY | Encoding::DELTA_LENGTH_BYTE_ARRAY) || !page.is_data_page() {
@@ -299,7 +299,7 @@ impl Pages {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
             self.meter.hold_for_batch(bytes, &what).map_err(|error| self.fault(error))
         };
-        // Before the lengths are looked at one by one: a few bytes can claim billions.
+        // Charged before the lengths are read one by one: a few bytes can claim billions.
         hold(most.saturating_mul(8))?;
         if encoding == Encoding::DELTA_BYTE_ARRAY {
             let prefixes = delta_sum(values);
@@ -310,7 +310,7 @@ impl Pages {
     }
 }
 
-/// The values of a data page, behind its levels; `None` if it has none.
+/// The values of a data page, after its levels; `None` if it has none.
 fn values_of<'a>(page: &'a Page, leaf: &Leaf) -> Option<&'a [u8]> {
     match page {
         Page::DataPage { buf, def_level_encoding: Encoding::RLE, rep_level_encoding: Encoding::RLE, .. } => {
@@ -338,8 +338,8 @@ fn delta_count(bytes: &[u8]) -> Option<u64> {
     thrift.number()
 }
 
-/// The sum of the numbers in `bytes`, which are written as differences (DELTA_BINARY_PACKED). Of what is cut short, the
-/// sum so far: it does not get decoded.
+/// The sum of the numbers in `bytes`, which are written as differences (DELTA_BINARY_PACKED). If they are cut short,
+/// the sum so far: they will not be decoded.
 fn delta_sum(bytes: &[u8]) -> u64 {
     let mut thrift = Thrift(bytes);
     let header = (|| Some((thrift.number()?, thrift.number()?, thrift.number()?, thrift.integer()?)))();
@@ -383,7 +383,7 @@ fn bits(packed: &[u8], index: u64, width: u8) -> u64 {
 
 impl PageReader for Pages {
     fn get_next_page(&mut self) -> ParquetResult<Option<Page>> {
-        // Without a header that makes sense it is left to the parquet crate to say what is wrong.
+        // Without a valid header, the parquet crate finds the fault.
         let (held, stored) = match self.next_page()? {
             Some((header, stored)) => (self.admit(&header, &stored)?, stored.len() as u64),
             None => (None, 0),
@@ -468,7 +468,7 @@ mod tests {
             [(1_000, 2_000 + 1_000 * 20)],
             "with levels and a copy"
         );
-        // Zeros behind the last page are no pages, and what is behind the last value is not looked at.
+        // Zeros after the last page are no pages, and bytes after the last value are ignored.
         let rest = [&data[..], &[0; 50]].concat();
         assert_eq!(PageHeader::parse(&[0; 50]), None);
         assert_eq!(Outline::of(&rest, 2_000, &leaf(false)).pages, [(1_000, 2_000)]);
@@ -479,7 +479,7 @@ mod tests {
         let outline = Outline::of(&small, 100_000, &leaf(false));
         assert_eq!(outline.pages.last(), Some(&(100_000, 0)));
         assert!(outline.pages.len() <= small.len() / SMALL_PAGES + 1, "{}", outline.pages.len());
-        // Cut anywhere, or no header at all: that is for others to tell.
+        // A cut or missing header is left to the parquet crate.
         for end in 0..page.len() - 8 {
             assert_eq!(PageHeader::parse(&page[..end]), None);
         }

@@ -1,7 +1,6 @@
-//! Which row groups can be skipped because their statistics say that no row of theirs meets the bounds.
+//! Finds row groups that can be skipped, since none of their rows can meet the bounds by their statistics.
 //!
-//! Only ever leaves out what cannot match: where statistics are missing, of an old and unreliable kind, or say less
-//! than they seem to, the group is read.
+//! A group is read if its statistics are missing, of an old and unreliable kind, or not conclusive.
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Scalar};
 use arrow::compute::cast;
@@ -12,7 +11,7 @@ use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::basic::Type as PhysicalType;
 
-/// For each row group whether it has to be read. `matched` has the file's column for each column of the request.
+/// Whether each row group has to be read. `matched` has the file's column for each column of the request.
 pub fn groups(
     metadata: &ArrowReaderMetadata,
     file_columns: &SchemaRef,
@@ -51,11 +50,11 @@ fn is_comparable(bound: &Bound) -> bool {
     }
 }
 
-/// For each row group whether the bound rules it out; null where that is not known.
+/// Whether the bound rules out each row group; null if unknown.
 fn excluded(metadata: &ArrowReaderMetadata, column: usize, bound: &Bound) -> Option<BooleanArray> {
     let directory = metadata.metadata();
     let field = metadata.schema().fields().get(column)?;
-    // They are found by their name.
+    // Statistics are found by name.
     if metadata.schema().fields().iter().filter(|other| other.name() == field.name()).count() > 1 {
         return None;
     }
@@ -75,7 +74,7 @@ fn excluded(metadata: &ArrowReaderMetadata, column: usize, bound: &Bound) -> Opt
     };
     let least = shown(statistics.row_group_mins(directory.row_groups()).ok()?)?;
     let greatest = shown(statistics.row_group_maxes(directory.row_groups()).ok()?)?;
-    // A value can have a type that the reader decodes and the statistics do not.
+    // Values can have a type that only the reader decodes, not the statistics.
     if least.data_type() != bound.value.data_type() || greatest.data_type() != bound.value.data_type() {
         return None;
     }

@@ -1,9 +1,9 @@
-//! Reading one file: which row groups, which columns, and batches as the request wants them.
+//! Reads one file: selects row groups and columns, and returns batches as requested.
 //!
 //! ```text
 //!  directory ─▶ columns matched by name ─▶ row groups that the bounds leave ─▶ one group after the other ─▶ batches
 //! ```
-//! One row group's chunks of the wanted columns are in memory at a time.
+//! At a time, one row group's chunks of the selected columns are in memory.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -52,11 +52,11 @@ struct Plan {
     levels: FieldLevels,
     /// The leaf columns that are decoded, with their types.
     leaves: Vec<(usize, DataType)>,
-    /// Indices of the file's columns that are decoded, ascending, as they come out of the reader.
+    /// Indices of the file's columns that are decoded, ascending, in the order of the reader.
     decoded: Vec<usize>,
     /// Their types as the source shows them.
     shown: Vec<DataType>,
-    /// For each column of the output its place among `decoded`; `None` if the file lacks it.
+    /// For each column of the output its index in `decoded`; `None` if the file lacks it.
     places: Vec<Option<usize>>,
     output: SchemaRef,
     batch_rows: usize,
@@ -73,13 +73,13 @@ struct Group {
     rows: Range<i64>,
     /// Bytes of the groups before it, decoded.
     byte: i64,
-    /// Its own.
+    /// Its own bytes, decoded.
     bytes: i64,
 }
 
 impl Group {
-    /// Where row `number` would begin if all rows were equally long: nobody knows better, and it depends on nothing but
-    /// the file. So a group, however large it is, is many places.
+    /// The byte where row `number` would begin if all rows were equally long. It only depends on the file, and gives
+    /// even a large group many positions.
     fn place(&self, number: i64) -> i64 {
         let (before, rows) = (i128::from(number - self.rows.start), i128::from(self.rows.end - self.rows.start));
         let within = before * i128::from(self.bytes) / rows.max(1);
@@ -92,11 +92,11 @@ struct Reader {
     plan: Plan,
     /// The group that is being read.
     group: usize,
-    /// Rows of it that came out.
+    /// Rows of it that were returned.
     row: i64,
-    /// The open group; `None` between groups, and where nothing has to be decoded.
+    /// The open group; `None` between groups, and if nothing has to be decoded.
     open: Option<OpenGroup>,
-    /// Rows that are decoded and have not come out.
+    /// Rows that are decoded and not returned yet.
     decoded: VecDeque<RecordBatch>,
 }
 
@@ -199,7 +199,7 @@ impl Plan {
         })
     }
 
-    /// Fetches the wanted chunks of a row group.
+    /// Fetches the selected chunks of a row group.
     async fn open(&self, group: &Group) -> Result<OpenGroup> {
         let metadata = &self.directory.metadata;
         let schema = metadata.file_metadata().schema_descr();
@@ -220,18 +220,18 @@ impl Plan {
             return Err(self.meter.too_large(stored, &format!("{columns} of row group {}, packed,", group.index)));
         }
         let bytes = fetch::ranges(self.file.as_ref(), &ranges).await?;
-        // What is fetched is charged by the one who fetches it.
+        // The source charges the fetched bytes.
         self.meter.opened(usize::try_from(stored).unwrap_or(usize::MAX));
         OpenGroup::new(metadata, group.index, &chunks, bytes, &self.levels, self.batch_rows, &self.meter)
     }
 
-    /// The next rows where nothing needs to be decoded: the file has none of the columns, or none are wanted.
+    /// The next rows if nothing has to be decoded: the file has none of the columns, or none are selected.
     fn count(&self, group: &Group, first_row: i64, left: i64) -> Result<Option<Rows>> {
         let rows = usize::try_from(left).unwrap_or(usize::MAX).min(self.batch_rows);
         if rows == 0 { Ok(None) } else { self.rows(group, rows, &[], first_row).map(Some) }
     }
 
-    /// Decoded rows as the source shows them, without those that have a value which its type does not allow.
+    /// Decoded rows as the source shows them, without rows that have a value out of its type's range.
     fn finish(&self, group: &Group, batch: &RecordBatch, first_row: i64) -> Result<Parsed> {
         let shown = batch.columns().iter().zip(&self.shown).map(|(column, shown)| values::present(column, shown));
         let columns: Vec<ArrayRef> = shown.collect::<Result<_, _>>().map_err(|cause| damaged(&cause.to_string()))?;
@@ -282,7 +282,7 @@ impl Plan {
         Bytes::from(serde_json::Value::Object(object).to_string())
     }
 
-    /// The output's columns from those that were decoded.
+    /// The output's columns, made from the decoded ones.
     fn rows(&self, group: &Group, rows: usize, decoded: &[ArrayRef], first_row: i64) -> Result<Rows> {
         let column = |(place, field): (&Option<usize>, &arrow::datatypes::FieldRef)| match place {
             None => Ok(new_null_array(field.data_type(), rows)),
@@ -313,7 +313,7 @@ fn parsed(rows: Rows) -> Parsed {
 
 /// One value; `None` if JSON cannot show it.
 fn json_of(values: &ArrayRef, row: usize) -> Option<serde_json::Value> {
-    // What is wrong with a value may be wrong with another of the row, too.
+    // Other values of the row may have faults, too.
     if value_fault(values, row..row + 1).is_some() {
         return None;
     }
@@ -325,7 +325,7 @@ fn json_of(values: &ArrayRef, row: usize) -> Option<serde_json::Value> {
     object.remove("value")
 }
 
-/// Types that differ are an error, unless the source widens; and then only if they can be converted.
+/// Fails if types differ, unless the source widens and they can be converted.
 fn check_types(file: &SchemaRef, matched: &[Option<usize>], request: &ParseRequest) -> Result<()> {
     for (field, column) in request.schema.fields().iter().zip(matched) {
         let Some(column) = column else { continue };

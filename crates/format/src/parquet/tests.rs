@@ -1,4 +1,4 @@
-//! What parquet does: the conformance suite, pruning that changes nothing, drift between files, and files that are
+//! Tests of Parquet: the conformance suite, pruning that changes nothing, drift between files, and files that are
 //! damaged in every byte. The parquet crate's own reader and writer are the reference.
 
 use std::ops::Range;
@@ -230,7 +230,7 @@ fn files_whose_types_differ_are_widened_or_refused() {
     assert!(error.to_string().starts_with("second: the file lacks the column gone"), "{error}");
 }
 
-/// A file that counts what is read of it.
+/// A file that counts the bytes that are read.
 #[derive(Debug)]
 struct Counted {
     bytes: Bytes,
@@ -362,7 +362,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_no_parquet_file_is_told() {
+fn what_is_no_parquet_file_is_reported() {
     let good = file_of(vec![("id", Arc::new(Int64Array::from(vec![1, 2, 3])))]);
     let mut long_directory = good.clone();
     let at = good.len() - 8;

@@ -1,12 +1,12 @@
-//! Thrift's compact protocol, as far as parquet's structs need it: walking through them, and leaving fields out.
+//! Thrift's compact protocol, as far as parquet's structs need it: walking through them, and removing fields.
 //!
-//! The protocol is described in thrift-compact-protocol.md of Thrift's specification. What the fields mean is left to
-//! those who walk: `pages.rs` (page headers) and `directory.rs` (the directory).
+//! The protocol is described in thrift-compact-protocol.md of Thrift's specification. The callers interpret the fields:
+//! `pages.rs` (page headers) and `directory.rs` (the directory).
 
-/// Structs in structs; nothing of parquet has more.
+/// The deepest nesting of structs; Parquet has less.
 const DEEPEST: usize = 16;
 
-/// The types of fields that have to be told apart.
+/// The types of fields that are distinguished.
 pub const INT32: u8 = 5;
 /// Lists.
 pub const LIST: u8 = 9;
@@ -15,7 +15,7 @@ pub const BINARY: u8 = 8;
 /// Structs and unions.
 pub const STRUCT: u8 = 12;
 
-/// What is still to be read.
+/// The bytes that are left to read.
 #[derive(Debug, Clone, Copy)]
 pub struct Thrift<'a>(pub &'a [u8]);
 
@@ -50,7 +50,7 @@ impl<'a> Thrift<'a> {
         Some((count, head & 0x0f))
     }
 
-    /// Passes over a field of type `kind`.
+    /// Skips a field of type `kind`.
     pub fn skip(&mut self, kind: u8) -> Option<()> {
         self.skip_at(kind, 0)
     }
@@ -67,7 +67,7 @@ impl<'a> Thrift<'a> {
             BINARY => self.binary().map(drop),
             LIST | 10 => {
                 let (count, kind) = self.list()?;
-                // In lists a truth value has a byte.
+                // In lists, a boolean takes a byte.
                 let kind = if matches!(kind, 1 | 2) { 3 } else { kind };
                 (0..count).try_for_each(|_| self.skip_at(kind, depth + 1))
             }
@@ -78,7 +78,7 @@ impl<'a> Thrift<'a> {
                 }
                 Some(())
             }
-            // Nothing of parquet has maps.
+            // Parquet has no maps.
             _ => None,
         }
     }

@@ -1,4 +1,4 @@
-//! The types of a file's columns, as the reader is asked for them and as the source shows them.
+//! The types of a file's columns, as the reader decodes them and as the source shows them.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -13,8 +13,8 @@ use parquet::file::metadata::ParquetMetaData;
 
 use super::fetch::unreadable;
 
-/// The directory with the types that the reader is to give: texts and bytes as views, dictionaries decoded, the old
-/// 96-bit timestamps as microseconds (nanoseconds would reach only from 1677 to 2262).
+/// The directory with the types for the reader: texts and bytes as views, dictionaries decoded, the old 96-bit
+/// timestamps as microseconds (nanoseconds would reach only from 1677 to 2262).
 pub fn reader_metadata(metadata: &Arc<ParquetMetaData>) -> Result<ArrowReaderMetadata> {
     let stored = ArrowReaderMetadata::try_new(Arc::clone(metadata), ArrowReaderOptions::new()).map_err(unreadable)?;
     let leaves = metadata.file_metadata().schema_descr().columns();
@@ -70,8 +70,8 @@ pub fn leaf_types(metadata: &ArrowReaderMetadata) -> Vec<DataType> {
     types.into_inner()
 }
 
-/// The columns as a source shows them: everything may be null, names and types are all there is, one binary type, UUIDs
-/// as text. A name that was there before gets a number, as in a CSV file.
+/// The columns as a source shows them: nullable, without metadata, with one binary type and UUIDs as text. A duplicate
+/// name gets a number, as in a CSV file.
 pub fn columns(metadata: &ArrowReaderMetadata) -> SchemaRef {
     let leaves = metadata.parquet_schema().columns();
     let is_uuid =
@@ -119,7 +119,7 @@ fn shown(data_type: &DataType) -> DataType {
         }
         DataType::Struct(fields) => DataType::Struct(shown_fields(fields).into()),
         DataType::Map(entries, sorted) => match entries.data_type() {
-            // The names of its parts, and that keys are never null, belong to the type.
+            // The names of its parts and non-null keys belong to the type.
             DataType::Struct(parts) => {
                 let part = |part: &FieldRef| part.as_ref().clone().with_data_type(shown(part.data_type()));
                 let parts = DataType::Struct(parts.iter().map(part).collect());

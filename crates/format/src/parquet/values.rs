@@ -1,4 +1,4 @@
-//! Values on their way out of a file: as the source shows them, and in batches that are not too large.
+//! Converts values to the form that the source shows, in batches that are not too large.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use arrow::error::ArrowError;
 use millstream_core::format::BATCH_BYTES;
 use millstream_core::values::items;
 
-/// Text in a batch, beyond which it is handed on in parts. A value of a dictionary counts as often as it is there: so
-/// much will be written.
+/// The most text in a batch; a larger batch is returned in parts. A value of a dictionary counts as often as it occurs,
+/// since so much will be written.
 const TEXT_BYTES: u64 = 2 * BATCH_BYTES as u64;
 
 /// `values` as the source shows them: UUIDs as text, one binary type, one kind of list.
@@ -72,7 +72,7 @@ fn uuids(values: &FixedSizeBinaryArray) -> arrow::array::StringViewArray {
     texts.finish()
 }
 
-/// The parts in which a batch is handed on.
+/// The parts in which a batch is returned.
 pub fn parts(batch: &RecordBatch) -> Vec<Range<usize>> {
     let rows = batch.num_rows();
     let total =
@@ -94,7 +94,7 @@ pub fn parts(batch: &RecordBatch) -> Vec<Range<usize>> {
     parts
 }
 
-/// The text of the values in `range`, as often as it is there.
+/// The bytes of text in `range`, with repeated values.
 fn text_bytes(values: &ArrayRef, range: Range<usize>) -> u64 {
     let of_views = |views: &[u128]| -> u64 {
         // The lowest 32 bits of a view are its length.

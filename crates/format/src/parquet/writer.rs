@@ -1,7 +1,7 @@
 //! Batches to a parquet file.
 //!
-//! Rows gather in a row group until it is full; only then bytes come out. The group in progress is in memory, encoded
-//! and compressed as far as whole pages go.
+//! Rows gather in a row group until it is full; only then bytes are written. The group in progress is in memory,
+//! encoded and compressed as far as whole pages go.
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, IntervalUnit, SchemaRef};

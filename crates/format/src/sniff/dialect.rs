@@ -1,4 +1,4 @@
-//! How a text is cut into records and fields, found by trying.
+//! Finds by trial how a text is cut into records and fields.
 //!
 //! Every delimiter is tried with every quote by the same scanner that will read the file, and the one that makes the
 //! most records alike wins:
@@ -12,15 +12,15 @@
 //!                (space, colon)
 //! ```
 //!
-//! Quotes are ordinary text only where they tear records: a field in quotes may hold a delimiter in every row.
+//! Quotes are ordinary text only if they break records: a quoted field may have a delimiter in every row.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::csv::scan::{Flaw, Index, Scanned, Scanner};
+use crate::csv::scan::{Index, Scanned, Scanner, StructureFault};
 use crate::csv::spec::Dialect;
 
-/// Delimiters that are tried, and what their score is worth: some are ordinary signs of text too.
+/// The candidate delimiters with the weights of their scores: some are also ordinary characters of text.
 const DELIMITERS: &[(char, f64)] = &[
     (',', 1.0),
     ('\t', 1.0),
@@ -34,33 +34,33 @@ const DELIMITERS: &[(char, f64)] = &[
     (' ', 0.7),
 ];
 
-/// How much of the sample is looked at by each trial, in bytes and records. The way that wins reads all of it.
+/// How much of the sample each trial reads, in bytes and records. The winner reads all of it.
 const LOOK: Look = Look { bytes: 1 << 18, records: 2000 };
 
 /// All of a sample.
 const ALL: Look = Look { bytes: usize::MAX, records: usize::MAX };
 
-/// A share of records of one width below this is no table.
+/// The least share of records of one width in a table.
 const LEAST_SHARE: f64 = 0.6;
 
-/// The same for delimiters that are ordinary signs too: prose has lines with the same number of words.
+/// The same for delimiters that are also ordinary characters: prose has lines with the same number of words.
 const LEAST_SHARE_ORDINARY: f64 = 0.95;
 
-/// What a line of a title counts, and one with several texts but fewer than a record, against a record of another
+/// The weight of a line of a title, or of a line with some texts but fewer than a record, against a record of another
 /// width.
 const TITLE: f64 = 0.4;
 const SHORT: f64 = 0.7;
 
-/// What a record counts that may hold the names of a table whose records have a field more or less.
+/// The weight of a record that may have the names of a table whose records have a field more or less.
 const NAMES: f64 = 0.3;
 
-/// What quotes that are ordinary text are worth.
+/// The weight of a dialect without quotes.
 const ORDINARY_QUOTES: f64 = 0.95;
 
-/// Lines of a record that the end of the sample cuts, from which on its quote is probably no quote.
+/// If the end of the sample cuts a record of so many lines, its quote is probably no quote.
 const LONG_TAIL: usize = 20;
 
-/// How far a trial looks.
+/// How much a trial reads.
 #[derive(Debug, Clone, Copy)]
 struct Look {
     bytes: usize,
@@ -81,17 +81,17 @@ pub(super) struct Found {
     pub records: Vec<Row>,
     /// Lines before the second record of the table, whatever its width.
     pub second_line: u64,
-    /// What stands before the table and is no comment.
+    /// The records before the table that are no comments.
     pub before: Vec<Row>,
-    /// What the file holds, in its order.
+    /// All items of the file, in order.
     pub items: Vec<Item>,
-    /// Where the record begins that the end of the sample cuts, or where the text ends.
+    /// The beginning of the record that the end of the sample cuts, or the end of the text.
     pub end: usize,
     pub evidence: Vec<String>,
 }
 
 impl Found {
-    /// Whether all that stands before the table are lines of a title: none has more than one text.
+    /// Whether only lines of a title precede the table: none has more than one text.
     pub fn has_only_titles(&self, text: &str) -> bool {
         self.before.iter().all(|row| filled(text, row) <= 1)
     }
@@ -103,7 +103,7 @@ pub(super) struct Row {
     /// The line on which it begins, from 1.
     pub line: u64,
     pub start: usize,
-    /// The raw places of its fields; none if its quotes tear it.
+    /// The raw ranges of its fields; none if its quotes break it.
     pub fields: Vec<Range<usize>>,
 }
 
@@ -113,19 +113,19 @@ impl Row {
     }
 }
 
-/// What a line, or several with quotes around their ends, is.
+/// A line, or several lines of one record with quotes around their ends.
 #[derive(Debug, Clone)]
 pub(super) enum Item {
     Record(Row),
-    /// A comment, on this line, in this place.
+    /// A comment, with its line and range.
     Comment(u64, Range<usize>),
 }
 
-/// One way to read the text.
+/// A dialect to try.
 #[derive(Debug, Clone, Copy)]
-struct Way {
+struct Candidate {
     delimiter: char,
-    /// What the delimiter's score is worth.
+    /// The weight of the delimiter's score.
     worth: f64,
     quote: Option<char>,
     escape: Option<char>,
@@ -133,7 +133,7 @@ struct Way {
     comment: Option<char>,
 }
 
-impl Way {
+impl Candidate {
     fn dialect(self, look: Look) -> Dialect {
         let byte = |sign: char| u8::try_from(sign).ok();
         Dialect {
@@ -147,7 +147,7 @@ impl Way {
     }
 }
 
-/// What a scan finds.
+/// The result of a scan.
 struct Scan {
     items: Vec<Item>,
     /// Records whose structure is bad.
@@ -164,11 +164,11 @@ impl Scan {
     }
 }
 
-/// How well a way to read the text fits.
+/// How well a dialect fits the text.
 struct Trial {
-    way: Way,
+    candidate: Candidate,
     scan: Scan,
-    /// Where the table begins, as a number of records.
+    /// The index of the table's first record.
     first: usize,
     width: usize,
     share: f64,
@@ -177,8 +177,8 @@ struct Trial {
 }
 
 impl Trial {
-    /// Judges what `way` has read of the text.
-    fn new(text: &str, scan: Scan, way: Way) -> Option<Self> {
+    /// Rates the scan of the text with `candidate`.
+    fn new(text: &str, scan: Scan, candidate: Candidate) -> Option<Self> {
         let records: Vec<&Row> = scan.records().collect();
         let width = width_of(&records)?;
         let first = first_of(text, &records, width)?;
@@ -189,17 +189,17 @@ impl Trial {
         }
         let before: f64 = records[..first].iter().map(|row| weight(text, row, width)).sum();
         let all = (records.len() - first) as f64 + before;
-        // A record that is torn by its quotes says more against a dialect than one that is short.
+        // A record that is broken by its quotes counts more against a dialect than a short one.
         let share = rows as f64 / (all + scan.torn as f64);
-        let quoted = way.quote.map_or(0, |quote| count_quoted(text, &records, quote));
-        // With a delimiter that leaves the quotes whole, more is explained.
-        let ordinary = if way.quote.is_none() { ORDINARY_QUOTES } else { 1.0 };
-        let score = share * way.worth * ordinary + 0.02 * (width.min(30) as f64).ln();
-        Some(Trial { way, first, width, share, quoted, score, scan })
+        let quoted = candidate.quote.map_or(0, |quote| count_quoted(text, &records, quote));
+        // A delimiter that keeps quoted fields whole explains more.
+        let ordinary = if candidate.quote.is_none() { ORDINARY_QUOTES } else { 1.0 };
+        let score = share * candidate.worth * ordinary + 0.02 * (width.min(30) as f64).ln();
+        Some(Trial { candidate, first, width, share, quoted, score, scan })
     }
 
     fn is_table(&self) -> bool {
-        let least = if self.way.worth < 0.9 { LEAST_SHARE_ORDINARY } else { LEAST_SHARE };
+        let least = if self.candidate.worth < 0.9 { LEAST_SHARE_ORDINARY } else { LEAST_SHARE };
         self.share >= least && self.score > 0.45
     }
 }
@@ -223,7 +223,7 @@ fn first_of(text: &str, records: &[&Row], width: usize) -> Option<usize> {
     if width == 2 {
         return Some(first);
     }
-    // Spreadsheets fill the lines of a title up to the table's width. Where later records are as empty, it is data.
+    // Spreadsheets fill the lines of a title up to the table's width. If later records are as empty, it is data.
     let is_title = |row: &&Row| is_row(row) && filled(text, row) <= 1;
     let titles = records[first..].iter().take_while(|row| is_title(row)).count();
     let behind = &records[first + titles..];
@@ -231,12 +231,12 @@ fn first_of(text: &str, records: &[&Row], width: usize) -> Option<usize> {
     Some(if full && !behind.iter().any(is_title) { first + titles } else { first })
 }
 
-/// What a record before the table counts.
+/// The weight of a record before the table.
 fn weight(text: &str, row: &Row, width: usize) -> f64 {
     match filled(text, row) {
         _ if row.is_torn() => 1.0,
         0 | 1 => TITLE,
-        // It may hold the names, see `names_before`.
+        // It may have the names, see `names_before`.
         filled if filled >= 2 && row.fields.len().abs_diff(width) == 1 => NAMES,
         filled if filled < width => SHORT,
         _ => 1.0,
@@ -258,8 +258,8 @@ fn count_quoted(text: &str, records: &[&Row], quote: char) -> usize {
     records.iter().flat_map(|row| &row.fields).filter(|field| is_quoted(text, field, quote)).count()
 }
 
-fn scan(text: &str, complete: bool, way: Way, look: Look) -> Scan {
-    let dialect = way.dialect(look);
+fn scan(text: &str, complete: bool, candidate: Candidate, look: Look) -> Scan {
+    let dialect = candidate.dialect(look);
     let delimiter = dialect.delimiter.len();
     let comment = dialect.comment;
     let mut scanner = Scanner::new(dialect, 1);
@@ -288,7 +288,7 @@ fn scan(text: &str, complete: bool, way: Way, look: Look) -> Scan {
         if let Some(bad) = bad.first() {
             found.torn += 1;
             found.items.push(torn(line, bad.start));
-            if matches!(bad.flaw, Flaw::Unclosed(_)) {
+            if matches!(bad.structure_fault, StructureFault::Unclosed(_)) {
                 break;
             }
         }
@@ -301,7 +301,7 @@ fn scan(text: &str, complete: bool, way: Way, look: Look) -> Scan {
             }
             Scanned::Incomplete(start) => {
                 found.end = start;
-                // A quote that stays open for long is none.
+                // A quote that stays open for many lines is no quote.
                 if bytes[start..].iter().filter(|byte| **byte == b'\n').count() > LONG_TAIL {
                     found.torn += 1;
                 }
@@ -318,8 +318,8 @@ fn scan(text: &str, complete: bool, way: Way, look: Look) -> Scan {
     found
 }
 
-/// The dialect of `text`; `None` if it is no table. `single` says that a table of one column will do: its name ends
-/// like that of a csv file.
+/// The dialect of `text`; `None` if it is no table. `single` allows a table of one column: the name ends like that of a
+/// CSV file.
 pub(super) fn find(text: &str, complete: bool, single: bool) -> Option<Found> {
     let plain = best(text, complete, None);
     let table = match begins_with_mark(text) {
@@ -328,7 +328,7 @@ pub(super) fn find(text: &str, complete: bool, single: bool) -> Option<Found> {
     };
     match table {
         Some(trial) => {
-            let scan = scan(text, complete, trial.way, ALL);
+            let scan = scan(text, complete, trial.candidate, ALL);
             Some(found(text, trial, scan))
         }
         None if single => one_column(text, complete),
@@ -336,7 +336,7 @@ pub(super) fn find(text: &str, complete: bool, single: bool) -> Option<Found> {
     }
 }
 
-/// The best way to read a table of several columns, if there is one.
+/// The best dialect for a table of several columns, if there is one.
 fn best(text: &str, complete: bool, comment: Option<char>) -> Option<Trial> {
     let trims: &[bool] = if has_blank_before_quote(text) { &[false, true] } else { &[false] };
     let clocks = has_clocks(text);
@@ -347,11 +347,11 @@ fn best(text: &str, complete: bool, comment: Option<char>) -> Option<Trial> {
             continue;
         }
         for &trim in trims {
-            let way = Way { delimiter, worth, quote: None, escape: None, trim, comment };
-            let Some(trial) = best_quote(text, complete, way).filter(Trial::is_table) else { continue };
-            // Ways come in the order in which they are preferred: another one must explain more.
+            let candidate = Candidate { delimiter, worth, quote: None, escape: None, trim, comment };
+            let Some(trial) = best_quote(text, complete, candidate).filter(Trial::is_table) else { continue };
+            // Dialects are tried in the order of preference: a later one must explain more.
             let is_better = |best: &Trial| {
-                let commas_are_inner = best.way.delimiter == ',' && worth >= best.way.worth && inner_commas;
+                let commas_are_inner = best.candidate.delimiter == ',' && worth >= best.candidate.worth && inner_commas;
                 trial.score > best.score + 1e-9 || (commas_are_inner && trial.share > best.share - 1e-9)
             };
             if best.as_ref().is_none_or(is_better) {
@@ -362,22 +362,22 @@ fn best(text: &str, complete: bool, comment: Option<char>) -> Option<Trial> {
     best
 }
 
-/// The quote with which `way` fits best.
-fn best_quote(text: &str, complete: bool, way: Way) -> Option<Trial> {
+/// The best trial of `candidate` over all quotes.
+fn best_quote(text: &str, complete: bool, candidate: Candidate) -> Option<Trial> {
     let mut best: Option<Trial> = None;
-    // Quotes that tear nothing are quotes, whether the delimiter cuts or not.
+    // Quotes that break no record are quotes, whether the delimiter occurs or not.
     let mut sound = false;
     for (quote, escape) in ways_to_quote(text) {
-        let way = Way { quote, escape, ..way };
+        let candidate = Candidate { quote, escape, ..candidate };
         if quote.is_none() && sound && !spans_lines(text, best.as_ref()) {
             continue;
         }
-        let scan = scan(text, complete, way, LOOK);
+        let scan = scan(text, complete, candidate, LOOK);
         if quote == Some('"') && !sound {
             let records: Vec<&Row> = scan.records().collect();
             sound = scan.torn == 0 && count_quoted(text, &records, '"') > 0;
         }
-        let Some(trial) = Trial::new(text, scan, way) else { continue };
+        let Some(trial) = Trial::new(text, scan, candidate) else { continue };
         best = match best {
             None => Some(trial),
             Some(best) if trial.share > best.share + 1e-9 => Some(trial),
@@ -388,25 +388,25 @@ fn best_quote(text: &str, complete: bool, way: Way) -> Option<Trial> {
     best
 }
 
-/// Whether a field in quotes holds a line end.
+/// Whether a quoted field has a line end.
 fn spans_lines(text: &str, trial: Option<&Trial>) -> bool {
     trial.is_some_and(|trial| {
         trial.scan.records().flat_map(|row| &row.fields).any(|field| text[field.clone()].contains(['\n', '\r']))
     })
 }
 
-/// Whether `other`, which explains as much as `best`, is the better way to quote.
+/// Whether `other`, which explains as much as `best`, has the better quote.
 fn is_better_quote(text: &str, best: &Trial, other: &Trial) -> bool {
-    match other.way.quote {
+    match other.candidate.quote {
         // A field with a line end would make lines of different widths.
         None => spans_lines(text, Some(best)) && other.scan.items.len() > best.scan.items.len(),
         // An apostrophe at both ends of a word is a quote only if a whole column has it.
-        Some('\'') => best.quoted == 0 && best.way.quote != Some('\'') && has_quoted_column(text, other, '\''),
+        Some('\'') => best.quoted == 0 && best.candidate.quote != Some('\'') && has_quoted_column(text, other, '\''),
         Some(_) => false,
     }
 }
 
-/// Whether all values of a column, and at least two, stand in quotes; the first may be a name.
+/// Whether all values of a column, and at least two, are quoted; the first may be a name.
 fn has_quoted_column(text: &str, trial: &Trial, quote: char) -> bool {
     let rows: Vec<&Row> =
         trial.scan.records().skip(trial.first + 1).filter(|row| row.fields.len() == trial.width).collect();
@@ -417,20 +417,20 @@ fn has_quoted_column(text: &str, trial: &Trial, quote: char) -> bool {
 }
 
 fn ways_to_quote(text: &str) -> Vec<(Option<char>, Option<char>)> {
-    let mut ways = vec![(Some('"'), None)];
+    let mut candidates = vec![(Some('"'), None)];
     if text.contains("\\\"") {
-        ways.push((Some('"'), Some('\\')));
+        candidates.push((Some('"'), Some('\\')));
     }
     if text.contains('\'') {
-        ways.push((Some('\''), None));
+        candidates.push((Some('\''), None));
         if text.contains("\\'") {
-            ways.push((Some('\''), Some('\\')));
+            candidates.push((Some('\''), Some('\\')));
         }
     }
     if text.contains('"') {
-        ways.push((None, None));
+        candidates.push((None, None));
     }
-    ways
+    candidates
 }
 
 /// Whether a quote follows a delimiter and a space somewhere.
@@ -438,7 +438,7 @@ fn has_blank_before_quote(text: &str) -> bool {
     [", \"", "; \"", "| \"", ", '", "; '"].iter().any(|pattern| text.contains(pattern))
 }
 
-/// Whether there are times of day: their colons cut nothing.
+/// Whether there are times of day, whose colons are no delimiters.
 fn has_clocks(text: &str) -> bool {
     let look = &text.as_bytes()[..text.len().min(LOOK.bytes)];
     look.windows(6).any(|window| {
@@ -447,14 +447,14 @@ fn has_clocks(text: &str) -> bool {
     })
 }
 
-/// Whether every comma stands between two digits, as decimal commas do.
+/// Whether every comma is between two digits, like decimal commas.
 fn commas_are_in_numbers(text: &str) -> bool {
     let look = &text.as_bytes()[..text.len().min(LOOK.bytes)];
     let is_digit = |index: Option<usize>| index.and_then(|index| look.get(index)).is_some_and(u8::is_ascii_digit);
     memchr::memchr_iter(b',', look).all(|comma| is_digit(comma.checked_sub(1)) && is_digit(Some(comma + 1)))
 }
 
-/// What comments begin with.
+/// The first character of comments.
 const MARK: char = '#';
 
 /// Whether a line begins like a comment.
@@ -462,12 +462,13 @@ fn begins_with_mark(text: &str) -> bool {
     text.starts_with(MARK) || text.contains("\n#") || text.contains("\r#")
 }
 
-/// The best way with lines that begin with `#` left out, unless they have the form of the others: then they are records
-/// (tags, channels), or the first of them holds the names of the columns. `plain` is the best way without comments.
+/// The best dialect without the lines that begin with `#`, unless these have the form of the others: then they are
+/// records (tags, channels), or the first of them has the names of the columns. `plain` is the best dialect without
+/// comments.
 fn with_comments(text: &str, complete: bool, plain: Option<Trial>) -> Option<Trial> {
     let Some(commented) = best(text, complete, Some(MARK)) else { return plain };
-    let way = Way { comment: None, ..commented.way };
-    let scan = scan(text, complete, way, LOOK);
+    let candidate = Candidate { comment: None, ..commented.candidate };
+    let scan = scan(text, complete, candidate, LOOK);
     let marked = |row: &&Row| text[row.start..].starts_with(MARK);
     let fits = |row: &Row| row.fields.len() == commented.width;
     let leading = scan.records().take_while(marked).count();
@@ -476,30 +477,32 @@ fn with_comments(text: &str, complete: bool, plain: Option<Trial>) -> Option<Tri
     if inner().count() >= commented.scan.records().count() {
         return plain;
     }
-    // A comment may have a comma by chance. It begins with a space, as sentences behind a mark do.
+    // A comment may have a comma by chance. Comments begin with a space after the mark.
     let is_tag = |row: &Row| fits(row) && !text[row.start..].starts_with("# ");
     let are_records = (leading > 0 && scan.records().take(leading).all(fits))
         || scan.records().take(leading).any(is_tag)
         || inner().any(fits);
     match are_records {
-        true => plain.or_else(|| Trial::new(text, self::scan(text, complete, way, LOOK), way)).or(Some(commented)),
+        true => plain
+            .or_else(|| Trial::new(text, self::scan(text, complete, candidate, LOOK), candidate))
+            .or(Some(commented)),
         false => Some(commented),
     }
 }
 
-/// A table of one column, which some delimiter cuts nowhere; `None` if all of them cut something.
+/// A table of one column, in which some delimiter does not occur; `None` if all of them occur.
 fn one_column(text: &str, complete: bool) -> Option<Found> {
     let quotes = [Some('"'), None];
-    let mut ways = DELIMITERS.iter().take(6).flat_map(|&(delimiter, worth)| {
-        quotes.map(|quote| Way { delimiter, worth, quote, escape: None, trim: false, comment: None })
+    let mut candidates = DELIMITERS.iter().take(6).flat_map(|&(delimiter, worth)| {
+        quotes.map(|quote| Candidate { delimiter, worth, quote, escape: None, trim: false, comment: None })
     });
-    ways.find_map(|way| {
-        let scan = scan(text, complete, way, ALL);
+    candidates.find_map(|candidate| {
+        let scan = scan(text, complete, candidate, ALL);
         let single =
             scan.torn == 0 && scan.records().next().is_some() && scan.records().all(|row| row.fields.len() == 1);
         single.then(|| {
             let trial = Trial {
-                way,
+                candidate,
                 scan: Scan { items: Vec::new(), torn: 0, end: 0 },
                 first: 0,
                 width: 1,
@@ -512,9 +515,9 @@ fn one_column(text: &str, complete: bool) -> Option<Found> {
     })
 }
 
-/// What `trial` found, with all that `scan` read.
+/// The dialect of `trial`, with the whole text that `scan` has read.
 fn found(text: &str, trial: Trial, scan: Scan) -> Found {
-    let Trial { way: Way { delimiter, quote, escape, comment, .. }, first, width, .. } = trial;
+    let Trial { candidate: Candidate { delimiter, quote, escape, comment, .. }, first, width, .. } = trial;
     let all: Vec<Row> = scan.records().cloned().collect();
     let (before, table) = all.split_at(first.min(all.len()));
     let second_line = match table {
@@ -524,7 +527,7 @@ fn found(text: &str, trial: Trial, scan: Scan) -> Found {
     };
     let total = table.len();
     let records: Vec<Row> = table.iter().filter(|row| row.fields.len() == width).cloned().collect();
-    let trim = trial.way.trim || is_padded(text, &records, quote);
+    let trim = trial.candidate.trim || is_padded(text, &records, quote);
     let mut evidence = Vec::new();
     let name = match delimiter {
         '\t' => "a tab".to_owned(),
@@ -564,7 +567,7 @@ fn found(text: &str, trial: Trial, scan: Scan) -> Found {
     }
 }
 
-/// Whether most records have a field with spaces around what is not in quotes.
+/// Whether most records have an unquoted field with spaces around it.
 fn is_padded(text: &str, records: &[Row], quote: Option<char>) -> bool {
     let padded = |field: &Range<usize>| {
         let field = &text[field.clone()];

@@ -1,15 +1,14 @@
-//! Files that are neither text nor a format of ours: what they are, by their first bytes, and what to do with them.
+//! Recognises files that are neither text nor a known format by their first bytes, with hints what to do.
 //!
-//! A text can begin with the letters of a mark. So marks that are letters alone count only where bytes follow that no
-//! text has.
+//! A text can begin with the letters of a mark. So marks of letters only count if bytes follow that no text has.
 
 use millstream_core::Error;
 
 /// A kind of file.
 struct Kind {
-    /// What it begins with.
+    /// Its first bytes.
     mark: &'static [u8],
-    /// At which byte.
+    /// The byte at which the mark is.
     at: usize,
     /// With its article, as in "it is …".
     name: &'static str,
@@ -17,7 +16,7 @@ struct Kind {
     proof: Proof,
 }
 
-/// What a mark needs beside itself.
+/// What is needed besides the mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Proof {
     /// Nothing: no text has it.
@@ -26,7 +25,7 @@ enum Proof {
     Binary,
     /// It is text, but of another kind than ours; lines of it can be read.
     Text,
-    /// It is of a format of ours, and no text; its format is looked for in other ways.
+    /// It is of a known format and no text; other code finds the format.
     Ours,
 }
 
@@ -135,8 +134,8 @@ const KINDS: &[Kind] = &[
     text(b"<?xml", "an XML file", MARKUP),
 ];
 
-/// The error that names what a file is that begins with `head`, if it is of a known other kind. Some are text: where
-/// `lines` of any text are wanted, these are none of them.
+/// The error that names the kind of a file that begins with `head`, if it is a known one. Some kinds are text, and no
+/// error if `lines` of any text can be read.
 pub fn foreign_text(head: &[u8], lines: bool) -> Option<Error> {
     let found = KINDS.iter().find(|kind| kind.is(head))?;
     if lines && matches!(found.proof, Proof::Text | Proof::Ours) {
@@ -145,7 +144,7 @@ pub fn foreign_text(head: &[u8], lines: bool) -> Option<Error> {
     Some(named(found.name, found.hint))
 }
 
-/// The error that names what a zip is, one of whose first members has this name: spreadsheets and documents are zips.
+/// The error that names the kind of a zip by one of its first members: spreadsheets and documents are zips.
 pub fn foreign_member(uri: &str, member: &str) -> Option<Error> {
     // Folders of these names may also hold data.
     let is_part = [".xml", ".rels", ".bin", ".vml"].iter().any(|ending| member.ends_with(ending));
@@ -196,7 +195,7 @@ fn begins(head: &[u8], at: usize, mark: &[u8]) -> bool {
     head.get(at..).is_some_and(|head| head.starts_with(mark))
 }
 
-/// Whether no text has that byte: the signs that cut fields and lines are apart from it.
+/// Whether no text has that byte, except for separators of fields and lines.
 fn is_binary(byte: u8) -> bool {
     byte < 0x20 && !matches!(byte, b'\n' | b'\r' | b'\t' | 0x01 | 0x0c | 0x1b..=0x1f)
 }

@@ -1,14 +1,13 @@
-//! What a file is, by its beginning: the format, its settings, and why.
+//! Guesses what a file is by its beginning: the format, its settings, and the evidence.
 //!
-//! `millstream guess` writes the answer into a job, so that it is frozen there and a person has looked at it. Nothing
-//! is guessed while a job runs. `dialect` finds how a csv text is cut into records and fields, `types` what the
-//! fields are; this file puts both together and knows the other formats.
+//! `millstream guess` writes the answer into a job, where the user checks it. Nothing is guessed while a job runs.
+//! `dialect` finds how a CSV text is cut into records and fields, and `types` the types of the fields; this file
+//! combines both and knows the other formats.
 //!
-//! What a guess leaves out or reads as something else, it says: `verify` reads the sample with the guessed settings, by
-//! the parser that a run will use, and compares. A column whose values do not come back becomes text; what is skipped,
-//! left out or refused is named.
+//! A guess reports what it skips or changes: `verify` reads the sample with the guessed settings, by the parser of a
+//! run, and compares. A column whose values change becomes text; skipped and refused lines are named.
 //!
-//! `kinds` knows files that are neither text nor a format of ours, by their first bytes.
+//! `kinds` recognises files that are neither text nor a known format by their first bytes.
 
 mod dialect;
 mod kinds;
@@ -41,8 +40,7 @@ pub struct Guess {
     pub format: &'static str,
     /// The settings under that key, with the columns and their types.
     pub settings: Value,
-    /// Why, and what is left out or read as something else, one sentence each. They may quote the file, control
-    /// characters and all.
+    /// The evidence, and what is skipped or changed, one sentence each. They may quote control characters of the file.
     pub evidence: Vec<String>,
 }
 
@@ -89,8 +87,8 @@ pub fn guess(sample: &Sample, head: &[u8]) -> Result<Guess> {
     Ok(Guess { format: "lines", settings, evidence })
 }
 
-/// Whether it begins like a parquet file. A text can begin with these letters too, the name of a column for example;
-/// in a parquet file zeros stand near the beginning, as they end the structures that it is made of.
+/// Whether it begins like a parquet file. A text can begin with these letters, too, for example in the name of a
+/// column. A Parquet file has zeros near the beginning, which end its structures.
 fn is_parquet(sample: &Sample, head: &[u8]) -> bool {
     let begins = |bytes: &[u8]| bytes.starts_with(PARQUET);
     let look = &sample.text[..sample.text.len().min(4096)];
@@ -103,7 +101,8 @@ fn name_has(uri: &str, ending: &str) -> bool {
     name.ends_with(ending) || name.contains(&format!("{ending}."))
 }
 
-/// The encoding, where it has to be said (UTF-8, and UTF-16 with its mark, are found when the file is read), and why.
+/// The encoding, if it must be set (UTF-8, and UTF-16 with its mark, are detected when the file is read), and the
+/// evidence.
 fn encoding(sample: &Sample) -> (Option<&'static Encoding>, Option<String>) {
     let text = &sample.text;
     match Encoding::for_bom(text) {
@@ -165,7 +164,7 @@ fn guess_json(sample: &Sample, text: &str) -> Result<Option<Guess>> {
     Ok(Some(Guess { format: "json", settings, evidence }))
 }
 
-/// How often a guess is tried again with more columns as text.
+/// How often a guess is repeated with more columns as text.
 const ROUNDS: usize = 4;
 
 fn guess_csv(
@@ -235,7 +234,7 @@ fn spec_of(text: &str, found: &dialect::Found, table: &types::Table, encoding: O
 }
 
 /// Lines to skip so that the reader begins with the table: those of a title, those that the reader would take for a
-/// header, and a header that it cannot read. What may be records is not skipped.
+/// header, and a header that it cannot read. Lines that may be records are not skipped.
 fn skip_lines(text: &str, found: &dialect::Found, header: Header) -> u64 {
     let first = found.records.first().map_or(1, |row| row.line);
     let is_skipped = match header {
@@ -244,7 +243,7 @@ fn skip_lines(text: &str, found: &dialect::Found, header: Header) -> u64 {
         Header::First { strong: true } => true,
         Header::First { strong: false } | Header::None => found.has_only_titles(text),
     };
-    // Lines that the reader leaves out anyway need not be skipped.
+    // Lines that the reader ignores anyway need not be skipped.
     if is_skipped && !found.before.is_empty() { first - 1 } else { 0 }
 }
 
@@ -255,8 +254,8 @@ fn shown(text: &str) -> String {
     if short.len() < text.len() { format!("{short}…") } else { short }
 }
 
-/// The settings that differ from the defaults, as a job file says them. Only a name that ends in `.csv` tells that the
-/// delimiter is a comma.
+/// The settings that differ from the defaults, as in a job file. The delimiter `,` is only left out if the name ends in
+/// `.csv`.
 fn settings(spec: &CsvSpec, uri: &str) -> Value {
     let (Ok(Value::Object(mut said)), Ok(default)) =
         (serde_json::to_value(spec), serde_json::to_value(CsvSpec::default()))

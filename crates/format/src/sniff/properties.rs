@@ -1,4 +1,4 @@
-//! Whatever a csv file holds, a guess reads every record of it as it is, or names what it does not.
+//! Property tests: a guess reads every record of a CSV file unchanged, or names what it does not read.
 
 use std::collections::{HashMap, HashSet};
 
@@ -168,7 +168,7 @@ fn in_quotes(field: &str, style: &Style) -> String {
     if needs { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.to_owned() }
 }
 
-/// What the guessed settings make of the file: the rows by their lines, and the names of the columns.
+/// The file read with the guessed settings: the rows by their lines, and the names of the columns.
 type Read = (HashMap<u64, Vec<Option<String>>>, Vec<String>);
 
 fn read(guess: &Guess, sample: &Sample) -> Read {
@@ -220,7 +220,7 @@ fn number(text: &str) -> Option<(bool, String, i64)> {
     Some(if short.is_empty() { (negative, String::new(), 0) } else { (negative, short.to_owned(), power) })
 }
 
-/// Whether `got` is the field `expected`, or `guess` says what of its column is different.
+/// Whether `got` is the field `expected`, or `guess` reports how its column differs.
 fn is_same(guess: &Guess, name: &str, expected: &str, got: Option<&str>) -> bool {
     let trimmed = if guess.settings["trim"] == true { expected.trim() } else { expected };
     let same = match got {
@@ -262,7 +262,7 @@ fn check(file: &File, uri: &str) {
             let is_skipped = *line <= skipped && (told("is skipped:") || told("are skipped:"));
             let is_named = told(&format!("line {line},")) || told(&format!("line {line}:"));
             let is_counted = told("records of this file cannot be read") || told("record of this file cannot be read");
-            // A record of several lines is one of another line for who cuts it otherwise.
+            // With another quote, a record of several lines begins on another line.
             let is_cut = guess.settings.get("quote").is_some();
             assert!(is_header || is_skipped || is_named || is_counted || is_cut, "line {line} is lost: {}", context());
             continue;

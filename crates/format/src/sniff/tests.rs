@@ -1,5 +1,5 @@
 //! Guessing, tried on the messy files under `tests/sniff` against the recorded answers of DuckDB's sniffer (see
-//! `make.py` there), and on what is no csv.
+//! `make.py` there), and on files that are no CSV.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ enum Because {
     DuckDbIsWrong,
     /// Both find the same table, and we find numbers, dates or nulls that DuckDB leaves as text.
     WeFindMore,
-    /// Either can be defended.
+    /// Both answers are reasonable.
     OfTaste,
 }
 
@@ -145,11 +145,11 @@ fn differences(name: &str, ours: &Guess, duckdb: &DuckDb) -> Vec<String> {
     if columns.len() > 1 || duckdb.columns.len() > 1 {
         differ("delimiter", spec.delimiter.clone(), duckdb.delimiter.clone());
     }
-    // DuckDB tells no quote where there is none to see; that reads the same.
+    // DuckDB reports no quote if none occurs; that reads the same.
     if duckdb.quote != "(empty)" {
         differ("quote", spec.quote.clone(), duckdb.quote.clone());
     }
-    // Comments and empty lines are left out in any case: skipping their lines is the same.
+    // Comments and empty lines are ignored anyway: skipping their lines is the same.
     let comments = spec.comment.is_some() || duckdb.comment != "(empty)";
     let text = String::from_utf8_lossy(&sample(name).text).into_owned();
     let skipped = usize::try_from(spec.skip_lines.max(duckdb.skip)).unwrap();
@@ -205,7 +205,7 @@ fn agrees_with_duckdb_where_duckdb_is_right() {
     assert!(agreed * 4 >= files * 3, "{agreed} of {files} agree");
 }
 
-/// Files of which a record or more cannot be read, whoever guesses.
+/// Files with records that no guess can read.
 const REJECTED: &[&str] = &["footer.csv", "ragged_short.csv", "ragged_long.csv"];
 
 #[test]

@@ -1,9 +1,9 @@
-//! What the fields of a table are: names or values, and the types of the values.
+//! Finds the header of a table, and the types of its values.
 //!
 //! A column is tried with the plain conventions first, then with texts for null, then with dates and numbers of other
-//! countries; what none explains is text. So is what has two explanations, or what a type would not give back as it
-//! is: a note says so, and the user can declare more. A note also says where a value is read as something that looks
-//! different.
+//! countries; a column that none explains is text. So is one with two explanations, or with values that a type would
+//! change: a note says so, and the user can declare more. Notes also report values that are read as something that
+//! looks different.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -43,10 +43,10 @@ const DATES: &[&str] = &[
     "%d %B %Y",
 ];
 
-/// What stands behind a date in a timestamp.
+/// The formats of the time after a date in a timestamp.
 const CLOCKS: &[&str] = &[" %H:%M:%S", " %H:%M", "T%H:%M:%S", " %H:%M:%S%.f", " %I:%M:%S %p", " %I:%M %p"];
 
-/// The signs before the fraction and between thousands that are tried beside a plain point.
+/// The decimal and thousands separators that are tried besides a plain point.
 const SIGNS: &[(char, Option<char>)] = &[
     ('.', Some(',')),
     (',', None),
@@ -80,11 +80,12 @@ pub(super) struct Table {
     /// Texts for true and false, beside those two words.
     pub truths: Vec<(&'static str, &'static str)>,
     pub evidence: Vec<String>,
-    /// What is read as something that looks different, or stays text although it looks like something else.
+    /// Notes about values that are read as something that looks different, or stay text although they look like
+    /// something else.
     pub notes: Vec<String>,
 }
 
-/// Where the names of the columns are from.
+/// Where the names of the columns come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Header {
     /// There are none: all records hold values.
@@ -109,20 +110,20 @@ impl Cell {
     }
 }
 
-/// What explains a column's values.
+/// The explanation of a column's values.
 #[derive(Debug, Clone, PartialEq)]
 struct Kind {
     data_type: DataType,
-    /// The type that it would have if nothing were doubtful: what looks like a number is no name of a column.
+    /// The type without doubts: a value that looks like a number is no name of a column.
     looks: DataType,
     format: Option<String>,
-    /// The other way to write numbers that explains them as well, while none is known to be right.
+    /// The other separators that explain the numbers as well, while it is unknown which ones are right.
     rival: Option<(char, Option<char>)>,
     decimal: char,
     thousands: Option<char>,
     nulls: Vec<String>,
     truth: Option<(&'static str, &'static str)>,
-    /// What is to be said of it.
+    /// A note about the column.
     note: Option<String>,
 }
 
@@ -181,7 +182,7 @@ pub(super) fn table(text: &str, found: &Found, as_text: &HashSet<usize>) -> Tabl
     let (mut is_header, mut strong, why) = is_header(first, rest, &behind, &all);
     let mut aside = names_before(text, found, &syntax).filter(|_| !(is_header && strong));
     if aside.is_none() && !found.has_only_titles(text) && !(is_header && strong) {
-        // What stands before the table may be records: nothing is skipped, so no header can be reached.
+        // The lines before the table may be records: they are not skipped, so there is no header.
         (is_header, strong) = (false, false);
         table.evidence.push("no header is found before the records".to_owned());
     } else if aside.is_none() {
@@ -226,7 +227,7 @@ pub(super) fn table(text: &str, found: &Found, as_text: &HashSet<usize>) -> Tabl
     table
 }
 
-/// Adds to `table` what its columns need, and what is to be said of them.
+/// Adds the settings and notes of its columns to `table`.
 fn describe(table: &mut Table, kinds: &[Kind], names: &[String]) {
     for (name, kind) in names.iter().zip(kinds) {
         table.notes.extend(kind.note.iter().map(|note| format!("column {name}: {note}")));
@@ -270,8 +271,8 @@ fn cell(text: &str, field: &Range<usize>, syntax: &Syntax) -> Cell {
     Cell { text: String::from_utf8_lossy(&syntax.to_text(raw)).into_owned(), quoted }
 }
 
-/// Names as the reader of the file will make them; one that is empty becomes that of its place. If two are equal, the
-/// later one gets a number, and the first such name is reported.
+/// The names that the reader of the file will use; an empty one becomes that of its index. If two are equal, the later
+/// one gets a number, and the first such name is reported.
 fn numbered(given: Vec<String>) -> (Vec<String>, Option<String>) {
     let mut names: Vec<String> = Vec::with_capacity(given.len());
     let mut taken: HashSet<String> = HashSet::with_capacity(given.len());
@@ -293,7 +294,7 @@ fn numbered(given: Vec<String>) -> (Vec<String>, Option<String>) {
 }
 
 /// The names in the record before the table, if it has one field more or less than the others and holds nothing but
-/// text, and why they are taken.
+/// text, and the evidence.
 fn names_before(text: &str, found: &Found, syntax: &Syntax) -> Option<(Vec<String>, String)> {
     let row = found.before.last().filter(|row| row.fields.len().abs_diff(found.width) == 1 && row.fields.len() >= 2)?;
     let cells = cells(text, row, syntax);
@@ -331,8 +332,8 @@ fn names_before(text: &str, found: &Found, syntax: &Syntax) -> Option<(Vec<Strin
     ))
 }
 
-/// Whether the first record holds names, whether a type says so, and why. `behind` explains the records behind it,
-/// `all` those and the first.
+/// Whether the first record holds names, whether a type says so, and why. `behind` explains the records after it, `all`
+/// those and the first.
 fn is_header(first: &[Cell], rest: &[Vec<Cell>], behind: &[Kind], all: &[Kind]) -> (bool, bool, String) {
     let own = |cell: &Cell| kind(std::iter::once(cell));
     let columns = || first.iter().enumerate().filter(|(_, cell)| !cell.is_empty());
@@ -424,7 +425,7 @@ fn conventions(decimal: char, thousands: Option<char>) -> Conventions {
     CsvSpec { decimal: decimal.to_string(), thousands: thousands.map(String::from), ..CsvSpec::default() }.conventions()
 }
 
-/// What explains the values of a column.
+/// Explains the values of a column.
 fn kind<'a>(cells: impl Iterator<Item = &'a Cell> + Clone) -> Kind {
     let values = cells.filter(|cell| !cell.is_empty());
     let is_null = |cell: &&Cell| !cell.quoted && NULLS.contains(&cell.text.trim());
@@ -471,7 +472,7 @@ fn explain<'a>(values: impl Iterator<Item = &'a Cell> + Clone) -> Kind {
     }
 }
 
-/// Values that have the type `data_type` as they are: what is to be said of them.
+/// The kind of values that have the type `data_type` without settings, with notes.
 fn plain_kind<'a>(data_type: DataType, values: impl Iterator<Item = &'a Cell> + Clone) -> Kind {
     let texts = || values.clone().map(|cell| cell.text.trim());
     let note = match &data_type {
@@ -542,7 +543,7 @@ fn why_text<'a>(values: impl Iterator<Item = &'a Cell> + Clone) -> Option<String
     }
     let is_plain = |cell: &&Cell| with_conventions(std::iter::once(*cell), &conventions('.', None)) == TEXT;
     let odd = values.clone().find(is_plain).or_else(|| {
-        // Whole numbers that are right alone, and too long beside a fraction.
+        // Whole numbers that fit alone, and are too long beside a fraction.
         values.max_by_key(|cell| cell.text.len())
     })?;
     let text = odd.text.trim();
@@ -555,7 +556,7 @@ fn why_text<'a>(values: impl Iterator<Item = &'a Cell> + Clone) -> Option<String
     Some(format!("`{text}` {why}, so it stays text"))
 }
 
-/// Numbers with other signs than a point before the fraction.
+/// Numbers with other separators than a decimal point.
 fn numbers<'a>(values: impl Iterator<Item = &'a Cell> + Clone) -> Option<Kind> {
     let fits = |&&(decimal, thousands): &&(char, Option<char>)| {
         let data_type = with_conventions(values.clone(), &conventions(decimal, thousands));
@@ -564,7 +565,7 @@ fn numbers<'a>(values: impl Iterator<Item = &'a Cell> + Clone) -> Option<Kind> {
     let fitting: Vec<(char, Option<char>)> = SIGNS.iter().filter(fits).copied().collect();
     let &(decimal, thousands) = fitting.first()?;
     let has_fraction = values.clone().any(|cell| cell.text.contains(','));
-    // Points and spaces that stand before three digits stand in versions and codes too.
+    // Versions and codes also have points and spaces before three digits.
     if decimal == ',' && thousands.is_some() && !has_fraction {
         let example = values.clone().find(|cell| thousands.is_some_and(|sign| cell.text.contains(sign)))?;
         return Some(Kind::text(
@@ -679,12 +680,12 @@ fn has_shape(text: &str, format: &str) -> bool {
     rest.is_empty()
 }
 
-/// What is said where another column tells what a comma means.
+/// The note if another column shows what a comma means.
 const GROUPED: &str = "its commas are read as those between thousands, as in another column";
 const FRACTIONS: &str = "its commas are read as those before a fraction, as in another column";
 
-/// Numbers have the same signs in the whole file: the commonest other signs win, and columns that need others stay
-/// text. So do those that could have two, where no other column tells which.
+/// Chooses the separators of numbers for the whole file: the commonest win, and columns that need others stay text. So
+/// do ambiguous columns, if no other column decides.
 fn agree(kinds: &mut [Kind]) -> (char, Option<char>) {
     let point =
         kinds.iter().any(|kind| kind.data_type == DataType::Float64 && kind.decimal == '.' && kind.rival.is_none());
@@ -720,8 +721,8 @@ fn agree(kinds: &mut [Kind]) -> (char, Option<char>) {
     chosen
 }
 
-/// A text for null is null in all columns, text or not. Where it is a value of a text column (`NA` is a country), what
-/// would need it stays text.
+/// A text for null is null in all columns, text or not. If it is a value of a text column (`NA` is a country), columns
+/// that need it stay text.
 fn without_doubtful_nulls(kinds: &mut [Kind], rows: &[Vec<Cell>], names: &[String]) {
     loop {
         let in_text = |null: &String| {

@@ -1,5 +1,5 @@
-//! Reads a sample with guessed settings, by the parser that a run will use, and compares what comes out with what
-//! stands there: which records are not read, and which values are not what they were.
+//! Reads a sample with guessed settings, by the parser that a run will use, and compares the result with the text:
+//! which records are not read, and which values change.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -21,15 +21,15 @@ use crate::columns::{Column, type_name};
 use crate::csv::Csv;
 use crate::csv::spec::CsvSpec;
 
-/// So many of the records that are not read are quoted.
+/// How many of the records that are not read are quoted.
 const MOST_QUOTED: usize = 3;
 
-/// So many of the lines above the table are quoted.
+/// How many of the lines above the table are quoted.
 const MOST_TITLES: usize = 10;
 
-/// What reading the sample shows.
+/// The result of reading the sample.
 pub(super) struct Verdict {
-    /// The columns of which a value is not what stands there, with the first such value.
+    /// The columns with a changed value, and the first such value.
     pub changed: BTreeMap<usize, String>,
     /// What is not read, one sentence each.
     pub notes: Vec<String>,
@@ -69,7 +69,7 @@ fn read(csv: &Csv, text: &str, parsed: &mut Parsed) -> Result<()> {
     parser.finish(parsed)
 }
 
-/// What a format refuses of a sample, read with `settings`. The last record may be cut, and is left out then.
+/// What a format refuses of a sample, read with `settings`. A last record that may be cut is ignored.
 pub(super) fn refused(entry: FormatEntry, settings: &Value, sample: &Sample) -> Result<Vec<String>> {
     let format = (entry.build)(settings).map_err(|_| Error::internal("the guessed settings are not valid"))?;
     let (Some(schema), Reading::Stream(reading)) = (format.declared(), format.reading()) else {
@@ -90,7 +90,7 @@ pub(super) fn refused(entry: FormatEntry, settings: &Value, sample: &Sample) -> 
     Ok(said)
 }
 
-/// The rows, by the line on which each begins: in which batch they are, and where.
+/// The rows by the line on which each begins: the batch, and the index in it.
 type Lines = HashMap<u64, (usize, usize)>;
 
 fn rows_of(parsed: &Parsed) -> Result<(Lines, Vec<Vec<ArrayRef>>)> {
@@ -110,7 +110,7 @@ fn told(error: &Error) -> String {
     format!("{place}{}", error.what())
 }
 
-/// Goes through what the sample holds, and notes what of it is not read.
+/// Goes through the sample, and notes what is not read.
 struct Account<'a> {
     text: &'a str,
     spec: &'a CsvSpec,
@@ -119,7 +119,7 @@ struct Account<'a> {
     notes: Notes,
 }
 
-/// What is not read: how much, and the first of it.
+/// What is not read: the number, and the first items.
 #[derive(Default)]
 struct Notes {
     skipped: Vec<(u64, String)>,
@@ -223,7 +223,7 @@ struct Values<'a> {
 }
 
 impl Values<'_> {
-    /// The columns of which a value is not what stands there, or refused, with the first such value.
+    /// The columns with a changed or refused value, and the first such value.
     fn changed(&self) -> BTreeMap<usize, String> {
         let syntax = syntax(self.found);
         let mut changed = BTreeMap::new();
@@ -237,7 +237,7 @@ impl Values<'_> {
                 let Some(declared) = self.columns.get(column) else { continue };
                 let same = match place {
                     Some(&(batch, at)) => self.is_same(declared, &cell, &self.arrays[batch][column], at),
-                    // It was refused: because of a value, since its structure is sound.
+                    // It was refused because of a value, since its structure is valid.
                     None => declared.data_type == TEXT || self.reads(declared, &cell),
                 };
                 if !same {
@@ -286,7 +286,7 @@ impl Values<'_> {
                 plain().parse::<f64>().is_ok_and(|expected| expected == value)
             }
             DataType::Utf8View => array.as_string_view().value(row) == cell.text,
-            // Report how it is written.
+            // The report already names the format.
             _ if column.format.is_some() => true,
             DataType::Date32 => {
                 let mut written = Vec::new();

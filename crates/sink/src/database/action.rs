@@ -1,5 +1,5 @@
-//! What the user wants done before a load and behind it: statements of the database, and commands of this machine. It
-//! owns commands; statements are run by those that have the connection.
+//! The user's actions before and after a load: statements of the database, and commands of this machine. This file runs
+//! commands; loads run the statements.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -11,10 +11,10 @@ use millstream_core::{Error, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How often it is looked whether a command has ended.
+/// How often to check whether a command has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How much of what a command writes to standard error is kept, in bytes.
+/// How many bytes of a command's standard error are kept.
 const KEPT: usize = 4 << 10;
 
 /// One of several things that are done.
@@ -52,16 +52,16 @@ pub(crate) fn faults(before: &[Action], after: &[Action]) -> Vec<Fault> {
     [("before", before), ("after", after)].into_iter().flat_map(empty).collect()
 }
 
-/// A command that runs; it is ended when this is dropped, unless the process ends before that.
+/// A running command. It is killed when this is dropped.
 struct Running {
     child: Child,
-    /// The end of what it has written to standard error.
+    /// The end of its standard error.
     told: mpsc::Receiver<Vec<u8>>,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Of one that has ended nothing is left to do.
+        // The command may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -73,7 +73,7 @@ impl CommandLine {
         self.command.join(" ")
     }
 
-    /// Runs it to its end; `when` is the setting that it stands in.
+    /// Runs it to its end; `when` is the name of the setting.
     pub(crate) async fn run(&self, when: &str) -> Result<()> {
         let mut running = self.start(when)?;
         loop {
@@ -84,7 +84,7 @@ impl CommandLine {
         }
     }
 
-    /// The same, waiting on this thread, as long as `is_wanted`.
+    /// The same, waiting on this thread while `is_wanted`.
     pub(crate) fn run_blocking(&self, when: &str, is_wanted: impl Fn() -> bool) -> Result<()> {
         let mut running = self.start(when)?;
         while is_wanted() {
@@ -116,7 +116,7 @@ impl CommandLine {
                 kept.extend_from_slice(&piece[..count]);
                 kept.drain(..kept.len().saturating_sub(KEPT));
             }
-            // If the command was dropped, its output is wanted no more.
+            // If the command was dropped, its output is not needed.
             let _ = sender.send(kept);
         });
         Ok(Running { child, told })
@@ -130,7 +130,7 @@ impl CommandLine {
         if ended.success() {
             return Ok(());
         }
-        // A child of its own may have the other end still.
+        // A child process may still hold the other end.
         let told = running.told.recv_timeout(Duration::from_secs(1)).unwrap_or_default();
         let told = String::from_utf8_lossy(&told);
         let last = told.lines().rev().find(|line| !line.trim().is_empty()).map(|line| format!(": {}", line.trim()));

@@ -1,14 +1,12 @@
-//! From a bulk statement that failed to the rows that are to blame. It owns the search; what a failure means is the
-//! server's to tell.
+//! Finds the bad rows of a bulk statement that failed. The server classifies failures.
 //!
 //! ```text
 //!  [··········x·····x··]      refused, and the server does not say where: halves
 //!  [··········] [x·····x··]   the first half stays
 //!               [x] [·····x··]   the server names the first bad row; what is before it goes, the rest by halves
 //! ```
-//! Each try stands behind a savepoint, so what was good stays, in the order of the rows: of two rows with one key the
-//! second is the bad one. Savepoints are released as soon as they are passed: a server that keeps them has only so much
-//! room for those of one transaction.
+//! Each attempt follows a savepoint, so good rows stay, in order: of two rows with one key the second is the bad one.
+//! Savepoints are released as soon as possible, since servers limit their number per transaction.
 
 use std::ops::Range;
 
@@ -17,13 +15,12 @@ use millstream_database::table::Bulk;
 use super::group::{BadRow, Rows};
 use super::server::{Connection, Failure, Server};
 
-/// What a group of rows is sent in, to be kept or rolled back as a whole.
+/// The scope in which a group of rows is kept or rolled back as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// A transaction of its own.
     Transaction,
-    /// A savepoint of the transaction that is open. The search has savepoints of its own, one after the other, so the
-    /// last of them is not the beginning of a group.
+    /// A savepoint of the open transaction. It has a name of its own, since the search sets further savepoints.
     Savepoint,
 }
 
@@ -36,7 +33,7 @@ impl Scope {
         }
     }
 
-    /// The statement that keeps all that was sent of the group.
+    /// The statement that keeps the rows of the group.
     pub(crate) fn keep(self) -> &'static str {
         match self {
             Scope::Transaction => "COMMIT",
@@ -44,7 +41,7 @@ impl Scope {
         }
     }
 
-    /// The statement that rolls back all that was sent of the group, and nothing before it.
+    /// The statement that rolls back the rows of the group, and nothing before it.
     pub(crate) fn roll_back(self) -> &'static str {
         match self {
             Scope::Transaction => "ROLLBACK",
@@ -53,8 +50,7 @@ impl Scope {
     }
 }
 
-/// Sends the rows inside of the transaction that is open. The bad ones come back, `most` of them at most: with as many
-/// the rest is not sent.
+/// Sends the rows inside of the open transaction. Returns the bad ones, at most `most`: then the rest is not sent.
 pub(crate) async fn load(
     server: &dyn Server,
     connection: &mut dyn Connection,
@@ -63,7 +59,7 @@ pub(crate) async fn load(
     most: usize,
 ) -> Result<Vec<BadRow>, Failure> {
     let mut bad = Vec::new();
-    // In the order of the rows from the end of the list.
+    // The ranges to send; the next one is the last of the list.
     let mut ranges = Vec::new();
     ranges.push(0..rows.count());
     if rows.count() == 0 {
@@ -80,7 +76,7 @@ pub(crate) async fn load(
             Err(Failure::Rows(refusal)) => refusal,
             Err(other) => return Err(other),
         };
-        // The savepoint stays for the next try.
+        // The savepoint stays for the next attempt.
         connection.execute("ROLLBACK TO SAVEPOINT millstream").await?;
         let at = refusal.at.map(|at| range.start + at).filter(|at| *at < range.end);
         let to_blame = if range.len() == 1 { Some(range.start) } else { at.filter(|_| refusal.by_itself) };
@@ -103,8 +99,8 @@ pub(crate) async fn load(
     Ok(bad)
 }
 
-/// Adds the parts of a range that are to be sent again, the first of them last; none of them is empty or the whole. The
-/// bad row may be `at`; if it is found it is none of them.
+/// Adds the parts of a range to send again, the first one last; none of them is empty or the whole range. `at` is the
+/// bad row, if known; if it is certain, it is left out.
 fn split(range: Range<usize>, at: Option<usize>, is_found: bool, ranges: &mut Vec<Range<usize>>) {
     let Range { start, end } = range;
     let halves = |range: Range<usize>| {
@@ -112,7 +108,7 @@ fn split(range: Range<usize>, at: Option<usize>, is_found: bool, ranges: &mut Ve
         [middle..range.end, range.start..middle]
     };
     let parts: Vec<Range<usize>> = match at {
-        // What follows may have many more: halves keep their search short.
+        // The rows after it may have many more: halves keep the search short.
         Some(at) if is_found => halves(at + 1..end).into_iter().chain(std::iter::once(start..at)).collect(),
         Some(at) => halves(at + 1..end).into_iter().chain([at..at + 1, start..at]).collect(),
         None if is_found => vec![],

@@ -1,5 +1,5 @@
-//! Arrow values on their way to a database: the many types of Arrow as a few forms that are read value by value without
-//! an allocation. It owns reading; writing is `text.rs`'s and the servers'.
+//! Reads Arrow values for databases: the many types of Arrow in a few forms, value by value without allocations.
+//! `text.rs` and the servers write them.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ impl Columns {
     }
 }
 
-/// What keeps values of the field's type from being written to a database, if anything does.
+/// The error of a field whose type cannot be written to a database.
 pub(crate) fn type_fault(field: &FieldRef) -> Option<Error> {
     let empty = arrow::array::new_empty_array(field.data_type());
     let schema = Arc::new(arrow::datatypes::Schema::new(vec![field.as_ref().clone().with_nullable(true)]));
@@ -101,7 +101,7 @@ impl Column<'_> {
     }
 }
 
-/// Values by their form. Those of time are counts since 1970 or midnight, of as many as go into a second.
+/// Values by their form. Times are counts since 1970 or midnight, with the number of units per second.
 pub(crate) enum Cells<'a> {
     Null,
     Bool(&'a BooleanArray),
@@ -109,7 +109,7 @@ pub(crate) enum Cells<'a> {
     Unsigned(&'a UInt64Array),
     Single(&'a Float32Array),
     Double(&'a Float64Array),
-    /// With the number of digits behind the point.
+    /// With the number of digits after the point.
     Decimal(&'a Decimal128Array, i8),
     Text(&'a StringViewArray),
     Bytes(&'a BinaryViewArray),
@@ -136,7 +136,7 @@ impl Times<'_> {
     }
 }
 
-/// How many of a unit go into a second.
+/// How many of a unit make a second.
 pub(crate) fn per_second(unit: TimeUnit) -> i64 {
     match unit {
         TimeUnit::Second => 1,

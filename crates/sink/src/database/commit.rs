@@ -1,6 +1,6 @@
-//! A commit, or a rename, whose answer does not come. A connection that is closed tells so; one that something in
-//! between keeps open never does. So while it is not answered it is looked now and then, over another connection,
-//! whether it is done.
+//! A commit or rename whose answer does not come. A closed connection is an error, but a middlebox can keep a dead one
+//! open forever. So until there is an answer, it is checked regularly over another connection whether the commit was
+//! done.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use futures::future::BoxFuture;
 
 use super::server::{Connection, Failure};
 
-/// How long it may take before it is looked, and between two looks. Some take longer, where a server waits for others.
+/// The time before the first check, and between checks. Some commits take longer, if the server waits for others.
 const LOOK: Duration = if cfg!(test) { Duration::from_millis(300) } else { Duration::from_secs(30) };
 
-/// Runs the statement that makes rows visible; how many rows it changed. `None` if no answer has come, and `is_there`
-/// says that it is done: the connection is of no use any more.
+/// Runs the statement that makes rows visible. Returns how many rows it changed; `None` if there was no answer, and
+/// `is_there` shows that it was done: the connection cannot be used any more.
 pub(crate) async fn unless_it_is_there<'a>(
     connection: &mut dyn Connection,
     statement: &str,

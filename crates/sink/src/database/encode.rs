@@ -1,5 +1,5 @@
-//! Batches into groups of encoded rows. It owns the loop over rows, and what becomes of a row that cannot be encoded;
-//! how a value is written is for the form of the rows: `text.rs`, or PostgreSQL's binary form.
+//! Encodes batches into groups of rows, and collects rows that cannot be encoded. The form of the rows writes values:
+//! `text.rs`, or PostgreSQL's binary form.
 
 use std::ops::Range;
 
@@ -31,10 +31,9 @@ pub(crate) trait RowForm: Send {
 pub(crate) struct RowEncoder<F> {
     form: F,
     fields: Vec<FieldRef>,
-    /// The columns in which a null is refused, and why.
+    /// The columns in which a null is refused, with the reason.
     not_null: Vec<(usize, Reason)>,
-    /// The columns of times that keep fewer digits than microseconds, and the microseconds that the last of them
-    /// counts.
+    /// The columns of times with fewer digits than microseconds, and the microseconds of their last digit.
     coarse: Vec<(usize, i64)>,
     most_rows: usize,
 }

@@ -1,15 +1,15 @@
-//! The entry of a load in the ledger, and who owns the load: one run at a time. It owns how a load is begun, taken over
-//! from a run that has it still, and forgotten; the chunks beside the entry are `ledger.rs`'s.
+//! The entry of a load in the ledger, and its owner: one run at a time. It begins loads, takes them over from other
+//! runs, and forgets them. The chunks of a load are in `ledger.rs`.
 //!
 //! ```text
 //!  load_key   unit_key   chunk   attempt          note
 //!  digest     0…0        -1      who owns it      the load's name
 //! ```
-//! The run that has a load may be asleep, or cut off from the network, with transactions open that keep others waiting,
-//! and may wake up at any time. So a run that takes its load over **fences** it: first its connections are ended, by
-//! which the server rolls back what they had not committed, then the entry says who owns the load now. Each transaction
-//! of a load holds the entry, and finds its own name there, or stops. No wait for a lock is repeated here, and each
-//! that was in vain names who may hold it.
+//! The owner of a load may be suspended, or cut off from the network, with open transactions that block others, and may
+//! wake up at any time. So a run that takes its load over **fences** it: it first ends the owner's connections, so that
+//! the server rolls back their transactions, and then writes itself into the entry. Each transaction of a load locks
+//! the entry and checks that its run is still the owner. No wait for a lock is repeated here, and each timeout names
+//! possible holders.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,40 +26,40 @@ use crate::shared::digest;
 /// The ledger's table.
 pub(crate) const TABLE: &str = "_millstream_ledger";
 
-/// How long the server may take to see that a process is gone.
+/// How long the server may take to notice that a process is gone.
 const LEAVING: Duration = Duration::from_secs(5);
 
-/// Between two looks.
+/// The time between two checks.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long the end of a run may wait until no other run looks into its empty ledger.
+/// How long the end of a run may wait for other runs that read the empty ledger.
 const TIDYING: Duration = Duration::from_secs(5);
 
-/// The entry of a load, for one who owns the load or wants to.
+/// The entry of a load, for a run that owns it or takes it over.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) server: Arc<dyn Server>,
     spec: DatabaseSpec,
     /// The ledger's table, as SQL text.
     pub(crate) table: String,
-    /// The load, as it is written there.
+    /// The load key.
     pub(crate) key: String,
     /// The name of the load.
     load: String,
-    /// Who owns it.
+    /// The owner, by its run.
     pub(crate) owner: String,
-    /// The table that is loaded into.
-    place: String,
+    /// The target table, for messages.
+    target: String,
 }
 
-/// What of a load is to be forgotten.
+/// Which load to forget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Forget {
-    /// It, if it still is this owner's.
+    /// The load, if this run still owns it.
     Own,
-    /// It, if nothing of it is written, and its owner is gone.
+    /// The load, if nothing of it is written and its owner is gone.
     Unwritten,
-    /// It, whichever run has it.
+    /// The load, whichever run owns it.
     Anyway,
 }
 
@@ -69,27 +69,27 @@ pub(crate) fn header() -> String {
 }
 
 impl Entry {
-    /// That of `load`, for the run `run` as its owner.
+    /// The entry of `load`, with the run `run` as its owner.
     pub(crate) fn new(server: &Arc<dyn Server>, spec: &DatabaseSpec, load: &str, run: &str) -> Self {
-        let (table, place) = (server.dialect().beside(&spec.table, TABLE), target_of(server.as_ref(), spec));
+        let (table, target) = (server.dialect().beside(&spec.table, TABLE), target_of(server.as_ref(), spec));
         let (server, spec) = (Arc::clone(server), spec.clone());
         let mut owner = digest(&format!("{run}\n{load}"));
         owner.truncate(16);
-        Entry { server, spec, table, key: digest(load), load: load.to_owned(), owner, place }
+        Entry { server, spec, table, key: digest(load), load: load.to_owned(), owner, target }
     }
 
-    /// Whether it is that of `load`.
+    /// Whether it is the entry of `load`.
     pub(crate) fn is_of(&self, load: &str) -> bool {
         self.load == load
     }
 
-    /// What tells it from all other rows of the ledger.
+    /// The condition for its row of the ledger.
     fn is_it(&self) -> String {
         format!("load_key = '{}' AND unit_key = '{}' AND chunk = -1", self.key, header())
     }
 
-    /// Makes this owner's the load; `false` if there is no ledger, and the user may not make one. What another run has
-    /// of it is ended if `take_over`; otherwise that is waited for, but not for long.
+    /// Makes this run the owner; `false` if there is no ledger and the user may not create one. With `take_over`, the
+    /// connections of a former owner are ended; otherwise it waits for them for a short time.
     pub(crate) async fn enter(&self, connection: &mut dyn Connection, take_over: bool) -> Result<bool> {
         for tries in 0..=self.spec.retries {
             if !self.make_ledger(connection).await? {
@@ -97,10 +97,10 @@ impl Entry {
             }
             match self.try_enter(connection, take_over).await {
                 Ok(true) => return Ok(true),
-                // It was forgotten, or taken over by a third, just now.
+                // Another run has just forgotten it or taken it over.
                 Ok(false) | Err(Failure::Again { waited: false, .. }) => {}
                 Err(Failure::Other(error)) => {
-                    // A load that ended may have taken the empty ledger away.
+                    // A load that ended may have dropped the empty ledger.
                     if self.has_ledger(connection).await.map_err(Failure::into_error)? {
                         return Err(of_another_user(error));
                     }
@@ -109,7 +109,7 @@ impl Entry {
             }
             pause(tries).await;
         }
-        Err(Error::transient(format!("{}: its ledger is constantly in use by other runs", self.place))
+        Err(Error::transient(format!("{}: its ledger is constantly in use by other runs", self.target))
             .hint("try again later"))
     }
 
@@ -119,7 +119,7 @@ impl Entry {
         let insert = format!("INSERT INTO {table} (load_key, unit_key, chunk, attempt, note) VALUES {values}");
         match connection.execute(&insert).await {
             Ok(_) => return Ok(true),
-            // It is there.
+            // The entry exists.
             Err(Failure::Rows(_)) => {}
             Err(other) => return Err(other),
         }
@@ -130,13 +130,13 @@ impl Entry {
         Ok(taken == 1)
     }
 
-    /// Who owns the load; `None` if it is not in the ledger.
+    /// The current owner; `None` if the load is not in the ledger.
     async fn owner_now(&self, connection: &mut dyn Connection, lock: &str) -> Result<Option<String>, Failure> {
         let query = format!("SELECT attempt FROM {} WHERE {} {lock}", self.table, self.is_it());
         Ok(connection.query(&query).await?.into_iter().flatten().next().flatten())
     }
 
-    /// Sees to it that `former` has no connection any more.
+    /// Ensures that `former` has no connections any more.
     async fn fence(&self, connection: &mut dyn Connection, former: &str, take_over: bool) -> Result<(), Failure> {
         let (begun, most) = (Instant::now(), if take_over { self.spec.lock_timeout.0 } else { LEAVING });
         let mut refused = None;
@@ -157,23 +157,23 @@ impl Entry {
         }
     }
 
-    /// Another run has the load, and keeps it.
+    /// The error if another run keeps the load.
     fn kept_by(&self, by: &[SeenSession], take_over: bool, refused: Option<Failure>) -> Error {
         let by = list(by);
         if !take_over {
-            return Error::refused(format!("another run is loading into {}", self.place)).cause(by).hint(
+            return Error::refused(format!("another run is loading into {}", self.target)).cause(by).hint(
                 "wait until it has ended; if it never ends, `--resume` ends its connections and resumes the load",
             );
         }
         let why = refused.map(|failure| failure.into_error().cause_text().unwrap_or_default().to_owned());
         let why = why.map_or(String::new(), |why| format!(": {why}"));
-        Error::refused(format!("the run that has been loading into {} cannot be ended", self.place))
+        Error::refused(format!("the run that has been loading into {} cannot be ended", self.target))
             .cause(format!("{by}{why}"))
             .hint("end it, or its connections on the server, and run again with `--resume`")
     }
 
-    /// Keeps the entry as it is until the transaction ends. Once a load is another's, or forgotten, its notes may keep
-    /// no run from writing its rows again: one that has slept through that must not.
+    /// Locks the entry until the transaction ends, and fails if this run is not the owner any more: another run may
+    /// then write the rows again.
     pub(crate) async fn check(&self, connection: &mut dyn Connection) -> Result<(), Failure> {
         self.check_locked(connection, self.server.dialect().share_lock()).await
     }
@@ -182,7 +182,8 @@ impl Entry {
     pub(crate) async fn check_locked(&self, connection: &mut dyn Connection, lock: &str) -> Result<(), Failure> {
         let owner = match self.owner_now(connection, lock).await {
             Err(Failure::Other(error)) => {
-                // The ledger goes with the last load in it. A failed transaction answers nothing.
+                // The ledger is dropped with the last load in it. A failed transaction must be rolled back before the
+                // next query.
                 connection.execute("ROLLBACK").await?;
                 if self.has_ledger(connection).await? {
                     return Err(Failure::Other(error));
@@ -193,13 +194,14 @@ impl Entry {
         };
         let what = match owner {
             Some(owner) if owner == self.owner => return Ok(()),
-            Some(_) => format!("another run has taken over this load into {}", self.place),
-            None => format!("another run has completed this load into {}, or has abandoned it", self.place),
+            Some(_) => format!("another run has taken over this load into {}", self.target),
+            None => format!("another run has completed this load into {}, or has abandoned it", self.target),
         };
         Err(Failure::Other(Error::refused(what).hint("see `millstream runs`; nothing was written twice")))
     }
 
-    /// Forgets the load, once no run is about to write to it. Whether it did. The ledger goes with the last load.
+    /// Forgets the load, once no run is writing to it. Returns whether it did. The ledger is dropped with the last
+    /// load.
     pub(crate) async fn forget(&self, connection: &mut dyn Connection, what: Forget) -> Result<bool> {
         if !self.has_ledger(connection).await.map_err(Failure::into_error)? {
             return Ok(true);
@@ -227,14 +229,14 @@ impl Entry {
         let other = self.owner_now(connection, "").await?.filter(|owner| *owner != self.owner);
         match (what, &other) {
             (_, None) => {}
-            // Who has taken it over forgets it.
+            // The run that has taken it over will forget it.
             (Forget::Own, Some(_)) => return Ok(false),
             (Forget::Unwritten, Some(other)) if connection.sessions_of(other).await?.is_empty() => {}
             (Forget::Unwritten, Some(_)) => return Ok(false),
             (Forget::Anyway, Some(other)) => self.fence(connection, other, true).await?,
         }
         connection.execute("BEGIN").await?;
-        // A run that is writing holds the entry, and is waited for.
+        // This waits for a run that is writing, since it locks the entry.
         let owner = self.owner_now(connection, "FOR UPDATE").await?;
         let is_another =
             what != Forget::Anyway && owner.is_some_and(|owner| owner != self.owner && Some(owner) != other);
@@ -247,7 +249,7 @@ impl Entry {
         Ok(true)
     }
 
-    /// Whether anything of the load is noted.
+    /// Whether anything of the load is recorded.
     pub(crate) async fn has_written(&self, connection: &mut dyn Connection) -> Result<bool, Failure> {
         let Entry { table, key, .. } = self;
         let written = format!("SELECT 1 FROM {table} WHERE load_key = '{key}' AND chunk >= 0 LIMIT 1");
@@ -274,7 +276,7 @@ impl Entry {
             let mut number = || cells.next().flatten().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
             let (chunks, idle_seconds) = (number(), number());
             let owner = cells.next().flatten().unwrap_or_default();
-            // An intention that is not carried out is nothing that is written.
+            // An intention that was not carried out does not count as written.
             let intended = cells.next().flatten();
             let is_open = match intended {
                 Some(name) => self.has_table(connection, &name).await?,
@@ -289,19 +291,19 @@ impl Entry {
         Ok(known)
     }
 
-    /// Takes the ledger away if it has no load any more.
+    /// Drops the ledger if it has no loads any more.
     pub(crate) async fn tidy(&self, connection: &mut dyn Connection) -> Result<()> {
         if let Err(failure) = self.drop_empty(connection).await {
             let error = self.blamed(connection, failure).await;
             connection.execute("ROLLBACK").await.map_err(Failure::into_error)?;
-            // What was locked stays so in MySQL, whatever is rolled back.
+            // MySQL keeps table locks after a rollback.
             let (_, unlock) = self.server.dialect().lock_table(&self.table);
             let _ = connection.execute(unlock).await;
             let cause = error.cause_text().unwrap_or_default();
             let is_another_users = cause.contains("denied") || cause.contains("must be owner");
-            // An empty one does no harm, and its owner's next load takes it away.
+            // An empty ledger does no harm, and its owner's next load drops it.
             if !is_another_users && self.has_ledger(connection).await.map_err(Failure::into_error)? {
-                let what = format!("the empty table {TABLE} beside {} could not be dropped", self.place);
+                let what = format!("the empty table {TABLE} beside {} could not be dropped", self.target);
                 let cause = error.cause_text().unwrap_or(error.what());
                 return Err(Error::refused(what).cause(cause).hint("the next load tries again"));
             }
@@ -310,10 +312,10 @@ impl Entry {
         connection.execute(&waiting).await.map(drop).map_err(Failure::into_error)
     }
 
-    /// Whether the ledger's table is there. One of a newer version is refused.
+    /// Whether the ledger's table exists. Fails for one of a newer version.
     pub(crate) async fn has_ledger(&self, connection: &mut dyn Connection) -> Result<bool, Failure> {
         let Some(comment) = connection.comment(&self.spec.table, TABLE).await? else { return Ok(false) };
-        ledger_version::check(&comment, &self.place).map_err(Failure::Other)?;
+        ledger_version::check(&comment, &self.target).map_err(Failure::Other)?;
         Ok(true)
     }
 
@@ -322,14 +324,14 @@ impl Entry {
         Ok(connection.tables(&self.spec.table, name).await?.iter().any(|known| known == name))
     }
 
-    /// Makes the ledger's table where it is missing; `false` if the user may not.
+    /// Creates the ledger's table if it is missing; `false` if the user may not.
     pub(crate) async fn make_ledger(&self, connection: &mut dyn Connection) -> Result<bool> {
         if self.has_ledger(connection).await.map_err(Failure::into_error)? {
             return Ok(true);
         }
-        match connection.execute(&self.server.dialect().create_ledger(&self.table, &ledger_version::mark())).await {
+        match connection.execute(&self.server.dialect().create_ledger(&self.table, &ledger_version::label())).await {
             Ok(_) | Err(Failure::Rows(_)) => Ok(true),
-            // Another load may have made it just now.
+            // Another load may have just created it.
             Err(Failure::Other(_)) => self.has_ledger(connection).await.map_err(Failure::into_error),
             Err(other) => Err(self.blamed(connection, other).await),
         }
@@ -341,7 +343,7 @@ impl Entry {
 
     async fn drop_empty(&self, connection: &mut dyn Connection) -> Result<(), Failure> {
         let any = format!("SELECT 1 FROM {} LIMIT 1", self.table);
-        // Others that load are not to be held up.
+        // Other loads must not be blocked.
         if !connection.query(&any).await?.is_empty() {
             return Ok(());
         }
@@ -357,7 +359,7 @@ impl Entry {
     }
 }
 
-/// The ledger belongs to the user who has loaded first.
+/// Adds the hint that the ledger belongs to the user who loaded first.
 fn of_another_user(error: Error) -> Error {
     let is_denied = error.cause_text().is_some_and(|cause| cause.contains("denied") && cause.contains(TABLE));
     if !is_denied {
@@ -369,8 +371,7 @@ fn of_another_user(error: Error) -> Error {
     ))
 }
 
-/// `failure` as an error. Of a lock that was not given it names who may hold it: the transaction is rolled back for
-/// that.
+/// `failure` as an error. For a lock timeout it names possible holders, and rolls the transaction back to query them.
 pub(crate) async fn blamed(connection: &mut dyn Connection, tables: &[&str], failure: Failure) -> Error {
     if !matches!(failure, Failure::Again { waited: true, .. }) {
         return failure.into_error();

@@ -1,5 +1,4 @@
-//! Rows on their way into one bulk statement: encoded one behind the other, with the place where each ends, so that any
-//! part of them can be sent again by itself.
+//! Encoded rows for one bulk statement, with the end of each, so that any part of them can be sent again separately.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use millstream_core::{Budget, RejectKind, buffers};
 
 use crate::shared::Charge;
 
-/// What a group may always hold, whatever the budget says.
+/// The bytes that a group may always hold, regardless of the budget.
 const FLOOR: usize = 256 << 10;
 
 /// Encoded rows that are being gathered.
@@ -21,14 +20,14 @@ pub(crate) struct Group {
     ends: Vec<usize>,
     /// Rows that cannot be encoded, by the number of rows before them.
     pub(crate) refused: Vec<BadRow>,
-    /// What these take, in bytes.
+    /// Their size in bytes.
     refused_bytes: usize,
-    /// Bytes that are enough.
+    /// The size from which the group is full.
     limit: usize,
     charge: Charge,
 }
 
-/// A row that a load does not take, and why.
+/// A row that is refused, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BadRow {
     /// How many rows of the group come before it.
@@ -38,24 +37,24 @@ pub(crate) struct BadRow {
     pub(crate) column: Option<String>,
     /// The server's message, or ours.
     pub(crate) reason: String,
-    /// Why, in one word.
+    /// The kind of the reason.
     pub(crate) kind: RejectKind,
-    /// What to do, if we know.
+    /// What to do, if known.
     pub(crate) hint: Option<String>,
 }
 
 impl BadRow {
-    /// What is reported of it: it is row `row`, and was handed over as `record`.
-    pub(crate) fn told(self, row: u64, record: Option<RecordBatch>) -> RefusedRow {
+    /// The report of the row, which has the number `row` and was passed as `record`.
+    pub(crate) fn into_refused_row(self, row: u64, record: Option<RecordBatch>) -> RefusedRow {
         let BadRow { shown, column, reason, kind, hint, .. } = self;
         RefusedRow { row, record, shown, column, reason, kind, hint }
     }
 }
 
-/// The bad rows of a group with their numbers among all that came: `own` could not be encoded, and are not counted in
-/// the numbers of `bad`, which the server did not take.
+/// The bad rows of a group with their numbers among all rows. `own` could not be encoded, and are not counted in the
+/// numbers of `bad`, which the server has refused.
 pub(crate) fn numbered(own: Vec<BadRow>, bad: Vec<BadRow>) -> Vec<(usize, BadRow)> {
-    // A row stands behind those before it that could not be encoded.
+    // Rows that could not be encoded shift the numbers of later ones.
     let skipped = |index: usize| own.iter().filter(|one| one.index <= index).count();
     let mut all: Vec<(usize, BadRow)> = bad.into_iter().map(|one| (one.index + skipped(one.index), one)).collect();
     all.extend(own.into_iter().enumerate().map(|(before, one)| (one.index + before, one)));
@@ -64,7 +63,7 @@ pub(crate) fn numbered(own: Vec<BadRow>, bad: Vec<BadRow>) -> Vec<(usize, BadRow
 }
 
 impl Group {
-    /// An empty one for about `bytes` bytes; for fewer if the budget has no room for them.
+    /// An empty group for about `bytes` bytes, or for fewer if the budget has no room.
     pub(crate) fn new(budget: &Arc<Budget>, bytes: usize) -> Self {
         let mut charge = Charge::new(budget, FLOOR);
         let granted = charge.set(bytes + bytes / 8);
@@ -82,24 +81,23 @@ impl Group {
         self.ends.is_empty() && self.refused.is_empty()
     }
 
-    /// Whether it is large enough to be sent. Rows that cannot be encoded count, too: they are held as long as the
-    /// others.
+    /// Whether it is large enough to be sent. Rows that cannot be encoded count, too, since they are also held.
     pub(crate) fn is_full(&self, most_rows: usize) -> bool {
         self.bytes.len() + self.refused_bytes >= self.limit || self.ends.len() + self.refused.len() >= most_rows
     }
 
-    /// Keeps what is reported of a row that cannot be encoded.
+    /// Adds a row that cannot be encoded.
     pub(crate) fn refuse(&mut self, row: BadRow) {
         self.refused_bytes += size_of::<BadRow>() + row.shown.len() + row.reason.len();
         self.refused.push(row);
     }
 
-    /// The row that was just written is complete.
+    /// Ends the current row.
     pub(crate) fn end_row(&mut self) {
         self.ends.push(self.bytes.len());
     }
 
-    /// Takes back what was written of a row.
+    /// Removes the bytes of the current row.
     pub(crate) fn undo_row(&mut self) {
         self.bytes.truncate(self.ends.last().copied().unwrap_or(0));
     }
@@ -136,7 +134,7 @@ impl Rows {
 mod tests {
     use super::*;
 
-    /// A million rows that cannot be encoded are not held until the last of them has come.
+    /// A million rows that cannot be encoded are not held until the last one has arrived.
     #[test]
     fn rows_that_cannot_be_encoded_fill_a_group_too() {
         let bad = |shown: &str| BadRow {

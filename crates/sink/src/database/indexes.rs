@@ -1,9 +1,9 @@
-//! Indexes that wait for the rows: dropped before rows come into a table that is there, built again behind them. It
-//! owns what becomes of their definitions meanwhile; how a server writes them is the server's.
+//! Deferred indexes: dropped before rows are loaded into an existing table, and rebuilt afterwards. This file keeps
+//! their definitions meanwhile.
 //!
-//! Where tables change inside of a transaction, all of it is one, and there is nothing to keep. Elsewhere (MySQL) the
-//! definitions are in the ledger from before the first is dropped until the last is built, for the table and not for a
-//! load: so whichever load comes next builds what a dead one has left undone.
+//! If tables can change inside of a transaction, it is all in one, and nothing is kept. Otherwise (MySQL) the
+//! definitions are in the ledger from before the first one is dropped until the last one is built. They belong to the
+//! table, not to a load, so the next load builds what a dead one has left.
 //!
 //! ```text
 //!  load_key          unit_key   chunk   attempt   note
@@ -20,7 +20,7 @@ use super::server::{Connection, Failure, Server};
 use super::spec::DatabaseSpec;
 use crate::shared::digest;
 
-/// The indexes of one table that wait.
+/// The deferred indexes of one table.
 #[derive(Debug)]
 pub(crate) struct Waiting {
     server: Arc<dyn Server>,
@@ -30,13 +30,13 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Those of the target.
+    /// The deferred indexes of the target.
     pub(crate) fn new(server: &Arc<dyn Server>, spec: &DatabaseSpec) -> Self {
         let entry = Entry::new(server, spec, &format!("indexes\n{}", spec.table), "");
         Waiting { server: Arc::clone(server), spec: spec.clone(), target: server.dialect().table(&spec.table), entry }
     }
 
-    /// Keeps the definitions of all indexes that can wait, then drops these.
+    /// Stores the definitions of all indexes that can be deferred, then drops them.
     pub(crate) async fn drop_all(&self, connection: &mut dyn Connection) -> Result<()> {
         let indexes = connection.indexes(&self.spec.table).await.map_err(Failure::into_error)?;
         if indexes.is_empty() {
@@ -54,7 +54,7 @@ impl Waiting {
         for index in &indexes {
             let dropped = connection.execute(&self.server.dialect().drop_index(&self.target, &index.name)).await;
             match dropped {
-                // It stays if a foreign key or a counted column needs it.
+                // It stays if a foreign key or an AUTO_INCREMENT column needs it.
                 Ok(_) | Err(Failure::Other(_)) => {}
                 Err(other) => return Err(other.into_error()),
             }
@@ -69,13 +69,13 @@ impl Waiting {
             format!("('{key}', '{}', -2, '', {})", digest(&index.name), self.server.dialect().literal(&index.kept()));
         let insert = format!("INSERT INTO {table} (load_key, unit_key, chunk, attempt, note) VALUES {values}");
         match connection.execute(&insert).await {
-            // It is kept, from a load that died.
+            // A dead load has already stored it.
             Ok(_) | Err(Failure::Rows(_)) => Ok(()),
             Err(other) => Err(other),
         }
     }
 
-    /// Builds all that wait, also those of loads that died.
+    /// Builds all deferred indexes, including those of dead loads.
     pub(crate) async fn build_all(&self, connection: &mut dyn Connection) -> Result<()> {
         let built = self.try_build(connection).await;
         built.map_err(|failure| {
@@ -105,7 +105,7 @@ impl Waiting {
         }
         fail_point::pass("indexes.after");
         connection.execute(&format!("DELETE {of_table}")).await?;
-        // The indexes are there; an empty ledger that stays is taken away by the next load.
+        // The indexes are built; the next load drops an empty ledger that stays.
         let _ = self.entry.tidy(connection).await;
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! Rows straight into the target, chunk by chunk, with a table beside it that notes in the same transaction which
-//! chunks are there. It owns the protocol:
+//! Loads rows straight into the target, chunk by chunk. The ledger, a table beside the target, records the chunks in
+//! the same transaction. The protocol:
 //!
 //! ```text
 //!  BEGIN ─▶ insert the ledger's rows ─▶ bulk statements ─▶ COMMIT ─▶ written
@@ -10,9 +10,8 @@
 //!                                               conflict, and they are another's ─▶ already done
 //!                                               no conflict ─▶ ROLLBACK: it was not committed
 //! ```
-//! The ledger's unique key makes the second to insert wait for the end of the first: also ourselves, for a transaction
-//! of ours whose end we do not know. So the second insert does not merely look: it waits until there is an answer.
-//! Whose a load is, is `entry.rs`'s.
+//! The ledger's unique key makes a second insert wait for the end of the first one, even for a transaction of our own
+//! whose outcome is unknown. So the second insert waits until there is an answer. `entry.rs` has the owner of a load.
 
 use std::sync::Arc;
 
@@ -44,14 +43,14 @@ const CONNECTIONS: usize = 2;
 /// The most rows of the ledger in one statement.
 const ROWS: usize = 500;
 
-/// Notes that are asked for at once.
+/// Entries per query.
 const PAGE: usize = 50_000;
 
 /// A ledger in a database.
-pub(crate) struct DatabaseLedger(Arc<Book>);
+pub(crate) struct DatabaseLedger(Arc<LedgerState>);
 
 /// What the deliveries of a ledger share.
-struct Book {
+struct LedgerState {
     shared: Shared,
     /// The run that delivers.
     run: String,
@@ -61,15 +60,14 @@ struct Book {
     io: Handle,
 }
 
-/// Whether rows may become visible piece by piece: the user's statements, and a key that waits, are for a load as a
-/// whole.
+/// Whether rows may become visible chunk by chunk: the user's statements and a deferred key need a load as a whole.
 pub(crate) fn may_keep(spec: &DatabaseSpec) -> bool {
     let waits = spec.defer_key || spec.defer_indexes;
     let plain = !spec.atomic && !waits && spec.before.is_empty() && spec.after.is_empty();
     spec.mode == Mode::Append && plain
 }
 
-/// The ledger of `load`, if rows of this sink can become visible piece by piece.
+/// The ledger of `load`, if rows of this sink can become visible chunk by chunk.
 pub(crate) async fn open(
     server: Arc<dyn Server>,
     spec: DatabaseSpec,
@@ -81,8 +79,8 @@ pub(crate) async fn open(
     }
     let io = context.io.clone();
     on_io(&io, async move {
-        let book = set_up(server, spec, load, context).await?;
-        Ok(book.map(|book| Arc::new(DatabaseLedger(Arc::new(book))) as Arc<dyn Ledger>))
+        let state = set_up(server, spec, load, context).await?;
+        Ok(state.map(|state| Arc::new(DatabaseLedger(Arc::new(state))) as Arc<dyn Ledger>))
     })
     .await
 }
@@ -92,7 +90,7 @@ async fn set_up(
     mut spec: DatabaseSpec,
     load: String,
     context: LoadContext,
-) -> Result<Option<Book>> {
+) -> Result<Option<LedgerState>> {
     let entry = Entry::new(&server, &spec, &load, &context.run);
     let mut connection = connect_as(server.as_ref(), &spec, &entry.owner).await?;
     if !entry.enter(connection.as_mut(), context.take_over).await? {
@@ -109,11 +107,12 @@ async fn set_up(
     spec.name_like(&columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>());
     let count = if context.ordered { 1 } else { spec.connections.unwrap_or(CONNECTIONS) };
     let bulk = server.dialect().bulk(&server.dialect().table(&spec.table), columns, &context.schema);
-    let pool = Pool::new(&server, &spec, count).marked(Some(&entry.owner));
+    let pool = Pool::new(&server, &spec, count).tagged(Some(&entry.owner));
     let shared = Shared::new(&server, &spec, bulk, pool, Scope::Transaction, &context.step);
-    let book = Book { shared, run: context.run, entry, schema: context.schema, budget: context.budget, io: context.io };
-    book.shared.pool.give(connection);
-    Ok(Some(book))
+    let state =
+        LedgerState { shared, run: context.run, entry, schema: context.schema, budget: context.budget, io: context.io };
+    state.shared.pool.give(connection);
+    Ok(Some(state))
 }
 
 /// All loads that are in the ledger, if there is one.
@@ -130,8 +129,8 @@ pub(crate) async fn known_loads(
     .await
 }
 
-/// Forgets the load `mark`; with `unwritten` only if it has noted nothing.
-pub(crate) async fn unmark(
+/// Forgets the load `mark`; with `unwritten` only if nothing of it is recorded.
+pub(crate) async fn forget_load(
     server: Arc<dyn Server>,
     spec: DatabaseSpec,
     mark: String,
@@ -151,9 +150,9 @@ pub(crate) async fn unmark(
     .await
 }
 
-impl Book {
-    /// Notes chunks, inside of the transaction that is open.
-    async fn note(&self, connection: &mut dyn Connection, chunks: &[Chunk], attempt: &str) -> Result<(), Failure> {
+impl LedgerState {
+    /// Records chunks, inside of the open transaction.
+    async fn record(&self, connection: &mut dyn Connection, chunks: &[Chunk], attempt: &str) -> Result<(), Failure> {
         let load = &self.entry.key;
         for some in chunks.chunks(ROWS) {
             let row = |chunk: &Chunk| format!("('{load}', '{}', {}, '{attempt}')", digest(&chunk.unit), chunk.number);
@@ -168,13 +167,13 @@ impl Book {
         Ok(())
     }
 
-    /// All chunks of a load that are written. There may be many: they come page by page.
+    /// All written chunks of a load. There may be many, so they are read by pages.
     async fn all(&self, connection: &mut dyn Connection, load_key: &str) -> Result<WrittenChunks, Failure> {
         let mut known = WrittenChunks::new([], digest);
         let mut behind = String::new();
         loop {
             let page =
-                self.noted(connection, load_key, &format!("{behind} ORDER BY unit_key, chunk LIMIT {PAGE}")).await?;
+                self.recorded(connection, load_key, &format!("{behind} ORDER BY unit_key, chunk LIMIT {PAGE}")).await?;
             let Some((unit, number)) = page.last().cloned().filter(|_| page.len() == PAGE) else {
                 known.extend(page);
                 return Ok(known);
@@ -185,7 +184,7 @@ impl Book {
     }
 
     /// Units and numbers of the chunks of a load for which `condition` holds.
-    async fn noted(
+    async fn recorded(
         &self,
         connection: &mut dyn Connection,
         load_key: &str,
@@ -202,7 +201,7 @@ impl Book {
         Ok(known.collect())
     }
 
-    /// Which of `chunks` are written; with `attempt`, by that one.
+    /// Which of `chunks` are written; with `attempt`, by that attempt.
     async fn written(
         &self,
         connection: &mut dyn Connection,
@@ -217,12 +216,12 @@ impl Book {
         for some in units.chunks(ROWS) {
             let some: Vec<String> = some.iter().map(|unit| format!("'{}'", digest(unit))).collect();
             let condition = format!(" AND unit_key IN ({}){by}", some.join(", "));
-            known.extend(self.noted(connection, &self.entry.key, &condition).await?);
+            known.extend(self.recorded(connection, &self.entry.key, &condition).await?);
         }
         Ok(chunks.iter().filter(|chunk| known.contains(chunk)).cloned().collect())
     }
 
-    /// Begins a transaction with the notes; the chunks that are there already, if some are.
+    /// Begins a transaction and records the chunks. Returns the chunks that are already written, if any.
     async fn begin(
         &self,
         connection: &mut dyn Connection,
@@ -232,7 +231,7 @@ impl Book {
         connection.execute("BEGIN").await?;
         fail_point::pass("ledger.before");
         self.entry.check(connection).await?;
-        match self.note(connection, chunks, attempt).await {
+        match self.record(connection, chunks, attempt).await {
             Ok(()) => {
                 fail_point::pass("ledger.after");
                 Ok(None)
@@ -245,13 +244,13 @@ impl Book {
         }
     }
 
-    /// Whether an attempt, which is not answered, has written the chunks. If that is not to be found out, not yet.
+    /// Whether an attempt without an answer has written the chunks; `false` if that cannot be determined yet.
     async fn is_ours(&self, chunks: &[Chunk], attempt: &str) -> bool {
         let Ok(mut connection) = self.shared.pool.connect().await else { return false };
         self.written(connection.as_mut(), chunks, Some(attempt)).await.is_ok_and(|ours| !ours.is_empty())
     }
 
-    /// Finds out what became of a commit that was not answered.
+    /// Finds the outcome of a commit without an answer.
     async fn resolve(&self, chunks: &[Chunk], attempt: &str) -> Result<Outcome> {
         let mut tries = 0;
         loop {
@@ -261,7 +260,7 @@ impl Book {
                 Err(error) => error,
             };
             if tries >= self.shared.spec.retries {
-                let what = format!("the connection was lost while {} was committed", self.shared.place);
+                let what = format!("the connection was lost while {} was committed", self.shared.target);
                 return Err(Error::refused(what)
                     .cause(unknown.cause_text().unwrap_or(unknown.what()))
                     .hint("the ledger knows whether the rows are there: resume when the server is back"));
@@ -284,14 +283,14 @@ impl Book {
     }
 }
 
-/// What became of a commit.
+/// The outcome of a commit.
 enum Outcome {
     Ours,
     Others(Vec<Chunk>),
     Undone,
 }
 
-/// A name that no other delivery has.
+/// A unique name for an attempt.
 fn new_name() -> String {
     use std::hash::{BuildHasher, RandomState};
     format!("{:016x}", RandomState::new().hash_one(()))
@@ -299,12 +298,12 @@ fn new_name() -> String {
 
 impl DatabaseLedger {
     async fn strike_out(&self, entry: Entry, what: Forget) -> Result<bool> {
-        let book = Arc::clone(&self.0);
+        let state = Arc::clone(&self.0);
         on_io(&self.0.io, async move {
-            let _permit = book.shared.pool.permit().await?;
-            let mut connection = book.shared.pool.take().await?;
+            let _permit = state.shared.pool.permit().await?;
+            let mut connection = state.shared.pool.take().await?;
             let struck = entry.forget(connection.as_mut(), what).await?;
-            book.shared.pool.give(connection);
+            state.shared.pool.give(connection);
             Ok(struck)
         })
         .await
@@ -317,12 +316,12 @@ impl DatabaseLedger {
     }
 
     async fn all_of(&self, load_key: String) -> Result<WrittenChunks> {
-        let book = Arc::clone(&self.0);
+        let state = Arc::clone(&self.0);
         on_io(&self.0.io, async move {
-            let _permit = book.shared.pool.permit().await?;
-            let mut connection = book.shared.pool.take().await?;
-            let written = book.all(connection.as_mut(), &load_key).await.map_err(Failure::into_error)?;
-            book.shared.pool.give(connection);
+            let _permit = state.shared.pool.permit().await?;
+            let mut connection = state.shared.pool.take().await?;
+            let written = state.all(connection.as_mut(), &load_key).await.map_err(Failure::into_error)?;
+            state.shared.pool.give(connection);
             Ok(written)
         })
         .await
@@ -340,34 +339,34 @@ impl Ledger for DatabaseLedger {
     }
 
     async fn take_back(&self, number: u64) -> Result<()> {
-        let book = Arc::clone(&self.0);
+        let state = Arc::clone(&self.0);
         on_io(&self.0.io, async move {
-            let _permit = book.shared.pool.permit().await?;
-            let mut connection = book.shared.pool.take().await?;
-            let Entry { table, key, .. } = &book.entry;
+            let _permit = state.shared.pool.permit().await?;
+            let mut connection = state.shared.pool.take().await?;
+            let Entry { table, key, .. } = &state.entry;
             let delete = format!("DELETE FROM {table} WHERE load_key = '{key}' AND chunk = {number}");
             let taken = async {
                 connection.execute("BEGIN").await?;
-                book.entry.check_locked(connection.as_mut(), "FOR UPDATE").await?;
+                state.entry.check_locked(connection.as_mut(), "FOR UPDATE").await?;
                 connection.execute(&delete).await?;
                 connection.execute("COMMIT").await.map(drop)
             };
             taken.await.map_err(Failure::into_error)?;
-            book.shared.pool.give(connection);
+            state.shared.pool.give(connection);
             Ok(())
         })
         .await
     }
 
     async fn count(&self) -> Result<u64> {
-        let book = Arc::clone(&self.0);
+        let state = Arc::clone(&self.0);
         on_io(&self.0.io, async move {
-            let _permit = book.shared.pool.permit().await?;
-            let mut connection = book.shared.pool.take().await?;
-            let Entry { table, key, .. } = &book.entry;
+            let _permit = state.shared.pool.permit().await?;
+            let mut connection = state.shared.pool.take().await?;
+            let Entry { table, key, .. } = &state.entry;
             let query = format!("SELECT COUNT(*) FROM {table} WHERE load_key = '{key}' AND chunk >= 0");
             let rows = connection.query(&query).await.map_err(Failure::into_error)?;
-            book.shared.pool.give(connection);
+            state.shared.pool.give(connection);
             let count = rows.into_iter().flatten().flatten().next().and_then(|text| text.parse().ok());
             count.ok_or_else(|| Error::internal("the ledger cannot be counted"))
         })
@@ -375,11 +374,11 @@ impl Ledger for DatabaseLedger {
     }
 
     async fn delivery(&self, mut chunks: Vec<Chunk>, bad_rows: usize) -> Result<Box<dyn Delivery>> {
-        // Two who note the same chunks in the same order wait for each other, and never in a circle.
+        // Recording chunks in one order prevents deadlocks.
         chunks.sort();
         chunks.dedup();
-        let book = Arc::clone(&self.0);
-        let encoder = book.shared.server.encoder(&book.shared.bulk, &book.schema, &book.shared.spec);
+        let state = Arc::clone(&self.0);
+        let encoder = state.shared.server.encoder(&state.shared.bulk, &state.schema, &state.shared.spec);
         Ok(Box::new(TableDelivery {
             encoder,
             chunks,
@@ -391,7 +390,7 @@ impl Ledger for DatabaseLedger {
             sealed: 0,
             refused: Refused::default(),
             bad_rows,
-            book,
+            state,
         }))
     }
 
@@ -408,45 +407,45 @@ impl Ledger for DatabaseLedger {
     }
 
     fn place(&self) -> String {
-        self.0.shared.place.clone()
+        self.0.shared.target.clone()
     }
 
     fn summary(&self, rows: u64) -> String {
-        format!("{} added to {}{}", counted(rows, "row"), self.0.shared.place, self.0.shared.detour())
+        format!("{} added to {}{}", counted(rows, "row"), self.0.shared.target, self.0.shared.detour())
     }
 
     async fn loads(&self) -> Result<Vec<KnownLoad>> {
-        let book = Arc::clone(&self.0);
+        let state = Arc::clone(&self.0);
         on_io(&self.0.io, async move {
-            let _permit = book.shared.pool.permit().await?;
-            let mut connection = book.shared.pool.take().await?;
-            let known = book.entry.loads(connection.as_mut()).await.map_err(Failure::into_error)?;
-            book.shared.pool.give(connection);
+            let _permit = state.shared.pool.permit().await?;
+            let mut connection = state.shared.pool.take().await?;
+            let known = state.entry.loads(connection.as_mut()).await.map_err(Failure::into_error)?;
+            state.shared.pool.give(connection);
             Ok(known)
         })
         .await
     }
 }
 
-/// A connection with a transaction in which the chunks are noted.
+/// A connection with a transaction in which the chunks are recorded.
 struct OpenTransaction {
     connection: Box<dyn Connection>,
     _permit: OwnedSemaphorePermit,
 }
 
-/// Rows of some chunks on their way into a table.
+/// A delivery of the rows of some chunks.
 struct TableDelivery {
-    book: Arc<Book>,
+    state: Arc<LedgerState>,
     encoder: Box<dyn Encoder>,
     chunks: Vec<Chunk>,
     attempt: String,
     group: Option<Group>,
     transaction: Option<OpenTransaction>,
-    /// The chunks that others have done: nothing more is sent.
+    /// The chunks that others have written: nothing more is sent.
     already: Option<Vec<Chunk>>,
-    /// Rows that came.
+    /// Rows so far.
     rows: u64,
-    /// Those of them in groups that were sent.
+    /// Rows in groups that were sent.
     sealed: u64,
     refused: Refused,
     bad_rows: usize,
@@ -458,12 +457,12 @@ impl Delivery for TableDelivery {
         let mut row = 0;
         while row < batch.num_rows() && self.already.is_none() && !self.refused.more {
             let start = std::time::Instant::now();
-            let spec = &self.book.shared.spec;
+            let spec = &self.state.shared.spec;
             let bytes = usize::try_from(spec.batch_bytes.0).unwrap_or(usize::MAX);
-            let group = self.group.get_or_insert_with(|| Group::new(&self.book.budget, bytes));
+            let group = self.group.get_or_insert_with(|| Group::new(&self.state.budget, bytes));
             row = self.encoder.encode(&batch, row, None, group)?;
             let full = group.is_full(spec.batch_rows);
-            self.book.shared.step.add_busy(start.elapsed());
+            self.state.shared.step.add_busy(start.elapsed());
             if full {
                 self.flush().await?;
             }
@@ -477,31 +476,31 @@ impl Delivery for TableDelivery {
         if let Some(already) = self.already {
             return Ok(Delivered::AlreadyDone(already));
         }
-        // Who has not found all of them may not leave them out, whatever is said of those that are known.
+        // If not all bad rows were found, none may be left out.
         accept(&self.refused)?;
         if self.refused.more {
-            return Err(self.refused.into_error(&self.book.shared.place));
+            return Err(self.refused.into_error(&self.state.shared.target));
         }
         let Some(mut transaction) = self.transaction.take() else {
             return Err(Error::internal("a delivery lost its connection"));
         };
-        let (book, chunks, attempt) = (Arc::clone(&self.book), self.chunks, self.attempt);
-        let outcome = on_io(&self.book.io, async move {
+        let (state, chunks, attempt) = (Arc::clone(&self.state), self.chunks, self.attempt);
+        let outcome = on_io(&self.state.io, async move {
             fail_point::pass("commit.before");
             let committed = commit::unless_it_is_there(transaction.connection.as_mut(), "COMMIT", || {
-                book.is_ours(&chunks, &attempt).boxed()
+                state.is_ours(&chunks, &attempt).boxed()
             });
             match committed.await {
                 Ok(answer) => {
                     fail_point::pass("commit.after");
                     if answer.is_some() {
-                        book.shared.pool.give(transaction.connection);
+                        state.shared.pool.give(transaction.connection);
                     }
                     Ok(Outcome::Ours)
                 }
                 Err(Failure::Lost(_)) => {
                     drop(transaction);
-                    book.resolve(&chunks, &attempt).await
+                    state.resolve(&chunks, &attempt).await
                 }
                 Err(other) => Err(other.into_error()),
             }
@@ -514,26 +513,26 @@ impl Delivery for TableDelivery {
             Outcome::Others(chunks) => Ok(Delivered::AlreadyDone(chunks)),
             Outcome::Undone => Err(Error::transient(format!(
                 "the connection was lost before {} was committed",
-                self.book.shared.place
+                self.state.shared.target
             ))
             .hint("check the server's log; none of the rows is there, and they can be sent again")),
         }
     }
 }
 
-/// What sending a group has come to.
+/// The result of sending a group.
 enum Sent {
     Done(OpenTransaction, Vec<BadRow>),
     Already(Vec<Chunk>),
 }
 
 impl TableDelivery {
-    /// Sends the rows that were gathered, and notes the chunks before the first of them.
+    /// Sends the gathered rows, and records the chunks before the first of them.
     async fn flush(&mut self) -> Result<()> {
         if self.already.is_some() || self.refused.more {
             return Ok(());
         }
-        let mut group = self.group.take().unwrap_or_else(|| Group::new(&self.book.budget, 0));
+        let mut group = self.group.take().unwrap_or_else(|| Group::new(&self.state.budget, 0));
         if group.is_empty() && self.transaction.is_some() {
             return Ok(());
         }
@@ -542,37 +541,38 @@ impl TableDelivery {
         let rows = group.sealed();
         let start = std::time::Instant::now();
         let transaction = self.transaction.take();
-        let (book, chunks, attempt) = (Arc::clone(&self.book), self.chunks.clone(), self.attempt.clone());
+        let (state, chunks, attempt) = (Arc::clone(&self.state), self.chunks.clone(), self.attempt.clone());
         let sending = rows.clone();
         let sent =
-            on_io(&self.book.io, async move { send(&book, transaction, &chunks, &attempt, &sending, left).await });
+            on_io(&self.state.io, async move { send(&state, transaction, &chunks, &attempt, &sending, left).await });
         let sent = sent.await;
-        self.book.shared.step.add_waiting_output(start.elapsed());
+        self.state.shared.step.add_waiting_output(start.elapsed());
         match sent? {
             Sent::Already(chunks) => self.already = Some(chunks),
             Sent::Done(transaction, bad) => {
                 self.transaction = Some(transaction);
-                self.book.shared.step.add_bytes(rows.part(0..rows.count()).len() as u64);
-                self.tell(&rows, own, bad);
+                self.state.shared.step.add_bytes(rows.part(0..rows.count()).len() as u64);
+                self.add_refused(&rows, own, bad);
             }
         }
         Ok(())
     }
 
-    /// Adds the bad rows of a group: those that could not be encoded, which its numbers leave out, and those that the
-    /// server did not take.
-    fn tell(&mut self, rows: &Rows, own: Vec<BadRow>, bad: Vec<BadRow>) {
+    /// Adds the bad rows of a group: those that could not be encoded, and those that the server has refused.
+    fn add_refused(&mut self, rows: &Rows, own: Vec<BadRow>, bad: Vec<BadRow>) {
         let count = (rows.count() + own.len()) as u64;
         let base = self.sealed;
-        self.refused.rows.extend(numbered(own, bad).into_iter().map(|(row, one)| one.told(base + row as u64, None)));
+        self.refused
+            .rows
+            .extend(numbered(own, bad).into_iter().map(|(row, one)| one.into_refused_row(base + row as u64, None)));
         self.refused.more = self.refused.rows.len() > self.bad_rows;
         self.sealed += count;
     }
 }
 
-/// Sends a group in the transaction that is open, or in a new one that notes the chunks first.
+/// Sends a group in the open transaction, or in a new one that records the chunks first.
 async fn send(
-    book: &Book,
+    state: &LedgerState,
     transaction: Option<OpenTransaction>,
     chunks: &[Chunk],
     attempt: &str,
@@ -583,7 +583,7 @@ async fn send(
     let mut transaction = match transaction {
         Some(transaction) => transaction,
         None => {
-            OpenTransaction { _permit: book.shared.pool.permit().await?, connection: book.shared.pool.take().await? }
+            OpenTransaction { _permit: state.shared.pool.permit().await?, connection: state.shared.pool.take().await? }
         }
     };
     let most = left.saturating_add(1).max(SHOWN_BAD_ROWS);
@@ -593,11 +593,11 @@ async fn send(
         let sent = async {
             if !begins {
                 connection.execute(Scope::Savepoint.begin()).await?;
-            } else if let Some(already) = book.begin(connection, chunks, attempt).await? {
+            } else if let Some(already) = state.begin(connection, chunks, attempt).await? {
                 return Ok(Err(already));
             }
             fail_point::pass("bulk.before");
-            let bad = bisect::load(book.shared.server.as_ref(), connection, &book.shared.bulk, rows, most).await?;
+            let bad = bisect::load(state.shared.server.as_ref(), connection, &state.shared.bulk, rows, most).await?;
             fail_point::pass("bulk.after");
             if !begins {
                 connection.execute(Scope::Savepoint.keep()).await?;
@@ -606,20 +606,20 @@ async fn send(
         };
         match sent.await {
             Ok(Ok(bad)) => {
-                book.shared.note_detour(transaction.connection.as_ref());
+                state.shared.record_detour(transaction.connection.as_ref());
                 return Ok(Sent::Done(transaction, bad));
             }
             Ok(Err(already)) => {
-                book.shared.pool.give(transaction.connection);
+                state.shared.pool.give(transaction.connection);
                 return Ok(Sent::Already(already));
             }
             Err(Failure::Again { error, undone, waited }) => {
-                // What went before in the same transaction is not here any more.
+                // Earlier groups of the same transaction are lost.
                 if undone && !begins {
                     return Err(error);
                 }
-                if tries >= book.shared.spec.retries {
-                    return Err(in_vain(book, transaction, Failure::Again { error, undone, waited }).await);
+                if tries >= state.shared.spec.retries {
+                    return Err(in_vain(state, transaction, Failure::Again { error, undone, waited }).await);
                 }
                 let scope = if begins { Scope::Transaction } else { Scope::Savepoint };
                 transaction.connection.execute(scope.roll_back()).await.map_err(Failure::into_error)?;
@@ -631,10 +631,10 @@ async fn send(
     }
 }
 
-/// A group was tried as often as it may be. It is not to be delivered again, which would multiply all waits.
-async fn in_vain(book: &Book, mut transaction: OpenTransaction, failure: Failure) -> Error {
-    let tables = [book.shared.bulk.table.as_str(), &book.entry.table];
+/// The error of a group after the last attempt. It is permanent, since delivering it again would multiply all waits.
+async fn in_vain(state: &LedgerState, mut transaction: OpenTransaction, failure: Failure) -> Error {
+    let tables = [state.shared.bulk.table.as_str(), &state.entry.table];
     let error = blamed(transaction.connection.as_mut(), &tables, failure).await;
-    let told = Error::refused(error.what()).cause(error.cause_text().unwrap_or_default());
-    error.hint_text().into_iter().fold(told, |told, hint| told.hint(hint))
+    let into_refused_row = Error::refused(error.what()).cause(error.cause_text().unwrap_or_default());
+    error.hint_text().into_iter().fold(into_refused_row, |into_refused_row, hint| into_refused_row.hint(hint))
 }

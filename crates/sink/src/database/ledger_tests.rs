@@ -1,4 +1,4 @@
-//! Tests of the ledger against real servers: every chunk once, whatever is lost on the way.
+//! Tests of the ledger against real servers: every chunk once, whatever is lost in transit.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn rows(numbers: std::ops::Range<u64>) -> RecordBatch {
     many(numbers.start as i64 * 100..numbers.end as i64 * 100)
 }
 
-/// The ledger of `run 1`, taken over from whoever has it.
+/// The ledger of `run 1`, taken over from any owner.
 async fn ledger(sink: &Arc<dyn Sink>) -> Arc<dyn Ledger> {
     try_ledger(sink, true).await.expect("it opens")
 }
@@ -41,7 +41,7 @@ fn written(rows: u64) -> Delivered {
     Delivered::Written { rows, refused: vec![] }
 }
 
-/// That the chunks below `count` are in the ledger and their rows in the table, each once.
+/// Asserts that the chunks below `count` are in the ledger and their rows in the table, each once.
 fn assert_exactly(query: impl Fn(&str) -> Vec<String>, count: u64) {
     let rows = count * 100;
     let sum = (0..rows).sum::<u64>();
@@ -51,7 +51,7 @@ fn assert_exactly(query: impl Fn(&str) -> Vec<String>, count: u64) {
 }
 
 fn new_table(kind: Kind) -> Database {
-    // Without a key, so that nothing but the ledger keeps rows from coming twice.
+    // Without a key, so that only the ledger prevents duplicates.
     Database::new(kind, "CREATE TABLE t (id BIGINT, name VARCHAR(30))")
 }
 
@@ -125,7 +125,7 @@ async fn a_swallowed_answer_is_found_out(kind: Kind) {
     let proxy = Proxy::start(database.port(), &breaks);
     let sink = sink(&database.behind(proxy.port()), json!({"batch_rows": 50}));
     let ledger = ledger(&sink).await;
-    // The connection that asked first works, and is kept busy for now.
+    // The first connection works, and is kept busy for now.
     let mut held = ledger.delivery(chunks(0..1), 0).await.expect("a delivery");
     held.write(rows(0..1)).await.expect("it takes rows");
     assert_eq!(deliver(&ledger, 1..3).await.expect("it is found out"), written(200));
@@ -218,8 +218,8 @@ async fn every_kind_of_bad_row_is_left_out(kind: Kind) {
     assert_eq!(ledger.done(&chunks(0..2)).await.expect("it answers"), chunks(0..1));
 }
 
-/// Somebody has a row that the delivery wants, and wants one that it has: whoever of the two is ended, the rows of
-/// the delivery are there once.
+/// Another transaction and the delivery wait for each other's rows: whichever of them is ended, the rows of the
+/// delivery are written once.
 async fn a_deadlock_costs_no_row(kind: Kind) {
     let database = Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20))");
     let ledger = ledger(&database.sink(json!({"batch_rows": 100, "lock_timeout": "20s"}))).await;
@@ -251,7 +251,8 @@ async fn a_deadlock_costs_no_row(kind: Kind) {
     assert_exactly(|sql| database.query(sql), 8);
 }
 
-/// Rows that become visible at once, with a note: also where transactions have no names, the ledger tells.
+/// Rows that become visible at once, with a commit marker: even if transactions have no names, the ledger shows the
+/// outcome.
 async fn a_noted_commit_without_an_answer_is_found_out(kind: Kind) {
     for (exists, settings, text) in [
         (true, json!({"retries": 2}), "COMMIT"),
@@ -260,7 +261,7 @@ async fn a_noted_commit_without_an_answer_is_found_out(kind: Kind) {
     ] {
         let table = if exists { "CREATE TABLE t (id BIGINT, name VARCHAR(30))" } else { "" };
         let database = Database::new(kind, table);
-        // The word is first sent when all rows are there.
+        // The word is first sent when all rows have arrived.
         let proxy = Proxy::start(database.port(), &[Break::SwallowAnswer(text), Break::Nothing]);
         let sink = sink(&database.behind(proxy.port()), settings.clone());
         let mark = Some("run 1\nall at once".to_owned());
@@ -276,7 +277,7 @@ async fn a_noted_commit_without_an_answer_is_found_out(kind: Kind) {
         let line = load(context.clone()).await.unwrap_or_else(|error| panic!("{settings}: {error:?}"));
         assert!(line.starts_with("100 rows"), "{line}");
         assert_eq!(database.count(), 100);
-        // A run that knows nothing of that goes on with it.
+        // A run that knows nothing of that resumes it.
         let again = LoadContext { run: "another".to_owned(), take_over: true, ..context };
         assert!(load(again.clone()).await.expect("it goes on").starts_with("nothing new"));
         assert_eq!(database.count(), 100);
@@ -285,8 +286,8 @@ async fn a_noted_commit_without_an_answer_is_found_out(kind: Kind) {
     }
 }
 
-/// In the second group of a delivery a bad row is found, and then a lock is not given in time: what was sent of the
-/// group by then must not be sent twice.
+/// In the second group of a delivery a bad row is found, and then a lock times out: rows of the group must not be sent
+/// twice.
 async fn a_group_that_is_tried_again_is_taken_back_as_a_whole(kind: Kind) {
     let database = Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(9))");
     let context = LoadContext { schema: people(&[]).schema(), ..context(1) };
@@ -323,7 +324,7 @@ async fn loads_are_known_and_forgotten(kind: Kind) {
     assert_eq!(database.count(), 200);
 }
 
-/// Locks that the former owner holds are free at once, and it finds out whatever it does next.
+/// Locks of the former owner are released at once, and its next statement fails.
 async fn who_loses_a_load_writes_nothing_more(kind: Kind) {
     let database = new_table(kind);
     let sink = database.sink(json!({"batch_rows": 100, "connections": 2}));
@@ -377,7 +378,7 @@ async fn who_holds_a_lock_is_named(kind: Kind) {
     );
     assert!(begun.elapsed().as_secs() < 10, "it is tried once");
     drop(holder);
-    // In the middle of a load it is tried again, and then told too.
+    // In the middle of a load it is retried, and then also reported.
     let first = ledger(&sink).await;
     let holder = database.transaction(lock).await;
     let error = deliver(&first, 1..2).await.expect_err("it is locked");
@@ -387,7 +388,8 @@ async fn who_holds_a_lock_is_named(kind: Kind) {
     assert_eq!(deliver(&first, 1..2).await.expect("it delivers"), written(100));
 }
 
-/// The ledger of a load that is complete cannot be dropped while somebody reads it: that is told, and done by the next.
+/// The ledger of a complete load cannot be dropped while another session reads it: that is reported, and the next load
+/// drops it.
 async fn who_still_looks_into_the_ledger_is_named(kind: Kind) {
     let database = new_table(kind);
     let sink = database.sink(json!({}));
@@ -430,7 +432,7 @@ async fn survives_kills(url: String, mut kill_and_restart: impl FnMut()) {
                     if ledger.done(&chunks(group..group + 1)).await.is_ok_and(|done| !done.is_empty()) {
                         continue;
                     }
-                    // Whatever it is, the ledger knows; the next round goes on.
+                    // The ledger knows the outcome; the next round continues.
                     if deliver(&ledger, group..group + 1).await.is_err() && round < 2 {
                         return;
                     }

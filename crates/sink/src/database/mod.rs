@@ -1,16 +1,17 @@
-//! What the sinks of database servers share: settings, the way of a load, the search for bad rows, the comparison of a
-//! table with the rows, and rows as text. What a kind of server does differently it brings as a [`server::Server`].
+//! The common part of the sinks of database servers: settings, loads, the search for bad rows, the comparison of a
+//! table with the rows, and rows as text. Each kind of server implements [`server::Server`].
 //!
-//! `spec.rs` what the job file may say, `table.rs` whether a table fits, `cells.rs`, `encode.rs` and `text.rs` from
-//! Arrow to bytes, `group.rs` the rows of one statement, `bisect.rs` which of them are bad, `pool.rs` connections,
-//! `load/` from begin to commit, `commit.rs` the wait for its answer, `ledger.rs` rows chunk by chunk, `note.rs` what a
-//! load as a whole notes, `entry.rs` whose a load is, `action.rs` what is done before and behind it, `indexes.rs`
-//! indexes that wait for the rows.
+//! `spec.rs` has the settings, `table.rs` compares a table with the rows, `cells.rs`, `encode.rs` and `text.rs` encode
+//! Arrow values, `group.rs` has the rows of one statement, `bisect.rs` finds bad rows, `pool.rs` has the connections,
+//! `load/` a load from begin to commit, `commit.rs` waits for the answer to a commit, `ledger.rs` loads chunk by chunk,
+//! `commit_marker.rs` has the commit marker of a whole load, `entry.rs` the owner of a load, `action.rs` the user's
+//! actions, `indexes.rs` deferred indexes.
 
 pub(crate) mod action;
 pub(crate) mod bisect;
 pub(crate) mod cells;
 mod commit;
+pub(crate) mod commit_marker;
 pub(crate) mod encode;
 pub(crate) mod entry;
 pub(crate) mod group;
@@ -19,7 +20,6 @@ pub(crate) mod ledger;
 #[cfg(test)]
 mod ledger_tests;
 pub(crate) mod load;
-pub(crate) mod note;
 pub(crate) mod pool;
 pub(crate) mod server;
 pub(crate) mod spec;
@@ -42,7 +42,7 @@ use millstream_database::table_name;
 use self::server::Server;
 use self::spec::{DatabaseSpec, Mode};
 
-/// The most columns that a table may have: what both MySQL and PostgreSQL allow is more than the least of the two.
+/// The most columns that a table may have: the least of what MySQL and PostgreSQL allow.
 const MAX_COLUMNS: usize = 1_017;
 
 /// Writes to a table of a database server.
@@ -69,11 +69,11 @@ impl Sink for DatabaseSink {
     }
 
     fn target(&self) -> String {
-        self.server.place().shown.clone()
+        self.server.endpoint().shown.clone()
     }
 
     fn writes(&self) -> Vec<Written> {
-        let table = table_name(&self.server.place().shown, &self.spec.table);
+        let table = table_name(&self.server.endpoint().shown, &self.spec.table);
         self.spec.mode.writes(table).into_iter().collect()
     }
 
@@ -81,7 +81,7 @@ impl Sink for DatabaseSink {
         let mut faults = self.schema_faults(&schema);
         let looked = async {
             let mut connection = pool::connect(self.server.as_ref(), &self.spec).await.map_err(|error| vec![error])?;
-            // Statements of `before` may make the table, or change it.
+            // Statements of `before` may create or change the table.
             if !self.spec.before.is_empty() {
                 return Ok(());
             }
@@ -143,7 +143,7 @@ impl Sink for DatabaseSink {
     }
 
     async fn unmark(&self, mark: &str, context: LoadContext, unwritten: bool) -> Result<()> {
-        ledger::unmark(Arc::clone(&self.server), self.spec.clone(), mark.to_owned(), context, unwritten).await
+        ledger::forget_load(Arc::clone(&self.server), self.spec.clone(), mark.to_owned(), context, unwritten).await
     }
 
     fn may_keep_ledger(&self) -> bool {

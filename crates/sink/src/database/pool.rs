@@ -1,4 +1,4 @@
-//! The connection pool of a load: who uses which connection, and that a faulty one is used no more.
+//! The connection pool of a load. A faulty connection is not reused.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,10 +9,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::server::{Connection, Failure, Server};
 use super::spec::DatabaseSpec;
 
-/// The first pause before something is tried again.
+/// The first pause before a retry.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
-/// The longest one.
+/// The longest pause before a retry.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The connections that rows are sent over.
@@ -21,14 +21,14 @@ pub(crate) struct Pool {
     spec: DatabaseSpec,
     idle: Mutex<Vec<Box<dyn Connection>>>,
     permits: Arc<Semaphore>,
-    /// Whether there is one connection and can be no other, since it has the load's transaction.
+    /// Whether only one connection is possible, since it has the load's transaction.
     only: bool,
-    /// Whose they are.
+    /// The owner with which connections are tagged.
     owner: Option<String>,
 }
 
 impl Pool {
-    /// At most `count` of them, made when they are needed.
+    /// A pool of at most `count` connections, made when they are needed.
     pub(crate) fn new(server: &Arc<dyn Server>, spec: &DatabaseSpec, count: usize) -> Self {
         Pool {
             server: Arc::clone(server),
@@ -40,14 +40,14 @@ impl Pool {
         }
     }
 
-    /// Marked as connections of `owner`.
-    pub(crate) fn marked(mut self, owner: Option<&str>) -> Self {
+    /// Tags the connections with `owner`.
+    pub(crate) fn tagged(mut self, owner: Option<&str>) -> Self {
         self.owner = owner.map(str::to_owned);
         self
     }
 
-    /// The one that has the transaction of the whole load. If it is lost, so is the load: on another connection rows
-    /// would be committed one statement at a time.
+    /// A pool of the one connection with the transaction of the whole load. If it is lost, the load fails: on another
+    /// connection, each statement would commit its rows.
     pub(crate) fn only(server: &Arc<dyn Server>, spec: &DatabaseSpec, connection: Box<dyn Connection>) -> Self {
         let mut pool = Pool::new(server, spec, 1);
         pool.idle = Mutex::new(vec![connection]);
@@ -80,18 +80,18 @@ impl Pool {
         }
     }
 
-    /// Returns a connection that works to the pool.
+    /// Returns a working connection to the pool.
     pub(crate) fn give(&self, connection: Box<dyn Connection>) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
     }
 
-    /// Closes all that are not in use.
+    /// Closes all idle connections.
     pub(crate) fn close(&self) -> Vec<Box<dyn Connection>> {
         std::mem::take(&mut *self.idle.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Connects, and tries again if the server may just be busy.
+/// Connects, and retries if the server may just be busy.
 pub(crate) async fn connect(server: &dyn Server, spec: &DatabaseSpec) -> Result<Box<dyn Connection>> {
     let mut tries = 0;
     loop {
@@ -105,17 +105,17 @@ pub(crate) async fn connect(server: &dyn Server, spec: &DatabaseSpec) -> Result<
     }
 }
 
-/// Connects, and marks the connection as one of `owner`'s.
+/// Connects, and tags the connection with `owner`.
 pub(crate) async fn connect_as(server: &dyn Server, spec: &DatabaseSpec, owner: &str) -> Result<Box<dyn Connection>> {
     let mut connection = connect(server, spec).await?;
-    match connection.as_mut().mark(owner).await {
-        // A connection without a mark cannot be ended: then others wait for its locks, and an error names it.
+    match connection.as_mut().tag(owner).await {
+        // A connection without a tag cannot be ended by others: they wait for its locks, and an error names it.
         Ok(()) | Err(Failure::Other(_)) => Ok(connection),
         Err(other) => Err(other.into_error()),
     }
 }
 
-/// Waits before the next try; longer each time, and never the same for two who got in each other's way.
+/// Waits before the next attempt, longer each time, with jitter.
 pub(crate) async fn pause(tries: u32) {
     let longest = FIRST_PAUSE.saturating_mul(1 << tries.min(16)).min(LONGEST_PAUSE);
     tokio::time::sleep(longest.mul_f64(0.5 + random() / 2.0)).await;

@@ -1,6 +1,5 @@
-//! What a kind of database server gives a load: connections, and the form of rows that it takes. It owns the contract
-//! between the load, which is the same for all, and the servers, which differ; what they write as SQL is
-//! `millstream-database`'s.
+//! The traits of a kind of database server: its connections, and the encoding of rows. The load is the same for all
+//! servers. `millstream-database` has the dialects.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -10,35 +9,35 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::{Error, RejectKind, Result};
 use millstream_database::table::{Bulk, Index, TableFacts};
-use millstream_database::{LoadDialect, Place, TextRows};
+use millstream_database::{Endpoint, LoadDialect, TextRows};
 
 use super::group::{Group, Rows};
 use super::spec::DatabaseSpec;
 
-/// Why a statement failed, by what can be done about it.
+/// A failed statement, by what can be done about it.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The server does not take some of the rows. Nothing of the statement stays once it is rolled back.
+    /// The server refuses some of the rows. Nothing of the statement stays once it is rolled back.
     Rows(Refusal),
-    /// Trying again can help: a deadlock, a lock that was not given in time. `undone` says whether the server has
-    /// rolled back the whole transaction, `waited` that it is a lock that somebody holds.
+    /// A retry can help: after a deadlock, or a lock timeout. `undone` says whether the server has rolled back the
+    /// whole transaction, `waited` that it was a lock timeout.
     Again { error: Error, undone: bool, waited: bool },
-    /// The connection is lost; what it had not committed is rolled back by the server.
+    /// The connection is lost; the server rolls back its transaction.
     Lost(Error),
     /// Anything else.
     Other(Error),
 }
 
-/// What a server says of rows that it does not take.
+/// A server's message about refused rows.
 #[derive(Debug, Clone)]
 pub(crate) struct Refusal {
     pub(crate) column: Option<String>,
     pub(crate) reason: String,
     pub(crate) kind: RejectKind,
     pub(crate) hint: Option<&'static str>,
-    /// How many rows of the statement come before the bad one, if the server tells.
+    /// How many rows of the statement come before the bad one, if known.
     pub(crate) at: Option<usize>,
-    /// Whether that row would be refused whatever other rows there are.
+    /// Whether that row would be refused regardless of other rows.
     pub(crate) by_itself: bool,
 }
 
@@ -56,43 +55,42 @@ impl Failure {
     }
 }
 
-/// A connection that somebody has, as others see it.
+/// A session of the server, as others see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SeenSession {
-    /// What the server calls it.
+    /// The server's id of it.
     pub(crate) id: String,
-    /// Who has it from where and since when, for a message.
+    /// Its user, origin and start, for a message.
     pub(crate) shown: String,
 }
 
-/// A connection to a server, logged in and ready for loading: what is asked of the server, and sent to it. Tables are
-/// named as the job names them.
+/// A connection to a server, logged in and ready for loading. Tables are named as in the job.
 #[async_trait]
 pub(crate) trait Connection: Send {
-    /// Runs a statement; how many rows it changed.
+    /// Runs a statement. Returns how many rows it changed.
     async fn execute(&mut self, sql: &str) -> Result<u64, Failure>;
 
     /// The rows of a query, as text.
     async fn query(&mut self, sql: &str) -> Result<TextRows, Failure>;
 
-    /// Sends some of the rows by the bulk path, inside of the transaction that is open. After a failure the statement
-    /// must be rolled back.
+    /// Sends some of the rows by the bulk path, inside of the open transaction. After a failure the statement must be
+    /// rolled back.
     async fn bulk(&mut self, into: &Bulk, rows: &Rows, range: Range<usize>) -> Result<(), Failure>;
 
-    /// How rows are sent by another way than the fast one, and why; in words for the report.
+    /// The slower method by which rows are sent, if any, and why; as text for the report.
     fn detour(&self) -> Option<String> {
         None
     }
 
-    /// What there is to know of a table, if it is there.
+    /// The facts about a table, if it exists.
     async fn describe(&mut self, table: &str) -> Result<Option<TableFacts>, Failure>;
 
-    /// Which of `rights` on a table, which is there, the user does not have, in the server's words. Takes no lock that
-    /// could be waited for; what the server cannot tell like this is left out.
+    /// Which of `rights` on an existing table the user lacks, in the server's words. It waits for no locks; rights that
+    /// cannot be checked like this are left out.
     async fn missing_rights(&mut self, table: &str, rights: &[Right]) -> Result<Vec<String>, Failure>;
 
-    /// The indexes of a table that can wait for rows: those that no row is checked by, and of which the definition says
-    /// all.
+    /// The indexes of a table that can be deferred: those that check no rows, and are fully described by their
+    /// definition.
     async fn indexes(&mut self, table: &str) -> Result<Vec<Index>, Failure>;
 
     /// The names of all tables beside `table` that begin with `prefix`.
@@ -101,8 +99,8 @@ pub(crate) trait Connection: Send {
     /// The comment of the table `name` beside `table`, empty if it has none; `None` if there is no such table.
     async fn comment(&mut self, table: &str, name: &str) -> Result<Option<String>, Failure>;
 
-    /// The name of the transaction that is open, by which its end can be asked for over another connection; `None` if
-    /// the server has no such names.
+    /// The name of the open transaction, by which another connection can query its outcome; `None` if the server has no
+    /// such names.
     async fn transaction(&mut self) -> Result<Option<String>, Failure> {
         Ok(None)
     }
@@ -112,31 +110,31 @@ pub(crate) trait Connection: Send {
         Ok(None)
     }
 
-    /// Takes a lock that is held as long as the connection lives; `false` if another connection has it.
+    /// Acquires a lock that is held as long as the connection lives; `false` if another connection has it.
     async fn lock(&mut self, name: &str) -> Result<bool, Failure>;
 
-    /// Gives it back.
+    /// Releases it.
     async fn unlock(&mut self, name: &str) -> Result<(), Failure>;
 
-    /// Marks this connection as one of `owner`'s, by which others find it.
-    async fn mark(&mut self, owner: &str) -> Result<(), Failure>;
+    /// Tags this connection with `owner`, so that others can find it.
+    async fn tag(&mut self, owner: &str) -> Result<(), Failure>;
 
-    /// The connections with the mark of `owner` that the user may see.
+    /// The connections with the tag of `owner` that the user may see.
     async fn sessions_of(&mut self, owner: &str) -> Result<Vec<SeenSession>, Failure>;
 
-    /// Ends a connection with the mark of `owner`, if it is still there: the server rolls back what it had not
-    /// committed, which may take a moment.
+    /// Ends a connection with the tag of `owner`, if it still exists: the server rolls back its transaction, which may
+    /// take a moment.
     async fn end_session(&mut self, owner: &str, id: &str) -> Result<(), Failure>;
 
-    /// Which other connections have transactions open that may hold locks of `tables`, as far as the user may see them.
+    /// Other connections with open transactions that may lock `tables`, as far as the user may see them.
     async fn holders(&mut self, tables: &[&str]) -> Result<Vec<SeenSession>, Failure>;
 }
 
-/// Turns rows into what the bulk path sends.
+/// Encodes rows for the bulk path.
 pub(crate) trait Encoder: Send {
-    /// Adds rows of `batch` to `group`, from the row `from` on, until the group is full or the batch is at its end;
-    /// returns the row to go on with. Rows that cannot be encoded go to the group's `refused`. `arrival` is the number
-    /// of the batch's first row if the statement has a column for it.
+    /// Adds rows of `batch` to `group`, from the row `from` on, until the group is full or the batch ends. Returns the
+    /// next row. Rows that cannot be encoded are added to the group's `refused`. `arrival` is the number of the batch's
+    /// first row if the statement has a column for it.
     fn encode(&mut self, batch: &RecordBatch, from: usize, arrival: Option<u64>, group: &mut Group) -> Result<usize>;
 }
 
@@ -151,13 +149,13 @@ pub(crate) enum Right {
     Empty { truncates: bool },
 }
 
-/// A database server: where it is, how it writes SQL, connections to it, and the form of rows that it takes.
+/// A database server: its endpoint, its dialect, connections to it, and the encoding of rows.
 #[async_trait]
 pub(crate) trait Server: Debug + Send + Sync {
-    /// Where it is.
-    fn place(&self) -> &Place;
+    /// Its endpoint.
+    fn endpoint(&self) -> &Endpoint;
 
-    /// How it writes SQL.
+    /// Its dialect.
     fn dialect(&self) -> &'static dyn LoadDialect;
 
     /// Connects and logs in, ready for loading.
@@ -172,7 +170,7 @@ pub(crate) trait Server: Debug + Send + Sync {
     }
 }
 
-/// What messages call the target: `table t of mysql://…`.
+/// The name of the target in messages: `table t of mysql://…`.
 pub(crate) fn target_of(server: &dyn Server, spec: &DatabaseSpec) -> String {
-    format!("table {} of {}", spec.table, server.place().shown)
+    format!("table {} of {}", spec.table, server.endpoint().shown)
 }

@@ -130,7 +130,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Whether rows are told from each other by the key.
+    /// Whether the key identifies rows.
     pub(crate) fn needs_key(self) -> bool {
         matches!(self, Mode::Merge | Mode::Ignore)
     }

@@ -1,5 +1,4 @@
-//! A table that exists, and how it compares with the rows. It owns the comparison; what a server says of its tables,
-//! and which type a new column has, are the servers'.
+//! Compares an existing table with the rows. The servers provide the facts about tables, and the types of new columns.
 
 use arrow::datatypes::{FieldRef, SchemaRef};
 use millstream_core::Error;
@@ -10,7 +9,7 @@ use millstream_database::table::{ColumnFacts, TableFacts};
 
 use super::spec::{DatabaseSpec, Mode, SchemaChange};
 
-/// What has to change in the table so that it takes the rows.
+/// Changes to a table so that it fits the rows.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     /// Fields without a column.
@@ -19,14 +18,14 @@ pub(crate) struct Changes {
     pub(crate) widened: Vec<(ColumnFacts, FieldRef)>,
 }
 
-/// The table is not there, and a load that is resumed has rows in it.
-pub(crate) fn is_gone(place: &str) -> Error {
-    Error::refused(format!("{place} is not there, and parts of this load were in it"))
+/// The error if the table is missing, although a load that is resumed has rows in it.
+pub(crate) fn is_gone(target: &str) -> Error {
+    Error::refused(format!("{target} is not there, and parts of this load were in it"))
         .cause("the table was dropped or renamed, and the ledger still says that they are loaded")
         .hint("restore it, or load everything again: `--restart`")
 }
 
-/// What is wrong with the rows' columns, whatever the table is like.
+/// Faults of the rows' columns, for any table.
 pub(crate) fn schema_faults(
     product: &str,
     most: usize,
@@ -65,9 +64,9 @@ pub(crate) fn schema_faults(
     faults
 }
 
-/// All that keeps rows of `schema` from being loaded into the table as it stands, and what would have to change.
+/// All faults of the table for rows of `schema`, and the necessary changes.
 pub(crate) fn compare(
-    place: &str,
+    target: &str,
     spec: &DatabaseSpec,
     schema: &SchemaRef,
     facts: &TableFacts,
@@ -75,30 +74,30 @@ pub(crate) fn compare(
     unique_index: impl Fn() -> String,
 ) -> Result<Changes, Vec<Error>> {
     if let Some(other) = &facts.other {
-        let what = format!("{place} is {other}, not a table");
+        let what = format!("{target} is {other}, not a table");
         return Err(vec![Error::refused(what).hint("load into a table of another name")]);
     }
     let mut faults = Vec::new();
     if spec.mode == Mode::Replace {
         faults.extend(facts.dependents.iter().map(|dependent| {
-            Error::refused(format!("{place} cannot be replaced by a new table"))
+            Error::refused(format!("{target} cannot be replaced by a new table"))
                 .cause(format!("{dependent} depends on it"))
                 .hint("`mode: truncate` keeps the table and replaces its rows")
         }));
         return if faults.is_empty() { Ok(Changes::default()) } else { Err(faults) };
     }
     if let Some(cause) = &facts.unsafe_engine {
-        let what = format!("a load into {place} could not be rolled back");
+        let what = format!("a load into {target} could not be rolled back");
         faults.push(Error::refused(what).cause(cause).hint("ALTER TABLE … ENGINE=InnoDB, or load into another table"));
     }
     let mut changes = Changes::default();
     for field in schema.fields() {
-        column_fault(place, spec, facts, field, family(field), &mut changes, &mut faults);
+        column_fault(target, spec, facts, field, family(field), &mut changes, &mut faults);
     }
     for column in facts.columns.iter().filter(|column| column.required) {
         if !schema.fields().iter().any(|field| field.name().eq_ignore_ascii_case(&column.name)) {
             faults.push(
-                Error::refused(format!("{place} needs a value in the column `{}`, and none is loaded", column.name))
+                Error::refused(format!("{target} needs a value in the column `{}`, and none is loaded", column.name))
                     .column(&column.name)
                     .hint("it is NOT NULL and has no default: select a value for it"),
             );
@@ -107,7 +106,7 @@ pub(crate) fn compare(
     let has_key = |key: &String| schema.fields().iter().any(|field| field.name().eq_ignore_ascii_case(key));
     if spec.mode.needs_key() && spec.key.iter().all(has_key) && !facts.has_unique_key(&spec.key) {
         faults.push(
-            Error::refused(format!("{place} has no unique key of exactly the columns {}", spec.key.join(", ")))
+            Error::refused(format!("{target} has no unique key of exactly the columns {}", spec.key.join(", ")))
                 .cause("rows are identified by a primary key or a unique index")
                 .hint(unique_index()),
         );
@@ -116,7 +115,7 @@ pub(crate) fn compare(
 }
 
 fn column_fault(
-    place: &str,
+    target: &str,
     spec: &DatabaseSpec,
     facts: &TableFacts,
     field: &FieldRef,
@@ -133,12 +132,12 @@ fn column_fault(
         }
         let known: Vec<&str> = facts.columns.iter().map(|column| column.name.as_str()).collect();
         let hint = format!("{}; or add it with `schema: evolve`", did_you_mean(name, "its columns", &known));
-        faults.push(Error::refused(format!("{place} has no column `{name}`")).column(name).hint(hint));
+        faults.push(Error::refused(format!("{target} has no column `{name}`")).column(name).hint(hint));
         return;
     };
     if column.generated {
         faults.push(
-            Error::refused(format!("the column `{name}` of {place} is computed by the server"))
+            Error::refused(format!("the column `{name}` of {target} is computed by the server"))
                 .column(name)
                 .hint("leave it out of the columns that are loaded"),
         );
@@ -146,7 +145,7 @@ fn column_fault(
     }
     let what = |why: &str| {
         format!(
-            "the column `{name}` of {place} is {}, and the rows have {}: {why}",
+            "the column `{name}` of {target} is {}, and the rows have {}: {why}",
             column.declared,
             type_name(field.data_type())
         )

@@ -1,5 +1,5 @@
-//! Tests of loads into real servers that hold for both kinds: the conformance suite, modes, comparison of tables, bad
-//! rows, faults of connections and servers. What only one kind has is tested beside it.
+//! Tests of loads into real servers of both kinds: the conformance suite, modes, comparison of tables, bad rows, faults
+//! of connections and servers. Peculiarities of one kind are tested beside it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub(crate) struct Database {
 }
 
 impl Database {
-    /// An empty one in which `statements` were run.
+    /// A new database in which `statements` were run.
     pub(crate) fn new(kind: Kind, statements: &str) -> Self {
         let (name, url) = match kind {
             Kind::Mariadb => {
@@ -76,7 +76,7 @@ impl Database {
         sink(&self.url, settings)
     }
 
-    /// The same database behind another port.
+    /// The URL of the same database through another port.
     pub(crate) fn behind(&self, port: u16) -> String {
         let (start, rest) = self.url.split_once("127.0.0.1:").expect("a port");
         let (_, name) = rest.split_once('/').expect("a database");
@@ -165,7 +165,7 @@ pub(crate) fn whats(errors: &[Error]) -> Vec<&str> {
     errors.iter().map(Error::what).collect()
 }
 
-/// A sink of the conformance suite: each folder stands for a database.
+/// A sink of the conformance suite, with a database for each folder.
 struct Table(Kind, Value);
 
 impl Table {
@@ -214,7 +214,7 @@ impl Subject for Table {
     }
 }
 
-/// A row of the client's as the suite wants it.
+/// A row of the client's output in the form of the suite.
 fn shown_row(row: &str) -> String {
     let cells: Vec<&str> = row.split('\t').collect();
     let some = |index: usize| Some(cells[index]).filter(|cell| *cell != "NULL");
@@ -245,7 +245,7 @@ pub(crate) fn subject(name: &str) -> Option<Box<dyn Subject>> {
     Some(Box::new(Table(kind, settings)))
 }
 
-/// Runs the suite for every way of loading that it has expectations of.
+/// Runs the suite for one route.
 pub(crate) async fn conforms(kind: Kind, way: &str) {
     let name = format!("{}-{way}", if kind == Kind::Mariadb { "mysql" } else { "postgres" });
     suite(&name, subject(&name).expect("known").as_ref()).await;
@@ -322,7 +322,7 @@ async fn merge_changes_what_is_there(kind: Kind) {
     assert!(!line.contains(PASSWORD), "{line}");
     assert_eq!(database.rows(), ["AA\tkept\t1", "b\tkept\t2", "last\tNULL\t3", "d\tNULL\t4"]);
     assert_eq!(database.tables(), ["t"]);
-    // Another unique key must not choose the row that is changed.
+    // Another unique key must not select the row to change.
     database.query("CREATE UNIQUE INDEX other ON t (name)");
     let error = load(&sink, &[people(&[(Some(9), "b")])]).await.expect_err("b is another's name");
     assert_eq!(error.kind(), ErrorKind::Data, "{error}");
@@ -376,7 +376,7 @@ async fn a_key_can_wait_for_the_rows(kind: Kind) {
     let error = load(&sink, &[many(0..10), many(9..12)]).await.expect_err("9 is there twice");
     assert!(error.cause_text().is_some_and(|cause| cause.contains("9")), "{error:?}");
     assert_eq!((database.count(), database.tables()), (20, vec!["t".to_owned()]), "nothing has changed");
-    // What is there already has its key.
+    // An existing table already has its key.
     let appending = database.sink(json!({"key": ["id"], "defer_key": true}));
     load(&appending, &[many(40..50)]).await.expect("it loads");
     assert_eq!((database.count(), has_key()), (30, vec!["id".to_owned()]));
@@ -422,19 +422,19 @@ async fn indexes_can_wait_for_the_rows(kind: Kind) {
         assert_eq!(indexes(&database), before, "{settings}");
         assert_eq!(database.tables(), ["t"], "{settings}");
         assert_eq!(database.count(), if settings["mode"] == "truncate" { 500 } else { 501 });
-        // A load that fails leaves them, too.
+        // They also stay after a failed load.
         load(&sink, &[people(&[(Some(9), "much longer than it may be")])]).await.expect_err("it is too long");
         assert_eq!(indexes(&database), before, "{settings}");
         assert_eq!(database.tables(), ["t"], "{settings}");
     }
-    // While rows come into a table directly, it has none but its keys.
+    // While rows are loaded directly, the table only has its keys.
     if kind == Kind::Mariadb {
         let database =
             Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20), KEY plain (name))");
         let context = LoadContext { schema: people(&[]).schema(), ..context(1) };
         let load = database.sink(json!({"defer_indexes": true})).begin(context).await.expect("it begins");
         assert_eq!(indexes(&database).len(), 1);
-        // It dies, and any other load builds what it has left.
+        // It dies, and any other load builds the indexes it has left.
         drop(load);
         let replaced = database.sink(json!({"connections": 2}));
         self::load(&replaced, &[many(0..5)]).await.expect("the next load");
@@ -447,14 +447,14 @@ async fn all_faults_of_a_table_are_told_at_once(kind: Kind) {
     let database = Database::new(kind, "CREATE TABLE t (nmae VARCHAR(9), id INT, needed INT NOT NULL)");
     let sink = database.sink(json!({"mode": "merge", "key": ["id"]}));
     let errors = checked(&sink, &people(&[])).await;
-    let place = format!("table t of {}", sink.target());
+    let endpoint = format!("table t of {}", sink.target());
     let told = whats(&errors);
     assert_eq!(told.len(), 4, "{told:?}");
-    assert!(told[0].starts_with(&format!("the column `id` of {place} is int")), "{told:?}");
+    assert!(told[0].starts_with(&format!("the column `id` of {endpoint} is int")), "{told:?}");
     assert!(told[0].ends_with("and the rows have int64: some values would not fit"), "{told:?}");
-    assert_eq!(told[1], format!("{place} has no column `name`"));
-    assert_eq!(told[2], format!("{place} needs a value in the column `needed`, and none is loaded"));
-    assert_eq!(told[3], format!("{place} has no unique key of exactly the columns id"));
+    assert_eq!(told[1], format!("{endpoint} has no column `name`"));
+    assert_eq!(told[2], format!("{endpoint} needs a value in the column `needed`, and none is loaded"));
+    assert_eq!(told[3], format!("{endpoint} has no unique key of exactly the columns id"));
     let error = load(&sink, &[people(&[])]).await.err();
     assert_eq!(error.expect("refused").what(), told[0]);
     database.query("CREATE VIEW v AS SELECT 1 AS id");
@@ -554,7 +554,7 @@ async fn statements_run_before_and_after(kind: Kind) {
     assert_eq!(database.count(), 3);
 }
 
-/// Somebody else holds a lock on the row that is loaded.
+/// Another transaction locks the row that is loaded.
 async fn a_lock_is_waited_for_and_then_told(kind: Kind) {
     let database = Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20))");
     let holder = database.sink(json!({}));

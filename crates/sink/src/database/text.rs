@@ -1,8 +1,7 @@
-//! Rows as text with tabs: what `LOAD DATA` and the text form of `COPY` read. It owns the escapes and how each value is
-//! written; the two differ in little ([`Flavour`]).
+//! Rows as text with tabs: the input of `LOAD DATA` and of the text form of `COPY`, which differ little ([`Flavour`]).
 //!
-//! A value with a character that must be escaped is rare, so each is first looked at eight bytes at a time, and copied
-//! whole if there is none. (`memchr3` looks for three characters in one pass, and there are five.)
+//! Values with characters to escape are rare, so each is first scanned eight bytes at a time, and copied whole if there
+//! are none. (`memchr3` searches for three characters in one pass, but there are five.)
 
 use std::fmt::Write as _;
 
@@ -17,16 +16,16 @@ pub(crate) struct Reason {
     pub(crate) hint: &'static str,
 }
 
-/// What the two databases want differently.
+/// The differences between the two databases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flavour {
     /// `LOAD DATA`: 1 and 0, bytes as hexadecimal digits (for `UNHEX`), a NUL byte is `\0`.
     Mysql,
-    /// `COPY`: t and f, bytes behind `\x`, no NUL bytes, NaN and infinity are numbers.
+    /// `COPY`: t and f, bytes after `\x`, no NUL bytes, NaN and infinity are numbers.
     Postgres,
 }
 
-/// What stands for a null.
+/// The text for null.
 pub(crate) const NULL: &[u8] = b"\\N";
 
 const NO_NUL: Reason = Reason {
@@ -178,7 +177,7 @@ fn escaped(text: &[u8], flavour: Flavour, out: &mut Vec<u8>) -> Result<(), Reaso
     Ok(())
 }
 
-/// Doubles the backslashes of what stands behind `start`.
+/// Doubles the backslashes after `start`.
 fn escape_again(start: usize, out: &mut Vec<u8>) {
     if memchr::memchr(b'\\', &out[start..]).is_none() {
         return;
@@ -259,7 +258,7 @@ pub(crate) fn microseconds(value: i64, per_second: i64) -> Result<i64, Reason> {
     }
 }
 
-/// A row of text with tabs on its way into a bulk statement, for a message.
+/// A row of text with tabs of a bulk statement, for a message.
 pub(crate) fn shown_row(bulk: &Bulk, row: &[u8]) -> String {
     let names: Vec<&str> = bulk.known_columns().map(|column| column.name.as_str()).collect();
     shown(&names, row.strip_suffix(b"\n").unwrap_or(row))

@@ -1,8 +1,8 @@
-//! Files in a bucket: objects that appear as wholes, and a list of them that makes several objects one result, as far
-//! as a store lets that be. How an object is brought over is the store's matter.
+//! Files in a bucket: objects that appear as a whole, and a list that makes several objects one result, as far as
+//! stores allow. The store uploads objects.
 //!
 //! ```text
-//!  a-000.csv ┐                                   every object is in the store by now, and nobody sees it
+//!  a-000.csv ┐                                   every object is in the store by now, but not visible
 //!  a-001.csv ┴─ finish ─▶ prepare
 //!  .a.csv.millstream.json, unfinished            from here on the set is committed: the list says what completes
 //!                                                each object, and which old ones go
@@ -10,11 +10,11 @@
 //!  a-002.csv                                     removed: of the set that was there before
 //!  .a.csv.millstream.json                        finished: what a later run replaces
 //! ```
-//! A process that dies before the list is written has changed nothing that can be seen. One that dies behind it has
-//! committed, and the next run does the rest before it begins. A single object needs no list, unless a set was there.
+//! A process that dies before the list is written has changed nothing visible. One that dies after it has committed,
+//! and the next run does the rest before it begins. A single object needs no list, unless it replaces a set.
 //!
-//! A store takes parts of some megabytes only, so every open object holds up to that much. All of them together hold a
-//! part of the budget; what is more goes to scratch until a part is full.
+//! A store only accepts parts of some megabytes, so every open object holds up to that much. All of them together hold
+//! a share of the budget; the rest goes to scratch until a part is full.
 
 use std::collections::{BTreeMap, HashSet};
 use std::os::unix::fs::FileExt;
@@ -32,25 +32,25 @@ use millstream_core::{Budget, Error, ErrorKind, Result, Step, fail_point};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::destination::{self, Destination, Draft, Staging, Wanted};
 use super::naming::Target;
-use super::place::{self, Draft, Place, Staging, Wanted};
 use super::plan::{Plan, PlannedFile, Run};
 use super::spec::FileMode;
 use crate::shared::blocking;
 
-/// What is handed to the store at once: a part of its own. No store wants less than 5 MiB.
+/// The size of a part. Stores require at least 5 MiB.
 const PART: usize = 8 << 20;
 
-/// Which part of the budget all open objects of a load hold together.
+/// All open objects of a load hold one part in so many of the budget.
 const SHARE: usize = 4;
 
-/// How often the list is written where others write it at the same time.
+/// How often writing the list is attempted while others write it.
 const LIST_TRIES: usize = 5;
 
-/// Requests for whole objects that are on their way at once.
+/// The most parallel requests for whole objects.
 const AT_ONCE: usize = 16;
 
-/// Names that are looked up before there are rows, if nothing may be replaced.
+/// The most names to look up before there are rows, if nothing may be replaced.
 const LOOKED_UP: usize = 64;
 
 /// Objects in a store.
@@ -58,7 +58,7 @@ const LOOKED_UP: usize = 64;
 pub(crate) struct Bucket(pub(crate) Arc<dyn Store>);
 
 #[async_trait]
-impl Place for Bucket {
+impl Destination for Bucket {
     fn check(&self, _: &Wanted, _: &[String]) -> Vec<Error> {
         Vec::new()
     }
@@ -104,7 +104,7 @@ impl Place for Bucket {
         let far = self.far(&wanted.target, super::network(context));
         let (earlier, recovered) = far.recovered().await?;
         let earlier = match far.still_there(wanted, earlier.clone(), Some(&context.first)).await? {
-            // What the user has moved away is in nobody's way, nor its list.
+            // Files that the user has moved away do not matter, nor does their list.
             None if earlier.is_some() => {
                 far.store.remove(&far.context, &far.list()).await?;
                 None
@@ -116,7 +116,7 @@ impl Place for Bucket {
         let is_there = mark.as_ref().zip(plan).is_some_and(|(mark, plan)| plan.has(mark));
         if !is_there {
             wanted.admit(plan, Some(&context.first), &far.list())?;
-            // Of what could not be recovered nothing says which rows are missing.
+            // If the commit could not be recovered, it is unknown which rows are missing.
             if wanted.mode == FileMode::Append && plan.is_some_and(|plan| plan.unfinished) {
                 return Err(wanted.incomplete(&far.list(), None));
             }
@@ -137,7 +137,7 @@ impl Place for Bucket {
                 scratch: Arc::new(Scratch { folder: context.scratch.clone(), state: Mutex::default() }),
                 closing: Arc::new(Semaphore::new(AT_ONCE)),
                 closed: Mutex::default(),
-                given_up: AtomicBool::new(false),
+                ended: AtomicBool::new(false),
             }),
         }))
     }
@@ -147,7 +147,7 @@ impl Place for Bucket {
         Ok(listed.map(|listed| listed.plan))
     }
 
-    async fn unmark(&self, wanted: &Wanted, context: &LoadContext, marker: &str) -> Result<()> {
+    async fn remove_marker(&self, wanted: &Wanted, context: &LoadContext, marker: &str) -> Result<()> {
         let far = self.far(&wanted.target, super::network(context));
         for _ in 0..LIST_TRIES {
             let Some(Listed { mut plan, stored }) = far.read_list().await? else { return Ok(()) };
@@ -157,7 +157,7 @@ impl Place for Bucket {
             if plan.unfinished {
                 return Err(far.is_written());
             }
-            plan.unmark(marker);
+            plan.remove_marker(marker);
             if far.write_list(&plan, Some(&stored)).await? {
                 return Ok(());
             }
@@ -172,15 +172,15 @@ impl Bucket {
     }
 }
 
-/// A list as the store has it.
+/// A list in the store.
 #[derive(Debug, Clone)]
 struct Listed {
     plan: Plan,
-    /// What tells this version of it from others.
+    /// The version of the list.
     stored: Stored,
 }
 
-/// The objects of one target, as the store has them.
+/// The objects of one target in the store.
 #[derive(Debug, Clone)]
 struct Far {
     store: Arc<dyn Store>,
@@ -201,7 +201,7 @@ impl Far {
             Some(plan) if plan.unfinished => wanted.waiting(plan, &self.list()),
             _ => error,
         })?;
-        // What is listed is the run's own by now.
+        // By now the listed files are the run's own.
         if wanted.mode == FileMode::Error && earlier.is_none() {
             self.none_exists(first.iter().take(LOOKED_UP).cloned().collect(), wanted.mode).await?;
         }
@@ -212,7 +212,7 @@ impl Far {
         self.store.probe(&self.context, &probed).await
     }
 
-    /// The list of the files that are there.
+    /// Reads the list of the current files.
     async fn read_list(&self) -> Result<Option<Listed>> {
         let uri = self.list();
         match self.store.read(&self.context, &uri).await? {
@@ -221,8 +221,8 @@ impl Far {
         }
     }
 
-    /// Leaves of a list only the files that are there, if that matters: `None` if that is none. Of an unfinished one
-    /// none is looked up.
+    /// Removes files from a list that do not exist any more, if that matters; `None` if none is left. An unfinished
+    /// list is not checked.
     async fn still_there(
         &self,
         wanted: &Wanted,
@@ -249,24 +249,24 @@ impl Far {
         Ok(Some(listed).filter(|listed| !listed.plan.files.is_empty()))
     }
 
-    /// Writes the list if it is still as it was `before`; `false` if it is not.
+    /// Writes the list if it is still the version `before`; `false` if it is not.
     async fn write_list(&self, plan: &Plan, before: Option<&Stored>) -> Result<bool> {
         self.store.write_if(&self.context, &self.list(), plan.to_text()?.into(), before).await
     }
 
-    /// Another run has been quicker.
+    /// The error if another run has written the list.
     fn is_written(&self) -> Error {
         Error::refused(format!("another run has written {} in the meantime", self.target.shown()))
             .hint("let one run end before the next begins, and start this one again")
     }
 
-    /// An error if there is an object already at one of `paths`.
+    /// Fails if there is already an object at one of `paths`.
     async fn none_exists(&self, paths: Vec<String>, mode: FileMode) -> Result<()> {
         each(paths, |path| {
             let (far, uri) = (self.clone(), self.target.uri(&path));
             async move {
                 match far.store.length(&far.context, &uri).await? {
-                    Some(_) => Err(place::existing_fault(&uri, mode)),
+                    Some(_) => Err(destination::existing_fault(&uri, mode)),
                     None => Ok(()),
                 }
             }
@@ -274,8 +274,7 @@ impl Far {
         .await
     }
 
-    /// The list of the files that are there, after what a dead run had committed has been done, and the files that were
-    /// removed for that.
+    /// Finishes the commit of a dead run. Returns the list of the current files, and the files that were removed.
     async fn recovered(&self) -> Result<(Option<Listed>, Vec<String>)> {
         let mut removed = Vec::new();
         for _ in 0..LIST_TRIES {
@@ -293,27 +292,26 @@ impl Far {
                 }
             })
             .await?;
-            // Another run may have done this meanwhile, and may have replaced what is to be removed here.
+            // Another run may have done this meanwhile, and may have replaced the files to remove.
             if self.read_list().await?.is_none_or(|now| now.stored.content != listed.stored.content) {
                 continue;
             }
             match (lost.into_inner(), listed.plan.mode) {
                 (false, _) => removed.extend(self.conclude(listed).await?),
-                // As if its run had never been: nobody reads files that were only to be added.
+                // As if its run had never been: the files that it should add are not visible.
                 (true, Some(FileMode::Append)) => {
                     let Listed { plan, stored } = listed;
                     removed.extend(self.conclude(Listed { plan: plan.without_its_run(), stored }).await?);
                 }
-                // Where the new set may not be whole any more, the old one is not touched: a run that replaces all of
-                // both may go on.
+                // If the new set may be incomplete, the old one stays: a run that replaces both may continue.
                 (true, _) => return Ok((Some(listed), removed)),
             }
         }
         Err(self.is_written())
     }
 
-    /// All new objects of a plan are complete: removes those that go, which come back, and leaves the list as it stays.
-    /// If another run has changed the list meanwhile, it has done all of this.
+    /// After all new objects of a plan are complete: removes and returns the stale ones, and writes the final list. If
+    /// another run has changed the list meanwhile, it has done all of this.
     async fn conclude(&self, Listed { mut plan, stored }: Listed) -> Result<Vec<String>> {
         let stale = std::mem::take(&mut plan.stale);
         each(stale.clone(), |path| {
@@ -361,14 +359,13 @@ impl Far {
         .await
     }
 
-    /// Completes an object of a list, unless that is done already: by the run that died, or by one that took this one
-    /// for dead. `false` if the store has thrown it away, or if what is there is as large as the object before, so that
-    /// nobody can tell.
+    /// Completes an object of a list, unless the dead run or another one has already done it. `false` if the store has
+    /// dropped the upload, or if the current object has the size of the one before, so that it is unknown.
     async fn complete_once(&self, brought: &Brought) -> Result<bool> {
         let completed = self.store.complete(&self.context, brought).await;
         match &completed {
             Ok(false) => {}
-            // Some stores refuse what is done already in other words.
+            // Some stores report a completed upload in another way.
             Err(error) if error.kind() == ErrorKind::Refused => {}
             _ => return completed,
         }
@@ -379,8 +376,8 @@ impl Far {
         completed
     }
 
-    /// Gives up what is closed or being closed.
-    async fn give_up(&self, mut closed: Closed) {
+    /// Aborts the uploads that are closed or being closed.
+    async fn abort_uploads(&self, mut closed: Closed) {
         closed.tasks.abort_all();
         while let Some(ended) = closed.tasks.join_next().await {
             if let Ok(Ok((number, brought))) = ended {
@@ -388,7 +385,7 @@ impl Far {
             }
         }
         let all = closed.brought.into_values().map(|brought| async move {
-            // There is nobody to tell.
+            // Errors cannot be reported here.
             let _ = self.store.abort(&self.context, &brought).await;
         });
         futures::stream::iter(all).buffer_unordered(AT_ONCE).collect::<()>().await;
@@ -396,8 +393,8 @@ impl Far {
     }
 }
 
-/// Does `work` with all of `items`, some at once. When one has failed no more are begun, but those that are under way
-/// are seen through: nothing goes on behind the back of whoever is told.
+/// Runs `work` for all of `items`, some at once. After a failure no more are begun, but running ones are awaited: when
+/// this returns, nothing is running.
 async fn each<T, F: Future<Output = Result<()>>>(items: Vec<T>, mut work: impl FnMut(T) -> F) -> Result<()> {
     let failed = AtomicBool::new(false);
     let begun = items.into_iter().map(|item| {
@@ -424,7 +421,7 @@ struct InBucket {
     /// The first run of its resume chain.
     first: String,
     mark: Option<String>,
-    /// The list of the files that were there when it began.
+    /// The list of files at its beginning.
     earlier: Option<Listed>,
     /// The files that were removed to finish a commit of an earlier run.
     recovered: Vec<String>,
@@ -433,24 +430,24 @@ struct InBucket {
     shared: Arc<Shared>,
 }
 
-/// What the objects of a load share.
+/// Shared by the objects of a load.
 struct Shared {
     far: Far,
     step: Arc<Step>,
     room: Room,
     scratch: Arc<Scratch>,
-    /// Objects whose last parts are on their way.
+    /// Limits the objects whose last parts are in flight.
     closing: Arc<Semaphore>,
     closed: Mutex<Closed>,
-    /// Whether it is taken back, or committed.
-    given_up: AtomicBool,
+    /// Whether the load was rolled back or committed.
+    ended: AtomicBool,
 }
 
-/// Objects to which nothing is added any more.
+/// Closed objects.
 #[derive(Default)]
 struct Closed {
     tasks: JoinSet<Result<(usize, Brought)>>,
-    /// Those that the store has, by their numbers.
+    /// Uploaded objects by their numbers.
     brought: BTreeMap<usize, Brought>,
 }
 
@@ -459,7 +456,7 @@ impl Shared {
         self.closed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in what has been brought over meanwhile; an error if something could not be.
+    /// Collects finished uploads. Fails if one has failed.
     fn look_up(&self) -> Result<()> {
         let mut closed = self.closed();
         while let Some(ended) = closed.tasks.try_join_next() {
@@ -469,7 +466,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Waits until everything is brought over.
+    /// Waits until everything is uploaded.
     async fn all_brought(&self) -> Result<BTreeMap<usize, Brought>> {
         loop {
             let next = std::future::poll_fn(|context| self.closed().tasks.poll_join_next(context)).await;
@@ -479,9 +476,9 @@ impl Shared {
         }
     }
 
-    /// What is not given up yet, for whoever does it.
+    /// Takes out the closed objects, to abort them.
     fn take(&self) -> Option<Closed> {
-        let first = !self.given_up.swap(true, Ordering::SeqCst);
+        let first = !self.ended.swap(true, Ordering::SeqCst);
         first.then(|| std::mem::take(&mut *self.closed()))
     }
 }
@@ -494,7 +491,7 @@ fn interrupted(cause: tokio::task::JoinError) -> Error {
 }
 
 impl InBucket {
-    /// The list of the files that were there when it began, as it is now: an error if more than its markers is another.
+    /// The current version of the list at the beginning. Fails if more than its markers has changed.
     async fn still_listed(&self) -> Result<Option<Listed>> {
         let far = &self.shared.far;
         let now = far.read_list().await?;
@@ -505,13 +502,13 @@ impl InBucket {
         }
     }
 
-    /// Puts the list `plan` in the place of the one that is there. From then on the load is committed.
+    /// Replaces the list by `plan`. From then on the load is committed.
     async fn write_over(&self, mut plan: Plan) -> Result<Plan> {
         let far = &self.shared.far;
         for _ in 0..LIST_TRIES {
             let there = self.still_listed().await?;
             if let Some(there) = &there {
-                plan.marked_as(&there.plan);
+                plan.with_markers_of(&there.plan);
             }
             if far.write_list(&plan, there.as_ref().map(|there| &there.stored)).await? {
                 return Ok(plan);
@@ -556,14 +553,14 @@ impl Staging for InBucket {
         let looked_up = match self.wanted.mode {
             FileMode::Replace | FileMode::Partitions => false,
             FileMode::Error => earlier.is_none(),
-            // Only an earlier run of the chain can have used its name.
+            // Only an earlier run of the chain can have used its names.
             FileMode::Append => self.first != self.run,
         };
         if looked_up {
             far.none_exists(plan.new_files().map(|file| file.path.clone()).collect(), self.wanted.mode).await?;
         }
         if !plan.set {
-            // No list need tell of a single object.
+            // A single object needs no list.
             for file in &mut plan.files {
                 file.replaced = far.store.length(&far.context, &far.target.uri(&file.path)).await?;
             }
@@ -609,7 +606,7 @@ impl Staging for InBucket {
 
     async fn abort(&self) {
         if let Some(closed) = self.shared.take() {
-            self.shared.far.give_up(closed).await;
+            self.shared.far.abort_uploads(closed).await;
         }
     }
 }
@@ -618,19 +615,19 @@ impl Drop for InBucket {
     fn drop(&mut self) {
         let Some(closed) = self.shared.take() else { return };
         let far = self.shared.far.clone();
-        self.shared.far.context.io.spawn(async move { far.give_up(closed).await });
+        self.shared.far.context.io.spawn(async move { far.abort_uploads(closed).await });
     }
 }
 
-/// An object that is being written. Dropped, it is given up.
+/// An object that is being written. Dropping it aborts it.
 struct Object {
     uri: String,
     number: usize,
-    /// Begun when the first part is full, or nothing more comes.
+    /// Begun when the first part is full, or at the end.
     upload: Option<Box<dyn Upload>>,
-    /// Bytes behind those that are spilled, less than a part with them.
+    /// Bytes after the spilled ones; together less than a part.
     held: Vec<u8>,
-    /// Bytes of the budget for what is held.
+    /// Bytes charged to the budget.
     charged: usize,
     spilled: Option<Slot>,
     shared: Arc<Shared>,
@@ -670,11 +667,11 @@ impl Object {
 
     fn let_go(&mut self) {
         self.held = Vec::new();
-        // Giving back never fails.
+        // Releasing memory never fails.
         let _ = self.shared.room.set(std::mem::take(&mut self.charged), 0);
     }
 
-    /// Hands the part with `more` behind it to the store.
+    /// Sends the part, followed by `more`, to the store.
     async fn send(&mut self, more: &[u8]) -> Result<()> {
         let mut part = match self.spilled.take() {
             Some(slot) => slot.content(self.held.len() + more.len())?,
@@ -690,7 +687,7 @@ impl Object {
         upload.write(Bytes::from(part)).await
     }
 
-    /// Brings the rest over.
+    /// Uploads the rest.
     async fn finish(mut self) -> Result<Brought> {
         self.send(&[]).await?;
         match self.upload.take() {
@@ -719,7 +716,7 @@ impl Draft for Object {
         Ok(())
     }
 
-    /// What is still to be brought over goes its way while others are written.
+    /// The rest is uploaded while other objects are written.
     async fn close(self: Box<Self>) -> Result<()> {
         let shared = Arc::clone(&self.shared);
         let closing = Arc::clone(&shared.closing);
@@ -746,7 +743,8 @@ struct Room {
 }
 
 impl Room {
-    /// Moves what one holds from `before` to `after` bytes. `false` if that is refused: then it stays as it was.
+    /// Changes the memory of an object from `before` to `after` bytes. `false` if that is refused: then it stays
+    /// unchanged.
     fn set(&self, before: usize, after: usize) -> bool {
         if after <= before {
             self.held.fetch_sub(before - after, Ordering::Relaxed);
@@ -766,8 +764,8 @@ impl Room {
     }
 }
 
-/// What open objects hold beyond the room in memory: one file, in which each has a slot of the size of a part. The file
-/// has no name, so it goes with the process.
+/// Spilled bytes of open objects: one file, in which each has a slot of the size of a part. The file has no name, so it
+/// disappears with the process.
 struct Scratch {
     folder: PathBuf,
     state: Mutex<Slots>,
@@ -827,7 +825,7 @@ impl Slot {
         Ok(())
     }
 
-    /// What is in it, with room for so many more bytes.
+    /// Its content, with room for so many more bytes.
     fn content(&self, more: usize) -> Result<Vec<u8>> {
         let mut content = Vec::with_capacity(self.length + more);
         content.resize(self.length, 0);

@@ -1,4 +1,4 @@
-//! Tests of files in a bucket: the conformance suite against a real S3 server, and every way in which a store can fail.
+//! Tests of files in a bucket: the conformance suite against a real S3 server, and every failure of a store.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ use tempfile::TempDir;
 
 use super::bucket::Bucket;
 use super::build;
+use super::destination::{Destination, Wanted};
 use super::naming::Target;
-use super::place::{Place, Wanted};
 use super::plan::PlannedFile;
 use super::spec::FileSpec;
 use super::tests::{read_file, visible};
@@ -57,14 +57,14 @@ impl Bench {
         rows
     }
 
-    /// Uploads that are neither complete nor given up.
+    /// Uploads that are neither complete nor aborted.
     fn uploads(&self) -> usize {
         let names = fs_err::read_dir(self.folder.path()).expect("a folder");
         let names = names.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
         names.filter(|name| name.starts_with(".upload-") || name.contains(".part-")).count()
     }
 
-    /// Waits until the uploads of a load that was dropped are given up.
+    /// Waits until the uploads of a dropped load are aborted.
     async fn settled(&self) -> bool {
         for _ in 0..1000 {
             if self.uploads() == 0 {
@@ -137,7 +137,7 @@ impl Subject for Objects {
         visible(&bucket).iter().flat_map(|path| read_file(path)).collect()
     }
 
-    /// What is in the bucket, and parts that were not given up.
+    /// The content of the bucket, and parts that were not aborted.
     fn listing(&self, folder: &Path) -> BTreeSet<PathBuf> {
         let parts = listing(folder).into_iter().filter(|path| path.to_string_lossy().contains(".part-"));
         parts.chain(listing(&folder.join("bucket"))).collect()
@@ -210,8 +210,8 @@ async fn a_store_that_is_slow_or_breaks_is_tried_again() {
     assert_eq!(bench.uploads(), 0);
 }
 
-/// Begins, writes and prepares, and takes it back as soon as something fails.
-async fn taken_back(sink: &Arc<dyn Sink>) -> millstream_core::Error {
+/// Begins, writes and prepares, and rolls back if something fails.
+async fn rolled_back(sink: &Arc<dyn Sink>) -> millstream_core::Error {
     let load = sink.begin(context(2)).await.expect("it begins");
     let written = write(sink, &load, 2, 3000, 100).await;
     let prepared = match written {
@@ -229,7 +229,7 @@ async fn what_cannot_be_brought_over_leaves_nothing() {
         let sink = bench.sink("a.csv", json!({"shards": {"count": 3, "mod": "id"}}));
         run(&sink, 1, 10, 10).await.expect("a run before");
         bench.server.trouble(move |_, path| path.contains("partNumber=").then_some(trouble));
-        let error = taken_back(&sink).await;
+        let error = rolled_back(&sink).await;
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.place().uri.as_deref().is_some_and(|uri| uri.starts_with("s3://bucket/a-00")), "{error:?}");
         assert_eq!(bench.rows(), expected(10), "the earlier result stays");
@@ -238,7 +238,7 @@ async fn what_cannot_be_brought_over_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_begins_while_the_load_is_taken_back_is_given_up() {
+async fn an_upload_that_begins_while_the_load_is_rolled_back_is_aborted() {
     let bench = Bench::new();
     let sink = bench.sink("a.csv", json!({"shards": {"count": 3, "mod": "id"}}));
     bench.server.trouble(|method, path| match () {
@@ -246,14 +246,14 @@ async fn an_upload_that_begins_while_the_load_is_taken_back_is_given_up() {
         () if method == "POST" && path.contains("a-002") => Some(Trouble::Late(Duration::from_millis(300))),
         () => None,
     });
-    taken_back(&sink).await;
+    rolled_back(&sink).await;
     let begun =
         bench.server.requests().iter().filter(|asked| asked.starts_with("POST") && asked.contains("?uploads")).count();
     assert_eq!((begun, bench.uploads()), (3, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_stands_in_the_way_is_told_before_there_are_rows() {
+async fn what_stands_in_the_way_is_reported_before_there_are_rows() {
     let bench = Bench::of(true);
     let reached = async |settings: Value, target: &str, own: Value| {
         let sink = sink(target, own, store(&bench.server, settings));
@@ -322,7 +322,7 @@ async fn half_committed(bench: &Bench) {
 async fn a_commit_that_was_cut_short_is_finished_by_the_next_run() {
     let bench = Bench::new();
     half_committed(&bench).await;
-    // Beginning is enough: what this run would write is given up.
+    // Beginning is enough: this run is rolled back.
     let sink = bench.sink("a.csv", json!({"roll": {"rows": 100}}));
     let load = sink.begin(context(1)).await.expect("it begins");
     load.abort().await;
@@ -350,7 +350,7 @@ async fn a_commit_that_cannot_be_finished_any_more_is_replaced_by_the_next_run()
     assert_eq!(bench.rows(), expected(300));
 }
 
-/// From here on the first try to complete an object fails in passing, and then there is no such upload.
+/// From here on the first attempt to complete an object fails transiently, and then the upload does not exist.
 fn completes_nothing(bench: &Bench) {
     let asked = Mutex::new(BTreeSet::new());
     bench.server.trouble(move |method, path| {
@@ -384,7 +384,7 @@ async fn an_old_object_is_not_taken_for_a_new_one_of_its_size() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_runs_at_once_one_is_told() {
+async fn of_two_runs_at_once_one_is_reported() {
     let bench = Bench::new();
     let sink = bench.sink("a.csv", json!({"split": "name", "mode": "replace"}));
     let load = sink.begin(context(1)).await.expect("it begins");
@@ -416,9 +416,9 @@ async fn open_objects_hold_a_part_of_the_budget_and_the_rest_goes_to_scratch() {
     let wanted = Wanted::new(Target::new("s3://bucket/a-{value}", &spec, true).expect("a target"), &spec);
     let context = conformance::context(1);
     context.budget.set_limit(6 << 20);
-    let place = Bucket(store(&bench.server, json!({"anonymous": true})));
-    let staging = place.begin(&wanted, &context).await.expect("it begins");
-    // Pieces that fit nowhere, in turns.
+    let bucket = Bucket(store(&bench.server, json!({"anonymous": true})));
+    let staging = bucket.begin(&wanted, &context).await.expect("it begins");
+    // Pieces of odd sizes, in turns.
     let piece: Vec<u8> = (0..700_001_usize).map(|index| ((index * index) >> 7) as u8).collect();
     let mut drafts = Vec::new();
     for number in 0..COUNT {
@@ -496,7 +496,7 @@ async fn a_run_that_comes_to_its_end_keeps_no_other_from_committing() {
     sink.unmark("one", context(1), false).await.expect("the first is at its end");
     two.commit().await.expect("the second");
     assert_eq!(known().await, ["two"]);
-    // It is there: nothing is written, whatever comes.
+    // It is already committed: nothing is written.
     let again = prepared(&sink, marked("two"), 10).await;
     assert!(again.is_there());
     again.commit().await.expect("nothing to do");
@@ -504,7 +504,7 @@ async fn a_run_that_comes_to_its_end_keeps_no_other_from_committing() {
     assert_eq!((known().await, bench.rows().len(), bench.names().len()), (vec!["two".to_owned()], 20, 2));
 }
 
-/// Commits a load that the store breaks off, and throws away what is left to do.
+/// Commits a load whose commit the store interrupts and cannot finish.
 async fn lose(bench: &Bench, load: &Arc<dyn Load>, complete: usize) {
     let asked = AtomicUsize::new(0);
     bench.server.trouble(move |method, path| {

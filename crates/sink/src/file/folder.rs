@@ -1,8 +1,7 @@
-//! Files in a folder: from temporary names to final ones. It owns the lock, the temporary files, where the list of a
-//! committed set is, and what earlier runs left behind; what is in the files is others'.
+//! Files in a folder: from temporary names to final ones. It handles the lock, the temporary files, the list of a
+//! committed set, and the remains of earlier runs.
 //!
-//! All that a load writes lies in one hidden folder beside its result, on the same file system, so that a rename is
-//! atomic:
+//! A load writes into one hidden folder beside its result, on the same file system, so that a rename is atomic:
 //!
 //! ```text
 //!  out/.a.csv.tmp/lock            held while the run lives; the system lets go of it when the process dies
@@ -12,9 +11,9 @@
 //!  out/a-000.csv out/a-001.csv    renamed one by one
 //!  out/.a.csv.millstream.json     the plan at last, if the result is a set: what a later run replaces
 //! ```
-//! A process that dies before `plan.json` has changed nothing, and the next run removes its folder. One that dies
-//! behind it has committed, and the next run finishes the renames before it begins. The folder's name holds no run:
-//! that way one lock decides who may write, without a race between the cleaning and the beginning of two runs.
+//! A process that dies before `plan.json` has changed nothing, and the next run removes its folder. One that dies after
+//! it has committed, and the next run finishes the renames before it begins. The folder's name does not contain the
+//! run: so one lock decides which run may write, without a race between the cleanup and the beginning of two runs.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::TryLockError;
@@ -29,8 +28,8 @@ use millstream_core::sink::LoadContext;
 use millstream_core::source::SourceContext;
 use millstream_core::{Budget, Error, Result, Step, fail_point};
 
+use super::destination::{self, Destination, Draft, Staging, Wanted};
 use super::naming::Target;
-use super::place::{self, Draft, Place, Staging, Wanted};
 use super::plan::{Plan, PlannedFile, Run};
 use super::spec::FileMode;
 use crate::shared::{Charge, blocking, create_folders, folder_fault, path_error, remove_folders, sync_folder};
@@ -40,12 +39,12 @@ use crate::shared::{Charge, blocking, create_folders, folder_fault, path_error, 
 pub(crate) struct Folder;
 
 #[async_trait]
-impl Place for Folder {
+impl Destination for Folder {
     fn check(&self, wanted: &Wanted, first: &[String]) -> Vec<Error> {
         let target = &wanted.target;
         let mut faults: Vec<Error> = folder_fault(target.folder()).into_iter().collect();
         faults.extend(first.iter().try_for_each(|name| kind_fault(&target.folder().join(name))).err());
-        // A folder that cannot be read has been told already.
+        // A folder that cannot be read has already been reported.
         if let (Err(error), true) = (known_plan(target), faults.is_empty()) {
             faults.push(error);
         }
@@ -102,20 +101,20 @@ impl Place for Folder {
         blocking(|| known_plan(target))
     }
 
-    async fn unmark(&self, wanted: &Wanted, context: &LoadContext, marker: &str) -> Result<()> {
+    async fn remove_marker(&self, wanted: &Wanted, context: &LoadContext, marker: &str) -> Result<()> {
         blocking(|| {
             if !known_plan(&wanted.target)?.is_some_and(|plan| plan.has(marker)) {
                 return Ok(());
             }
             let (temporary, listed) = Temporary::begin(&wanted.target, &context.run)?;
             let Some(mut plan) = listed else { return Ok(()) };
-            plan.unmark(marker);
+            plan.remove_marker(marker);
             temporary.rewrite(&plan)
         })
     }
 }
 
-/// The list of the files that are there, or will be once the next run has finished a commit.
+/// The list of the current files, or of those after the next run has finished a commit.
 fn known_plan(target: &Target) -> Result<Option<Plan>> {
     match read_plan(&committed_path(target))? {
         Some(committed) => Ok(Some(committed)),
@@ -123,7 +122,7 @@ fn known_plan(target: &Target) -> Result<Option<Plan>> {
     }
 }
 
-/// What earlier runs have left that this one may not touch.
+/// Fails if earlier runs have left files that this one may not touch.
 fn earlier_fault(wanted: &Wanted, first: &[String], resumes: Option<&str>) -> Result<()> {
     let (target, list) = (&wanted.target, listed_path(&wanted.target));
     if let Some(committed) = read_plan(&committed_path(target))? {
@@ -135,14 +134,14 @@ fn earlier_fault(wanted: &Wanted, first: &[String], resumes: Option<&str>) -> Re
         earlier = None;
     }
     wanted.admit(earlier.as_ref(), resumes, &list.display().to_string())?;
-    // What is listed is the run's own by now.
+    // By now the listed files are the run's own.
     match wanted.mode == FileMode::Error && earlier.is_none() {
         true => first.iter().try_for_each(|name| existing_fault(&target.folder().join(name), wanted.mode)),
         false => Ok(()),
     }
 }
 
-/// Leaves of a list only the files that are there, if that matters; whether there is one.
+/// Removes files from a list that do not exist any more, if that matters. Returns whether any is left.
 fn still_there(wanted: &Wanted, earlier: Option<&mut Plan>, resumes: Option<&str>) -> bool {
     let Some(plan) = earlier.filter(|plan| wanted.looks_at(plan, resumes)) else { return true };
     plan.files.retain(|file| wanted.target.folder().join(&file.path).symlink_metadata().is_ok());
@@ -156,7 +155,7 @@ struct InFolder {
     /// The first run of its resume chain.
     first: String,
     mark: Option<String>,
-    /// The list of the files that were there when it began.
+    /// The list of files at its beginning.
     earlier: Option<Plan>,
     is_there: bool,
     step: Arc<Step>,
@@ -188,7 +187,7 @@ impl Staging for InFolder {
         let run = Run { name: &self.run, first: &self.first, marker: self.mark.as_deref() };
         let list = listed_path(&self.wanted.target).display().to_string();
         let mut plan = self.wanted.plan(files, self.earlier.as_ref(), run, &list)?;
-        // The list that is there until this one takes its place says what goes; one that stays never does.
+        // The plan in the temporary folder names the stale files; the list that stays does not.
         plan.stale.clear();
         blocking(|| self.temporary().prepare(&plan, self.wanted.mode, self.earlier.as_ref(), &self.step))
     }
@@ -210,8 +209,8 @@ impl Staging for InFolder {
     }
 }
 
-/// The length from which on a file is written past the page cache, in bytes. It is on the disk before it is committed
-/// anyway, and so large a one would push other pages out.
+/// The length in bytes from which a file is written past the page cache. It must be on the disk before the commit
+/// anyway, and would evict other pages.
 const LARGE: u64 = if cfg!(test) { 2 << 20 } else { 32 << 20 };
 
 /// Bytes of a large file that are written at once.
@@ -224,9 +223,9 @@ struct StagedFile {
     shown: PathBuf,
     file: Option<fs_err::File>,
     length: u64,
-    /// It is one of many that are written in turn.
+    /// Whether it was closed temporarily, as one of many files.
     rested: bool,
-    /// Writes it once it is large.
+    /// Writes the file once it is large.
     large: Option<(Appender, Charge)>,
     budget: Arc<Budget>,
 }
@@ -240,7 +239,7 @@ impl StagedFile {
         }
     }
 
-    /// Writes `bytes` as the rest was written.
+    /// Writes `bytes` in the same way as before.
     fn write_on(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.large {
             Some((appender, _)) => appender.append(bytes),
@@ -248,7 +247,7 @@ impl StagedFile {
         }
     }
 
-    /// Writes `bytes`, with which the file is large: from the last page on that begins in them past the cache.
+    /// Writes `bytes`, with which the file becomes large: from the last page boundary in them on past the cache.
     fn write_first_of_large(&mut self, bytes: &[u8]) -> io::Result<()> {
         let page = direct::align_down(self.length);
         let Some(before) = bytes.len().checked_sub((self.length - page) as usize) else { return self.write_on(bytes) };
@@ -262,7 +261,7 @@ impl StagedFile {
         self.write_on(behind)
     }
 
-    /// The file, opened again if it rested.
+    /// The file, reopened if it was closed temporarily.
     fn opened(&mut self) -> io::Result<&mut fs_err::File> {
         let file = match self.file.take() {
             Some(file) => file,
@@ -297,10 +296,10 @@ impl Draft for StagedFile {
     }
 }
 
-/// What the lock says while a commit is finished by a run that may not begin.
+/// The text of the lock while a run that may not begin finishes a commit.
 const RECOVERY: &str = "that finishes the commit of an earlier one";
 
-/// The list of what is prepared, in the temporary folder.
+/// The prepared list, in the temporary folder.
 const PREPARED: &str = "plan.new";
 
 /// The same, once it is committed.
@@ -315,7 +314,7 @@ struct Temporary {
     folder: PathBuf,
     /// The hidden folder with the temporary files.
     temporary: PathBuf,
-    /// The list of the set that is there now.
+    /// The list of the current set.
     listed: PathBuf,
     /// Held until the load ends.
     _lock: fs_err::File,
@@ -337,8 +336,8 @@ enum State {
 }
 
 impl Temporary {
-    /// Makes the temporary folder, and finishes or removes what a dead run left in it. With it comes the list of the
-    /// files that are there.
+    /// Creates the temporary folder, and finishes or removes the remains of a dead run. Also returns the list of the
+    /// current files.
     fn begin(target: &Target, run: &str) -> Result<(Self, Option<Plan>)> {
         let mut created = Vec::new();
         let begun = Self::begin_in(target, run, &mut created);
@@ -353,7 +352,7 @@ impl Temporary {
         let temporary = temporary_folder(target);
         let listed = listed_path(target);
         let lock = lock(&temporary, target, run, created)?;
-        // Until a dead run's work is finished, none of it may be removed: so it counts as committed.
+        // Until a dead run's commit is finished, none of its files may be removed, so the state counts as committed.
         let mut staging = Temporary {
             folder,
             temporary,
@@ -365,7 +364,7 @@ impl Temporary {
         };
         staging.recover()?;
         staging.state = State::Open;
-        // The set that is there must be understood before anything is written beside it.
+        // The current list must be readable before anything is written beside it.
         let listed = read_plan(&staging.listed)?;
         staging.created = std::mem::take(created);
         Ok((staging, listed))
@@ -393,7 +392,7 @@ impl Temporary {
         })
     }
 
-    /// Gives the files their final names and removes those of earlier runs that go, which come back.
+    /// Gives the files their final names. Removes and returns the stale files of earlier runs.
     fn commit(&mut self) -> Result<Vec<String>> {
         let (from, to) = (self.temporary.join(PREPARED), self.committed_plan());
         fail_point::pass("files.before");
@@ -402,7 +401,7 @@ impl Temporary {
         self.state = State::Committed;
         sync_folder(&self.temporary)?;
         fail_point::pass("files.after");
-        // Whatever it was: this is what must be known.
+        // Whatever the cause, the user must know that the commit is incomplete.
         self.publish().map_err(|error| {
             error.hint(
                 "the run is committed: remove what is in the way, and run any job with this target again, which \
@@ -411,7 +410,7 @@ impl Temporary {
         })
     }
 
-    /// Takes back everything, unless it is committed.
+    /// Rolls back, unless it is committed.
     fn abort(&mut self) {
         if self.state == State::Open {
             self.remove_temporary();
@@ -427,7 +426,7 @@ impl Temporary {
         self.folder.join(path).parent().map(Path::to_owned)
     }
 
-    /// What would keep the renames from being right.
+    /// Fails if the renames would be wrong.
     fn check_names(&self, plan: &Plan, mode: FileMode, earlier: Option<&Plan>) -> Result<()> {
         let own: HashSet<&str> = match mode {
             // A run that was admitted beside a list is of the same resume chain.
@@ -452,12 +451,12 @@ impl Temporary {
         Ok(())
     }
 
-    /// Whether the disk does not tell names apart that differ only in case.
+    /// Whether the file system ignores case in names.
     fn ignores_case(&self) -> bool {
         self.temporary.join("LOCK").symlink_metadata().is_ok()
     }
 
-    /// Finishes what a dead run had committed and removes what one had not.
+    /// Finishes the commit of a dead run, or removes its files.
     fn recover(&mut self) -> Result<()> {
         if self.committed_plan().symlink_metadata().is_ok() {
             self.recovered = self.publish()?;
@@ -465,8 +464,8 @@ impl Temporary {
         self.clear(true)
     }
 
-    /// Carries the committed plan out. Every step can be done twice, so a run that died in the middle of it can be
-    /// finished by the next. The files that it has removed come back.
+    /// Carries out the committed plan. Every step can be repeated, so the next run can finish it after a crash. Returns
+    /// the removed files.
     fn publish(&self) -> Result<Vec<String>> {
         let at = self.committed_plan();
         let Some(plan) = read_plan(&at)? else {
@@ -495,7 +494,7 @@ impl Temporary {
         Ok(removed)
     }
 
-    /// Writes the list of the files that are there anew.
+    /// Rewrites the list of the current files.
     fn rewrite(&self, plan: &Plan) -> Result<()> {
         let new = self.temporary.join(PREPARED);
         write_plan(&new, plan)?;
@@ -503,14 +502,13 @@ impl Temporary {
         sync_folder(&self.folder)
     }
 
-    /// Removes the list of the files that are there.
+    /// Removes the list of the current files.
     fn remove_list(&self) -> Result<()> {
         remove_if_there(&self.listed)?;
         sync_folder(&self.folder)
     }
 
-    /// Removes the files of the set that was there before and that the new one does not replace: old rows must not
-    /// stay beside new ones.
+    /// Removes the files of the former set that the new one does not replace: old rows must not stay beside new ones.
     fn remove_stale(&self, plan: &Plan) -> Result<Vec<String>> {
         let Some(before) = read_plan(&self.listed)? else { return Ok(Vec::new()) };
         let mut removed = Vec::new();
@@ -527,7 +525,7 @@ impl Temporary {
             fail_point::pass("files.removed");
             let below = path.ancestors().skip(1).take_while(|ancestor| *ancestor != self.folder);
             for folder in below {
-                // A folder of a value that is no more; one that holds something else stays.
+                // Removes the empty folder of a value; one with other content stays.
                 let _ = fs_err::remove_dir(folder);
             }
         }
@@ -546,9 +544,9 @@ impl Temporary {
         Ok(())
     }
 
-    /// Removes the temporary folder: the lock goes last, so that nobody else can begin in between.
+    /// Removes the temporary folder, the lock last, so that no other run can begin in between.
     fn remove_temporary(&mut self) {
-        // What cannot be removed now is removed by the next run.
+        // The next run removes what is left.
         let _ = self.clear(true);
         let _ = fs_err::remove_file(self.temporary.join("lock"));
         let _ = fs_err::remove_dir(&self.temporary);
@@ -567,7 +565,7 @@ fn temporary_folder(target: &Target) -> PathBuf {
     target.folder().join(format!(".{}.tmp", target.key()))
 }
 
-/// The list of what a run has committed, until all of it is done.
+/// The list that a run has committed, until it is carried out.
 fn committed_path(target: &Target) -> PathBuf {
     temporary_folder(target).join(COMMITTED)
 }
@@ -577,26 +575,26 @@ fn listed_path(target: &Target) -> PathBuf {
     target.folder().join(target.list())
 }
 
-/// Whether `path` is one of the system's names for what is open (`/dev/stdout`), which may lead to a file.
+/// Whether `path` is one of the system's names for open files (`/dev/stdout`), which may lead to a file.
 fn is_among_devices(path: &Path) -> bool {
     let folder = path.parent().and_then(|folder| folder.canonicalize().ok()).unwrap_or_default();
     let memory = folder.starts_with("/dev/shm") || folder.starts_with("/dev/mqueue");
     !memory && ["/dev", "/proc", "/sys"].iter().any(|system| folder.starts_with(system))
 }
 
-/// What keeps the file `path` from being written in `mode`.
+/// Fails if the file `path` cannot be written in `mode`.
 fn existing_fault(path: &Path, mode: FileMode) -> Result<()> {
     kind_fault(path)?;
     let may_replace = matches!(mode, FileMode::Replace | FileMode::Partitions);
     match may_replace || path.metadata().is_err() {
         true => Ok(()),
-        false => Err(place::existing_fault(&path.display().to_string(), mode)),
+        false => Err(destination::existing_fault(&path.display().to_string(), mode)),
     }
 }
 
-/// What is at `path` that no file can replace.
+/// Fails if `path` is something that no file can replace.
 fn kind_fault(path: &Path) -> Result<()> {
-    // A link is replaced, not followed, but what it leads to tells what the user meant.
+    // A link is replaced, not followed, but its target shows what the user meant.
     let Ok(kind) = path.metadata() else { return Ok(()) };
     if kind.is_dir() {
         return Err(Error::refused(format!("{} is a folder, not a file", path.display()))
@@ -616,7 +614,7 @@ fn lock(temporary: &Path, target: &Target, run: &str, created: &mut Vec<PathBuf>
     for _ in 0..LOCK_TRIES {
         create_folders(target.folder(), created)?;
         match fs_err::create_dir(temporary) {
-            // A run that gave up has just removed the folder it had made.
+            // A run that rolled back has just removed its folder.
             Err(error) if error.kind() == Io::NotFound => {
                 vanished = Some(error);
                 continue;
@@ -688,7 +686,7 @@ fn remove_if_there(path: &Path) -> Result<bool> {
     match fs_err::remove_file(path) {
         Ok(()) => Ok(true),
         Err(error) if matches!(error.kind(), Io::NotFound | Io::NotADirectory) => Ok(false),
-        // Somebody has put a folder of this name where our file was: that one is gone, and the folder is not ours.
+        // Our file was replaced by a folder of the same name, which is not ours.
         Err(_) if path.symlink_metadata().is_ok_and(|there| there.is_dir()) => Ok(false),
         Err(error) => Err(path_error("remove", path, &error)),
     }

@@ -1,13 +1,13 @@
-//! Rows into files that nobody sees yet. It owns which file is open, who encodes, and when a file is full; where the
-//! files go is `place.rs`'s.
+//! Writes rows into files that are not visible yet: which file is open, which task encodes, and when a file is full.
+//! `destination.rs` has the folder or bucket.
 //!
-//! There are two ways, and the sink takes one for all its files:
+//! There are two methods, and the sink uses one for all its files:
 //!
-//! - *pieces*, for formats whose rows may be encoded apart (csv, json lines, lines): every writer encodes and
+//! - *pieces*, for formats whose rows may be encoded separately (csv, json lines, lines): every writer encodes and
 //!   compresses pieces of its own on its own core, and only appending a finished piece takes the file's lock. gzip
 //!   members and zstd frames may follow each other, so a file is simply its pieces.
-//! - *one stream*, for formats with a directory (parquet), for a single writer into a single file (one gzip member
-//!   is smaller than many), and where files end after an exact number of rows: whoever has the file's lock encodes.
+//! - *one stream*, for formats with a directory (parquet), for a single writer into a single file (one gzip member is
+//!   smaller than many), and for files of an exact number of rows: the writer that holds the file's lock encodes.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -25,8 +25,8 @@ use millstream_core::sink::{Load, LoadContext, Removed, RoutingKind, Writer};
 use millstream_core::spec::Size;
 use millstream_core::{Error, Result};
 
+use super::destination::{Destination, Draft, Staging, Wanted};
 use super::naming::{Route, Target};
-use super::place::{Draft, Place, Staging, Wanted};
 use super::plan::PlannedFile;
 use super::spec::{FileMode, FileSpec, Roll};
 use crate::encode::{ENCODE_ROWS, EncodeStream, Encoding};
@@ -38,12 +38,12 @@ const PIECE_BYTES: usize = 1 << 20;
 const WRITE_BYTES: usize = 256 << 10;
 /// Text that all pieces of one writer hold together.
 const WRITER_BYTES: usize = 16 << 20;
-/// What a writer, or a file that is encoded as one stream, may hold even if the budget is spent.
+/// The bytes that a writer, or a file that is encoded as one stream, may always hold.
 const FLOOR: usize = 256 << 10;
 
-/// How rows become files.
+/// The method of writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Method {
     Pieces,
     Stream,
 }
@@ -51,7 +51,7 @@ enum Way {
 /// A load into files.
 pub(crate) struct FileLoad(Arc<Shared>);
 
-/// What the load and its writers share.
+/// Shared by the load and its writers.
 struct Shared {
     target: Target,
     encoding: Encoding,
@@ -62,16 +62,16 @@ struct Shared {
     max_files: usize,
     /// Whether the files of earlier runs stay, and these are added.
     adds: bool,
-    way: Way,
+    method: Method,
     staging: Box<dyn Staging>,
     outputs: Mutex<HashMap<Route, Arc<Output>>>,
     /// Files that were begun.
     files: AtomicUsize,
     /// Files of earlier runs that the commit has removed.
     removed: Mutex<Removed>,
-    /// Outputs that have a stream (and a file) open.
+    /// Outputs with an open stream (and file).
     streaming: Mutex<HashMap<Route, Arc<Output>>>,
-    /// Counts uses, to know which was the last.
+    /// Counts uses, to know the least recent.
     clock: AtomicU64,
 }
 
@@ -82,7 +82,7 @@ struct Output {
     state: tokio::sync::Mutex<OutputState>,
 }
 
-/// The file of one route that is being written, and those before it.
+/// The current file of one route, and those before it.
 #[derive(Default)]
 struct OutputState {
     parts: Vec<Part>,
@@ -92,7 +92,7 @@ struct OutputState {
     stream: Option<EncodeStream>,
     /// Encoded bytes that are not written yet.
     pending: Vec<u8>,
-    /// What the stream and `pending` hold.
+    /// The charge for the stream and `pending`.
     charge: Option<Charge>,
 }
 
@@ -104,23 +104,24 @@ struct Part {
     rows: u64,
     /// Bytes written.
     bytes: u64,
-    /// Whether a stream was begun in it: a second one goes on where the first ended.
+    /// Whether a stream was begun in it: a second one continues where the first one ended.
     begun: bool,
 }
 
 impl FileLoad {
     pub(crate) async fn begin(
         spec: &FileSpec,
-        place: &dyn Place,
+        destination: &dyn Destination,
         wanted: &Wanted,
         encoding: &Encoding,
         context: LoadContext,
     ) -> Result<Self> {
-        let staging = place.begin(wanted, &context).await?;
+        let staging = destination.begin(wanted, &context).await?;
         let routing = spec.routing().map(|routing| routing.kind);
         let roll = spec.roll.clone().unwrap_or_default();
         let alone = context.partitions <= 1 && routing.is_none();
-        let way = if !encoding.splittable() || alone || roll.rows.is_some() { Way::Stream } else { Way::Pieces };
+        let method =
+            if !encoding.splittable() || alone || roll.rows.is_some() { Method::Stream } else { Method::Pieces };
         Ok(FileLoad(Arc::new(Shared {
             target: wanted.target.clone(),
             encoding: encoding.clone(),
@@ -130,7 +131,7 @@ impl FileLoad {
             max_open: spec.max_open.max(1),
             max_files: spec.max_files.max(1),
             adds: wanted.mode == FileMode::Append,
-            way,
+            method,
             staging,
             outputs: Mutex::new(HashMap::new()),
             files: AtomicUsize::new(0),
@@ -186,7 +187,7 @@ impl Load for FileLoad {
     async fn commit(&self) -> Result<String> {
         let removed = Removed::new(self.0.staging.commit().await?);
         *self.0.removed.lock().unwrap_or_else(PoisonError::into_inner) = removed;
-        Ok(self.0.told().await)
+        Ok(self.0.summary().await)
     }
 
     fn removed(&self) -> Removed {
@@ -245,7 +246,7 @@ impl Shared {
         state
     }
 
-    /// Files that are there even if no row goes to them: the only one, and every shard.
+    /// Creates the files that exist even without rows: the only one, and every shard.
     async fn make_certain_files(&self) -> Result<()> {
         let certain: Vec<Route> = match self.routing {
             None => vec![Route::Only],
@@ -257,7 +258,7 @@ impl Shared {
             let mut state = output.state.lock().await;
             if state.parts.is_empty() {
                 self.begin_part(&route, &mut state).await?;
-                // Where pieces are written the beginning is there already, unless it is nothing.
+                // With pieces, the beginning is already written, unless it is empty.
                 if state.parts.iter().all(|part| part.bytes == 0) {
                     let empty = self.encoding.empty(&self.context.schema)?;
                     self.append(&mut state, &empty).await?;
@@ -283,7 +284,7 @@ impl Shared {
         state.draft = Some(self.staging.file(number, &path).await?);
         state.parts.push(Part { number, path, rows: 0, bytes: 0, begun: false });
         state.filling = true;
-        if self.way == Way::Pieces {
+        if self.method == Method::Pieces {
             let beginning = self.encoding.beginning(&self.context.schema)?;
             self.append(state, &beginning).await?;
         }
@@ -400,7 +401,7 @@ impl Shared {
             let mut pending = std::mem::take(&mut state.pending);
             self.append(state, &pending).await?;
             pending.clear();
-            // A buffer that one large row group has blown up is not kept.
+            // A buffer that one large row group has enlarged is not kept.
             pending.shrink_to(2 * WRITE_BYTES);
             state.pending = pending;
             if let Some(charge) = &mut state.charge {
@@ -441,8 +442,8 @@ impl Shared {
         Ok(())
     }
 
-    /// What was written, in a line.
-    async fn told(&self) -> String {
+    /// A summary of what was written.
+    async fn summary(&self) -> String {
         if self.staging.is_there() {
             return format!("nothing new for {}: its files were added before", self.target.shown());
         }
@@ -490,9 +491,9 @@ impl Writer for FileWriter {
         }
         let routed = shared.context.step.busy(|| routes(batch, shared.routing))?;
         for (route, rows) in routed {
-            match shared.way {
-                Way::Stream => shared.stream_rows(&route, &rows, &mut self.scratch).await?,
-                Way::Pieces => self.collect(&route, &rows).await?,
+            match shared.method {
+                Method::Stream => shared.stream_rows(&route, &rows, &mut self.scratch).await?,
+                Method::Pieces => self.collect(&route, &rows).await?,
             }
         }
         Ok(())
@@ -571,13 +572,13 @@ impl FileWriter {
             shared.encoding.compress(piece.text)
         })?;
         let appended = shared.append_piece(route, &bytes, piece.count).await;
-        // Giving back never fails.
+        // Releasing memory never fails.
         let _ = self.charge.set(self.held);
         appended
     }
 }
 
-/// The rows of `batch` by the route in its last column, which is taken off.
+/// The rows of `batch` by the route in its last column, which is removed.
 fn routes(batch: RecordBatch, routing: Option<RoutingKind>) -> Result<Vec<(Route, RecordBatch)>> {
     let Some(kind) = routing else { return Ok(vec![(Route::Only, batch)]) };
     let Some(last) = batch.num_columns().checked_sub(1) else {

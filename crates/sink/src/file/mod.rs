@@ -1,15 +1,15 @@
 //! The file sink: rows to files that appear under their final names only when all of them are complete.
 //!
-//! `naming.rs` says which file a row goes to, `load.rs` writes, `folder.rs` and `bucket.rs` make the result appear,
-//! each in its kind of `place.rs`; `plan.rs` is the list that stays beside a set of files.
+//! `naming.rs` decides which file a row goes to, `load.rs` writes rows, `folder.rs` and `bucket.rs` publish the files
+//! (both implement the traits of `destination.rs`), and `plan.rs` is the list that stays beside a set of files.
 
 mod bucket;
 #[cfg(test)]
 pub(crate) mod bucket_tests;
+mod destination;
 mod folder;
 mod load;
 mod naming;
-mod place;
 mod plan;
 mod spec;
 #[cfg(test)]
@@ -28,10 +28,10 @@ use millstream_core::{Error, Result};
 use serde_json::Value;
 
 use self::bucket::Bucket;
+use self::destination::{Destination, Wanted};
 use self::folder::Folder;
 use self::load::FileLoad;
 use self::naming::{Route, Target};
-use self::place::{Place, Wanted};
 use self::plan::Plan;
 pub use self::spec::{FileMode, FileSpec, Roll, Shards};
 use crate::encode::Encoding;
@@ -57,14 +57,14 @@ fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
     };
     let wanted = Wanted::new(target, &spec);
     let is_object = parts.store.is_some();
-    let place: Box<dyn Place> = match parts.store {
+    let destination: Box<dyn Destination> = match parts.store {
         None => Box::new(Folder),
         Some(store) => Box::new(Bucket(store)),
     };
-    Ok(Arc::new(FileSink { spec, place, is_object, wanted, encoding }))
+    Ok(Arc::new(FileSink { spec, destination, is_object, wanted, encoding }))
 }
 
-/// What keeps the first file from being an object of `store`. A name that is too long is told by the check of the sink.
+/// Faults of the first name in `store`. The check of the sink reports names that are too long.
 fn name_fault(store: &dyn Store, spec: &FileSpec, target: &Target) -> Option<Fault> {
     let first = first_names(spec, target).ok()?;
     let error = store.check(&target.uri(first.first()?)).err()?;
@@ -72,7 +72,7 @@ fn name_fault(store: &dyn Store, spec: &FileSpec, target: &Target) -> Option<Fau
     Some(Fault { path: vec!["write".into()], what: what.join(": "), hint: error.hint_text().map(str::to_owned) })
 }
 
-/// What asks a store for a load.
+/// The context for requests to a store.
 fn network(context: &LoadContext) -> SourceContext {
     SourceContext { io: context.io.clone(), budget: Arc::clone(&context.budget), cache: Arc::default() }
 }
@@ -91,7 +91,7 @@ fn first_names(spec: &FileSpec, target: &Target) -> Result<Vec<String>> {
 #[derive(Debug)]
 pub(crate) struct FileSink {
     spec: FileSpec,
-    place: Box<dyn Place>,
+    destination: Box<dyn Destination>,
     /// Whether its files are objects of a store.
     is_object: bool,
     wanted: Wanted,
@@ -131,23 +131,23 @@ impl Sink for FileSink {
     async fn check(&self, schema: SchemaRef) -> Result<(), Vec<Error>> {
         let mut faults: Vec<Error> = self.encoding.check(schema).err().into_iter().collect();
         let first = first_names(&self.spec, &self.wanted.target);
-        faults.extend(blocking(|| self.place.check(&self.wanted, first.as_deref().unwrap_or_default())));
+        faults.extend(blocking(|| self.destination.check(&self.wanted, first.as_deref().unwrap_or_default())));
         faults.extend(first.err());
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 
     async fn reach(&self, context: &SourceContext, resumes: Option<&str>) -> Result<(), Vec<Error>> {
         let first = first_names(&self.spec, &self.wanted.target).unwrap_or_default();
-        let faults = self.place.reach(&self.wanted, &first, context, resumes).await;
+        let faults = self.destination.reach(&self.wanted, &first, context, resumes).await;
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 
     async fn recover(&self, context: &SourceContext, resumes: Option<&str>) -> Result<bool> {
-        self.place.recover(&self.wanted, context, resumes).await
+        self.destination.recover(&self.wanted, context, resumes).await
     }
 
     async fn settle(&self, context: &SourceContext, first: &str) -> Result<()> {
-        self.place.settle(&self.wanted, context, first).await
+        self.destination.settle(&self.wanted, context, first).await
     }
 
     fn describe(&self, _schema: SchemaRef) -> String {
@@ -172,7 +172,7 @@ impl Sink for FileSink {
 
     async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>> {
         let wanted = self.wanted.of_run(&context.first);
-        let begun = FileLoad::begin(&self.spec, self.place.as_ref(), &wanted, &self.encoding, context);
+        let begun = FileLoad::begin(&self.spec, self.destination.as_ref(), &wanted, &self.encoding, context);
         Ok(Arc::new(begun.await?))
     }
 
@@ -181,21 +181,21 @@ impl Sink for FileSink {
     }
 
     async fn is_gone(&self, context: &SourceContext) -> Result<bool> {
-        Ok(self.place.listed(&self.wanted.target, context).await?.is_none())
+        Ok(self.destination.listed(&self.wanted.target, context).await?.is_none())
     }
 
     async fn known_loads(&self, context: LoadContext) -> Result<Vec<KnownLoad>> {
-        let listed = self.place.listed(&self.wanted.target, &network(&context)).await?;
+        let listed = self.destination.listed(&self.wanted.target, &network(&context)).await?;
         let known =
             |load: &str| KnownLoad { load: load.to_owned(), chunks: 1, idle_seconds: 0, connections: Vec::new() };
         Ok(listed.iter().flat_map(Plan::loads).map(known).collect())
     }
 
-    /// A load that is not committed has left nothing in the list.
+    /// A load that is not committed has no entry in the list.
     async fn unmark(&self, mark: &str, context: LoadContext, unwritten: bool) -> Result<()> {
         match unwritten {
             true => Ok(()),
-            false => self.place.unmark(&self.wanted, &context, mark).await,
+            false => self.destination.remove_marker(&self.wanted, &context, mark).await,
         }
     }
 }

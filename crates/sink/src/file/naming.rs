@@ -1,5 +1,5 @@
-//! Which file a row goes to: from the target of the job file to the paths of its files. It owns the placeholders and
-//! how values become names; it touches no disk.
+//! Which file a row goes to: from the target of the job file to the paths of its files, with placeholders and names of
+//! values. It touches no disk.
 //!
 //! ```text
 //!  out/{value}/a.csv.gz     split by country, rolled
@@ -28,15 +28,15 @@ const PART_DIGITS: usize = 5;
 const SHARD_DIGITS: usize = 3;
 /// Endings of compressed files.
 const COMPRESSED: &[&str] = &["gz", "gzip", "zst", "zstd", "bz2", "bzip2", "xz"];
-/// What stands for a null in a name. No value can look like it: a leading `_` of a value is escaped before another.
+/// The name of a null. No value has this name: if a value begins with two `_`, the first one is escaped.
 const NULL_NAME: &str = "__null__";
-/// What stands for an empty text in a name.
+/// The name of an empty text.
 const EMPTY_NAME: &str = "__empty__";
 
 /// Which of the sink's files a row goes to, parts aside.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Route {
-    /// There is only one.
+    /// The only file.
     Only,
     /// The shard of that number.
     Shard(u32),
@@ -57,23 +57,23 @@ enum Segment {
 /// The placeholders of a path.
 const PLACEHOLDERS: &[&str] = &["shard", "value", "run", "part"];
 
-/// Stands for a run's name, which has as many characters, until there is a run.
+/// A placeholder of the same length for a run's name, until there is a run.
 const SOME_RUN: &str = "0000000000000-0000000";
 
 /// The paths of a sink's files.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
-    /// As the job file says it.
+    /// As in the job file.
     text: String,
-    /// What all paths begin with: it holds no placeholder.
+    /// The common folder of all paths, without placeholders.
     folder: PathBuf,
-    /// The same for what is in a store: a URL that ends with a slash.
+    /// The same for a store: a URL that ends with a slash.
     base: Option<String>,
-    /// What follows the folder, placeholders and slashes included.
+    /// The pattern after the folder, including placeholders and slashes.
     pattern: Vec<Segment>,
-    /// The same with the placeholders that the job file names, and no others.
+    /// The pattern with only the placeholders in the job file.
     written: Vec<Segment>,
-    /// What `{run}` is.
+    /// The value of `{run}`.
     run: String,
     /// Names the set of files in the folder.
     key: String,
@@ -81,8 +81,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The files that `text` stands for under the settings, or what is wrong with it. It is a URL if they are in a
-    /// store.
+    /// Parses `text` under the settings, or returns its faults. It is a URL for files in a store.
     pub(crate) fn new(text: &str, spec: &FileSpec, in_store: bool) -> Result<Self, Vec<Fault>> {
         let mut faults = path_faults(text);
         let cut = text.find('{').unwrap_or(text.len());
@@ -141,7 +140,7 @@ impl Target {
         Target { run: value_name(Some(run)), ..self.clone() }
     }
 
-    /// As the job file says it.
+    /// As in the job file.
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
@@ -189,7 +188,7 @@ impl Target {
             }
         }
         if let Some(base) = &self.base {
-            // Behind the scheme and the bucket.
+            // After the scheme and the bucket.
             let key = base.splitn(4, '/').nth(3).map_or(0, str::len) + path.len();
             return match key > KEY_LIMIT {
                 true => Err(Error::refused(format!(
@@ -211,7 +210,7 @@ impl Target {
         }
     }
 
-    /// `out/a-{shard}.csv`, as a reader of a report knows it.
+    /// `out/a-{shard}.csv`, as reports show it.
     pub(crate) fn shown(&self) -> String {
         let folder = || self.folder.to_string_lossy().into_owned();
         let mut shown = self.base.clone().unwrap_or_else(folder);
@@ -230,12 +229,12 @@ impl Target {
         shown
     }
 
-    /// The value of `split` in the path of a file, if the job file says where it stands and it can be no other.
+    /// The value of `split` in the path of a file, if it is unambiguous.
     pub(crate) fn value_of(&self, path: &str) -> Option<Option<String>> {
         if !self.written.contains(&Segment::Value) {
             return None;
         }
-        // The files may have been rolled or not, whatever the job file says now.
+        // The files may have been rolled or not, regardless of the current settings.
         let mut rolled = self.written.clone();
         if !rolled.contains(&Segment::Part) {
             insert(&mut rolled, Segment::Part);
@@ -250,7 +249,7 @@ impl Target {
     }
 }
 
-/// What is wrong with `text` as a path, whatever its placeholders.
+/// Faults of `text` as a path, regardless of its placeholders.
 fn path_faults(text: &str) -> Vec<Fault> {
     let mut faults = Vec::new();
     if text.is_empty() {
@@ -268,8 +267,7 @@ fn path_faults(text: &str) -> Vec<Fault> {
     faults
 }
 
-/// Adds all names of values to `names` that `{value}` can stand for where `pattern` gives `path`; `value` if that is
-/// known.
+/// Adds all possible names of `{value}` to `names` with which `pattern` gives `path`; `value` is set once it is known.
 fn fitting_values<'a>(pattern: &[Segment], path: &'a str, value: Option<&'a str>, names: &mut BTreeSet<&'a str>) {
     let Some((first, rest)) = pattern.split_first() else {
         if path.is_empty() {
@@ -306,7 +304,7 @@ fn fitting_values<'a>(pattern: &[Segment], path: &'a str, value: Option<&'a str>
     }
 }
 
-/// The value whose name is `name`, if its name is all of it.
+/// The value of `name`, if the name is not shortened.
 fn named_value(name: &str) -> Option<Option<String>> {
     if name == NULL_NAME {
         return Some(None);
@@ -363,8 +361,8 @@ fn segments(pattern: &str) -> Result<Vec<Segment>, Fault> {
 
 /// Inserts `-PLACEHOLDER` before the endings of the file's name.
 fn insert(pattern: &mut Vec<Segment>, placeholder: Segment) {
-    // The name begins behind the last slash, wherever that is; endings are looked for in the last text only, since
-    // what comes out of a placeholder is no ending.
+    // The name begins after the last slash; endings are only searched in the last text, since the text of a placeholder
+    // is no ending.
     let alone = pattern.len() == 1;
     let Some(Segment::Text(last)) = pattern.last_mut() else {
         pattern.extend([Segment::Text("-".into()), placeholder]);
@@ -393,8 +391,8 @@ fn endings(text: &str, whole_name: bool) -> usize {
     }
 }
 
-/// A value as a name: letters, digits, `-`, `_` and `.` of ASCII stay, every other byte becomes `%XX`. Nothing that
-/// comes out is `.`, `..`, hidden, or has a slash, so a value can never leave its folder.
+/// A value as a name: letters, digits, `-`, `_` and `.` of ASCII stay, every other byte becomes `%XX`. The result is
+/// never `.`, `..` or hidden, and has no slash, so a value can never leave its folder.
 pub(crate) fn value_name(value: Option<&str>) -> String {
     let Some(value) = value else { return NULL_NAME.to_owned() };
     if value.is_empty() {
@@ -561,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_target_is_told() {
+    fn what_cannot_be_a_target_is_reported() {
         let faults = |text: &str, spec: &FileSpec| -> Vec<String> {
             Target::new(text, spec, false).expect_err(text).into_iter().map(|fault| fault.what).collect()
         };
@@ -574,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_too_long_are_told_before_they_are_used() {
+    fn names_that_are_too_long_are_reported_before_they_are_used() {
         let text = format!("out/{}.csv", "n".repeat(252));
         let target = Target::new(&text, &FileSpec::default(), false).expect("a path");
         let error = target.path(&Route::Only, 0).expect_err("256 bytes");

@@ -1,6 +1,5 @@
-//! The list of the files of one target, and what a run makes of it. If the files are a set the list stays beside them:
-//! it alone says which files are ours, and so may be removed. Its form is the same in folders and buckets; where it is
-//! kept, and how it gets there, is theirs.
+//! The list of the files of one target, and the plan of a run. If the files are a set, the list stays beside them: it
+//! alone says which files are ours and so may be removed. Its form is the same in folders and buckets.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Component, Path};
@@ -8,7 +7,7 @@ use std::path::{Component, Path};
 use millstream_core::{Error, Result};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::place::{self, Wanted};
+use super::destination::{self, Wanted};
 use super::spec::FileMode;
 
 /// The list of the files of one target.
@@ -29,15 +28,15 @@ pub(crate) struct Plan {
     split: Option<String>,
     /// Whether the result is a set of files, so that the list stays beside them.
     pub(crate) set: bool,
-    /// Whether not all that it says need have been done yet.
+    /// Whether it may not be carried out completely yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) unfinished: bool,
     /// The files.
     pub(crate) files: Vec<PlannedFile>,
-    /// Paths of files of earlier runs, which go.
+    /// Paths of stale files of earlier runs, to remove.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) stale: Vec<String>,
-    /// The commit markers of runs that have added files, until these runs have come to their end.
+    /// The commit markers of runs that have added files, until these runs have ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     markers: Vec<Marker>,
 }
@@ -63,11 +62,11 @@ pub(crate) struct PlannedFile {
     pub(crate) rows: u64,
     /// Its size in bytes.
     pub(crate) bytes: u64,
-    /// The value of `split` that its rows have: `null` for rows without one. Not there if they are not split, or the
-    /// list is of version 1.
+    /// The value of `split` of its rows: `null` for rows without one. Missing if they are not split, or in lists of
+    /// version 1.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "even_null")]
     pub(crate) value: Option<Option<String>>,
-    /// What a store knows it by until it is complete.
+    /// The ticket of its upload, until it is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) upload: Option<String>,
     /// The size of the file of an earlier run that it replaces.
@@ -80,13 +79,13 @@ fn even_null<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Option<String
     Option::deserialize(input).map(Some)
 }
 
-/// What is read of a list first.
+/// The version of a list, which is read first.
 #[derive(Deserialize)]
 struct Version {
     version: u32,
 }
 
-/// The version of [`Plan`] that this program writes. It reads those before too: version 1 has neither `first`, `mode`,
+/// The version of [`Plan`] that this program writes. It also reads earlier ones: version 1 has neither `first`, `mode`,
 /// `split` and `markers`, nor the files' values.
 const PLAN_VERSION: u32 = 2;
 
@@ -109,17 +108,17 @@ impl Plan {
         Ok(text)
     }
 
-    /// The plan in `text`, which is stored at `place`. Its paths come from where others can write to, so none may lead
+    /// Parses the plan in `text`, which is stored at `location`. Others may be able to write to it, so no path may lead
     /// out of the folder.
-    pub(crate) fn from_text(text: &[u8], place: &str) -> Result<Self> {
+    pub(crate) fn from_text(text: &[u8], location: &str) -> Result<Self> {
         let damaged = |cause: String| {
-            Error::refused(format!("the list of an earlier result, {place}, is damaged"))
+            Error::refused(format!("the list of an earlier result, {location}, is damaged"))
                 .cause(cause)
                 .hint("remove it, and the files of that result that should not stay beside the new ones")
         };
         let Version { version } = serde_json::from_slice(text).map_err(|error| damaged(error.to_string()))?;
         if version > PLAN_VERSION {
-            return Err(Error::refused(format!("the list of an earlier result, {place}, is of a newer Millstream"))
+            return Err(Error::refused(format!("the list of an earlier result, {location}, is of a newer Millstream"))
                 .cause(format!("its version is {version}, and this program reads versions up to {PLAN_VERSION}"))
                 .hint("run the newer version, or write to another path"));
         }
@@ -131,19 +130,19 @@ impl Plan {
         match outside {
             Some(path) => Err(damaged(format!("the path `{path}` leads out of the folder"))),
             None => {
-                // What it says to be removed is removed by now, and a file of that name is somebody else's.
+                // Stale files are removed by now, and a file of that name is not ours.
                 plan.stale.retain(|_| plan.unfinished);
                 Ok(plan)
             }
         }
     }
 
-    /// The paths of everything that it can have left.
+    /// The paths of all files that it may have left.
     fn paths(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(|file| file.path.as_str()).chain(self.stale.iter().map(String::as_str))
     }
 
-    /// The paths of what it can have left and `files` do not replace.
+    /// The paths of files that it may have left and that `files` do not replace.
     pub(crate) fn stale_beside(&self, files: &[PlannedFile]) -> Vec<String> {
         let kept: HashSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
         let stale: BTreeSet<&str> = self.paths().filter(|path| !kept.contains(path)).collect();
@@ -170,25 +169,25 @@ impl Plan {
         self.markers.iter().map(|marker| marker.load.as_str())
     }
 
-    /// Takes the commit marker of a load out; whether it was there.
-    pub(crate) fn unmark(&mut self, marker: &str) -> bool {
+    /// Removes the commit marker of a load. Returns whether there was one.
+    pub(crate) fn remove_marker(&mut self, marker: &str) -> bool {
         let before = self.markers.len();
         self.markers.retain(|known| known.load != marker);
         self.markers.len() < before
     }
 
-    /// Takes over the markers of `other`, which is the same list but for these.
-    pub(crate) fn marked_as(&mut self, other: &Plan) {
+    /// Takes over the markers of `other`, which is otherwise the same list.
+    pub(crate) fn with_markers_of(&mut self, other: &Plan) {
         self.markers.retain(|known| known.run == self.run || other.markers.contains(known));
     }
 
-    /// Whether `other` is the same list but for its markers, which runs that have come to their end take out.
+    /// Whether `other` is the same list except for its markers, which other runs remove at their end.
     pub(crate) fn is_as(&self, other: &Plan) -> bool {
         let bare = |plan: &Plan| Plan { markers: Vec::new(), ..plan.clone() };
         bare(self) == bare(other)
     }
 
-    /// What is left of it if the run that added to it never was.
+    /// The list without the files of its own run.
     pub(crate) fn without_its_run(mut self) -> Self {
         let (new, old): (Vec<PlannedFile>, _) = self.files.into_iter().partition(|file| file.staged.is_some());
         self.stale.extend(new.into_iter().map(|file| file.path));
@@ -199,8 +198,8 @@ impl Plan {
 }
 
 impl Wanted {
-    /// Whether a run may begin beside what earlier ones have left, which is listed at `list`. `resumes` is the first
-    /// run of its resume chain.
+    /// Fails if a run may not begin beside the files of earlier ones, which are listed at `list`. `resumes` is the
+    /// first run of its resume chain.
     pub(crate) fn admit(&self, earlier: Option<&Plan>, resumes: Option<&str>, list: &str) -> Result<()> {
         let Some(earlier) = earlier else { return Ok(()) };
         let own = resumes.is_some_and(|first| earlier.is_of(first));
@@ -218,11 +217,11 @@ impl Wanted {
         }
     }
 
-    /// There are files already that shall stay, those of `there`.
+    /// The error if files already exist that must stay: those of `there`.
     fn earlier_fault(&self, there: &Plan, list: &str) -> Error {
         let shown = self.target.shown();
         if !self.target.is_set() {
-            return place::existing_fault(&shown, self.mode);
+            return destination::existing_fault(&shown, self.mode);
         }
         let count = crate::shared::counted(there.files.len() as u64, "file");
         let example = there.files.first().map_or("", |file| file.path.as_str());
@@ -231,23 +230,23 @@ impl Wanted {
             .hint("move them away, or write `mode: replace` to replace them")
     }
 
-    /// The commit of an earlier run was cut short, the next run finishes it, and this one may not begin then. `plan` is
-    /// what was committed, and is at `place`.
-    pub(crate) fn waiting(&self, plan: &Plan, place: &str) -> Error {
+    /// The error if the commit of an earlier run is incomplete: the next run finishes it, and then this one may not
+    /// begin. `plan` is the committed plan, at `location`.
+    pub(crate) fn waiting(&self, plan: &Plan, location: &str) -> Error {
         let count = crate::shared::counted(plan.files.len() as u64, "file");
         Error::refused(format!(
             "the commit of an earlier run to {} was interrupted, and the next run has to finish it",
             self.target.shown()
         ))
-        .cause(format!("{place} is the list of what run {} has committed: {count}", plan.run))
+        .cause(format!("{location} is the list of what run {} has committed: {count}", plan.run))
         .hint(
             "`millstream run` finishes the commit first, and is then refused, because those files stay; with \
              `--resume`, the job that was writing them resumes its last run",
         )
     }
 
-    /// The commit of an earlier run was cut short, and cannot be finished any more: `value` is one of those that lack
-    /// rows.
+    /// The error if the commit of an earlier run is incomplete and cannot be finished: `value` is one of those that
+    /// lack rows.
     pub(crate) fn incomplete(&self, list: &str, value: Option<&Option<String>>) -> Error {
         let shown = self.target.shown();
         let of_value = match value {
@@ -262,7 +261,7 @@ impl Wanted {
             .hint("first run the job that was writing them again; or use `mode: replace`")
     }
 
-    /// The files of earlier runs may be wanted, and nothing says so.
+    /// The error if files of earlier runs exist and no mode is set.
     fn undecided(&self, earlier: &Plan, list: &str) -> Error {
         let count = crate::shared::counted(earlier.files.len() as u64, "file");
         let of_split = self.split.is_some();
@@ -288,7 +287,7 @@ impl Wanted {
             .cause(format!("{list}: {what}"))
     }
 
-    /// A set is split by one expression: a list that named another one would be wrong about some of its files.
+    /// Fails if the expression of `split` has changed, since the list would be wrong for some of its files.
     fn same_split(&self, earlier: &Plan, list: &str) -> Result<()> {
         match (&earlier.split, &self.split) {
             (Some(before), Some(split)) if before.trim() != split.trim() && !earlier.files.is_empty() => {
@@ -299,7 +298,7 @@ impl Wanted {
         }
     }
 
-    /// The files of `earlier`, each with its value.
+    /// The files of `earlier` with their values.
     fn valued(&self, earlier: &Plan, list: &str) -> Result<Vec<PlannedFile>> {
         self.same_split(earlier, list)?;
         let refused = |what| self.no_partitions(list, what);
@@ -368,7 +367,7 @@ impl Wanted {
             first: Some(run.first.to_owned()),
             mode: Some(self.mode),
             split: self.split.clone().or_else(|| earlier.filter(|_| adds).and_then(|earlier| earlier.split.clone())),
-            // A single file must not be replaced but by its own run: until it has ended, its list says which that is.
+            // A single file may only be replaced by its own run, which the list names until it has ended.
             set: self.target.is_set() || self.mode == FileMode::Error,
             unfinished: false,
             stale: earlier.map_or_else(Vec::new, |earlier| earlier.stale_beside(&files)),
@@ -437,7 +436,7 @@ mod tests {
             let wanted = wanted(mode, split);
             let admitted = wanted.admit(Some(&earlier), Some("second"), "list");
             assert_eq!(admitted.is_ok(), fine, "{mode:?} {split:?} beside {earlier:?}: {admitted:?}");
-            // Its own it may replace.
+            // It may replace its own files.
             assert!(wanted.admit(Some(&earlier), Some("first"), "list").is_ok(), "{mode:?}");
             assert!(wanted.admit(None, None, "list").is_ok(), "{mode:?}");
         }
@@ -454,7 +453,7 @@ mod tests {
         let plan =
             |mode, files, before: Option<&Plan>| wanted(Some(mode), Some("day")).plan(files, before, run("r"), "");
         let before = plan(FileMode::Replace, earlier, None).expect("a plan");
-        // As it is read again: a null is no missing value.
+        // As it is read back: a null is not a missing value.
         let before = Plan::from_text(&before.to_text().expect("text"), "list").expect("a list");
         let after = plan(FileMode::Partitions, new(), Some(&before)).expect("a plan");
         assert_eq!(paths(&after), ["1-0.csv", "2.csv", "n-0.csv"]);

@@ -50,7 +50,7 @@ fn csv_sink(target: &Path, settings: Value) -> Arc<dyn Sink> {
     sink(target, Arc::new(Csv), settings)
 }
 
-/// The files that a stranger sees.
+/// The files that other programs see.
 pub(crate) fn visible(folder: &Path) -> Vec<PathBuf> {
     let hidden = |path: &Path| {
         let below = path.strip_prefix(folder).expect("below the folder");
@@ -130,7 +130,7 @@ suites! {
     a_rolled_split_with_few_open_files_conforms "file-split-roll-few"
 }
 
-/// What a process has done that dies in the middle of its commit: the plan is out, and one file of several.
+/// The state after a process died in the middle of its commit: the plan is written, and one file of several is renamed.
 pub(crate) fn half_commit(folder: &Path) {
     let temporary = listing(folder).into_iter().find(|path| path.ends_with(".a.csv.tmp")).expect("temporary files");
     fs_err::rename(temporary.join("plan.new"), temporary.join("plan.json")).expect("the plan");
@@ -148,7 +148,7 @@ async fn a_commit_that_was_cut_short_is_finished_by_the_next_run() {
     run(&csv_sink(&target, json!({"roll": {"rows": 10}})), 1, 5000, 100).await.expect("500 files");
     conformance::crash("file-roll-rows", "committing", folder.path());
     assert!(visible(folder.path()).len() >= 500, "old files are still beside the first new one");
-    // Beginning is enough: what this run would write is given up.
+    // Beginning is enough: this run is rolled back.
     let sink = csv_sink(&target, json!({"roll": {"rows": 10}}));
     let load = sink.begin(context(1)).await.expect("it begins");
     load.abort().await;
@@ -260,7 +260,7 @@ async fn a_runtime_with_one_thread_is_enough() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn too_many_files_are_told() {
+async fn too_many_files_are_reported() {
     let folder = TempDir::new().expect("a folder");
     let settings = json!({"split": "name", "max_open": 3});
     let sink = sink(&folder.path().join("a.parquet"), Arc::new(Parquet(4096)), settings);
@@ -376,7 +376,7 @@ async fn open_parquet_files_hold_no_more_than_the_budget() {
     let load = sink.begin(context).await.expect("it begins");
     write(&sink, &load, 1, 200_000, 10_000).await.expect("it writes");
     assert!(budget.refusals() > 0, "it is more than fits");
-    // Each of the seven files may hold a little whatever is left.
+    // Each of the seven files may always hold a little.
     assert!(budget.peak() <= (4 << 20) + 7 * (256 << 10), "{}", budget.peak());
     load.prepare().await.expect("it prepares");
     assert_eq!(budget.used(), 0);
@@ -384,7 +384,7 @@ async fn open_parquet_files_hold_no_more_than_the_budget() {
     assert_eq!(visible(folder.path()).iter().map(|path| read_file(path).len()).sum::<usize>(), 200_000);
 }
 
-/// The faults that `check` tells, in one text each.
+/// The faults of `check`, one text each.
 async fn checked(sink: &Arc<dyn Sink>) -> Vec<String> {
     let faults = match sink.check(schema()).await {
         Ok(()) => sink.reach(&network(), None).await,
@@ -394,7 +394,7 @@ async fn checked(sink: &Arc<dyn Sink>) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_stands_in_the_way_is_told_and_stays() {
+async fn what_stands_in_the_way_is_reported_and_stays() {
     let folder = TempDir::new().expect("a folder");
     let at = |name: &str| folder.path().join(name);
     fs_err::create_dir(at("folder.csv")).expect("a folder");
@@ -406,7 +406,7 @@ async fn what_stands_in_the_way_is_told_and_stays() {
         (at("file/a.csv"), json!({}), format!("{} is a file, but a folder is needed", path("file"))),
         (at("there.csv"), json!({"overwrite": false}), format!("{} exists already", path("there.csv"))),
         (PathBuf::from("/dev/full"), json!({}), "/dev/full is a device or a pipe, not a file".to_owned()),
-        // It leads to a file if that is where the tests' output goes.
+        // It leads to a file if the output of the tests is redirected.
         (PathBuf::from("/dev/stdout"), json!({}), "/dev/stdout is a device or a pipe, not a file".to_owned()),
     ];
     for (target, settings, what) in cases {
@@ -438,7 +438,7 @@ async fn a_set_that_is_there_is_kept_if_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_damaged_list_is_told_and_never_followed_out_of_the_folder() {
+async fn a_damaged_list_is_reported_and_never_followed_out_of_the_folder() {
     let folder = TempDir::new().expect("a folder");
     let out = folder.path().join("out");
     fs_err::create_dir(&out).expect("a folder");
@@ -462,7 +462,7 @@ async fn a_damaged_list_is_told_and_never_followed_out_of_the_folder() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_is_told_and_keeps_the_earlier_result() {
+async fn a_full_disk_is_reported_and_keeps_the_earlier_result() {
     let Some(disk) = Mount::tmpfs("size=256k") else { return };
     let target = disk.path().join("out/a.csv");
     run(&csv_sink(&target, json!({})), 1, 100, 100).await.expect("100 rows fit");
@@ -483,8 +483,7 @@ async fn a_full_disk_is_told_and_keeps_the_earlier_result() {
     assert_eq!(read_file(&target).len(), 100);
 }
 
-/// Takes all room of the disk. What was refused while much was only promised may be there after it is written: so it
-/// is asked for in ever smaller pieces.
+/// Fills the disk, in smaller and smaller pieces, since delayed allocation can free some room again.
 fn fill(filler: &Path) {
     use std::io::Write;
     let mut file = fs_err::File::create(filler).expect("a file");
@@ -498,10 +497,10 @@ fn fill(filler: &Path) {
     }
 }
 
-/// Renames take room too, where a folder must grow for its names. Which name the disk has no room for is its own
-/// matter: where it is that of the list, nothing is committed, and another disk is tried.
+/// Renames need room, too, if a folder must grow. Which name does not fit depends on the disk: if it is that of the
+/// list, nothing is committed, and another disk is tried.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disk_that_is_full_for_the_renames_is_told_and_the_next_run_goes_on() {
+async fn a_disk_that_is_full_for_the_renames_is_reported_and_the_next_run_continues() {
     for _ in 0..20 {
         let image = TempDir::new().expect("a folder");
         let Some(disk) = Mount::ext4(&image.path().join("image")) else { return };
@@ -547,7 +546,7 @@ async fn full_for_the_renames(disk: &Mount) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_that_becomes_a_file_is_told_and_stays() {
+async fn a_folder_that_becomes_a_file_is_reported_and_stays() {
     let folder = TempDir::new().expect("a folder");
     let out = folder.path().join("out");
     for prepared in [false, true] {
@@ -589,7 +588,7 @@ async fn folders_in_the_place_of_stale_files_are_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_read_only_disk_is_told() {
+async fn a_read_only_disk_is_reported() {
     let Some(disk) = Mount::tmpfs("ro,size=64k") else { return };
     for target in [disk.path().join("a.csv"), disk.path().join("new/folder/a.csv")] {
         let sink = csv_sink(&target, json!({}));
@@ -602,7 +601,7 @@ async fn a_read_only_disk_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_without_rights_is_told() {
+async fn a_folder_without_rights_is_reported() {
     if rustix::process::geteuid().is_root() {
         eprintln!("skipped: rights do not bind root; the read-only disk stands for it");
         return;
@@ -618,7 +617,7 @@ async fn a_folder_without_rights_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_that_vanishes_while_writing_is_told() {
+async fn a_folder_that_vanishes_while_writing_is_reported() {
     let folder = TempDir::new().expect("a folder");
     let out = folder.path().join("out");
     let sink = csv_sink(&out.join("a.csv"), json!({}));
@@ -647,7 +646,7 @@ async fn a_sink_holds_no_more_than_its_bounds() {
 }
 
 #[test]
-fn wrong_settings_are_told_all_at_once() {
+fn wrong_settings_are_reported_all_at_once() {
     let faults = |target: &str, settings: Value, gzip: bool| -> Vec<String> {
         let parts = parts(Path::new(target), Arc::new(Csv), gzip);
         let built = build(&settings, parts).expect_err("wrong settings");

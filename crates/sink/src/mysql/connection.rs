@@ -1,9 +1,8 @@
 //! A connection to MySQL or MariaDB, and its bulk path.
 //!
-//! `LOAD DATA LOCAL` never fails on bad data: what does not fit is changed until it does, and a warning is counted. So
-//! a statement counts as done only if as many rows were written as were sent, none was skipped, and there was no
-//! warning. A stream that breaks off would be taken as complete, so all bytes of a statement are in memory before it
-//! begins.
+//! `LOAD DATA LOCAL` never fails on bad data: values that do not fit are changed, with a warning. So a statement counts
+//! as done only if all rows were written, none was skipped, and there was no warning. A stream that breaks off would
+//! count as complete, so all bytes of a statement are in memory before it begins.
 
 use std::ops::Range;
 
@@ -13,26 +12,25 @@ use futures::StreamExt;
 use millstream_core::Result;
 use millstream_database::mysql::{self, MysqlDialect, around};
 use millstream_database::table::{Bulk, Index, TableFacts};
-use millstream_database::{Dialect, LoadDialect, Place, TextRows, first_cell, quoted_list};
+use millstream_database::{Dialect, Endpoint, LoadDialect, TextRows, first_cell, quoted_list};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
 
-use super::{facts, marks, message};
+use super::{facts, message, tags};
 use crate::database::group::Rows;
 use crate::database::server::{Connection, Failure, Refusal, Right, SeenSession};
 use crate::database::spec::DatabaseSpec;
 use crate::database::text::NULL;
 
-/// Bytes of a packet that are not the statement's: the command, and some to spare.
+/// Bytes of a packet besides the statement: the command, and some to spare.
 const PACKET_HEAD: usize = 64;
 
 /// Bytes that are sent in one packet of a stream.
 const PIECE: usize = 256 << 10;
 
-/// What makes the server refuse rather than change what it is given, where it can refuse; and no surprises: a zero in a
-/// counted column stays a zero, notes are counted as warnings, times have no zone but UTC. A connection may have
-/// nothing to do until all rows have come: it is kept for a week. MariaDB alone has limits for a statement that moves
-/// all rows, and for a transaction that waits for them.
+/// Makes the server refuse values instead of changing them, where it can; keeps zeros in AUTO_INCREMENT columns, counts
+/// notes as warnings, and sets UTC. A connection may be idle until all rows have arrived, so it is kept for a week.
+/// Only MariaDB has time limits for statements and idle transactions.
 const SETTINGS: &str = "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,\
                         ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO', \
                         time_zone = '+00:00', sql_notes = 1, autocommit = 1, max_error_count = 100, wait_timeout = \
@@ -45,13 +43,13 @@ pub(super) struct MysqlConnection {
     session: mysql::Session,
     /// Bytes that a statement may have.
     packet: usize,
-    /// Why rows do not go by `LOAD DATA`.
+    /// Why rows are not sent by `LOAD DATA`.
     detour: Option<String>,
 }
 
 /// Connects and logs in.
-pub(super) async fn connect(place: &Place, spec: &DatabaseSpec) -> Result<MysqlConnection> {
-    let session = mysql::Session::open(place.clone(), spec.connect_timeout).await?;
+pub(super) async fn connect(endpoint: &Endpoint, spec: &DatabaseSpec) -> Result<MysqlConnection> {
+    let session = mysql::Session::open(endpoint.clone(), spec.connect_timeout).await?;
     let mut connection = MysqlConnection { session, packet: 0, detour: None };
     connection.prepare(spec).await.map_err(Failure::into_error)?;
     Ok(connection)
@@ -71,10 +69,10 @@ impl MysqlConnection {
     }
 
     fn failure(&self, fault: mysql_async::Error) -> Failure {
-        message::failure(&self.session.place, fault)
+        message::failure(&self.session.endpoint, fault)
     }
 
-    /// Sends rows as a stream. `None` if the server does not want that.
+    /// Sends rows as a stream. `None` if the server does not allow it.
     async fn load(&mut self, statement: &str, bytes: Bytes, count: u64) -> Result<Option<()>, Failure> {
         let piece = PIECE.min(self.packet.saturating_sub(PACKET_HEAD)).max(1);
         let pieces = (0..bytes.len()).step_by(piece).map(|at| Ok(bytes.slice(at..bytes.len().min(at + piece))));
@@ -88,23 +86,23 @@ impl MysqlConnection {
             }
             Err(fault) => return Err(self.failure(fault)),
         }
-        let told = Told::read(&self.session.connection);
-        if told.is_clean(count) {
+        let answer = Answer::read(&self.session.connection);
+        if answer.is_clean(count) {
             return Ok(Some(()));
         }
-        let otherwise = format!("the server wrote {} of {count} rows, skipped {}", told.affected, told.skipped);
-        self.refused(&told, count, otherwise).await.map(Some)
+        let otherwise = format!("the server wrote {} of {count} rows, skipped {}", answer.affected, answer.skipped);
+        self.refused(&answer, count, otherwise).await.map(Some)
     }
 
-    /// What the warnings of the last statement say; nothing if it is the statement and no row that they are about.
-    async fn refused(&mut self, told: &Told, count: u64, otherwise: String) -> Result<(), Failure> {
+    /// Fails for the warnings of the last statement, unless they are not about rows.
+    async fn refused(&mut self, answer: &Answer, count: u64, otherwise: String) -> Result<(), Failure> {
         let rows: Vec<(String, u16, String)> =
             self.session.connection.query("SHOW WARNINGS LIMIT 5").await.map_err(|fault| self.failure(fault))?;
         let all = rows.len();
         let rows = rows.into_iter().map(|(_, code, text)| (code, text));
         let warnings: Vec<(u16, String)> = rows.filter(|(code, _)| *code != message::UNSAFE_STATEMENT).collect();
-        let of_statement = warnings.is_empty() && all == usize::from(told.warnings);
-        match of_statement && (Told { warnings: 0, ..*told }).is_clean(count) {
+        let of_statement = warnings.is_empty() && all == usize::from(answer.warnings);
+        match of_statement && (Answer { warnings: 0, ..*answer }).is_clean(count) {
             true => Ok(()),
             false => Err(Failure::Rows(message::refusal(&warnings, otherwise))),
         }
@@ -135,17 +133,17 @@ impl MysqlConnection {
         self.insert_some(&statement, range.len() - count..range.len()).await
     }
 
-    /// Runs the statement that inserts `rows` of those that were asked for.
+    /// Runs the statement that inserts `rows`.
     async fn insert_some(&mut self, statement: &[u8], rows: Range<usize>) -> Result<(), Failure> {
         let failure = match self.session.connection.query_drop(statement).await {
             Err(fault) => self.failure(fault),
             Ok(()) => {
-                let (told, count) = (Told::read(&self.session.connection), rows.len() as u64);
-                if told.is_clean(count) {
+                let (answer, count) = (Answer::read(&self.session.connection), rows.len() as u64);
+                if answer.is_clean(count) {
                     return Ok(());
                 }
-                let otherwise = format!("the server wrote {} of {count} rows", told.affected);
-                match self.refused(&told, count, otherwise).await {
+                let otherwise = format!("the server wrote {} of {count} rows", answer.affected);
+                match self.refused(&answer, count, otherwise).await {
                     Ok(()) => return Ok(()),
                     Err(failure) => failure,
                 }
@@ -162,15 +160,15 @@ fn by_insert(why: &str) -> String {
     format!("by INSERT, which is slower, since {why}")
 }
 
-/// What the server says of a statement that it has done.
-struct Told {
+/// The server's answer to a statement.
+struct Answer {
     affected: u64,
     skipped: u64,
     deleted: u64,
     warnings: u16,
 }
 
-impl Told {
+impl Answer {
     fn read(connection: &Conn) -> Self {
         let info = connection.info();
         let number = |name: &str| {
@@ -178,7 +176,7 @@ impl Told {
             let digits = rest.and_then(|rest| rest.split_whitespace().next());
             digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
         };
-        Told {
+        Answer {
             affected: connection.affected_rows(),
             skipped: number("Skipped:"),
             deleted: number("Deleted:"),
@@ -191,7 +189,7 @@ impl Told {
     }
 }
 
-/// A row of text with tabs as `('1',NULL,'a')`. The escapes of the one are those of the other, but for the quote.
+/// A row of text with tabs as `('1',NULL,'a')`. Both have the same escapes, except for the quote.
 fn values(into: &Bulk, line: &[u8], comma: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(if comma { b",(" } else { b"(" });
     let line = line.strip_suffix(b"\n").unwrap_or(line);
@@ -283,19 +281,19 @@ impl Connection for MysqlConnection {
         self.query(&format!("SELECT RELEASE_LOCK({})", MysqlDialect.literal(name))).await.map(drop)
     }
 
-    async fn mark(&mut self, owner: &str) -> Result<(), Failure> {
-        marks::mark(self, owner).await
+    async fn tag(&mut self, owner: &str) -> Result<(), Failure> {
+        tags::tag(self, owner).await
     }
 
     async fn sessions_of(&mut self, owner: &str) -> Result<Vec<SeenSession>, Failure> {
-        marks::sessions_of(self, owner).await
+        tags::sessions_of(self, owner).await
     }
 
     async fn end_session(&mut self, _owner: &str, id: &str) -> Result<(), Failure> {
-        marks::end_session(self, id).await
+        tags::end_session(self, id).await
     }
 
     async fn holders(&mut self, _tables: &[&str]) -> Result<Vec<SeenSession>, Failure> {
-        marks::holders(self).await
+        tags::holders(self).await
     }
 }

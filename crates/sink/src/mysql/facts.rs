@@ -1,4 +1,4 @@
-//! What MySQL and MariaDB say of a table: its columns and keys, its indexes, and what the user may do with it.
+//! Queries facts about a table: its columns and keys, its indexes, and the user's rights.
 
 use millstream_database::Dialect;
 use millstream_database::mysql::{MysqlDialect, family};
@@ -7,7 +7,7 @@ use millstream_database::table::{ColumnFacts, Index, TableFacts};
 use super::message::GRANT;
 use crate::database::server::{Connection, Failure, Right};
 
-/// The indexes that no row is checked by, as the server declares them: `KEY `name` (`a`,`b`(10)) USING BTREE`.
+/// The indexes that check no rows, with the server's definitions: `KEY `name` (`a`,`b`(10)) USING BTREE`.
 pub(super) async fn indexes(connection: &mut dyn Connection, table: &str) -> Result<Vec<Index>, Failure> {
     let rows = connection.query(&format!("SHOW CREATE TABLE {table}")).await?;
     let declared = rows.into_iter().next().and_then(|row| row.into_iter().nth(1).flatten()).unwrap_or_default();
@@ -32,8 +32,8 @@ fn indexes_in(declared: &str) -> Vec<Index> {
     declared.lines().filter_map(index).collect()
 }
 
-/// What the user may not do with `table`, which is quoted. The server is asked to explain statements: it checks the
-/// rights, which may be those of roles and of patterns of names, and changes nothing.
+/// The rights on the quoted `table` that the user lacks. The server explains statements: that checks all rights,
+/// including those of roles and of patterns of names, and changes nothing.
 pub(super) async fn missing_rights(
     connection: &mut dyn Connection,
     table: &str,
@@ -41,12 +41,12 @@ pub(super) async fn missing_rights(
 ) -> Result<Vec<String>, Failure> {
     let quoted = |names: &[String]| names.iter().map(|name| MysqlDialect.quoted(name)).collect::<Vec<_>>();
     let mut missing = Vec::new();
-    // A table that somebody keeps locked tells nothing, and is not waited for.
+    // If the table is locked, the rights stay unknown, without waiting.
     connection.execute("SET SESSION lock_wait_timeout = 1").await?;
     for right in rights {
         let statement = match right {
             Right::Insert(columns) => {
-                // Without a table MySQL knows no WHERE.
+                // Without a table MySQL does not allow WHERE.
                 let nulls = vec!["NULL"; columns.len()].join(", ");
                 let columns = quoted(columns).join(", ");
                 format!("INSERT INTO {table} ({columns}) SELECT {nulls} FROM (SELECT 1 AS one) AS nothing WHERE 1 = 0")
@@ -68,7 +68,7 @@ pub(super) async fn missing_rights(
     Ok(missing)
 }
 
-/// What there is to know of a table, if it is there.
+/// The facts about a table, if it exists.
 pub(super) async fn describe(connection: &mut dyn Connection, table: &str) -> Result<Option<TableFacts>, Failure> {
     let name = MysqlDialect.literal(table);
     let query = format!(
@@ -103,11 +103,11 @@ pub(super) async fn describe(connection: &mut dyn Connection, table: &str) -> Re
     }))
 }
 
-/// The conditions on rows. Old servers have none, and know no such table.
+/// The CHECK constraints. Old servers have none, and no such system table.
 async fn checks(connection: &mut dyn Connection, name: &str) -> Result<Vec<String>, Failure> {
     let version =
         connection.query("SELECT VERSION()").await?.into_iter().flatten().flatten().next().unwrap_or_default();
-    // MariaDB's names are those of a table, MySQL's those of a database: there another table cannot have them.
+    // In MariaDB names are unique within a table, in MySQL within a database.
     let is_mariadb = version.to_lowercase().contains("mariadb");
     let of_table = match is_mariadb {
         true => format!("c.table_name = {name}"),
@@ -169,7 +169,7 @@ fn column(row: Vec<Option<String>>) -> ColumnFacts {
     let counts = extra.contains("auto_increment");
     let mut rest = if nullable { " NULL" } else { " NOT NULL" }.to_owned();
     if let Some(default) = &default {
-        // MariaDB tells an expression, MySQL the value itself.
+        // MariaDB gives an expression, MySQL the value itself.
         rest.push_str(&match is_mariadb || extra.contains("default_generated") {
             true => format!(" DEFAULT {default}"),
             false => format!(" DEFAULT {}", MysqlDialect.literal(default)),
@@ -181,7 +181,7 @@ fn column(row: Vec<Option<String>>) -> ColumnFacts {
     ColumnFacts {
         is_domain: false,
         required: !nullable && default.is_none() && !counts && !generated,
-        // `LOAD DATA` makes the current time of it, without a warning.
+        // `LOAD DATA` replaces a null by the current time, without a warning.
         replaces_null: !nullable && declared.to_lowercase().starts_with("timestamp"),
         family: family(&declared.to_lowercase()),
         name,

@@ -1,7 +1,7 @@
-//! What MySQL says, as Millstream's errors: what can be done about each fault, one text for each.
+//! Converts MySQL's errors to Millstream's, with hints.
 
 use millstream_core::{Error, RejectKind};
-use millstream_database::Place;
+use millstream_database::Endpoint;
 use millstream_database::mysql::ends_connection;
 use mysql_async::{Error as Fault, ServerError};
 
@@ -21,27 +21,28 @@ mod code {
     pub(super) const VALUES: [u16; 12] = [1263, 1265, 1264, 1300, 1364, 1366, 1367, 1411, 1526, 3140, 3819, 4025];
 }
 
-/// What to do about a right that the user does not have; no other error has this hint.
+/// The hint for a missing right; no other error has it.
 pub(super) const GRANT: &str = "GRANT the user what is missing";
 
-/// A statement that a server which logs statements cannot repeat for certain on its replicas; it has done it.
+/// The warning about a statement that is unsafe for statement-based replication; it was executed.
 pub(super) const UNSAFE_STATEMENT: u16 = 1592;
 
-/// A statement that fails.
-pub(super) fn failure(place: &Place, fault: Fault) -> Failure {
+/// The failure of a statement.
+pub(super) fn failure(endpoint: &Endpoint, fault: Fault) -> Failure {
     match fault {
-        Fault::Server(fault) => server_failure(place, &fault),
-        other => Failure::Lost(place.lost(other.to_string())),
+        Fault::Server(fault) => server_failure(endpoint, &fault),
+        other => Failure::Lost(endpoint.lost(other.to_string())),
     }
 }
 
-fn server_failure(place: &Place, fault: &ServerError) -> Failure {
+fn server_failure(endpoint: &Endpoint, fault: &ServerError) -> Failure {
     let cause = fault.message.clone();
     let number = fault.code;
-    let again =
-        |what: &str, hint: &str| Error::transient(format!("{}: {what}", place.shown)).cause(cause.clone()).hint(hint);
+    let again = |what: &str, hint: &str| {
+        Error::transient(format!("{}: {what}", endpoint.shown)).cause(cause.clone()).hint(hint)
+    };
     if ends_connection(number) {
-        return Failure::Lost(place.lost(cause));
+        return Failure::Lost(endpoint.lost(cause));
     }
     if code::DEADLOCK.contains(&number) {
         let error = again(
@@ -63,7 +64,7 @@ fn server_failure(place: &Place, fault: &ServerError) -> Failure {
         let (kind, hint) = (kind(number), hint(number));
         return Failure::Rows(Refusal { column, kind, hint, reason, at, by_itself: false });
     }
-    let error = Error::refused(format!("{} refuses a statement", place.shown)).cause(cause);
+    let error = Error::refused(format!("{} refuses a statement", endpoint.shown)).cause(cause);
     Failure::Other(match number {
         number if code::FULL.contains(&number) => error.hint("free some space on the server's disk"),
         number if code::NO_RIGHTS.contains(&number) => error.hint(GRANT),
@@ -71,7 +72,7 @@ fn server_failure(place: &Place, fault: &ServerError) -> Failure {
     })
 }
 
-/// Whether the server refuses to read a file of the client's.
+/// Whether the server refuses LOCAL INFILE.
 pub(super) fn is_local_infile_refused(fault: &Fault) -> bool {
     matches!(fault, Fault::Server(fault) if code::NO_LOCAL_INFILE.contains(&fault.code))
 }
@@ -80,7 +81,7 @@ fn is_about_rows(number: u16, state: &str) -> bool {
     code::VALUES.contains(&number) || ["22", "23", "44", "45"].iter().any(|class| state.starts_with(class))
 }
 
-/// Warnings of a statement that should have had none. The row that one names may be that of a statement in a trigger.
+/// The refusal by a statement's warnings. The row in a warning may be that of a statement in a trigger.
 pub(super) fn refusal(warnings: &[(u16, String)], otherwise: String) -> Refusal {
     let Some((number, first)) = warnings.first() else {
         return Refusal {
@@ -97,7 +98,7 @@ pub(super) fn refusal(warnings: &[(u16, String)], otherwise: String) -> Refusal 
     Refusal { column: column_of(first), reason, kind, hint, at, by_itself: false }
 }
 
-/// A row that is too long for a statement by itself, with so many before it.
+/// The refusal of a row that is too long for any statement, after `before` other rows.
 pub(super) fn too_long(packet: usize, before: usize) -> Refusal {
     Refusal {
         column: None,
@@ -109,7 +110,7 @@ pub(super) fn too_long(packet: usize, before: usize) -> Refusal {
     }
 }
 
-/// Why a row is refused, in one word.
+/// The kind of a refusal.
 fn kind(number: u16) -> RejectKind {
     match number {
         number if code::DUPLICATE.contains(&number) => RejectKind::Duplicate,
@@ -122,7 +123,7 @@ fn kind(number: u16) -> RejectKind {
     }
 }
 
-/// What to do about a row.
+/// The hint for a refused row.
 fn hint(number: u16) -> Option<&'static str> {
     match number {
         number if code::DUPLICATE.contains(&number) => {
@@ -147,10 +148,9 @@ fn column_of(text: &str) -> Option<String> {
     Some(if quote == '`' { last.unwrap_or(name) } else { name }.to_owned())
 }
 
-/// `Data too long for column 'name' at row 1` without the row, which is that of a statement the user has not seen; and
-/// the row, from 0.
+/// `Data too long for column 'name' at row 1` without the row, which is meaningless for the user; and the row, from 0.
 fn without_row(text: &str) -> (String, Option<usize>) {
-    // What the server would have done, and has not.
+    // What the server would have done.
     let text = text.strip_prefix("Column set to default value; ").unwrap_or(text);
     let split =
         text.rsplit_once(" at row ").and_then(|(before, number)| Some((before, number.trim().parse::<usize>().ok()?)));

@@ -1,14 +1,13 @@
 //! The sink of MySQL and MariaDB: rows by `LOAD DATA LOCAL INFILE` from memory, checked after every statement.
 //!
-//! `connection.rs` is a connection and its bulk path, `marks.rs` whose it is, `facts.rs` what the server says of a
-//! table, `message.rs` what it says went wrong. How a load goes is `database`'s, how statements are written
-//! `millstream-database`'s.
+//! `connection.rs` is a connection and its bulk path, `tags.rs` tags connections, `facts.rs` queries facts about a
+//! table, `message.rs` converts errors. `database` does the loads, and `millstream-database` writes statements.
 
 mod connection;
 mod facts;
-mod marks;
 mod message;
 mod spec;
+mod tags;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -22,7 +21,7 @@ use millstream_core::sink::{Sink, SinkParts};
 use millstream_core::spec::{SpecInfo, parse};
 use millstream_database::mysql::{MysqlDialect, PORT};
 use millstream_database::table::Bulk;
-use millstream_database::{LoadDialect, Place};
+use millstream_database::{Endpoint, LoadDialect};
 use serde_json::Value;
 
 pub use self::spec::MysqlSpec;
@@ -43,20 +42,20 @@ pub const ENTRY: SinkEntry = SinkEntry {
 
 fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
     let MysqlSpec(spec) = parse::<MysqlSpec>(settings)?;
-    let place = Place::parse(&parts.target, &spec.access(), PORT).map_err(|fault| vec![fault])?;
-    Ok(Arc::new(DatabaseSink { server: Arc::new(Mysql { place }), spec }))
+    let endpoint = Endpoint::parse(&parts.target, &spec.access(), PORT).map_err(|fault| vec![fault])?;
+    Ok(Arc::new(DatabaseSink { server: Arc::new(Mysql { endpoint }), spec }))
 }
 
 /// A MySQL or MariaDB server.
 #[derive(Debug)]
 struct Mysql {
-    place: Place,
+    endpoint: Endpoint,
 }
 
 #[async_trait]
 impl Server for Mysql {
-    fn place(&self) -> &Place {
-        &self.place
+    fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
     }
 
     fn dialect(&self) -> &'static dyn LoadDialect {
@@ -64,7 +63,7 @@ impl Server for Mysql {
     }
 
     async fn connect(&self, spec: &DatabaseSpec) -> Result<Box<dyn Connection>> {
-        Ok(Box::new(connection::connect(&self.place, spec).await?))
+        Ok(Box::new(connection::connect(&self.endpoint, spec).await?))
     }
 
     fn encoder(&self, bulk: &Bulk, schema: &SchemaRef, spec: &DatabaseSpec) -> Box<dyn Encoder> {

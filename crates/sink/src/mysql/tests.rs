@@ -1,4 +1,5 @@
-//! Tests of what only MySQL and MariaDB have: their types, engines, collations, `LOAD DATA LOCAL` and its refusal, TLS.
+//! Tests of peculiarities of MySQL and MariaDB: their types, engines, collations, `LOAD DATA LOCAL` and its refusal,
+//! TLS.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use arrow::array::{
 };
 use arrow::datatypes::{Int32Type, Int64Type};
 use millstream_core::sink::{Chunk, Delivered, LoadContext};
-use millstream_database::Place;
+use millstream_database::Endpoint;
 use millstream_testkit::{Authority, MariaDb, MariaDbOptions, PASSWORD, USER, Validity};
 use serde_json::json;
 
@@ -154,7 +155,7 @@ async fn values_that_the_server_would_change_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_loaded_that_could_not_be_taken_back() {
+async fn nothing_is_loaded_that_could_not_be_rolled_back() {
     let database = database("CREATE TABLE t (id BIGINT, name TEXT) ENGINE=MyISAM");
     let errors = checked(&database.sink(json!({})), &people(&[])).await;
     assert_eq!(
@@ -189,7 +190,7 @@ async fn a_table_with_more_keeps_it_when_it_is_emptied() {
     load(&database.sink(json!({"mode": "replace"})), &[many(5..7)]).await.expect("the other is of another table t");
 }
 
-/// A server that logs statements warns of some as such, which says nothing of their rows.
+/// With statement-based replication a server warns of some statements, which is no fault of their rows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_logs_statements_takes_the_rows() {
     for infile in ["--local-infile=1", "--local-infile=0"] {
@@ -225,7 +226,7 @@ async fn rows_of_any_number_go_by_insert_within_the_limit_of_a_packet() {
     let error = load(&sink, &[people(&rows)]).await.expect_err("3 is there");
     assert_eq!(error.offending_text(), Some("id='3', name='it's'"));
     assert_eq!(server.query(&name, "SELECT COUNT(*) FROM t"), ["5000"]);
-    // One that no statement can hold is a bad row, and the others are loaded.
+    // A row that is too long for any statement is a bad row, and the others are loaded.
     let long = "x".repeat(17_000);
     let rows = people(&[(Some(7_000), "a"), (Some(7_001), long.as_str()), (Some(7_002), "b")]);
     let cause = "the row is longer than the server's max_allowed_packet, 16384 bytes";
@@ -237,7 +238,7 @@ async fn rows_of_any_number_go_by_insert_within_the_limit_of_a_packet() {
     let delivered = delivery.commit().await.expect("one may be bad");
     assert!(matches!(&delivered, Delivered::Written { rows: 2, refused } if refused[0].row == 1), "{delivered:?}");
     assert_eq!(server.query(&name, "SELECT COUNT(*) FROM t WHERE id >= 7000"), ["2"]);
-    // What goes as a stream is cut as the server wants it.
+    // A stream has no such limit.
     server.query(&name, "SET GLOBAL local_infile = 1");
     let line = load(&crate::database::tests::sink(&server.url(&name), json!({})), &[many(10_000..15_000)]).await;
     assert!(line.is_ok_and(|line| !line.contains("INSERT")));
@@ -297,7 +298,7 @@ async fn a_killed_server_has_nothing_of_the_load_and_the_next_one_cleans_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_who_may_not_make_tables_is_told_what_works() {
+async fn a_user_who_may_not_make_tables_gets_a_hint() {
     let database = database("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20))");
     let user = format!("few{}", database.name);
     database.query(&format!(
@@ -311,7 +312,7 @@ async fn a_user_who_may_not_make_tables_is_told_what_works() {
     assert_eq!(database.count(), 3);
 }
 
-/// Two who each hold a row that the other wants: the server ends one of them, who can try again.
+/// In a deadlock the server ends one transaction, which can be retried.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadlock_can_be_tried_again() {
     let database =
@@ -337,9 +338,9 @@ async fn a_deadlock_can_be_tried_again() {
     assert_eq!(database.rows(), ["1\ta", "2\tb"]);
 }
 
-/// Whoever is not the one whose connections a load has may see them, and not end them.
+/// Another user may see the connections of a load, but not end them.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_load_of_another_user_that_cannot_be_ended_is_told() {
+async fn a_load_of_another_user_that_cannot_be_ended_is_reported() {
     let database = database("CREATE TABLE t (id BIGINT, name VARCHAR(20))");
     let user = format!("other_{}", database.name);
     database.query(&format!(
@@ -361,7 +362,7 @@ async fn a_load_of_another_user_that_cannot_be_ended_is_told() {
     open(&database.url.replace(USER, &user)).await.expect("nobody has it");
 }
 
-/// Loads a batch as one chunk into a table of its own; what is told of it.
+/// Loads a batch as one chunk into a table of its own. Returns the message.
 async fn chunk_by_chunk(database: &Database, batch: &RecordBatch) -> String {
     let context = LoadContext { schema: batch.schema(), ..context(1) };
     let ledger = database.sink(json!({"table": "in_chunks"})).ledger("run", context).await.expect("it opens");
@@ -373,8 +374,7 @@ async fn chunk_by_chunk(database: &Database, batch: &RecordBatch) -> String {
     ledger.summary(2)
 }
 
-/// A server that ends connections which have nothing to do, and statements that take long, does not end those of a
-/// load.
+/// Server timeouts for idle connections and long statements do not apply to a load.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_load_whose_rows_take_their_time_is_not_thrown_out() {
     let limits = ["--wait-timeout=1", "--idle-transaction-timeout=1", "--max-statement-time=1"].map(str::to_owned);
@@ -386,8 +386,8 @@ async fn a_load_whose_rows_take_their_time_is_not_thrown_out() {
     assert_eq!(server.query(&name, "SELECT COUNT(*) FROM t"), ["8"]);
 }
 
-/// A connection that is no load's.
+/// A connection outside of any load.
 pub(crate) async fn connect(url: &str, spec: &DatabaseSpec) -> Box<dyn Connection> {
-    let place = Place::parse(url, &spec.access(), super::PORT).expect("a place");
-    Box::new(super::connection::connect(&place, spec).await.expect("it connects"))
+    let endpoint = Endpoint::parse(url, &spec.access(), super::PORT).expect("a place");
+    Box::new(super::connection::connect(&endpoint, spec).await.expect("it connects"))
 }

@@ -1,6 +1,6 @@
-//! Rows in PostgreSQL's binary form of `COPY`: each value behind its length, numbers with their highest byte first. The
-//! forms are those of the server's own receive functions (`src/backend/utils/adt`); which column has which is told by
-//! its family, and which types have one by `millstream-database`.
+//! Rows in PostgreSQL's binary form of `COPY`: each value after its length, numbers in big-endian order. The forms are
+//! those of the server's receive functions (`src/backend/utils/adt`). The family of a column decides its form;
+//! `millstream-database` knows which types have one.
 //!
 //! ```text
 //!  file   signature · flags · length of extension │ row │ row │ … │ -1
@@ -17,10 +17,10 @@ use crate::database::cells::{Cells, Column};
 use crate::database::encode::RowForm;
 use crate::database::text::{Reason, YEARS, civil, microseconds};
 
-/// What stands before the rows: signature, no flags, no extension.
+/// The bytes before the rows: signature, no flags, no extension.
 pub(super) const HEAD: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 
-/// What stands behind them.
+/// The bytes after the rows.
 pub(super) const TAIL: &[u8] = &[0xff, 0xff];
 
 const NO_NUL: Reason = Reason {
@@ -73,7 +73,7 @@ fn fixed<const N: usize>(bytes: [u8; N], out: &mut Vec<u8>) {
     out.extend_from_slice(&bytes);
 }
 
-/// A value of the length that it turns out to have.
+/// A value of variable length.
 fn measured(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Reason> {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -98,7 +98,7 @@ fn value(cells: &mut Cells, row: usize, family: Family, out: &mut Vec<u8>) -> Re
         (Cells::Single(values), _) => fixed(f64::from(values.value(row)).to_be_bytes(), out),
         (Cells::Double(values), _) => fixed(values.value(row).to_be_bytes(), out),
         (Cells::Decimal(values, scale), _) => numeric(values.value(row), *scale, out),
-        // The server would read escapes and hexadecimal digits in it.
+        // As text, the server would interpret escapes and hexadecimal digits in it.
         (Cells::Text(values), Family::Bytes) => {
             let bytes = values.value(row).as_bytes();
             measured(out, |out| out.extend_from_slice(bytes))?;
@@ -112,7 +112,7 @@ fn value(cells: &mut Cells, row: usize, family: Family, out: &mut Vec<u8>) -> Re
             fixed((i64::from(days[row]) * 86_400_000_000 - EPOCH_MICROS).to_be_bytes(), out);
         }
         (Cells::Date(days), _) => {
-            // The least number of all means that there is no beginning.
+            // The least number means `-infinity`.
             let since = days[row].checked_sub(EPOCH_DAYS).filter(|since| *since != i32::MIN).ok_or(YEARS)?;
             fixed(since.to_be_bytes(), out);
         }
@@ -128,13 +128,13 @@ fn value(cells: &mut Cells, row: usize, family: Family, out: &mut Vec<u8>) -> Re
             out.extend(version(family));
             encoder.encode(row, out);
         })?,
-        // No column of these has a binary form.
+        // These have no binary form.
         (Cells::Null | Cells::Formatted(_), _) => out.extend_from_slice(&(-1_i32).to_be_bytes()),
     }
     Ok(())
 }
 
-/// What stands before the text of a `jsonb`.
+/// The version byte before the text of a `jsonb`.
 fn version(family: Family) -> Option<u8> {
     (family == Family::Json { binary: true }).then_some(1)
 }
@@ -159,7 +159,7 @@ fn text(value: &[u8], family: Family, out: &mut Vec<u8>) -> Result<(), Reason> {
 }
 
 /// A number in groups of four digits (`numeric_recv`): how many, the power of 10,000 of the first, the sign, how many
-/// digits are shown behind the point, the groups.
+/// digits are shown after the point, the groups.
 fn numeric(value: i128, scale: i8, out: &mut Vec<u8>) {
     let mut digits = [b'0'; 176];
     let mut buffer = [0; lexical_core::BUFFER_SIZE];

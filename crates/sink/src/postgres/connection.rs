@@ -1,4 +1,4 @@
-//! A connection to PostgreSQL, and its bulk path: `COPY … FROM STDIN`, from rows that are encoded already.
+//! A connection to PostgreSQL, and its bulk path: `COPY … FROM STDIN`, with encoded rows.
 
 use std::ops::Range;
 use std::pin::pin;
@@ -10,23 +10,23 @@ use futures::{SinkExt, StreamExt};
 use millstream_core::{RejectKind, Result};
 use millstream_database::postgres::{PostgresDialect, Session, schema_of};
 use millstream_database::table::{Bulk, Index, TableFacts};
-use millstream_database::{Dialect, LoadDialect, Place, TextRows, first_cell};
+use millstream_database::{Dialect, Endpoint, LoadDialect, TextRows, first_cell};
 use tokio_postgres::CopyInSink;
 
-use super::{binary, facts, marks, message};
+use super::{binary, facts, message, tags};
 use crate::database::group::Rows;
 use crate::database::server::{Connection, Failure, Refusal, Right, SeenSession};
 use crate::database::spec::DatabaseSpec;
 
-/// Bytes that are handed on at a time.
+/// Bytes that are sent at a time.
 const PIECE: usize = 256 << 10;
 
-/// Keeps the server from ending a connection that has nothing to do until all rows have come, and a statement that
-/// moves all of them, whatever it was told to do with other people's. Older servers do not know all of these settings.
+/// Removes time limits of the server: a connection may be idle until all rows have arrived, and a statement may move
+/// all rows. Older servers do not know all of these settings.
 const STAY: &str = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('idle_session_timeout', \
                     'idle_in_transaction_session_timeout', 'statement_timeout', 'transaction_timeout')";
 
-/// How often a lock is tried for, and with which pause.
+/// How often a lock is tried.
 const LOCK_TRIES: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
@@ -34,9 +34,9 @@ const LOCK_PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct PostgresConnection(Session);
 
 /// Connects and logs in.
-pub(super) async fn connect(place: &Place, spec: &DatabaseSpec) -> Result<PostgresConnection> {
-    let mut connection = PostgresConnection(Session::open(place.clone(), spec.connect_timeout).await?);
-    // Times have no zone but UTC; what the server only mentions need not be sent.
+pub(super) async fn connect(endpoint: &Endpoint, spec: &DatabaseSpec) -> Result<PostgresConnection> {
+    let mut connection = PostgresConnection(Session::open(endpoint.clone(), spec.connect_timeout).await?);
+    // Times have no zone but UTC; notices need not be sent.
     let settings = format!(
         "SET TimeZone = 'UTC'; SET client_min_messages = 'warning'; SET datestyle = 'ISO'; {}",
         PostgresDialect.wait_for_locks(spec.lock_timeout.0)
@@ -48,7 +48,7 @@ pub(super) async fn connect(place: &Place, spec: &DatabaseSpec) -> Result<Postgr
 
 impl PostgresConnection {
     fn failure(&self, fault: &tokio_postgres::Error) -> Failure {
-        message::failure(&self.0.place, fault)
+        message::failure(&self.0.endpoint, fault)
     }
 
     async fn copy(&mut self, into: &Bulk, bytes: Bytes) -> Result<u64, tokio_postgres::Error> {
@@ -81,7 +81,7 @@ impl Connection for PostgresConnection {
         if written == count {
             return Ok(());
         }
-        // A trigger can leave rows out without a word.
+        // A trigger can silently skip rows.
         let reason = format!("the server wrote {written} of {count} rows");
         Err(Failure::Rows(Refusal {
             column: None,
@@ -156,19 +156,19 @@ impl Connection for PostgresConnection {
         self.query(&query).await.map(drop)
     }
 
-    async fn mark(&mut self, owner: &str) -> Result<(), Failure> {
-        marks::mark(self, owner).await
+    async fn tag(&mut self, owner: &str) -> Result<(), Failure> {
+        tags::tag(self, owner).await
     }
 
     async fn sessions_of(&mut self, owner: &str) -> Result<Vec<SeenSession>, Failure> {
-        marks::sessions_of(self, owner).await
+        tags::sessions_of(self, owner).await
     }
 
     async fn end_session(&mut self, owner: &str, id: &str) -> Result<(), Failure> {
-        marks::end_session(self, owner, id).await
+        tags::end_session(self, owner, id).await
     }
 
     async fn holders(&mut self, tables: &[&str]) -> Result<Vec<SeenSession>, Failure> {
-        marks::holders(self, tables).await
+        tags::holders(self, tables).await
     }
 }

@@ -1,4 +1,4 @@
-//! Rows as the text that `COPY` reads, where a column's type has no binary form here.
+//! Rows as text for `COPY`, if a column's type has no binary form here.
 
 use millstream_database::family::Family;
 use millstream_database::table::Bulk;
@@ -7,7 +7,7 @@ use crate::database::cells::{Cells, Column};
 use crate::database::encode::RowForm;
 use crate::database::text::{self, Flavour, Reason};
 
-/// Rows as the text that `COPY` reads.
+/// Writes rows as text for `COPY`.
 pub(super) struct CopyText {
     families: Vec<Family>,
 }
@@ -32,7 +32,7 @@ impl RowForm for CopyText {
             }
             match (&column.cells, self.families[index]) {
                 (Cells::Bool(_), family) if family != Family::Bool => text::write(column, row, Flavour::Mysql, out),
-                // The server would read escapes and hexadecimal digits in it.
+                // As text, the server would interpret escapes and hexadecimal digits in it.
                 (Cells::Text(values), Family::Bytes) if !column.is_null(row) => {
                     text::bytes(values.value(row).as_bytes(), Flavour::Postgres, out);
                     Ok(())

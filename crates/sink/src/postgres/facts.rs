@@ -1,5 +1,4 @@
-//! What PostgreSQL says of a table: its columns and keys, its indexes, what depends on it, and what the user may do
-//! with it.
+//! Queries facts about a table: its columns and keys, its indexes, its dependents, and the user's rights.
 
 use millstream_core::Error;
 use millstream_database::Dialect;
@@ -8,7 +7,7 @@ use millstream_database::table::{ColumnFacts, Index, TableFacts};
 
 use crate::database::server::{Connection, Failure, Right};
 
-/// What there is to know of a table, if it is there.
+/// The facts about a table, if it exists.
 pub(super) async fn describe(connection: &mut dyn Connection, table: &str) -> Result<Option<TableFacts>, Failure> {
     let (_, name) = parts(table);
     let query = format!(
@@ -43,7 +42,7 @@ pub(super) async fn describe(connection: &mut dyn Connection, table: &str) -> Re
     }))
 }
 
-/// What the user may not do with `table`, which is quoted.
+/// The rights on the quoted `table` that the user lacks.
 pub(super) async fn missing_rights(
     connection: &mut dyn Connection,
     table: &str,
@@ -81,7 +80,7 @@ pub(super) async fn missing_rights(
     Ok(missing)
 }
 
-/// Whether a table could be made: there is a schema, and the user may make tables in it.
+/// Checks whether a table could be created: there is a schema, and the user may create tables in it.
 async fn place_for(connection: &mut dyn Connection, table: &str) -> Result<(), Failure> {
     let schema = schema_of(table);
     let query = format!(
@@ -103,7 +102,7 @@ async fn place_for(connection: &mut dyn Connection, table: &str) -> Result<(), F
     Err(Failure::Other(error))
 }
 
-/// The conditions on rows, as the server declares them.
+/// The CHECK constraints, with the server's definitions.
 async fn checks(connection: &mut dyn Connection, oid: &str) -> Result<Vec<String>, Failure> {
     let query = format!(
         "SELECT format('CONSTRAINT %I %s', conname, pg_get_constraintdef(oid)) FROM pg_constraint WHERE conrelid = \
@@ -112,9 +111,8 @@ async fn checks(connection: &mut dyn Connection, oid: &str) -> Result<Vec<String
     Ok(connection.query(&query).await?.into_iter().flatten().flatten().collect())
 }
 
-/// The indexes that no row is checked by, and that are built as they were by what the server says of them: not those of
-/// a constraint or of a partitioned table, in a tablespace of their own, or with a mark or a comment. Their names are
-/// quoted, with their schema.
+/// The indexes that check no rows, and that their definition describes fully: not those of a constraint or of a
+/// partitioned table, in another tablespace, or with a flag or comment. Their names are quoted, with their schema.
 pub(super) async fn indexes(connection: &mut dyn Connection, table: &str) -> Result<Vec<Index>, Failure> {
     let query = format!(
         "SELECT format('%I.%I', n.nspname, x.relname), pg_get_indexdef(i.indexrelid) FROM pg_index i JOIN pg_class x \
@@ -134,7 +132,7 @@ pub(super) async fn indexes(connection: &mut dyn Connection, table: &str) -> Res
     Ok(rows.filter_map(index).collect())
 }
 
-/// What would be lost, or left behind, if the table were dropped.
+/// Objects that would be lost or broken if the table was dropped.
 async fn dependents(connection: &mut dyn Connection, oid: &str) -> Result<Vec<String>, Failure> {
     let query = format!(
         "SELECT DISTINCT 'the view ' || v.relname FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid JOIN pg_class \
@@ -174,7 +172,7 @@ async fn columns(connection: &mut dyn Connection, oid: &str) -> Result<Vec<Colum
     Ok(rows.into_iter().map(column).collect())
 }
 
-/// The columns of each unique index that `ON CONFLICT` can go by: no expressions, no condition, not deferred.
+/// The columns of each unique index that `ON CONFLICT` can use: no expressions, no condition, not deferred.
 async fn unique_keys(connection: &mut dyn Connection, oid: &str) -> Result<Vec<Vec<String>>, Failure> {
     let query = format!(
         "SELECT i.indexrelid, a.attname FROM pg_index i CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS \

@@ -1,29 +1,29 @@
-//! What PostgreSQL says, as Millstream's errors: what can be done about each fault, one text for each.
+//! Converts PostgreSQL's errors to Millstream's, with hints.
 
 use millstream_core::{Error, RejectKind};
-use millstream_database::Place;
+use millstream_database::Endpoint;
 use millstream_database::postgres::whole;
 use tokio_postgres::Error as Fault;
 use tokio_postgres::error::DbError;
 
 use crate::database::server::{Failure, Refusal};
 
-/// A statement that fails.
-pub(super) fn failure(place: &Place, fault: &Fault) -> Failure {
+/// The failure of a statement.
+pub(super) fn failure(endpoint: &Endpoint, fault: &Fault) -> Failure {
     match fault.as_db_error() {
-        Some(told) => server_failure(place, told),
-        None => Failure::Lost(place.lost(whole(fault))),
+        Some(error) => server_failure(endpoint, error),
+        None => Failure::Lost(endpoint.lost(whole(fault))),
     }
 }
 
-fn server_failure(place: &Place, told: &DbError) -> Failure {
-    let cause = match told.detail() {
-        Some(detail) => format!("{} ({})", told.message(), detail.trim_end_matches('.')),
-        None => told.message().to_owned(),
+fn server_failure(endpoint: &Endpoint, error: &DbError) -> Failure {
+    let cause = match error.detail() {
+        Some(detail) => format!("{} ({})", error.message(), detail.trim_end_matches('.')),
+        None => error.message().to_owned(),
     };
-    let code = told.code().code();
+    let code = error.code().code();
     let again = |what: &str, hint: &str, waited| Failure::Again {
-        error: Error::transient(format!("{}: {what}", place.shown)).cause(cause.clone()).hint(hint),
+        error: Error::transient(format!("{}: {what}", endpoint.shown)).cause(cause.clone()).hint(hint),
         undone: false,
         waited,
     };
@@ -40,12 +40,12 @@ fn server_failure(place: &Place, told: &DbError) -> Failure {
              `lock_timeout`",
             true,
         ),
-        ("57P01" | "57P02" | "57P03", _) | (_, "08") => Failure::Lost(place.lost(cause)),
-        (_, "22" | "23" | "44" | "P0") => Failure::Rows(refusal(told, code, cause)),
-        // A value that is too long for an index, if the server is reading rows.
-        ("54000", _) if told.where_().and_then(row_of).is_some() => Failure::Rows(refusal(told, code, cause)),
+        ("57P01" | "57P02" | "57P03", _) | (_, "08") => Failure::Lost(endpoint.lost(cause)),
+        (_, "22" | "23" | "44" | "P0") => Failure::Rows(refusal(error, code, cause)),
+        // A value that is too long for an index, while the server reads rows.
+        ("54000", _) if error.where_().and_then(row_of).is_some() => Failure::Rows(refusal(error, code, cause)),
         (_, class) => {
-            let error = Error::refused(format!("{} refuses a statement", place.shown)).cause(cause);
+            let error = Error::refused(format!("{} refuses a statement", endpoint.shown)).cause(cause);
             Failure::Other(match (code, class) {
                 ("53100", _) => error.hint("free some space on the server's disk"),
                 ("42501", _) => error.hint("GRANT the user what is missing"),
@@ -55,26 +55,26 @@ fn server_failure(place: &Place, told: &DbError) -> Failure {
     }
 }
 
-/// What is reported of a row that the server does not take.
-fn refusal(told: &DbError, code: &str, reason: String) -> Refusal {
+/// The refusal of a row.
+fn refusal(error: &DbError, code: &str, reason: String) -> Refusal {
     Refusal {
-        column: told.column().map(str::to_owned).or_else(|| told.where_().and_then(column_of)),
+        column: error.column().map(str::to_owned).or_else(|| error.where_().and_then(column_of)),
         kind: kind(code),
         hint: hint(code),
-        at: told.where_().and_then(row_of),
-        by_itself: told.where_().is_some_and(|context| is_of_row_alone(code, context)),
+        at: error.where_().and_then(row_of),
+        by_itself: error.where_().is_some_and(|context| is_of_row_alone(code, context)),
         reason,
     }
 }
 
-/// Whether a row of a `COPY` is refused for its own values: their form, a null, a condition. A trigger, which may look
-/// at other rows, adds lines to the context.
+/// Whether a row of a `COPY` is refused for its own values: their form, a null, a constraint. A trigger, which may read
+/// other rows, adds lines to the context.
 fn is_of_row_alone(code: &str, context: &str) -> bool {
     let of_values = code.starts_with("22") || ["23502", "23514"].contains(&code);
     of_values && context.starts_with("COPY ") && !context.contains('\n')
 }
 
-/// Why a row is refused, in one word.
+/// The kind of a refusal.
 fn kind(code: &str) -> RejectKind {
     match code {
         "23505" => RejectKind::Duplicate,
@@ -88,7 +88,7 @@ fn kind(code: &str) -> RejectKind {
     }
 }
 
-/// What to do about a row.
+/// The hint for a refused row.
 fn hint(code: &str) -> Option<&'static str> {
     match code {
         "54000" => Some("shorten the value, or filter such rows out; an index of its hash, md5(x), takes any length"),
@@ -106,7 +106,7 @@ fn row_of(context: &str) -> Option<usize> {
     digits.parse::<usize>().ok()?.checked_sub(1)
 }
 
-/// The column in it.
+/// The column in such a context.
 fn column_of(context: &str) -> Option<String> {
     let (_, rest) = context.lines().next()?.split_once(", column ")?;
     let name = rest.split_once(": ").map_or(rest, |(name, _)| name);

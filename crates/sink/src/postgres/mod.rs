@@ -1,16 +1,16 @@
-//! The sink of PostgreSQL: rows by binary `COPY`, or by `COPY` of text where a column's type has no binary form here.
+//! The sink of PostgreSQL: rows by binary `COPY`, or by `COPY` of text if a column's type has no binary form here.
 //!
-//! `connection.rs` is a connection and its bulk path, `marks.rs` whose it is, `binary.rs` and `copy_text.rs` the rows
-//! in either form, `facts.rs` what the server says of a table, `message.rs` what it says went wrong. How a load goes is
-//! `database`'s, how statements are written `millstream-database`'s.
+//! `connection.rs` is a connection and its bulk path, `tags.rs` tags connections, `binary.rs` and `copy_text.rs` encode
+//! rows in either form, `facts.rs` queries facts about a table, `message.rs` converts errors. `database` does the
+//! loads, and `millstream-database` writes statements.
 
 mod binary;
 mod connection;
 mod copy_text;
 mod facts;
-mod marks;
 mod message;
 mod spec;
+mod tags;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -24,7 +24,7 @@ use millstream_core::sink::{Sink, SinkParts};
 use millstream_core::spec::{SpecInfo, parse};
 use millstream_database::postgres::{PORT, PostgresDialect};
 use millstream_database::table::Bulk;
-use millstream_database::{LoadDialect, Place};
+use millstream_database::{Endpoint, LoadDialect};
 use serde_json::Value;
 
 use self::binary::BinaryForm;
@@ -47,20 +47,20 @@ pub const ENTRY: SinkEntry = SinkEntry {
 
 fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
     let PostgresSpec(spec) = parse::<PostgresSpec>(settings)?;
-    let place = Place::parse(&parts.target, &spec.access(), PORT).map_err(|fault| vec![fault])?;
-    Ok(Arc::new(DatabaseSink { server: Arc::new(Postgres { place }), spec }))
+    let endpoint = Endpoint::parse(&parts.target, &spec.access(), PORT).map_err(|fault| vec![fault])?;
+    Ok(Arc::new(DatabaseSink { server: Arc::new(Postgres { endpoint }), spec }))
 }
 
 /// A PostgreSQL server.
 #[derive(Debug)]
 struct Postgres {
-    place: Place,
+    endpoint: Endpoint,
 }
 
 #[async_trait]
 impl Server for Postgres {
-    fn place(&self) -> &Place {
-        &self.place
+    fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
     }
 
     fn dialect(&self) -> &'static dyn LoadDialect {
@@ -68,7 +68,7 @@ impl Server for Postgres {
     }
 
     async fn connect(&self, spec: &DatabaseSpec) -> Result<Box<dyn Connection>> {
-        Ok(Box::new(connection::connect(&self.place, spec).await?))
+        Ok(Box::new(connection::connect(&self.endpoint, spec).await?))
     }
 
     fn encoder(&self, bulk: &Bulk, schema: &SchemaRef, spec: &DatabaseSpec) -> Box<dyn Encoder> {

@@ -1,4 +1,4 @@
-//! Tests of what only PostgreSQL has: its types in binary form and as text, schemas, views, TLS.
+//! Tests of peculiarities of PostgreSQL: its types in binary form and as text, schemas, views, TLS.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use arrow::array::{
 };
 use arrow::datatypes::{Int32Type, Int64Type};
 use millstream_core::sink::LoadContext;
-use millstream_database::Place;
+use millstream_database::Endpoint;
 use millstream_testkit::{Authority, PASSWORD, Postgres, PostgresOptions, USER, Validity};
 use serde_json::json;
 
@@ -133,7 +133,7 @@ async fn columns_of_other_types_are_read_from_text() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn values_that_do_not_fit_are_refused_with_their_row() {
-    // So long that no index takes it, and of too many different letters to be packed.
+    // Too long for any index, with too many different letters to be compressed.
     let long: String =
         (0..4_000_u32).filter_map(|index| char::from_u32(0x4e00 + index.wrapping_mul(7919) % 20_000)).collect();
     for (declared, batch, cause) in [
@@ -181,14 +181,14 @@ async fn values_that_do_not_fit_are_refused_with_their_row() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_null_is_told_with_its_row_on_several_connections_too() {
+async fn a_null_is_reported_with_its_row_on_several_connections_too() {
     let database = database("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(9))");
     let error = load(&database.sink(json!({"connections": 2})), &[people(&[(Some(1), "a"), (None, "none")])]).await;
     assert_eq!(error.expect_err("a null").offending_text(), Some("id=NULL, name='none'"));
     assert_eq!(database.tables(), ["t"]);
 }
 
-/// However many groups and bad rows a transaction has, the server has room for it.
+/// A transaction may have any number of groups and bad rows.
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_groups_and_bad_rows_go_in_one_transaction() {
     let server = Postgres::start(PostgresOptions {
@@ -235,7 +235,7 @@ async fn what_depends_on_a_table_keeps_it_from_being_replaced() {
     assert!(whats(&errors)[0].ends_with("is a view, not a table"), "{errors:?}");
 }
 
-/// A table that was renamed keeps the name of its key, which the next table of its name then cannot have.
+/// A renamed table keeps the name of its key, which a new table then cannot use.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_key_of_a_table_that_was_renamed_is_in_nobodys_way() {
     let database = database("CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT); ALTER TABLE t RENAME TO old");
@@ -271,7 +271,7 @@ async fn a_trigger_that_leaves_rows_out_is_noticed() {
     }
 }
 
-/// `bytea` reads text with escapes of its own: what is loaded are the bytes as they are.
+/// `bytea` has escapes of its own in text; the bytes must be loaded unchanged.
 #[tokio::test(flavor = "multi_thread")]
 async fn text_becomes_bytes_as_it_is() {
     for more in ["", ", span TEXT"] {
@@ -279,7 +279,7 @@ async fn text_becomes_bytes_as_it_is() {
         let texts = ["\\x41", "a\\\\b", "\\101", "\\q", "tab\t nul\0 é"];
         let mut batch = column("v", Arc::new(StringArray::from(texts.to_vec())));
         if !more.is_empty() {
-            // What has no binary form sends all as text.
+            // A type without a binary form makes all rows text.
             let span: ArrayRef = Arc::new(DurationSecondArray::from(vec![9; texts.len()]));
             let columns =
                 [("id", batch.column(0).clone(), true), ("v", batch.column(1).clone(), true), ("span", span, true)];
@@ -303,9 +303,9 @@ async fn a_domain_is_as_narrow_as_its_type() {
     assert_eq!(database.query("SELECT v FROM t"), ["125.01"]);
 }
 
-/// A database in another encoding has no place for every letter.
+/// A database in another encoding does not have every letter.
 #[tokio::test(flavor = "multi_thread")]
-async fn letters_that_the_database_does_not_have_are_told() {
+async fn letters_that_the_database_does_not_have_are_reported() {
     let mut database = database("");
     let latin = format!("{}_latin", database.name);
     database.query(&format!("CREATE DATABASE {latin} TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'"));
@@ -396,7 +396,7 @@ async fn a_killed_server_has_nothing_of_the_load_and_the_next_one_cleans_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_who_may_not_make_tables_is_told_what_works() {
+async fn a_user_who_may_not_make_tables_gets_a_hint() {
     let database = database("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20))");
     let user = format!("few{}", database.name);
     database.query(&format!("CREATE USER {user} PASSWORD '{PASSWORD}'; GRANT SELECT, INSERT ON t TO {user}"));
@@ -407,7 +407,7 @@ async fn a_user_who_may_not_make_tables_is_told_what_works() {
     assert_eq!(database.count(), 3);
 }
 
-/// Two who each hold a row that the other wants: the server ends one of them, who can try again.
+/// In a deadlock the server ends one transaction, which can be retried.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadlock_can_be_tried_again() {
     let database =
@@ -433,8 +433,7 @@ async fn a_deadlock_can_be_tried_again() {
     assert_eq!(database.rows(), ["1\ta", "2\tb"]);
 }
 
-/// A server that ends connections which have nothing to do, and statements that take long, does not end those of a
-/// load.
+/// Server timeouts for idle connections and long statements do not apply to a load.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_load_whose_rows_take_their_time_is_not_thrown_out() {
     let database = database("CREATE TABLE t (id BIGINT, name VARCHAR(20))");
@@ -450,8 +449,8 @@ async fn a_load_whose_rows_take_their_time_is_not_thrown_out() {
     assert_eq!(database.count(), 8);
 }
 
-/// A connection that is no load's.
+/// A connection outside of any load.
 pub(crate) async fn connect(url: &str, spec: &DatabaseSpec) -> Box<dyn Connection> {
-    let place = Place::parse(url, &spec.access(), super::PORT).expect("a place");
-    Box::new(super::connection::connect(&place, spec).await.expect("it connects"))
+    let endpoint = Endpoint::parse(url, &spec.access(), super::PORT).expect("a place");
+    Box::new(super::connection::connect(&endpoint, spec).await.expect("it connects"))
 }

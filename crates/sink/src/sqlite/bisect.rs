@@ -1,5 +1,4 @@
-//! The search for the rows that a table does not take, by halves of a batch behind savepoints. How rows are inserted is
-//! `insert.rs`'s.
+//! Finds the rows that a table refuses, by halves of a batch after savepoints. `insert.rs` inserts rows.
 
 use arrow::array::RecordBatch;
 use millstream_core::sink::{Refused, RefusedRow};
@@ -11,8 +10,8 @@ use super::loading::Loading;
 use super::message::sqlite_error;
 use super::table::Destination;
 
-/// Inserts a batch whose first row has the number `first`. If it is refused, in halves, down to the bad rows, which are
-/// left out and reported, until there are more than `room` of them.
+/// Inserts a batch whose first row has the number `first`. If it is refused, inserts it in halves, down to the bad
+/// rows, which are skipped and reported, until there are more than `room` of them.
 pub(super) fn insert(
     connection: &Connection,
     loading: &Loading,
@@ -53,8 +52,8 @@ pub(super) fn insert(
     Ok(all)
 }
 
-/// Inserts the rows of a batch behind the savepoint `part`. The table in which rows are gathered does not check them;
-/// so that is done while they are known one by one.
+/// Inserts the rows of a batch after the savepoint `part`. The table in which rows are gathered does not check them, so
+/// they are tried in the target first.
 fn try_insert(connection: &Connection, loading: &Loading, shown: &str, batch: &RecordBatch) -> Result<Inserted> {
     if loading.tried {
         insert::insert(connection, loading, shown, batch, Destination::Trial)?;

@@ -1,5 +1,5 @@
-//! One database while a run writes to it: one connection, one thread, one transaction. It owns which loads share one;
-//! what the thread does is `worker.rs`'s.
+//! One database while a run writes to it: one connection, one thread, one transaction. Loads of a run share it;
+//! `worker.rs` is the thread.
 //!
 //! ```text
 //!  writer 0 ─┐ bounded                    ┌─ BEGIN IMMEDIATE
@@ -7,7 +7,7 @@
 //!  writer n ─┘                            └─ COMMIT when every load of the run is prepared
 //! ```
 //! SQLite lets one connection write at a time. So all loads of a run into the same file share a connection: two sinks
-//! with a transaction each would wait for each other for ever, as neither commits before both are prepared.
+//! with a transaction each would wait for each other forever, as neither commits before both are prepared.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use super::loading::{Loading, Taken};
 use super::worker::{Request, Worker};
 use crate::shared::Charge;
 
-/// Batches that may wait for the thread.
+/// The most batches that wait for the thread.
 const WAITING_BATCHES: usize = 4;
 
 /// Databases by their file and the run that writes to them.
@@ -50,7 +50,7 @@ pub(super) struct Database {
     lock_wait: LockWait,
 }
 
-/// The thread can be asked for nothing any more, so it need not wait for a lock.
+/// The thread gets no more requests, so it need not wait for a lock.
 impl Drop for Database {
     fn drop(&mut self) {
         self.lock_wait.stop();
@@ -81,7 +81,7 @@ impl Database {
         Ok(database)
     }
 
-    /// Adds a load, and makes its table ready.
+    /// Adds a load, and prepares its table.
     pub(super) async fn join(&self, loading: Loading) -> Result<Joined> {
         let load = {
             let mut loads = lock(&self.loads);
@@ -94,7 +94,7 @@ impl Database {
         Ok(Joined { load, done_before })
     }
 
-    /// Hands a batch over.
+    /// Sends a batch to the thread.
     pub(super) async fn rows(&self, load: u64, batch: RecordBatch, charge: Charge) -> Result<()> {
         if let Some(error) = self.failed() {
             return Err(error);
@@ -102,7 +102,7 @@ impl Database {
         self.send(Request::Rows { load, batch, charge }).await
     }
 
-    /// Waits until the rows that were handed over are inserted.
+    /// Waits until the sent rows are inserted.
     pub(super) async fn settle(&self) -> Result<()> {
         let (reply, answer) = oneshot::channel();
         self.send(Request::Settle { reply }).await?;
@@ -116,7 +116,7 @@ impl Database {
         self.answer(answer).await?
     }
 
-    /// Commits the transaction, if no other load of the run has done so. Returns what the table has taken.
+    /// Commits the transaction, if no other load of the run has done so. Returns what the table has accepted.
     pub(super) async fn commit(&self, load: u64) -> Result<Taken> {
         let (reply, answer) = oneshot::channel();
         self.send(Request::Commit { load, reply }).await?;
@@ -149,7 +149,7 @@ impl Database {
     }
 }
 
-/// The same text for the same file, however its path is written, also before it exists.
+/// The same path for the same file, however it is written, even before it exists.
 fn identity(path: &Path) -> PathBuf {
     if let Ok(known) = fs_err::canonicalize(path) {
         return known;

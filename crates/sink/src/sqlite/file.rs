@@ -1,5 +1,5 @@
-//! The file of a database: made with its folder if it is not there, opened and locked while others may remove it, and
-//! removed if nothing was put into it.
+//! The file of a database: created with its folder if it does not exist, opened and locked while others may remove it,
+//! and removed if it stays empty.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use super::message::sqlite_error;
 use super::spec::SqliteSpec;
 use crate::shared::{Charge, create_folders, path_error, remove_folders};
 
-/// The page cache that SQLite gets at most and at least, in bytes. Beyond it, it writes pages out early.
+/// The limits of SQLite's page cache in bytes. Beyond it, SQLite writes pages out early.
 const CACHE_BYTES: std::ops::RangeInclusive<usize> = (2 << 20)..=(64 << 20);
 
-/// How often a database is opened that others remove meanwhile.
+/// How often opening is retried if others remove the database meanwhile.
 const MOVED_TRIES: usize = 100;
 
 /// A file that a run writes to.
@@ -35,7 +35,7 @@ impl File {
         File { path: path.to_owned(), shown, created_file: false, created_folders: Vec::new() }
     }
 
-    /// Opens the database and begins a transaction; also the memory of its pages.
+    /// Opens the database and begins a transaction. Also returns the charge for its pages.
     pub(super) fn begin(
         &mut self,
         spec: &SqliteSpec,
@@ -43,7 +43,8 @@ impl File {
         budget: &Arc<Budget>,
     ) -> Result<(Connection, Charge)> {
         for _ in 0..MOVED_TRIES {
-            // Until we hold the lock, a run that rolls back may remove the empty database, and the folder, it had made.
+            // Until we hold the lock, a run that rolls back may remove the empty database and the folder that it has
+            // created.
             self.make_folder()?;
             let opened = sqlite::open(&self.path, Access::Write);
             let file = inode(&self.path);
@@ -67,7 +68,7 @@ impl File {
         Err(Error::transient(format!("{} is removed again and again", self.shown)))
     }
 
-    /// Makes the database's folder, and notes whether the database is ours to make.
+    /// Creates the database's folder, and records whether the database is new.
     fn make_folder(&mut self) -> Result<()> {
         if let Some(folder) = self.path.parent() {
             create_folders(folder, &mut self.created_folders)?;
@@ -81,10 +82,10 @@ impl File {
         Ok(())
     }
 
-    /// Rolls the transaction back, if one has begun, and removes what was made.
+    /// Rolls the transaction back, if one has begun, and removes created files.
     pub(super) fn roll_back(&mut self, connection: Option<Connection>) {
         if let Some(connection) = connection {
-            // Closing rolls back too, but the lock would be lost with it.
+            // Closing also rolls back, but would release the lock.
             let _ = connection.execute_batch("ROLLBACK");
             if self.created_file {
                 remove_empty(&connection, &self.path);
@@ -94,16 +95,15 @@ impl File {
     }
 }
 
-/// Begins the transaction; the memory of the pages.
+/// Begins the transaction. Returns the charge for the pages.
 fn set_up(connection: &mut Connection, lock_wait: &LockWait, budget: &Arc<Budget>) -> rusqlite::Result<Charge> {
     lock_wait.apply(connection)?;
     connection.set_prepared_statement_cache_capacity(64);
-    // Without it, replacing a table would delete rows of others: see `table::foreign_keys`.
+    // Otherwise replacing a table could delete rows of other tables: see `table::foreign_keys`.
     sqlite::enforce_foreign_keys(connection, false)?;
     let cache = give_cache(connection, budget)?;
     connection.execute_batch("BEGIN IMMEDIATE")?;
-    // Pages that cannot be written out since somebody reads are kept; waiting for that would stop the load at each of
-    // them.
+    // Pages that cannot be written out because of a reader are kept; waiting would stop the load at each of them.
     connection.busy_handler(None::<fn(i32) -> bool>)?;
     Ok(cache)
 }
@@ -113,13 +113,13 @@ pub(super) fn give_cache(connection: &Connection, budget: &Arc<Budget>) -> rusql
     let wanted = (budget.limit() / 16).clamp(*CACHE_BYTES.start(), *CACHE_BYTES.end());
     let mut charge = Charge::new(budget, *CACHE_BYTES.start());
     let taken = if charge.set(wanted) { wanted } else { *CACHE_BYTES.start() };
-    // The least is within what may always be held.
+    // The least is within the floor of the charge.
     let _ = charge.set(taken);
     sqlite::set_page_cache(connection, taken)?;
     Ok(charge)
 }
 
-/// Which file is at `path`, if there is one.
+/// The identity of the file at `path`, if there is one.
 fn inode(path: &Path) -> Option<(u64, u64)> {
     fs_err::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
@@ -128,17 +128,17 @@ fn is_missing(folder: &Path) -> bool {
     !folder.as_os_str().is_empty() && folder.symlink_metadata().is_err()
 }
 
-/// Removes the database that we made, if it is still empty. Under its lock: a process that waits for the lock sees
-/// afterwards that the file is another, and SQLite itself refuses to write into one that was removed.
+/// Removes the database that we created, if it is still empty. This is done under its lock: a process that waits for
+/// the lock notices afterwards that the file has changed, and SQLite refuses to write into a removed one.
 pub(super) fn remove_empty(connection: &Connection, path: &Path) {
     let locked = connection.busy_timeout(Duration::ZERO).and_then(|()| connection.execute_batch("BEGIN EXCLUSIVE"));
     if locked.is_ok() && fs_err::metadata(path).is_ok_and(|metadata| metadata.len() == 0) {
-        // A database that stays is empty, which is no harm.
+        // An empty database that stays does no harm.
         let _ = fs_err::remove_file(path);
     }
 }
 
-/// The target is a folder.
+/// The error if the target is a folder.
 pub(super) fn is_folder(shown: &str) -> Error {
     Error::refused(format!("{shown} is a folder, not a database"))
         .hint(format!("name a file in it, such as sqlite:{}/result.db", shown.trim_end_matches('/')))

@@ -1,5 +1,5 @@
-//! What comes behind the rows of a load, in the transaction that is open: gathered rows are moved, indexes built,
-//! foreign keys compared, and what the job asks for is done.
+//! The steps after the rows of a load, in the open transaction: moves gathered rows, builds indexes, compares foreign
+//! keys, and runs the user's actions.
 
 use millstream_core::{Error, RejectKind, Result};
 use millstream_database::sqlite::LockWait;
@@ -13,7 +13,7 @@ use crate::database::load::moved_together;
 use crate::database::spec::Mode;
 use crate::shared::counted;
 
-/// Does all of it but the comparison of foreign keys, for which the rows of all loads have to be there.
+/// Runs all steps except the comparison of foreign keys, which needs the rows of all loads.
 pub(super) fn finish(connection: &Connection, loading: &mut Loading, shown: &str, lock_wait: &LockWait) -> Result<()> {
     if table::is_gathered(&loading.spec) {
         publish(connection, loading, shown)?;
@@ -26,13 +26,13 @@ pub(super) fn finish(connection: &Connection, loading: &mut Loading, shown: &str
         return Ok(());
     }
     user_statements::run(connection, &loading.spec.after, "after", lock_wait)?;
-    match &loading.mark {
-        Some(mark) => ledger::mark_whole(connection, mark).map_err(told),
+    match &loading.marker {
+        Some(mark) => ledger::write_marker(connection, mark).map_err(told),
         None => Ok(()),
     }
 }
 
-/// Moves the rows that were gathered into the table.
+/// Moves the gathered rows into the table.
 fn publish(connection: &Connection, loading: &mut Loading, shown: &str) -> Result<()> {
     let spec = &loading.spec;
     let told = |error: rusqlite::Error| {

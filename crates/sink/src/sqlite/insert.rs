@@ -1,5 +1,5 @@
-//! Rows of a batch into statements of many rows. It owns how values are bound, and what is said of a row that is not
-//! taken; which rows these are where many are refused is `bisect.rs`'s.
+//! Inserts the rows of a batch by statements of many rows, with the error of a refused row. `bisect.rs` finds refused
+//! rows.
 
 use arrow::array::RecordBatch;
 use millstream_core::{Error, RejectKind, Result};
@@ -11,12 +11,12 @@ use super::spec::SqliteSpec;
 use super::table::{self, Destination};
 use super::values::{Cell, Column, Reader, ReaderOptions};
 
-/// What has become of some rows.
+/// The result of inserting some rows.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Inserted {
-    /// Their bytes, about.
+    /// Their approximate bytes.
     pub(super) bytes: u64,
-    /// How many were left out, since their key was there.
+    /// How many were left out, since their key already existed.
     pub(super) left_out: u64,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn insert(
     while row + many_rows <= batch.num_rows() {
         match insertion.rows(&mut many, row, many_rows)? {
             Ok(()) => {}
-            // Which of the rows was it? Nothing of the statement stays, and the transaction is lost anyway.
+            // Finds the bad row by single statements. Nothing of the statement stays, and the transaction fails anyway.
             Err(error) if is_refusal(&error) && !connection.is_autocommit() => {
                 for suspect in row..row + many_rows {
                     insertion.single(&mut one, suspect)?;
@@ -65,7 +65,7 @@ pub(super) fn insert(
     Ok(insertion.inserted)
 }
 
-/// Whether the table does not take a row.
+/// Whether the table refuses a row.
 pub(super) fn is_refusal(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
@@ -73,13 +73,13 @@ pub(super) fn is_refusal(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// Rows on their way into statements.
+/// The state of inserting a batch.
 struct Insertion<'a> {
     readers: Vec<Reader<'a>>,
     spec: &'a SqliteSpec,
     shown: &'a str,
     watched: &'a [bool],
-    /// Whether the statement may leave out rows that are there already.
+    /// Whether the statement may leave out rows whose key exists.
     drops_rows: bool,
     inserted: Inserted,
 }
@@ -124,7 +124,7 @@ impl<'a> Insertion<'a> {
         }
     }
 
-    /// A value, as long as the table can take it.
+    /// A value, unless the table would change it.
     fn cell(&mut self, column: usize, row: usize) -> Result<Cell<'a>> {
         let reader = &mut self.readers[column];
         let name = reader.name();

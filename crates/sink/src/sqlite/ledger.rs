@@ -1,9 +1,7 @@
-//! The ledger in a SQLite database: rows chunk by chunk, each delivery in one transaction with the notes of its chunks.
-//! It owns that transaction; what a ledger is for stands in [`millstream_core::sink`], how rows are inserted in
-//! `bisect.rs` and `insert.rs`.
+//! The ledger in a SQLite database: loads rows chunk by chunk, each delivery in one transaction with the entries of its
+//! chunks. [`millstream_core::sink`] describes ledgers; `bisect.rs` and `insert.rs` insert rows.
 //!
-//! One connection writes, one delivery at a time, as SQLite has it. An answer cannot be lost: a commit that was not
-//! told has not returned.
+//! SQLite allows one writer, so one connection makes one delivery at a time. The answer to a commit cannot be lost.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,20 +24,20 @@ use super::{bisect, file, table};
 use crate::ledger_version;
 use crate::shared::{Charge, counted, create_folders, digest, remove_folders};
 
-/// The statement that makes the ledger's table.
+/// The statement that creates the ledger's table.
 fn create() -> String {
     format!(
         "CREATE TABLE IF NOT EXISTS _millstream_ledger (load_key TEXT NOT NULL, unit_key TEXT NOT NULL, chunk INTEGER \
          NOT NULL, note TEXT, written_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (load_key, unit_key, \
          chunk) /* {} */) WITHOUT ROWID",
-        ledger_version::mark()
+        ledger_version::label()
     )
 }
 
 /// A ledger in a SQLite database.
-pub(super) struct SqliteLedger(Arc<Book>);
+pub(super) struct SqliteLedger(Arc<LedgerState>);
 
-struct Book {
+struct LedgerState {
     connection: Mutex<Connection>,
     loading: Loading,
     load: String,
@@ -47,14 +45,14 @@ struct Book {
     shown: String,
     spec: SqliteSpec,
     budget: Arc<Budget>,
-    /// Memory of SQLite's pages.
+    /// The charge for SQLite's pages.
     _cache: Charge,
-    /// Whether the load is in the ledger. It gets there, and the tables are made, with what is delivered first: a load
-    /// that fails before leaves nothing.
+    /// Whether the load is in the ledger. The first delivery enters it and creates the tables: a load that fails before
+    /// leaves nothing.
     entered: AtomicBool,
-    /// Whether the table takes the rows, since this run has delivered some.
+    /// Whether the table is known to accept rows, since this run has delivered some.
     ready: AtomicBool,
-    /// Whether the file was not there.
+    /// Whether this run has created the file.
     created_file: bool,
     created_folders: Mutex<Vec<PathBuf>>,
     /// How it waits for locks.
@@ -69,13 +67,13 @@ pub(super) fn open(path: &Path, spec: &SqliteSpec, load: &str, context: LoadCont
         create_folders(folder, &mut created_folders)?;
     }
     let created_file = !path.exists();
-    let told = |error| sqlite_error("write to", &shown, spec, &error);
-    let mut connection = sqlite::open(path, Access::Write).map_err(told)?;
+    let sqlite_error = |error| sqlite_error("write to", &shown, spec, &error);
+    let mut connection = sqlite::open(path, Access::Write).map_err(sqlite_error)?;
     let lock_wait = LockWait::new(spec.busy_timeout.0);
-    lock_wait.apply(&mut connection).map_err(told)?;
-    // Rows are only added, so nothing of other tables can be deleted.
-    sqlite::enforce_foreign_keys(&connection, true).map_err(told)?;
-    let cache = file::give_cache(&connection, &context.budget).map_err(told)?;
+    lock_wait.apply(&mut connection).map_err(sqlite_error)?;
+    // Rows are only added, so no rows of other tables can be deleted.
+    sqlite::enforce_foreign_keys(&connection, true).map_err(sqlite_error)?;
+    let cache = file::give_cache(&connection, &context.budget).map_err(sqlite_error)?;
     let entered = match look(&connection, spec, &shown, load, &context) {
         Ok(entered) => AtomicBool::new(entered),
         Err(error) => {
@@ -84,8 +82,8 @@ pub(super) fn open(path: &Path, spec: &SqliteSpec, load: &str, context: LoadCont
         }
     };
     let mut loading = Loading::new(spec.clone(), context.schema, context.step);
-    loading.watch(&connection).map_err(told)?;
-    Ok(SqliteLedger(Arc::new(Book {
+    loading.watch(&connection).map_err(sqlite_error)?;
+    Ok(SqliteLedger(Arc::new(LedgerState {
         connection: Mutex::new(connection),
         loading,
         load: load.to_owned(),
@@ -112,7 +110,7 @@ fn check_version(connection: &Connection, spec: &SqliteSpec, shown: &str) -> Res
     ledger_version::check(&definition.unwrap_or_default(), &place(shown, spec))
 }
 
-/// Whether the load is in the ledger, if the table takes the rows.
+/// Whether the load is in the ledger. Fails if the table does not fit the rows.
 fn look(connection: &Connection, spec: &SqliteSpec, shown: &str, load: &str, context: &LoadContext) -> Result<bool> {
     let mut faults = table::schema_faults(spec, &context.schema);
     faults.extend(table::table_faults(connection, shown, spec, &context.schema)?);
@@ -120,10 +118,10 @@ fn look(connection: &Connection, spec: &SqliteSpec, shown: &str, load: &str, con
         return Err(first);
     }
     check_version(connection, spec, shown)?;
-    let told = |error| sqlite_error("write to", shown, spec, &error);
-    let entered = is_entered(connection, load).map_err(told)?;
+    let sqlite_error = |error| sqlite_error("write to", shown, spec, &error);
+    let entered = is_entered(connection, load).map_err(sqlite_error)?;
     if entered
-        && has_written(connection, &digest(load)).map_err(told)?
+        && has_written(connection, &digest(load)).map_err(sqlite_error)?
         && table::existing(connection, shown, spec)?.is_none()
     {
         return Err(crate::database::table::is_gone(&place(shown, spec)));
@@ -131,13 +129,13 @@ fn look(connection: &Connection, spec: &SqliteSpec, shown: &str, load: &str, con
     Ok(entered)
 }
 
-/// Whether anything is noted of the load of this key.
+/// Whether anything of the load with this key is recorded.
 fn has_written(connection: &Connection, key: &str) -> rusqlite::Result<bool> {
     let written = "SELECT EXISTS (SELECT 1 FROM _millstream_ledger WHERE load_key = ?1 AND chunk >= 0)";
     connection.query_row(written, [key], |row| row.get(0))
 }
 
-/// Removes the file and the folders that we made, if nothing is in them.
+/// Removes the file and the folders that we created, if they are empty.
 fn leave(connection: &Connection, path: &Path, created_file: bool, created_folders: &mut Vec<PathBuf>) {
     if created_file {
         file::remove_empty(connection, path);
@@ -145,13 +143,13 @@ fn leave(connection: &Connection, path: &Path, created_file: bool, created_folde
     remove_folders(created_folders);
 }
 
-/// Whether there is a ledger. That is asked for by a query: what the library knows of tables may be out of date.
+/// Whether there is a ledger. This uses a query, since the library's schema cache may be out of date.
 fn has_ledger(connection: &Connection) -> rusqlite::Result<bool> {
     let query = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '_millstream_ledger')";
     connection.prepare_cached(query)?.query_row([], |row| row.get(0))
 }
 
-/// Whether the load is in the ledger. Once it is forgotten, its notes keep no run from writing its rows again.
+/// Whether the load is in the ledger. Once it is forgotten, another run may write its rows again.
 fn is_entered(connection: &Connection, load: &str) -> rusqlite::Result<bool> {
     if !has_ledger(connection)? {
         return Ok(false);
@@ -160,22 +158,22 @@ fn is_entered(connection: &Connection, load: &str) -> rusqlite::Result<bool> {
     connection.prepare_cached(query)?.query_row([digest(load)], |row| row.get(0))
 }
 
-/// Enters a load, in the transaction that is open.
+/// Enters a load, in the open transaction.
 fn enter(connection: &Connection, load: &str) -> rusqlite::Result<()> {
     connection.execute_batch(&create())?;
     let enter = "INSERT OR IGNORE INTO _millstream_ledger (load_key, unit_key, chunk, note) VALUES (?1, '', -1, ?2)";
     connection.execute(enter, [&digest(load), load]).map(drop)
 }
 
-/// Enters a load that is written as a whole, in the transaction that is open; whether it is written already.
+/// Enters a load that is written as a whole, in the open transaction. Returns whether it is already written.
 pub(super) fn enter_whole(connection: &Connection, mark: &str) -> rusqlite::Result<bool> {
     enter(connection, mark)?;
     let written = "SELECT EXISTS (SELECT 1 FROM _millstream_ledger WHERE load_key = ?1 AND chunk = 0)";
     connection.query_row(written, [digest(mark)], |row| row.get(0))
 }
 
-/// Notes that a load is written, in the transaction that writes it.
-pub(super) fn mark_whole(connection: &Connection, mark: &str) -> rusqlite::Result<()> {
+/// Writes the commit marker of a load, in its transaction.
+pub(super) fn write_marker(connection: &Connection, mark: &str) -> rusqlite::Result<()> {
     let note = "INSERT INTO _millstream_ledger (load_key, unit_key, chunk) VALUES (?1, '', 0)";
     connection.execute(note, [digest(mark)]).map(drop)
 }
@@ -198,33 +196,34 @@ fn known_loads(connection: &Connection) -> rusqlite::Result<Vec<KnownLoad>> {
     rows.collect()
 }
 
-/// The same, of the database at `path`. Blocks.
+/// The same for the database at `path`. Blocks.
 pub(super) fn look_for_loads(path: &Path, spec: &SqliteSpec) -> Result<Vec<KnownLoad>> {
     if !path.exists() {
         return Ok(Vec::new());
     }
-    let told = |error| sqlite_error("read", &path.display().to_string(), spec, &error);
-    let mut connection = sqlite::open(path, Access::Write).map_err(told)?;
-    LockWait::new(spec.busy_timeout.0).apply(&mut connection).map_err(told)?;
+    let sqlite_error = |error| sqlite_error("read", &path.display().to_string(), spec, &error);
+    let mut connection = sqlite::open(path, Access::Write).map_err(sqlite_error)?;
+    LockWait::new(spec.busy_timeout.0).apply(&mut connection).map_err(sqlite_error)?;
     check_version(&connection, spec, &path.display().to_string())?;
-    known_loads(&connection).map_err(told)
+    known_loads(&connection).map_err(sqlite_error)
 }
 
 /// Forgets a load that is written as a whole. Blocks.
-pub(super) fn unmark(path: &Path, spec: &SqliteSpec, mark: &str, unwritten: bool) -> Result<()> {
+pub(super) fn forget_load(path: &Path, spec: &SqliteSpec, mark: &str, unwritten: bool) -> Result<()> {
     let shown = path.display().to_string();
     // The roll-back may have removed the file.
     if !path.exists() {
         return Ok(());
     }
-    let told = |error| sqlite_error("write to", &shown, spec, &error);
-    let mut connection = sqlite::open(path, Access::Write).map_err(told)?;
-    LockWait::new(spec.busy_timeout.0).apply(&mut connection).map_err(told)?;
+    let sqlite_error = |error| sqlite_error("write to", &shown, spec, &error);
+    let mut connection = sqlite::open(path, Access::Write).map_err(sqlite_error)?;
+    LockWait::new(spec.busy_timeout.0).apply(&mut connection).map_err(sqlite_error)?;
     check_version(&connection, spec, &shown)?;
-    forget(&mut connection, &digest(mark), unwritten).map(drop).map_err(told)
+    forget(&mut connection, &digest(mark), unwritten).map(drop).map_err(sqlite_error)
 }
 
-/// Forgets the load of this key, with `unwritten` only if nothing of it is written; the ledger goes with the last one.
+/// Forgets the load with this key, with `unwritten` only if nothing of it is written. The ledger is dropped with the
+/// last one.
 fn forget(connection: &mut Connection, key: &str, unwritten: bool) -> rusqlite::Result<bool> {
     if !has_ledger(connection)? {
         return Ok(true);
@@ -242,12 +241,12 @@ fn forget(connection: &mut Connection, key: &str, unwritten: bool) -> rusqlite::
     Ok(true)
 }
 
-impl Book {
+impl LedgerState {
     fn connection(&self) -> MutexGuard<'_, Connection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn told(&self, error: rusqlite::Error) -> Error {
+    fn sqlite_error(&self, error: rusqlite::Error) -> Error {
         sqlite_error("write to", &self.shown, &self.spec, &error)
     }
 
@@ -267,31 +266,31 @@ impl Book {
         Ok(chunks.iter().filter(|chunk| known.contains(chunk)).cloned().collect())
     }
 
-    /// Makes the table ready and enters the load, if this is the first delivery; whether the load is still in the
+    /// Prepares the table and enters the load, if this is the first delivery. Returns whether the load is still in the
     /// ledger.
     fn enter(&self, connection: &Connection) -> Result<bool> {
         if !self.ready.load(Ordering::Relaxed) {
             let schema = &self.loading.schema;
             let statements = match table::existing(connection, &self.shown, &self.spec)? {
                 None => vec![table::create_statement(&self.spec, schema)],
-                Some(_) => table::evolving(connection, &self.spec, schema).map_err(|error| self.told(error))?,
+                Some(_) => table::evolving(connection, &self.spec, schema).map_err(|error| self.sqlite_error(error))?,
             };
             statements
                 .iter()
                 .try_for_each(|statement| connection.execute_batch(statement))
-                .map_err(|error| self.told(error))?;
+                .map_err(|error| self.sqlite_error(error))?;
         }
         if self.entered.load(Ordering::Relaxed) {
-            return is_entered(connection, &self.load).map_err(|error| self.told(error));
+            return is_entered(connection, &self.load).map_err(|error| self.sqlite_error(error));
         }
-        enter(connection, &self.load).map_err(|error| self.told(error))?;
+        enter(connection, &self.load).map_err(|error| self.sqlite_error(error))?;
         Ok(true)
     }
 
-    /// Writes rows and notes in one transaction.
+    /// Writes rows and the entries of their chunks in one transaction.
     fn deliver(&self, chunks: &[Chunk], batches: &[RecordBatch], bad_rows: usize, accept: Accept) -> Result<Delivered> {
         let connection = self.connection();
-        connection.execute_batch("BEGIN IMMEDIATE").map_err(|error| self.told(error))?;
+        connection.execute_batch("BEGIN IMMEDIATE").map_err(|error| self.sqlite_error(error))?;
         let delivered = self.transaction(&connection, chunks, batches, bad_rows, accept);
         let end = if matches!(delivered, Ok(Delivered::Written { .. })) { "COMMIT" } else { "ROLLBACK" };
         fail_point::pass("commit.before");
@@ -305,9 +304,9 @@ impl Book {
                 delivered
             }
             Err(error) => {
-                // A commit that fails for want of space leaves the transaction open.
+                // A commit that fails for lack of space leaves the transaction open.
                 let _ = connection.execute_batch("ROLLBACK");
-                Err(delivered.err().unwrap_or_else(|| self.told(error)))
+                Err(delivered.err().unwrap_or_else(|| self.sqlite_error(error)))
             }
         }
     }
@@ -328,11 +327,14 @@ impl Book {
         match self.note(connection, chunks) {
             Ok(()) => fail_point::pass("ledger.after"),
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
-                // The notes of before the conflict are ours, and are not to stay.
-                connection.execute_batch("ROLLBACK; BEGIN IMMEDIATE").map_err(|error| self.told(error))?;
-                return self.done(connection, chunks).map(Delivered::AlreadyDone).map_err(|error| self.told(error));
+                // The entries before the conflict are ours, and must not stay.
+                connection.execute_batch("ROLLBACK; BEGIN IMMEDIATE").map_err(|error| self.sqlite_error(error))?;
+                return self
+                    .done(connection, chunks)
+                    .map(Delivered::AlreadyDone)
+                    .map_err(|error| self.sqlite_error(error));
             }
-            Err(error) => return Err(self.told(error)),
+            Err(error) => return Err(self.sqlite_error(error)),
         }
         let mut refused = Refused::default();
         let (mut rows, mut bytes) = (0, 0);
@@ -343,7 +345,7 @@ impl Book {
             rows += batch.num_rows() as u64;
         }
         fail_point::pass("bulk.after");
-        // Who has not found all of them may not leave them out, whatever is said of those that are known.
+        // If not all bad rows were found, none may be left out.
         accept(&refused)?;
         if refused.more {
             return Err(refused.into_error(&place(&self.shown, &self.spec)));
@@ -365,71 +367,77 @@ impl Book {
 
 /// Runs `work`, which blocks, on a thread of its own.
 async fn blocking<T: Send + 'static>(
-    book: &Arc<Book>,
-    work: impl FnOnce(&Book) -> Result<T> + Send + 'static,
+    state: &Arc<LedgerState>,
+    work: impl FnOnce(&LedgerState) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let book = Arc::clone(book);
-    let done = tokio::task::spawn_blocking(move || work(&book)).await;
+    let state = Arc::clone(state);
+    let done = tokio::task::spawn_blocking(move || work(&state)).await;
     done.unwrap_or_else(|cause| Err(Error::internal("a task of the load failed").cause(cause)))
 }
 
 #[async_trait]
 impl Ledger for SqliteLedger {
     async fn written(&self) -> Result<WrittenChunks> {
-        blocking(&self.0, |book| book.written(&book.connection(), &book.load).map_err(|error| book.told(error))).await
+        blocking(&self.0, |state| {
+            state.written(&state.connection(), &state.load).map_err(|error| state.sqlite_error(error))
+        })
+        .await
     }
 
     async fn written_of(&self, load: &str) -> Result<WrittenChunks> {
         let load = load.to_owned();
-        blocking(&self.0, move |book| book.written(&book.connection(), &load).map_err(|error| book.told(error))).await
+        blocking(&self.0, move |state| {
+            state.written(&state.connection(), &load).map_err(|error| state.sqlite_error(error))
+        })
+        .await
     }
 
     async fn take_back(&self, number: u64) -> Result<()> {
-        blocking(&self.0, move |book| {
-            let connection = book.connection();
+        blocking(&self.0, move |state| {
+            let connection = state.connection();
             let delete = "DELETE FROM _millstream_ledger WHERE load_key = ?1 AND chunk = ?2";
             let taken = has_ledger(&connection).and_then(|there| match there {
-                true => connection.execute(delete, (digest(&book.load), number as i64)).map(drop),
+                true => connection.execute(delete, (digest(&state.load), number as i64)).map(drop),
                 false => Ok(()),
             });
-            taken.map_err(|error| book.told(error))
+            taken.map_err(|error| state.sqlite_error(error))
         })
         .await
     }
 
     async fn count(&self) -> Result<u64> {
-        blocking(&self.0, |book| {
-            let connection = book.connection();
+        blocking(&self.0, |state| {
+            let connection = state.connection();
             let count = "SELECT count(*) FROM _millstream_ledger WHERE load_key = ?1 AND chunk >= 0";
             let counted = match has_ledger(&connection) {
-                Ok(true) => connection.query_row(count, [digest(&book.load)], |row| row.get::<_, i64>(0)),
+                Ok(true) => connection.query_row(count, [digest(&state.load)], |row| row.get::<_, i64>(0)),
                 other => other.map(|_| 0),
             };
-            counted.map(i64::unsigned_abs).map_err(|error| book.told(error))
+            counted.map(i64::unsigned_abs).map_err(|error| state.sqlite_error(error))
         })
         .await
     }
 
     async fn delivery(&self, chunks: Vec<Chunk>, bad_rows: usize) -> Result<Box<dyn Delivery>> {
-        Ok(Box::new(SqliteDelivery { book: Arc::clone(&self.0), chunks, bad_rows, held: Vec::new() }))
+        Ok(Box::new(SqliteDelivery { state: Arc::clone(&self.0), chunks, bad_rows, held: Vec::new() }))
     }
 
     async fn forget(&self, load: &str) -> Result<()> {
         let key = digest(load);
-        blocking(&self.0, move |book| {
-            forget(&mut book.connection(), &key, false).map(drop).map_err(|error| book.told(error))
+        blocking(&self.0, move |state| {
+            forget(&mut state.connection(), &key, false).map(drop).map_err(|error| state.sqlite_error(error))
         })
         .await
     }
 
     async fn forget_unwritten(&self, load: &str) -> Result<bool> {
         let key = digest(load);
-        blocking(&self.0, move |book| {
-            let mut connection = book.connection();
-            let forgotten = forget(&mut connection, &key, true).map_err(|error| book.told(error))?;
+        blocking(&self.0, move |state| {
+            let mut connection = state.connection();
+            let forgotten = forget(&mut connection, &key, true).map_err(|error| state.sqlite_error(error))?;
             if forgotten {
-                let mut folders = book.created_folders.lock().unwrap_or_else(PoisonError::into_inner);
-                leave(&connection, &book.path, book.created_file, &mut folders);
+                let mut folders = state.created_folders.lock().unwrap_or_else(PoisonError::into_inner);
+                leave(&connection, &state.path, state.created_file, &mut folders);
             }
             Ok(forgotten)
         })
@@ -450,13 +458,13 @@ impl Ledger for SqliteLedger {
     }
 
     async fn loads(&self) -> Result<Vec<KnownLoad>> {
-        blocking(&self.0, |book| known_loads(&book.connection()).map_err(|error| book.told(error))).await
+        blocking(&self.0, |state| known_loads(&state.connection()).map_err(|error| state.sqlite_error(error))).await
     }
 }
 
-/// Rows of some chunks, held until they are all there.
+/// Rows of some chunks, held until all have arrived.
 struct SqliteDelivery {
-    book: Arc<Book>,
+    state: Arc<LedgerState>,
     chunks: Vec<Chunk>,
     bad_rows: usize,
     held: Vec<(RecordBatch, Charge)>,
@@ -465,18 +473,18 @@ struct SqliteDelivery {
 #[async_trait]
 impl Delivery for SqliteDelivery {
     async fn write(&mut self, batch: RecordBatch) -> Result<()> {
-        let charge = Charge::held(&self.book.budget, batch.get_array_memory_size());
+        let charge = Charge::held(&self.state.budget, batch.get_array_memory_size());
         self.held.push((batch, charge));
         Ok(())
     }
 
     async fn commit_if(self: Box<Self>, accept: Accept) -> Result<Delivered> {
-        let SqliteDelivery { book, chunks, bad_rows, held } = *self;
-        blocking(&book, move |book| {
+        let SqliteDelivery { state, chunks, bad_rows, held } = *self;
+        blocking(&state, move |state| {
             let start = Instant::now();
             let (batches, _charges): (Vec<RecordBatch>, Vec<Charge>) = held.into_iter().unzip();
-            let delivered = book.deliver(&chunks, &batches, bad_rows, accept);
-            book.loading.step.add_busy(start.elapsed());
+            let delivered = state.deliver(&chunks, &batches, bad_rows, accept);
+            state.loading.step.add_busy(start.elapsed());
             delivered
         })
         .await

@@ -1,4 +1,4 @@
-//! Tests of the ledger in a SQLite database: every chunk once, whoever delivers it.
+//! Tests of the ledger in a SQLite database: every chunk once, with any deliveries.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -86,7 +86,7 @@ async fn each_chunk_is_written_once_by_whoever_comes_first() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_what_was_written_before_is_told_as_done() {
+async fn only_earlier_writes_are_reported_as_done() {
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("x.db");
     let ledger = ledger(&path, json!({"table": "t"})).await.expect("there is one");

@@ -1,5 +1,4 @@
-//! One load into a database, as the other files see it: its rows' columns, its settings, and what became of its rows so
-//! far.
+//! One load into a database, as the other files see it: its rows' columns, its settings, and the result so far.
 
 use std::sync::Arc;
 
@@ -11,12 +10,12 @@ use rusqlite::Connection;
 use super::spec::SqliteSpec;
 use super::table;
 
-/// What the table has taken of a load.
+/// The rows of a load that the table has accepted.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Taken {
-    /// Rows that came and were not refused.
+    /// Rows that were not refused.
     pub(super) rows: u64,
-    /// Those of them that were left out, since their key was there.
+    /// Rows that were left out, since their key existed.
     pub(super) left_out: u64,
 }
 
@@ -25,24 +24,24 @@ pub(super) struct Loading {
     pub(super) spec: SqliteSpec,
     /// The columns of the rows.
     pub(super) schema: SchemaRef,
-    /// Where the load's work is counted.
+    /// The metrics of the load.
     pub(super) step: Arc<Step>,
     pub(super) taken: Taken,
     /// Whether all rows are in and only the commit remains.
     pub(super) prepared: bool,
-    /// What is noted with the rows.
-    pub(super) mark: Option<String>,
-    /// Whether an earlier run has written them.
+    /// The load name of the commit marker, which is written with the rows.
+    pub(super) marker: Option<String>,
+    /// Whether an earlier run has written the rows.
     pub(super) done_before: bool,
     /// Tables with foreign keys that the load touches, and their violations before it.
     pub(super) foreign: Vec<(String, u64)>,
-    /// Who decides about rows that the table refuses.
+    /// Decides about rows that the table refuses.
     pub(super) refusals: Option<Arc<dyn Refusals>>,
-    /// The statements that build the indexes that wait for the rows.
+    /// The statements that build the deferred indexes.
     pub(super) indexes: Vec<String>,
-    /// Which columns are text that the table's column may make a number of; none if it is not known yet.
+    /// Which columns are text that the table's column may convert to numbers; empty if not known yet.
     pub(super) watched: Vec<bool>,
-    /// Whether rows that are gathered are tried first, so that the table tells which of them it does not take.
+    /// Whether gathered rows are first tried in the table, to find the ones that it refuses.
     pub(super) tried: bool,
 }
 
@@ -54,7 +53,7 @@ impl Loading {
             step,
             taken: Taken::default(),
             prepared: false,
-            mark: None,
+            marker: None,
             done_before: false,
             foreign: Vec::new(),
             refusals: None,
@@ -64,17 +63,17 @@ impl Loading {
         }
     }
 
-    /// The same, which notes `mark` with its rows.
-    pub(super) fn marked(self, mark: Option<String>) -> Self {
-        Loading { mark, ..self }
+    /// Sets the commit marker that is written with the rows.
+    pub(super) fn with_marker(self, marker: Option<String>) -> Self {
+        Loading { marker, ..self }
     }
 
-    /// The same, with someone who decides about rows that the table refuses.
+    /// Sets what decides about rows that the table refuses.
     pub(super) fn refusing(self, refusals: Option<Arc<dyn Refusals>>) -> Self {
         Loading { refusals, ..self }
     }
 
-    /// Looks at the table, which is there: for columns that could make numbers of text, and for conditions on rows.
+    /// Examines the existing table for columns that could convert text to numbers, and for constraints on rows.
     pub(super) fn watch(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         self.watched = table::watched(connection, &self.spec, &self.schema)?;
         self.tried =

@@ -1,4 +1,4 @@
-//! What SQLite says, as Millstream's errors: one text for each fault, naming the database and what to do.
+//! Converts SQLite's errors to Millstream's, with the database and hints.
 
 use millstream_core::{Error, ErrorKind, RejectKind};
 use rusqlite::ErrorCode;
@@ -42,7 +42,7 @@ pub(super) fn sqlite_error(what: &str, shown: &str, spec: &SqliteSpec, error: &r
     }
 }
 
-/// The table does not take a row.
+/// The error of a refused row.
 fn refused_row(shown: &str, spec: &SqliteSpec, error: &rusqlite::Error) -> Error {
     use rusqlite::ffi;
     let told = Error::data(format!("table {} of {shown} refuses a row", spec.table)).cause(cause(error));
@@ -67,7 +67,7 @@ pub(super) fn cause(error: &rusqlite::Error) -> String {
         rusqlite::Error::SqliteFailure(_, Some(text)) => text.clone(),
         other => {
             let text = other.to_string();
-            // Where SQLite gives a number and no text, the library writes both: Error code 13: database is full.
+            // If SQLite gives a number without a text, the library writes both: Error code 13: database is full.
             let number = text.strip_prefix("Error code ").and_then(|text| text.split_once(": "));
             number.map_or(text.clone(), |(_, text)| text.to_owned())
         }

@@ -1,10 +1,10 @@
-//! The SQLite sink: rows into a table, in one transaction, so that nothing is seen of them before all are there.
+//! The SQLite sink: rows into a table, in one transaction, so that they become visible all at once.
 //!
-//! `table.rs` knows the table and writes the statements, `values.rs` turns Arrow values into SQLite's. `database.rs` is
-//! the database that the loads of a run share, `worker.rs` the thread that writes to it, `file.rs` its file. Of a load
-//! `loading.rs` is the state, `ready.rs` what comes before its rows, `insert.rs` the rows, `bisect.rs` those that are
-//! refused, `finish.rs` what comes behind them, `user_statements.rs` what the user wants done at both ends. `ledger.rs`
-//! loads chunk by chunk, `message.rs` says what went wrong.
+//! `table.rs` examines the table and writes the statements, `values.rs` converts Arrow values. `database.rs` is the
+//! database that the loads of a run share, `worker.rs` the thread that writes to it, `file.rs` its file. `loading.rs`
+//! is the state of a load, `ready.rs` prepares its table, `insert.rs` inserts rows, `bisect.rs` finds refused rows,
+//! `finish.rs` has the steps after the rows, `user_statements.rs` runs the user's actions. `ledger.rs` loads chunk by
+//! chunk, `message.rs` converts errors.
 
 mod bisect;
 mod database;
@@ -104,7 +104,7 @@ impl Sink for SqliteSink {
 
     async fn check(&self, schema: SchemaRef) -> Result<(), Vec<Error>> {
         let lock_wait = LockWait::new(self.spec.busy_timeout.0);
-        // To stop waiting for a locked database, this future is dropped: so the wait is on a thread of its own.
+        // Dropping this future stops waiting for a locked database, so the wait is on a thread of its own.
         let _wanted = lock_wait.stop_on_drop();
         let sink = self.clone();
         let looked = tokio::task::spawn_blocking(move || sink.faults(&schema, &lock_wait)).await;
@@ -128,7 +128,7 @@ impl Sink for SqliteSink {
     async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>> {
         let database = Database::of_run(&self.path, &context.run, &context.budget)?;
         let mark = context.mark.filter(|_| self.adds_rows());
-        let loading = Loading::new(self.spec.clone(), context.schema, Arc::clone(&context.step)).marked(mark);
+        let loading = Loading::new(self.spec.clone(), context.schema, Arc::clone(&context.step)).with_marker(mark);
         let loading = loading.refusing(context.refusals);
         let Joined { load, done_before } = database.join(loading).await?;
         let (spec, path) = (self.spec.clone(), self.path.clone());
@@ -154,7 +154,8 @@ impl Sink for SqliteSink {
 
     async fn unmark(&self, mark: &str, _: LoadContext, unwritten: bool) -> Result<()> {
         let (sink, mark) = (self.clone(), mark.to_owned());
-        let done = tokio::task::spawn_blocking(move || ledger::unmark(&sink.path, &sink.spec, &mark, unwritten)).await;
+        let done =
+            tokio::task::spawn_blocking(move || ledger::forget_load(&sink.path, &sink.spec, &mark, unwritten)).await;
         done.map_err(|cause| Error::internal("forgetting a load failed").cause(cause))?
     }
 
@@ -195,7 +196,7 @@ impl SqliteSink {
         Ok(table::existing(&connection, &shown, &self.spec)?.is_none())
     }
 
-    /// What is wrong with the file and with the table in it.
+    /// Faults of the file and of the table in it.
     fn place_faults(&self, schema: &SchemaRef, lock_wait: &LockWait) -> Result<Vec<Error>> {
         let shown = self.path.display().to_string();
         let folder = self.path.parent().unwrap_or(Path::new(""));
@@ -203,15 +204,14 @@ impl SqliteSink {
         if metadata.is_dir() {
             return Ok(vec![file::is_folder(&shown)]);
         }
-        // SQLite makes its journal beside the file, so the folder must take files too.
+        // SQLite creates its journal beside the file, so the folder must be writable, too.
         let mut faults: Vec<Error> = folder_fault(folder).into_iter().collect();
         if let Err(cause) = rustix::fs::access(&self.path, rustix::fs::Access::WRITE_OK)
             && faults.is_empty()
         {
             faults.push(crate::shared::path_error("write to", &self.path, &std::io::Error::from(cause)));
         }
-        // What a killed process has left half written is rolled back by the next to read, who has to be able to write
-        // for that.
+        // The next reader rolls back the transaction of a killed process, for which it must be able to write.
         let mut journal = self.path.clone().into_os_string();
         journal.push("-journal");
         let access = match Path::new(&journal).exists() && faults.is_empty() {
@@ -221,7 +221,7 @@ impl SqliteSink {
         let told = |error| message::sqlite_error("read", &shown, &self.spec, &error);
         let mut connection = sqlite::open(&self.path, access).map_err(told)?;
         lock_wait.apply(&mut connection).map_err(told)?;
-        // Statements of `before` may make the table, or change it.
+        // Statements of `before` may create or change the table.
         if self.spec.before.is_empty() {
             faults.extend(table::table_faults(&connection, &shown, &self.spec, schema)?);
         }
@@ -235,7 +235,7 @@ struct SqliteLoad {
     load: u64,
     /// Whether an earlier run has written the rows.
     done_before: bool,
-    /// Rows whose key was there, once it is committed.
+    /// Rows whose key existed, once committed.
     left_out: AtomicU64,
     spec: SqliteSpec,
     path: PathBuf,
@@ -289,7 +289,7 @@ impl Load for SqliteLoad {
     }
 }
 
-/// Hands one partition to the thread that writes.
+/// Sends one partition to the writing thread.
 struct SqliteWriter {
     database: Arc<Database>,
     load: u64,

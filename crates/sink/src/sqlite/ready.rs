@@ -1,5 +1,5 @@
-//! A table made ready for the rows of a load, in the transaction that is open: what the job asks for before it, and the
-//! statements that make or change the table.
+//! Prepares the table of a load, in the open transaction: runs the user's actions before it, and creates or changes the
+//! table.
 
 use millstream_core::Result;
 use millstream_database::Dialect;
@@ -11,14 +11,14 @@ use super::message::sqlite_error;
 use super::{ledger, table, user_statements};
 use crate::database::spec::Mode;
 
-/// Makes the table of `loading` ready, unless an earlier run has written its rows.
+/// Prepares the table of `loading`, unless an earlier run has written its rows.
 pub(super) fn make_ready(
     connection: &Connection,
     loading: &mut Loading,
     shown: &str,
     lock_wait: &LockWait,
 ) -> Result<()> {
-    if let Some(mark) = &loading.mark {
+    if let Some(mark) = &loading.marker {
         let marked = ledger::enter_whole(connection, mark);
         loading.done_before = marked.map_err(|error| sqlite_error("write to", shown, &loading.spec, &error))?;
     }
@@ -39,7 +39,7 @@ pub(super) fn make_ready(
     loading.watch(connection).map_err(|error| sqlite_error("look into", shown, &loading.spec, &error))
 }
 
-/// The statements that make the table as the load needs it. What it looks at before them is kept in `loading`.
+/// The statements that prepare the table. Facts from before them are kept in `loading`.
 fn statements(connection: &Connection, loading: &mut Loading, shown: &str) -> Result<Vec<String>> {
     let (spec, schema) = (&loading.spec, &loading.schema);
     let told = |error| sqlite_error("look into", shown, spec, &error);

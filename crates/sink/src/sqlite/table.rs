@@ -1,5 +1,5 @@
-//! The table: what it is made like, how it compares with the rows, and the statements of a load. Which types columns
-//! have is `millstream-database`'s; values and transactions are others'.
+//! The table: its definition, its comparison with the rows, and the statements of a load. `millstream-database` has the
+//! types of columns.
 
 use arrow::datatypes::{DataType, SchemaRef};
 use millstream_core::hint::did_you_mean;
@@ -13,11 +13,11 @@ use super::message::sqlite_error;
 use super::spec::SqliteSpec;
 use crate::database::spec::{Mode, SchemaChange};
 
-/// The most columns that SQLite allows as it is built.
+/// The most columns of SQLite, as it is built.
 const MAX_COLUMNS: usize = 2_000;
 /// The most variables in one statement.
 const MAX_VARIABLES: usize = 32_766;
-/// The most rows in one statement: beyond this, more rows gain nothing.
+/// The most rows in one statement: more rows gain nothing.
 const MAX_ROWS: usize = 64;
 
 /// A column of a table that exists.
@@ -31,12 +31,12 @@ struct Column {
     generated: bool,
 }
 
-/// Why some values of a type would be others in the column.
+/// Why the column would change some values of a type.
 fn affinity_fault(affinity: Affinity, declared: &str, data_type: &DataType) -> Option<&'static str> {
     let is_float = matches!(data_type, DataType::Float16 | DataType::Float32 | DataType::Float64);
     let is_long_decimal = decimal_digits(data_type).is_some_and(|digits| digits > NUMERIC_DIGITS);
     let is_text = matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
-    // Text goes into columns of other types that have no name in SQLite: dates, JSON.
+    // Text is also allowed in columns of declared types that SQLite does not know: dates, JSON.
     let declared = declared.to_ascii_uppercase();
     let is_number = affinity != Affinity::Numeric || declared.contains("NUM") || declared.contains("DEC");
     match (affinity, data_type) {
@@ -53,7 +53,7 @@ fn affinity_fault(affinity: Affinity, declared: &str, data_type: &DataType) -> O
     }
 }
 
-/// Whether SQLite would make a number of `text` that is written in another way.
+/// Whether SQLite would convert `text` to a number that is written differently.
 pub(super) fn becomes_another(text: &str) -> bool {
     let number = text.trim_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
     let looks_like_one = number.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
@@ -66,13 +66,13 @@ pub(super) fn becomes_another(text: &str) -> bool {
     !is_whole && !is_short
 }
 
-/// The statement that makes the table.
+/// The statement that creates the table.
 pub(super) fn create_statement(spec: &SqliteSpec, schema: &SchemaRef) -> String {
     let mut lines: Vec<String> = schema
         .fields()
         .iter()
         .map(|field| {
-            // SQLite, alone among databases, would take NULL in a primary key.
+            // Unlike other databases, SQLite would allow NULL in a primary key.
             let required = if is_key(spec, field.name()) { " NOT NULL" } else { "" };
             format!("  {} {}{required}", SqliteDialect.quoted(field.name()), column_type(field.data_type()))
         })
@@ -93,9 +93,9 @@ pub(super) fn rows_in_statement(schema: &SchemaRef) -> usize {
 pub(super) enum Destination {
     /// Into the table.
     Table,
-    /// Into the one in which they are gathered.
+    /// Into the table in which rows are gathered.
     Gathering,
-    /// Into the table, to be rolled back: what it checks in a row by itself is tried, and not which keys are there.
+    /// Into the table, to be rolled back: this tests the checks of single rows, but not keys.
     Trial,
 }
 
@@ -106,8 +106,8 @@ impl Destination {
     }
 }
 
-/// The statement that inserts `rows` rows. `OR ABORT` outweighs an `ON CONFLICT IGNORE` of the table, which would drop
-/// rows silently.
+/// The statement that inserts `rows` rows. `OR ABORT` overrides an `ON CONFLICT IGNORE` of the table, which would
+/// silently drop rows.
 pub(super) fn insert_statement(spec: &SqliteSpec, schema: &SchemaRef, rows: usize, into: Destination) -> String {
     let count = schema.fields().len();
     let values = format!("({})", vec!["?"; count].join(", "));
@@ -128,7 +128,7 @@ fn column_list(schema: &SchemaRef) -> String {
     quoted_list(&SqliteDialect, schema.fields().iter().map(|field| field.name()))
 }
 
-/// What becomes of a row whose key is there.
+/// The clause for a row whose key exists.
 fn on_conflict(spec: &SqliteSpec, schema: &SchemaRef) -> String {
     if !spec.mode.needs_key() {
         return String::new();
@@ -142,17 +142,17 @@ fn on_conflict(spec: &SqliteSpec, schema: &SchemaRef) -> String {
     format!(" ON CONFLICT ({key}) DO UPDATE SET {}", changed.join(", "))
 }
 
-/// Whether rows are gathered first, since an order says which of several with one key stays.
+/// Whether rows are gathered first, since an order decides which of several rows with one key stays.
 pub(super) fn is_gathered(spec: &SqliteSpec) -> bool {
     !spec.order_by.is_empty()
 }
 
-/// The table in which they are.
+/// The name of the table in which rows are gathered.
 pub(super) fn gathering(spec: &SqliteSpec) -> String {
     SqliteDialect.quoted(&format!("_millstream_rows_{}", spec.table))
 }
 
-/// The statements that make it, with the affinities of the table's columns.
+/// The statements that create the table in which rows are gathered, with the affinities of the target's columns.
 pub(super) fn gathering_statements(spec: &SqliteSpec, schema: &SchemaRef) -> Vec<String> {
     let (name, columns) = (gathering(spec), column_list(schema));
     vec![
@@ -161,13 +161,13 @@ pub(super) fn gathering_statements(spec: &SqliteSpec, schema: &SchemaRef) -> Vec
     ]
 }
 
-/// The statement that moves gathered rows into the table. They go in the order in which the row that stays is the last
-/// to change one, or the first to be there: so the table itself says what is one key.
+/// The statement that moves gathered rows into the table. Rows are ordered so that the one that stays is the last to
+/// update, or the first to insert: so the table itself compares keys.
 pub(super) fn publish_statement(spec: &SqliteSpec, schema: &SchemaRef) -> String {
     let first_stays = spec.mode == Mode::Ignore;
     let ordered = |order: &Order| {
         let (name, descending) = (SqliteDialect.quoted(&order.column), order.descending == first_stays);
-        // Nulls come last in the order that is declared.
+        // Nulls come last in the declared order.
         let nulls = if first_stays { "" } else { " DESC" };
         format!("{name} IS NULL{nulls}, {name}{}", if descending { " DESC" } else { "" })
     };
@@ -182,7 +182,7 @@ pub(super) fn publish_statement(spec: &SqliteSpec, schema: &SchemaRef) -> String
     )
 }
 
-/// The statements that add the columns that the table lacks, if that is allowed.
+/// The statements that add missing columns to the table, if that is allowed.
 pub(super) fn evolving(
     connection: &Connection,
     spec: &SqliteSpec,
@@ -201,8 +201,7 @@ pub(super) fn evolving(
     Ok(add.collect())
 }
 
-/// Whether rows that are there already are left out: to ignore them is what was asked for, and a merge has nothing to
-/// change in them if they are nothing but keys.
+/// Whether rows with existing keys are left out: with `ignore`, and in a merge of rows that only have keys.
 fn drops_rows(spec: &SqliteSpec, schema: &SchemaRef) -> bool {
     match spec.mode {
         Mode::Ignore => true,
@@ -224,9 +223,9 @@ fn is_key(spec: &SqliteSpec, name: &str) -> bool {
     spec.key.iter().any(|key| key.eq_ignore_ascii_case(name))
 }
 
-/// The names of the table's indexes that no row is checked by, and the statements that make them.
+/// The names of the table's indexes that check no rows, and the statements that create them.
 pub(super) fn indexes(connection: &Connection, spec: &SqliteSpec) -> rusqlite::Result<Vec<(String, String)>> {
-    // SQLite keeps the statement's beginning in capitals; what it makes for keys has no statement.
+    // SQLite stores the beginning of the statement in capitals; indexes of keys have no statement.
     let mut query = connection.prepare(
         "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND lower(tbl_name) = lower(?1) AND sql LIKE 'CREATE \
          INDEX %' ORDER BY name",
@@ -235,13 +234,13 @@ pub(super) fn indexes(connection: &Connection, spec: &SqliteSpec) -> rusqlite::R
     indexes.collect()
 }
 
-/// What is wrong with the rows' columns, whatever the table is like.
+/// Faults of the rows' columns, for any table.
 pub(super) fn schema_faults(spec: &SqliteSpec, schema: &SchemaRef) -> Vec<Error> {
     let order: Vec<String> = Order::all(&spec.order_by).into_iter().map(|order| order.column).collect();
     crate::database::table::schema_faults("SQLite", MAX_COLUMNS, &spec.key, &order, schema)
 }
 
-/// Whether the database has something of the table's name: `table`, `view`.
+/// The kind of an existing object with the table's name: `table`, `view`.
 pub(super) fn existing(connection: &Connection, shown: &str, spec: &SqliteSpec) -> Result<Option<String>> {
     connection
         .query_row(
@@ -253,7 +252,7 @@ pub(super) fn existing(connection: &Connection, shown: &str, spec: &SqliteSpec) 
         .map_err(|error| sqlite_error("look into", shown, spec, &error))
 }
 
-/// All that keeps rows of `schema` from being loaded into the table as it stands.
+/// All faults of the table for rows of `schema`.
 pub(super) fn table_faults(
     connection: &Connection,
     shown: &str,
@@ -291,7 +290,7 @@ pub(super) fn table_faults(
     Ok(faults)
 }
 
-/// Which columns of the rows are text that goes into a column in which it could become a number.
+/// Which columns of the rows are text that the table's column could convert to numbers.
 pub(super) fn watched(connection: &Connection, spec: &SqliteSpec, schema: &SchemaRef) -> rusqlite::Result<Vec<bool>> {
     let columns = columns(connection, &spec.table)?;
     let is_numeric = |name: &str| {
@@ -305,7 +304,7 @@ pub(super) fn watched(connection: &Connection, spec: &SqliteSpec, schema: &Schem
         .collect())
 }
 
-/// Whether the table checks more in a row than its keys: a null, a condition, a type, a trigger.
+/// Whether the table checks more in a row than its keys: nulls, constraints, types, triggers.
 pub(super) fn checks_rows(connection: &Connection, spec: &SqliteSpec) -> rusqlite::Result<bool> {
     let query = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE lower(tbl_name) = lower(?1) AND (type = 'trigger' OR \
                  (type = 'table' AND sql LIKE '%CHECK%'))) OR EXISTS (SELECT 1 FROM pragma_table_xinfo(?1) WHERE \
@@ -320,7 +319,7 @@ fn columns(connection: &Connection, table: &str) -> rusqlite::Result<Vec<Column>
         .prepare("SELECT name, type, \"notnull\", dflt_value IS NULL, pk, hidden FROM pragma_table_xinfo(?1)")?;
     let rows = statement.query_map([table], |row| {
         let (declared, key): (String, i64) = (row.get(1)?, row.get(4)?);
-        // An INTEGER PRIMARY KEY is the row's number, which SQLite gives by itself.
+        // An INTEGER PRIMARY KEY is the rowid, which SQLite assigns by itself.
         let numbered = key == 1 && declared.eq_ignore_ascii_case("INTEGER");
         Ok(Column {
             name: row.get(0)?,
@@ -399,11 +398,10 @@ fn has_unique_key(connection: &Connection, spec: &SqliteSpec, columns: &[Column]
     Ok(false)
 }
 
-/// The rows that may refer to rows that do not exist: each table that a load touches by a foreign key, with the
-/// number of its violations before the load.
+/// Each table that a load touches by a foreign key, with the number of its violations before the load.
 ///
-/// SQLite enforces foreign keys only where a connection asks for it, and then deletes the rows of other tables when
-/// one of their parents is replaced (ON DELETE CASCADE). So a load does not ask, and compares before and after.
+/// SQLite only enforces foreign keys if a connection enables that, and then deletes rows of other tables when a parent
+/// row is replaced (ON DELETE CASCADE). So a load does not enable it, and compares the violations before and after.
 pub(super) fn foreign_keys(connection: &Connection, spec: &SqliteSpec) -> rusqlite::Result<Vec<(String, u64)>> {
     let mut statement = connection.prepare(
         "SELECT DISTINCT t.name FROM sqlite_schema t, pragma_foreign_key_list(t.name) k

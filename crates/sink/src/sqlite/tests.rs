@@ -1,5 +1,5 @@
 //! Tests of the SQLite sink: the conformance suite for every mode, the conversion of every type, and every fault of a
-//! database that can be made to happen.
+//! database that can be provoked.
 
 use std::path::Path;
 use std::process::Command;
@@ -207,7 +207,7 @@ async fn ignored_rows_are_counted_and_the_first_stays() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_says_which_of_the_rows_with_one_key_stays() {
     for (mode, id_of_two) in [("merge", "Integer(9)"), ("ignore", "Integer(0)")] {
-        // The table itself says what is one key.
+        // The table itself compares keys.
         let (_folder, path) = database(
             "CREATE TABLE t (name TEXT COLLATE NOCASE PRIMARY KEY, id INT, note TEXT); INSERT INTO t VALUES ('two', 0, \
              'kept')",
@@ -222,7 +222,7 @@ async fn an_order_says_which_of_the_rows_with_one_key_stays() {
         assert_eq!((one, two), (vec!["Integer(7)".to_owned()], vec![format!("{id_of_two} Text(\"kept\")")]), "{mode}");
         assert_eq!(query(&path, "SELECT count(*) FROM sqlite_schema WHERE type = 'table'"), ["Integer(1)"]);
     }
-    // Nulls come last in either direction, and of equal ones the last to arrive stays in a merge.
+    // Nulls come last in either direction, and a merge keeps the last to arrive of equal rows.
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("x.db");
     let settings = json!({"table": "t", "mode": "merge", "key": ["name"], "order_by": ["id"]});
@@ -274,16 +274,16 @@ async fn statements_of_the_user_are_a_part_of_the_transaction() {
         assert_eq!((error.what(), error.offending_text()), ("a statement of `after` failed", Some(after)));
         assert_eq!(error.cause_text(), Some(cause));
     }
-    // Whoever ends the transaction has committed what was there.
+    // A statement that ends the transaction would commit the rows.
     query(&path, "DELETE FROM log RETURNING 1");
     load(&sink(&path, settings("SELECT 1")), &rows).await.expect("it loads");
     assert_eq!(query(&path, "SELECT * FROM log"), ["Text(\"2\")"]);
     assert_eq!(count(&path), ["Integer(2)"]);
 }
 
-/// SQLite makes a number of text that looks like one where a column asks for numbers.
+/// Columns with numeric affinity convert text that looks like a number.
 #[tokio::test(flavor = "multi_thread")]
-async fn columns_that_would_change_values_are_told() {
+async fn columns_that_would_change_values_are_reported() {
     let text = || -> ArrayRef { Arc::new(StringArray::from(vec!["007"])) };
     let whole = || -> ArrayRef { Arc::new(Int64Array::from(vec![(1 << 53) + 1])) };
     let float = || -> ArrayRef { Arc::new(Float64Array::from(vec![0.1 + 0.2])) };
@@ -314,7 +314,7 @@ async fn columns_that_would_change_values_are_told() {
     }
 }
 
-/// Columns of types that SQLite does not know ask for numbers, too: there the values tell.
+/// Columns of unknown types have numeric affinity, too: there the values decide.
 #[tokio::test(flavor = "multi_thread")]
 async fn text_that_would_become_another_number_is_refused() {
     let (_folder, path) = database("CREATE TABLE t (v STRING)");
@@ -433,7 +433,7 @@ async fn values_that_sqlite_would_change_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_that_does_not_fit_the_table_is_told_at_once() {
+async fn all_that_does_not_fit_the_table_is_reported_at_once() {
     let (_folder, path) = database(
         "CREATE TABLE t (nmae TEXT, must TEXT NOT NULL, may TEXT NOT NULL DEFAULT '', n INTEGER PRIMARY KEY,
                          id INT AS (n + 1) STORED);
@@ -645,7 +645,7 @@ async fn a_locked_database_is_waited_for_and_then_told() {
     assert_eq!(count(&path), ["Integer(1)"]);
 }
 
-/// What whoever waits for a locked database does when the user ends the run: it must not take the hour.
+/// Waiting for a locked database stops when the user ends the run.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_has_to_wait_for_a_lock_to_the_end() {
     let soon = Duration::from_millis(100);
@@ -718,7 +718,7 @@ async fn the_journal_mode_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_database_is_told_and_stays() {
+async fn what_is_no_database_is_reported_and_stays() {
     let folder = TempDir::new().expect("a folder");
     let batch = people(&[(Some(1), "a")]);
     let text = folder.path().join("text.db");
@@ -745,7 +745,7 @@ async fn what_is_no_database_is_told_and_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_and_a_read_only_disk_are_told() {
+async fn a_full_and_a_read_only_disk_are_reported() {
     let mount = |options: &str, path: &Path| {
         let status = Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(path).status();
         status.is_ok_and(|status| status.success())

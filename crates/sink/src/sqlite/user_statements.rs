@@ -1,4 +1,4 @@
-//! The user's own statements and commands, before a load and behind its rows, in its transaction.
+//! The user's statements and commands, before and after the rows of a load, in its transaction.
 
 use millstream_core::{Error, Result};
 use millstream_database::sqlite::LockWait;
@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use super::message;
 use crate::database::action::Action;
 
-/// Runs the user's own commands, and statements in the transaction that is open, which they may not end.
+/// Runs the user's commands, and statements in the open transaction, which they may not end.
 pub(super) fn run(connection: &Connection, actions: &[Action], when: &str, lock_wait: &LockWait) -> Result<()> {
     for action in actions {
         let statement = match action {

@@ -1,4 +1,4 @@
-//! Arrow values as SQLite's. It owns the conversion of each type; which column type they go to is `table.rs`'s.
+//! Converts Arrow values to SQLite's.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use millstream_core::{Error, Result};
 use rusqlite::ToSql;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 
-/// One value on its way into a statement.
+/// One value for a statement.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Cell<'a> {
     Null,
@@ -32,7 +32,7 @@ pub(super) enum Cell<'a> {
 }
 
 impl Cell<'_> {
-    /// Bytes that the value takes, about.
+    /// The approximate bytes of the value.
     pub(super) fn size(&self) -> u64 {
         match self {
             Cell::Null => 1,
@@ -103,7 +103,7 @@ impl Column {
                     TimeUnit::Microsecond => (1_000_000, 6),
                     TimeUnit::Nanosecond => (1_000_000_000, 9),
                 };
-                // Counts of the unit, whichever that is.
+                // Counts in any unit.
                 let values = array.to_data().buffers()[0].clone();
                 let values = ScalarBuffer::new(values, array.offset(), array.len());
                 Form::Time(Times { values, per_second, digits, rest })
@@ -118,7 +118,7 @@ impl Column {
     }
 }
 
-/// What keeps values of the field's type from being loaded.
+/// The error of a field whose type cannot be loaded.
 pub(super) fn type_fault(field: &FieldRef) -> Option<Error> {
     let empty = arrow::array::new_empty_array(field.data_type());
     Column::new(field, &empty).and_then(|column| column.reader(&ReaderOptions::default()).map(drop)).err()
@@ -142,7 +142,7 @@ fn readable(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
         DataType::FixedSizeBinary(_) => cast(&cast(array, &DataType::Binary)?, &DataType::BinaryView),
         DataType::Dictionary(_, values) => readable(&cast(array, values)?),
         DataType::RunEndEncoded(_, values) => readable(&cast(array, values.data_type())?),
-        // Without its zone a timestamp reads as what it counts: UTC.
+        // Without its zone a timestamp is read as UTC.
         DataType::Timestamp(TimeUnit::Second, Some(_)) => {
             Ok(Arc::new(array.as_primitive::<TimestampSecondType>().clone().with_timezone_opt(None::<Arc<str>>)))
         }
@@ -253,7 +253,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A text that the column would make a number of.
+/// The error of a text that the column would convert to a number.
 pub(super) fn becomes_another(text: &str, column: &str) -> Error {
     Error::data("SQLite would convert this text to a number that is written differently")
         .column(column)
@@ -266,14 +266,14 @@ fn formatted(values: &ArrayFormatter, row: usize, column: &str) -> Result<String
     text.map_err(|error| Error::data("a value cannot be written as text").column(column).cause(error))
 }
 
-/// Timestamps. Arrow's own way to write them, which reads its pattern anew for each, takes a third of what SQLite needs
-/// for the whole row.
+/// Writes timestamps. Arrow's formatter parses its pattern for each value, which takes a third of the time that SQLite
+/// needs for the whole row.
 struct Times<'a> {
     values: ScalarBuffer<i64>,
     per_second: i64,
-    /// Behind the point.
+    /// Digits after the point.
     digits: usize,
-    /// Writes those that are not of the usual years.
+    /// Writes timestamps of unusual years.
     rest: ArrayFormatter<'a>,
 }
 
@@ -350,7 +350,7 @@ mod tests {
             68_169_600_000,
         ];
         let arrays: [ArrayRef; 4] = [
-            // The calendar of the one who writes the rest ends somewhere.
+            // The calendar of the other formatter is limited.
             Arc::new(TimestampSecondArray::from_iter_values(values.iter().map(|value| value % 8_000_000_000_000))),
             Arc::new(TimestampMillisecondArray::from_iter_values(
                 values.iter().map(|value| value % 8_000_000_000_000_000),
@@ -359,7 +359,7 @@ mod tests {
             Arc::new(TimestampNanosecondArray::from_iter_values(values)),
         ];
         for array in arrays {
-            // A part of an array, as rows are looked for by halves.
+            // A slice of an array, as in the search for bad rows.
             let array = array.slice(1, array.len() - 1);
             let field: FieldRef = Arc::new(Field::new("t", array.data_type().clone(), true));
             let column = Column::new(&field, &array).expect("a known type");

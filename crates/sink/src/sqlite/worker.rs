@@ -1,4 +1,4 @@
-//! The thread that writes to one database: it owns the connection and its transaction. A request that fails ends the
+//! The thread that writes to one database, with its connection and transaction. A request that fails ends the
 //! transaction, and with it every load of the run into this database.
 
 use std::collections::BTreeMap;
@@ -23,23 +23,23 @@ use super::ready::make_ready;
 use super::spec::SqliteSpec;
 use crate::shared::Charge;
 
-/// What the thread is asked for.
+/// Requests to the thread.
 pub(super) enum Request {
-    /// To add a load; whether its rows are there already.
+    /// Add a load; replies whether its rows are already written.
     Join { load: u64, loading: Box<Loading>, reply: oneshot::Sender<Result<bool>> },
-    /// To insert a batch.
+    /// Insert a batch.
     Rows { load: u64, batch: RecordBatch, charge: Charge },
-    /// To say whether all batches so far are inserted.
+    /// Reply once all batches so far are inserted.
     Settle { reply: oneshot::Sender<Result<()>> },
-    /// To finish a load but for the commit.
+    /// Finish a load except for the commit.
     Prepare { load: u64, reply: oneshot::Sender<Result<()>> },
-    /// To commit, unless that is done.
+    /// Commit, unless that is already done.
     Commit { load: u64, reply: oneshot::Sender<Result<Taken>> },
-    /// To roll back.
+    /// Roll back.
     Abort { reply: oneshot::Sender<()> },
 }
 
-/// How far the transaction is.
+/// The state of the transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Writing,
@@ -64,8 +64,8 @@ pub(super) struct Worker {
     unwritten: u64,
 }
 
-/// The end of a load that is wanted no more.
-fn given_up() -> Error {
+/// The error of a load that was rolled back.
+fn rolled_back() -> Error {
     Error::refused("the load was aborted")
 }
 
@@ -90,16 +90,16 @@ impl Worker {
         }
     }
 
-    /// Answers requests until there can be no more.
+    /// Handles requests until the channel is closed.
     pub(super) fn run(mut self, mut inbox: mpsc::Receiver<Request>) {
-        // An answer that is wanted no more is dropped; the work is the same.
+        // A reply to a dropped receiver is ignored.
         while let Some(request) = inbox.blocking_recv() {
             match request {
                 Request::Join { load, loading, reply } => {
                     let _ = reply.send(self.attempt(|worker| worker.join(load, *loading)));
                 }
                 Request::Rows { load, batch, charge } => {
-                    // A failure is reported by the writer's next call.
+                    // The writer's next call reports a failure.
                     let _ = self.attempt(|worker| worker.insert(load, &batch));
                     drop(charge);
                 }
@@ -113,19 +113,19 @@ impl Worker {
                     let _ = reply.send(self.commit(load));
                 }
                 Request::Abort { reply } => {
-                    self.roll_back(given_up());
+                    self.roll_back(rolled_back());
                     let _ = reply.send(());
                 }
             }
         }
-        self.roll_back(given_up());
+        self.roll_back(rolled_back());
     }
 
     fn failure(&self) -> MutexGuard<'_, Option<Error>> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does `work` unless the transaction has failed; a failure of it fails the transaction.
+    /// Runs `work` unless the transaction has failed; if it fails, so does the transaction.
     fn attempt<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if let Some(error) = self.failure().clone() {
             return Err(error);
@@ -134,13 +134,13 @@ impl Worker {
             return Err(Error::internal("rows came after the commit"));
         }
         work(self).map_err(|error| {
-            let error = if self.lock_wait.is_stopped() { given_up() } else { error };
+            let error = if self.lock_wait.is_stopped() { rolled_back() } else { error };
             self.roll_back(error.clone());
             error
         })
     }
 
-    /// Rolls back and removes what was made, unless it is committed. The first failure is the one that is reported.
+    /// Rolls back and removes created files, unless it is committed. The first failure is reported.
     fn roll_back(&mut self, error: Error) {
         self.failure().get_or_insert(error);
         if self.state != State::Writing {
@@ -161,8 +161,8 @@ impl Worker {
         self.connection.as_ref().ok_or_else(|| Error::internal("the database is not open"))
     }
 
-    /// Opens the database if this is its first load, and makes the load's table ready. Whether its rows are there
-    /// already.
+    /// Opens the database if this is its first load, and prepares the load's table. Returns whether its rows are
+    /// already written.
     fn join(&mut self, load: u64, mut loading: Loading) -> Result<bool> {
         if self.connection.is_none() {
             let (connection, cache) = self.file.begin(&loading.spec, &self.lock_wait, &self.budget)?;
@@ -209,8 +209,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Writes pages out where they fill the cache. While somebody reads the database that cannot be done, be it another
-    /// process or this job itself: what is held then is charged.
+    /// Writes pages out if they fill the cache. That is not possible while another process or this job reads the
+    /// database: the held pages are then charged.
     fn write_out(&mut self) {
         let (Some(connection), Some(cache)) = (&self.connection, &mut self.cache) else { return };
         if self.unwritten < self.room as u64 {
@@ -221,8 +221,8 @@ impl Worker {
         cache.force(held + self.room);
     }
 
-    /// Marks a load as complete. With the last of them everything but the commit is done: the foreign keys are
-    /// looked at, and all pages are written, which takes the locks and the disk space that the commit needs.
+    /// Marks a load as complete. With the last one everything except the commit is done: foreign keys are checked, and
+    /// all pages are written, which takes the locks and the disk space that the commit needs.
     fn prepare(&mut self, load: u64) -> Result<()> {
         let Some(connection) = &self.connection else {
             return Err(Error::internal("the database is not open"));

@@ -1,8 +1,7 @@
-//! Standard output as a sink. It cannot take anything back: rows are out as soon as they are written, and a run that
-//! fails later has already shown them. Whoever needs all or nothing writes a file.
+//! Standard output as a sink. It cannot roll back: rows are visible as soon as they are written, even if the run fails
+//! later. Use a file if you need all or nothing.
 //!
-//! Whoever reads may close the pipe (`| head -1`): the run then ends quietly, with an error of the kind
-//! `OutputClosed`.
+//! The reader may close the pipe (`| head -1`): the run then ends quietly, with an error of the kind `OutputClosed`.
 
 mod spec;
 #[cfg(test)]
@@ -45,7 +44,7 @@ fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
 #[derive(Debug)]
 pub(crate) struct StdoutSink {
     encoding: Encoding,
-    /// What takes the place of standard output in tests.
+    /// Replaces standard output in tests.
     output: Option<Arc<File>>,
 }
 
@@ -74,7 +73,7 @@ impl Sink for StdoutSink {
     async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>> {
         let file = match &self.output {
             Some(file) => file.try_clone(),
-            // Past the buffer of Rust's own handle, which would cut what we write into lines.
+            // Bypasses Rust's line-buffered handle.
             None => io::stdout().as_fd().try_clone_to_owned().map(File::from),
         };
         let file = file.map_err(|error| Error::io("cannot open standard output", &error))?;
@@ -88,7 +87,7 @@ impl Sink for StdoutSink {
 
 struct StdoutLoad(Arc<Shared>);
 
-/// What the load and its writers share.
+/// Shared by the load and its writers.
 struct Shared {
     encoding: Encoding,
     context: LoadContext,
@@ -97,12 +96,12 @@ struct Shared {
     out: Mutex<Out>,
 }
 
-/// Standard output, and what stands between it and the rows.
+/// Standard output with its buffers.
 struct Out {
     file: File,
     begun: bool,
     stream: Option<EncodeStream>,
-    /// What the stream holds.
+    /// The charge for the stream.
     charge: Charge,
     rows: u64,
 }
@@ -133,7 +132,7 @@ impl Load for StdoutLoad {
 
     async fn abort(&self) {}
 
-    /// What is out is out.
+    /// Written rows cannot be rolled back.
     fn can_be_taken_back(&self) -> bool {
         false
     }
@@ -201,7 +200,7 @@ impl Shared {
     }
 }
 
-/// Writes all of `bytes`, also to a pipe that somebody has set to not wait.
+/// Writes all of `bytes`, also to a pipe in non-blocking mode.
 fn write_all(file: &mut File, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match file.write(bytes) {

@@ -1,5 +1,5 @@
-//! Tests of standard output, with a pipe or a file in its place: what the conformance suite asks for that standard
-//! output can keep.
+//! Tests of standard output, with a pipe or a file in its place: the parts of the conformance suite that apply to
+//! standard output.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -97,7 +97,7 @@ async fn a_pipe_that_does_not_wait_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_device_is_told() {
+async fn a_full_device_is_reported() {
     let full = fs_err::OpenOptions::new().write(true).open("/dev/full").expect("the device").into_file();
     let error = run(&sink_into(false, full), 1, 10, 10).await.expect_err("it is always full");
     assert_eq!(error.what(), "cannot write to standard output");

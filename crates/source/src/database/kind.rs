@@ -1,4 +1,4 @@
-//! What a kind of database does for the source.
+//! The trait of a kind of database.
 
 use std::fmt::Debug;
 
@@ -8,7 +8,7 @@ use futures::stream::BoxStream;
 use millstream_core::format::{ParseRequest, Rows};
 use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
-use millstream_database::{Dialect, Place};
+use millstream_database::{Dialect, Endpoint};
 
 use super::query::Query;
 use super::spec::ServerRead;
@@ -25,11 +25,11 @@ pub(super) trait Database: Debug + Send + Sync {
     /// The columns of a query.
     async fn columns(&self, url: &str, query: &Query) -> Result<SchemaRef>;
 
-    /// The conditions that cut the rows of a query into parts, of which all rows meet exactly one; none for all rows in
-    /// one part. What is read afterwards sees the data as it is now.
+    /// The conditions that divide the rows of a query into parts: each row meets exactly one. None if all rows are one
+    /// part. Later reads see the data as of this call.
     async fn parts(&self, url: &str, query: &Query) -> Result<Vec<String>>;
 
-    /// The rows that meet a condition. To be polled anywhere, once it has begun where waiting is done.
+    /// The rows that meet a condition. The stream may be polled on any runtime.
     fn read(
         &self,
         context: &SourceContext,
@@ -39,7 +39,7 @@ pub(super) trait Database: Debug + Send + Sync {
         request: &ParseRequest,
     ) -> BoxStream<'static, Result<Rows>>;
 
-    /// Everything has been read: locks on what was read, by which it stays as it was, are let go.
+    /// Releases the locks and snapshots after everything has been read.
     fn done(&self) {}
 }
 
@@ -51,9 +51,9 @@ pub(super) async fn on_io<T: Send + 'static>(
     millstream_database::on_io(io, "reading a database", work).await
 }
 
-/// Where a server is; what is wrong with a URL may show only with its settings.
-pub(super) fn server_place(url: &str, spec: &ServerRead, default_port: u16) -> Result<Place> {
-    Place::parse(url, &spec.access(), default_port).map_err(|fault| {
+/// The endpoint of a server. Some faults of a URL only show together with the settings.
+pub(super) fn server_endpoint(url: &str, spec: &ServerRead, default_port: u16) -> Result<Endpoint> {
+    Endpoint::parse(url, &spec.access(), default_port).map_err(|fault| {
         let error = Error::job(fault.what.clone());
         fault.hint.iter().fold(error, |error, hint| error.hint(hint.clone()))
     })

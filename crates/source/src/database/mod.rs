@@ -1,12 +1,12 @@
-//! Tables and queries of databases as sources: rows that have their types already.
+//! Tables and queries of databases as sources: rows with types.
 //!
 //! ```text
 //!  list   the key's least and greatest value ─▶ ranges of it, one a unit; and one view of the data for all of them
 //!  read   SELECT the columns that are used … WHERE the range ─▶ batches
 //! ```
-//! `kind.rs` is what the kinds of databases have in common, `query.rs` what is read as SQL, `parts.rs` cuts the key,
-//! `rows.rs` gathers values into batches, `postgres.rs`, `mysql.rs` and `sqlite.rs` are the kinds of databases. Where a
-//! server is, who logs in, and how SQL is written is `millstream-database`'s.
+//! `kind.rs` is the trait of a kind of database, `query.rs` the SQL of a read, `parts.rs` divides the key into ranges,
+//! `rows.rs` gathers values into batches; `postgres.rs`, `mysql.rs` and `sqlite.rs` are the kinds of databases.
+//! `millstream-database` has endpoints, logins and dialects.
 
 mod kind;
 mod mysql;
@@ -41,7 +41,7 @@ use self::kind::{Database, on_io};
 use self::query::Query;
 use self::spec::{MysqlRead, PostgresRead, SqliteRead};
 
-/// What stands between a database's URL and the part of the rows that a unit is.
+/// Separates the URL of a database and the condition of a unit.
 const PART: char = '#';
 
 /// The source `mysql`.
@@ -84,7 +84,7 @@ fn built(query: Option<Query>, database: impl Database + 'static) -> Built<dyn S
     Ok(Arc::new(DatabaseSource { query, database: Arc::new(database) }))
 }
 
-/// What is wrong with a URL, as far as that can be told without its settings.
+/// Checks a URL as far as possible without its settings.
 fn check(url: &str) -> Result<(), Fault> {
     match url.contains(PART) {
         true => Err(Fault::new("", format!("a database's URL has no `{PART}`")).hint("name the table in `table`")),
@@ -95,7 +95,7 @@ fn check(url: &str) -> Result<(), Fault> {
 /// A table or a query of a database.
 #[derive(Debug)]
 struct DatabaseSource {
-    /// `None` if the job names neither; only what reads it needs one.
+    /// `None` if the job names neither; only reading needs one.
     query: Option<Query>,
     database: Arc<dyn Database>,
 }
@@ -110,7 +110,7 @@ impl DatabaseSource {
     }
 }
 
-/// The database's URL and the part of the rows that a unit is.
+/// The database's URL and the condition of a unit.
 fn parted(unit: &Unit) -> (&str, Option<&str>) {
     match unit.uri.split_once(PART) {
         Some((url, condition)) => (url, Some(condition)),

@@ -1,9 +1,9 @@
-//! Reading from MySQL and MariaDB: prepared statements, whose answers come row by row in binary form, so that floats
-//! keep all their digits.
+//! Reading from MySQL and MariaDB: prepared statements, whose results come in binary form, so that floats keep all
+//! their digits.
 //!
-//! These servers cannot hand a snapshot on. So the connections begin theirs while no other can write: for a table while
-//! it is locked for reading, which takes a moment; for a query, whose tables are not known, while all tables are. Where
-//! the user may not lock, all rows come over one connection, which has one snapshot by itself.
+//! These servers cannot share a snapshot between connections. So the connections begin their snapshots while a read
+//! lock keeps others from writing: on the table, or, for a query, whose tables are unknown, on all tables. If the user
+//! may not lock, all rows come over one connection with one snapshot.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,20 +16,20 @@ use millstream_core::format::{ParseRequest, Rows};
 use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
 use millstream_database::mysql::{MysqlDialect, PORT, Session, arrow_type, ends_connection};
-use millstream_database::{Dialect, Place};
+use millstream_database::{Dialect, Endpoint};
 use mysql_async::consts::ColumnType;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Column, Params, Value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::kind::{Database, on_io, server_place};
+use super::kind::{Database, on_io, server_endpoint};
 use super::parts::{self, Key, Keys};
 use super::query::{Query, list};
 use super::rows::{Cell, Gathering, decimal};
 use super::spec::ServerRead;
 
-/// Times have no zone but UTC, a query may take its time to be read (MariaDB and MySQL call its limit by different
-/// names), and a lock that is not given soon is done without: to wait for one keeps others waiting.
+/// Times are in UTC, and reading has no time limit (whose name differs between MariaDB and MySQL). A lock that is not
+/// available soon is skipped, since waiting for it blocks others.
 const SETTINGS: [&str; 2] = [
     "SET SESSION time_zone = '+00:00', net_write_timeout = 3600, wait_timeout = 604800, lock_wait_timeout = 10 \
      /*M!100101 , max_statement_time = 0 */ /*!50708 , max_execution_time = 0 */",
@@ -39,13 +39,13 @@ const SETTINGS: [&str; 2] = [
 /// Begins a snapshot.
 const BEGIN: &str = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
 
-/// Connections that see the data as of one moment.
+/// Connections that share one view of the data.
 struct View {
     idle: Mutex<Vec<Session>>,
     permits: Arc<Semaphore>,
 }
 
-/// MySQL servers, and what was seen of them.
+/// MySQL servers, and the views taken of them.
 pub(super) struct Mysql {
     spec: ServerRead,
     views: Mutex<HashMap<String, Arc<View>>>,
@@ -68,8 +68,8 @@ impl Mysql {
 }
 
 async fn open(spec: &ServerRead, url: &str) -> Result<Session> {
-    let place = server_place(url, spec, PORT)?;
-    let mut session = Session::open(place, spec.connect_timeout).await?;
+    let endpoint = server_endpoint(url, spec, PORT)?;
+    let mut session = Session::open(endpoint, spec.connect_timeout).await?;
     for setting in SETTINGS {
         run(&mut session, setting).await?;
     }
@@ -77,23 +77,23 @@ async fn open(spec: &ServerRead, url: &str) -> Result<Session> {
 }
 
 async fn run(session: &mut Session, sql: &str) -> Result<()> {
-    session.execute(sql).await.map(drop).map_err(|fault| told(&session.place, fault))
+    session.execute(sql).await.map(drop).map_err(|fault| server_error(&session.endpoint, fault))
 }
 
 /// The values of a query's first row, as text.
 async fn first(session: &mut Session, sql: &str) -> Result<Vec<Option<String>>> {
-    let rows = session.query(sql).await.map_err(|fault| told(&session.place, fault))?;
+    let rows = session.query(sql).await.map_err(|fault| server_error(&session.endpoint, fault))?;
     Ok(rows.into_iter().next().unwrap_or_default())
 }
 
 async fn columns(session: &mut Session, sql: &str) -> Result<Vec<Column>> {
-    let prepared = session.connection.prep(sql).await.map_err(|fault| told(&session.place, fault))?;
+    let prepared = session.connection.prep(sql).await.map_err(|fault| server_error(&session.endpoint, fault))?;
     let columns = prepared.columns().to_vec();
-    session.connection.close(prepared).await.map_err(|fault| told(&session.place, fault))?;
+    session.connection.close(prepared).await.map_err(|fault| server_error(&session.endpoint, fault))?;
     Ok(columns)
 }
 
-/// Locks what `query` reads, so that no other connection writes; `false` if the user may not, or others hold it.
+/// Locks the tables of `query` against writes; `false` if the user may not, or others hold locks.
 async fn lock(session: &mut Session, query: &Query) -> bool {
     let statement = match query.table() {
         Some(table) => format!("LOCK TABLES {} READ", MysqlDialect.table(table)),
@@ -110,9 +110,9 @@ impl Keys for Session {
              DATABASE() AND table_name = {} AND constraint_name = 'PRIMARY'",
             MysqlDialect.literal(table)
         );
-        let told = first(self, &statement).await?;
-        let one = told.first().and_then(Option::as_deref) == Some("1");
-        Ok(told.into_iter().nth(1).flatten().filter(|_| one))
+        let server_error = first(self, &statement).await?;
+        let one = server_error.first().and_then(Option::as_deref) == Some("1");
+        Ok(server_error.into_iter().nth(1).flatten().filter(|_| one))
     }
 
     async fn key(&mut self, query: &Query, name: &str) -> Result<Option<Key>> {
@@ -132,7 +132,7 @@ impl Keys for Session {
     }
 }
 
-/// So many connections with one view of the data; `None` if nothing can be locked.
+/// Connections with one view of the data; `None` if nothing can be locked.
 async fn view(spec: &ServerRead, url: &str, query: &Query, mut first: Session) -> Result<Option<View>> {
     if !lock(&mut first, query).await {
         return Ok(None);
@@ -205,12 +205,12 @@ impl Database for Mysql {
         let view = self.view(url);
         let (spec, url, io, request) = (self.spec.clone(), url.to_owned(), context.io.clone(), request.clone());
         async_stream::try_stream! {
-            let mut lent = on_io(&io, Lent::new(view, spec, url)).await?;
+            let mut lent = on_io(&io, PooledConnection::new(view, spec, url)).await?;
             let mut rows = Gathering::new(&request)?;
             let columns = request.projection.len();
             let session = lent.session()?;
-            let place = session.place.clone();
-            let broken = |fault| told(&place, fault);
+            let endpoint = session.endpoint.clone();
+            let broken = |fault| server_error(&endpoint, fault);
             let answer = session.connection.exec_iter(statement, Params::Empty).await;
             let mut answer = answer.map_err(&broken)?;
             loop {
@@ -230,36 +230,35 @@ impl Database for Mysql {
     }
 }
 
-/// What the server says, or that it is gone.
-fn told(place: &Place, fault: mysql_async::Error) -> Error {
+/// The error of the server, or of a lost connection.
+fn server_error(endpoint: &Endpoint, fault: mysql_async::Error) -> Error {
     match fault {
-        mysql_async::Error::Server(told) if !ends_connection(told.code) => {
-            let error = Error::refused(format!("{} refuses the query", place.shown)).cause(told.message);
-            match told.code {
+        mysql_async::Error::Server(server_error) if !ends_connection(server_error.code) => {
+            let error = Error::refused(format!("{} refuses the query", endpoint.shown)).cause(server_error.message);
+            match server_error.code {
                 1146 => error.hint("check the table's name, and the database in the URL"),
                 1142 | 1143 => error.hint("GRANT SELECT ON the table TO the user"),
                 _ => error.hint("try the query with the server's own client"),
             }
         }
-        other => place.lost(other.to_string()),
+        other => endpoint.lost(other.to_string()),
     }
 }
 
-/// A connection for one part. It goes back to the others that have the same view when the part has been read to its
-/// end.
-struct Lent {
+/// A connection for one part. After reading the part to its end, it returns to its view.
+struct PooledConnection {
     session: Option<Session>,
     view: Option<Arc<View>>,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Lent {
-    /// One of the view, or a new one if there is no view.
+impl PooledConnection {
+    /// A connection of the view, or a new one if there is no view.
     async fn new(view: Option<Arc<View>>, spec: ServerRead, url: String) -> Result<Self> {
         let Some(view) = view else {
             let mut session = open(&spec, &url).await?;
             run(&mut session, BEGIN).await?;
-            return Ok(Lent { session: Some(session), view: None, _permit: None });
+            return Ok(PooledConnection { session: Some(session), view: None, _permit: None });
         };
         let gone = || {
             Error::transient("a connection that held the snapshot was lost")
@@ -267,7 +266,7 @@ impl Lent {
         };
         let permit = Arc::clone(&view.permits).acquire_owned().await.map_err(|_| gone())?;
         let session = view.idle.lock().unwrap_or_else(PoisonError::into_inner).pop().ok_or_else(gone)?;
-        Ok(Lent { session: Some(session), view: Some(view), _permit: Some(permit) })
+        Ok(PooledConnection { session: Some(session), view: Some(view), _permit: Some(permit) })
     }
 
     fn session(&mut self) -> Result<&mut Session> {
@@ -281,7 +280,7 @@ impl Lent {
     }
 }
 
-/// Adds a row; a batch, if that is full now.
+/// Adds a row. Returns a batch if it is full.
 fn add(rows: &mut Gathering, values: Vec<Value>, columns: usize) -> Result<Option<Rows>> {
     for value in values.iter().take(columns) {
         let cell = cell(rows.next_type(), value).map_err(|what| {
@@ -292,7 +291,7 @@ fn add(rows: &mut Gathering, values: Vec<Value>, columns: usize) -> Result<Optio
     rows.end_row()
 }
 
-/// A value as the binary protocol has it.
+/// Converts a value of the binary protocol.
 fn cell<'a>(data_type: &DataType, value: &'a Value) -> Result<Cell<'a>, &'static str> {
     Ok(match (value, data_type) {
         (Value::NULL, _) => Cell::Null,
@@ -326,13 +325,13 @@ fn cell<'a>(data_type: &DataType, value: &'a Value) -> Result<Cell<'a>, &'static
     })
 }
 
-/// Days since 1970-01-01; `None` for what the calendar does not have, such as a zero.
+/// Days since 1970-01-01; `None` for dates outside of the calendar, such as zeros.
 fn days(year: u16, month: u8, day: u8) -> Option<i32> {
     let date = chrono::NaiveDate::from_ymd_opt(year.into(), month.into(), day.into())?;
     i32::try_from(date.signed_duration_since(chrono::NaiveDate::default()).num_days()).ok()
 }
 
-/// How the values of a column are cut, if they can be.
+/// How the values of a column can be divided into ranges, if at all.
 fn key(column: &Column) -> Option<Key> {
     match arrow_type(column) {
         DataType::Date32 | DataType::Timestamp(..) => Some(Key::Time),

@@ -1,4 +1,4 @@
-//! A key cut into ranges of one width. It owns the arithmetic; how bounds are asked for and written is the databases'.
+//! Divides a key into ranges of one width. The databases query the bounds and write the conditions.
 
 use arrow::datatypes::Field;
 use async_trait::async_trait;
@@ -10,7 +10,7 @@ use millstream_database::Dialect;
 use super::query::Query;
 use super::spec::ServerRead;
 
-/// Parts for each connection: ranges are of one width, and never of as many rows.
+/// Parts per connection: several, since ranges of one width differ in their number of rows.
 const PARTS_A_CONNECTION: usize = 8;
 
 /// Fewer values than this are not worth a second part.
@@ -21,7 +21,7 @@ const LEAST_WIDTH: i128 = 2_000;
 pub(super) enum Key {
     /// Whole numbers, and those with a fraction.
     Number,
-    /// `2005-01-31`, with a time behind it or not.
+    /// `2005-01-31`, with or without a time.
     Time,
 }
 
@@ -50,23 +50,23 @@ impl Key {
     }
 }
 
-/// A connection that is asked for a key.
+/// Queries about keys over a connection.
 #[async_trait]
 pub(super) trait Keys: Send {
     /// The one column of a table's primary key.
     async fn primary_key(&mut self, table: &str) -> Result<Option<String>>;
 
-    /// How the values of a column are cut, if they can be.
+    /// How the values of a column can be divided into ranges, if at all.
     async fn key(&mut self, query: &Query, name: &str) -> Result<Option<Key>>;
 
-    /// The least and the greatest value of a column, as text; nothing if there is none.
+    /// The least and the greatest value of a column, as text; `None` without rows.
     async fn ends(&mut self, query: &Query, name: &str, key: Key) -> Result<Option<(String, String)>>;
 
     /// How the database writes SQL.
     fn dialect(&self) -> &'static dyn Dialect;
 }
 
-/// Refuses a `split_by` that is none of `columns`, or cannot be cut.
+/// Fails if `split_by` is not one of `columns`, or cannot be divided into ranges.
 pub(super) async fn check(session: &mut impl Keys, spec: &ServerRead, query: &Query, columns: &[Field]) -> Result<()> {
     let Some(name) = &spec.split_by else { return Ok(()) };
     let names: Vec<&str> = columns.iter().map(|column| column.name().as_str()).collect();
@@ -84,8 +84,7 @@ fn cannot_be_cut(name: &str) -> Error {
         .hint("`split_by` names a number, a date or a time; without it all rows come over one connection")
 }
 
-/// The conditions by which the rows of `query` are cut as `spec` says, as `session` finds them; `None` if there is no
-/// key to cut them by.
+/// The conditions that divide the rows of `query` as `spec` says; `None` if there is no suitable key.
 pub(super) async fn of_query(session: &mut impl Keys, spec: &ServerRead, query: &Query) -> Result<Option<Vec<String>>> {
     let name = match (&spec.split_by, query.table()) {
         (Some(name), _) => Some(name.clone()),
@@ -103,9 +102,9 @@ pub(super) async fn of_query(session: &mut impl Keys, spec: &ServerRead, query: 
     Ok(Some(conditions(&session.dialect().quoted(&name), key, &least, &greatest, spec.connections)))
 }
 
-/// The conditions by which the rows are cut into parts, from the key's least and greatest value. All rows meet exactly
-/// one of them: the first and the last range are open, and rows without a key are in the first. None if the rows are
-/// one part.
+/// The conditions that divide the rows into parts, from the key's least and greatest value. Each row meets exactly one
+/// of them: the first and the last range are open, and rows without a key are in the first. None if the rows are one
+/// part.
 fn conditions(name: &str, key: Key, least: &str, greatest: &str, connections: usize) -> Vec<String> {
     let (Some(least), Some(greatest)) = (key.number(least), key.number(greatest)) else { return Vec::new() };
     let width = greatest.saturating_sub(least);

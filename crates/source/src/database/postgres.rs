@@ -1,8 +1,7 @@
 //! Reading from PostgreSQL: `COPY … TO STDOUT` in binary form, all parts as of one snapshot.
 //!
-//! The first connection exports its snapshot and stays as long as the source; those that read take it over. Each column
-//! is cast to the type that its Arrow type stands for, so that the bytes are of a form that is known; what has none is
-//! text.
+//! The first connection exports its snapshot and stays open; the reading connections import it. Each column is cast to
+//! the type for its Arrow type, so that its binary form is known; other types are cast to text.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -18,11 +17,11 @@ use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
 use millstream_database::postgres::binary::{EPOCH_DAYS, EPOCH_MICROS, SIGNATURE};
 use millstream_database::postgres::{PORT, PostgresDialect, Session, arrow_type, whole};
-use millstream_database::{Dialect, Place, TextRows};
+use millstream_database::{Dialect, Endpoint, TextRows};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Column, CopyOutStream};
 
-use super::kind::{Database, on_io, server_place};
+use super::kind::{Database, on_io, server_endpoint};
 use super::parts::{self, Key, Keys};
 use super::query::{Query, list};
 use super::rows::{Cell, Gathering};
@@ -53,10 +52,10 @@ impl Postgres {
 }
 
 async fn open(spec: &ServerRead, url: &str, snapshot: Option<&str>) -> Result<Session> {
-    let place = server_place(url, spec, PORT)?;
-    let session = Session::open(place, spec.connect_timeout).await?;
+    let endpoint = server_endpoint(url, spec, PORT)?;
+    let session = Session::open(endpoint, spec.connect_timeout).await?;
     let take = snapshot.map(|name| format!("; SET TRANSACTION SNAPSHOT '{name}'")).unwrap_or_default();
-    // Whatever limits there are for other people's statements (older servers do not know all of them), but for a lock
+    // Removes limits that the server may have for statements (older servers do not know all of them), except for a lock
     // that this job itself may hold.
     let settings = "SET TimeZone = 'UTC'; SET lock_timeout = '10min'; SET datestyle = 'ISO'; SET client_min_messages = \
                     'warning'; SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN \
@@ -69,22 +68,22 @@ async fn open(spec: &ServerRead, url: &str, snapshot: Option<&str>) -> Result<Se
 
 /// The rows of statements, as text.
 async fn rows(session: &Session, sql: &str) -> Result<TextRows> {
-    session.query(sql).await.map_err(|fault| told(&session.place, &fault))
+    session.query(sql).await.map_err(|fault| server_error(&session.endpoint, &fault))
 }
 
-/// What the server says, or that it is gone.
-fn told(place: &Place, fault: &tokio_postgres::Error) -> Error {
+/// The error of the server, or of a lost connection.
+fn server_error(endpoint: &Endpoint, fault: &tokio_postgres::Error) -> Error {
     match fault.as_db_error() {
-        Some(told) if !told.code().code().starts_with("57P") => {
-            let error = Error::refused(format!("{} refuses the query", place.shown)).cause(told.message());
-            match told.hint() {
+        Some(server_error) if !server_error.code().code().starts_with("57P") => {
+            let error = Error::refused(format!("{} refuses the query", endpoint.shown)).cause(server_error.message());
+            match server_error.hint() {
                 Some(hint) => error.hint(hint),
-                None if told.code().code() == "42P01" => error.hint("check the table's name, and its schema"),
-                None if told.code().code() == "42501" => error.hint("GRANT SELECT ON the table TO the user"),
+                None if server_error.code().code() == "42P01" => error.hint("check the table's name, and its schema"),
+                None if server_error.code().code() == "42501" => error.hint("GRANT SELECT ON the table TO the user"),
                 None => error.hint("try the query with psql"),
             }
         }
-        _ => place.lost(whole(fault)),
+        _ => endpoint.lost(whole(fault)),
     }
 }
 
@@ -102,7 +101,7 @@ impl Keys for Session {
 
     async fn key(&mut self, query: &Query, name: &str) -> Result<Option<Key>> {
         let statement = query.statement(&PostgresDialect.quoted(name), None, &PostgresDialect);
-        let prepared = self.client.prepare(&statement).await.map_err(|fault| told(&self.place, &fault))?;
+        let prepared = self.client.prepare(&statement).await.map_err(|fault| server_error(&self.endpoint, &fault))?;
         Ok(prepared.columns().first().and_then(|column| match *column.type_() {
             Type::INT2 | Type::INT4 | Type::INT8 | Type::NUMERIC | Type::FLOAT4 | Type::FLOAT8 => Some(Key::Number),
             Type::DATE | Type::TIMESTAMP | Type::TIMESTAMPTZ => Some(Key::Time),
@@ -135,7 +134,8 @@ impl Database for Postgres {
     async fn columns(&self, url: &str, query: &Query) -> Result<SchemaRef> {
         let mut session = open(&self.spec, url, None).await?;
         let statement = query.statement("*", None, &PostgresDialect);
-        let prepared = session.client.prepare(&statement).await.map_err(|fault| told(&session.place, &fault))?;
+        let prepared =
+            session.client.prepare(&statement).await.map_err(|fault| server_error(&session.endpoint, &fault))?;
         let field = |column: &Column| Field::new(column.name(), arrow_type(column), true);
         let columns: Vec<Field> = prepared.columns().iter().map(field).collect();
         parts::check(&mut session, &self.spec, query, &columns).await?;
@@ -179,7 +179,8 @@ impl Database for Postgres {
         async_stream::try_stream! {
             let (session, stream) = on_io(&io, async move {
                 let session = open(&spec, &url, snapshot.as_ref().map(|snapshot| snapshot.name.as_str())).await?;
-                let stream = session.client.copy_out(&copy).await.map_err(|fault| told(&session.place, &fault))?;
+                let copied = session.client.copy_out(&copy).await;
+                let stream = copied.map_err(|fault| server_error(&session.endpoint, &fault))?;
                 Ok((session, stream))
             })
             .await?;
@@ -200,12 +201,12 @@ impl Database for Postgres {
 }
 
 async fn next(session: &Session, stream: &mut std::pin::Pin<&mut CopyOutStream>) -> Result<Option<Bytes>> {
-    stream.next().await.transpose().map_err(|fault| told(&session.place, &fault))
+    stream.next().await.transpose().map_err(|fault| server_error(&session.endpoint, &fault))
 }
 
 /// The rows of a binary copy.
 struct BinaryRows {
-    /// What has come and is not read yet, from `at` on.
+    /// Received bytes, which are not read yet from `at` on.
     buffer: Bytes,
     at: usize,
     begun: bool,
@@ -221,7 +222,7 @@ impl BinaryRows {
         Ok(BinaryRows { buffer, at: 0, begun: false, ended: false, columns, rows })
     }
 
-    /// Servers send each row by itself, so there is a rest to put it behind only where one does not.
+    /// Appends bytes. Servers send whole rows, so there is rarely a rest to append to.
     fn feed(&mut self, bytes: Bytes) {
         let rest = &self.buffer[self.at..];
         self.buffer = if rest.is_empty() { bytes } else { [rest, &bytes].concat().into() };
@@ -251,7 +252,7 @@ impl BinaryRows {
         Ok(None)
     }
 
-    /// How many bytes the row at the beginning of `bytes` has, if all of it is there.
+    /// The length of the row at the beginning of `bytes`, if it has arrived whole.
     fn row_length(&mut self, bytes: &[u8]) -> Option<usize> {
         let count = i16::from_be_bytes(*bytes.first_chunk::<2>()?);
         if count < 0 {
@@ -289,7 +290,7 @@ impl BinaryRows {
         self.rows.fault(what).hint("change or CAST such values in a `query`")
     }
 
-    /// The rows that are left, once all bytes have come.
+    /// The remaining rows after all bytes.
     fn finish(&mut self) -> Result<Option<Rows>> {
         if !self.ended {
             return Err(Error::refused("the server's answer is cut off"));
@@ -344,7 +345,7 @@ fn numeric(value: &[u8], scale: i8) -> Result<i256, &'static str> {
         number =
             number.checked_mul(i256::from_i128(10_000)).and_then(|number| number.checked_add(digit)).ok_or(DAMAGED)?;
     }
-    // The last digit's place, in units of the scale.
+    // The position of the last digit, in units of the scale.
     let shift = 4 * (i32::from(weight) + 1 - i32::from(count)) + i32::from(scale);
     let power = ten.checked_pow(shift.unsigned_abs()).ok_or(DAMAGED)?;
     let scaled = if shift >= 0 { number.checked_mul(power) } else { number.checked_div(power) };
@@ -352,7 +353,7 @@ fn numeric(value: &[u8], scale: i8) -> Result<i256, &'static str> {
     Ok(if sign == 0 { scaled } else { scaled.wrapping_neg() })
 }
 
-/// The cast that makes a column be sent in the form of its Arrow type.
+/// The cast of a column to the type for its Arrow type.
 fn cast(data_type: &DataType) -> String {
     match data_type {
         DataType::Boolean => "::bool".to_owned(),

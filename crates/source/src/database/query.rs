@@ -1,24 +1,24 @@
-//! What is read of a database, as SQL. How names are quoted is the dialects'.
+//! The table or query that is read, as SQL.
 
 use millstream_database::Dialect;
 
 /// A table or a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Query {
-    /// The name of a table, as the job has it.
+    /// The name of a table in the job.
     Table(String),
     /// A SELECT.
     Select(String),
 }
 
 impl Query {
-    /// What the settings name, if anything.
+    /// The table or query in the settings, if any.
     pub(super) fn new(table: &Option<String>, query: &Option<String>) -> Option<Self> {
         let select = query.as_ref().map(|text| Query::Select(text.trim().trim_end_matches(';').to_owned()));
         select.or_else(|| table.clone().map(Query::Table))
     }
 
-    /// The statement that reads the columns `list` of it, of rows that meet `condition`.
+    /// The statement that reads the columns `list` of the rows that meet `condition`.
     pub(super) fn statement(&self, list: &str, condition: Option<&str>, dialect: &dyn Dialect) -> String {
         let from = match self {
             Query::Table(name) => dialect.table(name),
@@ -38,7 +38,7 @@ impl Query {
     }
 }
 
-/// A list of columns; something where there are none, since a SELECT needs one.
+/// A list of columns; a constant if there are none, since a SELECT needs one.
 pub(super) fn list(columns: impl Iterator<Item = String>) -> String {
     let columns: Vec<String> = columns.collect();
     if columns.is_empty() { "1".to_owned() } else { columns.join(", ") }

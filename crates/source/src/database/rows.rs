@@ -1,5 +1,4 @@
-//! Values that come one by one, gathered into batches. It owns the builders of all types that databases have; what the
-//! bytes of a value mean is the databases'.
+//! Gathers single values into batches, with builders for all types that databases have.
 
 use std::sync::Arc;
 
@@ -14,10 +13,10 @@ use millstream_core::format::{BATCH_BYTES, ParseRequest, Rows, TEXT};
 use millstream_core::types::type_name;
 use millstream_core::{Error, Result};
 
-/// The largest whole number below which a float has all: 2⁵³.
+/// Floats hold all whole numbers up to this one: 2⁵³.
 const EXACT: u128 = 1 << 53;
 
-/// A value as a database gives it.
+/// A value from a database.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Cell<'a> {
     Null,
@@ -38,7 +37,7 @@ pub(super) enum Cell<'a> {
 }
 
 impl Cell<'_> {
-    /// What it is, for messages.
+    /// The kind of the value, for messages.
     fn kind(&self) -> &'static str {
         match self {
             Cell::Null => "null",
@@ -104,7 +103,7 @@ impl Column {
         })
     }
 
-    /// Adds a value; `false` if it is none of the column's type. Whole numbers are numbers with a fraction, too.
+    /// Adds a value; `false` if its type is wrong. Whole numbers are allowed where fractions are.
     fn push(&mut self, cell: Cell<'_>) -> bool {
         macro_rules! integer {
             ($builder:expr, $number:expr) => {
@@ -199,14 +198,14 @@ impl Column {
 pub(super) struct Gathering {
     schema: SchemaRef,
     columns: Vec<Column>,
-    /// The column that is next.
+    /// The index of the next column.
     at: usize,
     rows: usize,
     bytes: usize,
     most_rows: usize,
-    /// Whether rows are numbered, and how many came out before.
+    /// Whether rows are numbered.
     numbered: bool,
-    /// Whether places are asked for: there is no text, so a part is one piece.
+    /// Whether positions are requested: there is no text, so a part is one piece.
     placed: bool,
     before: i64,
 }
@@ -228,7 +227,7 @@ impl Gathering {
         })
     }
 
-    /// The type of the column that is next.
+    /// The type of the next column.
     pub(super) fn next_type(&self) -> &DataType {
         self.schema.field(self.at).data_type()
     }
@@ -248,7 +247,7 @@ impl Gathering {
         Ok(())
     }
 
-    /// A fault of the value that is next.
+    /// A fault of the next value.
     pub(super) fn fault(&self, what: &str) -> Error {
         let row = self.before + self.rows as i64 + 1;
         let error = Error::data(what.to_owned()).line(u64::try_from(row).unwrap_or(0));
@@ -258,7 +257,7 @@ impl Gathering {
         }
     }
 
-    /// The row is complete. A batch, if it is the last row of one.
+    /// Ends the row. Returns a batch if it is full.
     pub(super) fn end_row(&mut self) -> Result<Option<Rows>> {
         self.at = 0;
         self.rows += 1;
@@ -284,7 +283,7 @@ impl Gathering {
     }
 }
 
-/// A decimal in text, in units of `scale`; `None` if it is none, or has more digits behind the point.
+/// A decimal text in units of `scale`; `None` if it is malformed or has more digits after the point.
 pub(super) fn decimal(text: &str, scale: i8) -> Option<i256> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),

@@ -1,8 +1,7 @@
-//! Reading from SQLite: one statement on a thread that may block, which hands its batches on.
+//! Reading from SQLite: one statement on a blocking thread, which passes on its batches.
 //!
-//! SQLite's columns have no types, only its values do. So the first rows are looked at, and what they hold is the
-//! column's type: whole numbers, numbers with a fraction, text or bytes. A later value of another kind is an error with
-//! its row.
+//! In SQLite values have types, but columns do not. So the first rows decide the type of a column: whole numbers,
+//! numbers with a fraction, text or bytes. A later value of another kind is an error with its row.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use super::query::{Query, list};
 use super::rows::{Cell, Gathering};
 use super::spec::SqliteRead;
 
-/// Rows that are looked at for the types of columns.
+/// How many rows decide the types of columns.
 const LOOKED_AT: usize = 1_000;
 
 /// Batches that wait to be taken.
@@ -109,7 +108,7 @@ fn wider(one: Option<DataType>, other: Option<DataType>) -> Option<DataType> {
     }
 }
 
-/// Reads all rows and hands them on, as long as they are wanted.
+/// Reads all rows and passes them on, until the receiver is dropped.
 fn read(
     spec: &SqliteRead,
     path: &str,
@@ -142,7 +141,7 @@ fn read(
         }
     }
     if let Some(rest) = gathering.finish()? {
-        // If the receiver is gone, the rows are wanted no more.
+        // If the receiver is gone, the rows are not needed any more.
         let _ = to.blocking_send(Ok(rest));
     }
     Ok(())
@@ -165,7 +164,7 @@ impl Database for Sqlite {
     }
 
     async fn parts(&self, _: &str, _: &Query) -> Result<Vec<String>> {
-        // Connections do not share what they see, and one reads as fast as a core can take the rows.
+        // Connections cannot share a snapshot, and one reads as fast as a core can process the rows.
         Ok(Vec::new())
     }
 

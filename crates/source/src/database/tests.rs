@@ -22,7 +22,7 @@ fn source(url: &str, settings: Value) -> Arc<dyn Source> {
     (entry.build)(&settings).expect("good settings")
 }
 
-/// What a source has: its columns, its units, and all rows with the unit's number.
+/// The result of reading a source: its columns, its units, and all rows with the unit's number.
 struct Seen {
     schema: SchemaRef,
     units: Vec<Unit>,
@@ -69,12 +69,12 @@ fn seen(url: &str, settings: Value) -> Result<Seen> {
 fn seen_after(url: &str, settings: Value, listed: impl FnOnce()) -> Result<Seen> {
     let source = source(url, settings);
     with_context(64 << 20, |context| async move {
-        let place = source.rows().expect("a place of rows");
-        let schema = place.columns(&context, url).await?;
+        let endpoint = source.rows().expect("a place of rows");
+        let schema = endpoint.columns(&context, url).await?;
         let units: Vec<Unit> = source.list(&context, url).try_collect().await?;
         listed();
         let request = ParseRequest { batch_rows: 1_000, ..ParseRequest::all(Arc::clone(&schema)) };
-        let mut reading: Vec<_> = units.iter().map(|unit| place.read(&context, unit, &request)).collect();
+        let mut reading: Vec<_> = units.iter().map(|unit| endpoint.read(&context, unit, &request)).collect();
         // Units are read as the engine does: no more at once than there are connections.
         let mut batches = Vec::new();
         for rows in &mut reading {
@@ -214,7 +214,7 @@ fn sqlite_types_are_those_of_its_values() {
     let query = seen(&url, json!({"query": "SELECT count(*) AS n FROM t; "})).expect("rows");
     assert_eq!((query.types(), query.rows()), (vec!["n: Int64".to_owned()], vec!["2".to_owned()]));
 
-    // A kind of value that the first rows do not have.
+    // A later value of another kind than the first rows.
     database
         .execute_batch(
             "CREATE TABLE late (n); WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 1500)
@@ -224,7 +224,7 @@ fn sqlite_types_are_those_of_its_values() {
     let error = fault(&url, json!({"table": "late"}));
     assert_eq!(error.what(), "the value is text, and the column is int64");
     assert_eq!((error.place().line, error.place().column.as_deref()), (Some(1501), Some("n")));
-    // A whole number that is none of the floats.
+    // A whole number that no float holds.
     let large = "CREATE TABLE large (n); INSERT INTO large VALUES (0.5), (9007199254740992), (9007199254740993)";
     database.execute_batch(large).expect("statements");
     let error = fault(&url, json!({"table": "large"}));
@@ -291,7 +291,7 @@ fn parts_are_the_whole_and_of_one_moment() {
             assert!(found.units.len() >= at_least, "{settings}: {:?}", found.units);
             let names: Vec<String> =
                 found.rows().iter().map(|row| row.rsplit('|').next().unwrap_or("").into()).collect();
-            // One stream begins its snapshot when it is read; parts have theirs since they were listed.
+            // One stream takes its snapshot when it is read; parts have theirs from the listing.
             if found.units.len() > 1 || server.url.starts_with("postgres") && settings.get("table").is_some() {
                 assert!(!names.iter().any(|name| name == "late" || name == "changed"), "{settings}");
                 assert_eq!(names.len(), 3_000, "{settings}");
@@ -311,12 +311,12 @@ fn only_columns_that_are_asked_for_are_read() {
         let source = source(&server.url, json!({"table": "t"}));
         let url = server.url.clone();
         let (narrow, none) = with_context(64 << 20, |context| async move {
-            let place = source.rows().expect("a place of rows");
-            let schema = place.columns(&context, &url).await.expect("columns");
+            let endpoint = source.rows().expect("a place of rows");
+            let schema = endpoint.columns(&context, &url).await.expect("columns");
             let read = async |projection| {
                 let request = ParseRequest { projection, lines: true, ..ParseRequest::all(Arc::clone(&schema)) };
                 let rows: Vec<Rows> =
-                    place.read(&context, &Unit::new(&url), &request).try_collect().await.expect("rows");
+                    endpoint.read(&context, &Unit::new(&url), &request).try_collect().await.expect("rows");
                 rows
             };
             (read(vec![3, 1]).await, read(vec![]).await)
@@ -331,7 +331,7 @@ fn only_columns_that_are_asked_for_are_read() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told() {
+fn what_cannot_be_read_is_reported() {
     for server in both() {
         server.fill(3_000);
         let wrong = server.url.replace(PASSWORD, "no password of theirs");
@@ -359,7 +359,7 @@ fn what_cannot_be_read_is_told() {
 }
 
 #[test]
-fn values_that_have_no_place_are_told_with_their_row() {
+fn values_that_have_no_place_are_reported_with_their_row() {
     let postgres = Postgres::shared();
     let database = postgres.database();
     for (value, what) in [
@@ -385,7 +385,7 @@ fn values_that_have_no_place_are_told_with_their_row() {
 }
 
 #[test]
-fn a_connection_that_breaks_is_told() {
+fn a_connection_that_breaks_is_reported() {
     let (mariadb, postgres) = (MariaDb::shared(), Postgres::shared());
     for server in both() {
         server.fill(3_000);
@@ -404,7 +404,7 @@ fn a_connection_that_breaks_is_told() {
 }
 
 #[test]
-fn a_server_that_is_killed_is_told() {
+fn a_server_that_is_killed_is_reported() {
     let mut mariadb = MariaDb::start(MariaDbOptions::default());
     let database = mariadb.database();
     mariadb.query(&database, "CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t SELECT seq FROM seq_1_to_5000");

@@ -1,8 +1,8 @@
-//! The page cache: how much of a file is in it, and letting go of what only we wanted there.
+//! The page cache: how much of a file is in it, and dropping pages that only this run has read.
 //!
-//! Whoever streams more than fits into memory pushes everybody else's pages out, its own too, and gains nothing by it.
-//! So a file that was not in the cache at all is let go behind the reader, once the run has brought in more than half
-//! of the memory that was free. Less than that stays, for the next run.
+//! Streaming more data than fits into memory evicts the pages of all processes, without any gain. So the pages of a
+//! file that was not in the cache are dropped after reading, once the run has read more than half of the free memory.
+//! Less than that stays for the next run.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -13,8 +13,8 @@ use fs_err::File;
 use millstream_core::source::SourceContext;
 use rustix::fs::Advice;
 
-/// Counts `range` of `file`, which is about to be read, as bytes of the cache and of the disk; says whether nothing of
-/// it is in the cache. On a system that cannot tell nothing is counted.
+/// Counts the bytes of `range`, which is about to be read, as cached or from the disk. Returns whether none of it is
+/// cached. If the system cannot tell, nothing is counted.
 pub(crate) fn look(context: &SourceContext, file: &File, range: &Range<u64>) -> bool {
     let length = range.end - range.start;
     let Some(cached) = cached_bytes(file, range) else { return false };
@@ -23,15 +23,15 @@ pub(crate) fn look(context: &SourceContext, file: &File, range: &Range<u64>) -> 
     cached == 0 && length > 0
 }
 
-/// Whether more has been brought into the cache than this machine has room for.
+/// Whether the run has read more into the cache than the machine has room for.
 pub(crate) fn is_full(context: &SourceContext) -> bool {
     static ROOM: OnceLock<u64> = OnceLock::new();
     context.cache.disk() > *ROOM.get_or_init(|| available_memory().map_or(u64::MAX, |bytes| bytes / 2))
 }
 
-/// Lets `range` of `file` go from the cache.
+/// Drops `range` of `file` from the cache.
 pub(crate) fn let_go(file: &File, range: &Range<u64>) {
-    // Advice is only that.
+    // The system may ignore the advice.
     let _ = rustix::fs::fadvise(file, range.start, NonZeroU64::new(range.end - range.start), Advice::DontNeed);
 }
 
@@ -91,7 +91,7 @@ mod tests {
             cache: Arc::default(),
         };
         let range = 0..1 << 20;
-        // Before Linux 6.5 nobody can tell.
+        // Before Linux 6.5 this is unknown.
         if cached_bytes(&file, &range).is_none() {
             assert!(!look(&context, &file, &range) && context.cache.cached() == 0);
             return;

@@ -5,7 +5,7 @@
 //! shell, a name that begins with a dot is found only by a part that begins with that dot, and `**` enters no such
 //! folder. Braces have been expanded before: here they are plain characters.
 //!
-//! Tried and rejected: globset, for which `?` and sets stand for one byte, so that `?` does not find `ä`.
+//! Tried and rejected: globset, whose `?` and sets match one byte, so that `?` does not match `ä`.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -15,7 +15,7 @@ use std::str::Chars;
 /// A part of a pattern between two slashes.
 #[derive(Debug)]
 pub(crate) enum Segment {
-    /// Just this name.
+    /// This name.
     Name(String),
     /// The names that match.
     Wildcard(Wildcard),
@@ -38,7 +38,7 @@ enum Token {
     Any,
     /// `?`.
     One,
-    /// `[…]`: characters from the first to the last of each pair, or any others.
+    /// `[…]`: characters in one of the ranges, or any others.
     Set { ranges: Vec<(char, char)>, others: bool },
 }
 
@@ -55,7 +55,7 @@ impl Token {
 }
 
 impl Segment {
-    /// What every name that fits begins with.
+    /// The beginning of all names that match.
     pub(crate) fn beginning(&self) -> String {
         match self {
             Segment::Name(name) => name.clone(),
@@ -74,14 +74,14 @@ impl Wildcard {
         plain.collect()
     }
 
-    /// Whether it stands for `name`.
+    /// Whether it matches `name`.
     pub(crate) fn matches(&self, name: &OsStr) -> bool {
         (self.hidden || !is_hidden(name)) && matches(&self.tokens, &name.to_string_lossy())
     }
 }
 
-/// Whether `tokens` stand for all of `name`. On a mismatch only the last `*` has to take one character more: what
-/// stands before it was matched as early as can be.
+/// Whether `tokens` match all of `name`. On a mismatch only the last `*` has to take one more character: everything
+/// before it was matched as early as possible.
 fn matches(tokens: &[Token], name: &str) -> bool {
     let name: Vec<char> = name.chars().collect();
     let (mut token, mut at) = (0, 0);
@@ -107,12 +107,12 @@ fn matches(tokens: &[Token], name: &str) -> bool {
     tokens[token..].iter().all(|rest| *rest == Token::Any)
 }
 
-/// Whether a shell's `*` would pass over `name`.
+/// Whether a shell's `*` would skip `name`.
 pub(crate) fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
 }
 
-/// Whether `pattern` stands for more than one path.
+/// Whether `pattern` has wildcards.
 pub(crate) fn has_wildcards(pattern: &str) -> bool {
     let mut characters = pattern.chars();
     while let Some(character) = characters.next() {
@@ -127,7 +127,7 @@ pub(crate) fn has_wildcards(pattern: &str) -> bool {
     false
 }
 
-/// `text` without the backslashes that take a meaning away.
+/// `text` without the backslashes of escapes.
 pub(crate) fn unescape(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut characters = text.chars();
@@ -140,7 +140,7 @@ pub(crate) fn unescape(text: &str) -> String {
     plain
 }
 
-/// What is wrong with the wildcards of `pattern`.
+/// Checks the wildcards of `pattern`.
 pub(crate) fn check(pattern: &str) -> Result<(), String> {
     if has_wildcards(pattern) { segments(pattern).map(drop) } else { Ok(()) }
 }
@@ -175,7 +175,7 @@ fn tokens(part: &str) -> Result<Vec<Token>, String> {
     Ok(tokens)
 }
 
-/// A set, from behind its `[` to behind its `]`. A `]` at its beginning is one of its characters, and so is a `-` at
+/// Parses a set, after its `[`, with its `]`. A `]` at its beginning is one of its characters, and so is a `-` at
 /// either end.
 fn set(characters: &mut Peekable<Chars<'_>>) -> Result<Token, String> {
     let others = characters.next_if(|next| matches!(next, '!' | '^')).is_some();
@@ -203,7 +203,7 @@ fn set(characters: &mut Peekable<Chars<'_>>) -> Result<Token, String> {
 /// The parts of a pattern that can come next.
 pub(crate) type States = BTreeSet<usize>;
 
-/// What a name inside of a folder leads to.
+/// Where a name inside of a folder leads.
 pub(crate) struct Step {
     /// The parts that can come next, if it is a folder.
     pub(crate) next: States,
@@ -211,7 +211,7 @@ pub(crate) struct Step {
     pub(crate) ends: bool,
 }
 
-/// `**` may stand for no folder at all, so what follows it can come at once.
+/// Adds the parts after each `**`, which may match no folder.
 pub(crate) fn closure(segments: &[Segment], states: &States) -> States {
     let mut closed = States::new();
     for &state in states {
@@ -225,7 +225,7 @@ pub(crate) fn closure(segments: &[Segment], states: &States) -> States {
     closed
 }
 
-/// Where `name`, which may be a folder's or not, leads from `states`, which are closed.
+/// Where `name` leads from the closed `states`; `folder` says whether it is a folder.
 pub(crate) fn step(segments: &[Segment], states: &States, name: &OsStr, folder: bool) -> Step {
     let mut step = Step { next: States::new(), ends: false };
     for &state in states {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told() {
+    fn faults_are_reported() {
         for (pattern, what) in [
             ("a/[b", "the `[` is not closed"),
             ("[z-a]", "the range z-a runs backwards"),

@@ -1,8 +1,8 @@
 //! Files of this machine: paths, wildcards, pipes and devices.
 //!
-//! `glob.rs` knows the wildcards, `walk.rs` finds the files, `read.rs` reads them. Here they are wired, and here is
-//! how a path is written as a URI: as it is, or, where that would be read as something else (a name that is not UTF-8,
-//! or that begins like a URL), as `file:///…` with percent signs, or with `./` before it.
+//! `glob.rs` knows the wildcards, `walk.rs` finds the files, `read.rs` reads them. This file combines them, and writes
+//! paths as URIs: unchanged, or, if that would be read as something else (a name that is not UTF-8, or that begins like
+//! a URL), as `file:///…` with percent signs, or after `./`.
 
 mod cache;
 pub(crate) mod glob;
@@ -77,7 +77,7 @@ impl Source for FileSource {
         unit.size.is_some()
     }
 
-    /// A disk has a queue to fill; more than a few a core gains nothing.
+    /// Several per core, to fill the queue of a disk.
     fn connections(&self) -> usize {
         2 * std::thread::available_parallelism().map_or(2, usize::from)
     }
@@ -151,15 +151,15 @@ impl Source for FileSource {
     }
 }
 
-/// What reading a unit begins with.
+/// How reading a unit starts.
 enum Start {
     Whole(Bytes, Reservation),
     File(Arc<fs_err::File>, Stamp, Range<u64>),
     Pipe(Arc<fs_err::File>),
 }
 
-/// Opens the unit, and reads it if it is small and there is memory: one visit to a blocking thread is most of the
-/// cost of a small file.
+/// Opens the unit, and reads it if it is small and there is memory: a call on a blocking thread is most of the cost of
+/// a small file.
 fn start(path: &Path, unit: &Unit, context: &SourceContext) -> Result<Start> {
     let (file, stamp) = match open_version(path, unit)? {
         Opened::Regular(file, stamp) => (file, stamp),
@@ -209,7 +209,7 @@ fn list_blocking(pattern: &str, sender: &mpsc::Sender<Vec<Result<Unit>>>) {
     let mut portion = Vec::with_capacity(PORTION);
     let walked = walk::walk(pattern, &mut |unit| {
         portion.push(Ok(unit));
-        // The receiver has gone if this fails: the walk is over.
+        // If this fails, the receiver has gone and the walk ends.
         portion.len() < PORTION || sender.blocking_send(std::mem::take(&mut portion)).is_ok()
     });
     portion.extend(walked.err().map(Err));
@@ -235,12 +235,12 @@ pub(crate) fn interrupted() -> Error {
     Error::new(ErrorKind::Interrupted, "the run ended while a file was read")
 }
 
-/// An error of the system about `path`.
+/// An I/O error about `path`.
 pub(crate) fn io_error(what: &str, path: &Path, cause: &io::Error) -> Error {
     Error::io(what, cause).in_unit(&uri_of(path), None)
 }
 
-/// What has to be escaped in the path of a URL.
+/// The characters to escape in the path of a URL.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'?').add(b'#').add(b'"').add(b'<').add(b'>').add(b'`');
 
 /// The URI under which `path` is opened again.
@@ -266,7 +266,7 @@ fn unit_path(uri: &str) -> Arc<Path> {
     path.into()
 }
 
-/// The pattern of a path: without its scheme, percent signs of a `file://` URL decoded. What they stand for is plain:
+/// The pattern of a path: without its scheme, percent signs of a `file://` URL decoded. Decoded characters are plain:
 /// `%2A` is a star, not a wildcard.
 fn pattern_path(pattern: &str) -> Result<String> {
     match file_url(pattern) {
@@ -275,7 +275,7 @@ fn pattern_path(pattern: &str) -> Result<String> {
     }
 }
 
-/// The path of a URL with its percent signs decoded; what they stand for gets a backslash where it needs one.
+/// The path of a URL with its percent signs decoded; decoded characters get a backslash if they need one.
 pub(crate) fn decode_pattern(encoded: &str) -> Result<String> {
     let fault = || Error::job("the percent-encoding of this URL is not UTF-8").text(encoded);
     let mut decoded = String::new();

@@ -1,4 +1,4 @@
-//! Whether a pattern of local paths stands for a path, told from their texts: nothing here looks at the disk.
+//! Matches paths with patterns of local paths by their text, without reading the disk.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::glob::{Segment, States, closure, has_wildcards, segments, step};
 use super::pattern_path;
 
-/// A pattern of local paths (braces already expanded) as it reads from a folder.
+/// A pattern of local paths (braces already expanded), relative to a folder.
 #[derive(Debug)]
 pub struct PathPattern {
     segments: Vec<Segment>,
@@ -14,7 +14,7 @@ pub struct PathPattern {
 }
 
 impl PathPattern {
-    /// The pattern, if it is one of local paths. `folder` is absolute: what a relative pattern begins in.
+    /// The pattern, if it is one of local paths. `folder` is the absolute base of relative patterns.
     pub fn new(pattern: &str, folder: &Path) -> Option<Self> {
         let path = pattern_path(pattern).ok()?;
         let path = match path.starts_with('/') {
@@ -25,12 +25,12 @@ impl PathPattern {
         Some(PathPattern { segments: segments(&plain_parts(&path).join("/")).ok()?, wildcards })
     }
 
-    /// Whether it may stand for several paths.
+    /// Whether it can match several paths.
     pub fn has_wildcards(&self) -> bool {
         self.wildcards
     }
 
-    /// Whether it stands for the absolute `path`.
+    /// Whether it matches the absolute `path`.
     pub fn matches(&self, path: &str) -> bool {
         let parts = plain_parts(path);
         let mut states = States::from([0]);
@@ -46,7 +46,7 @@ impl PathPattern {
     }
 }
 
-/// The parts of an absolute path without those that say nothing: `a/./b//c/../d` is `a/b/d`.
+/// The parts of an absolute path, normalised: `a/./b//c/../d` is `a/b/d`.
 fn plain_parts(path: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     for part in path.split('/') {

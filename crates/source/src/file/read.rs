@@ -1,7 +1,6 @@
-//! Reading what is open: regular files by position, one or two blocks ahead; pipes and devices as they come.
+//! Reads open files: regular files by position, one or two blocks ahead; pipes and devices as a stream.
 //!
-//! A file must stay what it was when it was opened: a change of its size or time while it is read is an error, since
-//! what was read may be half of the old and half of the new.
+//! A change of a file's size or time while it is read is an error, since the bytes may be partly old and partly new.
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -34,22 +33,22 @@ pub(crate) const SMALL: u64 = 1 << 20;
 /// Large files are read in blocks of this size.
 const BLOCK: u64 = 256 << 10;
 
-/// The kernel is told what will be needed this far ahead.
+/// How far ahead the kernel is advised.
 const AHEAD: u64 = 4 << 20;
 
-/// What is read past the page cache is read in pieces of this size.
+/// The size of reads past the page cache.
 const PIECE: u64 = 512 << 10;
 
-/// So many of them at once, or wait to be decoded: nobody else reads ahead there.
+/// How many such pieces are read ahead, since the kernel does not.
 const PIECES: usize = 8;
 
-/// A pipe hands over at most this at a time.
+/// The most bytes of one read of a pipe.
 const PIPE_BLOCK: usize = 64 << 10;
 
-/// How long a pipe is waited for before looking whether anyone still wants it, in nanoseconds.
+/// How long to wait for a pipe before checking whether to stop, in nanoseconds.
 const PIPE_PATIENCE: i64 = 100_000_000;
 
-/// What tells one version of a file from another.
+/// Identifies a version of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) size: u64,
@@ -81,7 +80,7 @@ impl Stamp {
 /// An open file.
 #[derive(Debug)]
 pub(crate) enum Opened {
-    /// A regular file: it has a size, and can be read at any place.
+    /// A regular file: it has a size, and can be read at any position.
     Regular(Arc<File>, Stamp),
     /// A pipe, a device, or a file of the kernel's that has no size.
     Stream(Arc<File>),
@@ -98,19 +97,19 @@ pub(crate) fn open(path: &Path) -> Result<Opened> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::Directory => Err(super::walk::named(path).err().unwrap_or_else(|| gone(path))),
         FileType::RegularFile if stamp.size > 0 => Ok(Opened::Regular(Arc::new(file), stamp)),
-        // An empty regular file reads as an empty stream; one of the kernel's (/proc) only says that it is empty.
+        // An empty regular file reads as an empty stream; files of the kernel (/proc) only claim to be empty.
         _ => Ok(Opened::Stream(Arc::new(file))),
     }
 }
 
 fn open_file(path: &Path) -> std::io::Result<File> {
-    // Without this flag the call would wait for someone to write to a pipe, and could not be stopped.
+    // Without this flag the call would wait for a writer of a pipe, and could not be stopped.
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     fs_err::OpenOptions::new().read(true).custom_flags(nonblocking).open(path)
 }
 
-/// All of the file at `path`, which was listed with that size and etag, if that needs no waiting. `None` also if it is
-/// not what was listed.
+/// The whole file at `path`, which was listed with that size and etag, if it can be read without waiting. `None` also
+/// if it has changed since.
 pub(crate) fn read_listed(path: &Path, size: u64, etag: &str) -> Option<Bytes> {
     let file = open_file(path).ok()?;
     let bytes = read_cached(&file, size)?;
@@ -150,7 +149,7 @@ pub(crate) fn read_range(file: &File, path: &Path, range: Range<u64>) -> Result<
     Ok(buffers::share(bytes))
 }
 
-/// [`read_range`] of bytes that nobody reads again soon: they do not stay in the cache where it is full.
+/// [`read_range`] of bytes that are not read again soon: they do not stay in a full cache.
 pub(crate) fn read_range_once(context: &SourceContext, file: &File, path: &Path, range: Range<u64>) -> Result<Bytes> {
     let cold = cache::look(context, file, &range);
     let bytes = read_range(file, path, range.clone())?;
@@ -168,7 +167,7 @@ fn read_cached(file: &File, size: u64) -> Option<Bytes> {
     let mut filled = 0;
     while filled < bytes.len() {
         let mut rest = [IoSliceMut::new(&mut bytes[filled..])];
-        // A file system that cannot tell what it has in the cache answers with an error, as does what would block.
+        // Reads that would block are errors, and so are all on file systems without this call.
         match rustix::io::preadv2(file, &mut rest, filled as u64, ReadWriteFlags::NOWAIT) {
             Ok(0) | Err(_) => return None,
             Ok(count) => filled += count,
@@ -190,7 +189,7 @@ pub(crate) fn stream_file(
     stamp: Stamp,
     range: Range<u64>,
 ) -> ByteStream {
-    // Larger than all that the run may hold: to keep it in the cache would take memory that nobody has granted.
+    // A file larger than the budget would take memory for the cache that is not granted.
     if stamp.size > context.budget.process()
         && let Some(direct) = past_the_cache(&file)
     {
@@ -223,7 +222,7 @@ pub(crate) fn stream_file(
     })
 }
 
-/// Several pieces of `range` at once: what is in the cache from there, the rest past it.
+/// Several pieces of `range` at once: cached ones from the cache, others past it.
 fn stream_large(
     context: &SourceContext,
     path: Arc<Path>,
@@ -266,7 +265,7 @@ fn stream_large(
     })
 }
 
-/// The same file, opened anew to be read past the page cache. `None` where that is not possible.
+/// The same file, reopened to read past the page cache. `None` if that is not possible.
 fn past_the_cache(file: &File) -> Option<Arc<std::fs::File>> {
     let again = File::open(format!("/proc/self/fd/{}", file.file().as_raw_fd())).ok()?.into_file();
     direct::bypass_cache(&again).then(|| Arc::new(again))
@@ -285,7 +284,7 @@ fn read_direct(file: &std::fs::File, path: &Path, range: Range<u64>) -> Result<B
     Ok(Bytes::from_owner(bytes).slice(wanted))
 }
 
-/// What the kernel was told to read ahead, block by block, and which blocks were not in the cache before.
+/// The blocks that the kernel was advised to read ahead, and which were not cached before.
 struct LookAhead {
     at: u64,
     end: u64,
@@ -293,7 +292,8 @@ struct LookAhead {
 }
 
 impl LookAhead {
-    /// Asks for what comes up to [`AHEAD`] behind byte `at`, where a block begins; says whether that block was cold.
+    /// Advises the kernel to read up to [`AHEAD`] after byte `at`, where a block begins. Returns whether that block was
+    /// not cached.
     fn look(&mut self, context: &SourceContext, file: &File, at: u64) -> bool {
         while self.at < self.end.min(at + AHEAD) {
             let block = self.at..self.end.min(self.at + BLOCK);
@@ -305,12 +305,12 @@ impl LookAhead {
     }
 }
 
-/// Advice is only that: a file system that does not take it reads as well.
+/// Advises the kernel. A file system may ignore it.
 fn advise(file: &File, offset: u64, length: u64, advice: Advice) {
     let _ = rustix::fs::fadvise(file, offset, NonZeroU64::new(length), advice);
 }
 
-/// The bytes of a pipe or device, as they come. `path` is for messages.
+/// The bytes of a pipe or device, as they arrive. `path` is for messages.
 pub(crate) fn stream_pipe(context: &SourceContext, path: Arc<Path>, file: Arc<File>) -> ByteStream {
     feed(context, 4 * PIPE_BLOCK, move |feeder| async move {
         let stop = StopOnDrop::default();
@@ -326,7 +326,7 @@ pub(crate) fn stream_pipe(context: &SourceContext, path: Arc<Path>, file: Arc<Fi
     })
 }
 
-/// Tells a blocking thread that nobody waits for it any more.
+/// Stops a blocking thread when dropped.
 #[derive(Default)]
 struct StopOnDrop(Arc<AtomicBool>);
 
@@ -336,8 +336,8 @@ impl Drop for StopOnDrop {
     }
 }
 
-/// What a pipe has next; nothing at its end, or if it was stopped. A read of a silent pipe could not be stopped, so it
-/// is read only when there is something to read.
+/// The next bytes of a pipe; empty at its end, or if it was stopped. A read of a silent pipe could not be stopped, so
+/// it first waits until there is something to read.
 fn read_pipe(file: &File, path: &Path, stop: &AtomicBool) -> Result<Bytes> {
     let fault = |cause: Errno| io_error("it cannot be read", path, &cause.into());
     let patience = Timespec { tv_sec: 0, tv_nsec: PIPE_PATIENCE };

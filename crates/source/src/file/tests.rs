@@ -1,4 +1,4 @@
-//! Files as they are on a real disk, and what is wrong with them.
+//! Files on a real disk, and their faults.
 
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -9,16 +9,16 @@ use millstream_core::ErrorKind;
 use millstream_testkit::{TempTree, without_rights};
 
 use super::*;
-use crate::conformance::{Place, conformance, noise, read_all, with_context};
+use crate::conformance::{TestSource, conformance, noise, read_all, with_context};
 use crate::pattern::escape;
 
-fn place() -> Place {
+fn test_source() -> TestSource {
     let tree = TempTree::new();
     let base = format!("{}/", tree.root().display());
-    Place { source: Arc::new(FileSource), tree, base, bring: None, _server: None }
+    TestSource { source: Arc::new(FileSource), tree, base, bring: None, _server: None }
 }
 
-conformance!(super::place());
+conformance!(super::test_source());
 
 fn list(pattern: &str) -> Result<Vec<String>> {
     let units: Result<Vec<Unit>> =
@@ -38,7 +38,7 @@ fn a_file_larger_than_the_budget_is_read_past_the_cache_and_whole() {
     let evict = || rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("advice is taken");
     evict();
     assert!(read(&whole).expect("read") == expected);
-    // Of what has just been read past the cache nothing is in it.
+    // Bytes that were read past the cache are not in it.
     for range in [0..3_000_001, 1..2, 4096..8192, 524_287..1_500_003, 2_999_999..3_000_001] {
         let part = Unit { range: Some(range.clone()), ..whole.clone() };
         assert!(read(&part).expect("read") == expected[range.start as usize..range.end as usize], "{range:?}");
@@ -52,7 +52,7 @@ fn read(unit: &Unit) -> Result<Vec<u8>> {
     with_context(1 << 20, |context| async move { read_all(FileSource.open(&context, unit).await).await })
 }
 
-/// What `pattern` stands for inside of `tree`, without the tree's own path.
+/// The files that `pattern` matches inside of `tree`, without the tree's own path.
 fn found(tree: &TempTree, pattern: &str) -> Vec<String> {
     let root = format!("{}/", tree.root().display());
     let uris = list(&format!("{}{pattern}", escape(&root))).expect("it can be listed");
@@ -182,7 +182,7 @@ fn a_folder_is_no_file() {
 }
 
 #[test]
-fn a_link_that_leads_nowhere_is_told() {
+fn a_link_that_leads_nowhere_is_reported() {
     let tree = TempTree::new();
     std::os::unix::fs::symlink(tree.path("gone"), tree.path("a.gz")).expect("a link");
     for pattern in ["a.gz", "*.gz"] {
@@ -195,7 +195,7 @@ fn a_link_that_leads_nowhere_is_told() {
 }
 
 #[test]
-fn missing_rights_are_told_and_never_skipped() {
+fn missing_rights_are_reported_and_never_skipped() {
     use std::os::unix::fs::PermissionsExt;
     let tree = sample_tree();
     let close = |name: &str| {

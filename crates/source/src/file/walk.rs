@@ -1,4 +1,4 @@
-//! From a pattern to the files it stands for, in order, with the memory of one folder's names a level.
+//! Finds the files that match a pattern, in order, with the names of one folder per level in memory.
 //!
 //! A folder is read once, whatever the pattern: while walking down, the set of parts that can come next is kept, as
 //! a regular expression's automaton keeps its states.
@@ -8,9 +8,9 @@
 //!                                                 x1/ fits ** and x* → {**, x*, *.gz}
 //! ```
 //!
-//! So nothing comes twice, and what comes is sorted by folder and name. Links are followed where a part of the
-//! pattern names them, but `**` does not go through them: a link to a folder above would never end, and one to a
-//! folder beside would bring its files twice. Wildcards find regular files; a pipe or a device must be named.
+//! So each file is found once, sorted by folder and name. Links are followed if a part of the pattern names them, but
+//! `**` does not follow them: a link to a parent folder would never end, and one to a sibling would find its files
+//! twice. Wildcards find regular files; a pipe or a device must be named.
 //!
 //! This blocks: it runs on the blocking threads.
 
@@ -30,13 +30,13 @@ use super::glob::{self, Segment, States};
 use super::read::Stamp;
 use super::{io_error, uri_of};
 
-/// The names of a folder that are looked through for a slip of the pen.
+/// How many names of a folder are searched for a similar one.
 const HINT_NAMES: usize = 10_000;
 
-/// The names that are shown where none is near.
+/// How many names are shown if none is similar.
 const HINT_SHOWN: usize = 5;
 
-/// Calls `emit` with each file that `pattern` (a path, without a scheme) stands for; `false` from it ends the walk.
+/// Calls `emit` with each file that matches `pattern` (a path, without a scheme). If it returns `false`, the walk ends.
 pub(crate) fn walk(pattern: &str, emit: &mut dyn FnMut(Unit) -> bool) -> Result<()> {
     if !glob::has_wildcards(pattern) {
         emit(named(&PathBuf::from(glob::unescape(pattern)))?);
@@ -84,7 +84,7 @@ fn unit(path: &Path, stat: &Stat) -> Unit {
     unit
 }
 
-/// The error of a path that does not exist: it names the first part that is missing, and the nearest name beside it.
+/// The error of a path that does not exist: it names the first missing part, and the most similar name beside it.
 fn missing(path: &Path) -> Error {
     let mut absent = path;
     while let Some(parent) = absent.parent().filter(|parent| !parent.as_os_str().is_empty()) {
@@ -111,14 +111,14 @@ fn missing(path: &Path) -> Error {
     error.hint(hint_beside(absent))
 }
 
-/// The name behind the first `$` of `path`, if a shell would fill in a variable there.
+/// The name after the first `$` of `path`, if a shell would expand it.
 fn shell_variable(path: &Path) -> Option<&str> {
     let (_, behind) = path.to_str()?.split_once('$')?;
     let end = behind.find(|one: char| !one.is_ascii_alphanumeric() && one != '_').unwrap_or(behind.len());
     Some(&behind[..end]).filter(|name| name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_'))
 }
 
-/// The nearest of the names beside `absent`, or what names there are.
+/// The most similar name beside `absent`, or some names.
 fn hint_beside(absent: &Path) -> String {
     let parent = absent.parent().unwrap_or(absent);
     let listing = fs_err::read_dir(here_if_empty(parent)).into_iter().flatten().take(HINT_NAMES);
@@ -126,7 +126,7 @@ fn hint_beside(absent: &Path) -> String {
     names.retain(|name| !name.starts_with('.'));
     names.sort_unstable();
     let wanted = absent.file_name().unwrap_or_default().to_string_lossy();
-    // What all files of a folder end with makes none of them near.
+    // A common ending does not make names similar.
     let stem = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
     let stems: Vec<String> = names.iter().map(|name| stem(name)).collect();
     let near = nearest(&wanted, names.iter().map(String::as_str)).filter(|near| {
@@ -154,7 +154,7 @@ struct Walker<'a> {
     emit: &'a mut dyn FnMut(Unit) -> bool,
 }
 
-/// The kind of a folder's entry as far as it is known without asking.
+/// The kind of a folder's entry as far as the listing gives it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Folder,
@@ -178,14 +178,14 @@ impl From<std::fs::FileType> for Kind {
 }
 
 impl Walker<'_> {
-    /// Walks `folder`. `false` if the walk is over.
+    /// Walks `folder`. `false` ends the walk.
     fn folder(&mut self, folder: &Path, states: &States) -> Result<bool> {
         let states = glob::closure(&self.segments, states);
         let entries = self.entries(folder, &states)?;
         if entries.is_empty() {
             return Ok(true);
         }
-        // Names are looked up from the folder itself: the way to it is long, and the same for all.
+        // Names are looked up relative to the open folder, which saves resolving its path each time.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let here = match rustix::fs::open(here_if_empty(folder), flags, Mode::empty()) {
             Ok(here) => here,
@@ -200,8 +200,8 @@ impl Walker<'_> {
         Ok(true)
     }
 
-    /// The entries of `folder` that can matter, sorted. Where only names can come, the folder is not read: it may be
-    /// large, or one may have the right to pass through it only.
+    /// The entries of `folder` that can matter, sorted. If the pattern only gives names here, the folder is not read:
+    /// it may be large, or not readable.
     fn entries(&self, folder: &Path, states: &States) -> Result<Vec<(OsString, Kind)>> {
         let names: Option<BTreeSet<&String>> = states
             .iter()
@@ -230,7 +230,7 @@ impl Walker<'_> {
             Ok(stat) if type_of(&stat) == FileType::Directory && !step.next.is_empty() => self.folder(path, &step.next),
             Ok(stat) if type_of(&stat) == FileType::RegularFile && step.ends => Ok((self.emit)(unit(path, &stat))),
             Ok(_) => Ok(true),
-            // A file that has gone since its folder was read is not there to be read; a link is.
+            // A file that was removed since its folder was read is skipped, but a broken link is not.
             Err(Errno::NOENT) if !(kind == Kind::Link && step.ends) => Ok(true),
             Err(cause) if kind == Kind::Link => Err(io_error("this link is broken", path, &cause.into())
                 .hint("repair the link, or write a narrower pattern")),

@@ -1,17 +1,17 @@
-//! One connection to an FTP server: login, questions, and data connections.
+//! One connection to an FTP server: login, commands, and data connections.
 //!
 //! ```text
 //!  control ── EPSV ─▶ 229 port ──────── REST k ─ RETR ─▶ 150 ······················▶ 226
 //!  data                     └─ connect ─────────────────────── TLS ─ bytes k… ─ end
 //! ```
 //!
-//! The library keeps the control connection: commands, replies, encryption. Data connections are made here, because
-//! its own hide the last reply, in which some servers say that a folder could not be read, and the cause of a failed
-//! handshake. A data connection goes to the host that the control connection goes to, whatever address the server
-//! names: it may not know its own behind a translator, and must not send us elsewhere.
+//! The library handles the control connection: commands, replies, encryption. Data connections are made here, because
+//! those of the library hide the last reply, in which some servers report an unreadable folder, and the cause of a
+//! failed handshake. A data connection goes to the host of the control connection, not to the address that the server
+//! names: behind NAT the server may not know its own, and it must not redirect us.
 //!
-//! Each connection has its own memory of TLS sessions: servers ask that a data connection goes on with the session of
-//! its own control connection.
+//! Each connection has its own TLS session cache: servers require that a data connection resumes the session of its
+//! control connection.
 
 use std::fmt;
 use std::io;
@@ -32,16 +32,16 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::TcpStream;
 
 use super::{Ftp, listing, reply};
-use crate::remote::{Absence, Address, Entry, Facts, Failure, Kind, reach, words};
+use crate::remote::{Absence, Address, Entry, Facts, Failure, Kind, reach, system_text};
 use crate::retry::Fault;
 
-/// TLS sessions that a connection remembers: each data connection uses one up and brings new ones.
+/// TLS sessions that a connection caches: each data connection uses one and brings new ones.
 const SESSIONS: usize = 16;
 
-/// A line of a listing is not longer than this.
+/// The longest line of a listing.
 const LINE_LIMIT: usize = 64 << 10;
 
-/// Entries of one folder that are held at once.
+/// The most entries of one folder.
 const ENTRIES_LIMIT: usize = 5_000_000;
 
 type Client = ImplAsyncFtpStream<AsyncRustlsStream>;
@@ -53,9 +53,9 @@ pub(crate) struct Connection {
     host: SocketAddr,
     /// Encrypts data connections.
     encryption: Option<Encryption>,
-    /// The folder in which the login begins, once it was asked for.
+    /// The folder after the login, once known.
     home: Option<String>,
-    /// Whether `LIST -a` names the folder itself, once it was tried.
+    /// Whether `LIST -a` names the folder itself, once known.
     dots: Option<bool>,
     can: Abilities,
     connect_timeout: Duration,
@@ -63,7 +63,7 @@ pub(crate) struct Connection {
     secrets: Vec<String>,
 }
 
-/// What the server says it can do.
+/// The features that the server announces.
 #[derive(Debug, Clone, Copy)]
 struct Abilities {
     /// MLST and MLSD: facts in a fixed form.
@@ -79,7 +79,7 @@ struct Listed {
     dots: bool,
 }
 
-/// Bytes on their way.
+/// An open data connection.
 pub(crate) struct Data(Pin<Box<dyn AsyncRead + Send>>);
 
 /// Makes TLS connections, and remembers why one failed.
@@ -96,7 +96,7 @@ impl fmt::Debug for Encryption {
     }
 }
 
-/// Names are bytes: each is one character on its way through the library.
+/// Passes names as bytes through the library, one character per byte.
 #[derive(Debug)]
 struct Octets;
 
@@ -143,7 +143,7 @@ impl AsyncTlsConnector for Encryption {
     }
 }
 
-/// What a failure to begin means: the handshake's own cause if it was that.
+/// The failure of starting a connection, with the cause of a failed handshake.
 fn not_begun(error: FtpError, encryption: Option<&Encryption>, secrets: &[String]) -> Failure {
     let failed = encryption.and_then(|one| one.failed.lock().unwrap_or_else(PoisonError::into_inner).take());
     match (error, failed) {
@@ -200,7 +200,7 @@ impl Connection {
             secrets,
         };
         connection.log_in(&user, &password, implicit).await.map_err(|failure| Failure {
-            // A login that was refused is not used on.
+            // A connection with a refused login is not reused.
             intact: false,
             absent: Absence::No,
             ..failure
@@ -222,7 +222,7 @@ impl Connection {
                 let has = |name: &str| features.keys().any(|key| key.eq_ignore_ascii_case(name));
                 self.can.facts = has("MLST");
                 if has("UTF8") {
-                    // Some servers need to be told, others refuse to be.
+                    // Some servers need this command, others refuse it.
                     self.optional("OPTS UTF8 ON").await?;
                 }
             }
@@ -240,7 +240,7 @@ impl Connection {
         in_time(self.timeout, answer).await?.map_err(|error| reply::failure(error, &self.secrets))
     }
 
-    /// Sends a command that may be refused.
+    /// Sends a command that the server may refuse.
     async fn optional(&mut self, command: &str) -> Result<Option<Response>, Failure> {
         match self.command(command, &[Status::CommandOk, Status::CommandNotImplemented]).await {
             Ok(answer) => Ok(Some(answer)),
@@ -249,7 +249,7 @@ impl Connection {
         }
     }
 
-    /// What is at `path`: asked for in one question where the server knows facts, else in two.
+    /// The facts of `path`: one command if the server supports MLST, else two.
     pub(super) async fn stat(&mut self, path: &[u8]) -> Result<Facts, Failure> {
         let name = octets(path);
         if self.can.facts {
@@ -276,7 +276,7 @@ impl Connection {
         Ok(Facts { kind: Kind::File, size, modified })
     }
 
-    /// The size of a file, if the server tells sizes.
+    /// The size of a file, if the server gives sizes.
     async fn size(&mut self, name: &str) -> Result<Option<u64>, Failure> {
         match self.command(&format!("SIZE {name}"), &[Status::File]).await {
             Ok(answer) => Ok(reply::text(&answer).parse().ok()),
@@ -285,7 +285,7 @@ impl Connection {
         }
     }
 
-    /// What has no size may be a folder.
+    /// Checks whether a path without a size is a folder.
     async fn folder_or(&mut self, path: &[u8], failure: Failure) -> Result<Facts, Failure> {
         match self.enter(path).await {
             Ok(()) => {
@@ -297,7 +297,7 @@ impl Connection {
         }
     }
 
-    /// Goes into a folder.
+    /// Changes to a folder.
     async fn enter(&mut self, folder: &[u8]) -> Result<(), Failure> {
         if self.home.is_none() {
             let home = in_time(self.timeout, self.client.pwd()).await?;
@@ -310,20 +310,20 @@ impl Connection {
         Ok(())
     }
 
-    /// Goes back to where the login began, which paths are relative to.
+    /// Returns to the folder of the login, which paths are relative to.
     async fn leave(&mut self) -> Result<(), Failure> {
         let command = format!("CWD {}", self.home.as_deref().unwrap_or("/"));
         let result = self.command(&command, &[Status::RequestedFileActionOk, Status::CommandOk]).await;
         result.map(drop).map_err(|failure| Failure { intact: false, absent: Absence::No, ..failure })
     }
 
-    /// All that is in a folder.
+    /// The entries of a folder.
     pub(super) async fn list(&mut self, folder: &[u8]) -> Result<Vec<Entry>, Failure> {
         if self.can.facts {
             let command = if folder.is_empty() { "MLSD".to_owned() } else { format!("MLSD {}", octets(folder)) };
             return self.lines(&command, listing::facts_line).await.map(|listed| listed.entries);
         }
-        // The folder is entered first: as a name behind LIST, servers read options, wildcards and spaces into it.
+        // Changes to the folder first: servers would interpret options, wildcards and spaces in an argument of LIST.
         self.enter(folder).await?;
         let mut listed = self.lines("LIST", listing::list_line).await;
         if matches!(&listed, Ok(listed) if listed.entries.is_empty() && !listed.dots) {
@@ -340,8 +340,8 @@ impl Connection {
         Ok(listed.entries)
     }
 
-    /// Whether the server lists a folder in itself when asked for all names. One that does, and shows nothing at all,
-    /// may not look into the folder, and some servers say that by nothing else.
+    /// Whether the server lists the folder itself among all names. If such a server lists nothing at all, it may not
+    /// read the folder; some servers report this in no other way.
     async fn shows_dots(&mut self) -> Result<bool, Failure> {
         if let Some(known) = self.dots {
             return Ok(known);
@@ -430,7 +430,7 @@ impl Connection {
         listing::passive_port(&reply::text(&answer)).ok_or_else(|| no_port(&answer))
     }
 
-    /// The next bytes; 0 at the end. An end that breaks off, although all that is wanted is here, is an end.
+    /// The next bytes; 0 at the end. A broken connection counts as the end if all bytes have arrived.
     pub(super) async fn receive(
         &self,
         data: &mut Data,
@@ -440,13 +440,13 @@ impl Connection {
         match in_time(self.timeout, data.0.read_buf(buffer)).await? {
             Ok(count) => Ok(count),
             Err(_) if wanted == Some(0) => Ok(0),
-            Err(cause) => {
-                Err(Fault::transient("the connection broke in the middle of the body").cause(words(&cause)).into())
-            }
+            Err(cause) => Err(Fault::transient("the connection broke in the middle of the body")
+                .cause(system_text(&cause))
+                .into()),
         }
     }
 
-    /// The server's last word on a transfer of which all has been read.
+    /// The server's final reply to a complete transfer.
     pub(super) async fn complete(&mut self, data: Data) -> Result<String, Failure> {
         drop(data);
         let last = self.client.read_response_in(&[Status::ClosingDataConnection, Status::RequestedFileActionOk]);
@@ -464,7 +464,7 @@ impl Connection {
         }
     }
 
-    /// Ends a transfer of which no more is wanted: the server notices that its data goes nowhere.
+    /// Ends a transfer early: the server notices that the connection is closed.
     pub(super) async fn abandon(&mut self, data: Data) -> Result<(), Failure> {
         drop(data);
         let last = self.client.read_response_in(&[Status::ClosingDataConnection, Status::RequestedFileActionOk]);
@@ -475,7 +475,7 @@ impl Connection {
     }
 }
 
-/// A body that broke off.
+/// The fault of a body that broke off.
 const BROKE: &str = "the connection broke in the middle of the body";
 
 fn no_port(answer: &Response) -> Failure {

@@ -1,4 +1,4 @@
-//! What servers say of their files: facts (RFC 3659, 7), and the listings meant for people that older servers have.
+//! Parses what servers report of their files: facts (RFC 3659, 7), and the human-readable listings of older servers.
 //!
 //! ```text
 //!  type=file;size=5;modify=20261121120000; a.txt              MLSD, MLST
@@ -6,8 +6,8 @@
 //!  11-21-26  12:00PM            5 a.txt                       LIST, as on Windows
 //! ```
 //!
-//! The times of LIST are not used: they are cut to minutes or days, in a zone that nobody tells, and change their form
-//! as a file ages. A line that is not understood is a fault, since leaving it out could leave out a file.
+//! The times of LIST are not used: they are cut to minutes or days, in an unknown zone, and change their form as a file
+//! ages. A line that cannot be parsed is a fault, since skipping it could skip a file.
 
 use crate::remote::{Entry, Facts, Kind};
 
@@ -31,11 +31,11 @@ pub(super) fn fact_reply(body: &[u8]) -> Option<Facts> {
         return None;
     }
     let at = line.iter().position(|byte| *byte == b' ').unwrap_or(line.len());
-    // The folder that was asked for may call itself the current one.
+    // The requested folder may be listed as the current one.
     read_facts(&line[..at]).or(Some(Facts { kind: Kind::Folder, size: None, modified: None }))
 }
 
-/// Whether the facts in the reply to MLST may be a link's own: ProFTPD tells the kind of what a link leads to, but the
+/// Whether the facts in the reply to MLST may be those of a link: ProFTPD gives the kind of the link's target, but the
 /// size of the link. Links have all rights, which few files have.
 pub(super) fn may_be_link(body: &[u8]) -> bool {
     body.to_ascii_lowercase().windows(15).any(|fact| fact == b"unix.mode=0777;")
@@ -99,8 +99,8 @@ pub(super) fn time(text: &[u8]) -> Option<i64> {
     Some(seconds * 1000 + milliseconds)
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar; the year is thought to begin in March, so that the day
-/// that some years have more is its last.
+/// Days from 1970-01-01 to a date of the Gregorian calendar; years are counted from March, so that the leap day is the
+/// last one.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let before = 365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
@@ -117,12 +117,12 @@ pub(super) fn list_line(line: &[u8]) -> Result<Option<Entry>, ()> {
 
 /// `05-23-26  10:41AM  <DIR>  name`, or a size in its place.
 fn windows_line(line: &[u8]) -> Option<Entry> {
-    let mut words = Words(line);
-    let (date, clock, size) = (words.next()?, words.next()?, words.next()?);
+    let mut system_text = Words(line);
+    let (date, clock, size) = (system_text.next()?, system_text.next()?, system_text.next()?);
     if !date.contains(&b'-') || !clock.contains(&b':') {
         return None;
     }
-    let name = words.rest()?;
+    let name = system_text.rest()?;
     let facts = match size {
         b"<DIR>" => Facts { kind: Kind::Folder, size: None, modified: None },
         b"<JUNCTION>" | b"<SYMLINK>" | b"<SYMLINKD>" => Facts { kind: Kind::Link, size: None, modified: None },
@@ -132,7 +132,7 @@ fn windows_line(line: &[u8]) -> Option<Entry> {
 }
 
 /// `-rw-r--r-- 1 owner group 5 Nov 21 12:00 name`. Some servers leave out the owner, the group or the number of links,
-/// so the size is what stands before the date.
+/// so the size is the word before the date.
 fn unix_line(line: &[u8]) -> Option<Entry> {
     let kind = match line.first()? {
         b'-' => Kind::File,
@@ -141,29 +141,29 @@ fn unix_line(line: &[u8]) -> Option<Entry> {
         b'b' | b'c' | b'p' | b's' => Kind::Other,
         _ => return None,
     };
-    let mut words = Words(line);
-    words.next()?;
+    let mut system_text = Words(line);
+    system_text.next()?;
     let mut before: &[u8] = b"";
     let size = loop {
-        let word = words.next()?;
-        let mut ahead = Words(words.0);
+        let word = system_text.next()?;
+        let mut ahead = Words(system_text.0);
         if is_month(word) && ahead.next().is_some_and(is_day) && ahead.next().is_some_and(is_clock_or_year) {
-            words = ahead;
+            system_text = ahead;
             break number(before);
         }
         // The day may stand before the month.
-        let mut ahead = Words(words.0);
+        let mut ahead = Words(system_text.0);
         if is_day(word)
             && ahead.next().is_some_and(is_month)
             && ahead.next().is_some_and(is_clock_or_year)
             && number::<u64>(before).is_some()
         {
-            words = ahead;
+            system_text = ahead;
             break number(before);
         }
         before = word;
     };
-    let mut name = words.name()?;
+    let mut name = system_text.name()?;
     if kind == Kind::Link
         && let Some(at) = name.windows(4).position(|four| four == b" -> ")
     {
@@ -195,7 +195,7 @@ fn is_clock_or_year(word: &[u8]) -> bool {
     }
 }
 
-/// What is still unread of a line.
+/// The unread rest of a line, by words.
 #[derive(Clone, Copy)]
 struct Words<'a>(&'a [u8]);
 
@@ -212,13 +212,13 @@ impl<'a> Words<'a> {
         Some(self.0.trim_ascii_start()).filter(|rest| !rest.is_empty())
     }
 
-    /// The rest behind exactly one blank: a name may begin with another.
+    /// The rest after exactly one blank: a name may begin with another one.
     fn name(&self) -> Option<&'a [u8]> {
         self.0.strip_prefix(b" ").filter(|name| !name.is_empty())
     }
 }
 
-/// Whether a server's last word on a listing says, under a code of success, that there was none.
+/// Whether a server's final reply to a listing reports a failure, despite a code of success.
 pub(super) fn says_failed(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     text.contains("failed to open directory") || text.contains("permission denied")

@@ -1,7 +1,7 @@
 //! Files on FTP servers (RFC 959; 2228 and 4217 for encryption; 2428 and 3659 for the extensions in use).
 //!
-//! `client.rs` does one thing over one connection, `listing.rs` reads what a server says of its files, `reply.rs` says
-//! what its refusals mean. Retries, resuming and wildcards are those of all servers with folders (`remote`).
+//! `client.rs` does one operation over one connection, `listing.rs` parses listings, `reply.rs` interprets replies.
+//! Retries, resuming and wildcards are in `remote`, for all servers with folders.
 
 mod client;
 mod listing;
@@ -104,7 +104,7 @@ impl Protocol for Ftp {
         connection.stat(path).await
     }
 
-    /// There is no opening in FTP: what the file is now, is asked for.
+    /// FTP does not open files: this asks for the facts of the file.
     async fn open(&self, connection: &mut Connection, path: &[u8]) -> Result<(Facts, Facts), Failure> {
         connection.stat(path).await.map(|facts| (facts, facts))
     }
@@ -131,7 +131,7 @@ impl Protocol for Ftp {
             if connection.receive(&mut data, &mut buffer, wanted).await? == 0 {
                 break;
             }
-            // The size was asked for: what comes behind it, was written since.
+            // The size is known: bytes after it were written since.
             if wanted.is_some_and(|wanted| buffer.len() > wanted) {
                 if whole {
                     return Err(crate::remote::changed("while it was read").into());
@@ -141,7 +141,7 @@ impl Protocol for Ftp {
             piece.take(buffer.split().freeze()).await;
         }
         connection.complete(data).await?;
-        // A file that was written over while it was read shows by its time; small ones are read in one go.
+        // A file that was overwritten while it was read has another time; small ones are read at once.
         if !piece.is_small() && opened.modified.is_some() && piece.end() == Some(piece.at()) {
             let after = connection.stat(path).await?;
             if (after.size, after.modified) != (opened.size, opened.modified) {

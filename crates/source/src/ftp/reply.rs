@@ -1,11 +1,11 @@
-//! What a server's refusal means, and what a broken connection does.
+//! Interprets the replies of a server, and broken connections.
 
 use std::io;
 
 use suppaftp::types::Response;
 use suppaftp::{FtpError, ReplyTooLarge};
 
-use crate::remote::{Absence, Failure, words};
+use crate::remote::{Absence, Failure, system_text};
 use crate::retry::Fault;
 
 /// The three digits that a reply begins with.
@@ -25,7 +25,7 @@ fn lines(body: &[u8]) -> impl Iterator<Item = &[u8]> {
     body.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end).filter(|line| !line.is_empty())
 }
 
-/// What a failed command means; `secrets` are not shown.
+/// The failure of a command; `secrets` are not shown.
 pub(super) fn failure(error: FtpError, secrets: &[String]) -> Failure {
     match error {
         FtpError::UnexpectedResponse(reply) => refusal(&reply, secrets),
@@ -40,7 +40,7 @@ pub(super) fn failure(error: FtpError, secrets: &[String]) -> Failure {
     }
 }
 
-/// What a reply that was not hoped for means.
+/// The failure of an unexpected reply.
 pub(super) fn refusal(reply: &Response, secrets: &[String]) -> Failure {
     let Some(code) = code(reply) else {
         return Fault::transient("the server's answer cannot be understood").into();
@@ -51,7 +51,7 @@ pub(super) fn refusal(reply: &Response, secrets: &[String]) -> Failure {
         .fold(text(reply), |text, secret| text.replace(secret.as_str(), "***"));
     let mut fault = Fault { transient: is_transient(code), ..Fault::transient(format!("the server answers {code}")) };
     fault.status = Some(code);
-    // Servers have several codes for it, and that of a missing file is one of them.
+    // Servers use several codes for it, including that of a missing file.
     let wants_tls = code >= 500 && ["tls", "ssl"].iter().any(|word| said.to_ascii_lowercase().contains(word));
     fault.hint = if wants_tls { Some(WANTS_TLS) } else { hint(code) }.map(str::to_owned);
     let denied = ["permission", "denied", "not allowed"].iter().any(|word| said.to_ascii_lowercase().contains(word));
@@ -60,8 +60,8 @@ pub(super) fn refusal(reply: &Response, secrets: &[String]) -> Failure {
     Failure { fault, absent, intact: code != 421 }
 }
 
-/// Whether the same command may be answered otherwise the next time (RFC 959, 4.2.1). A wrong password has an own
-/// code among those that may pass, which it does not.
+/// Whether a retry may succeed (RFC 959, 4.2.1). The code of a wrong password is among the transient ones, but is
+/// permanent.
 fn is_transient(code: u16) -> bool {
     (400..500).contains(&code) && code != 430
 }
@@ -81,7 +81,7 @@ fn hint(code: u16) -> Option<&'static str> {
     })
 }
 
-/// What a connection that broke means.
+/// The fault of a broken connection.
 pub(super) fn broken(cause: &io::Error) -> Fault {
     let inside = cause.get_ref();
     if let Some(tls) = inside.and_then(|inside| inside.downcast_ref::<rustls::Error>()) {
@@ -90,7 +90,7 @@ pub(super) fn broken(cause: &io::Error) -> Fault {
     if inside.is_some_and(|inside| inside.is::<ReplyTooLarge>()) {
         return Fault::permanent("the server's answer does not end");
     }
-    Fault::transient("the connection broke before the answer").cause(words(cause))
+    Fault::transient("the connection broke before the answer").cause(system_text(cause))
 }
 
 #[cfg(test)]
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_are_told_apart() {
+    fn replies_are_distinguished() {
         let gone = reply("550 No such file.\r\n");
         assert_eq!((gone.absent, gone.intact, gone.fault.transient), (Absence::Perhaps, true, false));
         assert_eq!(gone.fault.what, "the server answers 550");

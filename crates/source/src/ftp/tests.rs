@@ -1,4 +1,4 @@
-//! FTP as it is (a real ProFTPD, with and without MLST, with and without TLS), and as it can go wrong.
+//! FTP with a real ProFTPD, with and without MLST, with and without TLS; and faults.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use millstream_core::{ErrorKind, Unit};
 use millstream_testkit::{Authority, Break, PASSWORD, Proftpd, ProftpdOptions, Proxy, TempTree, USER, Validity};
 
 use super::*;
-use crate::conformance::{Place, conformance, noise, read_all, with_context};
+use crate::conformance::{TestSource, conformance, noise, read_all, with_context};
 
 /// Settings with the user, the password and short pauses, unless they say otherwise; and the folder of the secret.
 fn spec(settings: serde_json::Value) -> (FtpSpec, TempTree) {
@@ -25,12 +25,12 @@ fn spec(settings: serde_json::Value) -> (FtpSpec, TempTree) {
     (millstream_core::spec::parse(&all).expect("good settings"), tree)
 }
 
-fn place_with(options: ProftpdOptions, settings: serde_json::Value) -> Place {
+fn test_source_with(options: ProftpdOptions, settings: serde_json::Value) -> TestSource {
     let tree = TempTree::new();
     let server = Proftpd::start_with(tree.root(), options);
     let base = server.url("");
     let (spec, secret) = spec(settings);
-    Place {
+    TestSource {
         source: Arc::new(Remote::<Ftp>::new(spec)),
         tree,
         base,
@@ -39,38 +39,40 @@ fn place_with(options: ProftpdOptions, settings: serde_json::Value) -> Place {
     }
 }
 
-fn place() -> Place {
-    place_with(ProftpdOptions::default(), serde_json::json!({}))
+fn test_source() -> TestSource {
+    test_source_with(ProftpdOptions::default(), serde_json::json!({}))
 }
 
-conformance!(super::place());
+conformance!(super::test_source());
 
 mod without_facts {
     use super::*;
 
-    fn place() -> Place {
-        place_with(ProftpdOptions { without_facts: true, ..ProftpdOptions::default() }, serde_json::json!({}))
+    fn test_source() -> TestSource {
+        test_source_with(ProftpdOptions { without_facts: true, ..ProftpdOptions::default() }, serde_json::json!({}))
     }
 
-    // The version is told by the size and the time, which are asked for one by one.
-    conformance!(super::place());
+    // The version consists of the size and the time, which are requested one by one.
+    conformance!(super::test_source());
 }
 
 mod encrypted {
     use super::*;
 
-    fn place() -> Place {
+    fn test_source() -> TestSource {
         let authority = Authority::new();
         let certificate = Some(authority.certificate("localhost", Validity::Current));
         let folder = TempTree::new();
         let ca = folder.file("ca.pem", authority.pem()).display().to_string();
-        let mut place =
-            place_with(ProftpdOptions { certificate, ..ProftpdOptions::default() }, serde_json::json!({"ca": ca}));
+        let mut place = test_source_with(
+            ProftpdOptions { certificate, ..ProftpdOptions::default() },
+            serde_json::json!({"ca": ca}),
+        );
         place._server = Some(Box::new((place._server.take(), folder)));
         place
     }
 
-    conformance!(super::place());
+    conformance!(super::test_source());
 }
 
 fn list(source: &Remote<Ftp>, pattern: &str) -> Result<Vec<Unit>> {
@@ -199,7 +201,7 @@ fn a_kept_connection_that_died_is_replaced() {
 }
 
 #[test]
-fn a_body_that_breaks_goes_on_where_it_broke() {
+fn a_body_that_breaks_resumes_where_it_broke() {
     let tree = TempTree::new();
     let body = noise(1_000_000);
     tree.file("a", &body);
@@ -234,7 +236,7 @@ fn a_server_that_never_recovers_is_given_up() {
 }
 
 #[test]
-fn nobody_listens() {
+fn a_port_without_a_listener() {
     let (spec, _secret) = spec(serde_json::json!({"retries": 1}));
     let url = format!("ftp://127.0.0.1:{}/a", millstream_testkit::free_port());
     let error = read(&spec, Unit::new(&url)).expect_err("nobody");
@@ -293,7 +295,7 @@ fn a_login_that_is_refused_is_not_tried_again() {
     let error = list(&Remote::new(spec.clone()), &server.url("*")).expect_err("wrong");
     assert_eq!(what(&error), "the server answers 530");
 
-    // What the URL says goes before.
+    // The URL overrides the settings.
     let url = server.url("a").replacen("://", &format!("://{USER}:{PASSWORD}@"), 1);
     assert_eq!(read(&spec, Unit::new(&url)).expect("readable"), b"text");
     let error = read(&spec, Unit::new(url.replace("/a", "/b"))).expect_err("nothing there");
@@ -301,7 +303,7 @@ fn a_login_that_is_refused_is_not_tried_again() {
 }
 
 #[test]
-fn what_is_not_there_or_no_file_is_told() {
+fn what_is_not_there_or_no_file_is_reported() {
     let tree = names();
     for without_facts in [false, true] {
         let server = Proftpd::start_with(tree.root(), ProftpdOptions { without_facts, ..ProftpdOptions::default() });
@@ -319,7 +321,7 @@ fn what_is_not_there_or_no_file_is_told() {
     }
 }
 
-/// Rights hold for whoever is not root, and the server's user is not.
+/// Rights do not apply to root, but to the server's user.
 #[test]
 fn a_folder_without_rights_is_an_error() {
     use std::os::unix::fs::PermissionsExt;
@@ -432,7 +434,7 @@ fn certificates_are_checked() {
     assert_eq!(error.kind(), ErrorKind::Refused);
     assert!(error.hint_text().is_some_and(|hint| hint.contains("expired")), "{error:?}");
 
-    // A server that wants encryption, and one that has none.
+    // A server that requires encryption, and one without it.
     let error = read(&quick, Unit::new(server.url("a").replace("ftps:", "ftp:"))).expect_err("not encrypted");
     assert_eq!(what(&error), "the server answers 550");
     assert!(error.hint_text().is_some_and(|hint| hint.contains("ftps://")), "{error:?}");

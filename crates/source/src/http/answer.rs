@@ -1,4 +1,4 @@
-//! The answer to a request, whoever has sent it: its head, and its body as it comes.
+//! The answer to a request: its head, and its body as a stream.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use super::client::root_cause;
 use super::wire::WireBody;
 use crate::retry::Fault;
 
-/// An answer. Dropped before its body's end was seen, it closes its connection.
+/// An answer. If it is dropped before the end of its body, its connection is closed.
 #[derive(Debug)]
 pub(crate) struct Answer {
     head: response::Parts,
@@ -31,7 +31,7 @@ impl Answer {
         &self.head.headers
     }
 
-    /// The next piece of the body; nothing at its end. Waits for as long as it takes.
+    /// The next piece of the body; nothing at its end. It has no time limit.
     pub(super) async fn chunk(&mut self) -> Result<Option<Bytes>, Fault> {
         let broken = |cause| Fault::transient("the connection broke in the middle of the body").cause(cause);
         match &mut self.body {

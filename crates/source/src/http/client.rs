@@ -1,8 +1,8 @@
-//! One request and its answer: connections, headers and secrets, redirects, and what each failure means. The object
-//! stores send through it too: they bring headers of their own, which sign.
+//! One request and its answer: connections, headers and secrets, redirects, and faults. The object stores also send
+//! through it, with headers of their own, which sign requests.
 //!
 //! Redirects are followed here and not by the library, which strips the usual headers when the host changes but not
-//! those that a job adds. Bodies are `transfer.rs`'s, repetition is `retry.rs`'s.
+//! those that a job adds. `transfer.rs` reads bodies, `retry.rs` decides on retries.
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
@@ -31,46 +31,46 @@ use crate::tls;
 /// Redirects that are followed for one request.
 const REDIRECTS: usize = 10;
 
-/// What a stream of HTTP/2 may send ahead. All streams of a connection may, so that a stream that nobody reads just
-/// now cannot stop the others.
+/// The window of an HTTP/2 stream. The window of a connection is large enough for all of its streams, so that one that
+/// is not read cannot stop the others.
 const STREAM_WINDOW: u32 = 512 << 10;
 
-/// The rest of an unwanted body is read up to this size, so that its connection can be used again.
+/// The rest of an unwanted body is read up to this size, so that its connection can be reused.
 const DRAINED: usize = 16 << 10;
 
-/// What sends requests for one set of settings.
+/// Sends requests with one set of settings.
 #[derive(Debug)]
 pub(crate) struct Client {
     library: reqwest::Client,
-    /// Sends what it can; nothing where a proxy stands between.
+    /// Sends requests without encryption; `None` with a proxy.
     wire: Option<Arc<Wire>>,
-    /// Where the library's client has its connections.
+    /// The runtime of the library's connections.
     io: Handle,
-    /// For the host that the job names.
+    /// Headers for the host that the job names.
     trusted: HeaderMap,
-    /// For all hosts.
+    /// Headers for all hosts.
     harmless: HeaderMap,
     secrets: Vec<String>,
     pub(crate) timeout: Duration,
     pub(crate) policy: Policy,
 }
 
-/// What is asked of a server.
+/// A request to a server.
 #[derive(Debug)]
 pub(crate) struct Question {
     pub(crate) method: Method,
-    /// On the server that the job means.
+    /// The URL on the server that the job names.
     pub(crate) url: Url,
-    /// For that server.
+    /// Headers for that server.
     pub(crate) headers: HeaderMap,
-    /// For another that it redirects to.
+    /// Headers for other servers, after a redirect.
     pub(crate) elsewhere: HeaderMap,
     pub(crate) body: Bytes,
-    /// What of it must not be shown, beside the settings' secrets and the headers that are marked so.
+    /// Secrets besides those of the settings and of sensitive headers.
     pub(crate) secrets: Vec<String>,
 }
 
-/// What a unit's URL says.
+/// A parsed unit's URL.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     /// Without user, password and fragment.
@@ -81,12 +81,12 @@ pub(crate) struct Target {
     secrets: Vec<String>,
 }
 
-/// Clients that live, by settings and by the runtime on which the library has its connections.
+/// Live clients, by settings and by the runtime of the library's connections.
 type Clients = Mutex<HashMap<(Id, String), Weak<Client>>>;
 
 impl Client {
-    /// The client for these settings, which the job file has in `block`; sources with the same ones share it. Blocks:
-    /// it reads certificates.
+    /// The client for these settings, which the job file has in `block`; sources with the same settings share it.
+    /// Blocks, since it reads certificates.
     pub(crate) fn shared(spec: &HttpSpec, block: &'static str, io: &Handle) -> Result<Arc<Self>> {
         static CLIENTS: OnceLock<Clients> = OnceLock::new();
         let settings = serde_json::to_string(&(block, spec))
@@ -185,8 +185,8 @@ impl Client {
         self.ask(Question { method, url, headers, elsewhere, body, secrets }).await
     }
 
-    /// Asks, follows redirects (where nothing is changed by asking), and returns the answer if its status is 2xx or
-    /// 416.
+    /// Sends a request, follows redirects (only for requests that change nothing), and returns the answer if its status
+    /// is 2xx or 416.
     pub(crate) async fn ask(&self, question: Question) -> Result<Answer, Fault> {
         let mut url = question.url.clone();
         let mut seen = Vec::new();
@@ -229,7 +229,7 @@ impl Client {
         }
     }
 
-    /// What a failure of the wire means.
+    /// The fault of a failed connection.
     fn failure(&self, failure: &Failure) -> Fault {
         let cause = root_cause(failure);
         match failure {
@@ -258,7 +258,7 @@ impl Client {
         Ok(body.freeze())
     }
 
-    /// What the server that the job names may be told. Others are told what is harmless.
+    /// The headers for the server that the job names. Others only get the harmless ones.
     fn headers_for(&self, target: &Target) -> HeaderMap {
         let mut headers = self.trusted.clone();
         if let Some(authorization) = &target.authorization {
@@ -277,7 +277,7 @@ impl Client {
         Fault::transient(format!("the server was silent for {seconds} s")).hint("if it needs longer, raise `timeout`")
     }
 
-    /// Reads a little of what nobody wants, as far as it comes in time.
+    /// Reads the rest of an unwanted body, if it is short and comes in time.
     async fn drain(&self, mut response: Answer) -> Vec<u8> {
         let mut said = Vec::new();
         let draining = async {
@@ -287,12 +287,12 @@ impl Client {
                 said.extend_from_slice(&chunk);
             }
         };
-        // What has come by then is enough.
+        // The bytes so far are enough.
         let _ = within(self.timeout, draining).await;
         said
     }
 
-    /// The fault that a status is.
+    /// The fault of a status.
     async fn refusal(&self, question: &Question, response: Answer) -> Fault {
         let status = response.status();
         let mut what = format!("the server answers {}", status.as_u16());
@@ -312,11 +312,11 @@ impl Client {
         fault
     }
 
-    /// `text` without the secrets: a server may repeat what it was sent.
+    /// `text` without the secrets, which a server may repeat.
     fn redacted(&self, question: &Question, text: &str) -> String {
         let marked =
             question.headers.values().filter(|value| value.is_sensitive()).filter_map(|value| value.to_str().ok());
-        // Behind its first word are the credentials of an `Authorization`.
+        // In an `Authorization`, the credentials follow the first word.
         let marked = marked.flat_map(|value| [Some(value), value.split_once(' ').map(|(_, credentials)| credentials)]);
         let named = self.secrets.iter().chain(&question.secrets).map(String::as_str);
         let secrets = marked.flatten().chain(named).filter(|secret| !secret.is_empty());
@@ -325,7 +325,7 @@ impl Client {
 }
 
 impl Target {
-    /// What `uri` says.
+    /// Parses `uri`.
     pub(crate) fn parse(uri: &str) -> Result<Self> {
         let fault = |what: &str| Error::job(what).in_unit(uri, None);
         if uri.contains('\\') {
@@ -365,7 +365,7 @@ pub(crate) fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// Whether `url` may see what was meant for `named`: the same server, or the same host when it asks for encryption.
+/// Whether `url` may get the headers for `named`: it is the same server, or the same host with encryption.
 fn is_trusted(named: &Url, url: &Url) -> bool {
     let same_host = named.host() == url.host();
     let same_server = named.scheme() == url.scheme() && named.port_or_known_default() == url.port_or_known_default();
@@ -376,7 +376,7 @@ fn is_trusted(named: &Url, url: &Url) -> bool {
     same_host && (same_server || upgraded)
 }
 
-/// Where an answer sends us, if it does.
+/// The URL of a redirect, if it is one.
 fn redirection(url: &Url, response: &Answer) -> Result<Option<Url>, Fault> {
     if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
         return Ok(None);
@@ -451,8 +451,7 @@ fn has_proxy() -> bool {
         .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()))
 }
 
-/// What a failure before the answer means.
-/// What a failure of the library's client before the answer means.
+/// The fault of the library's client before the answer.
 fn fault_of(error: &reqwest::Error, block: &str) -> Fault {
     let cause = root_cause(error);
     if let Some(tls) = find::<rustls::Error>(error) {
@@ -498,9 +497,9 @@ pub(crate) fn root_cause(error: &dyn StdError) -> String {
         root = source;
     }
     let text = root.to_string();
-    // The system's words, without its number.
+    // The system's text, without its number.
     match text.split_once(" (os error ") {
-        Some((words, _)) => words.to_lowercase(),
+        Some((system_text, _)) => system_text.to_lowercase(),
         None => text,
     }
 }
@@ -510,7 +509,7 @@ pub(crate) fn find<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static
     if let Some(found) = error.downcast_ref::<T>() {
         return Some(found);
     }
-    // An io::Error passes over the error that it wraps when asked for its source.
+    // The source of an io::Error skips the error that it wraps.
     let inside = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     match inside {
         Some(inside) => find(inside),

@@ -1,7 +1,7 @@
 //! Objects on the web.
 //!
-//! `client.rs` sends one request, `transfer.rs` brings one unit to its end, `retry.rs` says when to try again. Here
-//! they are wired to the source's trait. A URL is a unit without asking: the web cannot be listed.
+//! `client.rs` sends one request, `transfer.rs` reads one unit, `retry.rs` decides on retries. This file implements the
+//! source's trait with them. A URL is a unit without a request: the web cannot be listed.
 
 pub(crate) mod answer;
 pub(crate) mod client;
@@ -48,7 +48,7 @@ pub const ENTRY: SourceEntry = SourceEntry {
 #[derive(Debug)]
 pub struct HttpSource {
     spec: HttpSpec,
-    /// Made at the first use: only then are secrets read.
+    /// Created at the first use, which reads the secrets.
     client: Mutex<Option<(Id, Arc<Client>)>>,
 }
 
@@ -150,7 +150,7 @@ impl Remote for Page {
     }
 }
 
-/// The unit that a URL is.
+/// The unit of a URL.
 fn listed(pattern: &str) -> Result<Unit> {
     let target = Target::parse(pattern)?;
     if target.path().contains(['*', '[', ']']) {

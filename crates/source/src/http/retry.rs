@@ -1,10 +1,10 @@
-//! Which statuses may pass, and how long a server asks to wait. The pauses and their count are `crate::retry`'s.
+//! Which statuses are transient, and how long a server asks to wait. `crate::retry` does the pauses and counts.
 
 use std::time::{Duration, SystemTime};
 
 pub(crate) use crate::retry::{Fault, Policy, Tries};
 
-/// Whether a status may be another one the next time.
+/// Whether a status is transient.
 pub(crate) fn is_transient(status: u16) -> bool {
     matches!(status, 408 | 425 | 429 | 500 | 502 | 503 | 504)
 }

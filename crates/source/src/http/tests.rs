@@ -1,4 +1,4 @@
-//! The web as it is (a real nginx, with and without TLS) and as it can go wrong (a server with faults).
+//! The web with a real nginx, with and without TLS; and faults.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use millstream_core::spec::{Fault as SpecFault, Spec};
 use millstream_testkit::{Answer, Authority, Fault, FaultServer, Nginx, Object, Plan, TempTree, Validity};
 
 use super::*;
-use crate::conformance::{Place, conformance, noise, read_all, with_context};
+use crate::conformance::{TestSource, conformance, noise, read_all, with_context};
 
-fn place() -> Place {
+fn test_source() -> TestSource {
     let tree = TempTree::new();
     let server = Nginx::start(tree.root());
     let base = server.url("");
-    Place {
+    TestSource {
         source: Arc::new(HttpSource::new(HttpSpec::default())),
         tree,
         base,
@@ -23,9 +23,9 @@ fn place() -> Place {
     }
 }
 
-conformance!(super::place());
+conformance!(super::test_source());
 
-/// A spec of what the job file says, with short pauses unless it says otherwise.
+/// A spec with the given settings, and short pauses by default.
 fn spec(settings: serde_json::Value) -> HttpSpec {
     let mut all = serde_json::json!({"max_backoff": "20ms", "timeout": "5s"});
     if let (Some(all), serde_json::Value::Object(settings)) = (all.as_object_mut(), settings) {
@@ -75,7 +75,7 @@ fn connections_are_kept() {
         let all: Result<Vec<()>> = futures::stream::iter(reading).buffer_unordered(4).try_collect().await;
         assert_eq!(all.expect("readable").len(), 300);
         let accepted = server.accepted();
-        // The library may open one more while another is about to be free.
+        // The library may open one more while another one is about to become idle.
         assert!(accepted <= 6, "300 objects, 4 at once, took {accepted} connections");
     });
 }
@@ -108,7 +108,7 @@ fn sources_with_the_same_settings_share_their_connections() {
 }
 
 #[test]
-fn a_body_that_breaks_goes_on_where_it_broke() {
+fn a_body_that_breaks_resumes_where_it_broke() {
     let body = noise(1_000_000);
     for etag in ["\"1\"", "W/\"1\""] {
         let object = Object::new(body.clone()).etag(etag).fault(3, Fault::Cut { after: 300_000 });
@@ -153,7 +153,7 @@ fn a_server_that_never_recovers_is_given_up() {
 
 #[test]
 fn a_length_that_is_never_reached_is_an_error() {
-    // The second answer tells another length, and so is taken for another object.
+    // The second answer has another length, and so counts as another object.
     for object in [Object::new("short").always(Fault::Length(100)), Object::new("short").fault(1, Fault::Length(100))] {
         let server = serve(object);
         let error = read(quick(), &server.url("/a")).expect_err("95 bytes are missing");
@@ -281,7 +281,7 @@ fn a_server_that_falls_silent_is_left() {
 }
 
 #[test]
-fn nobody_listens() {
+fn a_port_without_a_listener() {
     let url = format!("http://127.0.0.1:{}/a", millstream_testkit::free_port());
     let error = read(spec(serde_json::json!({"retries": 1})), &url).expect_err("nobody");
     assert!(error.to_string().starts_with(&format!("{url}: the server cannot be reached (2 tries, ")), "{error}");
@@ -503,7 +503,7 @@ fn settings_are_checked() {
     assert_eq!(HttpSpec::NAME, "http");
 }
 
-/// The environment belongs to the whole process, so the reading is done by another one: this test, run again.
+/// The environment belongs to the whole process, so this test starts itself again in another one.
 #[test]
 fn a_proxy_of_the_environment_is_used() {
     const URL: &str = "http://millstream.invalid/a";
@@ -541,7 +541,7 @@ fn a_server_that_sends_less_than_it_is_asked_for_is_asked_on() {
     serving.join().expect("ten times ten bytes were asked for");
 }
 
-/// Answers a request with ten bytes from where it asks on, or with fewer at the end.
+/// Answers a request with ten bytes from its offset, or fewer at the end.
 fn send_ten(stream: &mut std::net::TcpStream, body: &[u8]) {
     use std::io::{Read, Write};
     let mut request = String::new();

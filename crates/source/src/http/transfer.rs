@@ -1,4 +1,4 @@
-//! The bytes of one unit, to its end, through as many requests as it takes.
+//! Reads the bytes of one unit, with as many requests as necessary.
 //!
 //! ```text
 //!  GET ──▶ 200 ── bytes 0…k ──✗ broken
@@ -7,9 +7,9 @@
 //!                                      └──▶ 200   same version: skip k bytes; another: error
 //! ```
 //!
-//! What tells versions apart is the etag, else the time of the last change, else only the length: a server that names
-//! none of the first two can replace an object by one of the same length between two pieces unseen. And a body whose
-//! length is told neither by a header nor by chunks ends where the connection ends: nobody can see that it was cut.
+//! The version is identified by the etag, else by the time of the last change, else only by the length: without the
+//! first two, an object can be replaced unnoticed by one of the same length between two requests. A body without a
+//! length and without chunks ends with the connection, so a cut is not noticed.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -33,13 +33,13 @@ use super::retry::{Fault, Tries};
 use crate::feed::{Feeder, feed};
 use crate::io::on_io;
 
-/// Bodies up to this size are handed over in one piece.
+/// Bodies up to this size are passed on in one piece.
 pub(crate) const SMALL: u64 = 512 << 10;
 
-/// A server's clock may be off by this much before a time of change says nothing about versions.
+/// The tolerance for a server's clock. A time of change within it does not identify versions.
 const CLOCK_SLACK: Duration = Duration::from_secs(1);
 
-/// The bytes of `unit`, which `remote` has.
+/// Opens `unit` on `remote`.
 pub(crate) async fn open(context: &SourceContext, remote: Arc<dyn Remote>, unit: &Unit) -> Result<OpenedUnit> {
     let mut transfer = Transfer::new(remote, unit.clone());
     let begun = transfer.begin().await?;
@@ -50,7 +50,7 @@ pub(crate) async fn open(context: &SourceContext, remote: Arc<dyn Remote>, unit:
         Some(held) => match transfer.gather(begun).await {
             (bytes, Ok(())) => Content::whole(bytes, held),
             (bytes, Err(error)) => {
-                // What has come before it tells a unit that broke off from one that cannot be opened.
+                // The bytes before the error distinguish a unit that broke off from one that cannot be opened.
                 let come = Some(Ok(bytes)).filter(|bytes| bytes.as_ref().is_ok_and(|bytes| !bytes.is_empty()));
                 Content::Stream(stream::iter(come.into_iter().chain([Err(error)])).boxed())
             }
@@ -80,7 +80,7 @@ pub(crate) async fn read_range(
     .await
 }
 
-/// `unit` with its size and its version, asked for.
+/// Requests the size and the version of `unit`.
 pub(crate) async fn look(context: &SourceContext, remote: Arc<dyn Remote>, unit: &Unit) -> Result<Unit> {
     let unit = unit.clone();
     on_io(context, async move {
@@ -91,7 +91,7 @@ pub(crate) async fn look(context: &SourceContext, remote: Arc<dyn Remote>, unit:
     .await
 }
 
-/// The header `Content-Type` of `unit`, asked for.
+/// Requests the header `Content-Type` of `unit`.
 pub(crate) async fn content_type(
     context: &SourceContext,
     remote: Arc<dyn Remote>,
@@ -105,18 +105,18 @@ pub(crate) async fn content_type(
     .await
 }
 
-/// An object somewhere that answers as the web does.
+/// An object that is read over HTTP.
 #[async_trait]
 pub(crate) trait Remote: Debug + Send + Sync {
-    /// What reads the answers.
+    /// The client that reads the answers.
     fn client(&self) -> &Client;
 
-    /// Whether ranges are served even if no answer says so.
+    /// Whether ranges are known to be served.
     fn has_ranges(&self) -> bool {
         false
     }
 
-    /// Asks for the object, or for a part of it: `GET` or `HEAD`. The answer's status is 2xx or 416.
+    /// Requests the object or a part of it by `GET` or `HEAD`. The answer's status is 2xx or 416.
     async fn send(&self, method: &Method, part: Option<&Part>) -> Result<Answer, Fault>;
 }
 
@@ -125,9 +125,9 @@ pub(crate) trait Remote: Debug + Send + Sync {
 pub(crate) struct Part {
     /// The first byte.
     pub(crate) first: u64,
-    /// The byte behind the last one, which is more than `first`; the object's end if `None`.
+    /// The end of the range, which is more than `first`; the object's end if `None`.
     pub(crate) end: Option<u64>,
-    /// The version that it must be of: a strong etag, or a time of change.
+    /// The required version: a strong etag, or a time of change.
     pub(crate) version: Option<HeaderValue>,
 }
 
@@ -147,44 +147,43 @@ impl Part {
 enum Output {
     /// Into a stream.
     Stream(Feeder),
-    /// To each other.
+    /// Into a list.
     Pieces(Vec<Bytes>),
 }
 
-/// An answer whose body begins with so many bytes that are not wanted.
+/// An answer whose body begins with some bytes to skip.
 struct Begun {
     answer: Answer,
     skipped: u64,
-    /// The byte of the object behind the last one that this answer has, if it says so: a server may send less than it
-    /// was asked for.
+    /// The position in the object where this answer ends, if known: a server may send less than requested.
     end: Option<u64>,
 }
 
-/// What is known of the object's version.
+/// The known version of the object.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Version {
     etag: Option<String>,
     modified: Option<String>,
-    /// Whether `modified` is far enough in the past to tell versions apart.
+    /// Whether `modified` is old enough to identify versions.
     settled: bool,
     total: Option<u64>,
 }
 
-/// A unit on its way.
+/// The transfer of a unit.
 struct Transfer {
     remote: Arc<dyn Remote>,
     unit: Unit,
     /// The next byte of the object.
     at: u64,
-    /// The byte behind the last one that is wanted, once known.
+    /// The end of the requested range, once known.
     end: Option<u64>,
     version: Option<Version>,
     tries: Tries,
     /// The server says that it serves ranges.
     with_ranges: bool,
-    /// All of the object is of no use.
+    /// Only a range is useful, not the whole object.
     ranges_only: bool,
-    /// It was seen that it does not.
+    /// The server has ignored a range.
     without_ranges: bool,
 }
 
@@ -198,7 +197,7 @@ impl Transfer {
         Transfer { remote, unit, at, end, version: None, tries, with_ranges, ranges_only, without_ranges }
     }
 
-    /// The first answer; `None` if there is nothing to read of it.
+    /// The first answer; `None` if it has nothing to read.
     async fn begin(&mut self) -> Result<Option<Begun>> {
         loop {
             self.tries.begin();
@@ -209,7 +208,7 @@ impl Transfer {
         }
     }
 
-    /// What the first answer has told: the unit, and whether ranges of it are served.
+    /// The facts from the first answer: the unit, and whether ranges of it are served.
     fn known(&self) -> (Unit, bool) {
         let version = self.version.clone().unwrap_or_default();
         let unit = Unit {
@@ -217,17 +216,17 @@ impl Transfer {
             etag: version.etag.or_else(|| self.unit.etag.clone()),
             ..self.unit.clone()
         };
-        // Without an etag nobody would see that two ranges are of two versions.
+        // Without an etag, two ranges could come from two versions unnoticed.
         let ranges = self.with_ranges && unit.size.is_some() && unit.etag.is_some();
         (unit, ranges)
     }
 
-    /// How many bytes are still wanted, where that is known.
+    /// How many bytes are left, if known.
     fn left(&self) -> Option<u64> {
         self.end.map(|end| end - self.at)
     }
 
-    /// All that is wanted, in one piece; or what has come of it, and why there is no more.
+    /// All bytes in one piece; or the bytes so far, and the error.
     async fn gather(&mut self, begun: Option<Begun>) -> (Bytes, Result<()>) {
         let mut output = Output::Pieces(Vec::new());
         let outcome = self.bring(begun, &mut output).await;
@@ -239,7 +238,7 @@ impl Transfer {
         (bytes, outcome)
     }
 
-    /// Brings what `begun` has and, where that breaks off, what further answers have.
+    /// Reads the body of `begun` and, if it breaks off, those of further answers.
     async fn bring(&mut self, mut begun: Option<Begun>, output: &mut Output) -> Result<()> {
         while let Some(answer) = begun {
             match self.body(answer, output).await {
@@ -252,7 +251,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// Waits before the next try.
+    /// Waits before the next attempt.
     async fn pause(&mut self, fault: Fault) -> Result<()> {
         let pause = self.tries.failed(fault).map_err(|error| error.in_unit(&self.unit.uri, None))?;
         tokio::time::sleep(pause).await;
@@ -271,7 +270,7 @@ impl Transfer {
         Ok(self.accept(&answer)?.map(|(skipped, end)| Begun { answer, skipped, end }))
     }
 
-    /// What is still to be asked for; `None` for all of the object.
+    /// The part to request; `None` for the whole object.
     fn part(&self) -> Option<Part> {
         if self.at == 0 && self.unit.range.is_none() {
             return None;
@@ -281,8 +280,8 @@ impl Transfer {
         Some(Part { first: self.at, end: self.end, version })
     }
 
-    /// Compares the answer with what is known, and returns how many bytes at the beginning of its body are not wanted,
-    /// and where it ends, as far as that is told. `None` if the server serves no ranges and one was asked of it.
+    /// Checks the answer. Returns how many bytes at the beginning of its body to skip, and where it ends, if known.
+    /// `None` if a range is required and the server ignores ranges.
     fn accept(&mut self, response: &Answer) -> Result<Option<(u64, Option<u64>)>, Fault> {
         if let Some(packing) = header(response.headers(), &CONTENT_ENCODING).and_then(unknown_packing) {
             return Err(Fault::permanent(format!(
@@ -319,7 +318,7 @@ impl Transfer {
         Ok(Some((self.at - first, end)))
     }
 
-    /// Makes sure that the object is still the one that was listed and begun.
+    /// Checks that the object is still the version that was listed and begun.
     fn same_version(&mut self, version: Version) -> Result<(), Fault> {
         match &self.version {
             Some(known) if !known.is(&version) => return Err(changed("while it was read")),
@@ -334,8 +333,7 @@ impl Transfer {
         Ok(())
     }
 
-    /// The server has no such bytes: fine if there are none left, since where the length was not told, the end may
-    /// have been reached unseen.
+    /// The server has no such range: fine at the end, which may have been reached unnoticed if the length was unknown.
     fn unsatisfiable(&mut self, response: &Answer) -> Result<(), Fault> {
         let range = header(response.headers(), &CONTENT_RANGE);
         let total = range.and_then(|range| range.trim().strip_prefix("bytes */")).and_then(|total| total.parse().ok());
@@ -358,8 +356,8 @@ impl Transfer {
             .hint("the object has become shorter, or what names the range is wrong")
     }
 
-    /// Hands the body over, without the first bytes that are not wanted and what lies behind the end. Whether that was
-    /// all: an answer may have less than it was asked for.
+    /// Passes on the body, without bytes before and after the range. Returns whether it was complete: an answer may
+    /// have less than requested.
     async fn body(&mut self, begun: Begun, output: &mut Output) -> Result<bool, Fault> {
         let Begun { mut answer, mut skipped, end } = begun;
         let from = self.at;
@@ -380,7 +378,7 @@ impl Transfer {
                 Err(Fault::transient(format!("the body ended at byte {} of {wanted}", self.at)))
             }
             wanted => {
-                // A connection can be used again only when the end was seen.
+                // A connection can be reused only after the end was read.
                 let _ = self.remote.client().chunk(&mut answer).await;
                 Ok(wanted.is_none_or(|wanted| self.at == wanted))
             }
@@ -401,7 +399,7 @@ impl Output {
     }
 }
 
-/// The object is another one than it was.
+/// The fault of an object that has changed.
 pub(crate) fn changed(when: &str) -> Fault {
     Fault::permanent(format!("the object has changed {when}")).hint("run again when nothing writes to it")
 }
@@ -432,7 +430,7 @@ impl Version {
         }
     }
 
-    /// What `If-Range` may name: a strong etag, or a time of change that can be relied upon (RFC 9110, 13.1.5).
+    /// The value for `If-Range`: a strong etag, or a reliable time of change (RFC 9110, 13.1.5).
     fn validator(&self) -> Option<&str> {
         match self.etag.as_deref() {
             Some(etag) => Some(etag).filter(|etag| !etag.starts_with("W/")),
@@ -440,7 +438,7 @@ impl Version {
         }
     }
 
-    /// Whether `other` can be the same version, as far as both tell.
+    /// Whether `other` can be the same version, as far as both are known.
     fn is(&self, other: &Version) -> bool {
         fn agree<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
             one.is_none() || other.is_none() || one == other
@@ -457,14 +455,13 @@ fn content_length(headers: &HeaderMap) -> Option<u64> {
     header(headers, &CONTENT_LENGTH)?.trim().parse().ok()
 }
 
-/// What a body is packed with, if it is nothing that is seen in its first bytes. What browsers unpack without a word is
-/// rarely meant here: it was asked for plain.
+/// The encoding of a body, if its first bytes do not show it.
 fn unknown_packing(value: &str) -> Option<&str> {
     const KNOWN: [&str; 8] = ["", "identity", "aws-chunked", "gzip", "x-gzip", "zstd", "bzip2", "xz"];
     value.split(',').map(str::trim).find(|packing| !KNOWN.iter().any(|known| packing.eq_ignore_ascii_case(known)))
 }
 
-/// The first byte, the one behind the last, and the total of `bytes 5-9/100`; the total may be `*`.
+/// The first byte, the end, and the total of `bytes 5-9/100`; the total may be `*`.
 fn content_range(value: &str) -> Option<(u64, u64, Option<u64>)> {
     let (range, total) = value.trim().strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = range.split_once('-')?;
@@ -473,7 +470,7 @@ fn content_range(value: &str) -> Option<(u64, u64, Option<u64>)> {
     (first <= last && last < total.unwrap_or(u64::MAX)).then_some((first, last + 1, total))
 }
 
-/// By HEAD, or where that is refused, by asking for the first byte.
+/// By HEAD, or if that is refused, by requesting the first byte.
 async fn ask_content_type(remote: &dyn Remote) -> Result<Option<String>, Fault> {
     let response = match remote.send(&Method::HEAD, None).await {
         Ok(response) => response,
@@ -486,7 +483,7 @@ async fn ask_content_type(remote: &dyn Remote) -> Result<Option<String>, Fault> 
     Ok(header(response.headers(), &CONTENT_TYPE).map(str::to_owned))
 }
 
-/// By HEAD, or where that tells nothing, by asking for the first byte.
+/// By HEAD, or if that gives nothing, by requesting the first byte.
 async fn ask_version(remote: &dyn Remote) -> Result<Version, Fault> {
     match remote.send(&Method::HEAD, None).await {
         Ok(response) => {
@@ -494,7 +491,7 @@ async fn ask_version(remote: &dyn Remote) -> Result<Version, Fault> {
                 return Ok(Version::of(response.headers(), Some(length)));
             }
         }
-        // A signed URL is signed for GET only, and some servers know no HEAD: let GET say what is wrong.
+        // A signed URL is only valid for GET, and some servers do not support HEAD: GET then gives the error.
         Err(fault) if fault.status.is_some() && !fault.transient => {}
         Err(fault) => return Err(fault),
     }
@@ -533,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_told_apart_by_what_both_know() {
+    fn versions_are_distinguished_by_what_both_know() {
         let version = |etag: Option<&str>, modified: Option<&str>, total| Version {
             etag: etag.map(str::to_owned),
             modified: modified.map(str::to_owned),

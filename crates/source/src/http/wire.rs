@@ -1,9 +1,9 @@
-//! HTTP/1.1 without encryption, over connections that are kept: what many small objects come by.
+//! HTTP/1.1 without encryption, over kept connections: the fast path for many small objects.
 //!
-//! Their price is not their bytes but what surrounds them. The library's client gives each connection a task of its
-//! own, which is handed every request and hands back every answer and every piece of its body. Here a connection moves
-//! while whoever wants something of it waits, in that very task. The protocol itself is hyper's. Everything else
-//! (encryption, HTTP/2, proxies, bodies that are sent) is the library's client's.
+//! The cost of small objects is the overhead of requests. The library's client has a task for each connection, and
+//! passes every request, answer and piece of a body between tasks. Here the task that waits for an answer drives the
+//! connection itself. hyper implements the protocol. The library's client does everything else (encryption, HTTP/2,
+//! proxies, bodies of requests).
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -29,36 +29,35 @@ use url::{Position, Url};
 
 use crate::io::within;
 
-/// The next address of a host is tried when one has been silent for so long (RFC 8305, section 5).
+/// How long to wait before trying the next address of a host (RFC 8305, section 5).
 const NEXT_ADDRESS: Duration = Duration::from_millis(250);
 
-/// An idle connection is not used again after so long: servers close theirs, and some on the way forget them without a
-/// word.
+/// How long an idle connection is kept: servers close idle ones, and some middleboxes drop them silently.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// The connections of one client.
 #[derive(Debug)]
 pub(super) struct Wire {
-    /// Those that are idle, of all servers; the one that was used last is the last.
+    /// Idle connections to all servers, the most recently used one last.
     idle: Mutex<VecDeque<Idle>>,
-    /// Idle connections that are kept: a list may name any number of servers.
+    /// The most idle connections: a list may name any number of servers.
     most_idle: usize,
     connect_timeout: Duration,
     user_agent: HeaderValue,
 }
 
-/// Why there is no answer, or no more of it.
+/// Why there is no answer, or an incomplete one.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The host's address cannot be found.
     Unresolved(io::Error),
-    /// The server has not begun to answer in time.
+    /// The server did not begin to answer in time.
     Silent,
     /// No connection was made in time.
     Late,
     /// No connection can be made.
     Unreachable(io::Error),
-    /// The connection broke, or what came by it is no HTTP.
+    /// The connection broke, or the bytes are no HTTP.
     Broken(hyper::Error),
 }
 
@@ -72,11 +71,11 @@ struct Idle {
 struct Connection {
     requests: http1::SendRequest<Empty<Bytes>>,
     driver: Pin<Box<http1::Connection<TokioIo<TcpStream>, Empty<Bytes>>>>,
-    /// The driver has come to its end.
+    /// The driver has ended.
     over: bool,
 }
 
-/// The body of an answer. Its connection is used again once its end was seen, and closed if it is dropped before.
+/// The body of an answer. Its connection is reused after its end was read, and closed if it is dropped before.
 #[derive(Debug)]
 pub(super) struct WireBody {
     body: Incoming,
@@ -90,7 +89,7 @@ impl Wire {
         Arc::new(Wire { idle: Mutex::default(), most_idle, connect_timeout, user_agent })
     }
 
-    /// Whether this can send a request to `url`: what it needs of it, if so.
+    /// The address of `url`, if it can be requested here.
     pub(super) fn address(url: &Url) -> Option<Address> {
         if url.scheme() != "http" {
             return None;
@@ -122,10 +121,10 @@ impl Wire {
         while let Some(mut connection) = self.take(&server) {
             match within(patience, connection.ask(request())).await {
                 Some(Ok(answer)) => return Ok(self.answer(answer, connection, server)),
-                // The server has closed it meanwhile: this says nothing about the request.
+                // The server has closed it meanwhile, which is no fault of the request.
                 Some(Err(error)) if !error.is_parse() => {}
                 Some(Err(error)) => return Err(Failure::Broken(error)),
-                // Someone on the way has forgotten it, and then the others as well.
+                // A middlebox has dropped it, and probably the others, too.
                 None => self.forget(&server),
             }
         }
@@ -136,17 +135,17 @@ impl Wire {
         }
     }
 
-    /// Leaves all idle connections to `server`.
+    /// Drops all idle connections to `server`.
     fn forget(&self, server: &str) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).retain(|idle| idle.server != server);
     }
 
-    /// `headers`, and what every request has.
+    /// `headers`, with those of every request.
     fn completed(&self, headers: &HeaderMap, server: &str) -> HeaderMap {
         let mut headers = headers.clone();
         headers.entry(ACCEPT).or_insert(HeaderValue::from_static("*/*"));
         headers.entry(USER_AGENT).or_insert_with(|| self.user_agent.clone());
-        // A host that the URL's parser has let through is a header's text.
+        // A host that the URL parser accepts is valid in a header.
         if let Ok(server) = HeaderValue::from_str(server) {
             headers.entry(HOST).or_insert(server);
         }
@@ -167,7 +166,7 @@ impl Wire {
         let connecting = async {
             let addresses = tokio::net::lookup_host((host, port)).await.map_err(Failure::Unresolved)?;
             let stream = first_of(addresses).await.map_err(Failure::Unreachable)?;
-            // Requests are small, and waited for.
+            // Requests are small, and must be sent at once.
             stream.set_nodelay(true).map_err(Failure::Unreachable)?;
             let (requests, driver) = http1::handshake(TokioIo::new(stream)).await.map_err(Failure::Broken)?;
             Ok(Connection { requests, driver: Box::pin(driver), over: false })
@@ -175,7 +174,7 @@ impl Wire {
         within(self.connect_timeout, connecting).await.unwrap_or(Err(Failure::Late))
     }
 
-    /// An idle connection to `server`: the one that was used last.
+    /// The most recently used idle connection to `server`.
     fn take(&self, server: &str) -> Option<Connection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let last = idle.iter().rposition(|idle| idle.server == server)?;
@@ -192,7 +191,7 @@ impl Wire {
     }
 }
 
-/// What a URL says of where a request goes.
+/// The destination of a request, from a URL.
 #[derive(Debug)]
 pub(super) struct Address {
     host: String,
@@ -220,7 +219,7 @@ impl Connection {
         .await
     }
 
-    /// The outcome of `work`, which needs the connection to move.
+    /// Runs `work` while driving the connection.
     async fn drive<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         std::future::poll_fn(|context| {
@@ -230,7 +229,7 @@ impl Connection {
         .await
     }
 
-    /// Moves on as far as it can without waiting. What goes wrong is told to those who wait for an answer or its body.
+    /// Drives the connection without waiting. Errors reach those who wait for an answer or its body.
     fn turn(&mut self, context: &mut std::task::Context<'_>) {
         self.over = self.over || self.driver.as_mut().poll(context).is_ready();
     }
@@ -258,7 +257,7 @@ impl WireBody {
         }
     }
 
-    /// The end was seen: the connection is for the next request.
+    /// Returns the connection after the end of the body.
     async fn end(&mut self) {
         let Some(mut connection) = self.connection.take() else { return };
         std::future::poll_fn(|context| {
@@ -292,7 +291,7 @@ impl std::error::Error for Failure {
     }
 }
 
-/// A connection to the first of `addresses` that takes it.
+/// A connection to the first of `addresses` that accepts it.
 async fn first_of(mut addresses: impl Iterator<Item = SocketAddr>) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     let mut attempts = FuturesUnordered::new();
@@ -317,7 +316,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
-    /// Answers a request on each of so many connections, and closes them without a word.
+    /// Answers a request on each of so many connections, and closes them silently.
     fn forgetful(connections: usize) -> (Url, std::thread::JoinHandle<()>) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let url = format!("http://{}/a", listener.local_addr().expect("bound"));
@@ -376,7 +375,7 @@ mod tests {
     async fn kept_connections_that_someone_has_forgotten_are_left() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let url = Url::parse(&format!("http://{}/a", listener.local_addr().expect("bound"))).expect("a URL");
-        // Each connection is answered once, and kept without a word.
+        // Each connection is answered once, and then kept silently.
         let serving = std::thread::spawn(move || {
             (0..2)
                 .map(|_| {

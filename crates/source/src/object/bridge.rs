@@ -1,5 +1,5 @@
-//! Between the store crate, which knows how each store names its objects and signs its requests, and our own client,
-//! which knows everything else: connections, time limits, redirects, `Retry-After`, and the words of faults.
+//! Connects the store crate, which names objects and signs requests, with our own client, which does everything else:
+//! connections, time limits, redirects, `Retry-After`, and faults.
 //!
 //! ```text
 //!  transfer ─part─▶ store crate ─signed request─▶ bridge ─▶ client ─▶ server
@@ -7,10 +7,10 @@
 //!     └────────────── answer ◀──── slot ◀───────────┘
 //! ```
 //!
-//! The store crate retries without looking at `Retry-After`, tells faults in words of its own, and reads answers more
-//! strictly than a reader can use. So for what objects and listings hold, the answer is handed past it: the request
-//! carries a [`Slot`], the bridge leaves the answer there, and tells the crate that the request has failed. A fault
-//! goes through the crate as the cause of its error, and is found there again. The crate's own retries are off.
+//! The store crate ignores `Retry-After`, rewords faults, and is too strict with answers. So the answers for objects
+//! and listings bypass it: the request carries a [`Slot`], in which the bridge puts the answer, and the crate gets a
+//! failure. A fault passes through the crate as the cause of its error, and is extracted again. The crate's own retries
+//! are off.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,7 +33,7 @@ use crate::retry::Fault;
 /// The most bytes of an answer that the store crate reads itself.
 const ANSWER_LIMIT: usize = 1 << 20;
 
-/// A cloud's machines answer at once; others have nobody there.
+/// The time limit for metadata servers, which answer at once, or do not exist.
 const METADATA_TIME: Duration = Duration::from_secs(2);
 
 /// Where the bridge leaves an answer.
@@ -41,14 +41,14 @@ const METADATA_TIME: Duration = Duration::from_secs(2);
 pub(crate) struct Slot(Arc<Mutex<Option<Answer>>>);
 
 impl Slot {
-    /// What a request carries.
+    /// The extensions of a request, with this slot.
     pub(crate) fn extensions(&self) -> Extensions {
         let mut extensions = Extensions::new();
         extensions.insert(self.clone());
         extensions
     }
 
-    /// The answer, or the fault that `told` has among its causes.
+    /// The answer, or the fault among the causes of `told`.
     pub(crate) fn answer<T>(self, told: object_store::Result<T>) -> Result<Answer, Fault> {
         let left = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (left, told) {
@@ -59,7 +59,7 @@ impl Slot {
     }
 }
 
-/// The fault that is the cause of the store crate's error.
+/// The fault among the causes of the store crate's error.
 pub(crate) fn fault_of(error: &object_store::Error) -> Fault {
     match find::<Fault>(error) {
         Some(fault) => fault.clone(),
@@ -67,18 +67,18 @@ pub(crate) fn fault_of(error: &object_store::Error) -> Fault {
     }
 }
 
-/// The store crate tries everything once.
+/// No retries by the store crate.
 pub(crate) fn once() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
 
-/// Our client, as the store crate's.
+/// Our client as a client of the store crate.
 #[derive(Debug, Clone)]
 pub(crate) struct Bridge {
     pub(crate) client: Arc<Client>,
-    /// The encoding in which objects are wanted as they are stored.
+    /// The `Accept-Encoding` with which objects come as they are stored.
     pub(crate) as_stored: &'static str,
-    /// What to do where there are no credentials.
+    /// The hint for missing credentials.
     pub(crate) hint: &'static str,
 }
 
@@ -107,7 +107,7 @@ impl Bridge {
     async fn question(&self, request: HttpRequest) -> Result<Question, HttpError> {
         let (mut parts, body) = request.into_parts();
         let url = Url::parse(&parts.uri.to_string()).map_err(failed)?;
-        // Kept apart from the signature, which is over the host, the path and the headers that the crate has set.
+        // Not signed: the signature is over the host, the path and the headers that the crate has set.
         parts.headers.entry(ACCEPT_ENCODING).or_insert(HeaderValue::from_static(self.as_stored));
         let mut elsewhere = HeaderMap::new();
         for name in [ACCEPT_ENCODING, RANGE, IF_MATCH] {
@@ -130,10 +130,10 @@ impl Bridge {
     async fn buffered(&self, answer: Answer) -> Result<HttpResponse, Fault> {
         let (status, headers) = (answer.status(), answer.headers().clone());
         let body = self.client.body(answer, ANSWER_LIMIT).await?;
-        // S3 keeps the connection alive while it puts parts together, and may find out only then that it cannot.
-        if let Some(said) = page::error(&body) {
+        // S3 keeps the connection alive while it combines parts, and may report an error only then.
+        if let Some(parse_error) = page::error(&body) {
             let fault = Fault::transient(format!("the server answers {} and then an error", status.as_u16()));
-            return Err(Fault { status: Some(status.as_u16()), text: Some(said), ..fault });
+            return Err(Fault { status: Some(status.as_u16()), text: Some(parse_error), ..fault });
         }
         let mut response = HttpResponse::new(HttpResponseBody::from(body));
         *response.status_mut() = status;
@@ -141,23 +141,23 @@ impl Bridge {
         Ok(response)
     }
 
-    /// Nothing names credentials, and this is no machine of the cloud that could have a role.
+    /// The fault if no credentials are set, and the machine has no role of a cloud.
     fn no_credentials(&self) -> Fault {
         Fault::permanent("there are no credentials").hint(self.hint)
     }
 }
 
-/// Where a machine of a cloud asks for its role's credentials.
+/// Whether the URL is a cloud's metadata server, which gives credentials of a role.
 fn is_metadata(url: &Url) -> bool {
     url.host_str().is_some_and(|host| host.starts_with("169.254.") || host == "metadata.google.internal")
 }
 
-/// Not to be tried again by the store crate.
+/// An error that the store crate does not retry.
 fn failed(cause: impl std::error::Error + Send + Sync + 'static) -> HttpError {
     HttpError::new(HttpErrorKind::Decode, cause)
 }
 
-/// The answer is in the slot.
+/// The error for the store crate if the answer is in the slot.
 #[derive(Debug)]
 struct HandedPast;
 

@@ -1,4 +1,4 @@
-//! One bucket: its objects, its listing page by page, and what its refusals mean.
+//! One bucket: its objects, its listing page by page, and its errors.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -28,13 +28,13 @@ const PAGE_LIMIT: usize = 16 << 20;
 /// The most bytes of an object that is read as a whole.
 const CONTENT_LIMIT: usize = 64 << 20;
 
-/// The header in which Google tells an object's generation.
+/// The header with the generation of an object at Google.
 const GENERATION: &str = "x-goog-generation";
 
-/// Codes of faults that may pass, whatever their status.
+/// Codes of transient faults, regardless of their status.
 const PASSING: &[&str] = &["InternalError", "OperationTimedOut", "RequestTimeout", "ServerBusy", "SlowDown"];
 
-/// A bucket, with what asks its store.
+/// A bucket, with the client of its store.
 pub(crate) struct Bucket {
     /// `s3`, `gs`, `az`: the scheme and the block of the job file.
     pub(crate) block: &'static str,
@@ -63,8 +63,8 @@ impl Bucket {
         format!("{}://{}/{key}", self.block, self.name)
     }
 
-    /// A page of the objects whose names begin with `prefix`; with `by_folder`, what lies behind a further slash is
-    /// told by its prefix only.
+    /// A page of the objects whose names begin with `prefix`; with `by_folder`, names with a further slash are only
+    /// given as prefixes.
     pub(crate) async fn page(&self, prefix: &str, by_folder: bool, token: Option<String>) -> Result<Page, Fault> {
         let slot = Slot::default();
         let options = PaginatedListOptions {
@@ -81,7 +81,7 @@ impl Bucket {
         })
     }
 
-    /// Begins an object of several parts: the name that the store gives its upload.
+    /// Begins an upload in parts. Returns the store's id of the upload.
     pub(crate) async fn begin_upload(&self, path: &Path) -> Result<String, Fault> {
         self.store.create_multipart(path).await.map_err(|error| self.failure(&error))
     }
@@ -97,8 +97,8 @@ impl Bucket {
         self.store.put_part(path, &upload.to_owned(), number, part).await.map_err(|error| self.failure(&error))
     }
 
-    /// Makes the object of `parts` appear; `false` if the store does not have them any more. If an earlier try may have
-    /// done it, `done` is the size by which it is told from the object that was there before.
+    /// Completes the object from `parts`; `false` if the store does not have them any more. If an earlier attempt may
+    /// have succeeded, `done` is the size that identifies the new object.
     pub(crate) async fn complete_upload(
         &self,
         path: &Path,
@@ -117,7 +117,7 @@ impl Bucket {
         }
     }
 
-    /// Gives the parts up, if they are still there: the answer to an earlier try may have been lost.
+    /// Aborts the upload, if it still exists: the answer to an earlier attempt may have been lost.
     pub(crate) async fn abort_upload(&self, path: &Path, upload: &str) -> Result<(), Fault> {
         let Err(error) = self.store.abort_multipart(path, &upload.to_owned()).await else { return Ok(()) };
         let fault = fault_of(&error);
@@ -130,8 +130,8 @@ impl Bucket {
         done.map(drop).map_err(|error| self.failure(&error))
     }
 
-    /// Puts a whole object if what is there is still `before`; `false` if it is not. A store that does not know such a
-    /// condition puts it in any case.
+    /// Puts a whole object if the current one is still `before`; `false` if it is not. A store without conditional
+    /// writes puts it in any case.
     pub(crate) async fn put_if(&self, path: &Path, content: Bytes, before: Option<&Stored>) -> Result<bool, Fault> {
         let Some(mode) = self.condition(before) else {
             return self.put(path, content.into()).await.map(|()| true);
@@ -139,20 +139,20 @@ impl Bucket {
         let options = PutOptions { mode, ..PutOptions::default() };
         let Err(error) = self.store.put_opts(path, content.clone().into(), options).await else { return Ok(true) };
         let fault = fault_of(&error);
-        let said = fault.text.as_deref().and_then(|text| page::said(text.as_bytes()));
-        match (fault.status, said.as_ref().map_or("", |said| said.code.as_str())) {
+        let parse_error = fault.text.as_deref().and_then(|text| page::parse_error(text.as_bytes()));
+        match (fault.status, parse_error.as_ref().map_or("", |parse_error| parse_error.code.as_str())) {
             (Some(501), _) | (Some(400), "NotImplemented" | "InvalidArgument") => {
                 self.put(path, content.into()).await.map(|()| true)
             }
             (Some(304 | 412), _) | (Some(409), "BlobAlreadyExists") => self.is_there(path, &content).await,
             _ if is_missing(&fault) && before.is_some() => Ok(false),
-            // Others are writing it at this moment.
+            // Another client is writing it at this moment.
             (Some(409), _) => Err(Fault { transient: true, ..self.explained(fault) }),
             _ => Err(self.explained(fault)),
         }
     }
 
-    /// Under which condition an object is put in place of `before`; `None` if nothing tells it from others.
+    /// The condition for replacing `before`; `None` if nothing identifies it.
     fn condition(&self, before: Option<&Stored>) -> Option<PutMode> {
         let Some(Stored { etag, version, .. }) = before else { return Some(PutMode::Create) };
         let is_told = match self.block {
@@ -163,7 +163,7 @@ impl Bucket {
         is_told.then(|| PutMode::Update(UpdateVersion { e_tag: etag.clone(), version: version.clone() }))
     }
 
-    /// Whether `content` is there: the answer to an earlier try may have been lost.
+    /// Whether the object is `content`: the answer to an earlier attempt may have been lost.
     async fn is_there(&self, path: &Path, content: &Bytes) -> Result<bool, Fault> {
         Ok(self.read(path).await?.is_some_and(|there| there.content == *content))
     }
@@ -194,7 +194,7 @@ impl Bucket {
         if fault.status.is_some() || fault.transient {
             return Err(self.explained(fault));
         }
-        // Where a request can remove several, what went wrong with one is told in words.
+        // With requests that can remove several objects, errors of one are only texts.
         match self.length(path).await? {
             None => Ok(()),
             Some(_) => Err(Fault { what: "the object cannot be removed".into(), ..fault }),
@@ -216,16 +216,17 @@ impl Bucket {
         self.explained(fault_of(error))
     }
 
-    /// What a refusal means: the store's own code and words instead of its XML, and what to do about it.
+    /// Adds the store's code, message and a hint to a fault, instead of its XML.
     pub(crate) fn explained(&self, mut fault: Fault) -> Fault {
         let Some(status) = fault.status else { return fault };
-        let said = fault.text.as_deref().and_then(|text| page::said(text.as_bytes()));
-        let code = said.as_ref().map_or("", |said| said.code.as_str());
+        let parse_error = fault.text.as_deref().and_then(|text| page::parse_error(text.as_bytes()));
+        let code = parse_error.as_ref().map_or("", |parse_error| parse_error.code.as_str());
         fault.transient |= PASSING.contains(&code);
-        fault.hint = self.hint(status, code, said.as_ref().and_then(|said| said.region.as_deref()));
-        if let Some(said) = &said {
+        fault.hint =
+            self.hint(status, code, parse_error.as_ref().and_then(|parse_error| parse_error.region.as_deref()));
+        if let Some(parse_error) = &parse_error {
             fault.text = None;
-            let words = [said.code.as_str(), said.message.as_str()].map(|text| self.redacted(text));
+            let words = [parse_error.code.as_str(), parse_error.message.as_str()].map(|text| self.redacted(text));
             fault.cause = Some(words.join(": ").trim_end_matches([':', ' ', '.']).to_owned());
         }
         fault.text = fault.text.map(|text| self.redacted(&text));
@@ -254,24 +255,25 @@ impl Bucket {
         })
     }
 
-    /// `text` without the secrets: a server may repeat what it was sent.
+    /// `text` without the secrets, which a server may repeat.
     fn redacted(&self, text: &str) -> String {
         let secrets = self.secrets.iter().filter(|secret| !secret.is_empty());
         secrets.fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "***"))
     }
 }
 
-/// Whether there is no such object, in a bucket that is there as far as the answer tells.
+/// Whether the object does not exist, although the bucket may.
 fn is_missing(fault: &Fault) -> bool {
-    let said = fault.text.as_deref().and_then(|text| page::said(text.as_bytes()));
+    let parse_error = fault.text.as_deref().and_then(|text| page::parse_error(text.as_bytes()));
     fault.status == Some(404)
-        && said.is_none_or(|said| !matches!(said.code.as_str(), "NoSuchBucket" | "ContainerNotFound"))
+        && parse_error
+            .is_none_or(|parse_error| !matches!(parse_error.code.as_str(), "NoSuchBucket" | "ContainerNotFound"))
 }
 
-/// Whether the parts of an upload are not there (any more). Azure tells so of its blocks, which have no upload.
+/// Whether the parts of an upload do not exist (any more). For Azure these are blocks, without an upload.
 fn is_gone(fault: &Fault) -> bool {
-    let said = || fault.text.as_deref().and_then(|text| page::said(text.as_bytes()));
-    is_missing(fault) || said().is_some_and(|said| said.code == "InvalidBlockList")
+    let parse_error = || fault.text.as_deref().and_then(|text| page::parse_error(text.as_bytes()));
+    is_missing(fault) || parse_error().is_some_and(|parse_error| parse_error.code == "InvalidBlockList")
 }
 
 /// An object of a bucket.
@@ -282,13 +284,13 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// The object with the name `key`, as it stands in the bucket.
+    /// The object named `key` in the bucket.
     pub(crate) fn new(bucket: Arc<Bucket>, key: &str) -> Result<Self> {
         Ok(Object { path: path_of(&bucket.uri(key), key)?, bucket })
     }
 }
 
-/// The name as the store crate takes it: it has no name for an empty part, and none for `.` and `..`.
+/// The name as a path of the store crate, which has no empty parts, and no `.` and `..`.
 pub(crate) fn path_of(uri: &str, key: &str) -> Result<Path> {
     let error =
         || Error::refused("an object whose name has such a part cannot be named in a request").in_unit(uri, None);
@@ -315,7 +317,7 @@ impl Remote for Object {
         let slot = Slot::default();
         let version = part.and_then(|part| part.version.as_ref()?.to_str().ok());
         let options = GetOptions {
-            // A time of change guards nothing here.
+            // A time of change is no condition here.
             if_match: version.filter(|version| version.starts_with('"')).map(str::to_owned),
             range: part.map(|part| match part.end {
                 Some(end) => GetRange::Bounded(part.first..end),

@@ -1,4 +1,4 @@
-//! From a pattern to the objects it stands for: listings of many folders at once, in constant memory.
+//! Finds the objects that match a pattern: lists many folders at once, in constant memory.
 //!
 //! ```text
 //!  s3://bucket/logs/2025-*/**/*.gz
@@ -7,14 +7,14 @@
 //!   flat:       logs/2025-01/a/1.gz, logs/2025-01/b/c/2.gz, …
 //! ```
 //!
-//! A folder is asked for by the delimiter, so that folders that do not fit are not listed, and its folders become
-//! tasks. As soon as there are enough tasks to keep all lanes busy, a folder below `**` is listed flat: a thousand
-//! names a request, however deep they lie, where going down folder by folder would take a request for each folder.
+//! A folder is listed with the delimiter, so that folders that do not match are not listed; its folders become tasks.
+//! As soon as there are enough tasks for all parallel requests, a folder below `**` is listed flat: a thousand names
+//! per request at any depth, instead of a request for each folder.
 //!
-//! What is known of a prefix is the set of parts of the pattern that can come next, as in the walk of local folders
-//! (`file/walk.rs`). Tasks wait on a stack, a folder's next page below the folders of this one: so there wait at most
-//! a page for each lane and level. What is found waits in a channel of a few pages, and whoever does not take it stops
-//! the listing.
+//! For each prefix, the set of parts of the pattern that can come next is kept, as in the walk of local folders
+//! (`file/walk.rs`). Tasks wait on a stack, with a folder's next page below the folders of this page: so at most a page
+//! for each request and level waits. Found objects wait in a channel of a few pages, which stops the listing when it is
+//! full.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -38,13 +38,13 @@ const PAGES: usize = 4;
 /// A listing.
 pub(crate) struct Listing {
     pub(crate) bucket: Arc<Bucket>,
-    /// The pattern behind the bucket's name.
+    /// The pattern after the bucket's name.
     pub(crate) segments: Vec<Segment>,
-    /// How many requests are under way at once.
-    pub(crate) lanes: usize,
+    /// How many requests run at once.
+    pub(crate) parallel: usize,
 }
 
-/// A folder to list, from some page on.
+/// A folder to list, from a page on.
 #[derive(Debug, Clone)]
 struct Task {
     /// Its name with the slash at the end; empty for the bucket.
@@ -64,7 +64,7 @@ impl Listing {
         task.spawn_on(
             async move {
                 if let Err(error) = self.run(&sender).await {
-                    // Nobody may be waiting any more.
+                    // The receiver may be gone.
                     let _ = sender.send(Err(error)).await;
                 }
             },
@@ -73,7 +73,7 @@ impl Listing {
         futures::stream::unfold(Running(receiver, task), |mut running| async move {
             let page = match running.0.recv().await {
                 Some(page) => page,
-                // All is sent, unless the task was stopped before its end.
+                // Everything is sent, unless the task was stopped before its end.
                 None => match running.1.join_next().await {
                     None | Some(Ok(())) => return None,
                     Some(Err(_)) => Err(interrupted()),
@@ -94,10 +94,10 @@ impl Listing {
         waiting.extend(self.task(String::new(), &States::from([0])));
         let mut asked = JoinSet::new();
         loop {
-            while asked.len() < self.lanes
+            while asked.len() < self.parallel
                 && let Some(mut task) = waiting.pop()
             {
-                let busy = waiting.len() + asked.len() >= self.lanes;
+                let busy = waiting.len() + asked.len() >= self.parallel;
                 task.flat |= busy && task.token.is_none() && self.is_deep(&task.states);
                 asked.spawn(ask(Arc::clone(&self.bucket), self.prefix(&task), task));
             }
@@ -110,7 +110,7 @@ impl Listing {
         }
     }
 
-    /// The task of a folder, or of the one below that is the only one that can matter.
+    /// The task for a folder, or for the only folder below it that can match.
     fn task(&self, mut folder: String, states: &States) -> Option<Task> {
         let mut states = glob::closure(&self.segments, states);
         while let (Some(&state), 1) = (states.first(), states.len()) {
@@ -130,7 +130,7 @@ impl Listing {
         states.iter().any(|&state| matches!(self.segments[state], Segment::AnyDepth))
     }
 
-    /// What all names that the task is after begin with.
+    /// The prefix of all names that the task lists.
     fn prefix(&self, task: &Task) -> String {
         let beginnings = task.states.iter().map(|&state| self.segments[state].beginning());
         let common = beginnings.reduce(|one, other| {
@@ -140,7 +140,7 @@ impl Listing {
         format!("{}{}", task.folder, common.unwrap_or_default())
     }
 
-    /// The units of a page; what it leads to is added to what waits.
+    /// The units of a page; new tasks are added to `waiting`.
     fn digest(&self, task: Task, page: Page, waiting: &mut Vec<Task>) -> Result<Vec<Unit>> {
         let astray = |key: &str| {
             Error::data("the store lists objects that were not requested")
@@ -150,7 +150,7 @@ impl Listing {
         let mut units = Vec::new();
         for object in page.objects {
             let name = object.key.strip_prefix(&task.folder).ok_or_else(|| astray(&object.key))?;
-            // A name that ends like a folder's stands for the folder: consoles of stores make such objects.
+            // A name with a slash at its end stands for the folder: consoles of stores create such objects.
             if !name.is_empty() && !name.ends_with('/') && self.fits(&task.states, name) {
                 units.push(self.unit(object));
             }
@@ -174,7 +174,7 @@ impl Listing {
         Ok(units)
     }
 
-    /// Whether the pattern ends with `name`, which may lie several folders below where `states` stand.
+    /// Whether the pattern matches `name`, which may be several folders below that of `states`.
     fn fits(&self, states: &States, name: &str) -> bool {
         let Some((folder, rest)) = name.split_once('/') else {
             return glob::step(&self.segments, states, OsStr::new(name), false).ends;
@@ -193,7 +193,7 @@ impl Listing {
     }
 }
 
-/// Asks for a page until it is there or given up.
+/// Requests a page, with retries.
 async fn ask(bucket: Arc<Bucket>, prefix: String, task: Task) -> Result<(Task, Page)> {
     let uri = bucket.uri(&prefix);
     let mut tries = Tries::new(bucket.client.policy);

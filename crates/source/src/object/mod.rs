@@ -1,11 +1,11 @@
 //! Objects in buckets: S3 and what speaks like it, Google Cloud Storage, Azure Blob Storage.
 //!
-//! `stores.rs` sets up each kind, `bridge.rs` sends its signed requests by the client of `http/`, `bucket.rs` reads
-//! answers and refusals, `page.rs` their XML, `list.rs` finds objects, `http/transfer.rs` brings one to its end, and
-//! `upload.rs` writes one. Here they are wired to the traits of sources and of stores.
+//! `stores.rs` sets up each kind of store, `bridge.rs` sends signed requests by the client of `http/`, `bucket.rs`
+//! reads answers and errors, `page.rs` their XML, `list.rs` finds objects, `http/transfer.rs` reads one, and
+//! `upload.rs` writes one. This file implements the traits of sources and stores with them.
 //!
-//! A URI is `s3://bucket/name`, with the name as the bucket has it: nothing in it is decoded, and `?`, `#` and spaces
-//! are characters as any other. In a pattern, `*`, `?`, `[` and `\` mean what they mean in paths.
+//! A URI is `s3://bucket/name`, with the exact name in the bucket: nothing is decoded, and `?`, `#` and spaces are
+//! ordinary characters. In a pattern, `*`, `?`, `[` and `\` mean what they mean in paths.
 
 mod bridge;
 mod bucket;
@@ -44,7 +44,7 @@ use bucket::{Bucket, Object, path_of};
 use list::Listing;
 use spec::{AzureSpec, GcsSpec, S3Spec};
 use stores::Kind;
-use upload::{Place, Ticket, Traffic, Writing};
+use upload::{Location, Ticket, Traffic, Writing};
 
 /// The source `s3`.
 pub const S3: SourceEntry = SourceEntry {
@@ -105,9 +105,9 @@ type Buckets = Arc<Mutex<HashMap<(Id, String), Arc<Bucket>>>>;
 #[derive(Debug)]
 struct ObjectSource<K> {
     kind: K,
-    /// Each is set up at its first use: only then are secrets read.
+    /// Each is set up at its first use, which reads the secrets.
     buckets: Buckets,
-    /// What is on its way into them.
+    /// Counts the uploads.
     traffic: Arc<Traffic>,
 }
 
@@ -124,12 +124,12 @@ impl<K: Kind> ObjectSource<K> {
         Ok(Arc::new(Object::new(bucket.map_err(|error| error.in_unit(&unit.uri, None))?, key)?))
     }
 
-    /// The object at `uri`, to be written.
-    async fn place(&self, context: &SourceContext, uri: &str) -> Result<Place> {
+    /// The object at `uri`, for writing.
+    async fn location(&self, context: &SourceContext, uri: &str) -> Result<Location> {
         let (name, key) = parts::<K>(uri)?;
         let path = path_of(uri, key)?;
         let bucket = self.opener().bucket(context, name).await.map_err(|error| error.in_unit(uri, None))?;
-        Ok(Place { bucket, path, uri: uri.to_owned(), io: context.io.clone() })
+        Ok(Location { bucket, path, uri: uri.to_owned(), io: context.io.clone() })
     }
 
     fn opener(&self) -> Opener<K> {
@@ -137,7 +137,7 @@ impl<K: Kind> ObjectSource<K> {
     }
 }
 
-/// What sets buckets up.
+/// Sets up buckets.
 struct Opener<K> {
     kind: K,
     buckets: Buckets,
@@ -174,11 +174,11 @@ impl<K: Kind> Source for ObjectSource<K> {
         true
     }
 
-    /// A pattern is listed; the name of one object is a unit without asking, since its opening tells whether it is
-    /// there.
+    /// Lists a pattern. The name of one object is a unit without a request, since opening it will show whether it
+    /// exists.
     fn list(&self, context: &SourceContext, pattern: &str) -> BoxStream<'static, Result<Unit>> {
         let (opener, context, pattern) = (self.opener(), context.clone(), pattern.to_owned());
-        let lanes = self.connections().min(LISTED_AT_ONCE);
+        let parallel = self.connections().min(LISTED_AT_ONCE);
         futures::stream::once(async move {
             let (name, key) = locate::<K>(&pattern)?;
             if !glob::has_wildcards(key) {
@@ -188,7 +188,7 @@ impl<K: Kind> Source for ObjectSource<K> {
             let segments = glob::segments(key)
                 .map_err(|what| Error::job(what).text(&pattern).hint(r"to mean the character itself, write `\[`"))?;
             let bucket = opener.bucket(&context, name).await.map_err(|error| error.in_unit(&pattern, None))?;
-            Ok(Listing { bucket, segments, lanes }.stream(&context))
+            Ok(Listing { bucket, segments, parallel }.stream(&context))
         })
         .try_flatten()
         .boxed()
@@ -237,28 +237,28 @@ impl<K: Kind> Store for ObjectSource<K> {
         path_of(uri, key).map(drop)
     }
 
-    /// Where a store has no uploads of several parts as such (Azure), it is not asked.
+    /// A store without uploads as such (Azure) is not probed.
     async fn probe(&self, context: &SourceContext, uri: &str) -> Result<()> {
-        let place = self.place(context, uri).await?;
-        place.begin(&self.traffic).await?.give_up().await
+        let location = self.location(context, uri).await?;
+        location.begin(&self.traffic).await?.abort().await
     }
 
     async fn begin(&self, context: &SourceContext, uri: &str) -> Result<Box<dyn Upload>> {
-        let place = self.place(context, uri).await?;
-        Ok(Box::new(Writing::new(context, place, Arc::clone(&self.traffic))))
+        let location = self.location(context, uri).await?;
+        Ok(Box::new(Writing::new(context, location, Arc::clone(&self.traffic))))
     }
 
     async fn complete(&self, context: &SourceContext, brought: &Brought) -> Result<bool> {
-        let place = self.place(context, &brought.uri).await?;
+        let location = self.location(context, &brought.uri).await?;
         match &brought.ticket {
-            Some(ticket) => place.complete(Ticket::from_text(ticket)?, brought.bytes, brought.replaced).await,
-            None => place.put(Bytes::new().into()).await.map(|()| true),
+            Some(ticket) => location.complete(Ticket::from_text(ticket)?, brought.bytes, brought.replaced).await,
+            None => location.put(Bytes::new().into()).await.map(|()| true),
         }
     }
 
     async fn abort(&self, context: &SourceContext, brought: &Brought) -> Result<()> {
         let Some(ticket) = &brought.ticket else { return Ok(()) };
-        self.place(context, &brought.uri).await?.abort(Ticket::from_text(ticket)?.id).await
+        self.location(context, &brought.uri).await?.abort(Ticket::from_text(ticket)?.id).await
     }
 
     async fn settle(&self) {
@@ -266,8 +266,8 @@ impl<K: Kind> Store for ObjectSource<K> {
     }
 
     async fn read(&self, context: &SourceContext, uri: &str) -> Result<Option<Stored>> {
-        let place = self.place(context, uri).await?;
-        place.repeat(|bucket, path| async move { bucket.read(&path).await }).await
+        let location = self.location(context, uri).await?;
+        location.repeat(|bucket, path| async move { bucket.read(&path).await }).await
     }
 
     async fn write_if(
@@ -277,8 +277,8 @@ impl<K: Kind> Store for ObjectSource<K> {
         content: Bytes,
         before: Option<&Stored>,
     ) -> Result<bool> {
-        let (place, before) = (self.place(context, uri).await?, before.cloned());
-        place
+        let (location, before) = (self.location(context, uri).await?, before.cloned());
+        location
             .repeat(move |bucket, path| {
                 let (content, before) = (content.clone(), before.clone());
                 async move { bucket.put_if(&path, content, before.as_ref()).await }
@@ -287,12 +287,12 @@ impl<K: Kind> Store for ObjectSource<K> {
     }
 
     async fn length(&self, context: &SourceContext, uri: &str) -> Result<Option<u64>> {
-        self.place(context, uri).await?.length().await
+        self.location(context, uri).await?.length().await
     }
 
     async fn remove(&self, context: &SourceContext, uri: &str) -> Result<()> {
-        let place = self.place(context, uri).await?;
-        place.repeat(|bucket, path| async move { bucket.remove(&path).await }).await
+        let location = self.location(context, uri).await?;
+        location.repeat(|bucket, path| async move { bucket.remove(&path).await }).await
     }
 }
 

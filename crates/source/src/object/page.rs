@@ -1,15 +1,15 @@
-//! The XML of the stores: a page of a listing, and what an error says. Both kinds of dialect are read here: that of S3
-//! (which Google Cloud Storage speaks too) and that of Azure.
+//! Parses the XML of the stores: pages of listings, and errors, in the dialects of S3 (which Google Cloud Storage
+//! shares) and Azure.
 //!
-//! It is read event by event and text is taken as it is: a library that maps XML to types trims the spaces that a name
-//! may begin or end with, and the store crate's own listing refuses a whole page for one odd name.
+//! It reads events and keeps text unchanged: a library that maps XML to types trims spaces at the ends of names, and
+//! the store crate's own listing refuses a whole page for one odd name.
 
 use bytes::Bytes;
 use chrono::DateTime;
 use quick_xml::escape::resolve_xml_entity;
 use quick_xml::events::Event;
 
-/// Elements are nested at most this deep in what a store sends.
+/// The deepest nesting of elements.
 const DEPTH_LIMIT: usize = 16;
 
 /// An object of a listing.
@@ -17,11 +17,11 @@ const DEPTH_LIMIT: usize = 16;
 pub(crate) struct Listed {
     pub(crate) key: String,
     pub(crate) size: Option<u64>,
-    /// With its quotes, as the header has it.
+    /// With its quotes, as in the header.
     pub(crate) etag: Option<String>,
     /// Milliseconds since 1970.
     pub(crate) modified: Option<i64>,
-    /// Where folders are objects: that it is one.
+    /// Whether it is a folder, in stores where folders are objects.
     folder: bool,
 }
 
@@ -29,15 +29,15 @@ pub(crate) struct Listed {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Page {
     pub(crate) objects: Vec<Listed>,
-    /// What stands for all objects whose names begin with it; with the delimiter.
+    /// Common prefixes of objects, with the delimiter.
     pub(crate) prefixes: Vec<String>,
-    /// What the next page is asked for with.
+    /// The token for the next page.
     pub(crate) next: Option<String>,
 }
 
-/// What an error's XML says.
+/// The contents of an error's XML.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Said {
+pub(crate) struct ErrorBody {
     pub(crate) code: String,
     pub(crate) message: String,
     /// The region that would be right.
@@ -82,22 +82,22 @@ pub(crate) fn page(xml: &Bytes) -> Result<Page, String> {
 }
 
 /// Reads an error; `None` if it is none.
-pub(crate) fn said(xml: &[u8]) -> Option<Said> {
-    let mut said = Said::default();
-    // What has been read of a body that was cut is of use too.
+pub(crate) fn parse_error(xml: &[u8]) -> Option<ErrorBody> {
+    let mut parse_error = ErrorBody::default();
+    // The beginning of a body that was cut is useful, too.
     let _ = each_element(xml, |path, text| {
         match path.last().map(String::as_str) {
-            Some("Code") if said.code.is_empty() => said.code = text.trim().to_owned(),
+            Some("Code") if parse_error.code.is_empty() => parse_error.code = text.trim().to_owned(),
             // Azure adds the request's number and time in lines of their own.
-            Some("Message" | "Details") if said.message.is_empty() => {
-                said.message = text.trim().lines().next().unwrap_or_default().to_owned();
+            Some("Message" | "Details") if parse_error.message.is_empty() => {
+                parse_error.message = text.trim().lines().next().unwrap_or_default().to_owned();
             }
-            Some("Region") => said.region = Some(text.trim().to_owned()),
+            Some("Region") => parse_error.region = Some(text.trim().to_owned()),
             _ => {}
         }
         Ok(())
     });
-    Some(said).filter(|said| !said.code.is_empty())
+    Some(parse_error).filter(|parse_error| !parse_error.code.is_empty())
 }
 
 /// The text of `body` if it is an error.
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_page_is_told() {
+    fn what_is_no_page_is_reported() {
         for (xml, what) in [
             ("<html></html>", "it is not a listing"),
             ("", "it is not a listing"),
@@ -232,15 +232,16 @@ mod tests {
 
     #[test]
     fn an_error_says_its_code() {
-        let said = said(b"<Error><Code>NoSuchKey</Code><Message>It is gone.\nRequestId:1</Message>").expect("an error");
-        assert_eq!((said.code.as_str(), said.message.as_str()), ("NoSuchKey", "It is gone."));
-        assert_eq!(super::said(b"not XML"), None);
+        let parse_error =
+            parse_error(b"<Error><Code>NoSuchKey</Code><Message>It is gone.\nRequestId:1</Message>").expect("an error");
+        assert_eq!((parse_error.code.as_str(), parse_error.message.as_str()), ("NoSuchKey", "It is gone."));
+        assert_eq!(super::parse_error(b"not XML"), None);
     }
 
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = said(&bytes);
+            let _ = parse_error(&bytes);
             let _ = page(&Bytes::from(bytes));
         }
 

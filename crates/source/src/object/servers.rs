@@ -1,4 +1,4 @@
-//! The servers of the tests that need programs of their own: real ones, on loopback, stopped when dropped.
+//! Servers for the tests in processes of their own, on loopback, stopped when dropped.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -28,8 +28,8 @@ struct Process {
 }
 
 impl Process {
-    /// Runs what `command` makes for a port and a folder, until it listens. Another port is tried if someone else took
-    /// it first.
+    /// Runs what `command` makes for a port and a folder, until it listens. If another process has taken the port,
+    /// another one is tried.
     fn start(command: impl Fn(u16, &Path) -> Command) -> Self {
         let mut said = String::new();
         for _ in 0..3 {
@@ -63,13 +63,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What asks the servers for what sources never do: new buckets, new objects.
+/// Creates buckets and objects on the servers.
 struct Setup {
     runtime: tokio::runtime::Runtime,
     client: reqwest::Client,

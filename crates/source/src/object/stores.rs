@@ -1,8 +1,7 @@
-//! The three kinds of stores: how the settings of the job file and of the environment become one, and the words for
-//! what only one kind has.
+//! The three kinds of stores: combines the settings of the job file and of the environment, with the hints of each
+//! kind.
 //!
-//! Where the job file says who is asking, nothing of that comes from the environment: half of one identity and half of
-//! another is worse than none.
+//! If the job file has credentials, none come from the environment, so that two identities are never mixed.
 
 use std::fmt::Debug;
 use std::str::FromStr;
@@ -22,7 +21,7 @@ use super::bridge::{Bridge, once};
 use super::spec::{AzureSpec, GcsSpec, S3Spec};
 use crate::http::spec::HttpSpec;
 
-/// What is used of the store crate.
+/// The traits of the store crate that are used.
 pub(crate) trait Store: ObjectStore + PaginatedListStore + MultipartStore {}
 
 impl<S: ObjectStore + PaginatedListStore + MultipartStore> Store for S {}
@@ -35,10 +34,10 @@ pub(crate) struct Opened {
 
 /// A kind of store.
 pub(crate) trait Kind: Spec + Clone + Debug + Send + Sync + 'static {
-    /// The encoding in which objects are wanted as they are stored.
+    /// The `Accept-Encoding` with which objects come as they are stored.
     const AS_STORED: &'static str = "identity";
 
-    /// What to do where there are no credentials.
+    /// The hint for missing credentials.
     const CREDENTIALS: &'static str;
 
     /// The settings of the connections.
@@ -101,8 +100,8 @@ impl Kind for S3Spec {
 }
 
 impl Kind for GcsSpec {
-    /// Objects that are stored compressed, and say so, would be unpacked on the way for whoever does not take gzip, and
-    /// neither their length nor their ranges would be known.
+    /// Google decompresses objects with `Content-Encoding: gzip` for clients that do not accept gzip; their length and
+    /// ranges would then be unknown.
     const AS_STORED: &'static str = "gzip";
 
     const CREDENTIALS: &'static str = "set `service_account` in the `gs` block, or GOOGLE_APPLICATION_CREDENTIALS; if \
@@ -199,7 +198,7 @@ fn is_true(text: Option<String>) -> bool {
     text.is_some_and(|text| matches!(text.to_ascii_lowercase().as_str(), "1" | "true" | "on" | "yes" | "y"))
 }
 
-/// The job file's own endpoint has been looked at by its spec; this is for the environment's.
+/// Checks the endpoint from the environment; the spec has checked that of the job file.
 fn check_encryption(endpoint: &str, allowed: bool) -> Result<()> {
     let encrypted = endpoint.get(..7).is_none_or(|scheme| !scheme.eq_ignore_ascii_case("http://"));
     if encrypted || allowed {

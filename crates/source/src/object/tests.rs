@@ -1,4 +1,4 @@
-//! Buckets as they are (a real S3 server in this process) and as they can go wrong (a server with faults).
+//! Buckets of a real S3 server in this process; and faults.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::servers::{ACCOUNT, ACCOUNT_KEY, AzureServer, GcsServer};
 use super::*;
-use crate::conformance::{Place, conformance, noise, read_all, with_context};
+use crate::conformance::{TestSource, conformance, noise, read_all, with_context};
 
 /// Keeps alive what a place needs.
 struct Alive(#[expect(dead_code, reason = "held for its drop")] (S3Server, TempTree));
@@ -29,7 +29,7 @@ fn s3(settings: serde_json::Value) -> ObjectSource<S3Spec> {
     ObjectSource::new(spec(settings))
 }
 
-/// Settings as the job file has them, with short pauses unless they say otherwise.
+/// Settings of a job file, with short pauses by default.
 fn spec<K: Spec>(settings: serde_json::Value) -> K {
     let mut all = json!({"max_backoff": "20ms", "timeout": "5s", "allow_http": true});
     if let (Some(all), serde_json::Value::Object(settings)) = (all.as_object_mut(), settings) {
@@ -38,7 +38,7 @@ fn spec<K: Spec>(settings: serde_json::Value) -> K {
     millstream_core::spec::parse(&all).expect("good settings")
 }
 
-/// A reader of the server's objects who signs.
+/// A source of the server's objects that signs requests.
 fn signing(server: &S3Server, secrets: &TempTree) -> ObjectSource<S3Spec> {
     let secret = secrets.file("secret", SECRET);
     s3(json!({
@@ -49,28 +49,34 @@ fn signing(server: &S3Server, secrets: &TempTree) -> ObjectSource<S3Spec> {
     }))
 }
 
-fn place() -> Place {
+fn test_source() -> TestSource {
     let tree = TempTree::new();
     let (server, root) = serve_tree(&tree, true);
     let source = Arc::new(signing(&server, &root));
-    Place { source, tree, base: "s3://bucket/".into(), bring: None, _server: Some(Box::new(Alive((server, root)))) }
+    TestSource {
+        source,
+        tree,
+        base: "s3://bucket/".into(),
+        bring: None,
+        _server: Some(Box::new(Alive((server, root)))),
+    }
 }
 
-conformance!(super::place());
+conformance!(super::test_source());
 
-/// A place in a bucket of its own, of a store that looks into no folder.
+/// A new bucket of a store that does not read a folder.
 fn bucket_of(
     source: Arc<dyn Source>,
     scheme: &str,
     make: impl FnOnce(&str),
     put: impl Fn(&str, &str, &[u8]) + 'static,
-) -> Place {
+) -> TestSource {
     static NUMBER: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     let bucket = format!("bucket-{}", NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
     make(&bucket);
     let base = format!("{scheme}://{bucket}/");
     let bring: crate::conformance::Bring = Box::new(move |name, content| put(&bucket, name, content));
-    Place { source, tree: TempTree::new(), base, bring: Some(bring), _server: None }
+    TestSource { source, tree: TempTree::new(), base, bring: Some(bring), _server: None }
 }
 
 fn gcs(server: &GcsServer) -> ObjectSource<GcsSpec> {
@@ -179,7 +185,7 @@ fn what(error: &Error) -> &str {
     error.what().split(" (").next().unwrap_or_default()
 }
 
-/// A server with one object, `s3://bucket/a`, for everybody.
+/// A server with one object, `s3://bucket/a`, that needs no credentials.
 fn serve(object: Object) -> FaultServer {
     FaultServer::start(Plan::new().object("/bucket/a", object))
 }
@@ -279,9 +285,9 @@ fn many_folders_and_pages_are_listed_once_each_with_few_requests() {
             assert_eq!(found.len(), expected.len(), "{pattern}");
             assert!(found.iter().eq(&expected), "{pattern}");
         }
-        // More, had each of the folders been asked for on its own.
+        // There would be more if each folder was requested on its own.
         assert!(server.connections() <= 20, "{} connections", server.connections());
-        // A listing that nobody wants any more ends.
+        // A listing that is dropped ends.
         let mut stream = source.list(&context, "s3://bucket/**");
         stream.next().await.expect("a unit").expect("no error");
     });
@@ -320,7 +326,7 @@ fn listing_takes_its_requests_from_the_pattern() {
 }
 
 #[test]
-fn listings_that_go_wrong_are_told() {
+fn listings_that_go_wrong_are_reported() {
     for (page, what) in [
         ("<html>hello</html>", "the listing cannot be read"),
         ("<ListBucketResult><Contents>", "the listing cannot be read"),
@@ -352,7 +358,7 @@ fn listings_that_go_wrong_are_told() {
 }
 
 #[test]
-fn nothing_found_no_bucket_and_no_rights_are_told_apart() {
+fn nothing_found_no_bucket_and_no_rights_are_distinguished() {
     let tree = TempTree::new();
     tree.file("a", "x");
     let (server, root) = serve_tree(&tree, true);
@@ -404,7 +410,7 @@ fn requests_are_signed_and_connections_are_kept() {
 }
 
 #[test]
-fn a_body_that_breaks_goes_on_where_it_broke_if_it_is_the_same() {
+fn a_body_that_breaks_resumes_where_it_broke_if_it_is_the_same() {
     let body = noise(1_000_000);
     let server = serve(Object::new(body.clone()).etag("\"1\"").fault(3, Fault::Cut { after: 300_000 }));
     assert!(read(&server).expect("it recovers") == body);
@@ -539,7 +545,7 @@ fn certificates_are_checked() {
 }
 
 #[test]
-fn what_is_no_object_is_told() {
+fn what_is_no_object_is_reported() {
     let source = s3(json!({"endpoint": "http://127.0.0.1:1", "anonymous": true}));
     with_context(1 << 20, |context| async move {
         for (uri, what) in [
@@ -578,7 +584,7 @@ fn patterns_are_linted() {
 }
 
 #[test]
-fn nobody_listens() {
+fn a_port_without_a_listener() {
     let port = millstream_testkit::free_port();
     let source = s3(json!({"endpoint": format!("http://127.0.0.1:{port}"), "anonymous": true, "retries": 1}));
     let error = read_with(&source, Unit::new("s3://bucket/a")).expect_err("nobody");
@@ -611,7 +617,7 @@ fn settings_are_checked() {
     }
 }
 
-/// The environment belongs to the whole process, so the reading is done by another one: this test, run again.
+/// The environment belongs to the whole process, so this test starts itself again in another one.
 #[test]
 fn settings_of_the_environment_are_used_and_secrets_stay_there() {
     if let Ok(mode) = std::env::var("MILLSTREAM_TEST_S3_ENVIRONMENT") {
@@ -663,7 +669,7 @@ async fn written(store: &dyn Store, context: &SourceContext, uri: &str, pieces: 
     Ok(brought.bytes)
 }
 
-/// A small object is written in place of what was read, and of nothing else.
+/// A conditional write replaces only the version that was read.
 fn conditions_hold<P: Store>(place: &P, uri: &str) {
     with_context(64 << 20, |context| async move {
         let write = async |text: &'static str, before: Option<&Stored>| {
@@ -695,7 +701,7 @@ fn an_object_that_has_changed_is_not_written_over() {
     conditions_hold(&azure(&server), "az://bucket/list");
 }
 
-/// Google's emulator does not take the XML requests that write objects: so what is asked of it is looked at.
+/// Google's emulator does not accept XML requests that write objects, so this checks the requests.
 #[test]
 fn google_is_asked_for_the_generation() {
     let tree = TempTree::new();
@@ -718,7 +724,7 @@ fn google_is_asked_for_the_generation() {
     assert_eq!(asked, ["17", "0"]);
 }
 
-/// A store that does not know conditions is written to without them. Other faults are no reason for that.
+/// A store without conditional writes is written to without conditions. Other faults are errors.
 #[test]
 fn a_store_without_conditions_is_written_to() {
     let xml = |status, code| Answer::status(status).body(format!("<Error><Code>{code}</Code></Error>"));
@@ -740,7 +746,7 @@ fn a_store_without_conditions_is_written_to() {
     }
 }
 
-/// What every store has to do when it is written to.
+/// Checks of writing, for all stores.
 fn writing_conforms<P: Source + Store>(place: &P, other: &P, base: &str) {
     with_context(64 << 20, |context| async move {
         let uri = |name: &str| format!("{base}{name}");
@@ -762,7 +768,7 @@ fn writing_conforms<P: Source + Store>(place: &P, other: &P, base: &str) {
             assert!(read(name).await.expect(name) == bytes, "{name}");
             assert_eq!(context.budget.used(), 0, "{name}");
         }
-        // The old one is there until the new one is complete, and stays if that is given up.
+        // The old object stays until the new one is complete, or if the upload is aborted.
         for (name, dropped) in [("finished", true), ("finished", false), ("new", true), ("new", false)] {
             let mut upload = place.begin(&context, &uri(name)).await.expect("it begins");
             upload.write(Bytes::from(large.clone())).await.expect("it takes bytes");
@@ -782,7 +788,7 @@ fn writing_conforms<P: Source + Store>(place: &P, other: &P, base: &str) {
             unchanged().await;
             assert_eq!(context.budget.used(), 0);
         }
-        // What one process brought over, another completes.
+        // Another process can complete an upload.
         let mut upload = place.begin(&context, &uri("later")).await.expect("it begins");
         upload.write(Bytes::from_static(b"later")).await.expect("it takes bytes");
         let brought = upload.finish().await.expect("it brings them over");
@@ -811,8 +817,8 @@ fn objects_are_written_to_s3_whole_or_not_at_all() {
     assert!(!has_parts(&root), "parts that were given up are gone");
 }
 
-/// Whether the S3 server still holds parts of uploads a while after the last was given up: that is told to it, and not
-/// waited for.
+/// Whether the S3 server still has parts of uploads a while after the last one was aborted, which happens in the
+/// background.
 fn has_parts(root: &TempTree) -> bool {
     let is_part = |entry: fs_err::DirEntry| entry.file_name().to_string_lossy().contains(".part-");
     let holds = || fs_err::read_dir(root.root()).expect("a folder").flatten().any(is_part);
@@ -822,19 +828,19 @@ fn has_parts(root: &TempTree) -> bool {
     })
 }
 
-/// Google's uploads in parts are those of S3, and its emulator has none: so an S3 server answers, who lets in
-/// everybody.
+/// Google's multipart uploads are like those of S3, and its emulator has none, so an S3 server without signatures is
+/// used.
 #[test]
 fn objects_are_written_to_google_whole_or_not_at_all() {
     let tree = TempTree::new();
     let (server, root) = serve_tree(&tree, false);
     let account = json!({"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""});
     let secret = format!("file:{}", tree.file("account.json", account.to_string()).display());
-    let place = || {
+    let store = || {
         let settings = json!({"endpoint": server.url(), "service_account": {"secret": secret}});
         ObjectSource::<GcsSpec>::new(spec(settings))
     };
-    writing_conforms(&place(), &place(), "gs://bucket/");
+    writing_conforms(&store(), &store(), "gs://bucket/");
     assert!(!has_parts(&root), "parts that were given up are gone");
 }
 
@@ -846,7 +852,7 @@ fn objects_are_written_to_azure_whole_or_not_at_all() {
 }
 
 #[test]
-fn names_that_no_object_can_have_are_told_without_asking() {
+fn names_that_no_object_can_have_are_reported_without_asking() {
     let store = s3(json!({}));
     for (uri, what) in [
         ("s3://bucket", "this names no object"),
@@ -876,7 +882,7 @@ fn an_answer_that_was_lost_is_no_loss() {
         (gone(), gone(), "text", None, false),
         // It may be the old one.
         (Fault::Close, gone(), "text", Some(4), false),
-        // That does not say that it was done.
+        // This does not show that it was done.
         (Fault::Close, fault(403, "AccessDenied"), "text", None, false),
         (Fault::Close, fault(404, "NoSuchBucket"), "text", None, false),
     ] {
@@ -963,7 +969,7 @@ fn writing_recovers_from_what_passes_and_leaves_nothing_otherwise() {
         let source = anonymous(server, json!({}));
         with_context(64 << 20, |context| async move {
             let result = written(&source, &context, "s3://bucket/a", &[b"text"], true).await;
-            // What is given up is so in the background.
+            // Uploads are aborted in the background.
             while server.requests().len() < requests {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
@@ -991,7 +997,8 @@ fn writing_recovers_from_what_passes_and_leaves_nothing_otherwise() {
         assert_eq!(error.place().uri.as_deref(), Some("s3://bucket/a"));
         let asked = server.requests();
         assert_eq!(asked.len(), requests, "{asked:?}");
-        let given_up = asked.last().is_some_and(|last| (last.method.as_str(), last.path.as_str()) == ("DELETE", END));
-        assert_eq!(given_up, path != BEGIN, "{asked:?}");
+        let final_error =
+            asked.last().is_some_and(|last| (last.method.as_str(), last.path.as_str()) == ("DELETE", END));
+        assert_eq!(final_error, path != BEGIN, "{asked:?}");
     }
 }

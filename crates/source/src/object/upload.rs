@@ -1,4 +1,4 @@
-//! Writing an object: in parts, several on their way at once, seen only when it is complete.
+//! Writes an object in parts, several in flight at once. It is visible only when it is complete.
 //!
 //! ```text
 //!  write ─▶ [ part being filled ] ─full─▶ part 1 ──▶ ┐
@@ -6,9 +6,9 @@
 //!                                         part 3 ──▶ ┘    or abort: the parts go
 //! ```
 //!
-//! An object of one part is put as a whole when it is complete, unless it was finished before. What is filled and what
-//! is on its way is charged to the budget. It is held already, so it cannot be refused: instead, whoever writes waits
-//! for parts on their way, those of all uploads of the store, until one is left where the budget is used up.
+//! An object of one part is put as a whole when it is complete, unless it was finished before. The part being filled
+//! and the parts in flight are charged to the budget. They are already held, so the charge cannot be refused: instead,
+//! a writer waits for parts in flight, of all uploads of the store, while the budget is used up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,28 +37,28 @@ const PART: usize = 8 << 20;
 /// After so many parts, the next ones are four times as large.
 const STEP: usize = 4_000;
 
-/// No store takes more parts: that is 416 GiB.
+/// The most parts of stores: that is 416 GiB.
 const PARTS: usize = 10_000;
 
-/// Parts of one object that are on their way at once.
-const LANES: usize = 4;
+/// The most parts of one object in flight.
+const PARTS_IN_FLIGHT: usize = 4;
 
-/// Parts of all objects of one store that are on their way at once.
-const ALL_LANES: usize = 16;
+/// The most parts of all objects of one store in flight.
+const ALL_PARTS_IN_FLIGHT: usize = 16;
 
-/// How long parts that are on their way may take when their upload is given up.
+/// How long parts in flight may take when their upload is aborted.
 const LAST_PARTS: Duration = Duration::from_secs(2);
 
-/// Ends the parts that are on their way. They come to their own end if that is `soon`: of a request that breaks off the
-/// store may keep what it has got, and so have a part of an upload that was given up meanwhile.
+/// Ends the parts in flight. They get the time `soon` to complete: a store may keep the data of a broken request, and
+/// so a part of an upload that was aborted meanwhile.
 async fn end(mut parts: JoinSet<Result<(usize, PartId)>>, soon: Duration) {
     let arrival = async { while parts.join_next().await.is_some() {} };
-    // What has not arrived by then is ended below.
+    // Parts that are not complete by then are stopped below.
     let _ = tokio::time::timeout(soon, arrival).await;
     parts.shutdown().await;
 }
 
-/// What all uploads of a store share: how many parts are on their way, and how many uploads come or go.
+/// What all uploads of a store share: how many parts are in flight, and how many uploads are being begun or aborted.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     parts: AtomicUsize,
@@ -67,10 +67,10 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// Waits until one more part may be on its way. The first always may.
+    /// Waits until one more part may be sent. The first one always may.
     async fn admit(self: &Arc<Self>, budget: &Budget) -> Counted {
         let next = |parts: usize| {
-            let room = parts < ALL_LANES && budget.used() <= budget.limit();
+            let room = parts < ALL_PARTS_IN_FLIGHT && budget.used() <= budget.limit();
             (parts == 0 || room).then_some(parts + 1)
         };
         loop {
@@ -84,13 +84,13 @@ impl Traffic {
         }
     }
 
-    /// Counts an upload that is being given up, or whose name is not known yet.
+    /// Counts an upload that is being aborted, or whose id is not known yet.
     fn leave(self: &Arc<Self>) -> Counted {
         self.leaving.fetch_add(1, Ordering::SeqCst);
         Counted(Arc::clone(self), |traffic| &traffic.leaving)
     }
 
-    /// Waits until no upload is being begun or given up.
+    /// Waits until no upload is being begun or aborted.
     pub(crate) async fn settle(&self) {
         loop {
             let moved = self.moved.notified();
@@ -104,7 +104,7 @@ impl Traffic {
     }
 }
 
-/// One that is counted until it is dropped.
+/// Decrements a counter when dropped.
 struct Counted(Arc<Traffic>, fn(&Traffic) -> &AtomicUsize);
 
 impl Drop for Counted {
@@ -114,32 +114,32 @@ impl Drop for Counted {
     }
 }
 
-/// One object of a bucket, and what asks for it.
+/// One object of a bucket, with its client.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     pub(crate) bucket: Arc<Bucket>,
     pub(crate) path: Path,
     pub(crate) uri: String,
     pub(crate) io: Handle,
 }
 
-impl Place {
-    /// Tries `work` on the network's runtime until it is done or given up.
+impl Location {
+    /// Runs `work` with retries on the network's runtime.
     pub(crate) async fn repeat<T, F>(&self, mut work: impl FnMut(Arc<Bucket>, Path) -> F + Send + 'static) -> Result<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Fault>> + Send + 'static,
     {
-        let place = self.clone();
+        let location = self.clone();
         join(self.io.spawn(async move {
-            let mut tries = Tries::new(place.bucket.client.policy);
-            tries.repeat(&place.uri, || work(Arc::clone(&place.bucket), place.path.clone())).await
+            let mut tries = Tries::new(location.bucket.client.policy);
+            tries.repeat(&location.uri, || work(Arc::clone(&location.bucket), location.path.clone())).await
         }))
         .await
     }
 
-    /// Makes the object of `bytes` bytes appear that `ticket` stands for, in place of one of `replaced` bytes; `false`
-    /// if the store has nothing of it any more.
+    /// Completes the upload of `ticket` to an object of `bytes` bytes, which replaces one of `replaced` bytes; `false`
+    /// if the store does not have the upload any more.
     pub(crate) async fn complete(&self, ticket: Ticket, bytes: u64, replaced: Option<u64>) -> Result<bool> {
         let telling = (replaced != Some(bytes)).then_some(bytes);
         let mut asked = false;
@@ -151,12 +151,12 @@ impl Place {
         .await
     }
 
-    /// The size of the object that is there; `None` if there is none.
+    /// The size of the current object; `None` if there is none.
     pub(crate) async fn length(&self) -> Result<Option<u64>> {
         self.repeat(|bucket, path| async move { bucket.length(&path).await }).await
     }
 
-    /// Makes an object of `payload` appear.
+    /// Puts an object of `payload`.
     pub(crate) async fn put(&self, payload: PutPayload) -> Result<()> {
         self.repeat(move |bucket, path| {
             let payload = payload.clone();
@@ -165,21 +165,21 @@ impl Place {
         .await
     }
 
-    /// Begins an object of several parts.
+    /// Begins an upload in parts.
     pub(crate) async fn begin(&self, traffic: &Arc<Traffic>) -> Result<Begun> {
-        let (place, traffic, leaving) = (self.clone(), Arc::clone(traffic), traffic.leave());
+        let (location, traffic, leaving) = (self.clone(), Arc::clone(traffic), traffic.leave());
         let (sender, receiver) = oneshot::channel();
-        // Seen through although whoever waits goes: an upload whose name nobody got could not be given up.
+        // Runs to its end even if the caller is dropped: an upload with an unknown id could not be aborted.
         self.io.spawn(async move {
-            let id = place.repeat(|bucket, path| async move { bucket.begin_upload(&path).await }).await;
-            let begun = id.map(|id| Begun { id: Some(id), place, traffic });
+            let id = location.repeat(|bucket, path| async move { bucket.begin_upload(&path).await }).await;
+            let begun = id.map(|id| Begun { id: Some(id), location, traffic });
             drop(sender.send(begun));
             drop(leaving);
         });
         receiver.await.map_err(|_| interrupted())?
     }
 
-    /// Gives the parts of the upload `id` up.
+    /// Aborts the upload `id`.
     pub(crate) async fn abort(&self, id: String) -> Result<()> {
         self.repeat(move |bucket, path| {
             let id = id.clone();
@@ -189,7 +189,7 @@ impl Place {
     }
 }
 
-/// What completes an upload: its name, and those of its parts.
+/// What is needed to complete an upload: its id, and those of its parts.
 #[derive(Debug, Clone)]
 pub(crate) struct Ticket {
     pub(crate) id: String,
@@ -197,7 +197,7 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// As text, for a process that comes later: the names as a list in JSON.
+    /// The ticket as text, for a later process: the ids as a list in JSON.
     fn to_text(&self) -> String {
         let names = std::iter::once(&self.id).chain(self.parts.iter().map(|part| &part.content_id));
         serde_json::Value::from_iter(names.map(String::as_str)).to_string()
@@ -214,23 +214,23 @@ impl Ticket {
     }
 }
 
-/// An upload that the store has begun. Dropped, it is given up: parts cost money until then.
+/// An upload that the store has begun. Dropping it aborts the upload: parts cost money until then.
 #[derive(Debug)]
 pub(crate) struct Begun {
-    /// The name that the store gave it, until it is released.
+    /// The store's id of the upload, until it is released.
     id: Option<String>,
-    place: Place,
+    location: Location,
     traffic: Arc<Traffic>,
 }
 
 impl Begun {
-    /// Its name. From here on, nothing of it is given up when this is dropped.
+    /// Returns the id. From now on dropping does not abort the upload.
     fn release(mut self) -> String {
         self.id.take().unwrap_or_default()
     }
 
-    /// Gives it up, also if nobody waits for that any more.
-    pub(crate) async fn give_up(mut self) -> Result<()> {
+    /// Aborts the upload, even if the caller is dropped.
+    pub(crate) async fn abort(mut self) -> Result<()> {
         match self.leave() {
             Some(leaving) => join(leaving).await,
             None => Ok(()),
@@ -239,9 +239,9 @@ impl Begun {
 
     fn leave(&mut self) -> Option<JoinHandle<Result<()>>> {
         let id = self.id.take()?;
-        let (place, leaving) = (self.place.clone(), self.traffic.leave());
-        Some(self.place.io.spawn(async move {
-            let left = place.abort(id).await;
+        let (location, leaving) = (self.location.clone(), self.traffic.leave());
+        Some(self.location.io.spawn(async move {
+            let left = location.abort(id).await;
             drop(leaving);
             left
         }))
@@ -254,40 +254,40 @@ impl Begun {
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        // There is nobody to tell.
+        // Errors cannot be reported here.
         drop(self.leave());
     }
 }
 
-/// An object on its way into a bucket.
+/// An object that is being written.
 #[derive(Debug)]
 pub(crate) struct Writing {
-    place: Place,
+    location: Location,
     budget: Arc<Budget>,
     traffic: Arc<Traffic>,
     /// The part that is being filled.
     filling: Vec<u8>,
-    /// For all memory that it holds.
+    /// The charge for all its memory.
     charge: Charge,
-    /// From when the first part is full.
+    /// The upload, once the first part is full.
     begun: Option<Begun>,
     parts: Vec<Option<PartId>>,
-    under_way: JoinSet<Result<(usize, PartId)>>,
+    in_flight: JoinSet<Result<(usize, PartId)>>,
     written: u64,
 }
 
 impl Writing {
     /// Nothing is sent before there is a part.
-    pub(crate) fn new(context: &SourceContext, place: Place, traffic: Arc<Traffic>) -> Self {
+    pub(crate) fn new(context: &SourceContext, location: Location, traffic: Arc<Traffic>) -> Self {
         Writing {
-            place,
+            location,
             budget: Arc::clone(&context.budget),
             traffic,
             filling: Vec::new(),
             charge: Charge::forced(&context.budget, 0),
             begun: None,
             parts: Vec::new(),
-            under_way: JoinSet::new(),
+            in_flight: JoinSet::new(),
             written: 0,
         }
     }
@@ -297,11 +297,11 @@ impl Writing {
         PART << (2 * (self.parts.len() / STEP))
     }
 
-    /// Adds `bytes`, with which the part is not larger than it is to be.
+    /// Adds `bytes`, which fit into the part.
     fn fill(&mut self, bytes: Bytes) {
         let length = self.filling.len() + bytes.len();
         if self.filling.is_empty() {
-            // What nobody else holds is not copied.
+            // Bytes without other references are not copied.
             self.filling = bytes.into();
         } else {
             if length > self.filling.capacity() {
@@ -313,15 +313,15 @@ impl Writing {
         self.charge.raise(self.filling.capacity());
     }
 
-    /// What has been filled. Nothing of it is left here.
+    /// Takes out the filled part.
     fn filled(&mut self) -> (PutPayload, Charge) {
         let charge = std::mem::replace(&mut self.charge, Charge::forced(&self.budget, 0));
         (Bytes::from(std::mem::take(&mut self.filling)).into(), charge)
     }
 
-    /// Sends what has been filled.
+    /// Sends the filled part.
     async fn send_part(&mut self) -> Result<()> {
-        let uri = self.place.uri.clone();
+        let uri = self.location.uri.clone();
         if self.parts.len() == PARTS {
             return Err(Error::refused(format!("an object of more than {PARTS} parts cannot be written"))
                 .in_unit(&uri, None)
@@ -329,50 +329,50 @@ impl Writing {
         }
         let begun = match &self.begun {
             Some(begun) => begun,
-            None => self.begun.insert(self.place.begin(&self.traffic).await?),
+            None => self.begun.insert(self.location.begin(&self.traffic).await?),
         };
         let id = begun.id();
-        while self.under_way.len() >= LANES {
+        while self.in_flight.len() >= PARTS_IN_FLIGHT {
             self.part_arrived().await?;
         }
         let counted = self.traffic.admit(&self.budget).await;
         let number = self.parts.len();
         self.parts.push(None);
         let (payload, charge) = self.filled();
-        let (bucket, path) = (Arc::clone(&self.place.bucket), self.place.path.clone());
+        let (bucket, path) = (Arc::clone(&self.location.bucket), self.location.path.clone());
         let part = async move {
             let _held = (charge, counted);
             let mut tries = Tries::new(bucket.client.policy);
             let send = || async { bucket.put_part(&path, &id, number, payload.clone()).await };
             Ok((number, tries.repeat(&uri, send).await?))
         };
-        self.under_way.spawn_on(part, &self.place.io);
+        self.in_flight.spawn_on(part, &self.location.io);
         Ok(())
     }
 
     /// Waits for one part.
     async fn part_arrived(&mut self) -> Result<()> {
-        if let Some(arrived) = self.under_way.join_next().await {
+        if let Some(arrived) = self.in_flight.join_next().await {
             let (number, part) = arrived.map_err(|_| interrupted())??;
-            if let Some(place) = self.parts.get_mut(number) {
-                *place = Some(part);
+            if let Some(location) = self.parts.get_mut(number) {
+                *location = Some(part);
             }
         }
         Ok(())
     }
 
-    /// Brings everything over.
+    /// Uploads everything that is left.
     async fn bring(&mut self) -> Result<()> {
         if !self.filling.is_empty() {
             self.send_part().await?;
         }
-        while !self.under_way.is_empty() {
+        while !self.in_flight.is_empty() {
             self.part_arrived().await?;
         }
         Ok(())
     }
 
-    /// What completes it, if there are parts.
+    /// The ticket for completion, if there are parts.
     fn ticket(&mut self) -> Result<Option<Ticket>> {
         let Some(begun) = &self.begun else { return Ok(None) };
         let parts: Option<Vec<PartId>> = std::mem::take(&mut self.parts).into_iter().collect();
@@ -380,7 +380,7 @@ impl Writing {
         Ok(Some(Ticket { id: begun.id(), parts }))
     }
 
-    /// From here on, nothing of it is given up when it is dropped.
+    /// From now on dropping does not abort the upload.
     fn release(&mut self) {
         self.begun.take().map(Begun::release);
     }
@@ -400,26 +400,26 @@ impl Upload for Writing {
         Ok(())
     }
 
-    /// Also what would fit into one request goes as a part: then completing it is short, and hardly anything can fail.
+    /// Even a small object is uploaded as a part: completing it is then short, and hardly can fail.
     async fn finish(mut self: Box<Self>) -> Result<Brought> {
         self.bring().await?;
         let ticket = self.ticket()?.map(|ticket| ticket.to_text());
         self.release();
-        Ok(Brought { uri: self.place.uri.clone(), bytes: self.written, ticket, replaced: None })
+        Ok(Brought { uri: self.location.uri.clone(), bytes: self.written, ticket, replaced: None })
     }
 
     async fn complete(mut self: Box<Self>) -> Result<u64> {
         if self.begun.is_none() {
             let (content, _charge) = self.filled();
-            self.place.put(content).await?;
+            self.location.put(content).await?;
             return Ok(self.written);
         }
         self.bring().await?;
         if let Some(ticket) = self.ticket()? {
-            let replaced = self.place.length().await?;
-            if !self.place.complete(ticket, self.written, replaced).await? {
+            let replaced = self.location.length().await?;
+            if !self.location.complete(ticket, self.written, replaced).await? {
                 return Err(Error::refused("the store discarded the object's parts before it was complete")
-                    .in_unit(&self.place.uri, None));
+                    .in_unit(&self.location.uri, None));
             }
             self.release();
         }
@@ -427,22 +427,22 @@ impl Upload for Writing {
     }
 
     async fn abort(mut self: Box<Self>) -> Result<()> {
-        end(std::mem::take(&mut self.under_way), LAST_PARTS).await;
+        end(std::mem::take(&mut self.in_flight), LAST_PARTS).await;
         match self.begun.take() {
-            Some(begun) => begun.give_up().await,
+            Some(begun) => begun.abort().await,
             None => Ok(()),
         }
     }
 }
 
 impl Drop for Writing {
-    /// No part arrives any more before the upload is given up.
+    /// Ends the parts in flight before the upload is aborted.
     fn drop(&mut self) {
         let Some(begun) = self.begun.take() else { return };
         let leaving = self.traffic.leave();
-        let under_way = std::mem::take(&mut self.under_way);
-        self.place.io.spawn(async move {
-            end(under_way, LAST_PARTS).await;
+        let in_flight = std::mem::take(&mut self.in_flight);
+        self.location.io.spawn(async move {
+            end(in_flight, LAST_PARTS).await;
             drop(begun);
             drop(leaving);
         });
@@ -467,9 +467,9 @@ mod tests {
         );
         let source = anonymous(&server, json!({}));
         with_context(64 << 20, |context| async move {
-            let place = source.place(&context, "s3://bucket/a").await.expect("a place");
+            let location = source.location(&context, "s3://bucket/a").await.expect("a place");
             let traffic = Arc::new(Traffic::default());
-            test(&context, Writing::new(&context, place, Arc::clone(&traffic))).await;
+            test(&context, Writing::new(&context, location, Arc::clone(&traffic))).await;
             traffic.settle().await;
         });
     }

@@ -1,7 +1,7 @@
 //! URLs of servers with folders: `ftp://user:password@host:2121/folder/*.gz`.
 //!
-//! There is no query and no fragment: `?` is a wildcard, and `#` a character. What is written with a percent sign is
-//! plain: `%2A` is a star. A unit's URI is written so that it stands for itself when it is read as a pattern.
+//! There is no query and no fragment: `?` is a wildcard, and `#` a character. Percent-encoded characters are plain:
+//! `%2A` is a star. A unit's URI is escaped so that it is also the pattern of itself.
 
 use millstream_core::{Error, Result, Unit};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
@@ -22,7 +22,7 @@ pub(crate) struct Address {
     pub(crate) password: Option<String>,
 }
 
-/// What a URL says.
+/// A parsed URL.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) address: Address,
@@ -32,15 +32,15 @@ pub(crate) struct Target {
     pub(crate) path: Vec<u8>,
 }
 
-/// What a pattern stands for.
+/// A parsed pattern.
 pub(crate) enum Pattern {
     /// A name without wildcards.
     One(Unit),
-    /// A path with wildcards, decoded; what was written with percent signs has backslashes.
+    /// A path with wildcards, decoded; percent-encoded characters have backslashes.
     Many(Target, String),
 }
 
-/// What has to be escaped in the path of a URL; wildcards, too.
+/// The characters to escape in the path of a URL, including wildcards.
 const ESCAPED: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'%')
@@ -58,7 +58,7 @@ const ESCAPED: &AsciiSet = &CONTROLS
     .add(b'`');
 
 impl Target {
-    /// What `uri` says; `schemes` are those that are known, with their ports.
+    /// Parses `uri`; `schemes` are the known schemes with their ports.
     pub(crate) fn parse(uri: &str, schemes: &[(&'static str, u16)]) -> Result<Self> {
         let fault = |what: &str| Error::job(what).in_unit(uri, None);
         let (scheme, rest) = uri.split_once("://").ok_or_else(|| fault("this is not a URL"))?;
@@ -115,13 +115,13 @@ fn host_and_port(place: &str) -> Option<(String, Option<u16>)> {
     Some((host.trim_matches(['[', ']']).to_owned(), port))
 }
 
-/// What `pattern` stands for.
+/// Parses `pattern`.
 pub(crate) fn pattern(pattern: &str, schemes: &[(&'static str, u16)]) -> Result<Pattern> {
     let target = Target::parse(pattern, schemes)?;
     let decoded = decode_pattern(&pattern[target.base.len()..])?;
     if !glob::has_wildcards(&decoded) {
         let plain = glob::unescape(&decoded);
-        // What is written without escapes stays as it was written.
+        // A URL without escapes stays unchanged.
         let uri = if pattern.contains('\\') { target.uri(plain.as_bytes()) } else { pattern.to_owned() };
         return Ok(Pattern::One(Unit::new(uri)));
     }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_told() {
+    fn what_is_no_url_is_reported() {
         for bad in [
             "ftp:/a",
             "http://host/a",

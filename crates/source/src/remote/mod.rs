@@ -1,4 +1,4 @@
-//! What servers with folders have in common, whatever they speak (FTP, SFTP).
+//! The common part of servers with folders (FTP, SFTP).
 //!
 //! ```text
 //!  pattern ─walk─▶ units ─transfer─▶ bytes
@@ -6,9 +6,9 @@
 //!               └─ Protocol: connect · list · stat · open · read
 //! ```
 //!
-//! A protocol says how one connection does one thing, and what a failure means. Here are the rest: URLs
-//! (`address.rs`), connections that are kept (`pool.rs`), wildcards (`walk.rs`), and units that are brought to their
-//! end through as many connections as it takes (`transfer.rs`).
+//! A protocol does single operations over one connection, and interprets failures. The rest is here: URLs
+//! (`address.rs`), kept connections (`pool.rs`), wildcards (`walk.rs`), and transfers of units over as many connections
+//! as necessary (`transfer.rs`).
 
 mod address;
 mod pool;
@@ -34,52 +34,52 @@ use crate::feed::feed;
 use crate::io::{Stop, interrupted, join, on_io};
 use crate::retry::{Fault, Policy};
 pub(crate) use address::{Address, Target};
-pub(crate) use pool::{Server, reach, words};
+pub(crate) use pool::{Server, reach, system_text};
 use transfer::{Output, Transfer};
 pub(crate) use transfer::{Piece, SMALL, Space, changed};
 
-/// Units that were found wait up to this number to be taken.
+/// The most found units that wait to be taken.
 const FOUND_AHEAD: usize = 512;
 
-/// How one protocol does one thing over one connection.
+/// The operations of a protocol over one connection.
 #[async_trait]
 pub(crate) trait Protocol: Debug + Send + Sync + Sized + 'static {
-    /// What the job file says.
+    /// The settings in the job file.
     type Spec: Clone + Debug + Send + Sync + 'static;
     /// A connection, logged in.
     type Connection: Send + 'static;
     /// A file that is open.
     type Opened: Send;
-    /// What it is called in reports, and the block of the job file.
+    /// The name in reports, and the block of the job file.
     const NAME: &'static str;
     /// The schemes of its URLs and their usual ports.
     const SCHEMES: &'static [(&'static str, u16)];
-    /// Bytes of one file that wait at most, with those that are on their way and have their room already.
+    /// The most bytes of one file that wait, including reserved bytes in flight.
     const WINDOW: usize = SMALL as usize;
 
-    /// What is common to all protocols.
+    /// The settings that all protocols share.
     fn settings(spec: &Self::Spec) -> Settings;
 
     /// Reads secrets and certificates. Blocks.
     fn new(spec: &Self::Spec) -> Result<Self>;
 
-    /// What the server calls the path of a URL (which begins with a slash).
+    /// The server's path for the path of a URL (which begins with a slash).
     fn path(path: &[u8]) -> Vec<u8>;
 
     /// Connects and logs in.
     async fn connect(&self, address: &Address) -> Result<Self::Connection, Failure>;
 
-    /// All that is in a folder, in any order, except itself and the one above.
+    /// The entries of a folder, in any order, except itself and its parent.
     async fn list(&self, connection: &mut Self::Connection, folder: &[u8]) -> Result<Vec<Entry>, Failure>;
 
-    /// What is at `path`; links are followed.
+    /// The facts of `path`; links are followed.
     async fn stat(&self, connection: &mut Self::Connection, path: &[u8]) -> Result<Facts, Failure>;
 
-    /// Opens a file and tells what it is now.
+    /// Opens a file, and returns its current facts.
     async fn open(&self, connection: &mut Self::Connection, path: &[u8]) -> Result<(Facts, Self::Opened), Failure>;
 
-    /// Reads from `piece.at()` to `piece.end()` (or to the end of the file) and closes the file. If the end comes
-    /// before, that is no failure: the caller sees it.
+    /// Reads from `piece.at()` to `piece.end()` (or to the end of the file) and closes the file. An early end is no
+    /// failure: the caller notices it.
     async fn read(
         &self,
         connection: &mut Self::Connection,
@@ -100,21 +100,21 @@ pub(crate) struct Settings {
     pub(crate) policy: Policy,
 }
 
-/// What failed, and what that says besides.
+/// A failure, with what it implies.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) fault: Fault,
-    /// Whether nothing is there under the name.
+    /// Whether the name does not exist.
     pub(crate) absent: Absence,
-    /// Whether the connection can be used on: the server has answered, and nothing is on its way.
+    /// Whether the connection can still be used: the server has answered, and nothing is in flight.
     pub(crate) intact: bool,
 }
 
-/// Whether a failure means that nothing is there.
+/// Whether a failure means that the name does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Absence {
     No,
-    /// The server does not tell absence from missing rights.
+    /// The server does not distinguish absence from missing rights.
     Perhaps,
     Yes,
 }
@@ -125,7 +125,7 @@ impl From<Fault> for Failure {
     }
 }
 
-/// What is known of a file.
+/// The known facts of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub(crate) kind: Kind,
@@ -135,7 +135,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// The version, where both size and time are known.
+    /// The version, if both size and time are known.
     pub(crate) fn etag(&self) -> Option<String> {
         Some(format!("{}-{}", self.size?, self.modified?))
     }
@@ -146,7 +146,7 @@ impl Facts {
 pub(crate) enum Kind {
     File,
     Folder,
-    /// To what is not known.
+    /// A link to an unknown kind.
     Link,
     Other,
 }
@@ -158,7 +158,7 @@ pub(crate) struct Entry {
     pub(crate) facts: Facts,
 }
 
-/// What is wrong with a pattern of URLs, for lints: its braces, the first URL that it stands for, and its wildcards.
+/// Checks a pattern of URLs for lints: its braces, the first URL, and its wildcards.
 pub(crate) fn check<P: Protocol>(pattern: &str) -> Result<(), SpecFault> {
     crate::pattern::check(pattern)?;
     let first = crate::pattern::expand(pattern).ok().and_then(|mut urls| urls.next()).unwrap_or_default();
@@ -180,7 +180,7 @@ pub(crate) struct Remote<P: Protocol>(Arc<Shared<P>>);
 #[derive(Debug)]
 struct Shared<P: Protocol> {
     spec: P::Spec,
-    /// Made at the first use: only then are secrets read. Connections live on one runtime.
+    /// Created at the first use, which reads the secrets. Connections live on one runtime.
     server: Mutex<Option<(Id, Arc<Server<P>>)>>,
 }
 
@@ -232,7 +232,7 @@ impl<P: Protocol> Source for Remote<P> {
 
     fn list(&self, context: &SourceContext, pattern: &str) -> BoxStream<'static, Result<Unit>> {
         let (target, path) = match address::pattern(pattern, P::SCHEMES) {
-            // As for the web, a name without wildcards is a unit without asking: a list of them costs nothing.
+            // As on the web, a name without wildcards is a unit without a request: a list of them costs nothing.
             Ok(address::Pattern::One(unit)) => return futures::stream::once(async { Ok(unit) }).boxed(),
             Ok(address::Pattern::Many(target, path)) => (target, path),
             Err(error) => return futures::stream::once(async { Err(error) }).boxed(),
@@ -270,7 +270,7 @@ impl<P: Protocol> Source for Remote<P> {
             Transfer::new(server, target, unit, Output::Stream(feeder, Some(sender))).run().await
         });
         match opened.await {
-            // Without an etag nobody would see that two ranges are of two versions.
+            // Without an etag, two ranges could come from two versions unnoticed.
             Ok(known) => known.map(|unit| OpenedUnit { ranges: unit.etag.is_some(), unit, content: stream.into() }),
             Err(_) => Err(interrupted()),
         }

@@ -1,8 +1,8 @@
-//! Connections: how they are made, kept and given back, and questions that take one answer.
+//! Makes, keeps and reuses connections, and runs single operations over them.
 //!
-//! A connection is given back only when nothing is on its way over it; whoever is stopped in the middle drops it, and
-//! so closes it. A kept connection may have been closed by the server meanwhile: what fails over one is tried again
-//! over a new one at once, and does not count as a try.
+//! A connection is returned only if nothing is in flight; one that is dropped in the middle is closed. The server may
+//! have closed a kept connection meanwhile: what fails over one is retried at once over a new one, and does not count
+//! as an attempt.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ pub(crate) struct Server<P: Protocol> {
     idle: Idle<P::Connection>,
 }
 
-/// Connections that nobody uses: where they lead to, since when, and they.
+/// Idle connections, with their address and since when they are idle.
 type Idle<C> = Mutex<Vec<(Address, Instant, C)>>;
 
 impl<P: Protocol> std::fmt::Debug for Server<P> {
@@ -44,7 +44,7 @@ impl<P: Protocol> Server<P> {
         Server { protocol, settings, idle: Mutex::new(Vec::new()) }
     }
 
-    /// A connection that is idle, or a new one.
+    /// An idle connection, or a new one.
     pub(crate) async fn lease(&self, address: &Address) -> Result<Lease<P::Connection>, Failure> {
         if let Some(connection) = self.kept(address) {
             return Ok(Lease { connection, kept: true });
@@ -60,7 +60,7 @@ impl<P: Protocol> Server<P> {
         Some(idle.swap_remove(at).2)
     }
 
-    /// Keeps a connection over which nothing is on its way.
+    /// Keeps a connection with nothing in flight.
     pub(crate) fn give_back(&self, address: &Address, lease: Lease<P::Connection>) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain(|(_, since, _)| since.elapsed() < KEPT);
@@ -69,7 +69,7 @@ impl<P: Protocol> Server<P> {
         }
     }
 
-    /// Gives the connection back or closes it. `None` if it was a kept one that had died: try again at once.
+    /// Returns the connection to the pool, or closes it. `None` if a kept connection was dead: retry at once.
     pub(crate) fn settle<T>(
         &self,
         address: &Address,
@@ -90,7 +90,7 @@ impl<P: Protocol> Server<P> {
         }
     }
 
-    /// All that is in a folder, or the failure that says that there is none.
+    /// The entries of a folder, or the failure of one that does not exist.
     pub(crate) async fn list(
         &self,
         address: &Address,
@@ -114,7 +114,7 @@ impl<P: Protocol> Server<P> {
         }
     }
 
-    /// What is at `path`, or the failure that says that nothing is.
+    /// The facts of `path`, or the failure of one that does not exist.
     pub(crate) async fn look_up(&self, address: &Address, uri: &str, path: &[u8]) -> Result<Result<Facts, Failure>> {
         let mut tries = Tries::new(self.settings.policy);
         loop {
@@ -133,14 +133,14 @@ impl<P: Protocol> Server<P> {
         }
     }
 
-    /// What is at `path`.
+    /// The facts of `path`.
     pub(crate) async fn stat(&self, address: &Address, uri: &str, path: &[u8]) -> Result<Facts> {
         let mut tries = Tries::new(self.settings.policy);
         tries.begin();
-        self.look_up(address, uri, path).await?.map_err(|failure| tries.given_up(failure.fault).in_unit(uri, None))
+        self.look_up(address, uri, path).await?.map_err(|failure| tries.final_error(failure.fault).in_unit(uri, None))
     }
 
-    /// Waits before the next try (`None`), or says what came out of it.
+    /// Waits before the next attempt (`None`), or returns the result.
     async fn verdict<T>(
         &self,
         result: Option<Result<T, Failure>>,
@@ -163,7 +163,7 @@ impl<P: Protocol> Server<P> {
 pub(crate) async fn reach(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, Fault> {
     let connecting = async {
         let addresses = tokio::net::lookup_host((host, port)).await.map_err(|cause| {
-            let cause = words(&cause);
+            let cause = system_text(&cause);
             let unknown = cause.contains("not known") || cause.contains("no address");
             let fault = Fault { transient: !unknown, ..Fault::transient("the host's address cannot be found") };
             fault.cause(cause).hint("check the host's name, and the network")
@@ -172,7 +172,7 @@ pub(crate) async fn reach(host: &str, port: u16, timeout: Duration) -> Result<Tc
         for address in addresses {
             match TcpStream::connect(address).await {
                 Ok(stream) => return Ok(stream),
-                Err(cause) => failed = Fault::transient("the server cannot be reached").cause(words(&cause)),
+                Err(cause) => failed = Fault::transient("the server cannot be reached").cause(system_text(&cause)),
             }
         }
         Err(failed)
@@ -181,13 +181,13 @@ pub(crate) async fn reach(host: &str, port: u16, timeout: Duration) -> Result<Tc
         Fault::transient("the connection was not established in time")
             .hint("if it needs longer, raise `connect_timeout`")
     })??;
-    // Without it, small questions could wait for each other.
+    // Otherwise small requests could be delayed.
     let _ = stream.set_nodelay(true);
     Ok(stream)
 }
 
-/// The system's words, without its number.
-pub(crate) fn words(cause: &std::io::Error) -> String {
+/// The system's text, without its number.
+pub(crate) fn system_text(cause: &std::io::Error) -> String {
     let text = cause.to_string();
     let text = text.strip_prefix("failed to lookup address information: ").unwrap_or(&text);
     text.split(" (os error ").next().unwrap_or(text).to_lowercase()

@@ -1,4 +1,4 @@
-//! The bytes of one unit, to its end, through as many connections as it takes.
+//! Reads the bytes of one unit, over as many connections as necessary.
 //!
 //! ```text
 //!  open ──▶ size, time ── bytes 0…k ──✗ broken
@@ -7,8 +7,8 @@
 //!                       another? error
 //! ```
 //!
-//! What tells versions apart is the size and the time of the last change, as far as the server tells them: a file
-//! that is replaced by one of the same size within the same second is not seen.
+//! The version is identified by the size and the time of the last change, as far as the server gives them: a file that
+//! is replaced by one of the same size within the same second is not noticed.
 
 use std::sync::Arc;
 
@@ -20,31 +20,31 @@ use super::{Facts, Failure, Kind, Protocol, Server, Target};
 use crate::feed::{Feeder, Room};
 use crate::retry::{Fault, Tries};
 
-/// Files up to this size are handed over in one piece.
+/// Files up to this size are passed on in one piece.
 pub(crate) const SMALL: u64 = 512 << 10;
 
 /// Where the bytes go.
 pub(crate) enum Output {
-    /// Into a stream; the sender is told once whether it begins, and what is known of the unit then.
+    /// Into a stream; the sender gets the known facts of the unit once the stream begins, or the error.
     Stream(Feeder, Option<oneshot::Sender<Result<Unit>>>),
     /// Into one buffer.
     Buffer(BytesMut),
 }
 
-/// Room for bytes that are about to come.
+/// Room for bytes that are about to arrive.
 pub(crate) enum Space {
     Stream(Room),
     Buffer,
 }
 
-/// What is known of the file's version.
+/// The known version of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Version {
     size: Option<u64>,
     modified: Option<i64>,
 }
 
-/// A unit on its way.
+/// The transfer of a unit.
 pub(crate) struct Transfer<P: Protocol> {
     server: Arc<Server<P>>,
     target: Target,
@@ -52,13 +52,13 @@ pub(crate) struct Transfer<P: Protocol> {
     output: Output,
     /// The next byte of the file.
     at: u64,
-    /// The byte behind the last one that is wanted, once known.
+    /// The end of the requested range, once known.
     end: Option<u64>,
     version: Option<Version>,
     tries: Tries,
 }
 
-/// What a protocol reads into.
+/// The destination of a protocol's read.
 pub(crate) struct Piece<'a> {
     output: &'a mut Output,
     at: &'a mut u64,
@@ -76,11 +76,11 @@ impl<P: Protocol> Transfer<P> {
         Transfer { server, target, unit, output, at, end, version: None, tries }
     }
 
-    /// Runs to the end. An error before the first byte goes to whoever opens the unit.
+    /// Runs to the end. An error before the first byte goes to the caller that opens the unit.
     pub(crate) async fn run(mut self) -> Result<()> {
         match self.repeat().await {
             Err(error) => match self.waiting() {
-                // Nobody may be waiting any more.
+                // The receiver may be gone.
                 Some(waiting) => waiting.send(Err(error)).or(Ok(())),
                 None => Err(error),
             },
@@ -88,7 +88,7 @@ impl<P: Protocol> Transfer<P> {
         }
     }
 
-    /// Whoever waits to hear whether the stream begins.
+    /// The sender to the caller that opens the unit.
     fn waiting(&mut self) -> Option<oneshot::Sender<Result<Unit>>> {
         match &mut self.output {
             Output::Stream(_, waiting) => waiting.take(),
@@ -112,7 +112,7 @@ impl<P: Protocol> Transfer<P> {
             let result = match self.server.lease(&self.target.address).await {
                 Ok(mut lease) => {
                     let result = self.attempt(&mut lease.connection).await;
-                    // What has brought bytes was alive.
+                    // A connection that has transferred bytes was alive.
                     lease.kept &= self.at == before;
                     Arc::clone(&self.server).settle(&self.target.address, lease, result)
                 }
@@ -130,7 +130,7 @@ impl<P: Protocol> Transfer<P> {
         }
     }
 
-    /// Opens the file and reads as much as comes.
+    /// Opens the file and reads as much as possible.
     async fn attempt(&mut self, connection: &mut P::Connection) -> Result<(), Failure> {
         let server = Arc::clone(&self.server);
         let path = P::path(&self.target.path);
@@ -158,7 +158,7 @@ impl<P: Protocol> Transfer<P> {
         }
     }
 
-    /// Makes sure that this is still the file that was listed and begun, and has the bytes that are wanted.
+    /// Checks that the file is still the version that was listed and begun, and has the requested bytes.
     fn accept(&mut self, facts: &Facts) -> Result<(), Fault> {
         if let Some((what, hint)) = no_file(facts, &self.unit.uri) {
             return Err(Fault::permanent(what).hint(hint));
@@ -192,7 +192,7 @@ impl<P: Protocol> Transfer<P> {
         Ok(())
     }
 
-    /// Tells whoever opened the unit that its bytes are coming.
+    /// Reports the opened unit to the caller that opens it.
     fn opened(&mut self, facts: &Facts) {
         if let Some(waiting) = self.waiting() {
             let listed = &self.unit;
@@ -206,12 +206,12 @@ impl<P: Protocol> Transfer<P> {
     }
 }
 
-/// The fault of a file that is not the one that it was.
+/// The fault of a file that has changed.
 pub(crate) fn changed(when: &str) -> Fault {
     Fault::permanent(format!("the object has changed {when}")).hint("run again when nothing writes to it")
 }
 
-/// What is wrong with what is no file.
+/// The message and hint for a path that is no file.
 fn no_file(facts: &Facts, uri: &str) -> Option<(&'static str, String)> {
     match facts.kind {
         Kind::Folder => {
@@ -224,7 +224,7 @@ fn no_file(facts: &Facts, uri: &str) -> Option<(&'static str, String)> {
     }
 }
 
-/// An error if it is a folder.
+/// Fails if it is no file.
 pub(crate) fn is_file(facts: &Facts, uri: &str) -> Result<()> {
     match no_file(facts, uri) {
         Some((what, hint)) => Err(Error::refused(what).in_unit(uri, None).hint(hint)),
@@ -233,7 +233,7 @@ pub(crate) fn is_file(facts: &Facts, uri: &str) -> Result<()> {
 }
 
 impl Version {
-    /// Whether `other` can be the same version, as far as both tell.
+    /// Whether `other` can be the same version, as far as both are known.
     fn is(&self, other: &Version) -> bool {
         fn agree<T: PartialEq>(one: Option<T>, other: Option<T>) -> bool {
             one.is_none() || other.is_none() || one == other
@@ -248,17 +248,17 @@ impl Piece<'_> {
         *self.at
     }
 
-    /// The byte behind the last one that is wanted; unknown if the server does not tell sizes.
+    /// The end of the requested range; unknown if the server does not give sizes.
     pub(crate) fn end(&self) -> Option<u64> {
         self.end
     }
 
-    /// Whether the file is handed over in one piece.
+    /// Whether the file is passed on in one piece.
     pub(crate) fn is_small(&self) -> bool {
         self.gathered.is_some()
     }
 
-    /// Hands over the next bytes. Waits until there is room.
+    /// Passes on the next bytes. Waits until there is room.
     pub(crate) async fn take(&mut self, bytes: Bytes) {
         if bytes.is_empty() {
             return;
@@ -289,7 +289,7 @@ impl Piece<'_> {
         }
     }
 
-    /// Hands over the next bytes, for which there is room. Not for small files.
+    /// Passes on the next bytes, for which there is room. Not for small files.
     pub(crate) fn put(&mut self, bytes: Bytes, space: Space) {
         self.progressed(bytes.len());
         self.hand_over(bytes, space);
@@ -304,12 +304,12 @@ impl Piece<'_> {
         match (&mut *self.output, space) {
             (Output::Stream(feeder, _), Space::Stream(room)) => feeder.send(bytes, room),
             (Output::Buffer(buffer), _) => buffer.extend_from_slice(&bytes),
-            // Space is made by `room` and `spare` only, for this very output.
+            // Only `room` and `spare` make space, for this output.
             (Output::Stream(..), Space::Buffer) => {}
         }
     }
 
-    /// Hands over what was gathered.
+    /// Passes on the gathered bytes.
     async fn finish(mut self) {
         let Some(mut gathered) = self.gathered.take() else { return };
         let bytes = if gathered.len() == 1 { gathered.swap_remove(0) } else { gathered.concat().into() };

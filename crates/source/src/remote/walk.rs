@@ -1,10 +1,10 @@
-//! From a pattern to the files on a server that it stands for, in order.
+//! Finds the files on a server that match a pattern, in order.
 //!
 //! As for local files (`file/walk.rs`), a folder is listed once, whatever the pattern: while walking down, the set of
 //! parts of the pattern that can come next is kept. Folders that the pattern names are entered without listing those
-//! above. Links are followed where a part of the pattern names them, but `**` does not go through them.
+//! above. Links are followed if a part of the pattern names them, but `**` does not follow them.
 //!
-//! The names of one folder are in memory at a time, and of those that are still to be entered.
+//! The names of one folder and of the folders to enter are in memory.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -17,13 +17,13 @@ use tokio::sync::mpsc;
 use super::{Absence, Entry, Facts, Failure, Kind, Protocol, Server, Target};
 use crate::file::glob::{self, Segment, States, Step};
 
-/// What is still to be done.
+/// A pending step of the walk.
 enum Work {
     /// A folder to enter; `seen` if a listing has named it.
     Folder { path: Vec<u8>, states: States, seen: bool },
     /// A name whose kind is not known.
     Probe { path: Vec<u8>, step: Step, link: bool },
-    /// A file to hand on.
+    /// A file to send.
     File { folder: Arc<[u8]>, entry: Entry },
 }
 
@@ -33,7 +33,7 @@ struct Walker<'a, P: Protocol> {
     segments: Vec<Segment>,
 }
 
-/// Sends each file that `pattern` (the path of a URL, decoded) stands for.
+/// Sends each file that matches `pattern` (the path of a URL, decoded).
 pub(super) async fn walk<P: Protocol>(
     server: &Server<P>,
     target: &Target,
@@ -44,7 +44,7 @@ pub(super) async fn walk<P: Protocol>(
         Error::job(what).in_unit(&target.uri(b"/"), None).text(pattern).hint("to mean the character itself, write %5B")
     })?;
     let walker = Walker { server, target, segments };
-    // Two slashes begin an absolute path where one begins one below the login's folder.
+    // Two slashes begin an absolute path if one slash means the login's folder.
     let root = if pattern.starts_with("//") { b"/".to_vec() } else { Vec::new() };
     let mut stack = vec![Work::Folder { path: root, states: States::from([0]), seen: false }];
     while let Some(work) = stack.pop() {
@@ -72,7 +72,7 @@ impl<P: Protocol> Walker<'_, P> {
         Unit { size: facts.size, etag: facts.etag(), modified: facts.modified, ..Unit::new(self.target.uri(path)) }
     }
 
-    /// What is to be done in a folder.
+    /// The next steps in a folder.
     async fn folder(&self, path: Vec<u8>, states: &States, seen: bool) -> Result<Vec<Work>> {
         let states = glob::closure(&self.segments, states);
         let names: Option<BTreeSet<&String>> = states
@@ -90,8 +90,7 @@ impl<P: Protocol> Walker<'_, P> {
         Ok(entries.into_iter().filter_map(|entry| self.listed(&folder, entry, &states)).collect())
     }
 
-    /// A name that the pattern gives: the folder is not listed, since it may be large, or one may have the right to
-    /// pass through it only.
+    /// A name that the pattern gives: the folder is not listed, since it may be large, or not readable.
     fn named(&self, folder: &[u8], name: &str, states: &States) -> Option<Work> {
         let path = child(folder, name.as_bytes());
         let step = glob::step(&self.segments, states, OsStr::new(name), false);
@@ -117,7 +116,7 @@ impl<P: Protocol> Walker<'_, P> {
         }
     }
 
-    /// What is behind a link or under a name that is only known from the pattern.
+    /// Checks a link, or a name that is only known from the pattern.
     async fn probe(&self, path: Vec<u8>, step: Step, link: bool) -> Result<Vec<Work>> {
         let uri = self.target.uri(&path);
         let facts = match self.server.look_up(&self.target.address, &uri, &P::path(&path)).await? {
@@ -142,7 +141,7 @@ impl<P: Protocol> Walker<'_, P> {
         })
     }
 
-    /// All that is in a folder, sorted by name. One that is not there has nothing.
+    /// The entries of a folder, sorted by name. A missing folder has none.
     async fn entries(&self, folder: &[u8], seen: bool) -> Result<Vec<Entry>> {
         match self.ask(folder).await? {
             Ok(entries) => Ok(entries),
@@ -167,7 +166,7 @@ impl<P: Protocol> Walker<'_, P> {
         }))
     }
 
-    /// Whether the folder above names this one: where a server tells missing rights from absence by nothing else.
+    /// Whether the parent lists this folder: some servers do not distinguish missing rights from absence otherwise.
     async fn is_there(&self, folder: &[u8]) -> Result<bool> {
         let Some(at) = folder.iter().rposition(|byte| *byte == b'/') else { return Ok(true) };
         let above = self.ask(&folder[..at]).await?;

@@ -1,4 +1,4 @@
-//! Questions over one connection, and what the answers mean.
+//! Sends requests over one connection, and interprets the answers.
 //!
 //! ```text
 //!  file      STAT ┐          READ k      ┐
@@ -8,10 +8,10 @@
 //!                            CLOSE       ┘
 //! ```
 //!
-//! What can be asked without waiting is asked at once, since each wait is the way to the server and back: a small file
-//! takes two. A server answers as if it had done one thing after the other (draft-ietf-secsh-filexfer-02, 6), so that
-//! what a file is after it was read can be asked together with the last of its bytes. A piece is asked for only when
-//! there is room for it, so whatever the server sends is taken from the wire at once.
+//! Requests are sent without waiting where possible, since each wait is a round trip: a small file takes two. A server
+//! answers as if it had processed the requests in order (draft-ietf-secsh-filexfer-02, 6), so the final facts of a file
+//! can be requested together with its last bytes. A piece is requested only if there is room for it, so answers are
+//! always read from the socket at once.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -25,20 +25,19 @@ use super::packet::{self, Answer, Attributes, Malformed, Named, Packets, Questio
 use crate::remote::{Absence, Entry, Facts, Failure, Kind, Piece, Space};
 use crate::retry::Fault;
 
-/// What is asked of a file at once. All servers give that much; those that give less are asked for less.
+/// The size of a read request. All servers should return that much; from those that return less, less is requested.
 const STEP: u32 = 32 << 10;
 
-/// Bytes of one file that are on their way at most. With room to wait in, it is what a connection brings in the time to
-/// the server and back.
+/// The most bytes of one file in flight: a connection's throughput is this much per round trip.
 pub(super) const AHEAD: usize = 2 << 20;
 
-/// A folder's names come by the hundred; so many questions are on their way.
+/// How many requests for names of a folder are in flight; each returns about a hundred.
 const FOLDER_AHEAD: usize = 4;
 
-/// Entries of one folder that are held at once.
+/// The most entries of one folder.
 const ENTRIES_LIMIT: usize = 5_000_000;
 
-/// What the server wrote beside its answers, for a message.
+/// How many bytes of the server's standard error are kept for messages.
 const NOISE_LIMIT: usize = 500;
 
 /// A connection, logged in.
@@ -48,13 +47,13 @@ pub(crate) struct Connection {
     packets: Packets,
     questions: BytesMut,
     next: u32,
-    /// Questions that are not answered yet, and what is to be done with their answers.
-    open: HashMap<u32, Use>,
-    /// Answers that came before those that are waited for.
+    /// Requests without answers yet, and what to do with the answers.
+    open: HashMap<u32, Purpose>,
+    /// Answers that arrived before they are needed.
     early: HashMap<u32, Answer>,
-    /// What the server wrote beside its answers.
+    /// The server's standard error.
     noise: Vec<u8>,
-    /// With what the server's program has ended.
+    /// The exit code of the server's program.
     exit: Option<u32>,
     timeout: Duration,
     session: Session,
@@ -62,22 +61,22 @@ pub(crate) struct Connection {
     _handle: Handle<Host>,
 }
 
-/// What becomes of an answer.
+/// What to do with an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Use {
+enum Purpose {
     Awaited,
     Ignored,
 }
 
 /// A file that is open.
 pub(crate) struct Opened {
-    /// Nothing if it is no file: then its opening is not waited for.
+    /// `None` if it is no file, whose opening is not awaited.
     handle: Option<Bytes>,
     facts: Facts,
 }
 
-/// A piece of a file that was asked for.
-struct Asked {
+/// A requested piece of a file.
+struct Requested {
     id: u32,
     at: u64,
     length: u32,
@@ -110,7 +109,7 @@ impl Connection {
             _handle: handle,
         };
         connection.questions.extend_from_slice(&packet::hello());
-        // What keeps it from being sent, is seen when the answer is waited for.
+        // An error of sending shows when the answer is awaited.
         let _ = connection.send().await;
         let packet = connection.packet().await.map_err(|failure| connection.explained(failure))?;
         match packet::version(packet) {
@@ -122,7 +121,7 @@ impl Connection {
         }
     }
 
-    /// A failure at the very beginning: often it is a shell that talks, or a server without SFTP.
+    /// Explains a failure at the very beginning: often a shell prints something, or the server has no SFTP.
     fn explained(&self, failure: Failure) -> Failure {
         let noise = self.packets.beginning().map_or(self.noise.as_slice(), |bytes| bytes);
         if noise.is_empty() && self.exit.is_none() {
@@ -135,29 +134,29 @@ impl Connection {
         Fault { text: Some(text).filter(|text| !text.is_empty()), cause, ..fault }.into()
     }
 
-    /// Puts a question; it goes with the next [`Connection::send`].
+    /// Queues a request for the next [`Connection::send`].
     fn ask(&mut self, question: Question<'_>) -> u32 {
-        self.put(question, Use::Awaited)
+        self.put(question, Purpose::Awaited)
     }
 
-    fn put(&mut self, question: Question<'_>, usage: Use) -> u32 {
+    fn put(&mut self, question: Question<'_>, purpose: Purpose) -> u32 {
         let id = self.next;
         self.next = self.next.wrapping_add(1);
         packet::ask(&mut self.questions, id, question);
-        self.open.insert(id, usage);
+        self.open.insert(id, purpose);
         id
     }
 
     /// Closes a file or a folder, and waits for nothing.
     fn close(&mut self, handle: &[u8]) {
-        self.put(Question::Close { handle }, Use::Ignored);
+        self.put(Question::Close { handle }, Purpose::Ignored);
     }
 
-    /// The answer to this question is not wanted any more.
+    /// Ignores the answer to a request.
     fn ignore(&mut self, id: u32) {
         self.early.remove(&id);
-        if let Some(usage) = self.open.get_mut(&id) {
-            *usage = Use::Ignored;
+        if let Some(purpose) = self.open.get_mut(&id) {
+            *purpose = Purpose::Ignored;
         }
     }
 
@@ -173,7 +172,7 @@ impl Connection {
         }
     }
 
-    /// The next packet. What is already here is given before a fault.
+    /// The next packet. Received packets are returned before a fault.
     async fn packet(&mut self) -> Result<Bytes, Failure> {
         loop {
             if let Some(packet) = self.packets.next().map_err(|Malformed| malformed())? {
@@ -187,7 +186,7 @@ impl Connection {
                     let room = NOISE_LIMIT.saturating_sub(self.noise.len());
                     self.noise.extend_from_slice(&data[..data.len().min(room)]);
                 }
-                // The end of its answers may come before the last of its complaints.
+                // The end of its answers may come before the end of its standard error.
                 Some(ChannelMsg::Close) | None => {
                     return Err(self.session.broken(&russh::Error::Disconnect).into());
                 }
@@ -196,20 +195,20 @@ impl Connection {
         }
     }
 
-    /// The next answer to a question whose answer is wanted.
+    /// The next answer that is not ignored.
     async fn receive(&mut self) -> Result<(u32, Answer), Failure> {
         loop {
             let packet = self.packet().await?;
             let (id, answer) = packet::answer(packet).map_err(|Malformed| malformed())?;
             match self.open.remove(&id) {
-                Some(Use::Awaited) => return Ok((id, answer)),
-                Some(Use::Ignored) => {}
+                Some(Purpose::Awaited) => return Ok((id, answer)),
+                Some(Purpose::Ignored) => {}
                 None => return Err(malformed().into()),
             }
         }
     }
 
-    /// The answer to one question.
+    /// The answer to one request.
     async fn answer(&mut self, wanted: u32) -> Result<Answer, Failure> {
         if let Some(answer) = self.early.remove(&wanted) {
             return Ok(answer);
@@ -261,11 +260,12 @@ impl Connection {
 
     async fn names(&mut self, handle: &[u8]) -> Result<Vec<Entry>, Failure> {
         let mut entries = Vec::new();
-        let mut asked: VecDeque<u32> = (0..FOLDER_AHEAD).map(|_| self.ask(Question::ReadFolder { handle })).collect();
+        let mut requested: VecDeque<u32> =
+            (0..FOLDER_AHEAD).map(|_| self.ask(Question::ReadFolder { handle })).collect();
         let (mut rounds, mut ended) = (0, false);
         let mut failed = None;
-        // Behind the end all are answered by the end; that is seen to, since a name may not get lost.
-        while let Some(id) = asked.pop_front() {
+        // After the end, all requests must be answered by the end, so that no name is lost.
+        while let Some(id) = requested.pop_front() {
             self.send().await?;
             match self.answer(id).await? {
                 Answer::Names(names) => {
@@ -285,13 +285,13 @@ impl Connection {
                 return Err(Fault::permanent("the server's listing of the folder does not end").into());
             }
             if !ended {
-                asked.push_back(self.ask(Question::ReadFolder { handle }));
+                requested.push_back(self.ask(Question::ReadFolder { handle }));
             }
         }
         failed.map_or(Ok(entries), Err)
     }
 
-    /// Opens a file and tells what it is. What is no file is not waited for: opening a pipe may take for ever.
+    /// Opens a file, and returns its facts. If it is no file, opening is not awaited: opening a pipe may take forever.
     pub(super) async fn open(&mut self, path: &[u8]) -> Result<(Facts, Opened), Failure> {
         let stat = self.ask(Question::Stat { path });
         let open = self.ask(Question::Open { path });
@@ -313,11 +313,11 @@ impl Connection {
         }
     }
 
-    /// Reads what `piece` wants, makes sure that the file has not changed meanwhile, and closes it.
+    /// Reads `piece`, checks that the file has not changed meanwhile, and closes it.
     pub(super) async fn read(&mut self, opened: Opened, piece: &mut Piece<'_>) -> Result<(), Failure> {
         let Some(handle) = opened.handle else { return Err(malformed().into()) };
         let mut reading =
-            Reading { next: piece.at(), end: piece.end(), step: STEP, asked: VecDeque::new(), on_the_way: 0 };
+            Reading { next: piece.at(), end: piece.end(), step: STEP, requested: VecDeque::new(), on_the_way: 0 };
         let mut after = None;
         loop {
             reading.ask(self, &handle, piece).await;
@@ -325,7 +325,7 @@ impl Connection {
                 after = Some(self.ask(Question::Described { handle: &handle }));
             }
             self.send().await?;
-            if reading.asked.is_empty() {
+            if reading.requested.is_empty() {
                 break;
             }
             let (id, answer) = self.receive().await?;
@@ -351,21 +351,21 @@ impl Connection {
     }
 }
 
-/// A file on its way.
+/// A file that is being read.
 struct Reading {
-    /// The next byte to ask for.
+    /// The next byte to request.
     next: u64,
     /// Where it ends, once that is known.
     end: Option<u64>,
-    /// What is asked for at once.
+    /// The size of a read request.
     step: u32,
     /// In the file's order.
-    asked: VecDeque<Asked>,
+    requested: VecDeque<Requested>,
     on_the_way: usize,
 }
 
 impl Reading {
-    /// Asks for as much as there is room for. Waits for room only if nothing is on its way.
+    /// Requests as much as there is room for. Waits for room only if nothing is in flight.
     async fn ask(&mut self, connection: &mut Connection, handle: &[u8], piece: &Piece<'_>) {
         while self.on_the_way < AHEAD {
             let left = self.end.map_or(u64::MAX, |end| end.saturating_sub(self.next));
@@ -375,7 +375,7 @@ impl Reading {
             }
             let space = if piece.is_small() {
                 None
-            } else if self.asked.is_empty() {
+            } else if self.requested.is_empty() {
                 Some(piece.room(length as usize).await)
             } else {
                 match piece.spare(length as usize) {
@@ -384,35 +384,35 @@ impl Reading {
                 }
             };
             let id = connection.ask(Question::Read { handle, at: self.next, length });
-            self.asked.push_back(Asked { id, at: self.next, length, space, parts: Vec::new(), here: 0 });
+            self.requested.push_back(Requested { id, at: self.next, length, space, parts: Vec::new(), here: 0 });
             self.next += u64::from(length);
             self.on_the_way += length as usize;
         }
     }
 
-    /// Puts an answer where it belongs. Of what came short, the rest is asked for: then it is true.
+    /// Stores an answer. If it is short, requests the rest and returns true.
     fn take(&mut self, connection: &mut Connection, handle: &[u8], id: u32, answer: Answer) -> Result<bool, Fault> {
-        let Some(at) = self.asked.iter().position(|asked| asked.id == id) else { return Err(malformed()) };
-        let asked = &mut self.asked[at];
+        let Some(at) = self.requested.iter().position(|requested| requested.id == id) else { return Err(malformed()) };
+        let requested = &mut self.requested[at];
         match answer {
             Answer::Data(bytes) if !bytes.is_empty() => {
                 let count = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-                if count > asked.length - asked.here {
+                if count > requested.length - requested.here {
                     return Err(malformed());
                 }
-                asked.here += count;
-                asked.parts.push(bytes);
-                let (begin, left) = (asked.at + u64::from(asked.here), asked.length - asked.here);
+                requested.here += count;
+                requested.parts.push(bytes);
+                let (begin, left) = (requested.at + u64::from(requested.here), requested.length - requested.here);
                 if left > 0 {
                     self.step = self.step.min(count.max(1024));
-                    asked.id = connection.ask(Question::Read { handle, at: begin, length: left });
+                    requested.id = connection.ask(Question::Read { handle, at: begin, length: left });
                 }
                 Ok(left > 0)
             }
             Answer::Data(_) | Answer::Status { code: END, .. } => {
-                asked.length = asked.here;
-                self.end = Some(asked.at + u64::from(asked.here));
-                for behind in self.asked.drain(at + 1..) {
+                requested.length = requested.here;
+                self.end = Some(requested.at + u64::from(requested.here));
+                for behind in self.requested.drain(at + 1..) {
                     connection.ignore(behind.id);
                 }
                 self.next = self.end.unwrap_or(self.next);
@@ -423,13 +423,17 @@ impl Reading {
         }
     }
 
-    /// Hands over what is complete, in order.
+    /// Passes on complete pieces, in order.
     async fn hand_over(&mut self, piece: &mut Piece<'_>) {
-        while self.asked.front().is_some_and(|asked| asked.here == asked.length) {
-            let Some(mut asked) = self.asked.pop_front() else { return };
-            self.on_the_way = self.on_the_way.saturating_sub(asked.length as usize);
-            let bytes = if asked.parts.len() == 1 { asked.parts.swap_remove(0) } else { asked.parts.concat().into() };
-            match asked.space {
+        while self.requested.front().is_some_and(|requested| requested.here == requested.length) {
+            let Some(mut requested) = self.requested.pop_front() else { return };
+            self.on_the_way = self.on_the_way.saturating_sub(requested.length as usize);
+            let bytes = if requested.parts.len() == 1 {
+                requested.parts.swap_remove(0)
+            } else {
+                requested.parts.concat().into()
+            };
+            match requested.space {
                 Some(space) => piece.put(bytes, space),
                 None => piece.take(bytes).await,
             }
@@ -440,10 +444,10 @@ impl Reading {
 /// The codes of answers without anything else (draft-ietf-secsh-filexfer-02, 7).
 const END: u32 = 1;
 
-/// What an answer means that is not what was asked for.
+/// The failure of an answer with an error code.
 fn refusal(code: u32, text: String) -> Failure {
-    // What may pass: connections that the server lost, and a failure that it has no reason for.
-    let (transient, words, hint) = match code {
+    // Transient: lost connections, and failures without a reason.
+    let (transient, system_text, hint) = match code {
         0 => (false, "done, and not with what", None),
         END => (false, "the end", None),
         2 => (
@@ -459,8 +463,8 @@ fn refusal(code: u32, text: String) -> Failure {
         8 => (false, "operation unsupported", None),
         _ => (false, "another status", None),
     };
-    let fault = Fault::transient(format!("the server answers: {words}"));
-    let text = Some(text).filter(|text| !text.is_empty() && !text.eq_ignore_ascii_case(words));
+    let fault = Fault::transient(format!("the server answers: {system_text}"));
+    let text = Some(text).filter(|text| !text.is_empty() && !text.eq_ignore_ascii_case(system_text));
     let fault = Fault { transient, text, status: u16::try_from(code).ok(), hint: hint.map(str::to_owned), ..fault };
     Failure { fault, absent: if code == 2 { Absence::Yes } else { Absence::No }, intact: !transient || code == 4 }
 }
@@ -483,12 +487,12 @@ fn entry(named: Named) -> Result<Option<Entry>, Fault> {
         let fault = Fault::permanent("the server lists a name that no file can have");
         return Err(Fault { text: Some(String::from_utf8_lossy(&named.name).into_owned()), ..fault });
     }
-    // What it is, is asked for where the server does not say it.
+    // An unknown kind is requested later.
     let facts = facts(named.attributes, named.letter, Kind::Link);
     Ok(Some(Entry { name: named.name, facts }))
 }
 
-/// What a server's attributes say.
+/// The facts from a server's attributes.
 fn facts(attributes: Attributes, letter: Option<u8>, unknown: Kind) -> Facts {
     let kind = match (attributes.mode.unwrap_or(0) & 0o170_000, letter) {
         (0o100_000, _) | (0, Some(b'-')) => Kind::File,
@@ -506,7 +510,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_told_apart() {
+    fn answers_are_distinguished() {
         let gone = refusal(2, "No such file".into());
         assert_eq!((gone.absent, gone.intact, gone.fault.transient), (Absence::Yes, true, false));
         assert_eq!((gone.fault.what.as_str(), gone.fault.text), ("the server answers: no such file", None));
@@ -517,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_told_by_the_mode_or_by_the_letter_or_asked_for() {
+    fn kinds_come_from_the_mode_or_the_letter_or_a_request() {
         let kind = |mode, letter| facts(Attributes { mode, ..Attributes::default() }, letter, Kind::Link).kind;
         assert_eq!(kind(Some(0o100_644), Some(b'd')), Kind::File);
         assert_eq!(kind(Some(0o040_755), None), Kind::Folder);

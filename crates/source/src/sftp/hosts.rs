@@ -1,7 +1,7 @@
-//! Which key a host has to have: files of known hosts (the form is in sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT"), or a
+//! The expected key of a host: files of known hosts (the form is in sshd(8), "SSH_KNOWN_HOSTS FILE FORMAT"), or a
 //! fingerprint.
 //!
-//! A key that is not known is never accepted, nor written down: whoever runs a job is not there to be asked.
+//! An unknown key is never accepted or stored, since jobs run unattended.
 
 use std::str::FromStr;
 
@@ -23,10 +23,10 @@ const ALGORITHMS: [Algorithm; 6] = [
     Algorithm::Rsa { hash: Some(HashAlg::Sha256) },
 ];
 
-/// What is known of all hosts.
+/// The known keys of all hosts.
 #[derive(Debug)]
 pub(super) enum Hosts {
-    /// The one host that there is.
+    /// The fingerprint of any host's key.
     Fingerprint(Fingerprint),
     Files(Vec<File>),
 }
@@ -38,21 +38,21 @@ pub(super) struct File {
     text: String,
 }
 
-/// What is known of one host.
+/// The known keys of one host.
 #[derive(Debug)]
 pub(super) struct Expected {
     host: String,
     fingerprint: Option<Fingerprint>,
-    /// Its keys, and where each is written.
+    /// Its keys, with the location of each.
     keys: Vec<(PublicKey, String)>,
     /// Keys that it must not have.
     revoked: Vec<(PublicKey, String)>,
-    /// Where it was looked for.
+    /// The files that were searched.
     searched: String,
 }
 
 impl Hosts {
-    /// Reads the files; `path` is the one that the settings name. Blocks.
+    /// Reads the files of known hosts; `path` is that of the settings. Blocks.
     pub(super) fn read(fingerprint: Option<&str>, path: Option<&str>) -> Result<Self> {
         if let Some(text) = fingerprint {
             let fingerprint = Fingerprint::from_str(text)
@@ -80,7 +80,7 @@ impl Hosts {
         Ok(Hosts::Files(files))
     }
 
-    /// What is known of a host.
+    /// The known keys of a host.
     pub(super) fn expected(&self, host: &str, port: u16) -> Expected {
         let name = name(host, port);
         let mut expected = Expected {
@@ -104,7 +104,7 @@ impl Hosts {
     }
 }
 
-/// How a host is called in these files.
+/// The name of a host in these files.
 fn name(host: &str, port: u16) -> String {
     let host = host.to_ascii_lowercase();
     if port == 22 { host } else { format!("[{host}]:{port}") }
@@ -115,12 +115,15 @@ impl File {
         File { path: path.to_owned(), text: String::from_utf8_lossy(text).into_owned() }
     }
 
-    /// As ssh does, lines that are not understood are passed over.
+    /// Like ssh, it skips lines that it cannot parse.
     fn look_up(&self, name: &str, expected: &mut Expected) {
         for (number, line) in self.text.lines().enumerate() {
-            let mut words = line.split_ascii_whitespace().peekable();
-            let marker = words.next_if(|word| word.starts_with('@')).map(Marker::from_str);
-            let (Some(hosts), Some(kind), Some(key)) = (words.next(), words.next(), words.next()) else { continue };
+            let mut system_text = line.split_ascii_whitespace().peekable();
+            let marker = system_text.next_if(|word| word.starts_with('@')).map(Marker::from_str);
+            let (Some(hosts), Some(kind), Some(key)) = (system_text.next(), system_text.next(), system_text.next())
+            else {
+                continue;
+            };
             if hosts.starts_with('#') || !matches(hosts, name) {
                 continue;
             }
@@ -129,7 +132,7 @@ impl File {
             match marker {
                 None => expected.keys.push((key, place)),
                 Some(Ok(Marker::Revoked)) => expected.revoked.push((key, place)),
-                // Certificates are not asked for.
+                // Certificates are not supported.
                 Some(_) => {}
             }
         }
@@ -152,7 +155,7 @@ fn matches(hosts: &str, name: &str) -> bool {
     }
 }
 
-/// Whether a pattern of `*` and `?` stands for the text. Goes back to the last star only, which is enough.
+/// Whether a pattern with `*` and `?` matches the text. It only backtracks to the last star, which is enough.
 fn wildcards(pattern: &[u8], text: &[u8]) -> bool {
     let (mut at, mut read) = (0, 0);
     let mut star = None;
@@ -179,8 +182,8 @@ fn wildcards(pattern: &[u8], text: &[u8]) -> bool {
 }
 
 impl Expected {
-    /// The kinds of keys to ask for: those that are known first, since a host shows only one of its keys. `without` are
-    /// kinds that were shown and are not the right ones.
+    /// The kinds of keys to request: known ones first, since a host shows only one of its keys. `without` are kinds
+    /// that were shown and did not match.
     pub(super) fn algorithms(&self, without: &[Algorithm]) -> Vec<Algorithm> {
         let is_known = |kind: &Algorithm| self.keys.iter().any(|(key, _)| same_kind(&key.algorithm(), kind));
         let mut kinds: Vec<_> =
@@ -189,13 +192,12 @@ impl Expected {
         kinds
     }
 
-    /// Whether it is worth to ask for a key of another kind when one is not the right one: a fingerprint does not say
-    /// of which kind it is.
+    /// Whether to request keys of other kinds if one does not match: the kind of a fingerprint is unknown.
     pub(super) fn has_no_kind(&self) -> bool {
         self.fingerprint.is_some()
     }
 
-    /// Makes sure that a host that shows this key is the right one.
+    /// Checks the key that a host shows.
     pub(super) fn check(&self, key: &PublicKey) -> Result<(), Fault> {
         let shown = key.fingerprint(HashAlg::Sha256);
         let told = format!("{} {shown}", key.algorithm());
@@ -236,7 +238,7 @@ impl Expected {
 const CHANGED: &str =
     "this may be an attack, or the server has a new key: ask the server's administrator before you change yours";
 
-/// RSA keys are of one kind, however they sign.
+/// Whether the kinds are equal; RSA keys are of one kind, however they sign.
 fn same_kind(one: &Algorithm, other: &Algorithm) -> bool {
     one == other || (matches!(one, Algorithm::Rsa { .. }) && matches!(other, Algorithm::Rsa { .. }))
 }

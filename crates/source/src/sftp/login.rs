@@ -1,7 +1,7 @@
-//! From an address to a connection: the handshake, the host's key, the login, the subsystem.
+//! Makes connections: the handshake, the host's key, the login, the subsystem.
 //!
-//! The library does the encryption, in a task of its own for each connection. That task ends with its socket, so the
-//! socket is shut down when a connection is dropped, wherever it stands.
+//! The library does the encryption, in a task of its own for each connection. That task ends with its socket, so
+//! dropping a connection shuts the socket down.
 
 use std::net::Shutdown;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use super::Sftp;
 use super::client::{AHEAD, Connection, silence};
 use super::hosts::Expected;
 use super::spec::SftpSpec;
-use crate::remote::{Address, Failure, reach, words};
+use crate::remote::{Address, Failure, reach, system_text};
 use crate::retry::Fault;
 
 /// Ciphers, the fastest first where the processor knows AES. Those with a tag of their own before the others.
@@ -35,23 +35,23 @@ const CIPHERS: &[cipher::Name] = &[
     cipher::AES_256_CTR,
 ];
 
-/// Where nothing is on its way, something is sent so often, so that nobody between forgets the connection.
+/// The interval of keep-alive messages, so that middleboxes do not drop idle connections.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// Messages of the library that wait for us. All that is on its way has to fit: the library would read nothing more
-/// while they wait, and send nothing either.
+/// Messages of the library that wait for us. All messages in flight must fit: while the queue is full, the library
+/// neither reads nor sends.
 const MESSAGES: usize = 4096;
 
-/// With what to log in.
+/// The credentials for a login.
 pub(super) struct Credentials {
     user: Option<String>,
     password: Option<String>,
     key: Option<Arc<PrivateKey>>,
-    /// The agent's socket, if it is to be asked.
+    /// The agent's socket, if it is used.
     pub(super) agent: Option<PathBuf>,
-    /// Whether the agent's absence is a fault.
+    /// Whether a missing agent is a fault.
     agent_wanted: bool,
-    /// The user's own keys, which are tried where nothing else is given.
+    /// The user's own keys, which are tried if nothing else is given.
     pub(super) own: Vec<Arc<PrivateKey>>,
 }
 
@@ -102,7 +102,7 @@ fn private_key(secret: &millstream_core::spec::Secret, spec: &SftpSpec) -> Resul
     Ok(Arc::new(key))
 }
 
-/// The keys that ssh would use; those that need a passphrase are left out.
+/// The keys that ssh would use; those with a passphrase are skipped.
 fn own_keys() -> Vec<Arc<PrivateKey>> {
     let Some(folder) = std::env::home_dir().map(|home| home.join(".ssh")) else { return Vec::new() };
     ["id_ed25519", "id_ecdsa", "id_rsa"]
@@ -114,21 +114,21 @@ fn own_keys() -> Vec<Arc<PrivateKey>> {
         .collect()
 }
 
-/// What is known of a connection beside its channel: why it ended, and what ends it.
+/// The state of a connection besides its channel: why it ended, and what ends it.
 #[derive(Debug)]
 pub(super) struct Session {
     seen: Arc<Mutex<Seen>>,
     _hangup: Hangup,
 }
 
-/// What the library's task has seen.
+/// Events that the library's task has seen.
 #[derive(Debug, Default)]
 struct Seen {
     /// Why the host's key was refused.
     refused: Option<Fault>,
     /// The kind of that key.
     kind: Option<Algorithm>,
-    /// The server's last words, and whether they are about the login.
+    /// The server's last message, and whether it is about the login.
     said: Option<(bool, String)>,
     /// What broke.
     broken: Option<String>,
@@ -140,12 +140,12 @@ struct Hangup(std::net::TcpStream);
 
 impl Drop for Hangup {
     fn drop(&mut self) {
-        // It may be down already.
+        // It may already be shut down.
         let _ = self.0.shutdown(Shutdown::Both);
     }
 }
 
-/// Looks at the host's key.
+/// Checks the host's key.
 #[derive(Debug)]
 pub(super) struct Host {
     expected: Arc<Expected>,
@@ -195,7 +195,7 @@ fn lock(seen: &Mutex<Seen>) -> std::sync::MutexGuard<'_, Seen> {
 /// The words of an error as a cause.
 fn lower(error: &(dyn std::error::Error + 'static)) -> String {
     match error.downcast_ref::<std::io::Error>() {
-        Some(cause) => words(cause),
+        Some(cause) => system_text(cause),
         None => {
             let text = error.to_string();
             let text = text.split(" (os error ").next().unwrap_or_default();
@@ -206,7 +206,7 @@ fn lower(error: &(dyn std::error::Error + 'static)) -> String {
 }
 
 impl Session {
-    /// What a failure of the library means.
+    /// The fault of a library error.
     pub(super) fn broken(&self, error: &russh::Error) -> Fault {
         let seen = lock(&self.seen);
         if let Some(fault) = &seen.refused {
@@ -233,7 +233,7 @@ impl Session {
     }
 }
 
-/// Connects, makes sure of the host, logs in, and starts SFTP.
+/// Connects, checks the host's key, logs in, and starts SFTP.
 pub(super) async fn connect(sftp: &Sftp, address: &Address) -> Result<Connection, Failure> {
     let expected = Arc::new(sftp.hosts.expected(&address.host, address.port));
     let user = sftp.credentials.user(address)?;
@@ -256,9 +256,9 @@ pub(super) async fn connect(sftp: &Sftp, address: &Address) -> Result<Connection
     Connection::new(session, handle, channel.split(), timeout).await
 }
 
-/// Connects to a host that is the right one.
+/// Connects to a host with the expected key.
 async fn meet(sftp: &Sftp, address: &Address, expected: &Arc<Expected>) -> Result<(Session, Handle<Host>), Failure> {
-    // A host shows one of its keys, and the fingerprint may be that of another. What was shown first, is what is told.
+    // A host shows one of its keys, and the fingerprint may be that of another one. Messages name the first key.
     let mut without = Vec::new();
     let mut first: Option<Fault> = None;
     loop {
@@ -291,7 +291,7 @@ async fn handshake(
 ) -> Result<(Session, Result<Handle<Host>, russh::Error>), Failure> {
     let stream = reach(&address.host, address.port, sftp.settings.connect_timeout).await?;
     let (stream, hangup) =
-        shared(stream).map_err(|cause| Fault::transient("the connection broke").cause(words(&cause)))?;
+        shared(stream).map_err(|cause| Fault::transient("the connection broke").cause(system_text(&cause)))?;
     let seen = Arc::<Mutex<Seen>>::default();
     let session = Session { seen: Arc::clone(&seen), _hangup: hangup };
     let host = Host { expected: Arc::clone(expected), seen };
@@ -334,7 +334,7 @@ fn configuration(kinds: Vec<Algorithm>) -> client::Config {
     }
 }
 
-/// A login on its way.
+/// A login in progress.
 struct Login<'a> {
     sftp: &'a Sftp,
     address: &'a Address,
@@ -342,7 +342,7 @@ struct Login<'a> {
     user: String,
 }
 
-/// What came out of one way to log in.
+/// The result of one login method.
 enum Outcome {
     In,
     Refused(MethodSet),
@@ -358,10 +358,10 @@ impl From<AuthResult> for Outcome {
 }
 
 impl Login<'_> {
-    /// Tries what there is, one after the other; a server may want a key and a password.
+    /// Tries the methods one after the other; a server may require a key and a password.
     async fn run(&self, handle: &mut Handle<Host>) -> Result<(), Fault> {
         let credentials = &self.sftp.credentials;
-        // A password in the URL says how to log in.
+        // A password in the URL decides the method.
         let own = if self.address.password.is_some() { &[][..] } else { &credentials.own };
         let mut tried = Vec::new();
         let mut takes = MethodSet::empty();
@@ -404,7 +404,8 @@ impl Login<'_> {
         Ok(result.into())
     }
 
-    /// How a key of this kind signs. Servers that do not say what they take, may take this; SHA-1 is not offered.
+    /// The signature hash for a key of this kind. Servers may accept it even if they do not announce it; SHA-1 is not
+    /// offered.
     async fn hash(&self, handle: &Handle<Host>, kind: &Algorithm) -> Result<Option<HashAlg>, Fault> {
         if !matches!(kind, Algorithm::Rsa { .. }) {
             return Ok(None);
@@ -449,7 +450,7 @@ impl Login<'_> {
         Ok(Outcome::Refused(takes))
     }
 
-    /// One of the agent's keys. That it does not sign with it, is no more than a key that is not taken.
+    /// Tries one of the agent's keys. If the agent does not sign, that counts as a refused key.
     async fn identity(
         &self,
         handle: &mut Handle<Host>,
@@ -495,7 +496,7 @@ impl Login<'_> {
                         given = true;
                         vec![password.to_owned()]
                     }
-                    // It wants something else: a code, a new password.
+                    // The server wants something else: a code, a new password.
                     _ => return Ok(Outcome::Refused(takes)),
                 },
             };
@@ -503,7 +504,7 @@ impl Login<'_> {
         }
     }
 
-    /// An error if the server has hung up: after too many keys, or by chance.
+    /// Fails if the server has disconnected: after too many keys, or by chance.
     fn alive(&self, handle: &Handle<Host>, tried: &'static str) -> Result<(), Fault> {
         if !handle.is_closed() {
             return Ok(());
@@ -533,5 +534,5 @@ impl Login<'_> {
     }
 }
 
-/// What a server was shown.
+/// The description of the agent's keys in messages.
 const AGENT: &str = "the agent's keys";

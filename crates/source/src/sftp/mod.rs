@@ -1,8 +1,8 @@
 //! Files on SSH servers, by SFTP.
 //!
-//! `login.rs` makes a connection, `hosts.rs` says which key a host has to have, `client.rs` asks one thing over one
-//! connection, `packet.rs` knows the form of questions and answers. Retries, resuming and wildcards are those of all
-//! servers with folders (`remote`).
+//! `login.rs` makes connections, `hosts.rs` has the expected keys, `client.rs` does one operation over one connection,
+//! `packet.rs` has the form of requests and answers. Retries, resuming and wildcards are in `remote`, for all servers
+//! with folders.
 
 mod client;
 mod hosts;
@@ -75,7 +75,7 @@ impl Protocol for Sftp {
         })
     }
 
-    /// The path is the server's own. In the folder of the login begins what begins with `/~/`.
+    /// The path is the server's own. Paths with `/~/` begin in the folder of the login.
     fn path(path: &[u8]) -> Vec<u8> {
         match path.strip_prefix(b"/~") {
             Some([]) | Some([b'/']) => b".".to_vec(),

@@ -1,4 +1,4 @@
-//! The form of what goes over the wire: version 3 of SFTP (draft-ietf-secsh-filexfer-02), which all servers know.
+//! The form of packets: version 3 of SFTP (draft-ietf-secsh-filexfer-02), which all servers know.
 //!
 //! ```text
 //!  length  kind  id  fields…        of the length, kind, id and fields are counted
@@ -14,10 +14,10 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 /// The version of the protocol.
 pub(super) const VERSION: u32 = 3;
 
-/// No packet of a server is longer than this: files come in pieces that we choose, and names by the hundred.
+/// The longest packet of a server: we choose the size of reads, and names come by the hundred.
 const LIMIT: usize = 1 << 20;
 
-/// What is asked.
+/// A request.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Question<'a> {
     Open {
@@ -31,11 +31,11 @@ pub(super) enum Question<'a> {
         at: u64,
         length: u32,
     },
-    /// What is behind a handle.
+    /// The facts of a handle.
     Described {
         handle: &'a [u8],
     },
-    /// What is at a path; links are followed.
+    /// The facts of a path; links are followed.
     Stat {
         path: &'a [u8],
     },
@@ -47,7 +47,7 @@ pub(super) enum Question<'a> {
     },
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
     Status { code: u32, text: String },
@@ -61,12 +61,12 @@ pub(super) enum Answer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Named {
     pub(super) name: Vec<u8>,
-    /// What `ls -l` would begin its line with: the kind of file.
+    /// The first letter of its line in `ls -l`: the kind of file.
     pub(super) letter: Option<u8>,
     pub(super) attributes: Attributes,
 }
 
-/// What a server tells of a file; it may leave out anything.
+/// The attributes of a file; each one is optional.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Attributes {
     pub(super) size: Option<u64>,
@@ -76,7 +76,7 @@ pub(super) struct Attributes {
     pub(super) modified: Option<u32>,
 }
 
-/// What is not of the form.
+/// A malformed packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -97,7 +97,7 @@ pub(super) fn version(mut packet: Bytes) -> Result<u32, Malformed> {
     number(&mut packet)
 }
 
-/// Appends a question.
+/// Appends a request.
 pub(super) fn ask(packets: &mut BytesMut, id: u32, question: Question<'_>) {
     let begin = packets.len();
     packets.put_u32(0);
@@ -110,7 +110,7 @@ pub(super) fn ask(packets: &mut BytesMut, id: u32, question: Question<'_>) {
     match question {
         Question::Open { path } => {
             put(3, path, packets);
-            // To read; with no attributes.
+            // For reading; without attributes.
             packets.put_u32(1);
             packets.put_u32(0);
         }
@@ -129,16 +129,16 @@ pub(super) fn ask(packets: &mut BytesMut, id: u32, question: Question<'_>) {
     packets[begin..begin + 4].copy_from_slice(&length.to_be_bytes());
 }
 
-/// A packet's answer, and the question that it belongs to.
+/// Parses a packet. Returns the id of the request, and the answer.
 pub(super) fn answer(mut packet: Bytes) -> Result<(u32, Answer), Malformed> {
     let kind = byte(&mut packet)?;
     let id = number(&mut packet)?;
     let answer = match kind {
         101 => {
             let code = number(&mut packet)?;
-            // Old servers leave out the words.
-            let words = text(&mut packet).unwrap_or_default();
-            Answer::Status { code, text: String::from_utf8_lossy(&words).trim().to_owned() }
+            // Old servers omit the text.
+            let system_text = text(&mut packet).unwrap_or_default();
+            Answer::Status { code, text: String::from_utf8_lossy(&system_text).trim().to_owned() }
         }
         102 => Answer::Handle(text(&mut packet)?),
         103 => Answer::Data(text(&mut packet)?),
@@ -200,7 +200,7 @@ fn text(packet: &mut Bytes) -> Result<Bytes, Malformed> {
     Ok(packet.split_to(length))
 }
 
-/// Bytes as they arrive, cut into packets. What lies in one piece is not copied.
+/// Cuts received bytes into packets, without copies if a packet is in one piece.
 #[derive(Debug, Default)]
 pub(super) struct Packets {
     pieces: VecDeque<Bytes>,
@@ -208,7 +208,7 @@ pub(super) struct Packets {
 }
 
 impl Packets {
-    /// Takes the next bytes.
+    /// Adds received bytes.
     pub(super) fn push(&mut self, bytes: Bytes) {
         if !bytes.is_empty() {
             self.length += bytes.len();
@@ -216,7 +216,7 @@ impl Packets {
         }
     }
 
-    /// The next packet without its length, if it is here.
+    /// The next packet without its length, if it has arrived whole.
     pub(super) fn next(&mut self) -> Result<Option<Bytes>, Malformed> {
         if self.length < 4 {
             return Ok(None);
@@ -233,12 +233,12 @@ impl Packets {
         Ok(Some(self.take(length)))
     }
 
-    /// The first bytes that were given, for a message.
+    /// The first received bytes, for a message.
     pub(super) fn beginning(&self) -> Option<&Bytes> {
         self.pieces.front()
     }
 
-    /// The next bytes, of which there are enough.
+    /// Takes the next `count` bytes, which have arrived.
     fn take(&mut self, count: usize) -> Bytes {
         self.length -= count;
         if let Some(first) = self.pieces.front_mut()

@@ -1,4 +1,4 @@
-//! SFTP as it is (a real OpenSSH, and ProFTPD's for passwords), and as it can go wrong.
+//! SFTP with a real OpenSSH, and ProFTPD for passwords; and faults.
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
@@ -11,9 +11,9 @@ use millstream_core::{Error, ErrorKind, Unit};
 use millstream_testkit::{Agent, Break, KeyPair, PASSWORD, Proftpd, ProftpdOptions, Proxy, Sshd, TempTree, USER};
 
 use super::*;
-use crate::conformance::{Place, conformance, noise, read_all, with_context};
+use crate::conformance::{TestSource, conformance, noise, read_all, with_context};
 
-/// Settings with short pauses, and those that are given; what is null is left out.
+/// Settings with short pauses by default; nulls are removed.
 fn settings(settings: serde_json::Value) -> SftpSpec {
     let mut all = serde_json::json!({"max_backoff": "20ms", "timeout": "20s", "agent": false});
     if let (Some(all), serde_json::Value::Object(settings)) = (all.as_object_mut(), settings) {
@@ -40,7 +40,7 @@ fn spec(server: &Sshd, more: serde_json::Value) -> (SftpSpec, TempTree) {
     (settings(all), tree)
 }
 
-/// A server, a folder, and what is read with.
+/// A server, a folder, and the settings.
 struct Scene {
     server: Sshd,
     tree: TempTree,
@@ -77,7 +77,7 @@ impl Scene {
     }
 }
 
-fn place() -> Place {
+fn test_source() -> TestSource {
     let tree = TempTree::new();
     let server = Sshd::start();
     let known = TempTree::new();
@@ -85,12 +85,12 @@ fn place() -> Place {
     let (spec, secret) = spec(&server, serde_json::json!({"host_key": null, "known_hosts": hosts}));
     let base = server.url(&format!("{}/", tree.root().display()));
     let source = Arc::new(Remote::<Sftp>::new(spec));
-    Place { source, tree, base, bring: None, _server: Some(Box::new((server, secret, known))) }
+    TestSource { source, tree, base, bring: None, _server: Some(Box::new((server, secret, known))) }
 }
 
-conformance!(super::place());
+conformance!(super::test_source());
 
-/// A server that asks for a password; its other keys may have any form.
+/// A server that requires a password; further settings may be added.
 fn password_server(tree: &TempTree, more: serde_json::Value) -> (Proftpd, SftpSpec, TempTree) {
     let host_key = KeyPair::new("rsa", "");
     let folder = TempTree::new();
@@ -107,15 +107,15 @@ fn password_server(tree: &TempTree, more: serde_json::Value) -> (Proftpd, SftpSp
 mod another_server {
     use super::*;
 
-    fn place() -> Place {
+    fn test_source() -> TestSource {
         let tree = TempTree::new();
         let (server, spec, secret) = password_server(&tree, serde_json::json!({}));
         let base = server.url("~/");
         let source = Arc::new(Remote::<Sftp>::new(spec));
-        Place { source, tree, base, bring: None, _server: Some(Box::new((server, secret))) }
+        TestSource { source, tree, base, bring: None, _server: Some(Box::new((server, secret))) }
     }
 
-    conformance!(super::place());
+    conformance!(super::test_source());
 }
 
 #[test]
@@ -148,8 +148,8 @@ fn short_answers_and_answers_in_another_order_are_put_together() {
     });
 }
 
-/// Stands between sshd and OpenSSH's own sftp-server: reads bring 20,000 bytes at most, and answers that come within a
-/// few milliseconds go on in the opposite order.
+/// A filter between sshd and sftp-server: reads return at most 20,000 bytes, and answers within a few milliseconds are
+/// sent in reverse order.
 const UNHELPFUL: &str = r#"
 import os, struct, subprocess, sys, threading
 server = subprocess.Popen(["/usr/lib/openssh/sftp-server"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -363,7 +363,7 @@ fn a_kept_connection_that_died_is_replaced() {
 }
 
 #[test]
-fn a_body_that_breaks_goes_on_where_it_broke() {
+fn a_body_that_breaks_resumes_where_it_broke() {
     let scene = Scene::new(serde_json::json!({}));
     let body = noise(1_000_000);
     scene.tree.file("a", &body);
@@ -399,7 +399,7 @@ fn a_server_that_never_recovers_is_given_up() {
 }
 
 #[test]
-fn nobody_listens() {
+fn a_port_without_a_listener() {
     let spec = settings(serde_json::json!({"retries": 1, "user": "me", "host_key": FINGERPRINT}));
     let url = format!("sftp://127.0.0.1:{}/a", millstream_testkit::free_port());
     let error = read(&spec, Unit::new(&url)).expect_err("nobody");
@@ -407,7 +407,7 @@ fn nobody_listens() {
     assert!(cause(&error).contains("refused"), "{error}");
 }
 
-/// Of no key.
+/// The fingerprint of no key.
 const FINGERPRINT: &str = "SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 #[test]
@@ -470,7 +470,7 @@ fn a_login_that_is_refused_is_not_tried_again() {
     assert!(!format!("{error:?} {:?}", Sftp::new(&wrong).expect("settings")).contains("barley"));
     let error = list(&Remote::new(wrong.clone()), &server.url("~/*")).expect_err("wrong");
     assert_eq!(what(&error), "the server refuses the login");
-    // What the URL says goes before.
+    // The URL overrides the settings.
     let url = server.url("~/a").replacen("://", &format!("://{USER}:{PASSWORD}@"), 1);
     assert_eq!(read(&wrong, Unit::new(&url)).expect("readable"), b"text");
     let error = read(&wrong, Unit::new(url.replace("/a", "/b"))).expect_err("nothing there");
@@ -491,7 +491,7 @@ fn a_login_that_is_refused_is_not_tried_again() {
     assert_eq!(error.what, "there is nothing to log in with");
 }
 
-/// A login with other keys of the user's own than those of whoever runs the tests.
+/// Logs in without the own keys of the user who runs the tests.
 fn login(spec: &SftpSpec, scene: &Scene, agent: Option<std::path::PathBuf>) -> Result<(), crate::retry::Fault> {
     let mut sftp = Sftp::new(spec).expect("good settings");
     sftp.credentials.agent = agent;
@@ -547,7 +547,7 @@ fn the_agent_logs_in() {
         let fault = login(&scene.spec, &scene, Some(stranger.socket())).expect_err("another key");
         assert_eq!(fault.what, "the server refuses the login");
         assert!(fault.cause.is_some_and(|cause| cause.contains("with the agent's keys; the server takes publickey")));
-        // It is asked only if nothing else is said, so its absence is no fault.
+        // The agent is only a default here, so its absence is no fault.
         let gone = login(&scene.spec, &scene, Some(scene.tree.path("none"))).expect_err("no agent");
         assert_eq!(gone.what, "there is nothing to log in with");
     }
@@ -600,7 +600,7 @@ fn hosts_that_are_not_known_are_refused() {
     let missing = Some(folder.path("missing").display().to_string());
     let error = read(&SftpSpec { host_key: None, known_hosts: missing, ..scene.spec.clone() }).expect_err("no file");
     assert_eq!(what(&error), "the source's file of known hosts cannot be read");
-    // Nobody was let in who should not have been: none of these came as far as the login.
+    // None of these attempts reached the login.
     assert_eq!(scene.server.logins(), 2, "{}", scene.server.log());
 }
 
@@ -625,7 +625,7 @@ fn of_several_host_keys_the_known_one_is_asked_for() {
 }
 
 #[test]
-fn a_server_that_does_something_else_is_told() {
+fn a_server_that_does_something_else_is_reported() {
     let hello = "ForceCommand echo hello, this is no place for files";
     let server = Sshd::start_with(KeyPair::new("ed25519", ""), KeyPair::new("ed25519", ""), hello);
     let error = Scene::with(server, serde_json::json!({})).read("a").expect_err("no SFTP");
@@ -639,7 +639,7 @@ fn a_server_that_does_something_else_is_told() {
 }
 
 #[test]
-fn what_is_not_there_or_no_file_is_told() {
+fn what_is_not_there_or_no_file_is_reported() {
     let scene = Scene::new(serde_json::json!({}));
     names(&scene.tree);
     let error = scene.read("none").expect_err("nothing there");
@@ -655,7 +655,7 @@ fn what_is_not_there_or_no_file_is_told() {
     assert!(start.elapsed() < Duration::from_secs(15), "nobody writes to it, and it is not waited for");
 }
 
-/// Rights hold for whoever is not root, and the server is not.
+/// Rights do not apply to root, but to the server's user.
 #[test]
 fn what_may_not_be_read_is_an_error() {
     use std::os::unix::fs::PermissionsExt;

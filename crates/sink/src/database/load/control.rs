@@ -1,13 +1,13 @@
-//! The connection that holds the lock of a load's own tables, and publishes what is in them. It owns that there is one
-//! at most, and what is done with it when the load fails.
+//! The connection that holds the lock of a load's own tables, and publishes their rows. A load has at most one; it also
+//! rolls the load back.
 
 use millstream_core::{Error, Result};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::own_tables::Names;
 use super::shared::Shared;
+use crate::database::commit_marker;
 use crate::database::indexes::Waiting;
-use crate::database::note;
 use crate::database::server::{Connection, Failure};
 
 /// The connection, until it is lost or taken.
@@ -34,24 +34,24 @@ impl Control {
         Control(Mutex::new(Some(connection)))
     }
 
-    /// To be used, and kept.
+    /// Borrows the connection.
     pub(super) async fn lend(&self) -> Use<'_> {
         Use(self.0.lock().await)
     }
 
-    /// To be used for the last time.
+    /// Takes the connection, for its last use.
     pub(super) async fn take(&self) -> Result<Box<dyn Connection>> {
         self.0.lock().await.take().ok_or_else(none_left)
     }
 
-    /// Rolls back a load that has failed: its transaction, what it has noted, the indexes that wait around it. Drops
-    /// its `tables`. Where the server is gone or still busy with a lost connection, that is left to the next load.
+    /// Rolls back a failed load: its transaction, its intention in the ledger, its deferred indexes. Drops its
+    /// `tables`. If the server is gone or still busy with a lost connection, this is left to the next load.
     pub(super) async fn roll_back(
         &self,
         shared: &Shared,
         names: &Names,
         around: Option<&Waiting>,
-        noted: bool,
+        recorded: bool,
         tables: &[&str],
     ) -> Result<()> {
         let Some(mut connection) = self.recovered(shared, &names.id).await? else { return Ok(()) };
@@ -59,8 +59,8 @@ impl Control {
         if let Some(around) = around {
             around.build_all(connection).await?;
         }
-        if noted {
-            let rolled_back = note::roll_back(&shared.server, connection, &shared.spec, &names.new_name).await;
+        if recorded {
+            let rolled_back = commit_marker::roll_back(&shared.server, connection, &shared.spec, &names.new_name).await;
             rolled_back.map_err(Failure::into_error)?;
         }
         for table in tables {
@@ -69,8 +69,8 @@ impl Control {
         Ok(())
     }
 
-    /// The connection with nothing open in it; if it is what failed, another that holds the lock `id`. `None` if the
-    /// lost one still holds it.
+    /// The connection without an open transaction; if it has failed, another one that holds the lock `id`. `None` if
+    /// the lost one still holds it.
     async fn recovered(&self, shared: &Shared, id: &str) -> Result<Option<Box<dyn Connection>>> {
         if let Some(mut kept) = self.0.lock().await.take()
             && kept.execute("ROLLBACK").await.is_ok()

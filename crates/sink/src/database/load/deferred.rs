@@ -1,4 +1,4 @@
-//! The indexes of a target that wait for the rows of one load, and whether in its transaction or around it.
+//! The deferred indexes of a load: rebuilt in its transaction, or around it.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use super::strategy::Begun;
 use crate::database::indexes::Waiting;
 use crate::database::server::{Connection, Failure};
 
-/// The indexes of the target that wait.
+/// The deferred indexes of the target.
 pub(super) enum Deferred {
-    /// None do.
+    /// None.
     None,
-    /// They are dropped and built in the transaction of the load.
+    /// They are dropped and rebuilt in the transaction of the load.
     Inside(Vec<Index>),
-    /// They are dropped before it, and built behind it.
+    /// They are dropped before it, and rebuilt after it.
     Around(Arc<Waiting>),
 }
 
 impl Deferred {
-    /// Those of a load into the target itself.
+    /// The deferred indexes of a load into the target itself.
     pub(super) async fn of_target(begun: &Begun, connection: &mut dyn Connection) -> Result<Self> {
         if !begun.spec.defer_indexes || begun.facts.is_none() {
             return Ok(Deferred::None);
@@ -32,18 +32,18 @@ impl Deferred {
         })
     }
 
-    /// Those in the transaction.
+    /// Indexes that are rebuilt in the transaction.
     pub(super) fn inside(&self) -> &[Index] {
         if let Deferred::Inside(indexes) = self { indexes } else { &[] }
     }
 
-    /// Those around it.
+    /// Indexes that are rebuilt after the transaction.
     pub(super) fn around(&self) -> Option<&Waiting> {
         if let Deferred::Around(waiting) = self { Some(waiting) } else { None }
     }
 }
 
-/// Builds those around the transaction, which was committed.
+/// Rebuilds the indexes around the transaction, which was committed.
 pub(super) async fn build_behind(around: Option<&Waiting>, connection: &mut dyn Connection) -> Result<()> {
     let Some(around) = around else { return Ok(()) };
     around.build_all(connection).await.map_err(|error| {

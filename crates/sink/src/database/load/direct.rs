@@ -1,5 +1,5 @@
-//! Rows straight into the target, in one transaction of one connection, which is open from the beginning of the load to
-//! its commit.
+//! Loads rows straight into the target, in one transaction of one connection, which is open from the beginning of the
+//! load to its commit.
 //!
 //! ```text
 //!  writers ─▶ one connection, one transaction ─▶ target        commit: COMMIT
@@ -16,7 +16,7 @@ use super::outcome::{Proof, commit};
 use super::shared::Shared;
 use super::strategy::{Begun, Strategy};
 use crate::database::bisect::Scope;
-use crate::database::note::Note;
+use crate::database::commit_marker::CommitMarker;
 use crate::database::pool::Pool;
 use crate::database::server::{Connection, Failure};
 use crate::database::spec::Mode;
@@ -27,12 +27,12 @@ struct Direct {
     indexes: Deferred,
     /// The target, as SQL text.
     target: String,
-    note: Option<Arc<Note>>,
+    marker: Option<Arc<CommitMarker>>,
     /// The name of the transaction, if it has one.
     transaction: Mutex<Option<String>>,
 }
 
-/// Opens the transaction, and does in it what comes before the rows.
+/// Opens the transaction, and executes the statements before the rows.
 pub(super) async fn set_up(begun: Begun, mut control: Box<dyn Connection>) -> Result<Arc<dyn Strategy>> {
     let connection = control.as_mut();
     let indexes = Deferred::of_target(&begun, connection).await?;
@@ -48,7 +48,7 @@ pub(super) async fn set_up(begun: Begun, mut control: Box<dyn Connection>) -> Re
     let bulk = dialect.bulk(&target, begun.columns.clone(), &begun.context.schema);
     let pool = Pool::only(&begun.server, &begun.spec, control);
     let shared = begun.shared(bulk, pool, Scope::Savepoint);
-    Ok(Arc::new(Direct { shared, indexes, target, note: begun.note, transaction: Mutex::default() }))
+    Ok(Arc::new(Direct { shared, indexes, target, marker: begun.marker, transaction: Mutex::default() }))
 }
 
 #[async_trait]
@@ -58,14 +58,14 @@ impl Strategy for Direct {
     }
 
     async fn prepare(&self, _taken: u64) -> Result<()> {
-        // A connection that is lost is reported before other sinks commit.
+        // A lost connection is reported before other sinks commit.
         let mut connection = self.shared.pool.take().await?;
         connection.query("SELECT 1").await.map_err(Failure::into_error)?;
         for statement in self.shared.server.dialect().create_indexes(&self.target, self.indexes.inside()) {
             connection.execute(&statement).await.map_err(Failure::into_error)?;
         }
-        if let Some(note) = &self.note {
-            note.write(connection.as_mut()).await.map_err(Failure::into_error)?;
+        if let Some(marker) = &self.marker {
+            marker.write(connection.as_mut()).await.map_err(Failure::into_error)?;
         }
         let name = connection.transaction().await.map_err(Failure::into_error)?;
         *self.transaction.lock().unwrap_or_else(PoisonError::into_inner) = name;
@@ -75,7 +75,7 @@ impl Strategy for Direct {
 
     async fn commit(&self, _taken: u64) -> Result<Box<dyn Connection>> {
         let transaction = self.transaction.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let proof = Proof::of_transaction(&self.note, transaction).unwrap_or(Proof::None);
+        let proof = Proof::of_transaction(&self.marker, transaction).unwrap_or(Proof::None);
         let connection = self.shared.pool.take().await?;
         let mut connection = commit(&self.shared, connection, &proof).await?;
         build_behind(self.indexes.around(), connection.as_mut()).await?;

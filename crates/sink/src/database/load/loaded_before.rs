@@ -1,4 +1,4 @@
-//! A load whose rows are there already, since an earlier run has made them visible.
+//! A load whose rows an earlier run has already made visible.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use tokio::runtime::Handle;
 
 use super::shared::on_io;
 use super::user_statements::run_after;
-use crate::database::note::Note;
+use crate::database::commit_marker::CommitMarker;
 use crate::database::pool::connect;
 use crate::database::server::{Server, target_of};
 use crate::database::spec::DatabaseSpec;
 
-/// A load whose rows an earlier run has made visible: they are taken, and not written again.
+/// A load whose rows an earlier run has made visible: it accepts rows without writing them again.
 pub(super) struct LoadedBefore {
     pub(super) server: Arc<dyn Server>,
     pub(super) spec: DatabaseSpec,
-    /// If the statements behind the commit may not have run.
-    pub(super) note: Option<Arc<Note>>,
+    /// `Some` if the statements after the commit may not have run.
+    pub(super) marker: Option<Arc<CommitMarker>>,
     pub(super) io: Handle,
 }
 
@@ -39,11 +39,11 @@ impl Load for LoadedBefore {
 
     async fn commit(&self) -> Result<String> {
         let (server, spec) = (Arc::clone(&self.server), self.spec.clone());
-        if let Some(note) = self.note.clone().filter(|_| !spec.after.is_empty()) {
+        if let Some(marker) = self.marker.clone().filter(|_| !spec.after.is_empty()) {
             let (server, spec) = (Arc::clone(&server), spec.clone());
             on_io(&self.io, async move {
                 let mut connection = connect(server.as_ref(), &spec).await?;
-                run_after(connection.as_mut(), &spec, Some(&note)).await
+                run_after(connection.as_mut(), &spec, Some(&marker)).await
             })
             .await?;
         }

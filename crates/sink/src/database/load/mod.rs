@@ -1,11 +1,11 @@
-//! A load into a table of a database server, from its beginning to its commit. It owns what comes before the first row,
-//! and that the way of the rows is chosen once; statements are the dialects'.
+//! A load into a table of a database server, from its beginning to its commit. This file prepares the load before the
+//! first row, and chooses its route once. The dialects write the statements.
 //!
-//! The ways are `direct.rs`, `new_table.rs` and `staged.rs`; `route.rs` chooses, and `strategy.rs` is what they have in
-//! common. Beside them: `target.rs` makes the target ready, `writer.rs` sends rows, `shared.rs` is what writers share,
-//! `own_tables.rs` the tables that a load makes for itself, `control.rs` the connection that publishes them,
-//! `transaction.rs` the statements it does that by, `deferred.rs` indexes that wait, `outcome.rs` whether a commit was
-//! done, `user_statements.rs` what the user wants done before and behind it, `loaded_before.rs` a load that is done.
+//! The routes are `direct.rs`, `new_table.rs` and `staged.rs`; `route.rs` chooses, and `strategy.rs` is their trait.
+//! Beside them: `target.rs` prepares the target, `writer.rs` sends rows, `shared.rs` is shared by writers,
+//! `own_tables.rs` names the tables of a load, `control.rs` is the connection that publishes them, `transaction.rs` its
+//! transaction, `deferred.rs` has the deferred indexes, `outcome.rs` finds out whether a commit was done,
+//! `user_statements.rs` runs the user's actions, `loaded_before.rs` is a load that is already done.
 
 mod control;
 mod deferred;
@@ -44,8 +44,8 @@ use self::strategy::{Begun, Strategy};
 pub(crate) use self::target::{bulk_columns, examine, may_write, ready_target};
 pub(crate) use self::transaction::moved_together;
 use self::writer::RowWriter;
+use super::commit_marker::{self, CommitMarker, MarkerState};
 use super::indexes::Waiting;
-use super::note::{self, Mark, Note};
 use super::pool::connect;
 use super::server::{Connection, Failure, Server, target_of};
 use super::spec::{DatabaseSpec, Mode};
@@ -58,40 +58,40 @@ pub(crate) async fn begin(server: Arc<dyn Server>, spec: DatabaseSpec, context: 
     on_io(&io, async move { set_up(server, spec, context).await }).await
 }
 
-/// A load that is ready for rows, or one whose rows are there already.
+/// A load that is ready for rows, or one whose rows are already visible.
 async fn set_up(server: Arc<dyn Server>, spec: DatabaseSpec, context: LoadContext) -> Result<Arc<dyn Load>> {
     let mut control = connect(server.as_ref(), &spec).await?;
     let connection = control.as_mut();
-    let (mut note, waiting) = (None, Waiting::new(&server, &spec));
+    let (mut marker, waiting) = (None, Waiting::new(&server, &spec));
     if let Some(mark) = context.mark.as_ref().filter(|_| spec.mode == Mode::Append) {
-        match note::mark(&server, connection, &spec, mark, &context).await? {
-            Mark::There(note) => {
+        match commit_marker::mark(&server, connection, &spec, mark, &context).await? {
+            MarkerState::Present(marker) => {
                 if connection.describe(&spec.table).await.map_err(Failure::into_error)?.is_none() {
                     return Err(table::is_gone(&target_of(server.as_ref(), &spec)));
                 }
                 waiting.build_all(connection).await?;
                 clean(&server, connection, &spec).await?;
-                return Ok(Arc::new(LoadedBefore { server, spec, note, io: context.io }));
+                return Ok(Arc::new(LoadedBefore { server, spec, marker, io: context.io }));
             }
-            Mark::Missing(missing) => note = Some(missing),
-            Mark::Nowhere => {}
+            MarkerState::Missing(missing) => marker = Some(missing),
+            MarkerState::NoLedger => {}
         }
     }
-    if let Some(note) = &note {
-        connection.mark(note.owner()).await.map_err(Failure::into_error)?;
+    if let Some(marker) = &marker {
+        connection.tag(marker.owner()).await.map_err(Failure::into_error)?;
     }
     let (schema, budget, io) = (Arc::clone(&context.schema), Arc::clone(&context.budget), context.io.clone());
-    let strategy = choose(server, spec, context, control, note.clone(), waiting).await?;
-    Ok(Arc::new(DatabaseLoad { strategy, note, schema, budget, io, rows: Arc::default(), arrivals: Arc::default() }))
+    let strategy = choose(server, spec, context, control, marker.clone(), waiting).await?;
+    Ok(Arc::new(DatabaseLoad { strategy, marker, schema, budget, io, rows: Arc::default(), arrivals: Arc::default() }))
 }
 
-/// Looks at the target, and sets the load up in the way that fits.
+/// Examines the target, and sets the load up by its route.
 async fn choose(
     server: Arc<dyn Server>,
     mut spec: DatabaseSpec,
     context: LoadContext,
     mut control: Box<dyn Connection>,
-    note: Option<Arc<Note>>,
+    marker: Option<Arc<CommitMarker>>,
     waiting: Waiting,
 ) -> Result<Arc<dyn Strategy>> {
     let connection = control.as_mut();
@@ -112,7 +112,7 @@ async fn choose(
     let may_refuse = context.refusals.is_some();
     let route = route::route(&spec, connections, facts.as_ref(), copy.is_some(), may_refuse);
     let copy = copy.filter(|_| spec.mode == Mode::Truncate);
-    let begun = Begun { server, spec, context, note, facts, names, columns, connections, waiting: Arc::new(waiting) };
+    let begun = Begun { server, spec, context, marker, facts, names, columns, connections, waiting: Arc::new(waiting) };
     match route {
         Route::Direct => direct::set_up(begun, control).await,
         Route::New => new_table::set_up(begun, control, copy).await,
@@ -123,14 +123,14 @@ async fn choose(
 /// A load that has begun.
 struct DatabaseLoad {
     strategy: Arc<dyn Strategy>,
-    /// Notes, with what makes the rows visible, that they are.
-    note: Option<Arc<Note>>,
+    /// The commit marker, which is written in the transaction that makes the rows visible.
+    marker: Option<Arc<CommitMarker>>,
     schema: SchemaRef,
     budget: Arc<Budget>,
     io: Handle,
-    /// Rows that came.
+    /// Rows so far.
     rows: Arc<AtomicU64>,
-    /// Rows that have a number in the order of arrival.
+    /// Rows that are numbered by arrival.
     arrivals: Arc<AtomicU64>,
 }
 
@@ -139,7 +139,7 @@ impl DatabaseLoad {
         self.strategy.shared()
     }
 
-    /// How many rows the tables have taken.
+    /// How many rows the tables have accepted.
     fn taken(&self) -> u64 {
         self.rows.load(Ordering::Relaxed).saturating_sub(self.shared().refused.load(Ordering::Relaxed))
     }
@@ -157,7 +157,7 @@ impl DatabaseLoad {
             Mode::Ignore => format!(", {} left out as duplicates", counted(self.ignored(), "row")),
             _ => String::new(),
         };
-        format!("{rows} {verb} {}{left_out}{}", shared.place, shared.detour())
+        format!("{rows} {verb} {}{left_out}{}", shared.target, shared.detour())
     }
 }
 
@@ -185,12 +185,12 @@ impl Load for DatabaseLoad {
     }
 
     async fn commit(&self) -> Result<String> {
-        let (strategy, note) = (Arc::clone(&self.strategy), self.note.clone());
+        let (strategy, marker) = (Arc::clone(&self.strategy), self.marker.clone());
         let (taken, summary) = (self.taken(), self.summary());
         on_io(&self.io, async move {
             let mut connection = strategy.commit(taken).await?;
             let spec = &strategy.shared().spec;
-            user_statements::run_after(connection.as_mut(), spec, note.as_deref()).await?;
+            user_statements::run_after(connection.as_mut(), spec, marker.as_deref()).await?;
             Ok(summary)
         })
         .await

@@ -1,10 +1,10 @@
-//! Rows into a new table, which takes the target's name when all are in it.
+//! Loads rows into a new table, which replaces the target when all are in it.
 //!
 //! ```text
 //!  writers ─▶ connections, each its own commits ─▶ new table        commit: it takes the target's name
 //! ```
-//! Where tables are part of transactions, it takes the name in one that the commit ends. Elsewhere (MySQL) the commit
-//! is a rename, which is noted before as an intention.
+//! If tables are transactional, it gets the name in the transaction of the commit. Otherwise (MySQL) the commit is a
+//! rename, which is recorded before as an intention.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,7 +19,7 @@ use super::strategy::{Begun, Strategy};
 use super::target::cannot_make;
 use super::transaction::Publishing;
 use crate::database::bisect::Scope;
-use crate::database::note::Note;
+use crate::database::commit_marker::CommitMarker;
 use crate::database::server::{Connection, Failure};
 
 /// A load into a new table.
@@ -27,16 +27,16 @@ struct NewTable {
     shared: Arc<Shared>,
     control: Control,
     names: Names,
-    note: Option<Arc<Note>>,
+    marker: Option<Arc<CommitMarker>>,
     /// The statements that give the table its key and its indexes.
     finish: Vec<String>,
-    /// The statements by which it takes the target's name.
+    /// The statements that rename it to the target's name.
     swap: Vec<String>,
     /// The name of the transaction, if it has one.
     transaction: Mutex<Option<String>>,
 }
 
-/// Makes the new table: as `copy` says, which is the statement for a copy of the target, or from the rows' types.
+/// Creates the new table: by `copy`, the statement for a copy of the target, or from the rows' types.
 pub(super) async fn set_up(
     begun: Begun,
     mut control: Box<dyn Connection>,
@@ -69,12 +69,12 @@ pub(super) async fn set_up(
         finish,
         transaction: Mutex::default(),
         names: begun.names,
-        note: begun.note,
+        marker: begun.marker,
     }))
 }
 
 impl NewTable {
-    /// Whether the new table takes the target's name in a transaction.
+    /// Whether the new table replaces the target in a transaction.
     fn is_transactional(&self) -> bool {
         self.shared.server.dialect().transactional_tables()
     }
@@ -93,7 +93,7 @@ impl Strategy for NewTable {
         if self.is_transactional() {
             let statements = self.finish.iter().chain(&self.swap).cloned().collect();
             let publishing = Publishing { statements, counted: None };
-            publishing.run(&self.shared, connection, self.note.as_deref()).await?;
+            publishing.run(&self.shared, connection, self.marker.as_deref()).await?;
             let name = connection.transaction().await.map_err(Failure::into_error)?;
             *self.transaction.lock().unwrap_or_else(PoisonError::into_inner) = name;
             return Ok(());
@@ -101,9 +101,9 @@ impl Strategy for NewTable {
         for statement in &self.finish {
             connection.execute(statement).await.map_err(Failure::into_error)?;
         }
-        // A table that is only renamed has no transaction to note anything in.
-        if let Some(note) = &self.note {
-            note.intend(connection, &self.names.new_name).await.map_err(Failure::into_error)?;
+        // A rename has no transaction for a commit marker.
+        if let Some(marker) = &self.marker {
+            marker.intend(connection, &self.names.new_name).await.map_err(Failure::into_error)?;
         }
         Ok(())
     }
@@ -112,13 +112,13 @@ impl Strategy for NewTable {
         let connection = self.control.take().await?;
         let mut connection = if self.is_transactional() {
             let transaction = self.transaction.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let proof = Proof::of_transaction(&self.note, transaction).unwrap_or(Proof::None);
+            let proof = Proof::of_transaction(&self.marker, transaction).unwrap_or(Proof::None);
             commit(&self.shared, connection, &proof).await?
         } else {
-            rename(&self.shared, connection, &self.swap, &self.names, self.note.as_ref()).await?
+            rename(&self.shared, connection, &self.swap, &self.names, self.marker.as_ref()).await?
         };
         for table in [&self.names.new, &self.names.old] {
-            // The rows are there; what stays is dropped by the next run.
+            // The rows are visible; the next run drops what is left.
             let _ = connection.execute(&drop_table(table)).await;
         }
         Ok(connection)
@@ -127,6 +127,6 @@ impl Strategy for NewTable {
     async fn roll_back(&self) -> Result<()> {
         close_pool(&self.shared).await;
         let tables = [self.names.new.as_str(), &self.names.old];
-        self.control.roll_back(&self.shared, &self.names, None, self.note.is_some(), &tables).await
+        self.control.roll_back(&self.shared, &self.names, None, self.marker.is_some(), &tables).await
     }
 }

@@ -1,31 +1,30 @@
-//! The tables that a load makes for itself: their names, and those of dead loads, which are dropped. It owns which load
-//! is dead.
+//! The tables of a load: their names, and dropping those of dead loads.
 //!
-//! The names begin with that of a lock which the load holds as long as it lives. So a table whose lock is free is a
-//! dead load's, and the next load drops it.
+//! The names begin with that of a lock which the load holds as long as it lives. So a table whose lock is free belongs
+//! to a dead load, and the next load drops it.
 
 use std::sync::Arc;
 
 use millstream_core::Result;
 
-use crate::database::note;
+use crate::database::commit_marker;
 use crate::database::server::{Connection, Failure, Server};
 use crate::database::spec::DatabaseSpec;
 
-/// What the names of our tables and locks begin with.
+/// The prefix of the names of our tables and locks.
 pub(crate) const PREFIX: &str = "_millstream_";
 
-/// The tables of a load. Those without `name` in theirs are SQL text.
+/// The names of a load's tables. Fields without `name` in theirs are SQL text.
 #[derive(Debug, Clone)]
 pub(super) struct Names {
     /// The lock.
     pub(super) id: String,
     pub(super) target: String,
-    /// The one that takes the target's name.
+    /// The table that replaces the target.
     pub(super) new: String,
     pub(super) new_name: String,
     pub(super) staging: String,
-    /// The former target, on its way out.
+    /// The former target, until it is dropped.
     pub(super) old: String,
     pub(super) old_name: String,
 }
@@ -49,12 +48,12 @@ impl Names {
     }
 }
 
-/// The statement that drops `table` if it is there.
+/// The statement that drops `table` if it exists.
 pub(super) fn drop_table(table: &str) -> String {
     format!("DROP TABLE IF EXISTS {table}")
 }
 
-/// Drops the tables of loads that are dead, but for those of other users, who may drop them.
+/// Drops the tables of dead loads, except those of other users.
 pub(crate) async fn clean(
     server: &Arc<dyn Server>,
     connection: &mut dyn Connection,
@@ -81,13 +80,13 @@ pub(crate) async fn clean(
     Ok(())
 }
 
-/// Drops the table `name` of a load that is dead.
+/// Drops the table `name` of a dead load.
 async fn drop_dead(
     server: &Arc<dyn Server>,
     connection: &mut dyn Connection,
     spec: &DatabaseSpec,
     name: &str,
 ) -> Result<(), Failure> {
-    note::roll_back(server, connection, spec, name).await?;
+    commit_marker::roll_back(server, connection, spec, name).await?;
     connection.execute(&drop_table(&server.dialect().beside(&spec.table, name))).await.map(drop)
 }

@@ -1,11 +1,11 @@
-//! How the rows of a load get into the target: a decision from facts alone, made once.
+//! The route of a load into the target: a pure decision, made once.
 
 use millstream_database::load::Publish;
 use millstream_database::table::TableFacts;
 
 use crate::database::spec::{DatabaseSpec, Mode};
 
-/// How many connections load by default, where rows do not go straight into the target.
+/// How many connections load by default, if rows do not go straight into the target.
 const CONNECTIONS: usize = 2;
 
 /// How rows get into the target.
@@ -13,14 +13,14 @@ const CONNECTIONS: usize = 2;
 pub(super) enum Route {
     /// One transaction, straight into the target.
     Direct,
-    /// Into a new table that takes the target's name.
+    /// Into a new table that replaces the target.
     New,
     /// Into a staging table, and from there into the target, or into a new table if there is none.
     Staged(Publish),
 }
 
-/// The route of a load; `facts` are those of the target, if it is there. If it `may_refuse` rows, they go straight to
-/// the target, which tells which of them it does not take, wherever that is possible.
+/// The route of a load; `facts` are those of the target, if it exists. If rows `may_refuse`, they go straight to the
+/// target where possible, since it reports the rows that it refuses.
 pub(super) fn route(
     spec: &DatabaseSpec,
     connections: usize,
@@ -40,7 +40,7 @@ pub(super) fn route(
     }
 }
 
-/// How many connections load. An order that the user asked for is kept by one.
+/// How many connections load. A requested order needs a single one.
 pub(super) fn connections(spec: &DatabaseSpec, exists: bool, ordered: bool) -> usize {
     let few = spec.mode == Mode::Append && exists;
     if ordered { 1 } else { spec.connections.unwrap_or(if few { 1 } else { CONNECTIONS }) }

@@ -1,5 +1,5 @@
-//! Rows into a staging table, and from there into the target, in one transaction; or into a new table, if there is no
-//! target yet.
+//! Loads rows into a staging table, and from there into the target, in one transaction; or into a new table, if there
+//! is no target yet.
 //!
 //! ```text
 //!  writers ─▶ connections, each its own commits ─▶ staging table ─▶ target, one transaction        commit: COMMIT
@@ -23,7 +23,7 @@ use super::strategy::{Begun, Strategy};
 use super::target::cannot_make;
 use super::transaction::Publishing;
 use crate::database::bisect::Scope;
-use crate::database::note::Note;
+use crate::database::commit_marker::CommitMarker;
 use crate::database::server::{Connection, Failure};
 use crate::shared::counted;
 
@@ -33,11 +33,10 @@ struct Staged {
     control: Control,
     names: Names,
     indexes: Deferred,
-    note: Option<Arc<Note>>,
+    marker: Option<Arc<CommitMarker>>,
     how: Publish,
     publishing: Publishing,
-    /// The statements behind the commit by which a new table takes the target's name, where that is no part of a
-    /// transaction.
+    /// The statements after the commit that rename a new table, if that is not transactional.
     rename: Vec<String>,
     /// Rows that the publishing wrote.
     published: AtomicU64,
@@ -45,7 +44,7 @@ struct Staged {
     transaction: Mutex<Option<String>>,
 }
 
-/// Makes the staging table, and the new one if there is no target.
+/// Creates the staging table, and a new table if there is no target.
 pub(super) async fn set_up(begun: Begun, mut control: Box<dyn Connection>, how: Publish) -> Result<Arc<dyn Strategy>> {
     let connection = control.as_mut();
     make_tables(&begun, connection).await?;
@@ -64,11 +63,11 @@ pub(super) async fn set_up(begun: Begun, mut control: Box<dyn Connection>, how: 
         published: AtomicU64::new(0),
         transaction: Mutex::default(),
         names: begun.names,
-        note: begun.note,
+        marker: begun.marker,
     }))
 }
 
-/// The column of a staging table that has the order of arrival.
+/// The column of a staging table with the order of arrival.
 fn arrival() -> BulkColumn {
     BulkColumn::new(ARRIVAL, Family::Integer { bytes: 8, signed: true })
 }
@@ -78,7 +77,7 @@ async fn make_tables(begun: &Begun, connection: &mut dyn Connection) -> Result<(
     let dialect = server.dialect();
     let (new, model) = match facts {
         Some(_) => (None, &names.target),
-        // The key is not deferred: it decides between rows with the same key when they are moved.
+        // The key is not deferred: it decides between rows with the same key when rows are moved.
         None => (Some(dialect.create_table(&names.new, &begun.context.schema, &spec.key, false)), &names.new),
     };
     let (columns, by_arrival) = (begun.column_names(), spec.mode.needs_key());
@@ -92,8 +91,8 @@ async fn make_tables(begun: &Begun, connection: &mut dyn Connection) -> Result<(
     }
 }
 
-/// Lets the staging table check what the target does, so that a bad row is reported by itself. What it cannot check,
-/// since a column is missing in it, the target does when the rows are moved.
+/// Lets the staging table check the same as the target, so that a bad row is reported individually. The target checks
+/// the rest when the rows are moved.
 async fn check_rows(connection: &mut dyn Connection, staging: &str, facts: &TableFacts) -> Result<()> {
     for check in &facts.checks {
         match connection.execute(&format!("ALTER TABLE {staging} ADD {check}")).await {
@@ -104,7 +103,7 @@ async fn check_rows(connection: &mut dyn Connection, staging: &str, facts: &Tabl
     Ok(())
 }
 
-/// The transaction that moves the rows, and the statements behind its commit.
+/// The transaction that moves the rows, and the statements after its commit.
 fn publishing(begun: &Begun, how: Publish, indexes: &Deferred) -> (Publishing, Vec<String>) {
     let Begun { server, spec, names, facts, .. } = begun;
     let dialect = server.dialect();
@@ -116,7 +115,7 @@ fn publishing(begun: &Begun, how: Publish, indexes: &Deferred) -> (Publishing, V
     statements.extend(dialect.publish(how, &names.staging, into, key, &begun.column_names(), facts.as_ref()));
     let counted = Some(statements.len() - 1);
     statements.extend(dialect.create_indexes(into, indexes.inside()));
-    statements.extend(dialect.mark_staged(&names.staging));
+    statements.extend(dialect.unstage_one(&names.staging));
     let mut rename = if facts.is_some() { vec![] } else { begun.swap() };
     if dialect.transactional_tables() {
         statements.push(format!("DROP TABLE {}", names.staging));
@@ -125,9 +124,9 @@ fn publishing(begun: &Begun, how: Publish, indexes: &Deferred) -> (Publishing, V
     (Publishing { statements, counted }, rename)
 }
 
-/// The target took fewer rows than it was given, without a word.
-fn dropped(place: &str, written: u64, of: u64) -> Error {
-    Error::data(format!("{place} took {written} of {}", counted(of, "row")))
+/// The error if the target silently dropped rows.
+fn dropped(target: &str, written: u64, of: u64) -> Error {
+    Error::data(format!("{target} took {written} of {}", counted(of, "row")))
         .cause("nothing was refused: a trigger or a rule of the table leaves rows out")
         .hint("nothing was loaded; filter such rows out before, so that the counts match, or drop the trigger")
 }
@@ -145,9 +144,9 @@ impl Strategy for Staged {
         if let Some(around) = self.indexes.around() {
             around.drop_all(connection).await?;
         }
-        let rows = self.publishing.run(&self.shared, connection, self.note.as_deref()).await?;
+        let rows = self.publishing.run(&self.shared, connection, self.marker.as_deref()).await?;
         if matches!(self.how, Publish::Add | Publish::Instead) && rows != taken {
-            return Err(dropped(&self.shared.place, rows, taken));
+            return Err(dropped(&self.shared.target, rows, taken));
         }
         self.published.store(rows, Ordering::Relaxed);
         let name = connection.transaction().await.map_err(Failure::into_error)?;
@@ -157,15 +156,15 @@ impl Strategy for Staged {
 
     async fn commit(&self, taken: u64) -> Result<Box<dyn Connection>> {
         let transaction = self.transaction.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let proof = Proof::of_transaction(&self.note, transaction);
+        let proof = Proof::of_transaction(&self.marker, transaction);
         let proof = proof.unwrap_or_else(|| Proof::Staged(self.names.staging.clone(), taken));
         let connection = self.control.take().await?;
         let connection = commit(&self.shared, connection, &proof).await?;
-        let renamed = rename(&self.shared, connection, &self.rename, &self.names, self.note.as_ref());
+        let renamed = rename(&self.shared, connection, &self.rename, &self.names, self.marker.as_ref());
         let mut connection = renamed.await?;
         build_behind(self.indexes.around(), connection.as_mut()).await?;
         for table in [&self.names.staging, &self.names.new, &self.names.old] {
-            // The rows are there; what stays is dropped by the next run.
+            // The rows are visible; the next run drops what is left.
             let _ = connection.execute(&drop_table(table)).await;
         }
         Ok(connection)
@@ -175,7 +174,7 @@ impl Strategy for Staged {
         close_pool(&self.shared).await;
         let tables = [self.names.staging.as_str(), &self.names.new, &self.names.old];
         let around = self.indexes.around();
-        self.control.roll_back(&self.shared, &self.names, around, self.note.is_some(), &tables).await
+        self.control.roll_back(&self.shared, &self.names, around, self.marker.is_some(), &tables).await
     }
 
     fn published(&self) -> u64 {

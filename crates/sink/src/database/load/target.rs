@@ -1,5 +1,5 @@
-//! The target of a load: whether it fits the rows, whether the user may write to it, and what is changed so that it
-//! takes them. What fits is `table.rs`'s to say.
+//! The target of a load: whether it fits the rows, whether the user may write to it, and changes to it. `table.rs`
+//! compares the table with the rows.
 
 use arrow::datatypes::{FieldRef, SchemaRef};
 use millstream_core::{Error, Result};
@@ -9,7 +9,7 @@ use crate::database::server::{Connection, Failure, Right, Server, target_of};
 use crate::database::spec::{DatabaseSpec, Mode, SchemaChange};
 use crate::database::table::{self, Changes};
 
-/// Looks at the target; `None` if there is none.
+/// Examines the target; `None` if it does not exist.
 pub(crate) async fn examine(
     server: &dyn Server,
     connection: &mut dyn Connection,
@@ -33,7 +33,7 @@ pub(crate) async fn examine(
     Ok((Some(facts), changes))
 }
 
-/// Whether the user may change the target, which is there, as far as the server tells without waiting for anybody.
+/// Checks whether the user may change the existing target, as far as the server tells without waiting for locks.
 pub(crate) async fn may_write(
     server: &dyn Server,
     connection: &mut dyn Connection,
@@ -41,7 +41,7 @@ pub(crate) async fn may_write(
     schema: &SchemaRef,
     facts: &TableFacts,
 ) -> Result<(), Vec<Error>> {
-    // A table that takes the place of the target is the user's own.
+    // A table that replaces the target belongs to the user.
     if spec.mode == Mode::Replace {
         return Ok(());
     }
@@ -68,7 +68,7 @@ pub(crate) async fn may_write(
     if missing.is_empty() { Ok(()) } else { Err(missing.into_iter().map(refused).collect()) }
 }
 
-/// The target as it is when it fits the rows, changed if that is allowed; `None` if there is none.
+/// The facts about the target after changing it to fit the rows, if that is allowed; `None` if it does not exist.
 pub(super) async fn fitting(
     server: &dyn Server,
     connection: &mut dyn Connection,
@@ -83,7 +83,7 @@ pub(super) async fn fitting(
     Ok(facts)
 }
 
-/// The target, ready to be loaded into directly; it is made if there is none.
+/// Prepares the target for direct loading; creates it if it does not exist.
 pub(crate) async fn ready_target(
     server: &dyn Server,
     connection: &mut dyn Connection,
@@ -95,7 +95,7 @@ pub(crate) async fn ready_target(
     }
     let create = server.dialect().create_table(&server.dialect().table(&spec.table), schema, &spec.key, false);
     let made = connection.execute(&create).await;
-    // Another run of the same load may have made it just now.
+    // Another run of the same load may have just created it.
     match fitting(server, connection, spec, schema).await? {
         Some(facts) => Ok(facts),
         None => Err(match made {
@@ -105,7 +105,7 @@ pub(crate) async fn ready_target(
     }
 }
 
-/// Changes the target so that it takes the rows; whether there was anything to change.
+/// Changes the target to fit the rows. Returns whether there was anything to change.
 async fn change(
     server: &dyn Server,
     connection: &mut dyn Connection,
@@ -124,7 +124,7 @@ async fn change(
     Ok(true)
 }
 
-/// Where the user may not create tables, some things still work.
+/// Adds a hint on what still works if the user may not create tables.
 pub(super) fn cannot_make(error: Error, spec: &DatabaseSpec) -> Error {
     let denied = error.cause_text().is_some_and(|cause| cause.contains("denied"));
     if !denied {

@@ -1,11 +1,10 @@
-//! The transaction that publishes what is in a load's own tables. It owns that it is tried again, and what is said of
-//! rows that it does not take.
+//! The transaction that publishes the rows of a load's own tables, with retries, and errors of refused rows.
 
 use millstream_core::{Error, Result};
 
 use super::shared::Shared;
+use crate::database::commit_marker::CommitMarker;
 use crate::database::entry::blamed;
-use crate::database::note::Note;
 use crate::database::pool::pause;
 use crate::database::server::{Connection, Failure};
 
@@ -13,21 +12,21 @@ use crate::database::server::{Connection, Failure};
 #[derive(Debug, Default)]
 pub(super) struct Publishing {
     pub(super) statements: Vec<String>,
-    /// Which of them tells how many rows were written.
+    /// The statement that counts the written rows.
     pub(super) counted: Option<usize>,
 }
 
 impl Publishing {
-    /// Runs it, again if others are in its way, and notes with `note` that the rows are there; how many rows it wrote.
+    /// Runs it, with retries after conflicts, and writes the commit marker `marker`. Returns how many rows it wrote.
     pub(super) async fn run(
         &self,
         shared: &Shared,
         connection: &mut dyn Connection,
-        note: Option<&Note>,
+        marker: Option<&CommitMarker>,
     ) -> Result<u64> {
         let mut tries = 0;
         loop {
-            match self.try_once(connection, note).await {
+            match self.try_once(connection, marker).await {
                 Err(Failure::Again { .. }) if tries < shared.spec.retries => {
                     connection.execute("ROLLBACK").await.map_err(Failure::into_error)?;
                     pause(tries).await;
@@ -44,7 +43,7 @@ impl Publishing {
         }
     }
 
-    async fn try_once(&self, connection: &mut dyn Connection, note: Option<&Note>) -> Result<u64, Failure> {
+    async fn try_once(&self, connection: &mut dyn Connection, marker: Option<&CommitMarker>) -> Result<u64, Failure> {
         let mut rows = 0;
         connection.execute("BEGIN").await?;
         for (index, statement) in self.statements.iter().enumerate() {
@@ -53,14 +52,14 @@ impl Publishing {
                 rows = changed;
             }
         }
-        if let Some(note) = note {
-            note.write(connection).await?;
+        if let Some(marker) = marker {
+            marker.write(connection).await?;
         }
         Ok(rows)
     }
 }
 
-/// A row is refused where it cannot be known which one.
+/// The error of a refused row that cannot be identified.
 pub(crate) fn moved_together(error: Error) -> Error {
     let way = "the rows are moved into the table all at once, so the database reports one that violates a key, and \
                none can be left out: filter such rows out";

@@ -1,5 +1,5 @@
-//! Rows on their way from the engine to the connections of a load: encoded, gathered into groups, sent. It owns what
-//! becomes of rows that the table refuses; the search for them is `bisect.rs`'s.
+//! Encodes rows, gathers them into groups, and sends them over the connections of a load. It reports rows that the
+//! table refuses; `bisect.rs` finds them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,14 +20,14 @@ use crate::database::group::{BadRow, Group, Rows, numbered};
 use crate::database::pool::pause;
 use crate::database::server::{Connection, Encoder, Failure};
 
-/// Encodes the rows of one partition and hands them to the connections.
+/// Encodes the rows of one partition and sends them over the connections.
 pub(super) struct RowWriter {
     shared: Arc<Shared>,
     encoder: Box<dyn Encoder>,
     /// The columns that are written.
     columns: Vec<usize>,
     group: Option<Group>,
-    /// The rows of the group as they came, if someone may ask for them.
+    /// The original rows of the group, if rejects may need them.
     kept: Vec<RecordBatch>,
     tasks: JoinSet<Result<()>>,
     io: Handle,
@@ -82,7 +82,8 @@ fn task_result(done: Result<Result<()>, tokio::task::JoinError>) -> Result<()> {
 }
 
 impl RowWriter {
-    /// For one partition. Rows are counted in `rows`, and numbered in `arrivals` if their order of arrival is sent.
+    /// A writer for one partition. Rows are counted in `rows`, and numbered in `arrivals` if their order of arrival is
+    /// sent.
     pub(super) fn new(
         shared: Arc<Shared>,
         schema: &SchemaRef,
@@ -105,12 +106,12 @@ impl RowWriter {
         }
     }
 
-    /// Hands the group over as soon as a connection is free.
+    /// Sends the group as soon as a connection is free.
     async fn flush(&mut self) -> Result<()> {
         let Some(mut group) = self.group.take().filter(|group| !group.is_empty()) else { return Ok(()) };
         let (own, kept) = (std::mem::take(&mut group.refused), std::mem::take(&mut self.kept));
         if self.shared.refusals.is_none() && !own.is_empty() {
-            return Err(refused(own, Vec::new(), &[]).into_error(&self.shared.place));
+            return Err(refused(own, Vec::new(), &[]).into_error(&self.shared.target));
         }
         let start = Instant::now();
         let permit = self.shared.pool.permit().await?;
@@ -131,8 +132,8 @@ impl RowWriter {
     }
 }
 
-/// Sends a group, in a transaction of its own unless the whole load is one.
-/// `own` of its rows could not be encoded; `kept` are all of them, as they came.
+/// Sends a group, in a transaction of its own unless the whole load is one. `own` of its rows could not be encoded;
+/// `kept` are all original rows.
 async fn send(shared: &Shared, rows: Rows, own: Vec<BadRow>, kept: Vec<RecordBatch>) -> Result<()> {
     let mut connection = shared.pool.take().await?;
     let mut tries = 0;
@@ -150,14 +151,14 @@ async fn send(shared: &Shared, rows: Rows, own: Vec<BadRow>, kept: Vec<RecordBat
             other => break other.map_err(Failure::into_error)?,
         }
     };
-    shared.note_detour(connection.as_ref());
+    shared.record_detour(connection.as_ref());
     shared.pool.give(connection);
     accepted?;
     shared.step.add_bytes(rows.part(0..rows.count()).len() as u64);
     Ok(())
 }
 
-/// Whether the rows were sent, all but those that may be left out; the inner error is that of a load that may not.
+/// Sends the rows, except those that may be left out; the inner error is that of rows that may not.
 async fn try_send(
     shared: &Shared,
     connection: &mut dyn Connection,
@@ -174,8 +175,8 @@ async fn try_send(
     if count > 0 {
         let all = Refused { more: bad.len() >= most, ..refused(own.to_vec(), bad, kept) };
         let accepted = match &shared.refusals {
-            Some(refusals) => refusals.refuse(&shared.place, &all),
-            None => Err(all.into_error(&shared.place)),
+            Some(refusals) => refusals.refuse(&shared.target, &all),
+            None => Err(all.into_error(&shared.target)),
         };
         if let Err(error) = accepted {
             connection.execute(shared.scope.roll_back()).await?;
@@ -187,7 +188,7 @@ async fn try_send(
     Ok(Ok(()))
 }
 
-/// The bad rows of a group, each with itself out of `kept`.
+/// The bad rows of a group, each with its original row from `kept`.
 fn refused(own: Vec<BadRow>, bad: Vec<BadRow>, kept: &[RecordBatch]) -> Refused {
     let record = |row: usize| {
         let mut left = row;
@@ -198,6 +199,6 @@ fn refused(own: Vec<BadRow>, bad: Vec<BadRow>, kept: &[RecordBatch]) -> Refused 
         })?;
         Some(batch.slice(left, 1))
     };
-    let rows = numbered(own, bad).into_iter().map(|(row, one)| one.told(row as u64, record(row)));
+    let rows = numbered(own, bad).into_iter().map(|(row, one)| one.into_refused_row(row as u64, record(row)));
     Refused { rows: rows.collect(), more: false }
 }

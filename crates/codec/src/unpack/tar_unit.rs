@@ -1,4 +1,4 @@
-//! A unit that is a tar, compressed as a whole or not: its own content, whose text is walked through.
+//! A unit that is a tar, compressed as a whole or not: walks through the text of its content.
 
 use std::sync::Arc;
 
@@ -12,22 +12,22 @@ use crate::ratio::check_ratio;
 use crate::tar::Walk;
 
 /// The tar.
-pub(super) struct Tape {
+pub(super) struct TarUnit {
     walk: Walk,
-    /// What the bytes of the unit are pushed to…
+    /// The content to which the bytes of the unit are pushed.
     unit: Content,
     raw: Raw,
-    /// …and what comes out of it: the tar itself.
+    /// The text of the content: the tar itself.
     text: Input,
     unrolled: u64,
     /// How many times larger than the unit the tar may be.
     ratio: u64,
 }
 
-impl Tape {
-    /// The tar that comes out of `unit`, whose bytes are as far as `raw` says.
+impl TarUnit {
+    /// The tar in the content `unit`, whose input is in the state `raw`.
     pub(super) fn new(walk: Walk, unit: Content, raw: Raw, ratio: u64) -> Self {
-        Tape { walk, unit, raw, text: Input::default(), unrolled: 0, ratio }
+        TarUnit { walk, unit, raw, text: Input::default(), unrolled: 0, ratio }
     }
 
     /// The content of the unit, around the tar.
@@ -45,7 +45,7 @@ impl Tape {
         self.text.position()
     }
 
-    /// Bytes of the unit, all of which but `available` have been taken, that are used.
+    /// How many bytes of the unit are used, if `taken` were taken from the input.
     pub(super) fn unit_position(&self, taken: u64) -> u64 {
         if self.is_plain() { self.text.position() } else { taken - self.unit.waiting() as u64 }
     }
@@ -68,14 +68,14 @@ impl Tape {
     }
 
     /// The next step through the tar. `input` has the bytes of the unit.
-    pub(super) fn next(&mut self, input: &mut Input, crew: &Arc<dyn Crew>) -> Result<Piece> {
+    pub(super) fn next(&mut self, input: &mut Input, helpers: &Arc<dyn Crew>) -> Result<Piece> {
         loop {
             match self.walk.next(&mut self.text) {
                 Ok(Piece::Hungry) => {}
                 Ok(piece) => return Ok(piece),
                 Err(error) => return Err(self.fault(error, input.position())),
             }
-            self.unit.look_ahead(crew, input);
+            self.unit.look_ahead(helpers, input);
             match self.unit.pull()? {
                 Pulled::Begun { .. } => {}
                 Pulled::Text(text) => {

@@ -1,5 +1,4 @@
-//! Whose a connection is, and who holds locks. It owns the mark by which others find a connection: its application's
-//! name, which the same user may see.
+//! Tags of connections, and holders of locks. The tag is the application name, which the same user may see.
 
 use millstream_database::Dialect;
 use millstream_database::postgres::PostgresDialect;
@@ -9,39 +8,39 @@ use crate::database::server::{Connection, Failure, SeenSession};
 /// How many connections a message names.
 const SHOWN: usize = 3;
 
-/// What is reported of a connection.
+/// The reported columns of a connection.
 const SEEN: &str = "a.pid, a.usename, coalesce(host(a.client_addr), 'the server itself'), to_char(a.xact_start AT TIME \
                     ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')";
 
-fn mark_name(owner: &str) -> String {
+fn tag_name(owner: &str) -> String {
     PostgresDialect.literal(&format!("millstream {owner}"))
 }
 
-/// Gives `connection` the mark of `owner`.
-pub(super) async fn mark(connection: &mut dyn Connection, owner: &str) -> Result<(), Failure> {
-    connection.execute(&format!("SET application_name = {}", mark_name(owner))).await.map(drop)
+/// Gives `connection` the tag of `owner`.
+pub(super) async fn tag(connection: &mut dyn Connection, owner: &str) -> Result<(), Failure> {
+    connection.execute(&format!("SET application_name = {}", tag_name(owner))).await.map(drop)
 }
 
-/// The connections that have the mark of `owner`.
+/// The connections with the tag of `owner`.
 pub(super) async fn sessions_of(connection: &mut dyn Connection, owner: &str) -> Result<Vec<SeenSession>, Failure> {
     let query = format!(
         "SELECT {SEEN} FROM pg_stat_activity a WHERE a.application_name = {} AND a.datname = current_database()",
-        mark_name(owner)
+        tag_name(owner)
     );
     Ok(connection.query(&query).await?.iter().map(|row| seen(row)).collect())
 }
 
-/// Ends the connection, unless its number is another's by now.
+/// Ends the connection, unless its process id has been reused.
 pub(super) async fn end_session(connection: &mut dyn Connection, owner: &str, id: &str) -> Result<(), Failure> {
     let query = format!(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = {id} AND application_name = {}",
-        mark_name(owner)
+        tag_name(owner)
     );
     connection.query(&query).await.map(drop)
 }
 
-/// Who has transactions open that have touched `tables`: locks of rows are not to be seen, but go with one of the
-/// table.
+/// Connections with open transactions that have touched `tables`: row locks are not visible, but come with a lock of
+/// the table.
 pub(super) async fn holders(connection: &mut dyn Connection, tables: &[&str]) -> Result<Vec<SeenSession>, Failure> {
     let tables: Vec<String> =
         tables.iter().map(|table| format!("to_regclass({})", PostgresDialect.literal(table))).collect();

@@ -1,4 +1,4 @@
-//! What a folder and a bucket have in common. Who writes rows need not know where they go.
+//! The traits that folders and buckets implement, so that the writing of rows does not depend on them.
 //!
 //! ```text
 //!  Place ─begin─▶ Staging ─file─▶ Draft ─ append … ─ close
@@ -18,33 +18,32 @@ use super::naming::Target;
 use super::plan::{Plan, PlannedFile};
 use super::spec::{FileMode, FileSpec};
 
-/// The files that a sink would write.
+/// The files that a sink writes.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     pub(crate) target: Target,
     /// What happens to the files of earlier runs.
     pub(crate) mode: FileMode,
-    /// Whether the job file says so.
+    /// Whether the job file sets the mode.
     pub(crate) chosen: bool,
     /// The expression of `split`.
     pub(crate) split: Option<String>,
 }
 
 impl Wanted {
-    /// What the settings say of `target`.
+    /// Combines `target` with the settings.
     pub(crate) fn new(target: Target, spec: &FileSpec) -> Self {
         let (mode, chosen) = (spec.mode(), spec.chosen_mode().is_some());
         Wanted { target, mode, chosen, split: spec.split.clone() }
     }
 
-    /// Whether the list `plan` stays beside a single file until its run, the chain of which began with `first`, has
+    /// Whether the list `plan` stays beside a single file until its resume chain, which began with the run `first`, has
     /// ended.
     pub(crate) fn keeps_until_end(&self, plan: &Plan, first: &str) -> bool {
         self.mode == FileMode::Error && !self.target.is_set() && !plan.unfinished && plan.is_of(first)
     }
 
-    /// Whether it matters which of the files of `plan` are there still: what the user has moved away is in nobody's
-    /// way.
+    /// Whether it matters which files of `plan` still exist, since the user may have moved some away.
     pub(crate) fn looks_at(&self, plan: &Plan, resumes: Option<&str>) -> bool {
         self.mode == FileMode::Error && !resumes.is_some_and(|first| plan.is_of(first))
     }
@@ -55,15 +54,14 @@ impl Wanted {
     }
 }
 
-/// Where files go.
+/// The destination of files: a folder or a bucket.
 #[async_trait]
-pub(crate) trait Place: Debug + Send + Sync {
-    /// What keeps files from being written there, as far as it is known before there are rows and without a network.
-    /// `first` are the paths that are known by then.
+pub(crate) trait Destination: Debug + Send + Sync {
+    /// Faults that are known before there are rows and without a network. `first` are the paths that are known by then.
     fn check(&self, wanted: &Wanted, first: &[String]) -> Vec<Error>;
 
-    /// What keeps files from being written there: what earlier runs have left, but for those that `resumes` is the
-    /// first of, and what only the network tells. Changes nothing.
+    /// Checks for files of earlier runs, except those of the resume chain that began with `resumes`, and for faults
+    /// that need the network. Changes nothing.
     async fn reach(
         &self,
         wanted: &Wanted,
@@ -72,38 +70,38 @@ pub(crate) trait Place: Debug + Send + Sync {
         resumes: Option<&str>,
     ) -> Vec<Error>;
 
-    /// Finishes what a dead run had committed; whether there was something to finish. `resumes` as for `reach`.
+    /// Finishes the commit of a dead run. Returns whether there was one. `resumes` as for `reach`.
     async fn recover(&self, wanted: &Wanted, context: &SourceContext, resumes: Option<&str>) -> Result<bool>;
 
-    /// Removes the list that was kept only while the run chain that began with `first` had not ended.
+    /// Removes a list that was only kept for the resume chain that began with `first`.
     async fn settle(&self, wanted: &Wanted, context: &SourceContext, first: &str) -> Result<()>;
 
-    /// Begins a load, and finishes or removes what a dead run left.
+    /// Begins a load, and finishes or removes the remains of a dead run.
     async fn begin(&self, wanted: &Wanted, context: &LoadContext) -> Result<Box<dyn Staging>>;
 
-    /// The list of the files that are there, be it done or not.
+    /// The list of the current files, finished or not.
     async fn listed(&self, target: &Target, context: &SourceContext) -> Result<Option<Plan>>;
 
-    /// Takes a commit marker out of the list.
-    async fn unmark(&self, wanted: &Wanted, context: &LoadContext, marker: &str) -> Result<()>;
+    /// Removes a commit marker from the list.
+    async fn remove_marker(&self, wanted: &Wanted, context: &LoadContext, marker: &str) -> Result<()>;
 }
 
-/// The files of one load, which nobody sees before they are committed. Dropped, they are taken back.
+/// The files of one load, which are not visible before the commit. Dropping it rolls back.
 #[async_trait]
 pub(crate) trait Staging: Send + Sync {
-    /// Begins the file of that number, which will be at `path`.
+    /// Begins the file with that number, which will be at `path`.
     async fn file(&self, number: usize, path: &str) -> Result<Box<dyn Draft>>;
 
-    /// Whether an earlier run has written the files, and none is written now.
+    /// Whether an earlier run has already written the files, so that none is written now.
     fn is_there(&self) -> bool;
 
-    /// All files are closed: makes everything durable. After this only the short `commit` remains.
+    /// Makes everything durable after all files are closed. Only the short `commit` remains.
     async fn prepare(&self, files: Vec<PlannedFile>) -> Result<()>;
 
-    /// Gives the files their names, and removes those of earlier runs that go: these come back, as a reader knows them.
+    /// Gives the files their names. Removes the stale files of earlier runs, and returns their names for the report.
     async fn commit(&self) -> Result<Vec<String>>;
 
-    /// Takes back everything, unless it is committed. No draft is left by then.
+    /// Rolls back, unless it is committed. No draft is left by then.
     async fn abort(&self);
 }
 
@@ -113,14 +111,14 @@ pub(crate) trait Draft: Send {
     /// Adds bytes.
     async fn append(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Nothing is added for a while: lets go of an open file.
+    /// Closes the open file, if nothing is added for a while.
     async fn rest(&mut self) -> Result<()>;
 
-    /// Nothing more is added.
+    /// Ends the file.
     async fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// What is told if there is a file already that shall stay.
+/// The error if a file already exists that must stay.
 pub(crate) fn existing_fault(shown: &str, mode: FileMode) -> Error {
     let error = Error::refused(format!("{shown} exists already"));
     match mode {

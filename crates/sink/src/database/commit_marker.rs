@@ -1,5 +1,5 @@
-//! What a load as a whole notes in the ledger when its rows become visible at once. Whose a load is, is `entry.rs`'s;
-//! the notes of chunks are `ledger.rs`'s.
+//! The commit marker of a load whose rows become visible all at once, in the ledger. `entry.rs` has the owner of a
+//! load, `ledger.rs` the chunks.
 
 use std::sync::Arc;
 
@@ -10,24 +10,23 @@ use super::entry::{Entry, header};
 use super::server::{Connection, Failure, Server};
 use super::spec::DatabaseSpec;
 
-/// In place of an attempt, in the note of a load whose statements behind the commit have run.
+/// Replaces the attempt in the commit marker of a load whose statements after the commit have run.
 const OVER: &str = "over";
 
-/// What a load as a whole notes when its rows become visible, in the transaction that does it: number 0 of the entry's
-/// unit. Where a new table is only renamed, which is no part of a transaction, that is noted before as an intention,
-/// with the table's name: once the table is not under this name any more, it is done. So the intention is removed
-/// before the table is dropped.
-pub(crate) struct Note {
+/// The commit marker of a load, written in the transaction that makes its rows visible: chunk 0 of the entry's unit. If
+/// a new table is renamed without a transaction, this is recorded before as an intention, with the table's name: once
+/// no table has this name any more, the rename is done. So the intention is removed before the table is dropped.
+pub(crate) struct CommitMarker {
     entry: Entry,
 }
 
-impl Note {
-    /// Whose connections the load's are.
+impl CommitMarker {
+    /// The owner of the load's connections.
     pub(crate) fn owner(&self) -> &str {
         &self.entry.owner
     }
 
-    /// Notes it, if the load still is this run's.
+    /// Writes the commit marker, if this run still owns the load.
     pub(crate) async fn write(&self, connection: &mut dyn Connection) -> Result<(), Failure> {
         self.entry.check(connection).await?;
         let Entry { table, key, .. } = &self.entry;
@@ -36,7 +35,7 @@ impl Note {
         connection.execute(&insert).await.map(drop)
     }
 
-    /// Notes that the table `name` is about to be renamed, if the load still is this run's.
+    /// Records the intention to rename the table `name`, if this run still owns the load.
     pub(crate) async fn intend(&self, connection: &mut dyn Connection, name: &str) -> Result<(), Failure> {
         let Entry { server, table, key, .. } = &self.entry;
         connection.execute("BEGIN").await?;
@@ -48,7 +47,7 @@ impl Note {
         connection.execute("COMMIT").await.map(drop)
     }
 
-    /// Notes that the statements behind the commit have run.
+    /// Records that the statements after the commit have run.
     pub(crate) async fn end(&self, connection: &mut dyn Connection) -> Result<(), Failure> {
         let Entry { table, key, .. } = &self.entry;
         let update = format!(
@@ -58,7 +57,7 @@ impl Note {
         connection.execute(&update).await.map(drop)
     }
 
-    /// Whether that is noted.
+    /// Whether [`Self::end`] was recorded.
     async fn has_ended(&self, connection: &mut dyn Connection) -> Result<bool, Failure> {
         let Entry { table, key, .. } = &self.entry;
         let query =
@@ -67,47 +66,47 @@ impl Note {
         Ok(attempt.is_some_and(|attempt| attempt.trim_end() == OVER))
     }
 
-    /// Whether it is noted, asked over another connection than the one that noted it: a transaction of that which has
-    /// not ended holds the entry, and is waited for.
+    /// Whether the commit marker is written, checked over another connection: this waits for an open transaction of the
+    /// other one, which locks the entry.
     pub(crate) async fn is_written(&self, connection: &mut dyn Connection) -> Result<bool, Failure> {
         self.entry.check_locked(connection, "FOR UPDATE").await?;
-        is_noted(&self.entry, connection).await
+        is_recorded(&self.entry, connection).await
     }
 }
 
-/// Whether a load as a whole is there.
-pub(crate) enum Mark {
-    /// It is to be noted.
-    Missing(Arc<Note>),
-    /// It is noted; with the note, if the statements behind the commit may not have run.
-    There(Option<Arc<Note>>),
-    /// There can be no ledger.
-    Nowhere,
+/// Whether a load as a whole is already visible.
+pub(crate) enum MarkerState {
+    /// It is not; with the commit marker to write.
+    Missing(Arc<CommitMarker>),
+    /// It is; with the commit marker, if the statements after the commit may not have run.
+    Present(Option<Arc<CommitMarker>>),
+    /// Unknown, since there can be no ledger.
+    NoLedger,
 }
 
-/// Enters the load `mark`, whose rows become visible at once.
+/// Enters the load `mark`, whose rows become visible all at once.
 pub(crate) async fn mark(
     server: &Arc<dyn Server>,
     connection: &mut dyn Connection,
     spec: &DatabaseSpec,
     mark: &str,
     context: &LoadContext,
-) -> Result<Mark> {
+) -> Result<MarkerState> {
     let entry = Entry::new(server, spec, mark, &context.run);
     if !entry.enter(connection, context.take_over).await? {
-        return Ok(Mark::Nowhere);
+        return Ok(MarkerState::NoLedger);
     }
-    if is_noted(&entry, connection).await.map_err(Failure::into_error)? {
-        let note = Note { entry };
-        let has_ended = note.has_ended(connection).await.map_err(Failure::into_error)?;
-        return Ok(Mark::There((!has_ended).then(|| Arc::new(note))));
+    if is_recorded(&entry, connection).await.map_err(Failure::into_error)? {
+        let marker = CommitMarker { entry };
+        let has_ended = marker.has_ended(connection).await.map_err(Failure::into_error)?;
+        return Ok(MarkerState::Present((!has_ended).then(|| Arc::new(marker))));
     }
     remove_intentions(&entry, connection, &format!("load_key = '{}'", entry.key)).await.map_err(Failure::into_error)?;
-    Ok(Mark::Missing(Arc::new(Note { entry })))
+    Ok(MarkerState::Missing(Arc::new(CommitMarker { entry })))
 }
 
-/// Whether the load as a whole has noted that it is there, or an intention that is carried out.
-async fn is_noted(entry: &Entry, connection: &mut dyn Connection) -> Result<bool, Failure> {
+/// Whether the load has a commit marker, or an intention that was carried out.
+async fn is_recorded(entry: &Entry, connection: &mut dyn Connection) -> Result<bool, Failure> {
     let (table, load, unit) = (&entry.table, &entry.key, header());
     let query = format!("SELECT note FROM {table} WHERE load_key = '{load}' AND unit_key = '{unit}' AND chunk = 0");
     match connection.query(&query).await?.into_iter().flatten().next() {
@@ -117,7 +116,7 @@ async fn is_noted(entry: &Entry, connection: &mut dyn Connection) -> Result<bool
     }
 }
 
-/// Removes intentions that are not carried out and will not be.
+/// Removes intentions that will not be carried out.
 async fn remove_intentions(entry: &Entry, connection: &mut dyn Connection, which: &str) -> Result<(), Failure> {
     let (table, unit) = (&entry.table, header());
     let delete =
@@ -125,7 +124,7 @@ async fn remove_intentions(entry: &Entry, connection: &mut dyn Connection, which
     connection.execute(&delete).await.map(drop)
 }
 
-/// Rolls back the intention to rename the table `name`, before that is dropped: its load is dead, or has failed.
+/// Removes the intention to rename the table `name`, before the table is dropped: its load is dead or has failed.
 pub(crate) async fn roll_back(
     server: &Arc<dyn Server>,
     connection: &mut dyn Connection,

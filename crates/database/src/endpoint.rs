@@ -1,5 +1,4 @@
-//! Where a database is: its URL and the settings, put together. It owns their meaning and who may log in with what;
-//! connecting is the servers'.
+//! The endpoint of a database: the URL combined with the settings, with login and encryption.
 
 use millstream_core::spec::{Fault, Secret, TextOrSecret};
 use millstream_core::{Error, Result, redact};
@@ -18,10 +17,10 @@ pub enum Tls {
     Off,
 }
 
-/// What settings say of access, beside the URL.
+/// Settings for access, besides the URL.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
-    /// The key of the job file under which the URL stands.
+    /// The key of the job file that has the URL.
     pub key: &'static str,
     /// The user's name.
     pub user: Option<TextOrSecret>,
@@ -35,7 +34,7 @@ pub struct Access {
 
 /// A database of a server.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct Endpoint {
     /// The host's name or address.
     pub host: String,
     /// The port.
@@ -46,13 +45,13 @@ pub struct Place {
     pub tls: Tls,
     /// Authorities to trust besides the system's.
     pub ca: Option<String>,
-    /// The URL without what must not be shown.
+    /// The URL without secrets, for messages.
     pub shown: String,
     user: TextOrSecret,
     password: Option<TextOrSecret>,
 }
 
-impl Place {
+impl Endpoint {
     /// Reads the URL `target`; `default_port` is the protocol's.
     pub fn parse(target: &str, access: &Access, default_port: u16) -> Result<Self, Fault> {
         let scheme = target.split(':').next().unwrap_or_default();
@@ -60,7 +59,7 @@ impl Place {
         let fault = |what: &str| Fault::new(access.key, what).hint(hint.clone());
         let url = Url::parse(target).map_err(|cause| fault(&format!("this is not a URL: {cause}")))?;
         let host = match url.host() {
-            // A scheme that the URL library does not know keeps the brackets and the escapes of its host.
+            // For unknown schemes, the URL library keeps brackets and escapes in the host.
             Some(Host::Ipv6(address)) => address.to_string(),
             Some(host) => host.to_string(),
             None => return Err(fault("the URL has no host")),
@@ -90,15 +89,15 @@ impl Place {
             None => access.tls.unwrap_or(if is_this_machine(&host) { Tls::Off } else { Tls::Verify }),
         };
         let port = url.port().unwrap_or(default_port);
-        Ok(Place { host, port, database, tls, ca: access.ca.clone(), shown: redact::url(target), user, password })
+        Ok(Endpoint { host, port, database, tls, ca: access.ca.clone(), shown: redact::url(target), user, password })
     }
 
-    /// The user and the password, read now.
+    /// Reads the user and the password.
     pub fn login(&self) -> Result<(String, Option<String>)> {
         Ok((self.user.resolve()?, self.password.as_ref().map(TextOrSecret::resolve).transpose()?))
     }
 
-    /// An error's text may repeat what it was given.
+    /// Removes secrets, which the text of an error may repeat.
     pub fn without_secrets(&self, text: String) -> String {
         match self.password.as_ref().map(TextOrSecret::resolve) {
             Some(Ok(password)) if password.len() >= 3 => text.replace(&password, "***"),
@@ -106,14 +105,14 @@ impl Place {
         }
     }
 
-    /// The server cannot be connected to.
+    /// The error if the server cannot be reached.
     pub fn unreachable(&self, cause: impl std::fmt::Display) -> Error {
         Error::transient(format!("{} cannot be reached", self.shown))
             .cause(cause)
             .hint(format!("check host and port, and that the server runs: {}:{}", self.host, self.port))
     }
 
-    /// The connection was lost.
+    /// The error of a lost connection.
     pub fn lost(&self, cause: String) -> Error {
         Error::transient(format!("the connection to {} was lost", self.shown))
             .cause(self.without_secrets(cause))
@@ -126,7 +125,7 @@ fn is_this_machine(host: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// What the URL says of encryption, in the words of either database.
+/// The encryption that the URL asks for, by the parameters of either database.
 fn url_tls(url: &Url, key: &str) -> Result<Option<Tls>, Fault> {
     let mut tls = None;
     for (name, value) in url.query_pairs() {
@@ -157,17 +156,17 @@ mod tests {
             user: user.map(|user| TextOrSecret::Text(user.into())),
             ..Access::default()
         };
-        let parse = |target: &str, user| Place::parse(target, &settings(user), 3306);
-        let place = parse("mysql://me:p%40ss@db.example/sh%C3%B6p?sslmode=disable", None).expect("a place");
-        assert_eq!((place.host.as_str(), place.port, place.database.as_str()), ("db.example", 3306, "shöp"));
-        assert_eq!(place.login().expect("a login"), ("me".to_owned(), Some("p@ss".to_owned())));
+        let parse = |target: &str, user| Endpoint::parse(target, &settings(user), 3306);
+        let endpoint = parse("mysql://me:p%40ss@db.example/sh%C3%B6p?sslmode=disable", None).expect("a place");
+        assert_eq!((endpoint.host.as_str(), endpoint.port, endpoint.database.as_str()), ("db.example", 3306, "shöp"));
+        assert_eq!(endpoint.login().expect("a login"), ("me".to_owned(), Some("p@ss".to_owned())));
         assert_eq!(
-            (place.tls, place.shown.as_str()),
+            (endpoint.tls, endpoint.shown.as_str()),
             (Tls::Off, "mysql://me:***@db.example/sh%C3%B6p?sslmode=disable")
         );
-        assert_eq!(place.without_secrets("bad p@ss".into()), "bad ***");
-        let place = parse("mysql://[::1]:77/d", Some("u")).expect("a place");
-        assert_eq!((place.host.as_str(), place.port, place.tls), ("::1", 77, Tls::Off));
+        assert_eq!(endpoint.without_secrets("bad p@ss".into()), "bad ***");
+        let endpoint = parse("mysql://[::1]:77/d", Some("u")).expect("a place");
+        assert_eq!((endpoint.host.as_str(), endpoint.port, endpoint.tls), ("::1", 77, Tls::Off));
         assert_eq!(parse("mysql://u@h/d", None).expect("a place").tls, Tls::Verify);
         for (target, what) in [
             ("mysql://u@h", "the URL has no database"),

@@ -1,25 +1,25 @@
-//! Whose a connection is, and who holds locks. It owns the marks by which others find a connection: locks with names,
-//! which are the connection's as long as it lives, and which any user may ask for.
+//! Tags of connections, and holders of locks. Tags are named locks, which a connection holds as long as it lives, and
+//! which any user may query.
 
 use millstream_database::mysql::MysqlDialect;
 use millstream_database::{Dialect, first_cell};
 
 use crate::database::server::{Connection, Failure, SeenSession};
 
-/// How many connections of one owner can be told from each other.
-const MARKS: usize = 80;
+/// The most tagged connections of one owner.
+const TAGS: usize = 80;
 
 /// How many connections a message names.
 const SHOWN: usize = 3;
 
-fn mark_name(owner: &str, number: usize) -> String {
+fn tag_name(owner: &str, number: usize) -> String {
     MysqlDialect.literal(&format!("millstream:{owner}:{number}"))
 }
 
-/// Gives `connection` the first mark of `owner` that is free.
-pub(super) async fn mark(connection: &mut dyn Connection, owner: &str) -> Result<(), Failure> {
-    for number in 0..MARKS {
-        let rows = connection.query(&format!("SELECT GET_LOCK({}, 0)", mark_name(owner, number))).await?;
+/// Gives `connection` the first free tag of `owner`.
+pub(super) async fn tag(connection: &mut dyn Connection, owner: &str) -> Result<(), Failure> {
+    for number in 0..TAGS {
+        let rows = connection.query(&format!("SELECT GET_LOCK({}, 0)", tag_name(owner, number))).await?;
         if first_cell(rows).as_deref() == Some("1") {
             break;
         }
@@ -27,10 +27,10 @@ pub(super) async fn mark(connection: &mut dyn Connection, owner: &str) -> Result
     Ok(())
 }
 
-/// The connections that have a mark of `owner`.
+/// The connections with a tag of `owner`.
 pub(super) async fn sessions_of(connection: &mut dyn Connection, owner: &str) -> Result<Vec<SeenSession>, Failure> {
-    let marks: Vec<String> = (0..MARKS).map(|number| format!("IS_USED_LOCK({})", mark_name(owner, number))).collect();
-    let rows = connection.query(&format!("SELECT {}", marks.join(", "))).await?;
+    let tags: Vec<String> = (0..TAGS).map(|number| format!("IS_USED_LOCK({})", tag_name(owner, number))).collect();
+    let rows = connection.query(&format!("SELECT {}", tags.join(", "))).await?;
     let ids: Vec<String> = rows.into_iter().flatten().flatten().collect();
     if ids.is_empty() {
         return Ok(Vec::new());
@@ -50,7 +50,7 @@ pub(super) async fn end_session(connection: &mut dyn Connection, id: &str) -> Re
     connection.execute(&format!("KILL CONNECTION {id}")).await.map(drop)
 }
 
-/// Who has transactions open. A user who may not see those sees their own connections.
+/// Connections with open transactions. A user who may not see those sees their own connections.
 pub(super) async fn holders(connection: &mut dyn Connection) -> Result<Vec<SeenSession>, Failure> {
     let of_database = "p.id <> CONNECTION_ID() AND p.db = DATABASE()";
     let open = format!(

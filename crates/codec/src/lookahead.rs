@@ -1,4 +1,4 @@
-//! The bytes of a unit that its decoder has not come to yet, as far as they are here.
+//! The bytes of a unit that have arrived and that its decoder has not reached yet.
 
 use std::collections::VecDeque;
 
@@ -6,20 +6,20 @@ use bytes::Bytes;
 
 /// A run of bytes without a gap.
 #[derive(Default)]
-pub(crate) struct Coming {
-    /// Each chunk with its place in the unit.
+pub(crate) struct Lookahead {
+    /// Each chunk with its position in the unit.
     chunks: VecDeque<(u64, Bytes)>,
-    /// The byte behind the last of them.
+    /// The position after the last chunk.
     end: u64,
 }
 
-impl Coming {
-    /// The byte of the unit behind the last that is here.
+impl Lookahead {
+    /// The position in the unit after the last byte.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Adds what is new in `coming`, the first of which is byte `at` of the unit.
+    /// Adds the new bytes of `coming`, the first of which is byte `at` of the unit.
     pub(crate) fn see(&mut self, mut at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
         if self.end < at {
             self.forget(at);
@@ -35,20 +35,20 @@ impl Coming {
         }
     }
 
-    /// Forgets all: what comes next is byte `at`.
+    /// Drops everything. The next byte is byte `at`.
     pub(crate) fn forget(&mut self, at: u64) {
         self.chunks.clear();
         self.end = at;
     }
 
-    /// Forgets the chunks that end before byte `at`.
+    /// Drops the chunks that end before byte `at`.
     pub(crate) fn pass(&mut self, at: u64) {
         while self.chunks.front().is_some_and(|(start, chunk)| start + chunk.len() as u64 <= at) {
             self.chunks.pop_front();
         }
     }
 
-    /// The bytes `from..to` as far as they are here, each part with its place.
+    /// Those of the bytes `from..to` that have arrived, each part with its position.
     pub(crate) fn parts(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, Bytes)> {
         self.chunks.iter().filter_map(move |(at, chunk)| {
             let start = from.max(*at);

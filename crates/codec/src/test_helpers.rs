@@ -1,5 +1,4 @@
-//! Crews for tests: their helpers come at once, late, never, or on threads of their own; and how a unit is unpacked
-//! with one.
+//! Helper pools for tests, which run jobs at once, late, never, or on threads; and unpacking a unit with them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,16 +10,16 @@ use proptest::prelude::*;
 
 use crate::{Limits, Unpack, UnpackOptions, Unpacked};
 
-/// Someone is always idle; what becomes of the jobs is the rest.
+/// A pool that always has an idle helper. The variants differ in when jobs run.
 #[derive(Debug)]
 pub(crate) enum Helpers {
-    /// Done before the offer returns.
+    /// The job runs before the offer returns.
     AtOnce,
-    /// Nobody takes anything.
+    /// Jobs never run.
     Never,
-    /// A thread for each.
+    /// Each job has a thread.
     Threads,
-    /// Done when someone has asked so many times who is idle.
+    /// A job runs after the pool was asked `every` times for idle helpers.
     Late { every: usize, asked: AtomicUsize, jobs: Mutex<Jobs> },
 }
 
@@ -34,7 +33,7 @@ impl std::fmt::Debug for Jobs {
 }
 
 impl Helpers {
-    /// Of many kinds.
+    /// The pool of one kind.
     pub(crate) fn of_kind(kind: usize) -> Arc<dyn Crew> {
         let late = |every| Helpers::Late { every, asked: AtomicUsize::new(0), jobs: Mutex::default() };
         Arc::new(match kind % 6 {
@@ -71,16 +70,16 @@ impl Crew for Helpers {
 /// Text, and the error that ends it.
 pub(crate) type Outcome = (Vec<u8>, Option<Error>);
 
-/// What comes out, and the error that ends it. It is fed as much as it asks for, in chunks of `chunk`.
+/// Unpacks `data`, which is fed as far as it asks for, in chunks of `chunk` bytes.
 pub(crate) fn unpack_with(
     codec: &'static str,
     data: &[u8],
     chunk: usize,
-    crew: Arc<dyn Crew>,
+    helpers: Arc<dyn Crew>,
     limits: Limits,
 ) -> Outcome {
     let options = UnpackOptions { expected: Some(codec), limits, ..UnpackOptions::default() };
-    let mut unpack = Unpack::new(options).with_crew(crew);
+    let mut unpack = Unpack::new(options).with_crew(helpers);
     let mut chunks = data.chunks(chunk);
     let (mut text, mut fed, mut position) = (Vec::new(), 0, 0);
     loop {
@@ -116,7 +115,7 @@ pub(crate) fn unpack_with(
     }
 }
 
-/// The same text and no error, or the same error after text that agrees as far as it goes.
+/// Checks that both have the same text and no error, or the same error after texts of which one begins with the other.
 pub(crate) fn same(one: &Outcome, other: &Outcome) -> Result<(), TestCaseError> {
     let common = one.0.len().min(other.0.len());
     prop_assert!(one.0[..common] == other.0[..common], "the text differs");

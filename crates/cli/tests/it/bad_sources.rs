@@ -1,4 +1,4 @@
-//! Places that cannot be read: missing, forbidden, or a server that fails.
+//! Sources that cannot be read: missing, forbidden, or a server that fails.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -8,25 +8,26 @@ use std::time::Duration;
 
 use millstream_testkit::{Answer, Fault, FaultServer, Object, Plan};
 
-use crate::transcript::{COLUMNS, MILLSTREAM, Place, assert_transcript};
+use crate::harness::MILLSTREAM;
+use crate::transcript::{COLUMNS, Session, assert_transcript};
 
 #[test]
 fn a_missing_file() {
-    let mut place = Place::with("data/rows.csv", "id,name\n1,a\n");
-    place.job(&format!("rows: {{read: data/row.csv, {COLUMNS}}}"), "write: out/x.csv");
-    place.fails_everywhere(1);
-    place.fails_without_job("data/row.csv");
-    place.job(&format!("rows: {{read: dat/rows.csv, {COLUMNS}}}"), "write: out/x.csv");
-    place.fails_everywhere(1);
-    place.job(&format!("rows: {{read: 'data/*.gz', {COLUMNS}}}"), "write: out/x.csv");
-    place.fails_everywhere(1);
-    place.fails_without_job("data/*.gz");
-    place.job(&format!("rows: {{read: data, {COLUMNS}}}"), "write: out/x.csv");
-    place.fails_everywhere(1);
-    assert_transcript!("place_missing", place);
+    let mut session = Session::with("data/rows.csv", "id,name\n1,a\n");
+    session.job(&format!("rows: {{read: data/row.csv, {COLUMNS}}}"), "write: out/x.csv");
+    session.fails_everywhere(1);
+    session.fails_without_job("data/row.csv");
+    session.job(&format!("rows: {{read: dat/rows.csv, {COLUMNS}}}"), "write: out/x.csv");
+    session.fails_everywhere(1);
+    session.job(&format!("rows: {{read: 'data/*.gz', {COLUMNS}}}"), "write: out/x.csv");
+    session.fails_everywhere(1);
+    session.fails_without_job("data/*.gz");
+    session.job(&format!("rows: {{read: data, {COLUMNS}}}"), "write: out/x.csv");
+    session.fails_everywhere(1);
+    assert_transcript!("location_missing", session);
 }
 
-/// The program that runs the binary without the power of root to read everything.
+/// The program that runs the binary without root's right to read everything.
 fn without_rights() -> Vec<&'static str> {
     if rustix::process::geteuid().is_root() {
         vec!["setpriv", "--bounding-set=-dac_override,-dac_read_search", MILLSTREAM]
@@ -37,99 +38,99 @@ fn without_rights() -> Vec<&'static str> {
 
 #[test]
 fn a_folder_and_a_file_without_rights() {
-    let mut place = Place::with("closed/rows.csv", "id,name\n1,a\n");
-    place.tree.file("rows.csv", "id,name\n1,a\n");
+    let mut session = Session::with("closed/rows.csv", "id,name\n1,a\n");
+    session.tree.file("rows.csv", "id,name\n1,a\n");
     let set = |name: &str, mode: u32| {
-        fs_err::set_permissions(place.tree.path(name), std::fs::Permissions::from_mode(mode)).expect("our own file");
+        fs_err::set_permissions(session.tree.path(name), std::fs::Permissions::from_mode(mode)).expect("our own file");
     };
     set("closed", 0o000);
     set("rows.csv", 0o000);
     let mut ended = Vec::new();
     for pattern in ["closed/rows.csv", "closed/*.csv", "**/rows.csv", "rows.csv"] {
-        place.job(&format!("rows: {{read: '{pattern}', {COLUMNS}}}"), "write: out/x.csv");
-        let output = place.within(&without_rights(), &["run", "job.yaml"]).output();
+        session.job(&format!("rows: {{read: '{pattern}', {COLUMNS}}}"), "write: out/x.csv");
+        let output = session.within(&without_rights(), &["run", "job.yaml"]).output();
         ended.push((pattern, output.expect("setpriv of util-linux takes rights from root")));
     }
     set("closed", 0o755);
     for (pattern, output) in ended {
-        let ended = place.record(&format!("millstream run job.yaml   # reads {pattern}"), output);
+        let ended = session.record(&format!("millstream run job.yaml   # reads {pattern}"), output);
         assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     }
-    assert!(place.left().is_empty());
-    assert_transcript!("place_without_rights", place);
+    assert!(session.left().is_empty());
+    assert_transcript!("location_without_rights", session);
 }
 
-/// A place with a job that reads `path` of a server.
-fn served(server: &FaultServer, path: &str) -> Place {
-    let place = Place::new();
+/// A session with a job that reads `path` of a server.
+fn served(server: &FaultServer, path: &str) -> Session {
+    let session = Session::new();
     let url = server.url(path);
-    place.job(&format!("rows: {{read: '{url}', {COLUMNS}, http: {{retries: 2}}}}"), "write: out/x.csv");
-    place
+    session.job(&format!("rows: {{read: '{url}', {COLUMNS}, http: {{retries: 2}}}}"), "write: out/x.csv");
+    session
 }
 
 #[test]
 fn not_found() {
     let server = FaultServer::start(Plan::new());
-    let mut place = served(&server, "/rows.csv");
-    place.fails_everywhere(1);
-    place.fails_without_job(&server.url("/rows.csv"));
-    assert_transcript!("server_404", place);
+    let mut session = served(&server, "/rows.csv");
+    session.fails_everywhere(1);
+    session.fails_without_job(&server.url("/rows.csv"));
+    assert_transcript!("server_404", session);
 }
 
 #[test]
 fn one_of_many_is_not_found() {
     let plan = Plan::new().object("/0.csv", Object::new("id,name\n1,a\n"));
     let server = FaultServer::start(plan);
-    let mut place = served(&server, "/{0..1}.csv");
-    place.fails(1, &["run", "job.yaml"]);
-    assert_transcript!("server_one_404", place);
+    let mut session = served(&server, "/{0..1}.csv");
+    session.fails(1, &["run", "job.yaml"]);
+    assert_transcript!("server_one_404", session);
 }
 
-/// A list of many objects, a few of which are gone: all of these are named, and the run fails unless told otherwise.
+/// A list of many objects, a few of which are missing: all of these are named, and by default the run fails.
 #[test]
 fn some_of_a_long_list_are_gone() {
-    let mut place = Place::new();
+    let mut session = Session::new();
     let gone = [5, 77, 200, 201, 555, 900, 999];
     for number in (0..1000).filter(|number| !gone.contains(number)) {
-        place.tree.file(&format!("served/{number}.csv"), format!("id,name\n{number},a\n"));
+        session.tree.file(&format!("served/{number}.csv"), format!("id,name\n{number},a\n"));
     }
-    let nginx = millstream_testkit::Nginx::start(&place.tree.path("served"));
+    let nginx = millstream_testkit::Nginx::start(&session.tree.path("served"));
     let list: String = (0..1000).map(|number| format!("{}\n", nginx.url(&format!("{number}.csv")))).collect();
-    place.tree.file("list.txt", list);
+    session.tree.file("list.txt", list);
     let source = |more: &str| format!("rows: {{read: '@list.txt', {COLUMNS}{more}}}");
-    place.job(&source(""), "write: out/x.csv");
-    let ended = place.fails(1, &["run", "--quiet", "job.yaml"]);
+    session.job(&source(""), "write: out/x.csv");
+    let ended = session.fails(1, &["run", "--quiet", "job.yaml"]);
     for number in gone {
         assert!(ended.stderr.contains(&format!("/{number}.csv\n")), "{number}: {}", ended.stderr);
     }
     assert_eq!(ended.stderr.matches("404 Not Found").count(), gone.len(), "{}", ended.stderr);
-    assert!(place.left().is_empty(), "nothing was written");
-    let counted = place.fails(1, &["count", "@list.txt"]);
+    assert!(session.left().is_empty(), "nothing was written");
+    let counted = session.fails(1, &["count", "@list.txt"]);
     assert_eq!(counted.stderr.matches("404 Not Found").count(), gone.len(), "{}", counted.stderr);
     assert_eq!(counted.stdout, "", "no number that would be too small");
 
-    place.job(&source(", on_error: skip"), "write: out/x.csv");
-    let ended = place.run(&["run", "--json", "job.yaml"]);
+    session.job(&source(", on_error: skip"), "write: out/x.csv");
+    let ended = session.run(&["run", "--json", "job.yaml"]);
     let report: serde_json::Value = serde_json::from_str(&ended.stdout).expect("a report");
     assert_eq!((ended.code, &report["units_skipped"]), (Some(0), &serde_json::json!(7)));
     assert_eq!(
         (&report["rows_written"], report["skipped"].as_array().map(Vec::len)),
         (&serde_json::json!(993), Some(7))
     );
-    let told = place.run(&["run", "job.yaml"]).stderr;
+    let told = session.run(&["run", "job.yaml"]).stderr;
     assert!(told.contains("skipped, because they cannot be opened: 7\n"), "{told}");
 
-    place.tree.file("list.txt", format!("{}\n{}\n", nginx.url("5.csv"), nginx.url("77.csv")));
-    let ended = place.run(&["run", "--quiet", "job.yaml"]);
-    assert_eq!(ended.code, Some(1), "no empty result in place of a full one");
+    session.tree.file("list.txt", format!("{}\n{}\n", nginx.url("5.csv"), nginx.url("77.csv")));
+    let ended = session.run(&["run", "--quiet", "job.yaml"]);
+    assert_eq!(ended.code, Some(1), "no empty result instead of a full one");
     assert!(ended.stderr.contains("every unit of the source was skipped"), "{}", ended.stderr);
-    // Without `columns` these are what is looked for first, and nothing tells them.
-    place.job("rows: {read: '@list.txt', csv: {}}", "write: out/x.csv");
-    let ended = place.run(&["check", "job.yaml"]);
+    // Without `columns` these are looked for first, and no message mentions them.
+    session.job("rows: {read: '@list.txt', csv: {}}", "write: out/x.csv");
+    let ended = session.run(&["check", "job.yaml"]);
     assert_eq!(ended.code, Some(1));
     assert_eq!(ended.stderr.matches("404 Not Found").count(), 2, "all that were looked at: {}", ended.stderr);
-    place.job("rows: {read: '@list.txt', csv: {}, on_error: skip}", "write: out/x.csv");
-    let ended = place.run(&["check", "job.yaml"]);
+    session.job("rows: {read: '@list.txt', csv: {}, on_error: skip}", "write: out/x.csv");
+    let ended = session.run(&["check", "job.yaml"]);
     assert!(!ended.stderr.contains("`on_error: skip`"), "it is set: {}", ended.stderr);
     assert!(ended.stderr.contains("declare `columns`"), "{}", ended.stderr);
 }
@@ -137,46 +138,46 @@ fn some_of_a_long_list_are_gone() {
 /// Names that are not what they look like, and lists and patterns of nothing.
 #[test]
 fn names_that_mean_something_else() {
-    let mut place = Place::with("a[1].csv", "id,name\n1,a\n");
-    place.tree.file("empty.txt", "# nothing\n");
-    place.tree.file("c7.csv.gz", "");
+    let mut session = Session::with("a[1].csv", "id,name\n1,a\n");
+    session.tree.file("empty.txt", "# nothing\n");
+    session.tree.file("c7.csv.gz", "");
     for pattern in ["a[1].csv", "@empty.txt", "$HOME_OF_NOBODY/a.csv", "nope.csv.gz"] {
-        place.job(&format!("rows: {{read: '{pattern}', {COLUMNS}}}"), "write: out/x.csv");
-        place.fails_everywhere(1);
+        session.job(&format!("rows: {{read: '{pattern}', {COLUMNS}}}"), "write: out/x.csv");
+        session.fails_everywhere(1);
     }
-    place.job("rows: {read: 'none*.csv', allow_empty: true}", "write: out/x.csv");
-    let ended = place.run(&["check", "job.yaml"]);
+    session.job("rows: {read: 'none*.csv', allow_empty: true}", "write: out/x.csv");
+    let ended = session.run(&["check", "job.yaml"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    assert_transcript!("place_names", place);
+    assert_transcript!("location_names", session);
 }
 
 #[test]
 fn a_parquet_file_has_no_lines() {
-    let mut place = Place::with("rows.csv", "id,name\n1,a\n");
-    place.job(&format!("rows: {{read: rows.csv, {COLUMNS}}}"), "write: rows.parquet");
-    assert_eq!(place.run(&["run", "--quiet", "job.yaml"]).code, Some(0));
-    let ended = place.fails(1, &["count", "rows.parquet"]);
+    let mut session = Session::with("rows.csv", "id,name\n1,a\n");
+    session.job(&format!("rows: {{read: rows.csv, {COLUMNS}}}"), "write: rows.parquet");
+    assert_eq!(session.run(&["run", "--quiet", "job.yaml"]).code, Some(0));
+    let ended = session.fails(1, &["count", "rows.parquet"]);
     assert!(ended.stderr.contains("a Parquet file has rows, not lines"), "{}", ended.stderr);
-    place.tree.file("text.txt", "PAR1\n");
-    assert_eq!(place.run(&["count", "text.txt"]).stdout, "1\n", "a text may begin so");
+    session.tree.file("text.txt", "PAR1\n");
+    assert_eq!(session.run(&["count", "text.txt"]).stdout, "1\n", "a text may begin so");
 }
 
 #[test]
 fn not_allowed() {
     let refused = Fault::Answer(Answer::status(401));
     let server = FaultServer::start(Plan::new().object("/rows.csv", Object::new("").always(refused)));
-    let mut place = served(&server, "/rows.csv");
-    place.fails_everywhere(1);
-    assert_transcript!("server_401", place);
+    let mut session = served(&server, "/rows.csv");
+    session.fails_everywhere(1);
+    assert_transcript!("server_401", session);
 }
 
 #[test]
 fn overloaded_for_good() {
     let busy = Fault::Answer(Answer::status(503).body("try later"));
     let server = FaultServer::start(Plan::new().object("/rows.csv", Object::new("").always(busy)));
-    let mut place = served(&server, "/rows.csv");
-    place.fails_everywhere(1);
-    assert_transcript!("server_503", place);
+    let mut session = served(&server, "/rows.csv");
+    session.fails_everywhere(1);
+    assert_transcript!("server_503", session);
     assert_eq!(
         server.requests().iter().filter(|request| request.method == "GET").count(),
         6,
@@ -185,13 +186,13 @@ fn overloaded_for_good() {
 }
 
 #[test]
-fn nobody_listens() {
-    let mut place = Place::new();
+fn a_port_without_a_listener() {
+    let mut session = Session::new();
     let port = millstream_testkit::free_port();
     let url = format!("http://127.0.0.1:{port}/rows.csv");
-    place.job(&format!("rows: {{read: '{url}', {COLUMNS}, http: {{retries: 1}}}}"), "write: out/x.csv");
-    place.fails_everywhere(1);
-    assert_transcript!("server_unreachable", place);
+    session.job(&format!("rows: {{read: '{url}', {COLUMNS}, http: {{retries: 1}}}}"), "write: out/x.csv");
+    session.fails_everywhere(1);
+    assert_transcript!("server_unreachable", session);
 }
 
 fn many_rows() -> String {
@@ -203,10 +204,10 @@ fn a_server_that_dies_three_times_and_recovers_loses_nothing() {
     let rows = many_rows();
     let object = Object::new(rows.clone()).etag("\"1\"").fault(3, Fault::Cut { after: 150_000 });
     let server = FaultServer::start(Plan::new().object("/rows.csv", object));
-    let mut place = served(&server, "/rows.csv");
-    let ended = place.run(&["run", "--quiet", "job.yaml"]);
+    let mut session = served(&server, "/rows.csv");
+    let ended = session.run(&["run", "--quiet", "job.yaml"]);
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
-    let written = fs_err::read_to_string(place.tree.path("out/x.csv")).expect("the result");
+    let written = fs_err::read_to_string(session.tree.path("out/x.csv")).expect("the result");
     assert_eq!(written, rows, "complete, in order, nothing twice");
     let ranges = server.requests().iter().filter(|request| request.header("range").is_some()).count();
     assert!(ranges >= 3, "it resumes where it was: {ranges}");
@@ -217,37 +218,37 @@ fn a_server_that_dies_three_times_and_knows_no_ranges_loses_nothing() {
     let rows = many_rows();
     let object = Object::new(rows.clone()).without_ranges().fault(3, Fault::Cut { after: 150_000 });
     let server = FaultServer::start(Plan::new().object("/rows.csv", object));
-    let place = served(&server, "/rows.csv");
+    let session = served(&server, "/rows.csv");
     let url = server.url("/rows.csv");
-    place.job(&format!("rows: {{read: '{url}', {COLUMNS}, http: {{retries: 4}}}}"), "write: out/x.csv");
-    let ended = place.command(&["run", "--quiet", "job.yaml"]).output().expect("the binary starts");
+    session.job(&format!("rows: {{read: '{url}', {COLUMNS}, http: {{retries: 4}}}}"), "write: out/x.csv");
+    let ended = session.command(&["run", "--quiet", "job.yaml"]).output().expect("the binary starts");
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    assert_eq!(fs_err::read_to_string(place.tree.path("out/x.csv")).expect("the result"), rows);
+    assert_eq!(fs_err::read_to_string(session.tree.path("out/x.csv")).expect("the result"), rows);
 }
 
 #[test]
 fn a_server_that_dies_for_good() {
     let object = Object::new(many_rows()).etag("\"1\"").fault(2, Fault::Cut { after: 50_000 }).always(Fault::Close);
     let server = FaultServer::start(Plan::new().object("/rows.csv", object.clone()));
-    let mut place = served(&server, "/rows.csv");
-    place.fails(1, &["run", "job.yaml"]);
+    let mut session = served(&server, "/rows.csv");
+    session.fails(1, &["run", "job.yaml"]);
     let server = FaultServer::start(Plan::new().object("/rows.csv", object.always(Fault::Cut { after: 100 })));
     let url = server.url("/rows.csv");
-    place.job(&format!("rows: {{read: '{url}', {COLUMNS}, http: {{retries: 2}}}}"), "write: 'sqlite:x.db', table: t");
-    place.fails(1, &["run", "job.yaml"]);
-    let database = rusqlite::Connection::open(place.tree.path("x.db")).expect("a database");
+    session.job(&format!("rows: {{read: '{url}', {COLUMNS}, http: {{retries: 2}}}}"), "write: 'sqlite:x.db', table: t");
+    session.fails(1, &["run", "job.yaml"]);
+    let database = rusqlite::Connection::open(session.tree.path("x.db")).expect("a database");
     let tables: i64 = database.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0)).expect("a count");
     assert_eq!(tables, 0, "no table, no rows");
-    assert_transcript!("server_dies", place);
+    assert_transcript!("server_dies", session);
 }
 
 #[test]
 fn a_body_shorter_than_promised() {
     let object = Object::new("id,name\n1,a\n").always(Fault::Length(100));
     let server = FaultServer::start(Plan::new().object("/rows.csv", object));
-    let mut place = served(&server, "/rows.csv");
-    place.fails_everywhere(1);
-    assert_transcript!("server_short_body", place);
+    let mut session = served(&server, "/rows.csv");
+    session.fails_everywhere(1);
+    assert_transcript!("server_short_body", session);
 }
 
 #[test]
@@ -256,9 +257,9 @@ fn a_file_that_changes_while_it_is_read() {
     let object =
         Object::new(many_rows()).etag("\"1\"").fault(1, Fault::Cut { after: 150_000 }).replaced_after(1, after);
     let server = FaultServer::start(Plan::new().object("/rows.csv", object));
-    let mut place = served(&server, "/rows.csv");
-    place.fails(1, &["run", "job.yaml"]);
-    assert_transcript!("server_object_changed", place);
+    let mut session = served(&server, "/rows.csv");
+    session.fails(1, &["run", "job.yaml"]);
+    assert_transcript!("server_object_changed", session);
 }
 
 /// Parts of a Parquet file are asked for one by one: whenever it changes, they are all of one version, or it is an
@@ -266,10 +267,10 @@ fn a_file_that_changes_while_it_is_read() {
 #[test]
 fn a_parquet_file_that_changes_between_two_parts() {
     let file = |value: u32| {
-        let mut place = Place::with("rows.csv", format!("id,name\n{value},v{value}\n"));
-        place.job(&format!("rows: {{read: rows.csv, {COLUMNS}}}"), "write: out/x.parquet");
-        assert_eq!(place.run(&["run", "--quiet", "job.yaml"]).code, Some(0));
-        fs_err::read(place.tree.path("out/x.parquet")).expect("the result")
+        let mut session = Session::with("rows.csv", format!("id,name\n{value},v{value}\n"));
+        session.job(&format!("rows: {{read: rows.csv, {COLUMNS}}}"), "write: out/x.parquet");
+        assert_eq!(session.run(&["run", "--quiet", "job.yaml"]).code, Some(0));
+        fs_err::read(session.tree.path("out/x.parquet")).expect("the result")
     };
     let (old, new) = (file(1), file(2));
     let mut refused = 0;
@@ -277,11 +278,11 @@ fn a_parquet_file_that_changes_between_two_parts() {
         let after = Object::new(new.clone()).etag("\"2\"");
         let object = Object::new(old.clone()).etag("\"1\"").replaced_after(requests, after);
         let server = FaultServer::start(Plan::new().object("/rows.parquet", object));
-        let mut place = Place::new();
-        place.job(&format!("rows: {{read: '{}'}}", server.url("/rows.parquet")), "write: out/x.csv");
-        let ended = place.run(&["run", "--quiet", "job.yaml"]);
+        let mut session = Session::new();
+        session.job(&format!("rows: {{read: '{}'}}", server.url("/rows.parquet")), "write: out/x.csv");
+        let ended = session.run(&["run", "--quiet", "job.yaml"]);
         if ended.code == Some(0) {
-            let written = fs_err::read_to_string(place.tree.path("out/x.csv")).expect("the result");
+            let written = fs_err::read_to_string(session.tree.path("out/x.csv")).expect("the result");
             assert!(["id,name\n1,v1\n", "id,name\n2,v2\n"].contains(&written.as_str()), "{requests}: {written}");
         } else {
             assert!(ended.stderr.contains("the object has changed"), "{requests}: {}", ended.stderr);
@@ -298,14 +299,14 @@ fn what_breaks_off_is_not_left_out_however_small_it_is() {
             .etag("\"1\"")
             .always(Fault::Cut { after: 300 });
         let server = FaultServer::start(Plan::new().object("/rows.csv", object));
-        let mut place = Place::new();
+        let mut session = Session::new();
         let url = server.url("/rows.csv");
         let source = format!("rows: {{read: '{url}', {COLUMNS}, on_error: skip, http: {{retries: 1}}}}");
-        place.job(&source, "write: out/x.csv");
-        let ended = place.run(&["run", "--quiet", "job.yaml"]);
+        session.job(&source, "write: out/x.csv");
+        let ended = session.run(&["run", "--quiet", "job.yaml"]);
         assert_eq!(ended.code, Some(1), "{size}: {}", ended.stderr);
         assert!(ended.stderr.contains("the connection broke in the middle of the body"), "{size}: {}", ended.stderr);
-        assert!(place.left().is_empty());
+        assert!(session.left().is_empty());
     }
 }
 
@@ -327,7 +328,7 @@ fn a_server_that_repeats_the_password_does_not_make_us_show_it() {
     let echo = Answer::status(403).body("you sent authorization: Basic bWU6czNjcjN0, which is s3cr3t");
     let server = FaultServer::start(Plan::new().object("/rows.csv", Object::new("").always(Fault::Answer(echo))));
     let url = server.url("/rows.csv").replace("http://", "http://me:s3cr3t@");
-    let ended = Place::new().run(&["count", &url]);
+    let ended = Session::new().run(&["count", &url]);
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains("you sent authorization: ***, which is ***"), "{}", ended.stderr);
 }
@@ -339,10 +340,10 @@ fn no_server_gets_more_connections_than_the_source_may_have() {
             |number| (format!("/{number}.csv"), Object::new("id,name\n1,a\n").delayed(Duration::from_millis(20)));
         let plan = (0..20).map(object).fold(Plan::new(), |plan, (path, object)| plan.object(&path, object));
         let server = FaultServer::start(plan);
-        let mut place = Place::new();
+        let mut session = Session::new();
         let (url, more) = (server.url("/{0..19}.csv"), format!("http: {{connections: {connections}}}"));
-        place.job(&format!("rows: {{read: '{url}', {COLUMNS}, {more}}}"), "write: out/x.csv");
-        let ended = place.run(&["run", "--quiet", "--cores", "4", "job.yaml"]);
+        session.job(&format!("rows: {{read: '{url}', {COLUMNS}, {more}}}"), "write: out/x.csv");
+        let ended = session.run(&["run", "--quiet", "--cores", "4", "job.yaml"]);
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         assert!(server.connections() <= connections, "{} of {connections}", server.connections());
     }
@@ -366,10 +367,10 @@ fn a_list_of_many_servers_is_not_opened_all_at_once() {
         }
     });
     let (_, most) = counted;
-    let mut place = Place::new();
+    let mut session = Session::new();
     let hosts = (0..1_000).map(|host| format!("http://127.0.{}.{}:{port}/a\n", 1 + host / 250, 1 + host % 250));
-    place.tree.file("list.txt", hosts.collect::<String>());
-    let ended = place.run(&["count", "@list.txt"]);
+    session.tree.file("list.txt", hosts.collect::<String>());
+    let ended = session.run(&["count", "@list.txt"]);
     assert_eq!(ended.stdout, "1000\n", "{}", ended.stderr);
     let most = most.load(Ordering::SeqCst);
     assert!((2..=300).contains(&most), "{most} at once");

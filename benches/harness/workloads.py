@@ -1,7 +1,7 @@
-"""The works: for each the data, who does it, and the target of Millstream.
+"""The workloads: for each the data, the contenders, and the target of Millstream.
 
-A work is a context manager, since some need a server while they run. How runs are measured is `measure.py`'s, what is
-in the data `store.py`'s. The targets are ratios within one run, on two cores, with everything in the page cache.
+A workload is a context manager, since some need a server while they run. `measure.py` measures the runs, `store.py`
+makes the data. The targets are ratios within one run, on two cores, with everything in the page cache.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ MEMORY = {"count": 100.0, "group": 256.0}  # megabytes
 class Target:
     """What Millstream has to reach: a value that can be computed from a run, and its bound.
 
-    Of the targets of several works that share a `family`, the report shows the worst.
+    Of the targets that share a `family`, the report shows only the worst.
     """
 
     against: str
@@ -44,13 +44,13 @@ class Target:
         return value <= self.bound
 
     def text(self) -> str:
-        """The bound, as a reader wants it."""
+        """The bound as text."""
         return f"≤ {self.bound:.3g} {self.unit}"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A work that is ready to run."""
+    """A workload that is ready to run."""
 
     contenders: Sequence[Contender]
     targets: Sequence[Target]
@@ -60,8 +60,8 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Work:
-    """A work by its name."""
+class Workload:
+    """A workload: its title, and what prepares it."""
 
     title: str
     open: Callable[["Context"], contextlib.AbstractContextManager[Plan]]
@@ -69,7 +69,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Context:
-    """What all works use."""
+    """What all workloads use."""
 
     store: Store
     tools: tools.Tools
@@ -105,25 +105,25 @@ class Context:
             return []
 
         def read(output: str) -> Outcome:
-            told = json.loads(output)
-            answer = told["answer"]
-            return Outcome(answer + add if isinstance(answer, int) else answer, told["seconds"], told["cpu"])
+            printed = json.loads(output)
+            answer = printed["answer"]
+            return Outcome(answer + add if isinstance(answer, int) else answer, printed["seconds"], printed["cpu"])
 
         script = str(HERE / "peers.py")
         return [Contender(name, "peer", [str(self.tools.python), script, engine, json.dumps(query)], read)]
 
     def wrk(self, server: servers.Server, paths: Path, requests: int) -> list[Contender]:
-        """wrk fetches and discards for some seconds; from its rate follows the time for all requests."""
+        """wrk fetches and discards for some seconds; the time for all requests is computed from its rate."""
         program = tools.command("wrk")
         if not program:
             return []
 
         def read(output: str) -> Outcome:
-            told = json.loads(output.strip().rsplit("\n", 1)[-1])
-            if told["errors"] or not told["requests"]:
-                raise RuntimeError(f"wrk: {told['errors']} errors in {told['requests']} requests")
-            share = requests / told["requests"]
-            return Outcome(None, told["seconds"] * share, share=share)
+            printed = json.loads(output.strip().rsplit("\n", 1)[-1])
+            if printed["errors"] or not printed["requests"]:
+                raise RuntimeError(f"wrk: {printed['errors']} errors in {printed['requests']} requests")
+            share = requests / printed["requests"]
+            return Outcome(None, printed["seconds"] * share, share=share)
 
         script = str(HERE / "wrk.lua")
         seconds = 3 if self.store.scale >= 0.05 else 1
@@ -151,18 +151,18 @@ def within(bound: float, *names: str, called: str = "") -> Target:
 
 
 def memory(does: str) -> Target:
-    """At most so many megabytes for counting or grouping, whatever and however many."""
+    """At most this many megabytes for counting or grouping, whatever the data."""
 
     def value(results: Results) -> float | None:
         ours = [name for name, role in results.roles.items() if role == "ours"]
         peaks = [results.rss(name) for name in ours if name.startswith((OURS, does))]
         return max((peak for peak in peaks if peak is not None), default=0) / MEGABYTE or None
 
-    return Target("peak memory", MEMORY[does], value, "MB", family=f"{does}, all works")
+    return Target("peak memory", MEMORY[does], value, "MB", family=f"{does}, all workloads")
 
 
 def growth(larger: str, base: str) -> Target:
-    """The same memory for more work."""
+    """Memory that does not grow with the data."""
 
     def value(results: Results) -> float | None:
         peak, start = results.rss(larger), results.rss(base)
@@ -185,7 +185,7 @@ def unpack(context: Context, files: DataSet, program: str) -> list[Contender]:
 
 
 def lines_query(paths: str) -> dict:
-    """Counting lines in a database's reader: one column that is the whole line."""
+    """A query that counts lines with a CSV reader: its one column is the whole line."""
     columns = {"line": "utf8"}
     shape = {"format": "csv", "columns": columns, "delimiter": "\x01", "header": False}
     return {"paths": paths, **shape, "sql": "SELECT count(*) AS answer FROM input"}
@@ -202,7 +202,7 @@ PEOPLE_BY_COUNTRY = "SELECT country, sum(population) AS people FROM input GROUP 
 
 
 def job(query: dict) -> str:
-    """The same query as a job of ours. A job file may be JSON, since that is YAML."""
+    """The same query as a Millstream job. A job file may be JSON, since JSON is YAML."""
     read: dict = {"read": query["paths"]}
     if query["format"] == "json":
         read["json"] = {"columns": query["columns"]}
@@ -218,7 +218,7 @@ def job(query: dict) -> str:
 def counted(
     contenders: Sequence[Contender], targets: Sequence[Target], files: DataSet, server: Sequence[int] = ()
 ) -> Plan:
-    """A work whose answer is the number of lines of a data set."""
+    """A workload whose answer is the number of lines of a data set."""
     return Plan(contenders, targets, [files], server, files.made.lines)
 
 
@@ -259,7 +259,7 @@ def count_small(context: Context) -> Iterator[Plan]:
 
 
 def igzip_name(context: Context) -> str:
-    """What the pipeline with igzip is called."""
+    """The name of the pipeline with igzip."""
     return f"xargs -P{context.cores} igzip -dc | wc -l"
 
 
@@ -328,7 +328,7 @@ def discarding(contender: Contender) -> Contender:
 
 @contextlib.contextmanager
 def served(context: Context, files: DataSet) -> Iterator[servers.Server]:
-    """The files of a data set on nginx."""
+    """Serves the files of a data set by nginx."""
     program = tools.command("nginx")
     if not program:
         raise FileNotFoundError("nginx is not installed: scripts/install-bench-packages.sh")
@@ -338,7 +338,7 @@ def served(context: Context, files: DataSet) -> Iterator[servers.Server]:
 
 @contextlib.contextmanager
 def slow(context: Context, files: DataSet, connect: int = 0) -> Iterator[servers.Server]:
-    """The files of a data set on the server that is far away."""
+    """Serves the files of a data set by the slow server."""
     command = [context.tools.limit("slow-server"), str(files.folder), str(DELAY), str(connect)]
     with servers.own(command) as server:
         yield server
@@ -346,7 +346,7 @@ def slow(context: Context, files: DataSet, connect: int = 0) -> Iterator[servers
 
 @contextlib.contextmanager
 def http_slow(context: Context) -> Iterator[Plan]:
-    """The small files from a server that takes its time."""
+    """The small files from a slow server."""
     files = context.store.get("places")
     with slow(context, files) as server:
         urls, paths = files.list(f"{server.url}/"), files.list("/")
@@ -366,7 +366,7 @@ def http_slow(context: Context) -> Iterator[Plan]:
 
 
 def watched(contender: Contender, server: servers.Server) -> Contender:
-    """The same contender, with its connections to the slow server noted."""
+    """The same contender, with its number of connections to the slow server in the report."""
 
     def reset() -> None:
         server.connections()
@@ -388,7 +388,7 @@ def http_zip(context: Context) -> Iterator[Plan]:
             context.count(f"@{gzips.list(f'{beside.url}/')}", name=plain),
             *context.piped(disk, "wget parallel unzip", script),
         ]
-        # A folder that is made counts as some kilobytes.
+        # Creating a folder counts as some kilobytes.
         written = Target("written to disk", 0.1, lambda results: written_megabytes(results, OURS), unit="MB")
         targets = [within(1.15, plain), written, memory("count")]
         yield Plan(contenders, targets, [zips, gzips], [*server.pids, *beside.pids], zips.made.lines)
@@ -487,17 +487,17 @@ def ten_times(context: Context) -> Iterator[Plan]:
     yield Plan(contenders, targets, [files])
 
 
-WORKS: dict[str, Work] = {
-    "count-gzip": Work("count gzip files", count_gzip),
-    "count-small": Work("count small gzip files", count_small),
-    "count-one": Work("count one gzip file", count_one),
-    "count-zstd": Work("count zstd files of very different sizes", count_zstd),
-    "http-small": Work("count the small files over HTTP from nginx", http_small),
-    "http-slow": Work(f"the same from a server that answers after {DELAY} ms", http_slow),
-    "http-zip": Work("count 12 zips over HTTP", http_zip),
-    "s3": Work("count the objects of a bucket", s3),
-    "group-csv": Work("group-by over CSV gzip files", group_csv),
-    "group-small": Work("group-by over the small files as TSV", group_small),
-    "group-json": Work("group-by over JSON lines", group_json),
-    "memory": Work("peak memory: ten times as many, ten times as large", ten_times),
+WORKLOADS: dict[str, Workload] = {
+    "count-gzip": Workload("count gzip files", count_gzip),
+    "count-small": Workload("count small gzip files", count_small),
+    "count-one": Workload("count one gzip file", count_one),
+    "count-zstd": Workload("count zstd files of very different sizes", count_zstd),
+    "http-small": Workload("count the small files over HTTP from nginx", http_small),
+    "http-slow": Workload(f"the same from a server that answers after {DELAY} ms", http_slow),
+    "http-zip": Workload("count 12 zips over HTTP", http_zip),
+    "s3": Workload("count the objects of a bucket", s3),
+    "group-csv": Workload("group-by over CSV gzip files", group_csv),
+    "group-small": Workload("group-by over the small files as TSV", group_small),
+    "group-json": Workload("group-by over JSON lines", group_json),
+    "memory": Workload("peak memory: ten times as many, ten times as large", ten_times),
 }
