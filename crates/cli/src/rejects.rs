@@ -6,7 +6,7 @@ use std::path::Path;
 
 use millstream::Failure;
 use millstream::RunOptions;
-use millstream::history::{RunBook, RunRecord, default_folder};
+use millstream::history::{RunHistory, RunRecord, default_folder};
 use millstream::rejects::RejectKind;
 use millstream::rejects::Rejected;
 use millstream::rejects::Replayed;
@@ -34,8 +34,8 @@ pub fn show(global: &Global, output: Output, asked: &Rejects) -> Result<(), Fail
     let folder = folder.ok_or_else(|| {
         Error::refused("there is no folder for the run history").hint("name one with `--state` or MILLSTREAM_STATE")
     })?;
-    let book = RunBook::open(&folder)?;
-    let run = find(&book, &asked.run)?;
+    let history = RunHistory::open(&folder)?;
+    let run = find(&history, &asked.run)?;
     if asked.replay {
         return replay(global, output, &folder, &run);
     }
@@ -90,8 +90,8 @@ fn told(run: &RunRecord, done: &Replayed) -> String {
 }
 
 /// The run of that name; the last, if it is called so.
-fn find(book: &RunBook, name: &str) -> Result<RunRecord> {
-    let runs = book.list(None, u64::MAX)?;
+fn find(history: &RunHistory, name: &str) -> Result<RunRecord> {
+    let runs = history.list(None, u64::MAX)?;
     let found = runs.iter().find(|run| name == "last" || run.run == name);
     found.cloned().ok_or_else(|| match runs.is_empty() {
         true => Error::job("there are no runs yet"),

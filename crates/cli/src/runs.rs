@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use chrono::{DateTime, Local};
 use millstream::Failure;
-use millstream::history::{Outcome, RunBook, RunRecord, default_folder};
+use millstream::history::{Outcome, RunHistory, RunRecord, default_folder};
 use millstream::{Error, Result};
 use serde_json::{Value, json};
 
@@ -24,20 +24,20 @@ pub fn show(global: &Global, output: Output, asked: &Runs) -> Result<(), Failure
     let folder = folder.ok_or_else(|| {
         Error::refused("there is no folder for the run history").hint("name one with `--state` or MILLSTREAM_STATE")
     })?;
-    let book = RunBook::open(&folder)?;
+    let history = RunHistory::open(&folder)?;
     match &asked.run {
-        Some(run) => one(output, &book, asked, run)?,
-        None => list(output, &book, asked)?,
+        Some(run) => one(output, &history, asked, run)?,
+        None => list(output, &history, asked)?,
     }
     Ok(())
 }
 
-fn list(output: Output, book: &RunBook, asked: &Runs) -> Result<()> {
+fn list(output: Output, history: &RunHistory, asked: &Runs) -> Result<()> {
     let most = if asked.unfinished { u64::MAX } else { asked.most };
-    let mut runs = book.list(job_path(asked).as_deref(), most)?;
+    let mut runs = history.list(job_path(asked).as_deref(), most)?;
     if asked.unfinished {
         // What a later run has resumed is not left to be done.
-        let all = book.list(None, u64::MAX)?;
+        let all = history.list(None, u64::MAX)?;
         let gone_on = |run: &RunRecord| {
             let later = |other: &&RunRecord| {
                 other.began > run.began && (&other.job, &other.variables) == (&run.job, &run.variables)
@@ -112,13 +112,13 @@ fn took(run: &RunRecord) -> Option<Duration> {
     Some(Duration::from_millis(run.ended?.saturating_sub(run.began)))
 }
 
-fn one(output: Output, book: &RunBook, asked: &Runs, name: &str) -> Result<()> {
-    let runs = book.list(job_path(asked).as_deref(), u64::MAX)?;
+fn one(output: Output, history: &RunHistory, asked: &Runs, name: &str) -> Result<()> {
+    let runs = history.list(job_path(asked).as_deref(), u64::MAX)?;
     let found = runs.iter().find(|run| name == "last" || run.run == name);
     let Some(run) = found else {
         return Err(unknown(name, &runs));
     };
-    let before = book.done_before(run)?;
+    let before = history.done_before(run)?;
     if output.json {
         return output.json(&json!({"run": to_show(run), "before": before.as_ref().map(to_show)}));
     }

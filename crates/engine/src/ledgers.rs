@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use millstream_core::sink::{Chunk, Delivered, KnownLoad, Ledger, LoadContext};
 use millstream_core::{Error, ErrorKind, Result, Step};
 use millstream_job::{Job, Lint, SinkStep, SourceStep};
+use millstream_state::{JobKey, LiveRun, OnlyRun, Outcome, ProgressFile, RunHistory, RunRecord, default_folder};
 use serde_json::Value;
 
 use crate::chunks::load::{ChunkLoad, Commits, check_rules, is_complete, note_complete};
@@ -24,7 +25,6 @@ use crate::prepare::Prepared;
 use crate::rejects::Rejects;
 use crate::rejects::replay::{self, Replay};
 use crate::report::{SinkResult, Tally};
-use crate::runs::{JobKey, LiveRun, OnlyRun, Outcome, Pen, RunBook, RunRecord, default_folder};
 
 /// A load of which nothing is in the target is forgotten when it is older than this, in seconds.
 const OLD: u64 = 24 * 60 * 60;
@@ -44,7 +44,7 @@ pub struct Place {
     /// The last run, if it was done, so that there is nothing to resume.
     done: Option<RunRecord>,
     /// The run history, if there is one.
-    book: Option<Arc<RunBook>>,
+    history: Option<Arc<RunHistory>>,
     job: JobKey,
     /// The job's path, as it was given.
     path: String,
@@ -97,16 +97,16 @@ fn run_name() -> String {
 impl Place {
     /// Where a run of `job` stands.
     pub fn find(job: &Job, machine: &Machine, options: &RunOptions, replay: Option<&Arc<Replay>>) -> Result<Self> {
-        let book = match &machine.state {
-            Some(folder) => Some(RunBook::open(folder)?),
+        let history = match &machine.state {
+            Some(folder) => Some(RunHistory::open(folder)?),
             // If none was asked for, a run without a history is better than no run.
-            None => default_folder().map(|folder| RunBook::open_if_possible(&folder)).transpose()?.flatten(),
+            None => default_folder().map(|folder| RunHistory::open_if_possible(&folder)).transpose()?.flatten(),
         };
         let of_job = || job.set.clone().into_iter().collect();
         let variables = options.variables.clone().unwrap_or_else(of_job);
         let key = JobKey::new(job.path(), &variables);
-        let last = match &book {
-            Some(book) if options.resume => book.last(&key)?,
+        let last = match &history {
+            Some(history) if options.resume => history.last(&key)?,
             _ => None,
         };
         let incremental = job.sources.iter().any(|source| source.incremental);
@@ -120,7 +120,7 @@ impl Place {
         let resumes = last.as_ref().map(|last| last.logical.clone());
         let (path, job, options) = (job.path().to_owned(), key, options.clone());
         let (run, replay, only) = (run_name(), replay.map(Arc::clone), Mutex::default());
-        Ok(Place { run, resumes, done, book, job, path, options, replay, last, only })
+        Ok(Place { run, resumes, done, history, job, path, options, replay, last, only })
     }
 
     /// The command that resumes this run or the last one, as messages show it.
@@ -184,10 +184,10 @@ impl Place {
 
     /// Lets `rejects` be kept beside the run history.
     pub fn keep(&self, rejects: &Rejects) {
-        if let Some(book) = &self.book {
+        if let Some(history) = &self.history {
             let first = self.replay.as_ref().map(|replay| &replay.first);
             let first = first.or(self.resumes.as_ref()).unwrap_or(&self.run);
-            rejects.keep_in(book.folder(), first, &self.run);
+            rejects.keep_in(history.folder(), first, &self.run);
         }
     }
 
@@ -198,7 +198,7 @@ impl Place {
             return Ok(None);
         }
         let logical = self.resumes.as_ref().unwrap_or(&self.run);
-        self.book.as_ref().map(|book| book.begin(&self.run, logical, &self.job)).transpose()
+        self.history.as_ref().map(|history| history.begin(&self.run, logical, &self.job)).transpose()
     }
 
     /// Refuses to resume a run whose job gave other rows.
@@ -216,8 +216,8 @@ impl Place {
 
     /// Refuses to resume runs that have loaded rows, but of which the ledgers have no record.
     pub async fn find_traces(&self, ledgers: &[OpenLedger]) -> Result<()> {
-        let (Some(book), Some(logical)) = (&self.book, &self.resumes) else { return Ok(()) };
-        let rows = book.rows_of(logical)?;
+        let (Some(history), Some(logical)) = (&self.history, &self.resumes) else { return Ok(()) };
+        let rows = history.rows_of(logical)?;
         if rows == 0 || ledgers.is_empty() || ledgers.iter().any(|one| one.incremental) {
             return Ok(());
         }
@@ -294,7 +294,7 @@ impl Place {
     }
 
     /// What the load of `sink` notes when all of its rows become visible at once, and what earlier runs have left of
-    /// such loads. With one that the book knows nothing of, this run goes on if it was asked to.
+    /// such loads. With one that the history knows nothing of, this run goes on if it was asked to.
     pub async fn mark(&self, sink: &SinkStep, context: &LoadContext) -> Result<Left> {
         if !sink.sink.adds_rows() {
             return Ok(Left::default());
@@ -360,12 +360,12 @@ impl Place {
 
     /// Whether the run history says that all of the run `run` is done.
     fn is_done(&self, run: &str) -> Result<bool> {
-        self.book.as_ref().map_or(Ok(false), |book| book.is_done(run))
+        self.history.as_ref().map_or(Ok(false), |history| history.is_done(run))
     }
 
     /// Whether the run `run` was of this machine, and is dead: what the server has of it is about to end.
     fn has_died(&self, run: &str) -> bool {
-        self.book.as_ref().is_some_and(|book| book.has_died(run))
+        self.history.as_ref().is_some_and(|history| history.has_died(run))
     }
 
     /// What the names of all loads of `sink` begin with.
@@ -377,8 +377,8 @@ impl Place {
     /// Where no run history can be kept, the target's ledger alone has to do.
     fn be_the_only_run(&self) -> Result<()> {
         let mut only = self.only.lock().unwrap_or_else(PoisonError::into_inner);
-        if let (None, Some(book)) = (&*only, &self.book) {
-            *only = Some(book.only_run(&self.job)?);
+        if let (None, Some(history)) = (&*only, &self.history) {
+            *only = Some(history.only_run(&self.job)?);
         }
         Ok(())
     }
@@ -453,7 +453,7 @@ impl OpenLedger {
         legs: Vec<Leg>,
         step: Arc<Step>,
         place: &Place,
-        pen: Option<Arc<Pen>>,
+        progress: Option<Arc<ProgressFile>>,
     ) -> ChunkLoad {
         ChunkLoad {
             name: self.sink.clone(),
@@ -466,7 +466,7 @@ impl OpenLedger {
             accept_changed: place.options.accept_changed,
             rejects: Arc::clone(&run.rejects),
             fingerprint: self.fingerprint.clone(),
-            pen,
+            progress,
             commits: self.commits.clone(),
         }
     }

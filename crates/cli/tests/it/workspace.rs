@@ -1,5 +1,5 @@
-//! The dependency direction of the workspace: core ← database ← {source, sink}, core ← {job, codec, format, sort}; all
-//! ← engine ← millstream ← cli.
+//! The dependency direction of the workspace: core ← database ← {source, sink}, core ← {job, codec, format, sort,
+//! state}; all ← engine ← millstream ← cli.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("millstream-format", &["millstream-core"]),
     ("millstream-sink", &["millstream-core", "millstream-database"]),
     ("millstream-sort", &["millstream-core"]),
+    ("millstream-state", &["millstream-core"]),
     (
         "millstream-engine",
         &[
@@ -25,9 +26,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "millstream-format",
             "millstream-sink",
             "millstream-sort",
+            "millstream-state",
         ],
     ),
-    ("millstream", &["millstream-core", "millstream-job", "millstream-engine"]),
+    ("millstream", &["millstream-core", "millstream-job", "millstream-engine", "millstream-state"]),
     ("millstream-cli", &["millstream"]),
     ("millstream-example-components", &["millstream"]),
 ];

@@ -12,8 +12,8 @@ use millstream_core::{Budget, Error, Result};
 use super::units::UnitNotes;
 use crate::member::MemberPlace;
 use crate::read::rows::PlacedRows;
-use crate::rejects::log::RejectLine;
 use crate::rejects::origin::Origin;
+use millstream_state::rejects::RejectLine;
 
 /// A group is sent, however small it is, when its first rows have waited for so long.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);

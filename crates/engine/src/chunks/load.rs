@@ -13,6 +13,8 @@ use datafusion::execution::TaskContext;
 use futures::{StreamExt, TryStreamExt};
 use millstream_core::sink::{Accept, Chunk, Delivered, Delivery, Ledger, SHOWN_BAD_ROWS, WrittenChunks};
 use millstream_core::{Budget, Error, ErrorKind, Result, Step, Unit, values};
+use millstream_state::ProgressFile;
+use millstream_state::rejects::committed;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
@@ -25,10 +27,8 @@ use super::way::Leg;
 use super::{chunk_bytes, instance};
 use crate::fault;
 use crate::plan::lenient::{LenientExec, TakeRow};
-use crate::rejects::log::committed;
 use crate::rejects::{Entry, Rejects};
 use crate::report::Tally;
-use crate::runs::Pen;
 
 /// Groups that are delivered at once: one on each of two connections, and one that is being encoded.
 const DELIVERIES: usize = 3;
@@ -76,8 +76,8 @@ pub struct ChunkLoad {
     pub rejects: Arc<Rejects>,
     /// Noted with the first rows: what the job's rows depend on.
     pub fingerprint: Option<Chunk>,
-    /// Notes beside the run history what has become visible, if there is one.
-    pub pen: Option<Arc<Pen>>,
+    /// Notes how many rows are visible, if there is a run history.
+    pub progress: Option<Arc<ProgressFile>>,
     /// The commits that are under way.
     pub commits: Commits,
 }
@@ -386,7 +386,7 @@ impl Loading {
             return Ok(());
         }
         self.is_lost.store(true, Ordering::Relaxed);
-        self.load.pen.iter().for_each(|pen| pen.strike_out());
+        self.load.progress.iter().for_each(|progress| progress.clear());
         let what = format!("{} has lost rows that it had committed", self.load.ledger.place());
         Err(Error::refused(what)
             .cause(format!("{noted} parts of the load were committed, and {found} of them are there"))
@@ -528,7 +528,7 @@ impl Loading {
                 loading.noted.fetch_add(notes, Ordering::Relaxed);
                 loading.load.step.add_rows(*rows);
                 loading.rows.fetch_add(*rows, Ordering::Relaxed);
-                loading.load.pen.iter().for_each(|pen| pen.add_rows(*rows));
+                loading.load.progress.iter().for_each(|progress| progress.add_rows(*rows));
             }
             delivered
         };

@@ -22,8 +22,8 @@ use super::units::UnitNotes;
 use super::way::Leg;
 use crate::member::MemberPlace;
 use crate::plan::lenient::TakeRow;
-use crate::rejects::log::{ChunkId, RejectLine};
 use crate::rejects::{Entry, Refusal, Rejects, allowing, line, of_parser, of_refused, of_row};
+use millstream_state::rejects::{ChunkId, RejectLine};
 
 /// What the parser has refused of the member that a task reads, and no group has yet, in the order of the text.
 ///

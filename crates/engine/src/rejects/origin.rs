@@ -10,8 +10,8 @@ use arrow::datatypes::{DataType, Field, Fields, Int64Type, Schema};
 use datafusion::error::Result as DataFusionResult;
 use millstream_core::Error;
 use millstream_core::reject::{RawText, Rejected};
+use millstream_state::rejects::RejectLine;
 
-use super::log::RejectLine;
 use super::{Refusal, Rejects, line};
 
 /// The column.

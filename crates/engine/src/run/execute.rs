@@ -15,6 +15,8 @@ use millstream_core::step::StepSnapshot;
 use millstream_core::threads::ProcessorUse;
 use millstream_core::{Error, ErrorKind, Result, Step, StepKind, fail_point};
 use millstream_job::{Job, SinkStep};
+use millstream_state::rejects::Line;
+use millstream_state::{Ending, LiveRun};
 use tokio::task::JoinSet;
 
 use super::{Event, Observer};
@@ -35,11 +37,9 @@ use crate::options::{Cancel, RunOptions};
 use crate::plan::shared::Physical;
 use crate::prepare::{Asked, Prepared, Reach, prepare_with_sinks};
 use crate::read::exec::ReadExec;
-use crate::rejects::log::Line;
 use crate::rejects::replay::Replay;
 use crate::rejects::{Rejects, SinkRefusals};
 use crate::report::{MissingColumn, Progress, Report, SinkResult, Skipped, Tally, Totals};
-use crate::runs::{Ending, LiveRun};
 use crate::verdict::{Evidence, verdict};
 
 /// How often progress is reported.
@@ -437,7 +437,7 @@ impl<'a> Work<'_, 'a> {
                     self.unless_interrupted(self.place.open_ledger(sink, &legs, context.clone(), &fingerprints)).await;
                 if let Some(ledger) = opened.map_err(|error| error.in_step(name))? {
                     chunk_loads.push((
-                        ledger.load(run, legs, context.step, self.place, self.live.map(LiveRun::pen)),
+                        ledger.load(run, legs, context.step, self.place, self.live.map(LiveRun::progress)),
                         Arc::clone(&ledger.rows),
                     ));
                     ledgers.push(ledger);
