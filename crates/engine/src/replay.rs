@@ -12,10 +12,10 @@ use millstream_job::{Job, SinkStep};
 use millstream_state::rejects::{self as reject_log, Kept, RejectLine, ReplayedRejects};
 use serde_json::Value;
 
+use crate::chunks::sinks::is_used;
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::job_plan::Runnable;
-use crate::ledgers::is_used;
 use crate::options::RunOptions;
 use crate::rejects::replay::{Replay, ReplayUnit};
 use crate::run::{Observer, Running, execute};

@@ -20,7 +20,7 @@ const ENGINE: &[&[&str]] = &[
     &["context", "job_plan", "plan"],
     &["chunks", "prepare"],
     &["fingerprint", "urls"],
-    &["guess", "ledgers"],
+    &["guess", "resume"],
     &["parse"],
     &["commands", "run", "stream"],
     &["replay"],

@@ -21,15 +21,15 @@ use tokio::task::JoinSet;
 
 use super::{Event, Observer};
 use crate::chunks::load::Loaded;
+use crate::chunks::pipeline::{Counts, counts, row_preserving};
 use crate::chunks::placed::{PlacedReadExec, placed};
-use crate::chunks::way::{Counts, counts, row_wise};
+use crate::chunks::sinks;
 use crate::context::RunContext;
 use crate::engine::{Engine, Turn};
 use crate::failure::Failure;
 use crate::fault;
 use crate::fingerprint::Fingerprints;
 use crate::job_plan::Runnable;
-use crate::ledgers::{self, OpenLedger, Place};
 use crate::load::LoadExec;
 use crate::machine::check_scratch;
 use crate::memory;
@@ -40,6 +40,7 @@ use crate::read::exec::ReadExec;
 use crate::rejects::replay::Replay;
 use crate::rejects::{Rejects, SinkRefusals};
 use crate::report::{MissingColumn, Progress, Report, SinkResult, Skipped, Tally, Totals};
+use crate::resume::{self, OpenLedger, ResumePoint};
 use crate::verdict::{Evidence, verdict};
 
 /// How often progress is reported.
@@ -57,7 +58,7 @@ pub(crate) fn execute(
     let job = work.job.as_ref();
     engine.machine().scratch.disks.iter().try_for_each(|disk| check_scratch(&disk.folder))?;
     let turn = turn(engine, options, observer)?;
-    let place = Place::find(job, engine.machine(), options, replay)?;
+    let place = ResumePoint::find(job, engine.machine(), options, replay)?;
     let budget = Arc::clone(turn.share.budget());
     let run = RunContext::of_run(engine, budget, replay.map(Arc::clone))?;
     let begun = Instant::now();
@@ -70,7 +71,7 @@ pub(crate) fn execute(
     let committing = AtomicBool::new(false);
     let work = async {
         let may_be_done = place.is_after_the_end();
-        let asked = Asked::Run { resumes: place.resumes.as_deref(), may_be_done };
+        let asked = Asked::Run { resumes: place.resumes(), may_be_done };
         let checked = async {
             let known = work.known.as_deref();
             let prepared = prepare_with_sinks(&run, job, known, Reach::Online, asked).await?;
@@ -181,7 +182,7 @@ async fn forget(done: &Done) -> Vec<(String, Error)> {
         // The next run does it otherwise.
         let _ = stale.forget(false).await;
     }
-    let mut left = ledgers::forget(&done.ledgers).await;
+    let mut left = resume::forget(&done.ledgers.iter().collect::<Vec<_>>()).await;
     for marked in &done.marked {
         left.extend(marked.forget(false).await.err().map(|error| (marked.context.sink.clone(), error)));
     }
@@ -351,7 +352,7 @@ struct Work<'w, 'a> {
     run: &'w RunContext,
     job: &'a Job,
     prepared: &'w Prepared<'w>,
-    place: &'w Place,
+    place: &'w ResumePoint,
     live: Option<&'w LiveRun>,
     cancel: &'w Cancel,
 }
@@ -376,7 +377,7 @@ impl<'a> Work<'_, 'a> {
                 // They are to be seen; that they cannot be written is not why it failed.
                 let _ = rejects.flush();
                 give_up(&begun).await;
-                let error = unfinished(job, ledgers::stopped(place, error, &ledgers).await);
+                let error = unfinished(job, resume::stopped(place, error, &ledgers.iter().collect::<Vec<_>>()).await);
                 let last = matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::OutputClosed);
                 let errors = if last { vec![error] } else { unopened.into_iter().chain([error]).collect() };
                 return Err(Failure { lints: Vec::new(), errors });
@@ -391,7 +392,7 @@ impl<'a> Work<'_, 'a> {
         let places = job.sources.iter().flat_map(|source| &source.places);
         places.filter_map(|(_, place)| place.rows()).for_each(RowSource::done);
         let mut results = commit(&begun, rejects).await?;
-        ledgers::complete(&ledgers).await?;
+        resume::complete(&ledgers.iter().collect::<Vec<_>>()).await?;
         for one in &loaded {
             ledgers.iter().filter(|ledger| ledger.is_of(&one.sink)).for_each(|ledger| ledger.tell(one.tally));
         }
@@ -400,7 +401,7 @@ impl<'a> Work<'_, 'a> {
         results.sort_by_key(place_of);
         Ok(Done {
             run: place.run.clone(),
-            resumes: place.resumes.clone(),
+            resumes: place.resumes().map(str::to_owned),
             results,
             skipped: prepared.skipped(),
             missing_columns: prepared.missing_columns(),
@@ -421,7 +422,7 @@ impl<'a> Work<'_, 'a> {
         stale: &mut Vec<Marked>,
     ) -> Result<Vec<Loaded>> {
         let Work { run, job, .. } = self;
-        let (ways, fingerprints) = (ledgers::ways(job, physical)?, Fingerprints::of(job, self.prepared));
+        let (ways, fingerprints) = (sinks::by_chunk(job, physical)?, Fingerprints::of(job, self.prepared));
         let mut contexts = Vec::new();
         for ((sink, root), way) in job.sinks.iter().zip(&physical.roots).zip(&ways) {
             let context = self.context(sink, &root.plan)?;
@@ -449,7 +450,7 @@ impl<'a> Work<'_, 'a> {
             let rejects = &run.rejects;
             let refusals = SinkRefusals::of(rejects, name, &step);
             let keep_places = refusals.is_some();
-            let row_wise = row_wise(&root.plan);
+            let row_wise = row_preserving(&root.plan);
             if let (Err(why), Some(replay)) = (&row_wise, &run.replay) {
                 return Err(replay.refuse(why));
             }
@@ -477,7 +478,7 @@ impl<'a> Work<'_, 'a> {
             let load_exec = LoadExec::new(name, Arc::clone(&sink.sink), load, step, input);
             plans.push(Arc::new(load_exec.with_rejects(limit, keep_places)));
         }
-        self.place.find_traces(ledgers).await?;
+        self.place.find_traces(&ledgers.iter().collect::<Vec<_>>()).await?;
         fail_point::pass("loading.before");
         self.place.loading(job, self.prepared, self.live)?;
         let chunk_loads = chunk_loads.into_iter().map(|(load, rows)| load.run(rows).boxed()).collect();
@@ -487,7 +488,7 @@ impl<'a> Work<'_, 'a> {
     /// What earlier runs have left out on the way to a sink that is loaded at once is forgotten: it will be left out
     /// again.
     fn begin_rejects_anew(&self, sink: &str, plan: &Arc<dyn ExecutionPlan>, load: &dyn Load) -> Result<()> {
-        let Some(log) = self.run.rejects.log().filter(|_| self.place.resumes.is_some()) else { return Ok(()) };
+        let Some(log) = self.run.rejects.log().filter(|_| self.place.resumes().is_some()) else { return Ok(()) };
         if log.earlier()?.kept.is_empty() {
             return Ok(());
         }
@@ -502,7 +503,7 @@ impl<'a> Work<'_, 'a> {
         let schema = schema.ok_or_else(|| Error::internal(format!("the columns of sink `{name}` are not known")))?;
         Ok(LoadContext {
             run: self.place.run.clone(),
-            first: self.place.resumes.as_ref().unwrap_or(&self.place.run).clone(),
+            first: self.place.first().to_owned(),
             sink: name.clone(),
             mark: None,
             take_over: false,
@@ -519,7 +520,7 @@ impl<'a> Work<'_, 'a> {
 
     /// `context` of a load whose rows become visible at once.
     async fn at_once(&self, sink: &SinkStep, context: LoadContext, stale: &mut Vec<Marked>) -> Result<LoadContext> {
-        let left = self.unless_interrupted(self.place.mark(sink, &context)).await;
+        let left = self.unless_interrupted(self.place.marker(sink, &context)).await;
         let left = left.map_err(|error| error.in_step(&sink.name.value))?;
         stale.extend(left.stale.into_iter().map(|mark| Marked {
             sink: Arc::clone(&sink.sink),

@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// The columns of a record, in the order of [`record`].
-pub(super) const COLUMNS: &str = "run, logical, job, variables, fingerprint, process, began, ended, outcome, message, rows_read, \
-                       rows_written, rows_rejected, units, predicted, report, program";
+pub(super) const COLUMNS: &str = "run, logical, job, variables, fingerprint, process, began, ended, outcome, message, \
+                                  rows_read, rows_written, rows_rejected, units, predicted, report, program";
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

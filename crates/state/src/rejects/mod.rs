@@ -13,8 +13,9 @@
 //!
 //! The first line of a file holds its version. A file without it has version 1, too.
 //!
-//! `line.rs` the lines; `log.rs` the file of a live run; `files.rs` reads the files; `earlier.rs` which of their rejects
-//! count; `replayed.rs` which were loaded later. The engine decides how much may be rejected, and replays rejects.
+//! `line.rs` the lines; `log.rs` the file of a live run; `files.rs` reads the files; `earlier.rs` which of their
+//! rejects count; `replayed.rs` which were loaded later. The engine decides how much may be rejected, and replays
+//! rejects.
 
 mod earlier;
 mod files;
