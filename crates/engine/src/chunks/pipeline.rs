@@ -174,3 +174,6 @@ fn why_not(name: &str) -> String {
     let known = kinds.iter().find(|(part, _)| name.contains(part));
     known.map_or_else(|| format!("{} needs all rows", name.trim_end_matches("Exec")), |(_, why)| (*why).to_owned())
 }
+
+#[cfg(test)]
+mod tests;

@@ -188,7 +188,7 @@ pub async fn complete(ledgers: &[&OpenLedger]) -> Result<()> {
 
 /// Forgets loads that are complete. What could not be forgotten, or taken away, comes back with its sink's name: the
 /// next run does it.
-pub async fn forget(ledgers: &[&OpenLedger]) -> Vec<(String, Error)> {
+pub async fn forget(ledgers: &[OpenLedger]) -> Vec<(String, Error)> {
     let mut left = Vec::new();
     for one in ledgers.iter().filter(|one| !one.incremental) {
         for stale in &one.stale {
