@@ -6,7 +6,7 @@ use std::path::Path;
 
 use millstream::Failure;
 use millstream::RunOptions;
-use millstream::history::{RunBook, RunRecord, default_folder};
+use millstream::history::{RunHistory, RunRecord, default_folder};
 use millstream::rejects::RejectKind;
 use millstream::rejects::Rejected;
 use millstream::rejects::Replayed;
@@ -34,7 +34,7 @@ pub fn show(global: &Global, output: Output, asked: &Rejects) -> Result<(), Fail
     let folder = folder.ok_or_else(|| {
         Error::refused("there is no folder for the run history").hint("name one with `--state` or MILLSTREAM_STATE")
     })?;
-    let history = RunBook::open(&folder)?;
+    let history = RunHistory::open(&folder)?;
     let run = find(&history, &asked.run)?;
     if asked.replay {
         return replay(global, output, &folder, &run);
@@ -90,7 +90,7 @@ fn summary(run: &RunRecord, done: &Replayed) -> String {
 }
 
 /// The run of that name, or the last one for `last`.
-fn find(history: &RunBook, name: &str) -> Result<RunRecord> {
+fn find(history: &RunHistory, name: &str) -> Result<RunRecord> {
     let runs = history.list(None, u64::MAX)?;
     let found = runs.iter().find(|run| name == "last" || run.run == name);
     found.cloned().ok_or_else(|| match runs.is_empty() {

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use chrono::{DateTime, Local};
 use millstream::Failure;
-use millstream::history::{Outcome, RunBook, RunRecord, default_folder};
+use millstream::history::{Outcome, RunHistory, RunRecord, default_folder};
 use millstream::{Error, Result};
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ pub fn show(global: &Global, output: Output, asked: &Runs) -> Result<(), Failure
     let folder = folder.ok_or_else(|| {
         Error::refused("there is no folder for the run history").hint("name one with `--state` or MILLSTREAM_STATE")
     })?;
-    let history = RunBook::open(&folder)?;
+    let history = RunHistory::open(&folder)?;
     match &asked.run {
         Some(run) => one(output, &history, asked, run)?,
         None => list(output, &history, asked)?,
@@ -32,7 +32,7 @@ pub fn show(global: &Global, output: Output, asked: &Runs) -> Result<(), Failure
     Ok(())
 }
 
-fn list(output: Output, history: &RunBook, asked: &Runs) -> Result<()> {
+fn list(output: Output, history: &RunHistory, asked: &Runs) -> Result<()> {
     let most = if asked.unfinished { u64::MAX } else { asked.most };
     let mut runs = history.list(job_path(asked).as_deref(), most)?;
     if asked.unfinished {
@@ -112,7 +112,7 @@ fn took(run: &RunRecord) -> Option<Duration> {
     Some(Duration::from_millis(run.ended?.saturating_sub(run.began)))
 }
 
-fn one(output: Output, history: &RunBook, asked: &Runs, name: &str) -> Result<()> {
+fn one(output: Output, history: &RunHistory, asked: &Runs, name: &str) -> Result<()> {
     let runs = history.list(job_path(asked).as_deref(), u64::MAX)?;
     let found = runs.iter().find(|run| name == "last" || run.run == name);
     let Some(run) = found else {

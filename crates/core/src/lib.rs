@@ -26,6 +26,7 @@ pub mod reject;
 pub mod sink;
 pub mod source;
 pub mod spec;
+pub mod stable_hash;
 pub mod step;
 pub mod store;
 pub mod threads;

@@ -11,6 +11,7 @@ use millstream_core::{Error, Result};
 use millstream_job::{Job, Lint, LoadOptions, Loaded};
 use serde_json::Value;
 
+use crate::chunks::sinks;
 use crate::context::RunContext;
 use crate::engine::Engine;
 use crate::explain::{
@@ -22,7 +23,7 @@ use crate::job_plan::{JobPlan, KnownSources, WrittenPlan};
 use crate::prepare::{Prepared, Reach, prepare};
 use crate::rejects::{Entry, LeftOut};
 use crate::urls::{Counts, Urls};
-use crate::{fault, guess, ledgers, sql, urls};
+use crate::{fault, guess, sql, urls};
 
 /// The first rows of a step.
 #[derive(Debug)]
@@ -160,15 +161,15 @@ async fn explanation(context: &RunContext, job: &Job, prepared: &Prepared<'_>) -
     });
     let shared =
         physical.tees.iter().map(|tee| SharedStep { name: tee.name().to_owned(), plan: operators(tee.input()) });
-    let ways = ledgers::ways(job, &physical)?;
-    let sinks = job.sinks.iter().zip(&physical.roots).zip(ways).map(|((sink, root), way)| {
+    let by_chunk = sinks::by_chunk(job, &physical)?;
+    let sinks = job.sinks.iter().zip(&physical.roots).zip(by_chunk).map(|((sink, root), by_chunk)| {
         let details = prepared.sink_columns(sink).map(|columns| sink.sink.describe(columns)).unwrap_or_default();
         SinkSummary {
             name: sink.name.value.clone(),
             kind: sink.sink.name().to_owned(),
             target: sink.sink.target(),
             details: details.lines().map(str::to_owned).collect(),
-            visibility: way.map_or_else(Visibility::AtOnce, |_| Visibility::ByChunk),
+            visibility: by_chunk.map_or_else(Visibility::AtOnce, |_| Visibility::ByChunk),
             max_rejects: max_rejects(Entry::Sink(sink.name.value.clone())),
             plan: operators(&root.plan),
         }

@@ -17,6 +17,7 @@
 use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
 use millstream_core::format::{OnDrift, Validate};
 use millstream_core::sink::{Chunk, WrittenChunks};
+use millstream_core::stable_hash::hash;
 use millstream_core::transform::{Distinct, Keep, Relation, SortKey, UnionBy};
 use millstream_core::{Registry, redact};
 use millstream_job::{Job, SinkStep, SourceStep, TransformStep};
@@ -24,7 +25,6 @@ use serde_json::{Map, Value, json};
 
 use crate::prepare::Prepared;
 use crate::sql::normalised;
-use crate::stable::hash;
 
 /// The version of the fingerprints that are written.
 const VERSION: u64 = 2;

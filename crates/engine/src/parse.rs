@@ -9,12 +9,13 @@ use millstream_core::{Error, Result};
 use millstream_job::lint::tidy;
 use millstream_job::{Job, Lint, LoadOptions, Loaded};
 
+use crate::chunks::sinks;
 use crate::context::RunContext;
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::job_plan::Runnable;
 use crate::prepare::{Asked, Reach, prepare_with_sinks};
-use crate::{ledgers, overlap, sql};
+use crate::{overlap, sql};
 
 /// Where variables have their values.
 pub(crate) struct Variables<'a> {
@@ -87,7 +88,7 @@ impl Engine {
     pub(crate) fn parse_with(&self, path: &str, text: &str, options: &LoadOptions<'_>) -> Loaded {
         let mut loaded = millstream_job::load(path, text, self.registry(), options);
         let job = loaded.job.as_ref().or(loaded.sound.as_ref());
-        loaded.lints.extend(job.into_iter().flat_map(|job| overlap::lints(job).into_iter().chain(ledgers::lints(job))));
+        loaded.lints.extend(job.into_iter().flat_map(|job| overlap::lints(job).into_iter().chain(sinks::lints(job))));
         tidy(&mut loaded.lints);
         if loaded.lints.iter().any(Lint::is_error) {
             loaded.sound = loaded.job.take().or(loaded.sound);
@@ -147,7 +148,7 @@ impl Engine {
             let prepared = prepare_with_sinks(context, &job, None, reach, Asked::Check).await?;
             Failure::of(prepared.unopened())?;
             if prepared.unknown.is_empty() {
-                ledgers::ways(&job, &prepared.plan_sinks(&job).await?)?;
+                sinks::by_chunk(&job, &prepared.plan_sinks(&job).await?)?;
             }
             Ok(Checked { unknown: prepared.unknown, warnings: prepared.warnings })
         })

@@ -398,7 +398,7 @@ impl Prepared<'_> {
             let (table, mode) = (part("table"), part("mode"));
             text.push_str(&format!("sink {}: {} {} {table} {mode}\n", name.value, from.value, sink.target()));
         }
-        format!("{:016x}", crate::stable::hash(&text))
+        format!("{:016x}", millstream_core::stable_hash::hash(&text))
     }
 
     /// What asks targets behind a network.

@@ -10,14 +10,14 @@ use millstream_core::reject::Rejected;
 use millstream_core::sink::SinkParts;
 use millstream_core::{Error, Result};
 use millstream_job::{Job, SinkStep};
+use millstream_state::rejects::{self as reject_log, Kept, RejectLine, ReplayedRejects};
 use serde_json::Value;
 
+use crate::chunks::sinks::is_used;
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::job_plan::Runnable;
-use crate::ledgers::is_used;
 use crate::options::RunOptions;
-use crate::rejects::log::{self, Kept, Marks, RejectLine};
 use crate::rejects::replay::{Replay, ReplayUnit};
 use crate::run::{Observer, Running, execute};
 
@@ -58,8 +58,8 @@ fn replay(
     options: &RunOptions,
     observer: &Observer,
 ) -> Result<Replayed, Failure> {
-    let folder = log::folder(state, first);
-    let waiting: Vec<Kept> = log::of_run(state, first)?.into_iter().filter(|kept| !kept.replayed).collect();
+    let folder = reject_log::folder(state, first);
+    let waiting: Vec<Kept> = reject_log::of_run(state, first)?.into_iter().filter(|kept| !kept.replayed).collect();
     let mut replayed = Replayed::default();
     let mut possible: Vec<(&Kept, Bytes, Vec<&SinkStep>)> = Vec::new();
     for kept in &waiting {
@@ -70,12 +70,12 @@ fn replay(
     }
     let mut refused = Vec::new();
     for sink in &job.sinks {
-        let (name, marks) = (&sink.name.value, Marks::read(&folder)?);
+        let (name, earlier) = (&sink.name.value, ReplayedRejects::read(&folder)?);
         let of_sink = |sinks: &[&SinkStep]| sinks.iter().any(|one| one.name.value == *name);
-        let due = possible.iter().filter(|(kept, _, sinks)| of_sink(sinks) && !marks.has(&kept.id, name));
+        let due = possible.iter().filter(|(kept, _, sinks)| of_sink(sinks) && !earlier.has(&kept.id, name));
         let units =
             due.map(|(kept, text, _)| ReplayUnit::new(kept.id.clone(), kept.line.rejected.clone(), text.clone()));
-        let replay = Arc::new(Replay::new(first, name, marks.rounds(name), &folder, units));
+        let replay = Arc::new(Replay::new(first, name, earlier.rounds(name), &folder, units));
         if replay.is_empty() {
             continue;
         }
@@ -100,13 +100,13 @@ fn replay(
             .entry(format!("`{name}` cannot take single rows, because {why}: run the job again"))
             .or_default() += count;
     }
-    let marks = Marks::read(&folder)?;
-    let is_loaded = |kept: &Kept, sinks: &[&SinkStep]| sinks.iter().all(|sink| marks.has(&kept.id, &sink.name.value));
+    let by_now = ReplayedRejects::read(&folder)?;
+    let is_loaded = |kept: &Kept, sinks: &[&SinkStep]| sinks.iter().all(|sink| by_now.has(&kept.id, &sink.name.value));
     let loaded: Vec<String> =
         possible.iter().filter(|(kept, _, sinks)| is_loaded(kept, sinks)).map(|(kept, ..)| kept.id.clone()).collect();
     replayed.loaded = loaded.len() as u64;
     replayed.failed = possible.len() as u64 - replayed.loaded;
-    Marks::finish(&folder, &loaded)?;
+    ReplayedRejects::finish(&folder, &loaded)?;
     Ok(replayed)
 }
 

@@ -147,7 +147,7 @@ impl Totals {
     }
 }
 
-/// What has become of the records on a way on which each row comes from one of them.
+/// What has become of the records of row-preserving pipelines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     /// Records that were read.

@@ -139,16 +139,16 @@ pub mod report {
 
 /// The run history: the runs so far, in a state folder.
 pub mod history {
-    pub use millstream_engine::runs::{Outcome, RunBook, RunRecord, default_folder};
+    pub use millstream_state::{Outcome, RunHistory, RunRecord, default_folder};
 }
 
 /// What runs have left out since it is not sound, and how it is loaded later.
 pub mod rejects {
     pub use millstream_core::RejectKind;
     pub use millstream_core::reject::{MaxRejects, RawText, Rejected};
-    pub use millstream_engine::rejects::log::{Kept, RejectLine, of_run};
     pub use millstream_engine::rejects::{LeftOut, line, place_of};
     pub use millstream_engine::replay::Replayed;
+    pub use millstream_state::rejects::{Kept, RejectLine, of_run};
 }
 
 /// Files without a job: guess one, count lines, print text.

@@ -1,5 +1,5 @@
 //! The dependency direction of the workspace: core ← database ← {source, sink}, core ← {job, codec, format, transform,
-//! sort}; all ← engine ← millstream ← cli.
+//! sort, state}; all ← engine ← millstream ← cli.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +15,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("millstream-format", &["millstream-core"]),
     ("millstream-sink", &["millstream-core", "millstream-database"]),
     ("millstream-sort", &["millstream-core"]),
+    ("millstream-state", &["millstream-core"]),
     ("millstream-transform", &["millstream-core"]),
     (
         "millstream-engine",
@@ -26,10 +27,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "millstream-format",
             "millstream-sink",
             "millstream-sort",
+            "millstream-state",
             "millstream-transform",
         ],
     ),
-    ("millstream", &["millstream-core", "millstream-job", "millstream-engine"]),
+    ("millstream", &["millstream-core", "millstream-job", "millstream-engine", "millstream-state"]),
     ("millstream-cli", &["millstream"]),
     ("millstream-example-components", &["millstream"]),
 ];

@@ -8,17 +8,17 @@ use millstream_core::Result;
 
 use super::group::{ChunkRows, Group, cut};
 use super::load::Loading;
+use super::pipeline::Pipeline;
 use super::refused::Refused;
 use super::units::{UnitNotes, Units};
-use super::way::Leg;
 use crate::member::MemberPlace;
 use crate::read::rows::{Piece, PlacedRows};
 
 /// Assembles the groups of one task.
 pub(super) struct Assembler {
     loading: Arc<Loading>,
-    /// Which pipeline it reads for.
-    leg: usize,
+    /// The number of the pipeline that it reads for.
+    number: usize,
     units: Arc<Units>,
     /// The unit and member of the last rows.
     member: Option<(Arc<str>, MemberPlace)>,
@@ -30,11 +30,11 @@ pub(super) struct Assembler {
 }
 
 impl Assembler {
-    pub(super) fn new(loading: &Arc<Loading>, leg: usize) -> Self {
+    pub(super) fn new(loading: &Arc<Loading>, number: usize) -> Self {
         Assembler {
             loading: Arc::clone(loading),
-            leg,
-            units: Arc::clone(&loading.units[leg]),
+            number,
+            units: Arc::clone(&loading.units[number]),
             member: None,
             refused: Refused::default(),
             group: None,
@@ -52,11 +52,11 @@ impl Assembler {
             }
             Piece::Rejects(rejects, member) => {
                 self.begin_member(uri, &unit, &member)?;
-                let Assembler { loading, leg, refused, .. } = self;
-                refused.take(loading, *leg, uri, &unit, &member, rejects)?;
+                let Assembler { loading, number, refused, .. } = self;
+                refused.take(loading, *number, uri, &unit, &member, rejects)?;
             }
             Piece::Settled => {
-                let rejects = self.refused.before(None, &self.loading.load.legs[self.leg]);
+                let rejects = self.refused.before(None, &self.loading.load.pipelines[self.number]);
                 rejects.into_iter().for_each(|rejects| self.gather(rejects));
             }
             Piece::End => self.end(uri, &unit),
@@ -69,8 +69,8 @@ impl Assembler {
         self.group
     }
 
-    fn pipeline(&self) -> &Leg {
-        &self.loading.load.legs[self.leg]
+    fn pipeline(&self) -> &Pipeline {
+        &self.loading.load.pipelines[self.number]
     }
 
     fn begin_member(&mut self, uri: &Arc<str>, unit: &UnitNotes, member: &MemberPlace) -> Result<()> {
@@ -92,7 +92,7 @@ impl Assembler {
                 }
                 continue;
             }
-            let rejects = self.refused.before(Some(&rows.chunk), &loading.load.legs[self.leg]);
+            let rejects = self.refused.before(Some(&rows.chunk), &loading.load.pipelines[self.number]);
             rejects.into_iter().chain([rows]).for_each(|rows| self.gather(rows));
         }
         Ok(())
@@ -112,6 +112,6 @@ impl Assembler {
     fn gather(&mut self, rows: ChunkRows) {
         let is_full = |group: &mut Group| group.is_full(self.loading.group_bytes, &rows.chunk);
         self.full.extend(self.group.take_if(is_full));
-        self.group.get_or_insert_with(|| Group::new(self.leg, &self.loading.load.budget)).push(rows);
+        self.group.get_or_insert_with(|| Group::new(self.number, &self.loading.load.budget)).push(rows);
     }
 }

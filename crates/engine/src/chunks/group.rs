@@ -12,8 +12,8 @@ use millstream_core::{Budget, Error, Result};
 use super::units::UnitNotes;
 use crate::member::MemberPlace;
 use crate::read::rows::PlacedRows;
-use crate::rejects::log::RejectLine;
 use crate::rejects::origin::Origin;
+use millstream_state::rejects::RejectLine;
 
 /// A group is sent, however small it is, when its first rows have waited for so long.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -89,8 +89,8 @@ fn slice(rows: &PlacedRows, start: usize, length: usize) -> PlacedRows {
 
 /// Rows of some chunks, and what is noted with them.
 pub struct Group {
-    /// The way that its rows go.
-    pub leg: usize,
+    /// The number of the pipeline that its rows go through.
+    pub pipeline: usize,
     rows: Vec<ChunkRows>,
     /// The units that it has rows of, and whether it notes that they are complete.
     units: Vec<(Arc<UnitNotes>, bool)>,
@@ -122,9 +122,9 @@ impl Drop for Held {
 
 impl Group {
     /// Without rows.
-    pub fn new(leg: usize, budget: &Arc<Budget>) -> Self {
+    pub fn new(pipeline: usize, budget: &Arc<Budget>) -> Self {
         Group {
-            leg,
+            pipeline,
             rows: Vec::new(),
             units: Vec::new(),
             notes: Vec::new(),
@@ -171,10 +171,10 @@ impl Group {
         enough && self.rows.last().is_some_and(|last| last.chunk != *next)
     }
 
-    /// Takes over what `other`, of the same way, has, unless that would be more than about `limit` bytes of text.
+    /// Takes over what `other`, of the same pipeline, has, unless that would be more than about `limit` bytes of text.
     pub fn absorb(&mut self, mut other: Group, limit: usize) -> Option<Group> {
         let together = self.text + other.text;
-        if other.leg != self.leg || together > limit || self.units.len() + other.units.len() > MOST_UNITS {
+        if other.pipeline != self.pipeline || together > limit || self.units.len() + other.units.len() > MOST_UNITS {
             return Some(other);
         }
         self.rows.append(&mut other.rows);

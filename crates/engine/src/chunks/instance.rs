@@ -1,4 +1,5 @@
-//! The plan of one group: the operators of a way over the rows of the group, with one more column that numbers them.
+//! The plan of one group: the operators of a pipeline over the rows of the group, with one more column that numbers
+//! them.
 //!
 //! The number goes through every operator behind the other columns, so whatever becomes of a row, it is known which
 //! record it is from.
@@ -22,29 +23,29 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::TryStreamExt;
 use millstream_core::format::BATCH_BYTES;
 
-use super::way::Leg;
+use super::pipeline::Pipeline;
 use crate::node::{leaf, over_one_input, streaming};
 use crate::plan::lenient::{LenientExec, TakeRow};
 
 /// The column of the rows' numbers.
 const NUMBER: &str = "_millstream_row";
 
-/// The plan of `leg` over `batches`. Its last column tells which of their rows each row is, from 0.
+/// The plan of `pipeline` over `batches`. Its last column tells which of their rows each row is, from 0.
 ///
 /// Rows that an operator cannot compute go to `taker`. They, and what filters leave out, are counted in `left_out`.
 pub fn over(
-    leg: &Leg,
+    pipeline: &Pipeline,
     batches: Vec<RecordBatch>,
     batch_rows: usize,
     taker: &Arc<dyn TakeRow>,
     left_out: &Arc<AtomicI64>,
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-    let mut fields: Vec<_> = leg.read().schema().fields().iter().cloned().collect();
+    let mut fields: Vec<_> = pipeline.read().schema().fields().iter().cloned().collect();
     fields.push(Arc::new(Field::new(NUMBER, DataType::UInt64, false)));
     let schema = Arc::new(Schema::new(fields));
     let properties = streaming(Arc::clone(&schema), 1);
     let rows: Arc<dyn ExecutionPlan> = Arc::new(GroupExec { batches, batch_rows, schema, properties });
-    leg.operators.iter().rev().try_fold(rows, |input, operator| {
+    pipeline.operators.iter().rev().try_fold(rows, |input, operator| {
         if !matches!(operator.name(), "FilterExec" | "LenientExec") {
             return on_top_with(input, operator, Some(taker));
         }

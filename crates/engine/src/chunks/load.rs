@@ -13,22 +13,22 @@ use datafusion::execution::TaskContext;
 use futures::{StreamExt, TryStreamExt};
 use millstream_core::sink::{Accept, Chunk, Delivered, Delivery, Ledger, SHOWN_BAD_ROWS, WrittenChunks};
 use millstream_core::{Budget, Error, ErrorKind, Result, Step, Unit, values};
+use millstream_state::ProgressFile;
+use millstream_state::rejects::committed;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 
 use super::assemble::Assembler;
 use super::group::Group;
+use super::pipeline::Pipeline;
 use super::refused::Attempt;
 use super::units::{COMPLETE, Units};
-use super::way::Leg;
 use super::{chunk_bytes, instance};
 use crate::fault;
 use crate::plan::lenient::{LenientExec, TakeRow};
-use crate::rejects::log::committed;
 use crate::rejects::{Entry, Rejects};
 use crate::report::Tally;
-use crate::runs::Pen;
 
 /// Groups that are delivered at once: one on each of two connections, and one that is being encoded.
 const DELIVERIES: usize = 3;
@@ -58,8 +58,8 @@ const RULES_NOTE: &str = "\nrules";
 pub struct ChunkLoad {
     /// The sink's name.
     pub name: String,
-    /// The ways to it.
-    pub legs: Vec<Leg>,
+    /// The pipelines to it.
+    pub pipelines: Vec<Pipeline>,
     /// What is in the target, and goes there.
     pub ledger: Arc<dyn Ledger>,
     /// The counters of the sink.
@@ -76,8 +76,8 @@ pub struct ChunkLoad {
     pub rejects: Arc<Rejects>,
     /// Noted with the first rows: what the job's rows depend on.
     pub fingerprint: Option<Chunk>,
-    /// Notes beside the run history what has become visible, if there is one.
-    pub pen: Option<Arc<Pen>>,
+    /// Notes how many rows are visible, if there is a run history.
+    pub progress: Option<Arc<ProgressFile>>,
     /// The commits that are under way.
     pub commits: Commits,
 }
@@ -161,9 +161,14 @@ pub fn check_rules(written: &WrittenChunks, place: &str) -> Result<()> {
     }
 }
 
-/// Whether the ledger has noted that `load` is complete.
+/// Whether `written` says that the load is complete.
+pub fn says_complete(written: &WrittenChunks) -> bool {
+    written.contains(&all_complete())
+}
+
+/// Whether the ledger says that `load` is complete.
 pub async fn is_complete(ledger: &dyn Ledger, load: &str) -> Result<bool> {
-    Ok(ledger.written_of(load).await?.contains(&all_complete()))
+    Ok(says_complete(&ledger.written_of(load).await?))
 }
 
 /// Notes in the ledger that the load is complete.
@@ -207,8 +212,8 @@ impl ChunkLoad {
         let written = Arc::new(self.ledger.written().await?);
         check_rules(&written, &self.ledger.place())?;
         self.carry_over(&written)?;
-        let of_leg = |leg: &Leg| Units::new(leg.read().source(), Arc::clone(&written), self.accept_changed);
-        let units = self.legs.iter().map(|leg| Arc::new(of_leg(leg))).collect();
+        let of = |pipeline: &Pipeline| Units::new(pipeline.read().source(), Arc::clone(&written), self.accept_changed);
+        let units = self.pipelines.iter().map(|pipeline| Arc::new(of(pipeline))).collect();
         let group_bytes = (self.budget.limit() / 32).clamp(GROUP_BYTES.0, GROUP_BYTES.1);
         let chunk_bytes = chunk_bytes();
         let group_bytes = group_bytes.min(usize::try_from(chunk_bytes).unwrap_or(usize::MAX).saturating_mul(8));
@@ -247,8 +252,13 @@ impl ChunkLoad {
 
     /// The entries of the job that may refuse something on the way.
     fn entries(&self) -> Vec<Entry> {
-        let sources = self.legs.iter().map(|leg| Entry::Step(leg.read().source().to_owned()));
-        let steps = self.legs.iter().flat_map(|leg| &leg.operators).flat_map(LenientExec::steps).map(Entry::Step);
+        let sources = self.pipelines.iter().map(|pipeline| Entry::Step(pipeline.read().source().to_owned()));
+        let steps = self
+            .pipelines
+            .iter()
+            .flat_map(|pipeline| &pipeline.operators)
+            .flat_map(LenientExec::steps)
+            .map(Entry::Step);
         let mut entries: Vec<Entry> = sources.chain(steps).chain([Entry::Sink(self.name.clone())]).collect();
         entries.sort();
         entries.dedup();
@@ -257,7 +267,9 @@ impl ChunkLoad {
 
     /// Whether the sources may leave out so much.
     fn judge_parsers(&self) -> Result<()> {
-        self.legs.iter().try_for_each(|leg| self.rejects.judge(&Entry::Step(leg.read().source().to_owned())))
+        self.pipelines
+            .iter()
+            .try_for_each(|pipeline| self.rejects.judge(&Entry::Step(pipeline.read().source().to_owned())))
     }
 
     /// Whether a raw record may be asked for.
@@ -279,9 +291,9 @@ impl Loading {
     async fn read_all(self: Arc<Self>) -> Result<Vec<Group>> {
         let (sender, mut groups) = mpsc::channel::<Group>(1);
         let mut readers = JoinSet::new();
-        for (leg, way) in self.load.legs.iter().enumerate() {
-            for partition in 0..way.read().partitions() {
-                readers.spawn_on(Arc::clone(&self).read(leg, partition, sender.clone()), &self.load.workers);
+        for (number, pipeline) in self.load.pipelines.iter().enumerate() {
+            for partition in 0..pipeline.read().partitions() {
+                readers.spawn_on(Arc::clone(&self).read(number, partition, sender.clone()), &self.load.workers);
             }
         }
         drop(sender);
@@ -313,8 +325,13 @@ impl Loading {
     }
 
     /// Reads what one task reads; gives back the rows that are not enough for a group.
-    async fn read(self: Arc<Self>, leg: usize, partition: usize, groups: mpsc::Sender<Group>) -> Result<Option<Group>> {
-        let (read, units) = (self.load.legs[leg].read(), Arc::clone(&self.units[leg]));
+    async fn read(
+        self: Arc<Self>,
+        number: usize,
+        partition: usize,
+        groups: mpsc::Sender<Group>,
+    ) -> Result<Option<Group>> {
+        let (read, units) = (self.load.pipelines[number].read(), Arc::clone(&self.units[number]));
         let (of_reader, admitting) = (Arc::clone(read.reader()), Arc::clone(&units));
         let admit = move |unit: &Unit| {
             let admitted = admitting.admit(unit)?;
@@ -328,7 +345,7 @@ impl Loading {
         let raw = self.load.wants_raw();
         let pieces = read.pieces(partition, Arc::clone(&self.load.context), raw, admit).map_err(fault::unwrap)?;
         tokio::pin!(pieces);
-        let mut assembler = Assembler::new(&self, leg);
+        let mut assembler = Assembler::new(&self, number);
         while let Some((uri, piece)) = pieces.try_next().await? {
             tokio::task::yield_now().await;
             for full in assembler.take(&uri, piece)? {
@@ -386,7 +403,7 @@ impl Loading {
             return Ok(());
         }
         self.is_lost.store(true, Ordering::Relaxed);
-        self.load.pen.iter().for_each(|pen| pen.strike_out());
+        self.load.progress.iter().for_each(|progress| progress.clear());
         let what = format!("{} has lost rows that it had committed", self.load.ledger.place());
         Err(Error::refused(what)
             .cause(format!("{noted} parts of the load were committed, and {found} of them are there"))
@@ -408,7 +425,7 @@ impl Loading {
             ignored: 0,
             before: count(&self.came.before) + count(&self.came.rejected_before),
         };
-        let readers = self.load.legs.iter().map(|leg| leg.read().reader());
+        let readers = self.load.pipelines.iter().map(|pipeline| pipeline.read().reader());
         let mut handed_out = 0;
         for reader in readers {
             let parse = reader.steps.parse.snapshot();
@@ -467,7 +484,7 @@ impl Loading {
     }
 
     async fn try_deliver(self: &Arc<Self>, group: &Arc<Group>) -> Result<Delivered> {
-        let leg = &self.load.legs[group.leg];
+        let pipeline = &self.load.pipelines[group.pipeline];
         let attempt = Arc::new(Attempt::new(self, group));
         let room = self.load.rejects.of_sink(&self.load.name).map_or(0, |limit| limit.room(group.count()));
         let room = usize::try_from(room).unwrap_or(usize::MAX).clamp(SHOWN_BAD_ROWS - 1, usize::MAX - 1);
@@ -478,7 +495,7 @@ impl Loading {
         if group.has_rows() {
             let batch_rows = self.load.context.session_config().batch_size();
             let taker: Arc<dyn TakeRow> = Arc::clone(&attempt) as Arc<dyn TakeRow>;
-            let plan = instance::over(leg, group.batches(), batch_rows, &taker, &left_out);
+            let plan = instance::over(pipeline, group.batches(), batch_rows, &taker, &left_out);
             let rows = plan.and_then(|plan| plan.execute(0, Arc::clone(&self.load.context)));
             let mut rows = rows.map_err(fault::unwrap)?;
             while let Some(batch) = rows.next().await {
@@ -528,7 +545,7 @@ impl Loading {
                 loading.noted.fetch_add(notes, Ordering::Relaxed);
                 loading.load.step.add_rows(*rows);
                 loading.rows.fetch_add(*rows, Ordering::Relaxed);
-                loading.load.pen.iter().for_each(|pen| pen.add_rows(*rows));
+                loading.load.progress.iter().for_each(|progress| progress.add_rows(*rows));
             }
             delivered
         };

@@ -10,19 +10,20 @@
 //! through a plan of their own, whose end says that all of them have come out, and into one transaction of the target,
 //! beside the notes of the chunks. A group whose transaction failed is still there and is delivered again.
 //!
-//! `way.rs` which ways from a source to a sink can be taken so; `units.rs` what tells units apart, and which of them
-//! are complete; `group.rs` the rows of a group; `assemble.rs` who puts them together; `instance.rs` the plan of a
-//! group; `refused.rs` what is left out on the way; `load.rs` who reads and delivers. `placed.rs` reads rows for
+//! `pipeline.rs` which pipelines can be loaded so; `sinks.rs` which sinks; `units.rs` what tells units apart, and which
+//! of them are complete; `group.rs` the rows of a group; `assemble.rs` who puts them together; `instance.rs` the plan
+//! of a group; `refused.rs` what is left out on the way; `load.rs` who reads and delivers. `placed.rs` reads rows for
 //! targets that are loaded at once. The target's side is [`millstream_core::sink::Ledger`].
 
 mod assemble;
 pub mod group;
 pub mod instance;
 pub mod load;
+pub mod pipeline;
 pub mod placed;
 mod refused;
+pub mod sinks;
 mod units;
-pub mod way;
 
 /// Decoded bytes of a chunk. A load that was begun with other chunks cannot be resumed, so this stays as it is.
 const CHUNK_BYTES: u64 = 1 << 20;

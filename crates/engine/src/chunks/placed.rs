@@ -14,7 +14,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::TryStreamExt;
 
 use super::instance::on_top;
-use super::way::Leg;
+use super::pipeline::Pipeline;
 use crate::fault;
 use crate::node::{leaf, streaming};
 use crate::read::exec::ReadExec;
@@ -58,16 +58,16 @@ fn with_places(schema: &SchemaRef, source: &str, uri: &str, rows: PlacedRows) ->
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
 }
 
-/// The plan of ways that go row by row, whose rows have the column.
-pub fn placed(legs: &[Leg], rejects: &Arc<Rejects>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+/// The plan of row-preserving pipelines, whose rows have the column.
+pub fn placed(pipelines: &[Pipeline], rejects: &Arc<Rejects>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     let mut plans = Vec::new();
-    for leg in legs {
-        let mut fields: Vec<_> = leg.read().schema().fields().iter().cloned().collect();
+    for pipeline in pipelines {
+        let mut fields: Vec<_> = pipeline.read().schema().fields().iter().cloned().collect();
         fields.push(Arc::new(Field::new(PLACE, DataType::Struct(place_fields()), false)));
         let schema = Arc::new(Schema::new(fields));
-        let properties = streaming(Arc::clone(&schema), leg.read().partitions());
-        let read = PlacedReadExec { leg: leg.clone(), rejects: Arc::clone(rejects), schema, properties };
-        plans.push(leg.operators.iter().rev().try_fold(Arc::new(read) as Arc<dyn ExecutionPlan>, on_top)?);
+        let properties = streaming(Arc::clone(&schema), pipeline.read().partitions());
+        let read = PlacedReadExec { pipeline: pipeline.clone(), rejects: Arc::clone(rejects), schema, properties };
+        plans.push(pipeline.operators.iter().rev().try_fold(Arc::new(read) as Arc<dyn ExecutionPlan>, on_top)?);
     }
     match plans.len() {
         1 => Ok(plans.remove(0)),
@@ -77,7 +77,7 @@ pub fn placed(legs: &[Leg], rejects: &Arc<Rejects>) -> DataFusionResult<Arc<dyn 
 
 /// Reads rows with their places, and leaves out what the parser refuses.
 pub struct PlacedReadExec {
-    leg: Leg,
+    pipeline: Pipeline,
     rejects: Arc<Rejects>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
@@ -86,19 +86,19 @@ pub struct PlacedReadExec {
 impl PlacedReadExec {
     /// The source's name in the job.
     pub fn source(&self) -> &str {
-        self.leg.read().source()
+        self.pipeline.read().source()
     }
 }
 
 impl fmt::Debug for PlacedReadExec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlacedReadExec").field("source", &self.leg.read().source()).finish_non_exhaustive()
+        f.debug_struct("PlacedReadExec").field("source", &self.pipeline.read().source()).finish_non_exhaustive()
     }
 }
 
 impl DisplayAs for PlacedReadExec {
     fn fmt_as(&self, mode: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.leg.read().fmt_as(mode, f)
+        self.pipeline.read().fmt_as(mode, f)
     }
 }
 
@@ -106,7 +106,7 @@ impl ExecutionPlan for PlacedReadExec {
     leaf!("PlacedReadExec");
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
-        let read: &ReadExec = self.leg.read();
+        let read: &ReadExec = self.pipeline.read();
         let mut pieces = read.pieces(partition, context, true, |_| Ok(true))?;
         let (schema, rejects, source) = (Arc::clone(&self.schema), Arc::clone(&self.rejects), read.source().to_owned());
         let batches = async_stream::try_stream! {

@@ -18,12 +18,12 @@ use millstream_core::{Error, Result, fail_point};
 
 use super::group::{ChunkRows, Group};
 use super::load::Loading;
+use super::pipeline::Pipeline;
 use super::units::UnitNotes;
-use super::way::Leg;
 use crate::member::MemberPlace;
 use crate::plan::lenient::TakeRow;
-use crate::rejects::log::{ChunkId, RejectLine};
 use crate::rejects::{Entry, Refusal, Rejects, allowing, line, of_parser, of_refused, of_row};
+use millstream_state::rejects::{ChunkId, RejectLine};
 
 /// What the parser has refused of the member that a task reads, and no group has yet, in the order of the text.
 ///
@@ -37,18 +37,18 @@ impl Refused {
     pub(super) fn take(
         &mut self,
         loading: &Loading,
-        leg: usize,
+        number: usize,
         uri: &str,
         unit: &Arc<UnitNotes>,
         member: &MemberPlace,
         rejects: Vec<Reject>,
     ) -> Result<()> {
         let (all, sink) = (&loading.load.rejects, &loading.load.name);
-        let source = loading.load.legs[leg].read().source();
+        let source = loading.load.pipelines[number].read().source();
         let mut refusals = Vec::new();
         for reject in rejects {
             let chunk = unit.chunk(member, reject.byte, loading.chunk_bytes);
-            if loading.units[leg].is_written(&chunk) {
+            if loading.units[number].is_written(&chunk) {
                 all.of_step(source).iter().for_each(|limit| limit.take_back_came(1));
                 loading.came.rejected_before.fetch_add(1, Ordering::Relaxed);
                 continue;
@@ -63,7 +63,7 @@ impl Refused {
     }
 
     /// The rejects of chunks up to that of the rows which come now; all of them, if no earlier rows can come any more.
-    pub(super) fn before(&mut self, chunk: Option<&Chunk>, leg: &Leg) -> Vec<ChunkRows> {
+    pub(super) fn before(&mut self, chunk: Option<&Chunk>, pipeline: &Pipeline) -> Vec<ChunkRows> {
         let due = |one: &Chunk| chunk.is_none_or(|now| one.unit != now.unit || one.number <= now.number);
         let mut out = Vec::new();
         while let Some((chunk, unit, line)) = self.0.pop_front_if(|(one, ..)| due(one)) {
@@ -71,7 +71,7 @@ impl Refused {
             while let Some((_, _, line)) = self.0.pop_front_if(|(one, ..)| *one == chunk) {
                 lines.push(line);
             }
-            out.push(ChunkRows::rejects(chunk, &unit, RecordBatch::new_empty(leg.read().schema()), lines));
+            out.push(ChunkRows::rejects(chunk, &unit, RecordBatch::new_empty(pipeline.read().schema()), lines));
         }
         out
     }
@@ -105,7 +105,7 @@ impl Attempt {
             rejects: Arc::clone(&loading.load.rejects),
             sink: loading.load.name.clone(),
             place: loading.load.ledger.place(),
-            source: loading.load.legs[group.leg].read().source().to_owned(),
+            source: loading.load.pipelines[group.pipeline].read().source().to_owned(),
             group: Arc::clone(group),
             state: Mutex::default(),
             counted: AtomicBool::new(false),

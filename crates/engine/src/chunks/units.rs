@@ -12,7 +12,7 @@ use millstream_core::sink::{Chunk, WrittenChunks};
 use millstream_core::{Error, Result, Unit};
 
 use crate::member::MemberPlace;
-use crate::stable::hash;
+use millstream_core::stable_hash::hash;
 
 /// The number that notes that a unit is complete.
 pub(super) const COMPLETE: u64 = (1 << 63) - 1;

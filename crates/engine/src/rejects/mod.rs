@@ -5,11 +5,10 @@
 //!  expression ─ fails on a row ────▶ ├─▶ limit of the entry ─▶ log ─▶ `millstream rejects`
 //!  target ─ does not take a row ───▶ ┘        │ too many: the run ends
 //! ```
-//! What is told of a reject and how a limit counts is [`millstream_core::reject`]'s. Here: `log.rs` the files,
-//! `origin.rs` rows that carry their place with them, `replay.rs` what is loaded again. Where nothing may be left out,
-//! none of these has any part in a run.
+//! What is told of a reject and how a limit counts is [`millstream_core::reject`]'s. The files are in
+//! [`millstream_state::rejects`]. Here: `origin.rs` rows that carry their place with them, `replay.rs` what is loaded
+//! again. Where nothing may be left out, none of these has any part in a run.
 
-pub mod log;
 pub mod origin;
 pub mod replay;
 
@@ -24,9 +23,9 @@ use millstream_core::reject::{MaxRejects, RawText, RejectLimit, Rejected};
 use millstream_core::sink::{Refusals, Refused, RefusedRow};
 use millstream_core::{Error, ErrorKind, RejectKind, Result, Step};
 use millstream_job::Job;
+use millstream_state::rejects::{Line, RejectLine, RejectLog};
 use serde_json::Value;
 
-use self::log::{Line, RejectLine, RejectLog};
 use self::replay::Replay;
 use crate::member::MemberPlace;
 

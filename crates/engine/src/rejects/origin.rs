@@ -1,8 +1,8 @@
-//! Rows that carry where they are from in one more column, on ways that go row by row to a target that is loaded at
-//! once.
+//! Rows that carry where they are from in one more column, on row-preserving pipelines to a target that is loaded all
+//! at once.
 //!
 //! The column stands behind all others and goes through every operator, so whoever refuses a row finds in it the file,
-//! the line, and the raw record. On ways to a target that is loaded chunk by chunk, the group of a row knows the same
+//! the line, and the raw record. Where a target is loaded chunk by chunk, the group of a row knows the same
 //! (`chunks`). `chunks/placed.rs` reads rows with the column.
 
 use arrow::array::{Array, AsArray, RecordBatch};
@@ -10,8 +10,8 @@ use arrow::datatypes::{DataType, Field, Fields, Int64Type, Schema};
 use datafusion::error::Result as DataFusionResult;
 use millstream_core::Error;
 use millstream_core::reject::{RawText, Rejected};
+use millstream_state::rejects::RejectLine;
 
-use super::log::RejectLine;
 use super::{Refusal, Rejects, line};
 
 /// The column.

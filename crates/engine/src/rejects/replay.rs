@@ -17,8 +17,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use bytes::Bytes;
 use millstream_core::reject::Rejected;
 use millstream_core::{Error, Result};
-
-use super::log::{self, Again, Marks, RejectLine};
+use millstream_state::rejects::{Again, RejectLine, ReplayedRejects, failed_again};
 
 /// What the URIs of the units begin with.
 const SCHEME: &str = "replay:";
@@ -134,7 +133,7 @@ impl Replay {
     pub fn mark(&self, run: &str) -> Result<()> {
         let failed = self.failed(run)?;
         let loaded = self.units.values().filter(|unit| !failed.contains(&unit.id)).map(|unit| unit.id.clone());
-        Marks::add(&self.folder, &self.sink, loaded)
+        ReplayedRejects::add(&self.folder, &self.sink, loaded)
     }
 
     /// The ids of those that have failed again: in this attempt, or in the earlier one that has delivered them.
@@ -143,7 +142,7 @@ impl Replay {
         let by_id: HashMap<&str, &str> =
             self.units.iter().map(|(uri, unit)| (unit.id.as_str(), uri.as_str())).collect();
         let of_round = |again: &Again| again.sink == self.sink && again.round == self.round;
-        let failed = log::failed_again(&self.folder)?.into_iter().filter(|(_, again)| of_round(again));
+        let failed = failed_again(&self.folder)?.into_iter().filter(|(_, again)| of_round(again));
         let counts = |by: &str, id: &str| by == run || by_id.get(id).is_some_and(|uri| passed.contains(*uri));
         Ok(failed.filter(|(by, again)| counts(by, &again.id)).map(|(_, again)| again.id).collect())
     }

@@ -1,8 +1,16 @@
 //! A run as its caller sees it: events while it lasts, a way to cancel it, and what it comes to.
 //!
-//! `execute.rs` does the work, on a thread that the run has for itself.
+//! `execute.rs` takes a run from its start to its report, on a thread that the run has for itself. The states of a run
+//! and the steps between them: `begin.rs`, `load.rs`, `commit.rs`, `record.rs`. `sinks.rs` the sinks of a run;
+//! `work.rs` what it works with.
 
+mod begin;
+mod commit;
 mod execute;
+mod load;
+mod record;
+mod sinks;
+mod work;
 
 use std::fmt;
 use std::pin::Pin;

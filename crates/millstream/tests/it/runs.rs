@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use futures::future::join_all;
-use millstream::history::{Outcome, RunBook, RunRecord};
+use millstream::history::{Outcome, RunHistory, RunRecord};
 use millstream::machine::{Asked, Machine};
 use millstream::{Cancel, Engine, ErrorKind, Event, Job, JobBuilder, RunOptions};
 use serde_json::json;
@@ -177,7 +177,7 @@ async fn a_run_is_cancelled_by_its_handle_by_others_and_by_dropping_it() {
         assert_eq!(failure.errors[0].kind(), ErrorKind::Interrupted, "{failure}");
     }
     assert!(!folder.path().join("a.csv").exists() && !folder.path().join("b.csv").exists());
-    let history = RunBook::open(&folder.path().join("state")).unwrap();
+    let history = RunHistory::open(&folder.path().join("state")).unwrap();
     let is_interrupted = |run: &RunRecord| run.job.ends_with("c.yaml") && run.outcome == Outcome::Interrupted;
     let begun = Instant::now();
     while !history.list(None, 10).unwrap().iter().any(is_interrupted) {

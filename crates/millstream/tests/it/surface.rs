@@ -27,7 +27,9 @@ impl Crates {
             let folder = name.strip_prefix("millstream_").unwrap_or(name);
             (name.to_owned(), modules(&crates.join(folder).join("src")))
         };
-        Crates(["millstream", "millstream_core", "millstream_job", "millstream_engine"].map(of).into())
+        Crates(
+            ["millstream", "millstream_core", "millstream_job", "millstream_engine", "millstream_state"].map(of).into(),
+        )
     }
 
     /// The definition of `name`, as the module sees it or hands it on; `None` where it is another crate's.

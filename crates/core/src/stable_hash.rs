@@ -1,4 +1,4 @@
-//! A hash that is the same in every version of the program: what is written down goes by it.
+//! A hash that is the same in every version of the program, for what is stored.
 
 /// FNV-1a of 64 bits.
 pub fn hash(text: &str) -> u64 {

@@ -1,8 +1,8 @@
-//! Which ways from a source to a sink can be loaded chunk by chunk: those on which every row comes from one record of
-//! one source, and always the same one.
+//! Which pipelines are row-preserving: those on which each row comes from one record of one source, always the same
+//! one, and each record gives at most one row. Only these can be loaded chunk by chunk.
 //!
-//! Filters, expressions and unions are such. Whatever puts rows together (an aggregate, a sort, a window, a limit, a
-//! join), or is shared by several consumers, needs all rows; what is volatile gives others the next time.
+//! Filters, expressions and unions preserve rows. What combines rows (an aggregate, a sort, a window, a limit, a join),
+//! or is shared by several consumers, needs all rows; a volatile function gives other rows the next time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,28 +17,28 @@ use crate::plan::lenient::LenientExec;
 use crate::plan::meter::step_of;
 use crate::read::exec::ReadExec;
 
-/// A way from one source to a sink.
+/// A row-preserving pipeline: a path of operators from one source to a sink.
 #[derive(Debug, Clone)]
-pub struct Leg {
+pub struct Pipeline {
     /// The operators on it, the one at the sink first.
     pub operators: Vec<Arc<dyn ExecutionPlan>>,
-    /// What reads; a [`ReadExec`], perhaps behind its meter.
+    /// What reads: a [`ReadExec`].
     read: Arc<dyn ExecutionPlan>,
 }
 
-impl Leg {
+impl Pipeline {
     /// What reads.
     pub fn read(&self) -> &ReadExec {
-        self.read.downcast_ref::<ReadExec>().expect("a way begins where something is read")
+        self.read.downcast_ref::<ReadExec>().expect("a pipeline begins where something is read")
     }
 }
 
-/// The ways that lead to a sink, if each of them goes row by row; otherwise what does not, in words that end a
-/// sentence.
-pub fn legs(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Leg>, String> {
-    let found = row_wise(plan)?;
-    for leg in &found {
-        let read = leg.read();
+/// The pipelines of `plan`, if all of them can be loaded chunk by chunk: they are row-preserving, and what they read
+/// can be read again. Otherwise why not, in words that end a sentence.
+pub fn repeatable(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Pipeline>, String> {
+    let found = row_preserving(plan)?;
+    for pipeline in &found {
+        let read = pipeline.read();
         if read.reader().patterns.iter().any(|pattern| pattern == "-") {
             return Err(format!("`{}` reads standard input, which cannot be read again", read.source()));
         }
@@ -49,15 +49,15 @@ pub fn legs(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Leg>, String> {
     Ok(found)
 }
 
-/// The same, whether or not what is read could be read again.
-pub fn row_wise(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Leg>, String> {
+/// The pipelines of `plan`, if all of them are row-preserving; otherwise why not, in words that end a sentence.
+pub fn row_preserving(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Pipeline>, String> {
     let mut found = Vec::new();
     walk(plan, &mut Vec::new(), &mut found)?;
     Ok(found)
 }
 
-/// What has become of the records on such a way: how many rows came to its end, how many filters have left out, and how
-/// many could not be computed.
+/// What has become of the records of row-preserving pipelines: how many rows came to the end, how many were filtered,
+/// and how many could not be computed.
 pub fn counts(plan: &Arc<dyn ExecutionPlan>) -> Counts {
     if let Some(read) = plan.downcast_ref::<ReadExec>() {
         let parse = read.reader().steps.parse.snapshot();
@@ -108,10 +108,10 @@ impl Counts {
 fn walk(
     node: &Arc<dyn ExecutionPlan>,
     above: &mut Vec<Arc<dyn ExecutionPlan>>,
-    found: &mut Vec<Leg>,
+    found: &mut Vec<Pipeline>,
 ) -> Result<(), String> {
     if node.is::<ReadExec>() {
-        found.push(Leg { operators: above.clone(), read: Arc::clone(node) });
+        found.push(Pipeline { operators: above.clone(), read: Arc::clone(node) });
         return Ok(());
     }
     check(node)?;
@@ -174,3 +174,6 @@ fn why_not(name: &str) -> String {
     let known = kinds.iter().find(|(part, _)| name.contains(part));
     known.map_or_else(|| format!("{} needs all rows", name.trim_end_matches("Exec")), |(_, why)| (*why).to_owned())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! Which sinks of a job are loaded chunk by chunk, and what incremental sources require of them.
+
+use millstream_core::{Error, Result};
+use millstream_job::{Job, Lint, SinkStep, SourceStep};
+
+use super::pipeline::{Pipeline, repeatable};
+use crate::plan::shared::{Physical, Root};
+
+/// The pipelines to a sink that is loaded chunk by chunk; otherwise why it is loaded all at once, in words that end a
+/// sentence.
+pub type ByChunk = Result<Vec<Pipeline>, String>;
+
+/// Which sinks of `job` are loaded chunk by chunk, in their order.
+pub fn by_chunk(job: &Job, physical: &Physical) -> Result<Vec<ByChunk>> {
+    let alone = |(sink, root): (&SinkStep, &Root)| match sink.sink.may_keep_ledger() {
+        true => repeatable(&root.plan),
+        false => Err("its target or its settings require it".to_owned()),
+    };
+    let mut by_chunk: Vec<ByChunk> = job.sinks.iter().zip(&physical.roots).map(alone).collect();
+    let targets: Vec<String> = job.sinks.iter().map(|sink| sink.sink.target()).collect();
+    not_beside_others(&targets, &mut by_chunk);
+    job.sinks.iter().zip(&by_chunk).try_for_each(|(sink, by_chunk)| check_incremental(job, sink, by_chunk))?;
+    Ok(by_chunk)
+}
+
+/// Loads all at once what goes into a target that another sink loads all at once: while the transaction of that one is
+/// open, there may be no other.
+fn not_beside_others(targets: &[String], by_chunk: &mut [ByChunk]) {
+    let is_at_once = |(target, by_chunk): (&String, &ByChunk)| by_chunk.is_err().then(|| target.clone());
+    let at_once: Vec<String> = targets.iter().zip(&*by_chunk).filter_map(is_at_once).collect();
+    for (target, by_chunk) in targets.iter().zip(by_chunk) {
+        if by_chunk.is_ok() && at_once.contains(target) {
+            *by_chunk = Err("another sink loads into the same place at once".to_owned());
+        }
+    }
+}
+
+/// Refuses an incremental source whose rows go to a sink that does not know which files it has.
+fn check_incremental(job: &Job, sink: &SinkStep, by_chunk: &ByChunk) -> Result<()> {
+    let Some(source) = incremental_sources(job, sink).next() else { return Ok(()) };
+    let why = match by_chunk {
+        Err(why) => Some(why.clone()),
+        Ok(pipelines) => {
+            let other = pipelines.iter().find(|pipeline| !pipeline.read().reader().incremental);
+            other.map(|other| format!("`{}` is not incremental", other.read().source()))
+        }
+    };
+    match why {
+        Some(why) => Err(Error::job(not_incremental(source, sink)).cause(why).hint(INCREMENTAL_HINT)),
+        None => Ok(()),
+    }
+}
+
+/// The incremental sources whose rows go to `sink`.
+fn incremental_sources<'a>(job: &'a Job, sink: &'a SinkStep) -> impl Iterator<Item = &'a SourceStep> {
+    let is_used = |source: &&SourceStep| is_used(job, &sink.from.value, &source.name.value);
+    job.sources.iter().filter(|source| source.incremental).filter(is_used)
+}
+
+fn not_incremental(source: &SourceStep, sink: &SinkStep) -> String {
+    format!("`{}` is incremental, and `{}` cannot be loaded file by file", source.name.value, sink.name.value)
+}
+
+const INCREMENTAL_HINT: &str =
+    "write its rows, changed row by row only, into a table with `mode: append`, or leave out `incremental`";
+
+/// Lints of incremental sources that the settings of a job rule out, whatever its plan: because the sink has no ledger,
+/// or the rows of the source have no files.
+pub fn lints(job: &Job) -> Vec<Lint> {
+    let mut lints = Vec::new();
+    for sink in &job.sinks {
+        for source in incremental_sources(job, sink) {
+            let reads_rows = source.places.iter().filter(|(entry, _)| entry.rows).flat_map(|(entry, _)| entry.schemes);
+            let reads_rows: Vec<&str> = reads_rows.copied().collect();
+            let scheme = |pattern: &str| pattern.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+            let of_rows = source.read.iter().any(|read| reads_rows.contains(&scheme(&read.value).as_str()));
+            let hint = if of_rows {
+                "a database has no files; leave out `incremental`".to_owned()
+            } else if source.read.iter().any(|read| read.value == "-") {
+                "standard input has no files, and cannot be read again; leave out `incremental`".to_owned()
+            } else if !sink.sink.may_keep_ledger() {
+                format!("this target takes all rows at once, or its settings require it; {INCREMENTAL_HINT}")
+            } else {
+                continue;
+            };
+            lints.push(job.text.error(source.name.span, not_incremental(source, sink)).hint(hint));
+        }
+    }
+    lints
+}
+
+/// Whether the rows of `step` come from `source`.
+pub fn is_used(job: &Job, step: &str, source: &str) -> bool {
+    step == source
+        || job
+            .transforms
+            .iter()
+            .filter(|one| one.name.value == step)
+            .any(|one| one.uses.iter().any(|used| is_used(job, used, source)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_not_loaded_chunk_by_chunk_beside_a_load_all_at_once() {
+        let why = "a sort needs all rows".to_owned();
+        let beside = "another sink loads into the same place at once".to_owned();
+        let targets = ["a", "a", "b", "a"].map(str::to_owned);
+        let mut by_chunk: Vec<ByChunk> = vec![Ok(Vec::new()), Err(why.clone()), Ok(Vec::new()), Ok(Vec::new())];
+        not_beside_others(&targets, &mut by_chunk);
+        let reasons: Vec<Option<String>> = by_chunk.into_iter().map(Result::err).collect();
+        assert_eq!(reasons, [Some(beside.clone()), Some(why), None, Some(beside)]);
+    }
+}

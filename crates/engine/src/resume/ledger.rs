@@ -1,0 +1,201 @@
+//! The ledger of a sink in this run.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use millstream_core::sink::{Chunk, Ledger, LoadContext};
+use millstream_core::{Error, ErrorKind, Result, Step};
+use millstream_job::SinkStep;
+use millstream_state::ProgressFile;
+
+use super::decide::{self, Choice, LoadKind, Trace};
+use super::point::ResumePoint;
+use crate::chunks::load::{ChunkLoad, Commits, is_complete, note_complete};
+use crate::chunks::pipeline::Pipeline;
+use crate::context::RunContext;
+use crate::fingerprint::Fingerprints;
+use crate::report::{SinkResult, Tally};
+
+/// The ledger of a sink in this run.
+pub struct OpenLedger {
+    ledger: Arc<dyn Ledger>,
+    load: String,
+    sink: String,
+    target: String,
+    incremental: bool,
+    fingerprint: Option<Chunk>,
+    /// Loads of earlier runs that are complete.
+    stale: Vec<String>,
+    /// Rows that have become visible.
+    pub rows: Arc<AtomicU64>,
+    /// What has become of the records, once all have come.
+    tally: Mutex<Option<Tally>>,
+    commits: Commits,
+}
+
+impl ResumePoint {
+    /// The ledger of `sink`, to which `pipelines` lead; `None` if there can be none.
+    pub async fn open_ledger(
+        &self,
+        sink: &SinkStep,
+        pipelines: &[Pipeline],
+        context: LoadContext,
+        fingerprints: &Fingerprints,
+    ) -> Result<Option<OpenLedger>> {
+        self.be_the_only_run()?;
+        let kind = match pipelines.iter().any(|pipeline| pipeline.read().reader().incremental) {
+            true => LoadKind::Incremental,
+            false if self.replay.is_some() => LoadKind::Round,
+            false => LoadKind::ByChunk,
+        };
+        let incremental = kind == LoadKind::Incremental;
+        let names = self.names(sink);
+        let own = if incremental { names.incremental() } else { names.by_chunk() };
+        // No other run can have a load that is named after this run.
+        let context = LoadContext { take_over: self.takes_over(), ..context };
+        if incremental && self.options.restart {
+            // What the ledger knows of files is forgotten before anything is looked up in it: the table may be gone.
+            sink.sink.unmark(&own, LoadContext { take_over: true, ..context.clone() }, false).await?;
+        }
+        let Some(mut ledger) = sink.sink.ledger(&own, context.clone()).await? else { return Ok(None) };
+        let choice = self.choose(sink, kind, ledger.as_ref(), &names, fingerprints).await;
+        if !matches!(choice, Ok(Choice { resumes: None, .. })) {
+            // The load of its own was only needed to look for others.
+            ledger.forget_unwritten(&own).await?;
+        }
+        let Choice { resumes, stale } = choice?;
+        if let Some(other) = &resumes {
+            ledger = match sink.sink.ledger(other, context).await? {
+                Some(ledger) => ledger,
+                None => return Ok(None),
+            };
+        }
+        Ok(Some(OpenLedger {
+            ledger,
+            load: resumes.unwrap_or(own),
+            sink: sink.name.value.clone(),
+            target: sink.sink.target(),
+            incremental,
+            fingerprint: (!incremental).then(|| fingerprints.note()),
+            stale,
+            rows: Arc::default(),
+            tally: Mutex::default(),
+            commits: Commits::default(),
+        }))
+    }
+
+    /// Refuses to resume runs that have loaded rows, but of which the ledgers have no record.
+    pub async fn find_traces(&self, ledgers: &[&OpenLedger]) -> Result<()> {
+        let (Some(history), Some(first)) = (&self.history, self.resumes()) else { return Ok(()) };
+        let rows = history.rows_of(first)?;
+        if rows == 0 || ledgers.iter().any(|one| one.incremental) {
+            return Ok(());
+        }
+        let mut traces = Vec::new();
+        for one in ledgers {
+            traces.push(Trace { is_empty: one.ledger.written().await?.is_empty(), is_complete: false });
+        }
+        if traces.iter().any(|trace| trace.is_empty) {
+            for (one, trace) in ledgers.iter().zip(&mut traces) {
+                trace.is_complete = is_complete(one.ledger.as_ref(), &one.load).await?;
+            }
+        }
+        decide::rows_are_known(first, rows, &traces)
+    }
+}
+
+impl OpenLedger {
+    /// The load of what `pipelines` read.
+    pub fn load(
+        &self,
+        run: &RunContext,
+        pipelines: Vec<Pipeline>,
+        step: Arc<Step>,
+        point: &ResumePoint,
+        progress: Option<Arc<ProgressFile>>,
+    ) -> ChunkLoad {
+        ChunkLoad {
+            name: self.sink.clone(),
+            pipelines,
+            ledger: Arc::clone(&self.ledger),
+            step,
+            budget: Arc::clone(&run.budget),
+            context: run.session.task_ctx(),
+            workers: run.runtimes.workers(),
+            accept_changed: point.accepts_changed(),
+            rejects: Arc::clone(&run.rejects),
+            fingerprint: self.fingerprint.clone(),
+            progress,
+            commits: self.commits.clone(),
+        }
+    }
+
+    /// Whether it is that of `sink`.
+    pub fn is_of(&self, sink: &str) -> bool {
+        self.sink == sink
+    }
+
+    /// All records have come, and this has become of them.
+    pub fn tell(&self, tally: Tally) {
+        *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = Some(tally);
+    }
+
+    /// What there is now.
+    pub fn result(&self) -> SinkResult {
+        let summary = self.ledger.summary(self.rows.load(Ordering::Relaxed));
+        let tally = *self.tally.lock().unwrap_or_else(PoisonError::into_inner);
+        SinkResult { sink: self.sink.clone(), target: self.target.clone(), summary, removed: None, tally }
+    }
+}
+
+/// `error`, which stopped the run, and what of the run stays. Commits that are under way end first; a load that has
+/// nothing is forgotten.
+pub async fn stopped(point: &ResumePoint, error: Error, ledgers: &[&OpenLedger]) -> Error {
+    let ends = ledgers.iter().map(|one| one.commits.end(one.ledger.stop_waiting()));
+    futures::future::join_all(ends).await;
+    for one in ledgers.iter().filter(|one| !one.incremental && one.rows.load(Ordering::Relaxed) == 0) {
+        // Whether that works does not matter: the next run does it.
+        let _ = one.ledger.forget_unwritten(&one.load).await;
+    }
+    let rows: u64 = ledgers.iter().map(|one| one.rows.load(Ordering::Relaxed)).sum();
+    if rows == 0 {
+        return error;
+    }
+    let go_on = match &point.replay {
+        Some(replay) => format!("`millstream rejects {} --replay` loads the rest", replay.first),
+        None => format!("{} loads the rest", point.resume_command()),
+    };
+    // Those of earlier attempts stay.
+    let rows = if point.resumes().is_some() { format!("{rows} more") } else { rows.to_string() };
+    if error.kind() == ErrorKind::Interrupted {
+        let what = format!("the run was interrupted; {rows} rows are loaded, and the rest was rolled back");
+        return Error::new(ErrorKind::Interrupted, what).hint(go_on);
+    }
+    match error.hint_text().map(str::to_owned) {
+        // What is to be done first has been told.
+        Some(hint) => error.hint(format!("{hint}; then {go_on}: {rows} rows are loaded")),
+        None => error.hint(format!("{rows} rows are loaded, and {go_on}")),
+    }
+}
+
+/// Notes that loads are complete.
+pub async fn complete(ledgers: &[&OpenLedger]) -> Result<()> {
+    for one in ledgers.iter().filter(|one| !one.incremental) {
+        note_complete(one.ledger.as_ref()).await.map_err(|error| error.in_step(&one.sink))?;
+    }
+    Ok(())
+}
+
+/// Forgets loads that are complete. What could not be forgotten, or taken away, comes back with its sink's name: the
+/// next run does it.
+pub async fn forget(ledgers: &[OpenLedger]) -> Vec<(String, Error)> {
+    let mut left = Vec::new();
+    for one in ledgers.iter().filter(|one| !one.incremental) {
+        for stale in &one.stale {
+            // Its own run, or the next one, does it.
+            let _ = one.ledger.forget(stale).await;
+        }
+        left.extend(one.ledger.forget(&one.load).await.err().map(|error| (one.sink.clone(), error)));
+    }
+    left
+}

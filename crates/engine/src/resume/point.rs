@@ -1,0 +1,224 @@
+//! Where a run stands among the runs of its job.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use millstream_core::Result;
+use millstream_job::{Job, SinkStep};
+use millstream_state::{JobKey, LiveRun, OnlyRun, RunHistory, RunRecord, default_folder};
+use serde_json::Value;
+
+use super::decide::{self, Asked, SinceTheEnd, Start};
+use super::names::LoadNames;
+use crate::fingerprint::{Compared, Fingerprints};
+use crate::machine::Machine;
+use crate::options::RunOptions;
+use crate::prepare::Prepared;
+use crate::rejects::Rejects;
+use crate::rejects::replay::Replay;
+
+/// Where a run stands among the runs of its job: which one it resumes, if any.
+pub struct ResumePoint {
+    /// The name of the run.
+    pub run: String,
+    start: Start,
+    /// The run history, if there is one.
+    pub(super) history: Option<Arc<RunHistory>>,
+    job: JobKey,
+    /// The job's path, as it was given.
+    path: String,
+    pub(super) options: RunOptions,
+    /// The rejects that it loads again.
+    pub(super) replay: Option<Arc<Replay>>,
+    only: Mutex<Option<OnlyRun>>,
+}
+
+/// The name of a run: when it began, and in which process. Of runs that begin in the same millisecond, the later has
+/// the next one.
+fn run_name() -> String {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    let next = |last: u64| now.max(last.saturating_add(1));
+    let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
+    format!("{}-{}", next(last.unwrap_or_default()), std::process::id())
+}
+
+impl ResumePoint {
+    /// Finds where a run of `job` stands.
+    pub fn find(job: &Job, machine: &Machine, options: &RunOptions, replay: Option<&Arc<Replay>>) -> Result<Self> {
+        let history = match &machine.state {
+            Some(folder) => Some(RunHistory::open(folder)?),
+            // If none was asked for, a run without a history is better than no run.
+            None => default_folder().map(|folder| RunHistory::open_if_possible(&folder)).transpose()?.flatten(),
+        };
+        let of_job = || job.set.clone().into_iter().collect();
+        let variables = options.variables.clone().unwrap_or_else(of_job);
+        let key = JobKey::new(job.path(), &variables);
+        let last = match &history {
+            Some(history) if options.resume => history.last(&key)?,
+            _ => None,
+        };
+        let incremental = job.sources.iter().any(|source| source.incremental);
+        Ok(ResumePoint {
+            run: run_name(),
+            start: decide::start(last, incremental)?,
+            history,
+            job: key,
+            path: job.path().to_owned(),
+            options: options.clone(),
+            replay: replay.map(Arc::clone),
+            only: Mutex::default(),
+        })
+    }
+
+    /// The run that this one resumes.
+    fn resumed(&self) -> Option<&RunRecord> {
+        match &self.start {
+            Start::Resumes(last) => Some(last),
+            Start::Fresh | Start::AfterTheEnd(_) => None,
+        }
+    }
+
+    /// The first run of its resume chain, if it resumes one.
+    pub fn resumes(&self) -> Option<&str> {
+        self.resumed().map(|last| last.logical.as_str())
+    }
+
+    /// The first run of its resume chain: itself, if it resumes none.
+    pub fn first(&self) -> &str {
+        self.resumes().unwrap_or(&self.run)
+    }
+
+    /// Whether the last run is done, and there is nothing to resume.
+    pub fn is_after_the_end(&self) -> bool {
+        matches!(self.start, Start::AfterTheEnd(_))
+    }
+
+    /// The command that resumes this run or the last one, as messages show it.
+    pub(super) fn resume_command(&self) -> String {
+        let set = if self.job.variables.is_empty() { "" } else { ", with the same `--set`," };
+        format!("`millstream run --resume {}`{set}", self.path)
+    }
+
+    /// What it was asked for.
+    pub(super) fn asked(&self) -> Asked {
+        Asked {
+            resume: self.options.resume,
+            restart: self.options.restart,
+            replay: self.replay.is_some(),
+            has_run: self.resumed().is_some(),
+        }
+    }
+
+    /// Whether it may take over what other runs have.
+    pub fn takes_over(&self) -> bool {
+        self.asked().takes_over()
+    }
+
+    /// Whether units that have changed are loaded as they are now.
+    pub fn accepts_changed(&self) -> bool {
+        self.options.accept_changed
+    }
+
+    /// The names of the loads of `sink`.
+    pub(super) fn names(&self, sink: &SinkStep) -> LoadNames {
+        let table = sink.settings.get("table").and_then(|table| table.as_str()).unwrap_or_default();
+        LoadNames::new(&self.job.text(), &sink.name.value, table, self.first(), self.replay.as_deref())
+    }
+
+    /// Whether there is nothing to do, because the last run has added all rows. A job that only replaces what was there
+    /// is done again: what has become of it is unknown, and no row is duplicated. A job that has changed, or has other
+    /// files on this machine (elsewhere that is not asked for), is refused: its rows are not added beside the others.
+    pub async fn finds_nothing_new(&self, job: &Job, prepared: &Prepared<'_>) -> Result<bool> {
+        let Start::AfterTheEnd(done) = &self.start else { return Ok(false) };
+        if !job.sinks.iter().any(|sink| sink.sink.adds_rows()) {
+            return Ok(false);
+        }
+        decide::after_the_end(&since_the_end(done, job, prepared).await?, job.path())?;
+        Ok(true)
+    }
+
+    /// Lets `rejects` be kept beside the run history.
+    pub fn keep(&self, rejects: &Rejects) {
+        if let Some(history) = &self.history {
+            let first = self.replay.as_ref().map_or_else(|| self.first(), |replay| &replay.first);
+            rejects.keep_in(history.folder(), first, &self.run);
+        }
+    }
+
+    /// Enters the run into the run history.
+    pub fn enter(&self) -> Result<Option<LiveRun>> {
+        if self.replay.is_some() {
+            // No run can resume it: what it does is noted beside the rejects.
+            return Ok(None);
+        }
+        self.history.as_ref().map(|history| history.begin(&self.run, self.first(), &self.job)).transpose()
+    }
+
+    /// Refuses to resume a run whose job gave other rows.
+    pub fn accept(&self, job: &Job, prepared: &Prepared<'_>) -> Result<()> {
+        let Some(before) = self.resumed().and_then(|last| last.fingerprint.as_ref()) else { return Ok(()) };
+        decide::same_job(Fingerprints::of(job, prepared).compare(before))
+    }
+
+    /// Stores that from here on there may be something to resume.
+    pub fn loading(&self, job: &Job, prepared: &Prepared<'_>, live: Option<&LiveRun>) -> Result<()> {
+        let Some(live) = live else { return Ok(()) };
+        live.loading(Fingerprints::of(job, prepared).current(), &predicted(prepared))
+    }
+
+    /// Whether the run history says that the run `run` is done.
+    pub(super) fn is_done(&self, run: &str) -> Result<bool> {
+        self.history.as_ref().map_or(Ok(false), |history| history.is_done(run))
+    }
+
+    /// Whether the run `run` was of this machine, and is dead: what the server has of it is about to end.
+    pub(super) fn has_died(&self, run: &str) -> bool {
+        self.history.as_ref().is_some_and(|history| history.has_died(run))
+    }
+
+    /// Makes sure that no other run of the job loads. Where no run history can be kept, the target's ledger alone has
+    /// to do.
+    pub(super) fn be_the_only_run(&self) -> Result<()> {
+        let mut only = self.only.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (None, Some(history)) = (&*only, &self.history) {
+            *only = Some(history.only_run(&self.job)?);
+        }
+        Ok(())
+    }
+}
+
+fn predicted(prepared: &Prepared<'_>) -> Value {
+    serde_json::to_value(prepared.predicted()).unwrap_or_default()
+}
+
+/// What has happened since the run `done`.
+async fn since_the_end(done: &RunRecord, job: &Job, prepared: &Prepared<'_>) -> Result<SinceTheEnd> {
+    let before = done.fingerprint.as_ref();
+    let compared = before.map_or(Compared::Same, |before| Fingerprints::of(job, prepared).compare(before));
+    if compared == Compared::Newer {
+        // Whatever the targets have, it is refused.
+        return Ok(SinceTheEnd { compared, lost: None, files_changed: false });
+    }
+    let files = |predicted: &Value| [predicted["units"].clone(), predicted["stored_bytes"].clone()];
+    let files_changed = files(&done.predicted) != files(&predicted(prepared));
+    Ok(SinceTheEnd { compared, lost: first_lost(job, prepared).await?, files_changed })
+}
+
+/// The first sink whose target has lost what was added to it, and what the target lacks.
+async fn first_lost(job: &Job, prepared: &Prepared<'_>) -> Result<Option<(String, String)>> {
+    for sink in job.sinks.iter().filter(|sink| sink.sink.adds_rows()) {
+        let is_gone = sink.sink.is_gone(&prepared.network()).await;
+        if is_gone.map_err(|error| error.in_step(&sink.name.value))? {
+            let target = sink.sink.target();
+            let lost = match sink.settings.get("table") {
+                Some(_) => format!("its table in {target} no longer exists"),
+                None => format!("the list of its files beside {target} no longer exists"),
+            };
+            return Ok(Some((sink.name.value.clone(), lost)));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,265 @@
+//! The first steps of a run: plan the sinks, and begin all loads.
+
+use std::sync::Arc;
+
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use millstream_core::sink::{LoadContext, Refusals};
+use millstream_core::{Error, ErrorKind, Result, StepKind, fail_point};
+use millstream_job::{Job, SinkStep};
+use millstream_state::LiveRun;
+use millstream_state::rejects::Line;
+
+use super::sinks::{AtOnce, ByChunk, CommitMarker, SinkRun, Sinks};
+use super::work::Work;
+use crate::chunks::load::Loaded as LoadedChunks;
+use crate::chunks::pipeline::{Pipeline, row_preserving};
+use crate::chunks::placed::{PlacedReadExec, placed};
+use crate::chunks::sinks::by_chunk;
+use crate::failure::Failure;
+use crate::fault;
+use crate::fingerprint::Fingerprints;
+use crate::load::LoadExec;
+use crate::plan::shared::Physical;
+use crate::read::exec::ReadExec;
+use crate::rejects::SinkRefusals;
+use crate::resume;
+
+/// A run whose sinks are planned.
+pub(super) struct Planned<'w, 'j> {
+    work: Work<'w, 'j>,
+    physical: Physical,
+}
+
+/// A run whose loads have begun.
+pub(super) struct Begun<'w, 'j> {
+    pub(super) work: Work<'w, 'j>,
+    physical: Physical,
+    pub(super) sinks: Sinks<'j>,
+    /// What drives the loads.
+    pub(super) tasks: Tasks,
+    /// What earlier runs have left, to be forgotten once this one is done.
+    pub(super) stale: Vec<CommitMarker>,
+}
+
+/// A sink whose load has not begun.
+struct PlannedSink<'j> {
+    sink: &'j SinkStep,
+    plan: Arc<dyn ExecutionPlan>,
+    /// The pipelines to it, if it is loaded chunk by chunk.
+    by_chunk: Option<Vec<Pipeline>>,
+    context: LoadContext,
+}
+
+/// What drives the loads of a run.
+#[derive(Default)]
+pub(super) struct Tasks {
+    /// The plans that load all at once.
+    pub(super) plans: Vec<Arc<dyn ExecutionPlan>>,
+    /// The loads chunk by chunk.
+    pub(super) chunk_loads: Vec<BoxFuture<'static, Result<LoadedChunks>>>,
+}
+
+impl<'w, 'j> Planned<'w, 'j> {
+    /// Plans all sinks.
+    pub(super) async fn new(work: Work<'w, 'j>) -> Result<Self, Failure> {
+        let physical = work.prepared.plan_sinks(work.job).await?;
+        Ok(Planned { work, physical })
+    }
+
+    /// Begins all loads. If one cannot begin, the others are rolled back.
+    pub(super) async fn begin(self) -> Result<Begun<'w, 'j>, Failure> {
+        let Planned { work, physical } = self;
+        let (sinks, tasks, stale) = (Sinks::default(), Tasks::default(), Vec::new());
+        let mut begun = Begun { work, physical, sinks, tasks, stale };
+        match begun.begin_all().await {
+            Ok(()) => Ok(begun),
+            Err(error) => {
+                begun.settle();
+                Err(begun.fail(error).await)
+            }
+        }
+    }
+}
+
+impl<'j> Begun<'_, 'j> {
+    async fn begin_all(&mut self) -> Result<()> {
+        let Work { job, prepared, point, live, .. } = self.work;
+        let fingerprints = Fingerprints::of(job, prepared);
+        for mut sink in self.planned_sinks().await? {
+            match sink.by_chunk.take() {
+                Some(pipelines) => self.begin_by_chunk(sink, pipelines, &fingerprints).await?,
+                None => self.begin_at_once(sink).await?,
+            }
+        }
+        point.find_traces(&self.sinks.ledgers()).await?;
+        fail_point::pass("loading.before");
+        point.loading(job, prepared, live)
+    }
+
+    /// All sinks. Their targets are asked for commit markers before the first load begins: one that has begun may lock
+    /// what the next one looks at.
+    async fn planned_sinks(&mut self) -> Result<Vec<PlannedSink<'j>>> {
+        let by_chunk = by_chunk(self.work.job, &self.physical)?;
+        let plans: Vec<_> = self.physical.roots.iter().map(|root| Arc::clone(&root.plan)).collect();
+        let mut planned = Vec::new();
+        for ((sink, plan), by_chunk) in self.work.job.sinks.iter().zip(plans).zip(by_chunk) {
+            let context = self.context(sink, &plan)?;
+            let context = if by_chunk.is_err() { self.with_marker(sink, context).await? } else { context };
+            planned.push(PlannedSink { sink, plan, by_chunk: by_chunk.ok(), context });
+        }
+        Ok(planned)
+    }
+
+    /// Begins a load chunk by chunk; all at once, if its target keeps no ledger.
+    async fn begin_by_chunk(
+        &mut self,
+        planned: PlannedSink<'j>,
+        pipelines: Vec<Pipeline>,
+        fingerprints: &Fingerprints,
+    ) -> Result<()> {
+        let Work { run, point, live, .. } = self.work;
+        let sink = planned.sink;
+        let opened = point.open_ledger(sink, &pipelines, planned.context.clone(), fingerprints);
+        let opened = self.work.unless_interrupted(opened).await;
+        let Some(ledger) = opened.map_err(|error| error.in_step(&sink.name.value))? else {
+            let context = self.with_marker(sink, planned.context).await?;
+            return self.begin_at_once(PlannedSink { context, ..planned }).await;
+        };
+        let load = ledger.load(run, pipelines, planned.context.step, point, live.map(LiveRun::progress));
+        self.tasks.chunk_loads.push(load.run(Arc::clone(&ledger.rows)).boxed());
+        self.sinks.push(SinkRun::ByChunk(Box::new(ByChunk { ledger, loaded: None })));
+        Ok(())
+    }
+
+    /// Begins a load all at once.
+    async fn begin_at_once(&mut self, planned: PlannedSink<'j>) -> Result<()> {
+        let PlannedSink { sink, plan, context, .. } = planned;
+        let (run, name, step) = (self.work.run, &sink.name.value, Arc::clone(&context.step));
+        let refusals = SinkRefusals::of(&run.rejects, name, &step);
+        let keep_places = refusals.is_some();
+        let pipelines = row_preserving(&plan);
+        if let (Err(why), Some(replay)) = (&pipelines, &run.replay) {
+            return Err(replay.refuse(why));
+        }
+        let input = match &pipelines {
+            Ok(pipelines) if keep_places || run.rejects.is_lenient() => {
+                placed(pipelines, &run.rejects).map_err(fault::unwrap)?
+            }
+            _ => Arc::clone(&plan),
+        };
+        let context = LoadContext {
+            partitions: input.output_partitioning().partition_count(),
+            refusals: refusals.map(|refusals| refusals as Arc<dyn Refusals>),
+            ..context
+        };
+        let begun = self.work.unless_interrupted(sink.sink.begin(context.clone())).await;
+        let load = begun.map_err(|error| error.in_step(name))?;
+        let is_there = load.is_there();
+        self.sinks.push(SinkRun::AtOnce(AtOnce {
+            sink,
+            load: Arc::clone(&load),
+            step: Arc::clone(&step),
+            row_preserving: pipelines.ok().filter(|_| !is_there).map(|_| plan),
+            marker: CommitMarker::of(sink, context),
+        }));
+        if is_there {
+            run.rejects.pass(None);
+        }
+        self.begin_rejects_anew(name, &input, is_there)?;
+        let load = LoadExec::new(name, Arc::clone(&sink.sink), load, step, input);
+        self.tasks.plans.push(Arc::new(load.with_rejects(run.rejects.of_sink(name), keep_places)));
+        Ok(())
+    }
+
+    fn context(&self, sink: &SinkStep, plan: &Arc<dyn ExecutionPlan>) -> Result<LoadContext> {
+        let (run, name) = (self.work.run, &sink.name.value);
+        let schema = self.work.prepared.sink_columns(sink);
+        let schema = schema.ok_or_else(|| Error::internal(format!("the columns of sink `{name}` are not known")))?;
+        Ok(LoadContext {
+            run: self.work.point.run.clone(),
+            first: self.work.point.first().to_owned(),
+            sink: name.clone(),
+            mark: None,
+            take_over: false,
+            schema,
+            partitions: plan.output_partitioning().partition_count(),
+            ordered: plan.output_ordering().is_some(),
+            io: run.runtimes.io(),
+            scratch: run.scratch.folder().to_owned(),
+            budget: Arc::clone(&run.budget),
+            step: run.steps.add(name, StepKind::Load, sink.sink.name()),
+            refusals: None,
+        })
+    }
+
+    /// `context` of a load that goes all at once, with its commit marker.
+    async fn with_marker(&mut self, sink: &SinkStep, context: LoadContext) -> Result<LoadContext> {
+        let point = self.work.point;
+        let marker = self.work.unless_interrupted(point.marker(sink, &context)).await;
+        let marker = marker.map_err(|error| error.in_step(&sink.name.value))?;
+        self.stale.extend(marker.stale.into_iter().map(|load| CommitMarker {
+            sink: Arc::clone(&sink.sink),
+            load,
+            context: LoadContext { take_over: true, ..context.clone() },
+        }));
+        Ok(LoadContext { mark: marker.load, take_over: point.takes_over(), ..context })
+    }
+
+    /// Forgets what earlier runs have rejected on the way to a sink that is loaded all at once: it will be rejected
+    /// again.
+    fn begin_rejects_anew(&self, sink: &str, plan: &Arc<dyn ExecutionPlan>, is_there: bool) -> Result<()> {
+        let Work { run, point, .. } = self.work;
+        let Some(log) = run.rejects.log().filter(|_| point.resumes().is_some()) else { return Ok(()) };
+        if log.earlier()?.kept.is_empty() {
+            return Ok(());
+        }
+        let mut anew = sources(plan);
+        anew.extend((!is_there).then(|| sink.to_owned()));
+        log.add([Line::Anew { anew }], false)
+    }
+
+    /// Takes over what operators have counted themselves, once none of them runs any more.
+    pub(super) fn settle(&self) {
+        self.physical.metered.iter().for_each(|metered| metered.settle());
+    }
+
+    /// The units that could not be opened or were left out: each is an error of a run that fails.
+    pub(super) fn unopened(&self) -> Vec<Error> {
+        let mut unopened = self.work.prepared.unopened();
+        unopened.extend(self.work.prepared.all_skipped());
+        unopened
+    }
+
+    /// Ends a run that fails with `error`, and rolls back what is not committed.
+    pub(super) async fn fail(self, error: Error) -> Failure {
+        let unopened = self.unopened();
+        // They are to be seen; that they cannot be written is not why it failed.
+        let _ = self.work.run.rejects.flush();
+        self.sinks.roll_back().await;
+        let error = resume::stopped(self.work.point, error, &self.sinks.ledgers()).await;
+        let error = output_closed(self.work.job, error);
+        let alone = matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::OutputClosed);
+        let errors = if alone { vec![error] } else { unopened.into_iter().chain([error]).collect() };
+        Failure { lints: Vec::new(), errors }
+    }
+}
+
+/// The sources that `plan` reads.
+fn sources(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
+    let own = plan.downcast_ref::<ReadExec>().map(|read| read.source().to_owned());
+    let placed = plan.downcast_ref::<PlacedReadExec>().map(|read| read.source().to_owned());
+    own.into_iter().chain(placed).chain(plan.children().into_iter().flat_map(sources)).collect()
+}
+
+/// The reader of standard output may close it early; but what goes elsewhere is then missing there.
+fn output_closed(job: &Job, error: Error) -> Error {
+    let only_output = job.sinks.iter().all(|sink| sink.write.value == "-");
+    if error.kind() != ErrorKind::OutputClosed || only_output {
+        return error;
+    }
+    let plain = Error::refused(format!("{}: its reader has closed it", error.what()))
+        .hint("what the other sinks had written was rolled back; read standard output to its end, or write to a file");
+    error.step_name().into_iter().fold(plain, Error::in_step)
+}

@@ -1,0 +1,144 @@
+//! The commit of a run: makes everything durable, then visible.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use millstream_core::source::RowSource;
+use millstream_core::{Error, Result, fail_point};
+
+use super::load::Loaded;
+use super::sinks::{AtOnce, CommitMarker};
+use super::work::Work;
+use crate::report::{MissingColumn, SinkResult, Skipped};
+use crate::resume::{self, OpenLedger};
+
+/// A run whose rows are all visible.
+#[derive(Default)]
+pub(super) struct Committed {
+    pub(super) summary: Summary,
+    pub(super) entries: Entries,
+}
+
+/// What a run has come to, beside the counters.
+#[derive(Default)]
+pub(super) struct Summary {
+    pub(super) run: String,
+    /// The first run of the resume chain, if the run resumes one.
+    pub(super) resumes: Option<String>,
+    pub(super) results: Vec<SinkResult>,
+    /// How many units were left out, and the first of them.
+    pub(super) skipped: (u64, Vec<Skipped>),
+    /// The columns that files lacked.
+    pub(super) missing_columns: Vec<MissingColumn>,
+    /// Whether everything was there before.
+    pub(super) nothing_new: bool,
+    /// Units that earlier runs had loaded.
+    pub(super) units_before: u64,
+}
+
+/// What targets have noted of the run and of earlier ones. It is forgotten once the run is recorded.
+#[derive(Default)]
+pub(super) struct Entries {
+    /// Commit markers of earlier runs.
+    pub(super) stale: Vec<CommitMarker>,
+    pub(super) ledgers: Vec<OpenLedger>,
+    pub(super) markers: Vec<CommitMarker>,
+}
+
+impl Summary {
+    /// The first run of the resume chain.
+    pub(super) fn first(&self) -> &str {
+        self.resumes.as_ref().unwrap_or(&self.run)
+    }
+}
+
+impl Committed {
+    /// A run that had nothing to do.
+    pub(super) fn nothing_new(run: &str) -> Self {
+        let summary = Summary { run: run.to_owned(), nothing_new: true, ..Summary::default() };
+        Committed { summary, entries: Entries::default() }
+    }
+}
+
+impl Loaded<'_, '_> {
+    /// Commits everything. From here on the run cannot be cancelled, and `committing` says so: what remains is short,
+    /// and half of it would be worse than either end.
+    pub(super) async fn commit(self, committing: &AtomicBool) -> Result<Committed> {
+        committing.store(true, Ordering::Relaxed);
+        let locations = self.work.job.sources.iter().flat_map(|source| &source.places);
+        locations.filter_map(|(_, location)| location.rows()).for_each(RowSource::done);
+        if let Err(error) = self.prepare().await {
+            self.sinks.roll_back().await;
+            return Err(error);
+        }
+        let mut results = publish(&self.sinks.at_once()).await?;
+        resume::complete(&self.sinks.ledgers()).await?;
+        for sink in self.sinks.by_chunk() {
+            sink.loaded.iter().for_each(|loaded| sink.ledger.tell(loaded.tally));
+            results.push(sink.ledger.result());
+        }
+        let sinks = &self.work.job.sinks;
+        results.sort_by_key(|result| sinks.iter().position(|sink| sink.name.value == result.sink));
+        let summary = self.summary(results);
+        let (ledgers, markers) = self.sinks.into_entries();
+        Ok(Committed { summary, entries: Entries { stale: self.stale, ledgers, markers } })
+    }
+
+    /// Makes everything durable that is not visible yet, and what was rejected. If this succeeds, not too much was
+    /// rejected, and no record is missing.
+    async fn prepare(&self) -> Result<()> {
+        let at_once = self.sinks.at_once();
+        for sink in &at_once {
+            sink.load.prepare().await.map_err(|error| error.in_step(sink.name()))?;
+        }
+        self.work.run.rejects.judge_all()?;
+        self.work.run.rejects.flush()?;
+        at_once.iter().try_for_each(|sink| sink.tally().map(drop))
+    }
+
+    fn summary(&self, results: Vec<SinkResult>) -> Summary {
+        let Work { point, prepared, .. } = self.work;
+        let chunks: Vec<_> = self.sinks.by_chunk().filter_map(|sink| sink.loaded.as_ref()).collect();
+        let only_chunks = self.sinks.at_once().is_empty() && !chunks.is_empty();
+        Summary {
+            run: point.run.clone(),
+            resumes: point.resumes().map(str::to_owned),
+            results,
+            skipped: prepared.skipped(),
+            missing_columns: prepared.missing_columns(),
+            nothing_new: only_chunks && chunks.iter().all(|loaded| loaded.nothing_new),
+            units_before: chunks.iter().map(|loaded| loaded.units_before).sum(),
+        }
+    }
+}
+
+/// Makes the rows of `sinks` visible, one sink after the other. If one fails, it and those behind it are rolled back.
+async fn publish(sinks: &[&AtOnce<'_>]) -> Result<Vec<SinkResult>> {
+    fail_point::pass("publish.before");
+    let mut results: Vec<SinkResult> = Vec::new();
+    for (index, sink) in sinks.iter().enumerate() {
+        if index > 0 {
+            fail_point::pass("publish.next");
+        }
+        match sink.load.commit().await {
+            Ok(summary) => results.push(sink.result(summary)?),
+            Err(error) => {
+                for behind in &sinks[index..] {
+                    behind.roll_back().await;
+                }
+                return Err(beside(&results, error.in_step(sink.name())));
+            }
+        }
+    }
+    fail_point::pass("publish.after");
+    Ok(results)
+}
+
+/// `error` of a sink that is not committed, beside others that are.
+fn beside(committed: &[SinkResult], error: Error) -> Error {
+    if committed.is_empty() {
+        return error;
+    }
+    let done: Vec<&str> = committed.iter().map(|result| result.sink.as_str()).collect();
+    let first = error.hint_text().map_or(String::new(), |hint| format!("{hint}; "));
+    error.hint(format!("{first}these sinks were already committed: {}", done.join(", ")))
+}

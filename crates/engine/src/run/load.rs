@@ -1,0 +1,111 @@
+//! The load itself: drives all plans and all loads chunk by chunk to their ends.
+
+use std::sync::Arc;
+
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::ExecutionPlanProperties;
+use futures::StreamExt;
+use millstream_core::{Error, Result};
+use tokio::task::JoinSet;
+
+use super::begin::{Begun, Tasks};
+use super::sinks::{CommitMarker, Sinks};
+use super::work::{Work, interruption};
+use crate::chunks::load::Loaded as LoadedChunks;
+use crate::context::RunContext;
+use crate::failure::Failure;
+use crate::fault;
+use crate::options::Cancel;
+
+/// A run whose rows have reached their targets: committed where they are loaded chunk by chunk, elsewhere not visible
+/// yet.
+pub(super) struct Loaded<'w, 'j> {
+    pub(super) work: Work<'w, 'j>,
+    pub(super) sinks: Sinks<'j>,
+    pub(super) stale: Vec<CommitMarker>,
+}
+
+impl<'w, 'j> Begun<'w, 'j> {
+    /// Loads everything. If that fails, or too much is rejected, what is not committed is rolled back.
+    pub(super) async fn load(mut self) -> Result<Loaded<'w, 'j>, Failure> {
+        let Work { run, cancel, .. } = self.work;
+        let loaded = drive(run, std::mem::take(&mut self.tasks), cancel).await;
+        self.settle();
+        let judged = loaded.and_then(|loaded| run.rejects.judge_all().map(|()| loaded));
+        match judged {
+            Ok(loaded) => self.sinks.set_loaded(loaded),
+            Err(error) => return Err(self.fail(error).await),
+        }
+        let unopened = self.unopened();
+        if !unopened.is_empty() {
+            self.sinks.roll_back().await;
+            return Err(Failure { lints: Vec::new(), errors: unopened });
+        }
+        let Begun { work, sinks, stale, .. } = self;
+        Ok(Loaded { work, sinks, stale })
+    }
+}
+
+/// Drives all partitions of the plans, each as a task on the workers, and the loads chunk by chunk beside them. The
+/// first error, or the user, ends them all, and no task is left when this returns: what they have written can then be
+/// rolled back.
+async fn drive(run: &RunContext, tasks: Tasks, cancel: &Cancel) -> Result<Vec<LoadedChunks>> {
+    joined(spawn(run, tasks)?, cancel).await
+}
+
+/// Starts the tasks, each of which ends with what a load chunk by chunk has come to, if it is one.
+fn spawn(run: &RunContext, tasks: Tasks) -> Result<JoinSet<Result<Option<LoadedChunks>>>> {
+    let context: Arc<TaskContext> = run.session.task_ctx();
+    let mut streams = Vec::new();
+    for plan in tasks.plans {
+        for partition in 0..plan.output_partitioning().partition_count() {
+            streams.push(plan.execute(partition, Arc::clone(&context)).map_err(fault::unwrap)?);
+        }
+    }
+    let mut spawned = JoinSet::new();
+    for mut stream in streams {
+        let to_its_end = async move {
+            while let Some(batch) = stream.next().await {
+                batch.map_err(fault::unwrap)?;
+            }
+            Ok(None)
+        };
+        spawned.spawn_on(to_its_end, &run.runtimes.workers());
+    }
+    for load in tasks.chunk_loads {
+        spawned.spawn_on(async move { load.await.map(Some) }, &run.runtimes.workers());
+    }
+    Ok(spawned)
+}
+
+/// Waits until all tasks have ended.
+async fn joined(mut tasks: JoinSet<Result<Option<LoadedChunks>>>, cancel: &Cancel) -> Result<Vec<LoadedChunks>> {
+    let mut loaded = Vec::new();
+    let mut first: Result<()> = Ok(());
+    loop {
+        let ended = tokio::select! {
+            biased;
+            () = cancel.cancelled(), if first.is_ok() => {
+                first = Err(interruption());
+                tasks.abort_all();
+                continue;
+            }
+            ended = tasks.join_next() => ended,
+        };
+        let Some(ended) = ended else { break };
+        let ended = match ended {
+            Ok(ended) => ended,
+            Err(join) if join.is_cancelled() => continue,
+            Err(join) => Err(Error::internal("a task failed").cause(join)),
+        };
+        match ended {
+            Ok(one) => loaded.extend(one),
+            Err(error) if first.is_ok() => {
+                first = Err(error);
+                tasks.abort_all();
+            }
+            Err(_) => {}
+        }
+    }
+    first.map(|()| loaded)
+}

@@ -1,0 +1,158 @@
+//! The end of a run: its report, its entry in the run history, and what targets forget then.
+
+use std::time::Duration;
+
+use millstream_core::step::StepSnapshot;
+use millstream_core::threads::ProcessorUse;
+use millstream_core::{Error, Result, fail_point};
+use millstream_job::Job;
+use millstream_state::{Ending, LiveRun};
+
+use super::commit::{Committed, Entries, Summary};
+use crate::context::RunContext;
+use crate::failure::Failure;
+use crate::memory;
+use crate::rejects::replay::Replay;
+use crate::report::{Report, Totals};
+use crate::resume;
+use crate::verdict::{Evidence, media, verdict};
+
+/// A run that has ended in the run history, or beside its rejects.
+pub(super) struct Recorded {
+    report: Report,
+    summary: Summary,
+    entries: Entries,
+}
+
+/// How long a run has taken, and what of the processor.
+pub(super) struct Used {
+    pub(super) elapsed: Duration,
+    pub(super) processor: ProcessorUse,
+    /// How long readers were held back, since memory was short.
+    pub(super) held: Duration,
+}
+
+/// Stores that a run has failed.
+pub(super) fn record_failure(run: &RunContext, live: Option<LiveRun>, failure: &Failure) {
+    let wrong = Error::job("the job file is wrong");
+    let error = failure.errors.first().unwrap_or(&wrong);
+    // What is wrong is reported in any case, whether or not the run history can be written.
+    let _ = live.map(|live| live.end(Some(error), &ending(run)));
+}
+
+impl Committed {
+    /// Stores that the run is done: no other resumes it.
+    pub(super) fn record(
+        self,
+        run: &RunContext,
+        job: &Job,
+        live: Option<LiveRun>,
+        replay: Option<&Replay>,
+        used: Used,
+    ) -> Result<Recorded> {
+        let Committed { summary, entries } = self;
+        let report = report(run, job, &summary, used);
+        let ending = Ending { report: serde_json::to_value(&report).ok(), ..ending(run) };
+        if let Some(live) = live {
+            live.end(None, &ending)?;
+        }
+        if let Some(replay) = replay {
+            fail_point::pass("replay.before");
+            replay.mark(&summary.run)?;
+            fail_point::pass("replay.after");
+        }
+        Ok(Recorded { report, summary, entries })
+    }
+}
+
+impl Recorded {
+    /// Forgets in the targets what was loaded. Only now: if the run is killed before it is recorded, the next one
+    /// resumes it and asks the ledgers what is there.
+    pub(super) fn forget(mut self, run: &RunContext, job: &Job) -> Report {
+        fail_point::pass("forget.before");
+        for (sink, error) in run.runtimes.workers().block_on(self.entries.forget()) {
+            for result in self.report.results.iter_mut().filter(|result| result.sink == sink) {
+                let cause = error.cause_text().map_or(String::new(), |cause| format!(": {cause}"));
+                result.summary.push_str(&format!(", but {}{cause}; the next run tries again", error.what()));
+            }
+        }
+        if !self.summary.nothing_new {
+            run.runtimes.workers().block_on(async {
+                for sink in &job.sinks {
+                    // It does no harm if something stays: it only says whose the files are.
+                    let _ = sink.sink.settle(&run.source_context(), self.summary.first()).await;
+                }
+            });
+        }
+        self.report
+    }
+}
+
+impl Entries {
+    /// Forgets them; what could not be forgotten comes back with its sink's name.
+    async fn forget(&self) -> Vec<(String, Error)> {
+        for stale in &self.stale {
+            // The next run does it otherwise.
+            let _ = stale.forget(false).await;
+        }
+        let mut left = resume::forget(&self.ledgers).await;
+        for marker in &self.markers {
+            left.extend(marker.forget(false).await.err().map(|error| (marker.context.sink.clone(), error)));
+        }
+        left
+    }
+}
+
+fn snapshots(run: &RunContext) -> Vec<StepSnapshot> {
+    run.steps.all().iter().map(|step| step.snapshot()).collect()
+}
+
+/// What the history stores of a run that ends now, without its report.
+fn ending(run: &RunContext) -> Ending {
+    let totals = Totals::of(&snapshots(run));
+    Ending {
+        rows_read: totals.rows_read,
+        rows_written: totals.rows_written,
+        rows_rejected: totals.rows_rejected,
+        units: totals.units,
+        report: None,
+    }
+}
+
+fn report(run: &RunContext, job: &Job, summary: &Summary, used: Used) -> Report {
+    let steps = snapshots(run);
+    let totals = Totals::of(&steps);
+    let Used { elapsed, processor: ProcessorUse { busy: processor, delayed }, held } = used;
+    let (cores, media) = (run.machine().cores, media(job));
+    let verdict = verdict(&Evidence { steps: &steps, elapsed, processor, delayed, cores, held, media: &media });
+    Report {
+        job: job.path().to_owned(),
+        run: summary.run.clone(),
+        resumes: summary.resumes.clone(),
+        nothing_new: summary.nothing_new,
+        units_loaded_before: summary.units_before,
+        seconds: elapsed.as_secs_f64(),
+        rows_read: totals.rows_read,
+        rows_written: totals.rows_written,
+        rows_rejected: totals.rows_rejected,
+        rejects: run
+            .rejects
+            .log()
+            .filter(|log| log.has_some() || log.has_earlier())
+            .map(|_| summary.first().to_owned()),
+        units_skipped: summary.skipped.0,
+        skipped: summary.skipped.1.clone(),
+        missing_columns: summary.missing_columns.clone(),
+        bytes_read: totals.bytes_read,
+        bytes_from_cache: run.cache.cached(),
+        bytes_from_disk: run.cache.disk(),
+        bytes_written: totals.bytes_written,
+        peak_rss_bytes: memory::peak_resident(),
+        memory_bytes: run.machine().memory,
+        cores: run.machine().cores,
+        cpu_seconds: processor.as_secs_f64(),
+        results: summary.results.clone(),
+        steps,
+        verdict,
+    }
+}

@@ -1,0 +1,163 @@
+//! The sinks of a run: one value for each, which owns its load, its counters and its ledger.
+
+use std::sync::Arc;
+
+use datafusion::physical_plan::ExecutionPlan;
+use millstream_core::sink::{Load, LoadContext, Sink};
+use millstream_core::{Result, Step};
+use millstream_job::SinkStep;
+
+use crate::chunks::load::Loaded as LoadedChunks;
+use crate::chunks::pipeline::{Counts, counts};
+use crate::report::{SinkResult, Tally};
+use crate::resume::OpenLedger;
+
+/// A sink whose load has begun.
+pub(super) enum SinkRun<'j> {
+    /// Its rows become visible all at once.
+    AtOnce(AtOnce<'j>),
+    /// Its rows become visible chunk by chunk.
+    ByChunk(Box<ByChunk>),
+}
+
+/// A load that goes all at once. If the run ends before it is committed, however it ends, it is rolled back.
+pub(super) struct AtOnce<'j> {
+    pub(super) sink: &'j SinkStep,
+    pub(super) load: Arc<dyn Load>,
+    /// Its counters.
+    pub(super) step: Arc<Step>,
+    /// The plan of its rows, if each comes from one record.
+    pub(super) row_preserving: Option<Arc<dyn ExecutionPlan>>,
+    pub(super) marker: Option<CommitMarker>,
+}
+
+/// A load that goes chunk by chunk.
+pub(super) struct ByChunk {
+    pub(super) ledger: OpenLedger,
+    /// What it has come to, once everything has come.
+    pub(super) loaded: Option<LoadedChunks>,
+}
+
+/// What a load notes in its target when its rows become visible.
+pub(super) struct CommitMarker {
+    pub(super) sink: Arc<dyn Sink>,
+    pub(super) load: String,
+    pub(super) context: LoadContext,
+}
+
+impl CommitMarker {
+    /// The commit marker of a load of `sink` with this context, if it has one.
+    pub(super) fn of(sink: &SinkStep, context: LoadContext) -> Option<Self> {
+        let load = context.mark.clone()?;
+        Some(CommitMarker { sink: Arc::clone(&sink.sink), load, context })
+    }
+
+    /// Forgets it; with `unwritten` only if the rows are not there.
+    pub(super) async fn forget(&self, unwritten: bool) -> Result<()> {
+        self.sink.unmark(&self.load, self.context.clone(), unwritten).await
+    }
+}
+
+impl AtOnce<'_> {
+    /// The name of the sink.
+    pub(super) fn name(&self) -> &str {
+        &self.sink.name.value
+    }
+
+    /// What has become of the records, none of which may be missing, if each row comes from one of them.
+    pub(super) fn tally(&self) -> Result<Option<Tally>> {
+        let Some(plan) = &self.row_preserving else { return Ok(None) };
+        let Counts { read, filtered, rejected, .. } = counts(plan);
+        let load = self.step.snapshot();
+        let rejected = rejected + load.rejected;
+        let tally = Tally { read, written: load.rows, filtered, rejected, ..Tally::default() };
+        tally.check(self.name()).map(|()| Some(tally))
+    }
+
+    /// The result of a load that is committed; `summary` tells what there is now.
+    pub(super) fn result(&self, summary: String) -> Result<SinkResult> {
+        let ignored = self.load.ignored();
+        let tally =
+            self.tally()?.map(|tally| Tally { written: tally.written.saturating_sub(ignored), ignored, ..tally });
+        self.step.leave_out_rows(ignored);
+        let (sink, target) = (self.name().to_owned(), self.sink.sink.target());
+        let removed = Some(self.load.removed()).filter(|removed| removed.files > 0);
+        Ok(SinkResult { sink, target, summary, removed, tally })
+    }
+
+    /// Rolls back what is not committed.
+    pub(super) async fn roll_back(&self) {
+        self.load.abort().await;
+        if let Some(marker) = &self.marker {
+            // The error that the run ends with is worth more than this one; the next run does it.
+            let _ = marker.forget(true).await;
+        }
+    }
+}
+
+/// The sinks of a run, in their order in the job.
+#[derive(Default)]
+pub(super) struct Sinks<'j>(Vec<SinkRun<'j>>);
+
+impl<'j> Sinks<'j> {
+    /// Adds one.
+    pub(super) fn push(&mut self, sink: SinkRun<'j>) {
+        self.0.push(sink);
+    }
+
+    /// Those that load all at once.
+    pub(super) fn at_once(&self) -> Vec<&AtOnce<'j>> {
+        let at_once = self.0.iter().filter_map(|sink| match sink {
+            SinkRun::AtOnce(at_once) => Some(at_once),
+            SinkRun::ByChunk(_) => None,
+        });
+        at_once.collect()
+    }
+
+    /// Those that load chunk by chunk.
+    pub(super) fn by_chunk(&self) -> impl Iterator<Item = &ByChunk> {
+        self.0.iter().filter_map(|sink| match sink {
+            SinkRun::ByChunk(by_chunk) => Some(by_chunk.as_ref()),
+            SinkRun::AtOnce(_) => None,
+        })
+    }
+
+    /// The ledgers of those that load chunk by chunk.
+    pub(super) fn ledgers(&self) -> Vec<&OpenLedger> {
+        self.by_chunk().map(|sink| &sink.ledger).collect()
+    }
+
+    /// Takes note of what loads chunk by chunk have come to.
+    pub(super) fn set_loaded(&mut self, loaded: Vec<LoadedChunks>) {
+        for loaded in loaded {
+            for sink in &mut self.0 {
+                if let SinkRun::ByChunk(sink) = sink
+                    && sink.ledger.is_of(&loaded.sink)
+                {
+                    sink.loaded = Some(loaded.clone());
+                }
+            }
+        }
+    }
+
+    /// Rolls everything back before anything was committed: then nothing was written.
+    pub(super) async fn roll_back(&self) {
+        let at_once = self.at_once();
+        for sink in &at_once {
+            sink.roll_back().await;
+        }
+        at_once.iter().filter(|sink| sink.load.can_be_taken_back()).for_each(|sink| sink.step.take_back_rows());
+    }
+
+    /// What is forgotten once the run is recorded: the ledgers' loads, and the commit markers.
+    pub(super) fn into_entries(self) -> (Vec<OpenLedger>, Vec<CommitMarker>) {
+        let (mut ledgers, mut markers) = (Vec::new(), Vec::new());
+        for sink in self.0 {
+            match sink {
+                SinkRun::ByChunk(sink) => ledgers.push(sink.ledger),
+                SinkRun::AtOnce(sink) => markers.extend(sink.marker),
+            }
+        }
+        (ledgers, markers)
+    }
+}

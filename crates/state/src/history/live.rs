@@ -1,0 +1,70 @@
+//! A live run in the history.
+
+use std::sync::Arc;
+
+use millstream_core::{Error, Result, fail_point};
+use rusqlite::params;
+use serde_json::Value;
+
+use super::locks::RunLock;
+use super::progress::ProgressFile;
+use super::record::{Ending, Outcome};
+use super::store::{RunHistory, now, signed};
+
+/// A live run that is in the history. It counts as killed if this is dropped before [`LiveRun::end`].
+#[derive(Debug)]
+pub struct LiveRun {
+    history: Arc<RunHistory>,
+    /// Its name.
+    pub run: String,
+    progress: Arc<ProgressFile>,
+    _lock: RunLock,
+}
+
+impl LiveRun {
+    pub(super) fn new(history: Arc<RunHistory>, run: &str, progress: ProgressFile, lock: RunLock) -> Self {
+        LiveRun { history, run: run.to_owned(), progress: Arc::new(progress), _lock: lock }
+    }
+
+    /// Its progress file.
+    pub fn progress(&self) -> Arc<ProgressFile> {
+        Arc::clone(&self.progress)
+    }
+
+    /// Stores that loading begins, what the run's rows depend on, and what is expected of it.
+    pub fn loading(&self, fingerprint: &str, predicted: &Value) -> Result<()> {
+        let update = "UPDATE runs SET fingerprint = ?2, predicted = ?3 WHERE run = ?1";
+        let values = params![self.run, fingerprint, predicted.to_string()];
+        self.history.checked(self.history.connection().execute(update, values)).map(drop)
+    }
+
+    /// Stores how the run ended.
+    pub fn end(&self, error: Option<&Error>, ending: &Ending) -> Result<()> {
+        let outcome = Outcome::of(error);
+        let message = error.map(|error| match error.cause_text() {
+            Some(cause) => format!("{}: {cause}", error.what()),
+            None => error.what().to_owned(),
+        });
+        let update = "UPDATE runs SET ended = ?2, outcome = ?3, message = ?4, rows_read = ?5, rows_written = ?6, \
+                      rows_rejected = ?7, units = ?8, report = ?9 WHERE run = ?1";
+        let values = params![
+            self.run,
+            signed(now()),
+            outcome.name(),
+            message,
+            signed(ending.rows_read),
+            signed(ending.rows_written),
+            signed(ending.rows_rejected),
+            signed(ending.units),
+            ending.report.as_ref().map(Value::to_string)
+        ];
+        fail_point::pass("state.before");
+        let done = self.history.checked(self.history.connection().execute(update, values)).map(drop);
+        fail_point::pass("state.after");
+        if done.is_ok() && outcome == Outcome::Done {
+            // No run resumes it.
+            self.progress.clear();
+        }
+        done
+    }
+}

@@ -1,0 +1,47 @@
+//! The version of the state folder, and the migrations to it.
+//!
+//! The history has a version ([`VERSION`]), which holds for the whole folder: increase it with every change that an
+//! older program would misread. Opening an older history migrates it; a newer one is refused.
+
+use millstream_core::fail_point;
+use rusqlite::{Connection, TransactionBehavior};
+
+/// The migrations: the one at index N turns a history of version N into one of version N + 1. Version 0 is a new
+/// history, or one written before histories had a version. Never change a migration that was released; append another
+/// one. Programs of earlier versions may be running meanwhile, so migrations only add what these can ignore.
+const MIGRATIONS: &[&str] =
+    &["CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, logical TEXT NOT NULL, job TEXT NOT \
+    NULL, variables TEXT NOT NULL, fingerprint TEXT, process INTEGER NOT NULL, began INTEGER NOT NULL, ended INTEGER, \
+    outcome TEXT, message TEXT, rows_read INTEGER NOT NULL DEFAULT 0, rows_written INTEGER NOT NULL DEFAULT 0, \
+    rows_rejected INTEGER NOT NULL DEFAULT 0, units INTEGER NOT NULL DEFAULT 0, predicted TEXT, report TEXT); \
+    ALTER TABLE runs ADD COLUMN program TEXT"];
+
+/// The version of the history and its folder, stored as SQLite's `user_version`.
+pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// Migrates the history to [`VERSION`] in one transaction, for which other processes wait. Returns its version if it is
+/// a newer one, and changes nothing then.
+pub(super) fn migrate(connection: &mut Connection) -> rusqlite::Result<Option<i64>> {
+    let found = version(connection)?;
+    if found >= VERSION {
+        return Ok((found > VERSION).then_some(found));
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Another process may have migrated it meanwhile.
+    let found = version(&transaction)?;
+    if found >= VERSION {
+        return Ok((found > VERSION).then_some(found));
+    }
+    let done = usize::try_from(found).unwrap_or(0);
+    MIGRATIONS.iter().skip(done).try_for_each(|step| transaction.execute_batch(step))?;
+    transaction.pragma_update(None, "user_version", VERSION)?;
+    fail_point::pass("migrate.before");
+    transaction.commit()?;
+    fail_point::pass("migrate.after");
+    Ok(None)
+}
+
+/// The version of a history.
+pub(super) fn version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}

@@ -1,0 +1,24 @@
+//! The run history: what ran, how it ended, and what is unfinished, in a SQLite file of the state folder.
+//!
+//! `store.rs` the history and its queries; `record.rs` a run as it is stored; `migrations.rs` the version of the state
+//! folder; `live.rs` a run that lives; `progress.rs` its progress file; `locks.rs` the locks of runs and jobs;
+//! `retention.rs` how long runs are kept; `key.rs` what distinguishes jobs.
+
+mod key;
+mod live;
+mod locks;
+mod migrations;
+mod progress;
+mod record;
+mod retention;
+mod store;
+
+#[cfg(test)]
+mod tests;
+
+pub use key::JobKey;
+pub use live::LiveRun;
+pub use locks::OnlyRun;
+pub use progress::ProgressFile;
+pub use record::{Ending, Outcome, RunRecord};
+pub use store::{RunHistory, default_folder};

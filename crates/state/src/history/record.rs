@@ -1,0 +1,136 @@
+//! A run as the history stores it.
+
+use millstream_core::{Error, ErrorKind};
+use rusqlite::Row;
+use serde::Serialize;
+use serde_json::Value;
+
+/// The columns of a record, in the order of [`record`].
+pub(super) const COLUMNS: &str = "run, logical, job, variables, fingerprint, process, began, ended, outcome, message, \
+                                  rows_read, rows_written, rows_rejected, units, predicted, report, program";
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// It is running.
+    Running,
+    /// Without an error.
+    Done,
+    /// With an error.
+    Failed,
+    /// It was cancelled.
+    Interrupted,
+    /// Its process ended before it could record how.
+    Killed,
+}
+
+impl Outcome {
+    /// How a run ends that ended with `error`, or without one.
+    pub(super) fn of(error: Option<&Error>) -> Self {
+        match error.map(Error::kind) {
+            None => Outcome::Done,
+            Some(ErrorKind::Interrupted) => Outcome::Interrupted,
+            Some(_) => Outcome::Failed,
+        }
+    }
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Running => "running",
+            Outcome::Done => "done",
+            Outcome::Failed => "failed",
+            Outcome::Interrupted => "interrupted",
+            Outcome::Killed => "killed",
+        }
+    }
+
+    /// Whether it left something to do.
+    pub fn is_unfinished(self) -> bool {
+        matches!(self, Outcome::Failed | Outcome::Interrupted | Outcome::Killed)
+    }
+}
+
+/// What the run history says of a run.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunRecord {
+    /// Its name.
+    pub run: String,
+    /// The name of the first run of the resume chain.
+    pub logical: String,
+    /// The job's file.
+    pub job: String,
+    /// The variables of the command line.
+    pub variables: String,
+    /// The fingerprint of everything that its rows depended on.
+    pub fingerprint: Option<String>,
+    /// The number of its process.
+    pub process: u32,
+    /// When it began, in milliseconds since 1970.
+    pub began: u64,
+    /// When it ended.
+    pub ended: Option<u64>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The error, if it ended with one.
+    pub message: Option<String>,
+    /// Rows that came out of the sources.
+    pub rows_read: u64,
+    /// Rows that were written.
+    pub rows_written: u64,
+    /// Records that were rejected.
+    pub rows_rejected: u64,
+    /// Units read to their end.
+    pub units: u64,
+    /// What was expected when it began.
+    pub predicted: Value,
+    /// Its report, if it ended well.
+    pub report: Option<Value>,
+    /// The version of Millstream; `None` for runs before this was stored.
+    pub program: Option<String>,
+}
+
+/// What is stored of a run when it ends.
+#[derive(Debug, Clone, Default)]
+pub struct Ending {
+    /// Rows that came out of the sources.
+    pub rows_read: u64,
+    /// Rows that were written.
+    pub rows_written: u64,
+    /// Records that were rejected.
+    pub rows_rejected: u64,
+    /// Units read to their end.
+    pub units: u64,
+    /// The report, if it ended well.
+    pub report: Option<Value>,
+}
+
+/// The record in a row of [`COLUMNS`]. A run without an outcome has [`Outcome::Running`].
+pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
+    let number = |index| row.get::<_, i64>(index).map(i64::unsigned_abs);
+    let value = |index| -> rusqlite::Result<Option<Value>> {
+        Ok(row.get::<_, Option<String>>(index)?.and_then(|text| serde_json::from_str(&text).ok()))
+    };
+    let outcome: Option<String> = row.get(8)?;
+    let known = [Outcome::Done, Outcome::Failed, Outcome::Interrupted];
+    Ok(RunRecord {
+        run: row.get(0)?,
+        logical: row.get(1)?,
+        job: row.get(2)?,
+        variables: row.get(3)?,
+        fingerprint: row.get(4)?,
+        process: row.get(5)?,
+        began: number(6)?,
+        ended: row.get::<_, Option<i64>>(7)?.map(i64::unsigned_abs),
+        outcome: known.into_iter().find(|known| outcome.as_deref() == Some(known.name())).unwrap_or(Outcome::Running),
+        message: row.get(9)?,
+        rows_read: number(10)?,
+        rows_written: number(11)?,
+        rows_rejected: number(12)?,
+        units: number(13)?,
+        predicted: value(14)?.unwrap_or(Value::Null),
+        report: value(15)?,
+        program: row.get(16)?,
+    })
+}

@@ -1,0 +1,44 @@
+//! How long runs are kept: the last [`KEPT`], and what is kept of them beside the history.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use rusqlite::Connection;
+
+use super::progress;
+use super::record::RunRecord;
+use super::store::signed;
+use crate::rejects;
+
+/// So many runs are kept.
+pub(super) const KEPT: u64 = 1_000;
+
+/// Deletes the oldest runs if there are too many; whether it did. It deletes many at a time: to find them takes a look
+/// at all runs, their reports included, and to count them takes a look at an index.
+pub(super) fn delete_oldest(connection: &Connection) -> rusqlite::Result<bool> {
+    let count: i64 = connection.query_row("SELECT count(*) FROM runs", [], |row| row.get(0))?;
+    if count <= signed(KEPT + KEPT / 10) {
+        return Ok(false);
+    }
+    let old = "DELETE FROM runs WHERE run NOT IN (SELECT run FROM runs ORDER BY began DESC LIMIT ?1)";
+    Ok(connection.execute(old, [signed(KEPT)])? > 0)
+}
+
+/// Removes the rejects and the progress files of runs that are not among `runs`. It does no harm if one cannot be
+/// removed.
+pub(super) fn remove_files(state: &Path, runs: &[RunRecord]) {
+    for rejects in others(&state.join(rejects::FOLDER), runs.iter().map(|run| run.logical.as_str())) {
+        let _ = fs_err::remove_dir_all(rejects);
+    }
+    for progress in others(&state.join(progress::FOLDER), runs.iter().map(|run| run.run.as_str())) {
+        let _ = fs_err::remove_file(progress);
+    }
+}
+
+/// What is in `folder` and has none of the names `known`.
+fn others<'a>(folder: &Path, known: impl Iterator<Item = &'a str>) -> Vec<PathBuf> {
+    let known: HashSet<&str> = known.collect();
+    let entries = fs_err::read_dir(folder).into_iter().flatten().flatten();
+    let others = entries.filter(|entry| !known.contains(entry.file_name().to_string_lossy().as_ref()));
+    others.map(|entry| entry.path()).collect()
+}

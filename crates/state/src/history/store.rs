@@ -1,0 +1,230 @@
+//! The run history: opening it, beginning runs, and asking for them.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use millstream_core::{Error, Result, fail_point};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::key::JobKey;
+use super::live::LiveRun;
+use super::locks::{self, OnlyRun, RunLock};
+use super::migrations::{VERSION, migrate};
+use super::progress::{self, ProgressFile};
+use super::record::{COLUMNS, Outcome, RunRecord, record};
+use super::retention;
+
+/// How long to wait while another run writes to the history.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The version of this program.
+pub(super) const PROGRAM: &str = env!("CARGO_PKG_VERSION");
+
+/// The run history.
+#[derive(Debug)]
+pub struct RunHistory {
+    folder: PathBuf,
+    connection: Mutex<Connection>,
+}
+
+/// Why a run history cannot be opened.
+enum Unopened {
+    /// A newer version of the program has written it.
+    Newer(Error),
+    /// Anything else.
+    Other(Error),
+}
+
+impl Unopened {
+    fn into_error(self) -> Error {
+        match self {
+            Unopened::Newer(error) | Unopened::Other(error) => error,
+        }
+    }
+}
+
+/// The default state folder; `None` if there is no home.
+pub fn default_folder() -> Option<PathBuf> {
+    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
+    folder("XDG_STATE_HOME")
+        .or_else(|| Some(folder("HOME")?.join(".local/state")))
+        .map(|state| state.join("millstream"))
+}
+
+impl RunHistory {
+    /// Opens the run history in `folder`, and creates what is missing.
+    pub fn open(folder: &Path) -> Result<Arc<Self>> {
+        RunHistory::try_open(folder).map_err(Unopened::into_error)
+    }
+
+    /// The same for the default folder; `None` if it cannot be used. A newer history is an error even so: a run without
+    /// the history might load rows twice.
+    pub fn open_if_possible(folder: &Path) -> Result<Option<Arc<Self>>> {
+        match RunHistory::try_open(folder) {
+            Ok(history) => Ok(Some(history)),
+            Err(Unopened::Newer(error)) => Err(error),
+            Err(Unopened::Other(_)) => Ok(None),
+        }
+    }
+
+    fn try_open(folder: &Path) -> Result<Arc<Self>, Unopened> {
+        let failed = |cause: std::io::Error| {
+            let error = Error::io(format!("the state folder {} cannot be used", folder.display()), &cause)
+                .hint("name another one with `--state` or MILLSTREAM_STATE");
+            Unopened::Other(error)
+        };
+        for part in [locks::RUNS, locks::JOBS, progress::FOLDER] {
+            fs_err::create_dir_all(folder.join(part)).map_err(failed)?;
+        }
+        let unusable = |error| Unopened::Other(cannot_be_used(folder, &error));
+        let mut connection = Connection::open(folder.join("runs.db")).map_err(unusable)?;
+        connection.busy_timeout(BUSY_TIMEOUT).map_err(unusable)?;
+        match migrate(&mut connection).map_err(unusable)? {
+            Some(newer) => Err(Unopened::Newer(is_newer(folder, newer))),
+            None => Ok(Arc::new(RunHistory { folder: folder.to_owned(), connection: Mutex::new(connection) })),
+        }
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(super) fn connection(&self) -> MutexGuard<'_, Connection> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `done`, whose error names the history.
+    pub(super) fn checked<T>(&self, done: rusqlite::Result<T>) -> Result<T> {
+        done.map_err(|error| cannot_be_used(&self.folder, &error))
+    }
+
+    /// Enters a run of `job`; `logical` is the run that it resumes, or its own name.
+    pub fn begin(self: &Arc<Self>, run: &str, logical: &str, job: &JobKey) -> Result<LiveRun> {
+        let lock = RunLock::take(&self.folder, run)?;
+        locks::remove_old(&self.folder);
+        fail_point::pass("state.before");
+        let insert = "INSERT INTO runs (run, logical, job, variables, process, began, program) \
+                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+        let values = params![run, logical, job.path, job.variables, std::process::id(), signed(now()), PROGRAM];
+        self.checked(self.connection().execute(insert, values))?;
+        fail_point::pass("state.after");
+        self.forget_old_runs()?;
+        let progress = ProgressFile::new(&self.folder, run);
+        Ok(LiveRun::new(Arc::clone(self), run, progress, lock))
+    }
+
+    /// Forgets the oldest runs when there are too many, and what is kept of them beside the history.
+    fn forget_old_runs(&self) -> Result<()> {
+        if !self.checked(retention::delete_oldest(&self.connection()))? {
+            return Ok(());
+        }
+        if let Ok(runs) = self.list(None, u64::MAX) {
+            retention::remove_files(&self.folder, &runs);
+        }
+        Ok(())
+    }
+
+    /// Makes sure that no other run of `job` loads chunk by chunk.
+    pub fn only_run(&self, job: &JobKey) -> Result<OnlyRun> {
+        if let Some(lock) = OnlyRun::take(&self.folder, job)? {
+            return Ok(lock);
+        }
+        let error = Error::refused("this job is running already");
+        let other = self.last(job)?.filter(|other| other.outcome == Outcome::Running);
+        let error = match other {
+            Some(other) => error.cause(format!("run {} in process {}", other.run, other.process)),
+            None => error,
+        };
+        Err(error.hint("wait until it has ended, or end it"))
+    }
+
+    /// All runs, the last one first; of one job, if `job` is given.
+    pub fn list(&self, job: Option<&str>, most: u64) -> Result<Vec<RunRecord>> {
+        let query =
+            format!("SELECT {COLUMNS} FROM runs WHERE ?1 IS NULL OR job = ?1 ORDER BY began DESC, run DESC LIMIT ?2");
+        let records = || {
+            let connection = self.connection();
+            let mut query = connection.prepare(&query)?;
+            let records = query.query_map(params![job, signed(most)], record)?;
+            records.collect::<rusqlite::Result<Vec<_>>>()
+        };
+        Ok(self.checked(records())?.into_iter().map(|record| self.as_it_is(record)).collect())
+    }
+
+    /// The last run of `job` that had begun to load: others have left nothing to resume.
+    pub fn last(&self, job: &JobKey) -> Result<Option<RunRecord>> {
+        let query = format!(
+            "SELECT {COLUMNS} FROM runs WHERE job = ?1 AND variables = ?2 AND fingerprint IS NOT NULL \
+             ORDER BY began DESC, run DESC LIMIT 1"
+        );
+        let found = self.connection().query_row(&query, [&job.path, &job.variables], record).optional();
+        Ok(self.checked(found)?.map(|record| self.as_it_is(record)))
+    }
+
+    /// How many rows the runs of the resume chain `logical` have made visible chunk by chunk, as far as they could note
+    /// it.
+    pub fn rows_of(&self, logical: &str) -> Result<u64> {
+        let runs = self.list(None, u64::MAX)?;
+        let of_chain = runs.iter().filter(|run| run.logical == logical);
+        Ok(of_chain.filter_map(|run| progress::noted_rows(&self.folder, &run.run)).sum())
+    }
+
+    /// The last run before `run` of the same job that was done.
+    pub fn done_before(&self, run: &RunRecord) -> Result<Option<RunRecord>> {
+        let query = format!(
+            "SELECT {COLUMNS} FROM runs WHERE job = ?1 AND variables = ?2 AND outcome = 'done' AND began < ?3 \
+             ORDER BY began DESC LIMIT 1"
+        );
+        let values = params![run.job, run.variables, signed(run.began)];
+        let found = self.connection().query_row(&query, values, record).optional();
+        self.checked(found)
+    }
+
+    /// Whether the resume chain `logical` is done.
+    pub fn is_done(&self, logical: &str) -> Result<bool> {
+        let query = "SELECT EXISTS (SELECT 1 FROM runs WHERE logical = ?1 AND outcome = 'done')";
+        self.checked(self.connection().query_row(query, [logical], |row| row.get(0)))
+    }
+
+    /// Whether the run `run` was of this machine, and its process is gone.
+    pub fn has_died(&self, run: &str) -> bool {
+        locks::has_died(&self.folder, run)
+    }
+
+    /// `record`, with what the history cannot know: a run without an outcome is running if its lock is held.
+    fn as_it_is(&self, record: RunRecord) -> RunRecord {
+        if record.outcome != Outcome::Running {
+            return record;
+        }
+        let outcome = match locks::is_alive(&self.folder, &record.run) {
+            true => Outcome::Running,
+            false => Outcome::Killed,
+        };
+        let rows_written = progress::noted_rows(&self.folder, &record.run).unwrap_or(record.rows_written);
+        RunRecord { outcome, rows_written, ..record }
+    }
+}
+
+fn is_newer(folder: &Path, found: i64) -> Error {
+    Error::newer(format!("the state folder {}", folder.display()), found, VERSION)
+        .hint("upgrade Millstream, or use another folder with `--state`; nothing was changed in this one")
+}
+
+fn cannot_be_used(folder: &Path, error: &rusqlite::Error) -> Error {
+    Error::refused(format!("the run history in {} cannot be used", folder.display()))
+        .cause(error)
+        .hint("name another folder with `--state` or MILLSTREAM_STATE")
+}
+
+/// Milliseconds since 1970.
+pub(super) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// SQLite's integers have a sign.
+pub(super) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

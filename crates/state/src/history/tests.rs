@@ -1,0 +1,163 @@
+//! Tests of the run history as a whole.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use fs_err::File;
+use rusqlite::{Connection, params};
+use serde_json::Value;
+
+use super::migrations::{VERSION, version};
+use super::retention::KEPT;
+use super::store::{PROGRAM, signed};
+use super::{Ending, JobKey, Outcome, RunHistory, locks, progress};
+use crate::rejects;
+fn key() -> JobKey {
+    JobKey { path: "/jobs/a.yaml".to_owned(), variables: String::new() }
+}
+
+#[test]
+fn a_run_that_does_not_store_how_it_ended_was_killed() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let history = RunHistory::open(folder.path()).expect("it opens");
+    let run = history.begin("1-1", "1-1", &key()).expect("it begins");
+    let last = |history: &RunHistory| history.last(&key()).expect("it answers").expect("there is one");
+    let other = RunHistory::open(folder.path()).expect("it opens twice");
+    assert!(other.last(&key()).expect("it answers").is_none(), "there is nothing to resume");
+    run.loading("xyz", &Value::Null).expect("noted");
+    assert_eq!(last(&other).outcome, Outcome::Running);
+    drop(run);
+    assert_eq!(last(&other).outcome, Outcome::Killed);
+    let run = history.begin("2-2", "1-1", &key()).expect("it begins");
+    run.loading("abc", &Value::Null).expect("noted");
+    run.end(None, &Ending { rows_written: 7, ..Ending::default() }).expect("noted");
+    drop(run);
+    let done = last(&other);
+    assert_eq!((done.outcome, done.rows_written, done.fingerprint.as_deref()), (Outcome::Done, 7, Some("abc")));
+    assert!(other.is_done("1-1").expect("it answers") && !other.is_done("2-2").expect("it answers"));
+    assert_eq!(other.list(None, 10).expect("it answers").len(), 2);
+    assert_eq!(other.list(Some("/jobs/b.yaml"), 10).expect("it answers").len(), 0);
+}
+
+/// A history of version 0 with a run that was killed.
+fn first_history(folder: &Path) {
+    let connection = Connection::open(folder.join("runs.db")).expect("a database");
+    connection
+        .execute_batch(
+            "CREATE TABLE runs (run TEXT PRIMARY KEY, logical TEXT NOT NULL, job TEXT NOT NULL, variables TEXT NOT \
+             NULL, fingerprint TEXT, process INTEGER NOT NULL, began INTEGER NOT NULL, ended INTEGER, outcome \
+             TEXT, message TEXT, rows_read INTEGER NOT NULL DEFAULT 0, rows_written INTEGER NOT NULL DEFAULT 0, \
+             rows_rejected INTEGER NOT NULL DEFAULT 0, units INTEGER NOT NULL DEFAULT 0, predicted TEXT, report \
+             TEXT); INSERT INTO runs (run, logical, job, variables, fingerprint, process, began) VALUES ('1-1', \
+             '1-1', \
+             '/jobs/a.yaml', '', '0123456789abcdef', 7, 1)",
+        )
+        .expect("a history");
+}
+
+#[test]
+fn a_history_without_a_version_is_migrated_once_by_several_processes() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    first_history(folder.path());
+    let histories: Vec<_> = std::thread::scope(|scope| {
+        let open = |_| scope.spawn(|| RunHistory::open(folder.path()).expect("it is migrated"));
+        let threads: Vec<_> = (0..8).map(open).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a thread")).collect()
+    });
+    for history in histories {
+        let last = history.last(&key()).expect("it answers").expect("the run is there");
+        assert_eq!((last.run.as_str(), last.outcome, last.program), ("1-1", Outcome::Killed, None));
+        assert_eq!(version(&history.connection()).expect("it has one"), VERSION);
+    }
+    let history = RunHistory::open(folder.path()).expect("it opens again");
+    let run = history.begin("2-2", "1-1", &key()).expect("it begins");
+    run.loading("abc", &Value::Null).expect("noted");
+    let last = history.last(&key()).expect("it answers").expect("there is one");
+    assert_eq!(last.program.as_deref(), Some(PROGRAM));
+}
+
+#[test]
+fn a_newer_history_is_refused_and_stays_as_it_is() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    drop(RunHistory::open(folder.path()).expect("it opens"));
+    let connection = Connection::open(folder.path().join("runs.db")).expect("a database");
+    connection.pragma_update(None, "user_version", VERSION + 1).expect("written");
+    drop(connection);
+    let before = fs_err::read(folder.path().join("runs.db")).expect("a file");
+    for error in [
+        RunHistory::open(folder.path()).expect_err("it is newer"),
+        RunHistory::open_if_possible(folder.path()).expect_err("it is newer"),
+    ] {
+        assert!(error.what().ends_with("was written by a newer version of Millstream"), "{error:?}");
+        assert!(error.hint_text().is_some_and(|hint| hint.contains("`--state`")), "{error:?}");
+    }
+    assert_eq!(fs_err::read(folder.path().join("runs.db")).expect("a file"), before);
+}
+
+#[test]
+fn locks_of_killed_runs_go_after_a_day_and_those_of_live_ones_stay() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let history = RunHistory::open(folder.path()).expect("it opens");
+    let live = history.begin("1-1", "1-1", &key()).expect("it begins");
+    let long_ago = SystemTime::now() - Duration::from_secs(25 * 60 * 60);
+    for name in ["old", "young", "1-1"] {
+        let path = locks::path(folder.path(), name);
+        let file = File::options().create(true).truncate(false).write(true).open(&path).expect("a file");
+        if name != "young" {
+            file.file().set_modified(long_ago).expect("it takes the time");
+        }
+    }
+    history.begin("2-2", "2-2", &key()).expect("it begins");
+    assert!(!locks::path(folder.path(), "old").exists() && history.has_died("young"));
+    assert!(locks::path(folder.path(), "1-1").exists() && !history.has_died("1-1"));
+    drop(live);
+}
+
+#[test]
+fn the_oldest_runs_are_forgotten_many_at_a_time() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let history = RunHistory::open(folder.path()).expect("it opens");
+    let fill = |runs: std::ops::Range<u64>| {
+        let mut connection = history.connection();
+        let transaction = connection.transaction().expect("begun");
+        let insert = "INSERT INTO runs (run, logical, job, variables, process, began) VALUES (?1, ?1, 'j', '', 1, ?2)";
+        for run in runs {
+            transaction.execute(insert, params![format!("{run}-1"), signed(run)]).expect("written");
+        }
+        transaction.commit().expect("written");
+    };
+    let rejects = |run: &str| folder.path().join(rejects::FOLDER).join(run);
+    let progress = |run: &str| folder.path().join(progress::FOLDER).join(run);
+    let count = || history.list(None, u64::MAX).expect("it answers").len() as u64;
+    fill(0..KEPT + KEPT / 10 - 1);
+    for run in ["0-1", "1000-1"] {
+        fs_err::write(progress(run), "7").expect("written");
+    }
+    drop(history.begin("a", "a", &key()).expect("it begins"));
+    assert_eq!(count(), KEPT + KEPT / 10);
+    drop(history.begin("b", "b", &key()).expect("it begins"));
+    assert_eq!(count(), KEPT);
+    let runs = history.list(None, u64::MAX).expect("it answers");
+    assert!(runs.iter().all(|run| run.run != "0-1") && runs[0].run == "b", "the newest stay");
+    assert!(progress("1000-1").exists() && !progress("0-1").exists(), "progress files of forgotten runs go");
+    // The next ones have rejects, too.
+    for run in ["200-1", "1000-1"] {
+        fs_err::create_dir_all(rejects(run)).expect("a folder");
+    }
+    fill(2_000..2_000 + KEPT / 10);
+    drop(history.begin("c", "c", &key()).expect("it begins"));
+    assert!(rejects("1000-1").exists() && !rejects("200-1").exists(), "rejects of forgotten runs go");
+}
+
+#[test]
+fn one_run_of_a_job_loads_at_a_time() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let history = RunHistory::open(folder.path()).expect("it opens");
+    let first = history.only_run(&key()).expect("no other run has it");
+    let refused = history.only_run(&key()).expect_err("one runs");
+    assert!(refused.what().contains("running already"), "{refused:?}");
+    let other = JobKey { variables: "DAY=1".to_owned(), ..key() };
+    history.only_run(&other).expect("it is another job");
+    drop(first);
+    history.only_run(&key()).expect("no other run has it");
+}

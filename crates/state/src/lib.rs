@@ -1,0 +1,20 @@
+//! What outlives a process: the state folder, in which one run keeps what later runs need.
+//!
+//! ```text
+//!  STATE/runs.db                        the run history: a row for each run
+//!  STATE/rows/RUN                       the progress file of a run: how many of its rows are visible
+//!  STATE/live/RUN.lock                  locked by the run's process as long as it lives
+//!  STATE/jobs/KEY.lock                  locked by the one run of a job that loads
+//!  STATE/rejects/FIRST/RUN.jsonl.zst    what a run rejected; FIRST is the first run of its resume chain
+//!  STATE/rejects/FIRST/replayed         which of these rejects were loaded later
+//! ```
+//! [`history`] owns the first four, [`rejects`] the others. The locks are the system's: a process that is killed
+//! releases them, whatever process gets its number later.
+//!
+//! The history is for people and for `--resume`. What is in a target, the target itself knows: losing the state folder
+//! loses no row. What a run decides by all this stands in the engine.
+
+pub mod history;
+pub mod rejects;
+
+pub use history::{Ending, JobKey, LiveRun, OnlyRun, Outcome, ProgressFile, RunHistory, RunRecord, default_folder};

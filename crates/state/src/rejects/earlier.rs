@@ -1,0 +1,137 @@
+//! What earlier runs have left in the reject log, and which of their rejects count.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use millstream_core::Result;
+use millstream_core::reject::Rejected;
+use millstream_core::sink::{Chunk, WrittenChunks};
+
+use super::files::{RunLines, read_all};
+use super::folder;
+use super::line::{Again, ChunkId, DeliveryNumber, Earlier, Kept, Line, RejectLine};
+use super::replayed::ReplayedRejects;
+
+/// The rejects of `first` and the runs that resume it, in the state folder.
+pub fn of_run(state: &Path, first: &str) -> Result<Vec<Kept>> {
+    let folder = folder(state, first);
+    match folder.is_dir() {
+        true => Ok(read(&folder)?.kept),
+        false => Ok(Vec::new()),
+    }
+}
+
+/// The rejects in `folder` that count.
+pub fn read(folder: &Path) -> Result<Earlier> {
+    let mut earlier = what_counts(read_all(folder)?);
+    let replayed = ReplayedRejects::read(folder)?;
+    earlier.kept.iter_mut().for_each(|kept| kept.replayed = replayed.is_finished(&kept.id));
+    Ok(earlier)
+}
+
+/// All rejects in `folder` that have failed again, and the run in which they did.
+pub fn failed_again(folder: &Path) -> Result<Vec<(String, Again)>> {
+    let again = |of_run: RunLines| {
+        let run = of_run.run.clone();
+        of_run.into_rejects().filter_map(|line| line.again).map(move |again| (run.clone(), again))
+    };
+    Ok(read_all(folder)?.into_iter().flat_map(again).collect())
+}
+
+/// Of the rejects of `sink`, those whose chunks are written, and the chunks of the others.
+pub fn committed<'a>(kept: &'a [Kept], sink: &str, written: &WrittenChunks) -> (Vec<&'a RejectLine>, HashSet<ChunkId>) {
+    let of_sink = kept.iter().filter_map(|kept| {
+        let chunk = kept.line.chunk.as_ref().filter(|chunk| chunk.sink == sink)?;
+        Some((&kept.line, chunk))
+    });
+    let (mut there, mut missing) = (Vec::new(), HashSet::new());
+    for (line, chunk) in of_sink {
+        match written.contains(&Chunk { unit: chunk.unit.clone(), number: chunk.number }) {
+            true => there.push(line),
+            false => drop(missing.insert(chunk.clone())),
+        }
+    }
+    (there, missing)
+}
+
+/// How a delivery of a chunk compares with others of it: one that was delivered outranks one that was only read, then
+/// the later run counts, then the later delivery.
+type Rank = (bool, usize, DeliveryNumber);
+
+/// What the lines of all runs say of rejects in other lines. Runs have numbers, in their order.
+#[derive(Default)]
+struct Standing {
+    /// The last delivery of each chunk.
+    last: HashMap<ChunkId, Rank>,
+    /// The last run in which the loads of a source or sink started again.
+    anew: HashMap<String, usize>,
+    /// How many records had come to entries of the job.
+    came: HashMap<String, u64>,
+}
+
+impl Standing {
+    fn of(runs: &[RunLines]) -> Self {
+        let mut standing = Standing::default();
+        for (run, of_run) in runs.iter().enumerate() {
+            of_run.lines.iter().for_each(|line| standing.add(run, line));
+        }
+        standing
+    }
+
+    fn add(&mut self, run: usize, line: &Line) {
+        match line {
+            Line::Version { .. } => {}
+            Line::Without { without, delivery } => self.add_delivery(run, without, *delivery),
+            Line::Reject(line) => line.chunk.iter().for_each(|chunk| self.add_delivery(run, chunk, line.delivery)),
+            Line::Anew { anew } => self.anew.extend(anew.iter().map(|name| (name.clone(), run))),
+            Line::Came { came } => {
+                for (entry, records) in came {
+                    let known = self.came.entry(entry.clone()).or_default();
+                    *known = (*known).max(*records);
+                }
+            }
+        }
+    }
+
+    fn add_delivery(&mut self, run: usize, chunk: &ChunkId, delivery: DeliveryNumber) {
+        let known = self.last.entry(chunk.clone()).or_default();
+        *known = (*known).max(rank(run, delivery));
+    }
+
+    /// Whether a reject of the run number `run` counts.
+    fn counts(&self, run: usize, line: &RejectLine) -> bool {
+        match &line.chunk {
+            Some(chunk) => self.last.get(chunk) == Some(&rank(run, line.delivery)),
+            None => {
+                let mut entries = line.rejected.sink.iter().chain(&line.rejected.source);
+                !entries.any(|entry| self.anew.get(entry).is_some_and(|anew| *anew > run))
+            }
+        }
+    }
+}
+
+fn rank(run: usize, delivery: DeliveryNumber) -> Rank {
+    (delivery > 0, run, delivery)
+}
+
+fn what_counts(runs: Vec<RunLines>) -> Earlier {
+    let standing = Standing::of(&runs);
+    let (mut kept, mut again) = (Vec::new(), HashMap::new());
+    for (number, of_run) in runs.into_iter().enumerate() {
+        let run = of_run.run.clone();
+        let numbered = (1..).zip(of_run.into_rejects());
+        for (index, line) in numbered.filter(|(_, line)| standing.counts(number, line)) {
+            match &line.again {
+                Some(known) => drop(again.insert(known.id.clone(), line.rejected)),
+                None => kept.push(Kept { id: format!("{run}/{index}"), line, replayed: false }),
+            }
+        }
+    }
+    // What failed again has the last reason.
+    for kept in &mut kept {
+        if let Some(Rejected { step, kind, message, column, .. }) = again.remove(&kept.id) {
+            kept.line.rejected = Rejected { step, kind, message, column, ..kept.line.rejected.clone() };
+        }
+    }
+    Earlier { kept, came: standing.came }
+}
