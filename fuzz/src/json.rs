@@ -40,7 +40,7 @@ fn parse(format: &dyn StreamFormat, text: &[u8], request: &ParseRequest, piece: 
         (rows.batch, lines.as_primitive::<Int64Type>().values().to_vec())
     });
     let rejects = parsed.rejects.into_iter().map(|reject| {
-        let place = reject.reason.place();
+        let place = reject.reason.location();
         assert!(place.line.is_some() && place.byte.is_some_and(|byte| byte <= text.len() as u64));
         (reject.raw, shown(reject.reason))
     });

@@ -73,7 +73,7 @@ fn together(request: &ParseRequest, parsed: Parsed) -> Rows {
     assert_eq!(lines.len(), rows.num_rows(), "every row has its line");
     assert!(lines.is_sorted());
     let rejects = parsed.rejects.into_iter().map(|reject| {
-        assert!(reject.reason.place().line.is_some() && reject.reason.place().byte.is_some());
+        assert!(reject.reason.location().line.is_some() && reject.reason.location().byte.is_some());
         (reject.raw, shown(reject.reason))
     });
     (rows, lines, rejects.collect())

@@ -60,7 +60,7 @@ pub fn unpack(data: &[u8], expected: Option<&'static str>, mut chunk: impl FnMut
 
 fn check_error(error: &Error, data: &[u8]) {
     assert!(matches!(error.kind(), ErrorKind::Data | ErrorKind::Refused), "{error:?}");
-    assert!(error.place().byte.is_none_or(|byte| byte <= data.len() as u64), "{error:?} in {} bytes", data.len());
+    assert!(error.location().byte.is_none_or(|byte| byte <= data.len() as u64), "{error:?} in {} bytes", data.len());
     assert!(!error.to_string().contains(|c: char| c.is_control()), "{error:?}");
 }
 
@@ -92,7 +92,7 @@ fn compare(whole: &Outcome, in_parts: &Outcome) {
         (Ok(()), Ok(())) => assert_eq!(whole.0, in_parts.0, "the chunks change the text"),
         (Err(one), Err(other)) => {
             // Either the fault of the archive or that of a member's own codec may be found first.
-            let in_member = one.place().member.is_some() || other.place().member.is_some();
+            let in_member = one.location().member.is_some() || other.location().member.is_some();
             // The same holds for a tar that is compressed as a whole.
             let of_tar = |error: &Error| error.to_string().contains("tar");
             let in_tar = of_tar(one) || of_tar(other);

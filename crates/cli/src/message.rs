@@ -11,7 +11,7 @@ use crate::output::{Output, Role};
 /// An error: what, where, the offending text, the cause, then what to do.
 pub fn error(output: Output, error: &Error) -> String {
     let mut text = format!("{} {}\n", output.paint(Role::Error, "error:"), output.paint(Role::Strong, error.what()));
-    let place = error.place().to_string();
+    let place = error.location().to_string();
     let facts = [
         ("at", Some(place).filter(|place| !place.is_empty())),
         ("step", error.step_name().map(str::to_owned)),
@@ -68,7 +68,7 @@ fn bytes_of(lint: &Lint) -> std::ops::Range<usize> {
 
 /// An error as JSON.
 pub fn error_json(error: &Error) -> Value {
-    let place = error.place();
+    let place = error.location();
     json!({
         "kind": format!("{:?}", error.kind()).to_lowercase(),
         "what": error.what(),

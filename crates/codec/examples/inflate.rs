@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use millstream_codec::{Unpack, UnpackOptions, Unpacked};
-use millstream_core::crew::{Alone, Crew, Job};
+use millstream_core::helpers::{HelperPool, Job, NoHelpers};
 
 /// The bytes of a chunk in which files are fed.
 const CHUNK: usize = 256 << 10;
@@ -48,7 +48,7 @@ fn work(queue: &Mutex<Receiver<Job>>, idle: &AtomicUsize) {
     }
 }
 
-impl Crew for Threads {
+impl HelperPool for Threads {
     fn idle(&self) -> usize {
         self.idle.load(Ordering::Relaxed)
     }
@@ -60,8 +60,8 @@ impl Crew for Threads {
 }
 
 /// The lines of `data`, in as many chunks as it takes.
-fn unpacked(data: &Bytes, at_once: bool, helpers: Arc<dyn Crew>) -> (usize, usize) {
-    let mut unpack = Unpack::new(UnpackOptions::default()).with_crew(helpers);
+fn unpacked(data: &Bytes, at_once: bool, helpers: Arc<dyn HelperPool>) -> (usize, usize) {
+    let mut unpack = Unpack::new(UnpackOptions::default()).with_helpers(helpers);
     let (mut fed, mut length, mut lines) = (0, 0, 0);
     let mut feed = |unpack: &mut Unpack| {
         let end = if at_once { data.len() } else { data.len().min(fed + CHUNK) };
@@ -131,12 +131,12 @@ fn main() {
     let read = |path| Bytes::from(fs_err::read(path).expect("a file"));
     let files: Vec<Bytes> = std::env::args_os().skip(1).map(read).collect();
     let mut whole = Vec::new();
-    let helpers: Arc<dyn Crew> = Arc::new(Threads::start(1));
+    let helpers: Arc<dyn HelperPool> = Arc::new(Threads::start(1));
     let mut ways: Vec<Way<'_>> = vec![
         ("libdeflate, whole files", Box::new(|data| by_libdeflate(data, &mut whole))),
         ("flate2 (zlib-rs), stream", Box::new(by_flate2)),
-        ("Unpack, all at once", Box::new(|data| unpacked(data, true, Arc::new(Alone)))),
-        ("Unpack, in chunks", Box::new(|data| unpacked(data, false, Arc::new(Alone)))),
+        ("Unpack, all at once", Box::new(|data| unpacked(data, true, Arc::new(NoHelpers)))),
+        ("Unpack, in chunks", Box::new(|data| unpacked(data, false, Arc::new(NoHelpers)))),
         ("Unpack, one helper", Box::new(|data| unpacked(data, false, Arc::clone(&helpers)))),
     ];
     let mut best = vec![f64::MAX; ways.len()];

@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millstream_core::crew::{Crew, Shared};
+use millstream_core::helpers::{HelperPool, Shared};
 
 use crate::deflate::{Control, Links, NOWHERE, Region, Segment, Symbols, decode_ahead};
 use crate::lookahead::Lookahead;
@@ -82,7 +82,7 @@ impl Drop for Job {
 
 /// What is decoded ahead of an owner.
 pub(crate) struct Ahead {
-    helpers: Arc<dyn Crew>,
+    helpers: Arc<dyn HelperPool>,
     links: Links,
     sizes: Sizes,
     /// What the owner has not passed yet.
@@ -101,7 +101,7 @@ impl fmt::Debug for Ahead {
 
 impl Ahead {
     /// Nothing is decoded ahead yet.
-    pub(crate) fn new(helpers: Arc<dyn Crew>, links: Links) -> Self {
+    pub(crate) fn new(helpers: Arc<dyn HelperPool>, links: Links) -> Self {
         Ahead {
             helpers,
             links,

@@ -148,7 +148,7 @@ pub(crate) fn some_text(length: usize) -> Vec<u8> {
 
 fn is_data_fault(error: &Error) {
     assert_eq!(error.kind(), ErrorKind::Data, "{error}");
-    assert!(error.place().byte.is_some(), "no byte: {error}");
+    assert!(error.location().byte.is_some(), "no byte: {error}");
     assert!(error.hint_text().is_some(), "no hint: {error}");
 }
 
@@ -180,7 +180,7 @@ pub(crate) fn every_missing_end_is_found(entry: &CodecEntry, compress: Compress)
         for (chunk, room) in [(usize::MAX, 4096), (1, 1)] {
             let error = decode(entry, &two[..length], chunk, room).expect_err("it is cut");
             is_data_fault(&error);
-            let byte = error.place().byte.expect("checked");
+            let byte = error.location().byte.expect("checked");
             // A few bytes after a whole frame may be garbage or the beginning of another: then the byte is theirs.
             assert!(byte == length as u64 || byte == data.len() as u64, "cut at {length}, found at {byte}");
         }
@@ -205,7 +205,7 @@ pub(crate) fn every_flipped_bit_is_found_or_harmless(entry: &CodecEntry, compres
                 Ok(text) => assert!(text == TEXT[..200], "byte {index} bit {bit} changes the text unseen"),
                 Err(error) => {
                     assert!(matches!(error.kind(), ErrorKind::Data | ErrorKind::Refused), "{error}");
-                    let byte = error.place().byte.expect("the byte");
+                    let byte = error.location().byte.expect("the byte");
                     assert!(byte <= data.len() as u64, "{byte} of {}", data.len());
                 }
             }
@@ -220,12 +220,12 @@ pub(crate) fn garbage_after_the_end_is_found(entry: &CodecEntry, compress: Compr
         for chunk in [1, 5, usize::MAX] {
             let error = decode(entry, &bad, chunk, 4096).expect_err("garbage");
             is_data_fault(&error);
-            let byte = error.place().byte.expect("checked");
+            let byte = error.location().byte.expect("checked");
             assert!(byte >= data.len() as u64 && byte <= bad.len() as u64, "{error}");
         }
     }
     let error = decode(entry, &[data.as_slice(), b"x"].concat(), 3, 4096).expect_err("garbage");
-    assert_eq!((error.place().byte, error.offending_text()), (Some(data.len() as u64), Some("x")));
+    assert_eq!((error.location().byte, error.offending_text()), (Some(data.len() as u64), Some("x")));
 }
 
 pub(crate) fn frames_follow_each_other(entry: &CodecEntry, compress: Compress) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millstream_core::codec::Decoder;
-use millstream_core::crew::Crew;
+use millstream_core::helpers::HelperPool;
 use millstream_core::{Error, Result};
 
 /// One self-ending piece of compressed data.
@@ -24,7 +24,7 @@ pub(crate) trait Frame: Send {
     fn missing(&self) -> String;
 
     /// See [`Decoder::look_ahead`].
-    fn look_ahead(&mut self, helpers: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
+    fn look_ahead(&mut self, helpers: &Arc<dyn HelperPool>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
         let _ = (helpers, at, coming);
     }
 
@@ -186,7 +186,7 @@ impl Decoder for Framed {
         }
     }
 
-    fn look_ahead(&mut self, helpers: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
+    fn look_ahead(&mut self, helpers: &Arc<dyn HelperPool>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
         self.frame.look_ahead(helpers, at, coming);
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millstream_core::Result;
-use millstream_core::crew::Crew;
+use millstream_core::helpers::HelperPool;
 
 use crate::ahead::Ahead;
 use crate::deflate::{InflateFault, Inflater, Links, Resolver, Segment, Stop, Symbols};
@@ -106,7 +106,7 @@ impl Inflate {
     /// See [`Frame::look_ahead`].
     pub(crate) fn look_ahead(
         &mut self,
-        helpers: &Arc<dyn Crew>,
+        helpers: &Arc<dyn HelperPool>,
         links: Links,
         at: u64,
         coming: &mut dyn Iterator<Item = &Bytes>,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use millstream_core::Error;
-use millstream_core::crew::{Crew, Job};
+use millstream_core::helpers::{HelperPool, Job};
 use proptest::prelude::*;
 
 use crate::{Limits, Unpack, UnpackOptions, Unpacked};
@@ -34,7 +34,7 @@ impl std::fmt::Debug for Jobs {
 
 impl Helpers {
     /// The pool of one kind.
-    pub(crate) fn of_kind(kind: usize) -> Arc<dyn Crew> {
+    pub(crate) fn of_kind(kind: usize) -> Arc<dyn HelperPool> {
         let late = |every| Helpers::Late { every, asked: AtomicUsize::new(0), jobs: Mutex::default() };
         Arc::new(match kind % 6 {
             0 => Helpers::AtOnce,
@@ -46,7 +46,7 @@ impl Helpers {
     }
 }
 
-impl Crew for Helpers {
+impl HelperPool for Helpers {
     fn idle(&self) -> usize {
         if let Helpers::Late { every, asked, jobs } = self
             && asked.fetch_add(1, Ordering::Relaxed) % every == every - 1
@@ -75,11 +75,11 @@ pub(crate) fn unpack_with(
     codec: &'static str,
     data: &[u8],
     chunk: usize,
-    helpers: Arc<dyn Crew>,
+    helpers: Arc<dyn HelperPool>,
     limits: Limits,
 ) -> Outcome {
     let options = UnpackOptions { expected: Some(codec), limits, ..UnpackOptions::default() };
-    let mut unpack = Unpack::new(options).with_crew(helpers);
+    let mut unpack = Unpack::new(options).with_helpers(helpers);
     let mut chunks = data.chunks(chunk);
     let (mut text, mut fed, mut position) = (Vec::new(), 0, 0);
     loop {

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
-use crate::crew::Crew;
+use crate::helpers::HelperPool;
 use crate::spec::Size;
 
 /// Text below this many bytes (64 MiB) is never held against [`Limits::ratio`]: it does no harm, and small files of
@@ -78,9 +78,9 @@ pub trait Decoder: Send {
     fn finish(&mut self) -> Result<()>;
 
     /// Shows what will be given to the next calls of [`Decoder::decode`]: `coming` are the bytes from byte `at` of the
-    /// unit on, as far as they are here. A decoder may let the idle of `crew` work on them; what it gives is the same.
-    fn look_ahead(&mut self, crew: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
-        let _ = (crew, at, coming);
+    /// unit on, as far as they are here. A decoder may let the idle of `pool` work on them; what it gives is the same.
+    fn look_ahead(&mut self, pool: &Arc<dyn HelperPool>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
+        let _ = (pool, at, coming);
     }
 
     /// How many bytes it could use if they were shown to it by [`Decoder::look_ahead`].

@@ -49,7 +49,7 @@ impl ErrorKind {
 
 /// Where in the data a fault lies. Every part is optional: each layer fills in what it knows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// The unit's URI, with passwords left out.
     pub uri: Option<String>,
     /// The member of an archive.
@@ -62,7 +62,7 @@ pub struct Place {
     pub column: Option<String>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         parts.extend(self.uri.as_deref().map(|uri| if uri == "-" { "standard input" } else { uri }.to_owned()));
@@ -82,7 +82,7 @@ pub struct Error(Box<Facts>);
 struct Facts {
     kind: ErrorKind,
     what: String,
-    place: Place,
+    place: Location,
     step: Option<String>,
     text: Option<String>,
     cause: Option<String>,
@@ -99,7 +99,7 @@ impl Error {
         Error(Box::new(Facts {
             kind,
             what: what.into(),
-            place: Place::default(),
+            place: Location::default(),
             step: None,
             text: None,
             cause: None,
@@ -239,7 +239,7 @@ impl Error {
     }
 
     /// Where in the data.
-    pub fn place(&self) -> &Place {
+    pub fn location(&self) -> &Location {
         &self.0.place
     }
 
@@ -326,7 +326,7 @@ impl fmt::Debug for Error {
 /// One line: place, what, cause. The command line shows the facts at more length.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.place != Place::default() {
+        if self.0.place != Location::default() {
             write!(f, "{}: ", self.0.place)?;
         }
         f.write_str(&self.0.what)?;
@@ -351,7 +351,7 @@ mod tests {
             .in_unit("b.csv", None)
             .in_step("read")
             .in_step("outer");
-        assert_eq!(error.place().to_string(), "a.csv, member m, line 3");
+        assert_eq!(error.location().to_string(), "a.csv, member m, line 3");
         assert_eq!(error.step_name(), Some("read"));
         assert_eq!(error.to_string(), "a.csv, member m, line 3: bad value");
     }

@@ -296,14 +296,14 @@ pub trait Parser: Send {
 
     /// A parser of a later piece of the same text, which knows what this one has learned from the beginning (the
     /// header). `None` if that is not known yet, or if pieces cannot be parsed apart.
-    fn fork(&self, _at: TextPlace) -> Option<Box<dyn Parser>> {
+    fn fork(&self, _at: TextPosition) -> Option<Box<dyn Parser>> {
         None
     }
 }
 
 /// Where a piece of a longer text begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TextPlace {
+pub struct TextPosition {
     /// Bytes of text before it.
     pub byte: u64,
     /// The line that begins there, from 1.
@@ -314,7 +314,7 @@ pub struct TextPlace {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextPiece {
     /// Where it begins.
-    pub place: TextPlace,
+    pub place: TextPosition,
     /// Its text, cut anywhere. Together they end where a record does. Of a record that is too long the rest may be
     /// missing.
     pub text: Vec<Bytes>,

@@ -14,11 +14,11 @@
 pub mod budget;
 pub mod buffers;
 pub mod codec;
-pub mod crew;
 pub mod direct;
 pub mod error;
 pub mod fail_point;
 pub mod format;
+pub mod helpers;
 pub mod hint;
 pub mod redact;
 pub mod registry;
@@ -36,8 +36,8 @@ pub mod unit;
 pub mod values;
 
 pub use budget::{Budget, Reservation};
-pub use crew::Crew;
-pub use error::{Error, ErrorKind, Place, Result};
+pub use error::{Error, ErrorKind, Location, Result};
+pub use helpers::HelperPool;
 pub use registry::Registry;
 pub use reject::RejectKind;
 pub use source::ByteStream;

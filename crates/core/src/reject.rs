@@ -275,7 +275,7 @@ impl RejectLimit {
     }
 
     /// Takes back records that had come before.
-    pub fn take_back_came(&self, records: u64) {
+    pub fn roll_back_came(&self, records: u64) {
         let less = |came: u64| Some(came.saturating_sub(records));
         // It always gives a new value.
         let _ = self.came.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -287,7 +287,7 @@ impl RejectLimit {
     }
 
     /// Takes back what was counted for work that is done again.
-    pub fn take_back(&self, rejects: u64) {
+    pub fn roll_back(&self, rejects: u64) {
         self.rejected.fetch_sub(rejects, Ordering::Relaxed);
     }
 
@@ -368,7 +368,7 @@ mod tests {
         assert!(!limit.is_passed() && !limit.is_passed_at_end() && limit.room(5) == 0);
         limit.add(1);
         assert!(limit.is_passed() && limit.is_passed_at_end());
-        limit.take_back(1);
+        limit.roll_back(1);
         assert!(!limit.is_passed());
     }
 

@@ -188,7 +188,7 @@ pub trait Sink: Debug + Send + Sync {
 
     /// Forgets what was noted for [`LoadContext::mark`]; with `unwritten` only if the rows are not there. What another
     /// run has taken over stays, unless the context says to take it over.
-    async fn unmark(&self, _mark: &str, _context: LoadContext, _unwritten: bool) -> Result<()> {
+    async fn forget_marker(&self, _mark: &str, _context: LoadContext, _unwritten: bool) -> Result<()> {
         Ok(())
     }
 
@@ -290,7 +290,7 @@ pub trait Ledger: Send + Sync {
 
     /// Takes all notes of the number `number` back, whatever unit they are of. Who is about to write to the load is
     /// waited for.
-    async fn take_back(&self, number: u64) -> Result<()>;
+    async fn roll_back(&self, number: u64) -> Result<()>;
 
     /// How many chunks of the load are written, as the target has them now.
     async fn count(&self) -> Result<u64> {
@@ -304,7 +304,7 @@ pub trait Ledger: Send + Sync {
     }
 
     /// The table, for a message: `table t of mysql://…`.
-    fn place(&self) -> String;
+    fn target(&self) -> String;
 
     /// Begins to write the rows of some chunks. Up to `bad_rows` rows that the target does not take are left out and
     /// told; with more the delivery fails. Deliveries may run side by side.
@@ -462,7 +462,7 @@ pub trait Load: Send + Sync {
     async fn abort(&self);
 
     /// Whether nothing is left of a load that was aborted before its commit.
-    fn can_be_taken_back(&self) -> bool {
+    fn can_roll_back(&self) -> bool {
         true
     }
 }

@@ -123,7 +123,7 @@ impl Step {
     }
 
     /// All rows that left the step were taken back.
-    pub fn take_back_rows(&self) {
+    pub fn roll_back_rows(&self) {
         self.rows.store(0, Ordering::Relaxed);
     }
 

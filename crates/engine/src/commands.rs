@@ -159,8 +159,10 @@ async fn explanation(context: &RunContext, job: &Job, prepared: &Prepared<'_>) -
         columns: columns_of(&step.name.value),
         max_rejects: of_step(&step.name.value),
     });
-    let shared =
-        physical.tees.iter().map(|tee| SharedStep { name: tee.name().to_owned(), plan: operators(tee.input()) });
+    let shared = physical
+        .shared_scans
+        .iter()
+        .map(|shared| SharedStep { name: shared.name().to_owned(), plan: operators(shared.input()) });
     let by_chunk = sinks::by_chunk(job, &physical)?;
     let sinks = job.sinks.iter().zip(&physical.roots).zip(by_chunk).map(|((sink, root), by_chunk)| {
         let details = prepared.sink_columns(sink).map(|columns| sink.sink.describe(columns)).unwrap_or_default();

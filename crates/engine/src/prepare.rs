@@ -189,7 +189,7 @@ impl Prepared<'_> {
             skipped.0 += count;
             skipped.1.extend(errors.into_iter().map(|error| Skipped {
                 source: reader.name.clone(),
-                uri: error.place().uri.clone(),
+                uri: error.location().uri.clone(),
                 what: error.what().to_owned(),
             }));
         }

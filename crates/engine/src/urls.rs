@@ -10,9 +10,9 @@ use tokio::task::JoinSet;
 
 use crate::context::RunContext;
 use crate::failure::Failure;
-use crate::read::crew::ReadCrew;
 use crate::read::exec::helpers;
 use crate::read::foreign::Foreign;
+use crate::read::helpers::ReadHelpers;
 use crate::read::no_match;
 use crate::read::opening::{Order, opened};
 use crate::read::queue::{PORTION, UnitQueue};
@@ -83,14 +83,14 @@ pub async fn count(context: &RunContext, urls: &Urls, by_unit: bool) -> Result<C
     let reader = urls.reader(context, "count")?;
     let _governor = context.govern()?;
     let queue = UnitQueue::new(Arc::clone(&reader));
-    let crew = ReadCrew::new(reader.context.io.clone());
+    let pool = ReadHelpers::new(reader.context.io.clone());
     let workers = context.runtimes.workers();
     let mut tasks = JoinSet::new();
     let (cores, counters) = (context.machine().cores, reader.tasks(context.machine().cores));
-    let _helpers = helpers(&crew, cores - counters);
+    let _helpers = helpers(&pool, cores - counters);
     for _ in 0..counters {
         let counter = Counter { reader: Arc::clone(&reader), queue: Arc::clone(&queue), tasks: counters, by_unit };
-        tasks.spawn_on(counter.count(Arc::clone(&crew)), &workers);
+        tasks.spawn_on(counter.count(Arc::clone(&pool)), &workers);
     }
     let mut counts = Counts::default();
     while let Some(ended) = tasks.join_next().await {
@@ -118,18 +118,18 @@ struct Counter {
 }
 
 impl Counter {
-    async fn count(self, crew: Arc<ReadCrew>) -> Result<Counts> {
+    async fn count(self, pool: Arc<ReadHelpers>) -> Result<Counts> {
         let reader = Arc::clone(&self.reader);
         let units = futures::stream::try_unfold(self.queue, |queue| async move {
             let portion = queue.next_some(PORTION).await?;
             let more = (!portion.is_empty()).then_some(portion);
             Ok::<_, Error>(more.map(|portion| (futures::stream::iter(portion.into_iter().map(Ok)), queue)))
         });
-        let opened = opened(reader, units.try_flatten(), self.tasks, &crew, Order::Any);
+        let opened = opened(reader, units.try_flatten(), self.tasks, &pool, Order::Any);
         tokio::pin!(opened);
         let mut counts = Counts::default();
         loop {
-            let worker = Arc::new(crew.join());
+            let worker = Arc::new(pool.join());
             while let Some(open) = opened.try_next().await? {
                 let mut text = UnitText::new(Arc::clone(&self.reader), open, Arc::clone(&worker))?;
                 let lines = lines_of(&mut text, &self.reader).await?;
@@ -138,7 +138,7 @@ impl Counter {
                 counts.units.extend(of_unit.map(|lines| UnitCount { unit: text.unit().name(), lines }));
             }
             drop(worker);
-            if !crew.help().await {
+            if !pool.help().await {
                 return Ok(counts);
             }
         }
@@ -212,9 +212,9 @@ pub async fn cat(context: &RunContext, urls: &Urls, output: impl Write) -> Resul
 async fn write_all(context: &RunContext, urls: &Urls, output: &mut impl Write) -> Result<(), Failure> {
     let reader = urls.reader(context, "cat")?;
     let _governor = context.govern()?;
-    let crew = ReadCrew::new(reader.context.io.clone());
-    let worker = Arc::new(crew.join());
-    let opened = opened(Arc::clone(&reader), reader.list(), 1, &crew, Order::Given);
+    let pool = ReadHelpers::new(reader.context.io.clone());
+    let worker = Arc::new(pool.join());
+    let opened = opened(Arc::clone(&reader), reader.list(), 1, &pool, Order::Given);
     tokio::pin!(opened);
     let mut empty = true;
     while let Some(open) = opened.try_next().await? {

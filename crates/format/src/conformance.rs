@@ -22,7 +22,7 @@ use futures::stream::StreamExt;
 use millstream_core::Result;
 use millstream_core::format::{
     BATCH_BYTES, Format, OnDrift, ParseRequest, Parsed, ReadAt, Reading, Reject, Sample, StreamFormat, TextPiece,
-    TextPlace, Validate,
+    TextPosition, Validate,
 };
 
 /// A format and the rows it is checked with.
@@ -81,7 +81,7 @@ impl Outcome {
     /// Line, byte and raw text of each reject.
     fn rejected(&self) -> Vec<(Option<u64>, Option<u64>, String, String)> {
         let shown = |reject: &Reject| {
-            let place = reject.reason.place();
+            let place = reject.reason.location();
             let raw = String::from_utf8_lossy(&reject.raw).into_owned();
             (place.line, place.byte, raw, reject.reason.what().to_owned())
         };
@@ -172,7 +172,7 @@ fn parse_pieces(format: &dyn StreamFormat, request: &ParseRequest, pieces: Vec<T
     for (index, piece) in pieces.into_iter().enumerate() {
         assert!(!piece.text.iter().all(Bytes::is_empty), "no piece is empty");
         if index == 0 {
-            assert_eq!(piece.place, TextPlace { byte: 0, line: 1 });
+            assert_eq!(piece.place, TextPosition { byte: 0, line: 1 });
         }
         match first.fork(piece.place) {
             Some(parser) => others.push((parser, piece.text)),
@@ -425,8 +425,8 @@ impl Subject {
         let reject = &outcome.rejects[0];
         assert_eq!(reject.raw, bad.trim_ascii_end());
         assert_eq!(reject.reason.kind(), millstream_core::ErrorKind::Data);
-        assert_eq!(reject.reason.place().line, Some(line as u64));
-        let at = reject.reason.place().byte.expect("a reject has its byte");
+        assert_eq!(reject.reason.location().line, Some(line as u64));
+        let at = reject.reason.location().byte.expect("a reject has its byte");
         assert!((byte as u64..(byte + bad.len()) as u64).contains(&at), "byte {at}, the record is at {byte}");
     }
 

@@ -10,11 +10,11 @@
 
 use bytes::Bytes;
 use memchr::{memchr, memchr_iter, memrchr};
-use millstream_core::format::{Splitter, TextPiece, TextPlace};
+use millstream_core::format::{Splitter, TextPiece, TextPosition};
 
 /// The text since the last cut.
 pub(crate) struct Pending {
-    place: TextPlace,
+    place: TextPosition,
     text: Vec<Bytes>,
     length: usize,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Pending {
 impl Pending {
     /// At the beginning of a unit.
     pub fn new() -> Self {
-        Pending { place: TextPlace { byte: 0, line: 1 }, text: Vec::new(), length: 0 }
+        Pending { place: TextPosition { byte: 0, line: 1 }, text: Vec::new(), length: 0 }
     }
 
     /// Its bytes.

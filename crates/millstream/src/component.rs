@@ -14,7 +14,7 @@ pub use millstream_core::budget::{Budget, Reservation};
 pub use millstream_core::codec::{Codec, Decoder, Encoder, Limits};
 pub use millstream_core::format::{
     Bound, Comparison, EmptyFiles, Format, OnDrift, ParseRequest, Parsed, Parser, RangeFormat, ReadAt, Reading, Reject,
-    Required, RowEncoder, Rows, Sample, SeenColumns, Splitter, StreamFormat, TextPiece, TextPlace, Validate,
+    Required, RowEncoder, Rows, Sample, SeenColumns, Splitter, StreamFormat, TextPiece, TextPosition, Validate,
 };
 pub use millstream_core::registry::{
     Build, Built, CodecEntry, FormatEntry, Registry, SinkEntry, SourceEntry, StoreEntry, TransformEntry,

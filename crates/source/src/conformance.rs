@@ -113,7 +113,7 @@ pub(crate) fn a_missing_object_is_an_error_that_names_it(subject: TestSource) {
         ];
         for error in errors {
             assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
-            assert_eq!(error.place().uri, Some(unit.uri.clone()), "{error}");
+            assert_eq!(error.location().uri, Some(unit.uri.clone()), "{error}");
             assert!(error.hint_text().is_some(), "{error}");
         }
     });

@@ -222,8 +222,8 @@ mod tests {
         ] {
             tree.file("list.txt", &text);
             let error = listed(&tree, "list.txt").await.expect_err(what);
-            assert_eq!((error.what(), error.place().line), (what, Some(line)));
-            assert_eq!(error.place().uri.as_deref(), Some(tree.text("list.txt").as_str()));
+            assert_eq!((error.what(), error.location().line), (what, Some(line)));
+            assert_eq!(error.location().uri.as_deref(), Some(tree.text("list.txt").as_str()));
         }
         assert_eq!(listed(&tree, "none.txt").await.expect_err("missing").what(), "there is no such file");
         tree.file("list2.txt", b"");

@@ -28,7 +28,7 @@ fn faults_name_their_byte() {
     bad[good.len() + 60] ^= 1;
     let error = decode(&ENTRY, &bad, usize::MAX, 4096).expect_err("it is damaged");
     assert_eq!(error.what(), "the bzip2 data is corrupt");
-    assert!(error.place().byte > Some(good.len() as u64), "{error}");
+    assert!(error.location().byte > Some(good.len() as u64), "{error}");
     let error = decode(&ENTRY, b"not bzip2 at all", 1, 4096).expect_err("it is none");
-    assert_eq!((error.what(), error.place().byte), ("not bzip2: the first bytes are wrong", Some(0)));
+    assert_eq!((error.what(), error.location().byte), ("not bzip2: the first bytes are wrong", Some(0)));
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use crc32fast::Hasher;
 use millstream_core::Result;
-use millstream_core::crew::Crew;
+use millstream_core::helpers::HelperPool;
 
 use crate::deflate::Links;
 use crate::frame::{Frame, Progress, corrupt};
@@ -289,7 +289,7 @@ impl Frame for Member {
         }
     }
 
-    fn look_ahead(&mut self, helpers: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
+    fn look_ahead(&mut self, helpers: &Arc<dyn HelperPool>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
         self.inflate.look_ahead(helpers, LINKS, at, coming);
     }
 

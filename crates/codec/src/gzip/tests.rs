@@ -50,7 +50,7 @@ fn the_checksum_of_the_header_is_checked() {
     data[4] ^= 1;
     let error = all(&data).expect_err("the time was changed");
     assert!(error.what().starts_with("wrong checksum of the gzip header"), "{error}");
-    assert_eq!(error.place().byte, Some(10 + 2 + 7 + 10));
+    assert_eq!(error.location().byte, Some(10 + 2 + 7 + 10));
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn faults_name_their_byte() {
     let length = good.len() as u64;
     let told = |data: &[u8]| {
         let error = all(data).expect_err("it is damaged");
-        (error.what().to_owned(), error.place().byte.expect("the byte"))
+        (error.what().to_owned(), error.location().byte.expect("the byte"))
     };
     let changed = |index: usize| {
         let mut bad = good.clone();
@@ -98,7 +98,7 @@ fn zeros_after_the_end_are_padding() {
         }
         let more = [padded.as_slice(), &good].concat();
         let error = all(&more).expect_err("nothing follows padding");
-        assert_eq!(error.place().byte, Some(padded.len() as u64));
+        assert_eq!(error.location().byte, Some(padded.len() as u64));
         assert!(error.what().starts_with("garbage after the last gzip member"), "{error}");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use flate2::{Compression, write::GzEncoder};
 use millstream_core::ErrorKind;
-use millstream_core::crew::{Alone, Crew};
+use millstream_core::helpers::{HelperPool, NoHelpers};
 use proptest::prelude::*;
 
 use crate::ahead::{JUMPS, Sizes, TEST_SIZES};
@@ -32,12 +32,12 @@ fn gzip(text: &[u8]) -> Vec<u8> {
     member(text, 6, usize::MAX)
 }
 
-fn unpack(data: &[u8], chunk: usize, helpers: Arc<dyn Crew>, limits: Limits) -> Outcome {
+fn unpack(data: &[u8], chunk: usize, helpers: Arc<dyn HelperPool>, limits: Limits) -> Outcome {
     unpack_with("gzip", data, chunk, helpers, limits)
 }
 
 fn alone(data: &[u8]) -> Outcome {
-    unpack(data, 1 << 16, Arc::new(Alone), Limits::default())
+    unpack(data, 1 << 16, Arc::new(NoHelpers), Limits::default())
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn what_helpers_hold_is_bounded() {
     // A bomb: a thousand times its size, decoded ahead.
     let data = gzip(&vec![b'x'; 60 << 20]);
     TEST_SIZES.set(None);
-    let mut unpack = Unpack::new(UnpackOptions::default()).with_crew(Arc::new(Helpers::AtOnce));
+    let mut unpack = Unpack::new(UnpackOptions::default()).with_helpers(Arc::new(Helpers::AtOnce));
     unpack.feed(data.into());
     let (mut held, mut length) = (0, 0);
     loop {
@@ -110,7 +110,7 @@ fn a_unit_that_is_left_leaves_no_helper_at_work() {
     let data = member(&some_text(3_000_000), 6, 50_000);
     for kind in 0..6 {
         small_sizes(40_000, 1 << 20);
-        let mut unpack = Unpack::new(UnpackOptions::default()).with_crew(Helpers::of_kind(kind));
+        let mut unpack = Unpack::new(UnpackOptions::default()).with_helpers(Helpers::of_kind(kind));
         unpack.feed(data.clone().into());
         for _ in 0..3 {
             unpack.next().expect("good data");

@@ -88,13 +88,13 @@ impl Archive {
 
 fn fault(archive: &[u8]) -> Error {
     let error = all(archive).expect_err("a fault");
-    assert!(error.place().byte.is_some(), "no byte: {error}");
+    assert!(error.location().byte.is_some(), "no byte: {error}");
     for chunk in [1, 7] {
         let in_parts = unpack(archive, chunk, UnpackOptions::default()).expect_err("a fault");
         assert_eq!(in_parts.what(), error.what(), "the cuts change the message");
         // Inside a member, the position of a fault depends on how much is unpacked at once.
-        let in_member = error.place().member.is_some();
-        assert!(in_member || in_parts.place().byte == error.place().byte, "the cuts change the place");
+        let in_member = error.location().member.is_some();
+        assert!(in_member || in_parts.location().byte == error.location().byte, "the cuts change the place");
     }
     error
 }
@@ -171,7 +171,7 @@ fn a_cut_archive_is_never_a_short_one() {
             assert_eq!(result.is_ok(), length >= least, "{name} cut at {length}: {result:?}");
             if let Err(error) = &result {
                 assert_eq!(error.kind(), ErrorKind::Data, "{name} cut at {length}: {error}");
-                assert!(error.place().byte.is_some_and(|byte| byte <= length as u64), "{name}: {error}");
+                assert!(error.location().byte.is_some_and(|byte| byte <= length as u64), "{name}: {error}");
                 let in_parts = read(37, expecting("tar")).expect_err("the same");
                 assert_eq!(in_parts.to_string(), error.to_string(), "{name} cut at {length}");
             }
@@ -240,7 +240,11 @@ fn sparse_files_are_refused_or_left_out() {
         let archive = gunzip(archive);
         let error = fault(&archive);
         assert_eq!(error.what(), "the member is a sparse file, stored without its holes, which is not supported");
-        assert_eq!((error.place().member.as_deref(), error.kind()), (Some("sparse"), ErrorKind::Refused), "{fixture}");
+        assert_eq!(
+            (error.location().member.as_deref(), error.kind()),
+            (Some("sparse"), ErrorKind::Refused),
+            "{fixture}"
+        );
         for chunk in [1, usize::MAX] {
             assert_eq!(unpack(&archive, chunk, members(&["*.csv"])).expect(fixture), [named("a.csv", TEXT)]);
         }
@@ -291,7 +295,7 @@ fn links_are_passed_over() {
     }
     let error = unpack(&with_link(0, b""), 9, members(&["hard", "b"])).expect_err("data would be left out");
     assert_eq!(error.what(), "the member is a hard link to another that `members` leaves out");
-    assert_eq!((error.place().member.as_deref(), error.offending_text()), (Some("hard"), Some("a")));
+    assert_eq!((error.location().member.as_deref(), error.offending_text()), (Some("hard"), Some("a")));
     let error = unpack(&with_link(0, b""), 9, members(&["soft"])).expect_err("a symbolic link is nothing");
     assert_eq!(error.hint_text().map(|hint| hint.starts_with("the archive has a, b;")), Some(true));
 }
@@ -411,7 +415,7 @@ fn extensions_of_members_count_once_or_for_all() {
     assert_eq!(error.what(), "a tar header has 1048577 bytes about the next member, more than the 1048576 allowed");
     let malformed = Archive::default().kind("x", b'x', b"99 path=a\n").file("a", b"").finish();
     let error = fault(&malformed);
-    assert_eq!((error.what(), error.place().byte), ("a record of a pax header is malformed", Some(512)));
+    assert_eq!((error.what(), error.location().byte), ("a record of a pax header is malformed", Some(512)));
 }
 
 #[test]
@@ -421,7 +425,7 @@ fn damaged_headers_are_found() {
     bad[1536 + 100] ^= 1;
     let error = fault(&bad);
     assert!(error.what().starts_with("wrong checksum of a tar header: its bytes give "), "{error}");
-    assert_eq!(error.place().byte, Some(1536));
+    assert_eq!(error.location().byte, Some(1536));
     let error = unpack(&gzip(&bad), usize::MAX, UnpackOptions::default()).expect_err("the same");
     assert_eq!(error.cause_text(), Some("at byte 1536 of the tar inside"));
 
@@ -529,7 +533,10 @@ fn nothing_but_zeros_follows_the_end() {
     assert_eq!(all(one_block).expect("one block of zeros"), [named("a", TEXT)]);
     for more in [b"x".as_slice(), &archive] {
         let error = fault(&[&archive, more].concat());
-        assert_eq!((error.what(), error.place().byte), ("data after the end of the tar", Some(archive.len() as u64)));
+        assert_eq!(
+            (error.what(), error.location().byte),
+            ("data after the end of the tar", Some(archive.len() as u64))
+        );
     }
 }
 
@@ -546,14 +553,14 @@ fn members_are_decoded() {
     let packed = gzip(TEXT);
     let error = fault(&Archive::default().file("a.gz", &packed[..packed.len() - 5]).finish());
     assert_eq!(error.what(), "gzip is truncated: 5 of the 8 bytes of the trailer are missing");
-    assert_eq!(error.place().member.as_deref(), Some("a.gz"));
-    assert_eq!(error.place().byte, Some((512 + packed.len() - 5) as u64), "the unit's byte, not the member's");
+    assert_eq!(error.location().member.as_deref(), Some("a.gz"));
+    assert_eq!(error.location().byte, Some((512 + packed.len() - 5) as u64), "the unit's byte, not the member's");
 
     let inner = Archive::default().file("inner", TEXT).finish();
     for inner in [inner.clone(), gzip(&inner)] {
         let error = fault(&Archive::default().file("in.tar", &inner).finish());
         assert_eq!(error.what(), "a member of the archive is itself a tar archive");
-        assert_eq!(error.place().member.as_deref(), Some("in.tar"));
+        assert_eq!(error.location().member.as_deref(), Some("in.tar"));
     }
     let mut zip = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
     zip.start_file("in.tar", zip::write::SimpleFileOptions::default()).expect("memory");
@@ -584,7 +591,7 @@ fn bombs_are_stopped() {
     for options in [UnpackOptions::default(), members(&["a"])] {
         let error = unpack(&wide, 10_000, options).expect_err("a bomb");
         assert_eq!(error.what(), "the data unpacks to more than 400 times its size: it may be a bomb");
-        assert_eq!(error.place().member.as_deref(), Some("bomb"));
+        assert_eq!(error.location().member.as_deref(), Some("bomb"));
     }
     // The unit as a whole is honest, one member is not.
     let honest = some_text(2_000_000);
@@ -592,7 +599,7 @@ fn bombs_are_stopped() {
     for data in [archive.clone(), gzip(&archive)] {
         let error = all(&data).expect_err("a bomb");
         assert!(error.what().contains("may be a bomb"), "{error}");
-        assert_eq!(error.place().member.as_deref(), Some("bomb.gz"));
+        assert_eq!(error.location().member.as_deref(), Some("bomb.gz"));
     }
     assert_eq!(unpack(&archive, 1 << 16, members(&["honest"])).expect("not wanted")[0].1.len(), honest.len());
     let limited = UnpackOptions {

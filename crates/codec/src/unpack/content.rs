@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes, BytesMut};
 use millstream_core::buffers;
 use millstream_core::codec::Decoder;
-use millstream_core::crew::Crew;
+use millstream_core::helpers::HelperPool;
 use millstream_core::{Error, Result};
 
 use super::hidden::{self, HiddenZip};
@@ -134,7 +134,7 @@ impl Content {
     }
 
     /// Shows the decoder the bytes that have arrived and will be pushed: `input`, after the pending ones.
-    pub(super) fn look_ahead(&mut self, helpers: &Arc<dyn Crew>, input: &Input) {
+    pub(super) fn look_ahead(&mut self, helpers: &Arc<dyn HelperPool>, input: &Input) {
         if let Kind::Compressed { decoder, .. } = &mut self.kind {
             let at = input.position() - self.pending.len() as u64;
             decoder.look_ahead(helpers, at, &mut std::iter::once(&self.pending).chain(input.chunks()));

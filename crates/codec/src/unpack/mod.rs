@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millstream_core::codec::Limits;
-use millstream_core::crew::{Alone, Crew};
+use millstream_core::helpers::{HelperPool, NoHelpers};
 use millstream_core::spec::Fault;
 use millstream_core::{Error, Result};
 
@@ -123,7 +123,7 @@ enum Container {
 pub struct Unpack {
     options: UnpackOptions,
     /// Helpers that decode parts of a large unit ahead while they are idle.
-    helpers: Arc<dyn Crew>,
+    helpers: Arc<dyn HelperPool>,
     input: Input,
     container: Container,
     content: Option<Content>,
@@ -162,7 +162,7 @@ impl Unpack {
     pub fn new(options: UnpackOptions) -> Self {
         Unpack {
             options,
-            helpers: Arc::new(Alone),
+            helpers: Arc::new(NoHelpers),
             input: Input::default(),
             container: Container::Unknown,
             content: None,
@@ -193,7 +193,7 @@ impl Unpack {
     }
 
     /// Lets idle helpers decode parts of the unit ahead. The output is the same.
-    pub fn with_crew(mut self, helpers: Arc<dyn Crew>) -> Self {
+    pub fn with_helpers(mut self, helpers: Arc<dyn HelperPool>) -> Self {
         self.helpers = helpers;
         self
     }

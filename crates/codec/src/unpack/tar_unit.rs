@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millstream_core::crew::Crew;
+use millstream_core::helpers::HelperPool;
 use millstream_core::{Error, Result};
 
 use super::content::{Content, Pulled};
@@ -59,7 +59,7 @@ impl TarUnit {
         if self.is_plain() {
             return error;
         }
-        let at = error.place().byte;
+        let at = error.location().byte;
         let error = error.byte(self.unit_position(taken));
         match at {
             Some(at) if error.cause_text().is_none() => error.cause(format!("at byte {at} of the tar inside")),
@@ -68,7 +68,7 @@ impl TarUnit {
     }
 
     /// The next step through the tar. `input` has the bytes of the unit.
-    pub(super) fn next(&mut self, input: &mut Input, helpers: &Arc<dyn Crew>) -> Result<Piece> {
+    pub(super) fn next(&mut self, input: &mut Input, helpers: &Arc<dyn HelperPool>) -> Result<Piece> {
         loop {
             match self.walk.next(&mut self.text) {
                 Ok(Piece::Hungry) => {}

@@ -113,7 +113,7 @@ fn a_name_breaks_ties() {
     assert!(unpack(&damaged, 9, UnpackOptions::default()).is_ok());
     let error = unpack(&damaged, 9, expecting("gzip")).expect_err("its name promises gzip");
     assert_eq!(error.what(), "the data is not gzip, as its name promises, nor is it text");
-    assert_eq!(error.place().byte, Some(0));
+    assert_eq!(error.location().byte, Some(0));
     // Some servers decompress unasked, and names can be wrong.
     assert_eq!(unpack(TEXT, 9, expecting("gzip")).expect("text")[0].1, TEXT);
     assert_eq!(unpack(&gzip(TEXT), 9, expecting("zstd")).expect("gzip")[0].1, TEXT);
@@ -169,7 +169,7 @@ fn bombs_are_stopped() {
     let error = unpack(&bomb, 10_000, UnpackOptions::default()).expect_err("a bomb");
     assert_eq!(error.what(), "the data unpacks to more than 400 times its size: it may be a bomb");
     assert_eq!(error.kind(), ErrorKind::Refused);
-    assert!(error.place().byte < Some(bomb.len() as u64), "it was read to its end first");
+    assert!(error.location().byte < Some(bomb.len() as u64), "it was read to its end first");
     assert!(error.hint_text().expect("a hint").contains("ratio"));
     let allowed = UnpackOptions { limits: Limits { ratio: 1100, ..Limits::default() }, ..UnpackOptions::default() };
     assert_eq!(unpack(&bomb, 10_000, allowed).expect("allowed")[0].1.len(), 96 << 20);
@@ -343,7 +343,7 @@ fn all_at_once_or_in_parts_is_the_same() {
                 prop_assert_eq!(one.what(), other.what());
                 // The fault that libzstd reports depends on how much it was given at once.
                 if is_gzip {
-                    prop_assert_eq!(one.place(), other.place());
+                    prop_assert_eq!(one.location(), other.location());
                 }
             }
             (one, other) => prop_assert!(false, "{:?} in parts, {:?} at once", one.err(), other),

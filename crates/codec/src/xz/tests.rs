@@ -31,7 +31,7 @@ fn padding_comes_in_fours() {
         for data in [at_end.as_slice(), &between] {
             let error = decode(&ENTRY, data, 3, 100).expect_err("no multiple of four");
             assert_eq!(error.what(), format!("xz padding of {zeros} bytes, which is not a multiple of four"));
-            assert_eq!(error.place().byte, Some((good.len() + zeros) as u64));
+            assert_eq!(error.location().byte, Some((good.len() + zeros) as u64));
         }
     }
 }

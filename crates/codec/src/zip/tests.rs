@@ -196,7 +196,7 @@ fn tail_flag(tail: Tail) -> u16 {
 
 fn fault(archive: &[u8]) -> Error {
     let error = all(archive).expect_err("a fault");
-    assert!(error.place().byte.is_some(), "no byte: {error}");
+    assert!(error.location().byte.is_some(), "no byte: {error}");
     for chunk in [1, 7] {
         let in_parts = unpack(archive, chunk, UnpackOptions::default()).expect_err("a fault");
         assert_eq!(in_parts.what(), error.what(), "the cuts change the message");
@@ -271,7 +271,7 @@ fn what_is_not_supported_is_named() {
     for (archive, what) in cases {
         let error = fault(archive);
         assert_eq!((error.what(), error.kind()), (what, ErrorKind::Refused));
-        assert_eq!((error.place().member.as_deref(), error.place().byte), (Some("a.csv"), Some(0)));
+        assert_eq!((error.location().member.as_deref(), error.location().byte), (Some("a.csv"), Some(0)));
         assert!(error.hint_text().expect("a hint").contains("members"));
     }
 }
@@ -332,12 +332,12 @@ fn a_second_codec_is_decoded() {
     let cut = Archive::default().stored("a.gz", &gzip[..gzip.len() - 5]).finish();
     let error = fault(&cut);
     assert_eq!(error.what(), "gzip is truncated: 5 of the 8 bytes of the trailer are missing");
-    assert_eq!(error.place().member.as_deref(), Some("a.gz"));
-    assert_eq!(error.place().byte, Some((34 + gzip.len() - 5) as u64), "the unit's byte, not the member's");
+    assert_eq!(error.location().member.as_deref(), Some("a.gz"));
+    assert_eq!(error.location().byte, Some((34 + gzip.len() - 5) as u64), "the unit's byte, not the member's");
 
     let error = fault(&Archive::default().stored("in.zip", &archive).finish());
     assert_eq!(error.what(), "a member of the archive is itself a zip archive");
-    assert_eq!(error.place().member.as_deref(), Some("in.zip"));
+    assert_eq!(error.location().member.as_deref(), Some("in.zip"));
 }
 
 #[test]
@@ -378,7 +378,7 @@ fn names_are_data() {
     let mut bad = Archive::default().stored("../../x\n\x1b[31m", TEXT).finish();
     bad[60] ^= 1;
     let error = fault(&bad);
-    assert_eq!(error.place().member.as_deref(), Some("../../x\\n\\u{1b}[31m"));
+    assert_eq!(error.location().member.as_deref(), Some("../../x\\n\\u{1b}[31m"));
     assert!(error.what().starts_with("wrong checksum of a zip member: its bytes give "), "{error}");
 
     let nul = Archive::default().stored("x.csv\0.exe", TEXT).stored("y", TEXT).finish();
@@ -457,7 +457,7 @@ fn the_directory_decides_what_is_there() {
     let deleted = deleted.finish();
     let error = fault(&deleted);
     assert_eq!(error.what(), "the member is not in the zip directory: it was deleted, or the archive is damaged");
-    assert_eq!(error.place().member.as_deref(), Some("deleted"));
+    assert_eq!(error.location().member.as_deref(), Some("deleted"));
     // It is no error if the member is not selected.
     assert_eq!(unpack(&deleted, 50, members(&["kept"])).expect("it is not wanted"), [named("kept", TEXT)]);
 
@@ -465,7 +465,7 @@ fn the_directory_decides_what_is_there() {
     let ghost = Archive::default().stored("a", TEXT).list(b"ghost", 0, 0, TEXT, TEXT.len(), crc, 7).finish();
     let error = fault(&ghost);
     assert_eq!(error.what(), "the zip directory lists a member where the archive has none");
-    assert_eq!(error.place().member.as_deref(), Some("ghost"));
+    assert_eq!(error.location().member.as_deref(), Some("ghost"));
 
     let twice = Archive::default().stored("a", TEXT).list(b"a", 0, 0, TEXT, TEXT.len(), crc, 0).finish();
     assert_eq!(fault(&twice).what(), "the zip directory lists a member twice");
@@ -496,14 +496,14 @@ fn the_end_must_agree_with_the_directory() {
         bad[end + at] ^= 1;
         let error = fault(&bad);
         assert!(error.what().starts_with(what), "{error}");
-        assert_eq!(error.place().byte, Some(end as u64));
+        assert_eq!(error.location().byte, Some(end as u64));
     }
     let mut bad = good.clone();
     bad[end + 20] = 1;
     assert_eq!(fault(&bad).what(), "zip is truncated: the end of its directory is cut off");
     let error = fault(&good[..end]);
     assert_eq!(error.what(), "zip is truncated: the directory at its end is missing");
-    assert_eq!(error.place().byte, Some(end as u64));
+    assert_eq!(error.location().byte, Some(end as u64));
 }
 
 #[test]
@@ -512,7 +512,7 @@ fn wrong_sizes_and_checksums_are_found() {
         let mut bad = archive.to_vec();
         bad[at..at + 4].copy_from_slice(&to.to_le_bytes());
         let error = fault(&bad);
-        assert_eq!(error.place().member.as_deref(), Some("a"), "{error}");
+        assert_eq!(error.location().member.as_deref(), Some("a"), "{error}");
         error.what().to_owned()
     };
     let deflated = Archive::default().deflated("a", TEXT).deflated("b", TEXT).finish();
@@ -544,7 +544,7 @@ fn records_must_follow_each_other() {
     let gap = [&good[..31 + TEXT.len()], b"????", &good[31 + TEXT.len()..]].concat();
     let error = fault(&gap);
     assert_eq!(error.what(), "neither a member nor the directory of the zip begins here");
-    assert_eq!((error.place().byte, error.offending_text()), (Some(31 + TEXT.len() as u64), Some("????")));
+    assert_eq!((error.location().byte, error.offending_text()), (Some(31 + TEXT.len() as u64), Some("????")));
     let entry = &good[31 + TEXT.len()..good.len() - 22];
     let member_after = [&good[..31 + TEXT.len()], entry, &good].concat();
     assert_eq!(fault(&member_after).what(), "the records of the zip are out of order");
@@ -588,7 +588,7 @@ fn a_bomb_among_members_is_stopped() {
     let archive = archive.list(b"bomb", 8, 0, &data, 80 << 20, crc, offset).finish();
     let error = all(&archive).expect_err("a bomb");
     assert!(error.what().contains("may be a bomb"), "{error}");
-    assert_eq!(error.place().member.as_deref(), Some("bomb"));
+    assert_eq!(error.location().member.as_deref(), Some("bomb"));
     assert_eq!(unpack(&archive, 1 << 16, members(&["honest"])).expect("it is not wanted")[0].1.len(), honest.len());
 }
 

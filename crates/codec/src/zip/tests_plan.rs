@@ -86,7 +86,7 @@ fn all() -> UnpackOptions {
 fn fault(archive: &[u8], cuts: ZipCuts) -> Error {
     let errors = [1, 7, usize::MAX].map(|chunk| by_directory(archive, &all(), cuts, chunk).expect_err("a fault"));
     assert!(errors.iter().all(|error| error.to_string() == errors[0].to_string()), "{errors:?}");
-    assert!(errors[0].place().byte.is_some(), "no byte: {}", errors[0]);
+    assert!(errors[0].location().byte.is_some(), "no byte: {}", errors[0]);
     errors[0].clone()
 }
 
@@ -261,12 +261,12 @@ fn a_size_that_is_a_lie_is_not_told_of_another_member() {
         let archive = first.stored("honest", TEXT).stored("honest too", TEXT).finish();
         assert_eq!(plan(&archive, &all(), EACH, 99).expect("no error"), None, "{lie} is for passing to tell");
         let error = unpack(&archive, usize::MAX, all()).expect_err("a lie");
-        assert_eq!(error.place().member.as_deref(), Some("liar"));
+        assert_eq!(error.location().member.as_deref(), Some("liar"));
         // With any ratio allowed there is a plan, and the error names the same member.
         let options = UnpackOptions { limits: Limits { ratio: u64::MAX, ..Limits::default() }, ..all() };
         let plan = plan(&archive, &options, EACH, 99).expect("no error").expect("a plan");
         let error = part(&archive, &options, &plan, 0, 99).expect_err("a lie");
-        assert_eq!(error.place().member.as_deref(), Some("liar"));
+        assert_eq!(error.location().member.as_deref(), Some("liar"));
         for (number, name) in [(1, "honest"), (2, "honest too")] {
             assert_eq!(part(&archive, &options, &plan, number, 99).expect(name), [named(name, TEXT)]);
         }
@@ -290,7 +290,7 @@ fn a_member_that_only_one_of_its_names_asks_for_is_an_error() {
     ] {
         let told = |error: &Error, member| {
             assert_eq!(error.what(), "the zip directory and the member's own header disagree", "{globs:?}");
-            assert_eq!(error.place().member.as_deref(), Some(member));
+            assert_eq!(error.location().member.as_deref(), Some(member));
             assert_eq!(error.cause_text(), Some("only one of the names that they give it is wanted"));
         };
         let error = by_directory(archive, &members(&globs), ZipCuts::default(), 99).expect_err("a fault");
@@ -318,7 +318,7 @@ fn a_directory_that_disagrees_is_the_same_error() {
         let archive = other.list(name.as_bytes(), method, 0, TEXT, size, crc, 0).finish();
         let error = fault(&archive, EACH);
         assert_eq!(error.what(), "the zip directory and the member's own header disagree");
-        assert_eq!((error.kind(), error.place().member.as_deref()), (ErrorKind::Data, Some("a")));
+        assert_eq!((error.kind(), error.location().member.as_deref()), (ErrorKind::Data, Some("a")));
     }
     // Elsewhere than a member begins: in its data, or behind it.
     let mut good = Archive::default().stored("a", TEXT);
@@ -352,7 +352,7 @@ fn what_no_entry_covers_is_as_in_passing_where_it_is_read() {
     for cuts in [EACH, ZipCuts::default()] {
         let error = fault(&archive, cuts);
         assert_eq!(error.what(), "the member is not in the zip directory: it was deleted, or the archive is damaged");
-        assert_eq!(error.place().member.as_deref(), Some("gone"));
+        assert_eq!(error.location().member.as_deref(), Some("gone"));
     }
     as_in_passing("who does not ask for it", &archive, &members(&["a", "b"]));
     // What is no member at all is found if it is read.

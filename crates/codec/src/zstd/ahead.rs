@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use millstream_core::buffers;
-use millstream_core::crew::{Crew, Shared};
+use millstream_core::helpers::{HelperPool, Shared};
 
 use super::decode::{Header, read_header};
 use super::walk::Walk;
@@ -69,7 +69,7 @@ impl Drop for Job {
 
 /// What is decoded ahead of an owner.
 pub(super) struct Ahead {
-    helpers: Arc<dyn Crew>,
+    helpers: Arc<dyn HelperPool>,
     coming: Lookahead,
     /// In the order of their positions.
     jobs: VecDeque<Job>,
@@ -77,7 +77,7 @@ pub(super) struct Ahead {
 
 impl Ahead {
     /// Nothing is decoded ahead yet.
-    pub(super) fn new(helpers: Arc<dyn Crew>) -> Self {
+    pub(super) fn new(helpers: Arc<dyn HelperPool>) -> Self {
         Ahead { helpers, coming: Lookahead::default(), jobs: VecDeque::new() }
     }
 

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millstream_core::crew::Crew;
+use millstream_core::helpers::HelperPool;
 use millstream_core::{Error, ErrorKind, Result};
 use zstd::stream::raw::{Decoder as Context, InBuffer, Operation, OutBuffer};
 
@@ -261,7 +261,7 @@ impl Frame for ZstdFrame {
         }
     }
 
-    fn look_ahead(&mut self, helpers: &Arc<dyn Crew>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
+    fn look_ahead(&mut self, helpers: &Arc<dyn HelperPool>, at: u64, coming: &mut dyn Iterator<Item = &Bytes>) {
         if self.ahead.is_none() && helpers.idle() > 0 {
             self.ahead = Some(Box::new(Ahead::new(Arc::clone(helpers))));
         }

@@ -32,7 +32,7 @@ fn skippable_frames_are_skipped_wherever_they_are() {
     assert_eq!(unpack_one(&data).expect("recognised by its skippable frame"), text);
     let error = decode(&ENTRY, &data[..data.len() - 2], 7, 64).expect_err("it is cut");
     assert_eq!(error.what(), "zstd is truncated: 2 bytes of a skippable frame are missing");
-    assert_eq!(error.place().byte, Some(data.len() as u64 - 2));
+    assert_eq!(error.location().byte, Some(data.len() as u64 - 2));
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn the_window_has_a_limit() {
     for chunk in [1, usize::MAX] {
         let error = decode(&ENTRY, &data, chunk, 64).expect_err("256 MiB");
         assert_eq!(error.what(), "a zstd frame needs a window of 268435456 bytes; at most 134217728 are allowed");
-        assert_eq!(error.place().byte, Some(data.len() as u64 - huge.len() as u64));
+        assert_eq!(error.location().byte, Some(data.len() as u64 - huge.len() as u64));
         assert_eq!(error.kind(), ErrorKind::Refused);
         assert!(error.hint_text().expect("a hint").contains("--long=27"));
     }
@@ -96,7 +96,7 @@ fn the_place_of_a_fault_is_the_same_however_the_bytes_come() {
     for chunk in [1001, 70_000, usize::MAX] {
         for room in [5000, 1 << 20] {
             let error = decode(&ENTRY, &data, chunk, room).expect_err("it is damaged");
-            let place = error.place().byte.expect("a place");
+            let place = error.location().byte.expect("a place");
             assert_eq!((place - first.len() as u64) % (128 << 10), 0);
             assert!(place.abs_diff((data.len() / 2) as u64) < 256 << 10, "{place}");
             let reference = decode(&ENTRY, &data, 1001, 5000).expect_err("it is damaged");

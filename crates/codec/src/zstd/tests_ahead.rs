@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use millstream_core::crew::{Alone, Crew};
+use millstream_core::helpers::{HelperPool, NoHelpers};
 use proptest::prelude::*;
 
 use super::ahead::TAKEN;
@@ -26,7 +26,7 @@ fn skippable(length: usize) -> Vec<u8> {
     [&[0x53, 0x2a, 0x4d, 0x18][..], &(length as u32).to_le_bytes(), &vec![7; length]].concat()
 }
 
-fn unpack(data: &[u8], chunk: usize, helpers: Arc<dyn Crew>) -> Outcome {
+fn unpack(data: &[u8], chunk: usize, helpers: Arc<dyn HelperPool>) -> Outcome {
     unpack_with("zstd", data, chunk, helpers, Limits::default())
 }
 
@@ -83,7 +83,7 @@ proptest! {
         if let Some(cut) = cut {
             data.truncate(cut.index(data.len()));
         }
-        let alone = unpack(&data, chunk, Arc::new(Alone));
+        let alone = unpack(&data, chunk, Arc::new(NoHelpers));
         same(&unpack(&data, chunk, Helpers::of_kind(kind)), &alone)?;
     }
 }

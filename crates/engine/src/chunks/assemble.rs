@@ -88,7 +88,7 @@ impl Assembler {
             if self.units.is_written(&rows.chunk) {
                 loading.came.before.fetch_add(rows.count(), Ordering::Relaxed);
                 if let Some(limit) = loading.load.rejects.of_step(self.pipeline().read().source()) {
-                    limit.take_back_came(rows.count());
+                    limit.roll_back_came(rows.count());
                 }
                 continue;
             }

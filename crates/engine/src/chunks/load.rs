@@ -210,7 +210,7 @@ impl ChunkLoad {
     /// Reads and delivers everything that is not in the target. `rows` counts what has become visible.
     pub async fn run(self, rows: Arc<AtomicU64>) -> Result<Loaded> {
         let written = Arc::new(self.ledger.written().await?);
-        check_rules(&written, &self.ledger.place())?;
+        check_rules(&written, &self.ledger.target())?;
         self.carry_over(&written)?;
         let of = |pipeline: &Pipeline| Units::new(pipeline.read().source(), Arc::clone(&written), self.accept_changed);
         let units = self.pipelines.iter().map(|pipeline| Arc::new(of(pipeline))).collect();
@@ -228,7 +228,7 @@ impl ChunkLoad {
         let loaded = loading.clone().load_all(written.is_empty()).await;
         if loading.is_lost.load(Ordering::Relaxed) {
             // Units are noted as complete of which the target has lost a part.
-            let taken = loading.load.ledger.take_back(COMPLETE).await;
+            let taken = loading.load.ledger.roll_back(COMPLETE).await;
             taken.map_err(|error| {
                 error
                     .in_step(&loading.load.name)
@@ -404,7 +404,7 @@ impl Loading {
         }
         self.is_lost.store(true, Ordering::Relaxed);
         self.load.progress.iter().for_each(|progress| progress.clear());
-        let what = format!("{} has lost rows that it had committed", self.load.ledger.place());
+        let what = format!("{} has lost rows that it had committed", self.load.ledger.target());
         Err(Error::refused(what)
             .cause(format!("{noted} parts of the load were committed, and {found} of them are there"))
             .hint(
@@ -515,7 +515,7 @@ impl Loading {
         let accept: Accept = Box::new(move |refused| asked.accept(refused));
         let delivered = self.commit(delivery, accept, notes).await;
         let Ok(Delivered::Written { rows, refused }) = &delivered else {
-            attempt.take_back();
+            attempt.roll_back();
             return delivered;
         };
         let (sent, failed) = (attempt.sent_rows(), attempt.failed());

@@ -167,7 +167,7 @@ fn why_not(name: &str) -> String {
         ("Window", "a window looks at other rows"),
         ("Limit", "a limit counts all rows"),
         ("Join", "a join combines rows"),
-        ("Tee", "a step with several consumers runs once for all of them"),
+        ("SharedScan", "a step with several consumers runs once for all of them"),
         ("Unnest", "one record becomes several rows"),
         ("Transform", "a component may make any rows of those it reads"),
     ];

@@ -49,7 +49,7 @@ impl Refused {
         for reject in rejects {
             let chunk = unit.chunk(member, reject.byte, loading.chunk_bytes);
             if loading.units[number].is_written(&chunk) {
-                all.of_step(source).iter().for_each(|limit| limit.take_back_came(1));
+                all.of_step(source).iter().for_each(|limit| limit.roll_back_came(1));
                 loading.came.rejected_before.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
@@ -104,7 +104,7 @@ impl Attempt {
         Attempt {
             rejects: Arc::clone(&loading.load.rejects),
             sink: loading.load.name.clone(),
-            place: loading.load.ledger.place(),
+            place: loading.load.ledger.target(),
             source: loading.load.pipelines[group.pipeline].read().source().to_owned(),
             group: Arc::clone(group),
             state: Mutex::default(),
@@ -175,7 +175,7 @@ impl Attempt {
             let entry = Entry::Sink(self.sink.clone());
             let Some(limit) = self.rejects.of_sink(&self.sink) else {
                 let whole = refused.clone().into_error(&self.place);
-                let place = first.error.place();
+                let place = first.error.location();
                 let whole = place.uri.iter().fold(whole, |error, uri| error.in_unit(uri, place.member.as_deref()));
                 return Err(allowing(place.line.into_iter().fold(whole, Error::line), &entry));
             };
@@ -212,18 +212,18 @@ impl Attempt {
     }
 
     /// It was not committed, and is done again, or is the end of the run.
-    pub(super) fn take_back(&self) {
+    pub(super) fn roll_back(&self) {
         if !self.counted.swap(false, Ordering::Relaxed) {
             return;
         }
         let sent = self.sent_rows();
         let state = self.lock();
         if let Some(limit) = self.rejects.of_sink(&self.sink) {
-            limit.take_back(state.refused);
-            limit.take_back_came(sent);
+            limit.roll_back(state.refused);
+            limit.roll_back_came(sent);
         }
         for (step, _) in &state.failed {
-            self.rejects.of_step(step).iter().for_each(|limit| limit.take_back(1));
+            self.rejects.of_step(step).iter().for_each(|limit| limit.roll_back(1));
         }
     }
 }

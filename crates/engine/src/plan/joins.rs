@@ -16,7 +16,7 @@ use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
-use super::again::AgainExec;
+use super::rerun::AgainExec;
 use crate::node::recompute_with;
 
 /// The hash table and the copies made while it is built take about as much again as the rows.

@@ -21,7 +21,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::StreamExt;
 use millstream_core::{Error, ErrorKind, Result};
 
-use super::blame::Blame;
+use super::error_locator::ErrorLocator;
 use crate::fault;
 use crate::rejects::origin::refusal_of_row;
 use crate::rejects::{Entry, Rejects, of_row};
@@ -53,7 +53,7 @@ pub struct LenientExec {
     operator: Arc<dyn ExecutionPlan>,
     input: Arc<dyn ExecutionPlan>,
     rejects: Arc<Rejects>,
-    blame: Arc<Blame>,
+    locator: Arc<ErrorLocator>,
     taker: Arc<dyn TakeRow>,
     /// Whether rows come here first, and are counted.
     counts: bool,
@@ -65,21 +65,21 @@ impl LenientExec {
     pub fn over(
         operator: &Arc<dyn ExecutionPlan>,
         rejects: &Arc<Rejects>,
-        blame: &Arc<Blame>,
+        locator: &Arc<ErrorLocator>,
         taker: Arc<dyn TakeRow>,
     ) -> Option<Self> {
         let known = operator.is::<FilterExec>() || operator.is::<ProjectionExec>();
         let input = operator.children().first().map(|input| Arc::clone(input)).filter(|_| known)?;
-        let (rejects, blame) = (Arc::clone(rejects), Arc::clone(blame));
+        let (rejects, locator) = (Arc::clone(rejects), Arc::clone(locator));
         let counts = !is_below(&input);
         let failed = Arc::default();
-        Some(LenientExec { operator: Arc::clone(operator), input, rejects, blame, taker, counts, failed })
+        Some(LenientExec { operator: Arc::clone(operator), input, rejects, locator, taker, counts, failed })
     }
 
     /// The names of the steps in `plan`, if it is one of these, that may leave something out.
     pub fn steps(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
         let Some(lenient) = plan.downcast_ref::<LenientExec>() else { return Vec::new() };
-        lenient.blame.steps().map(str::to_owned).collect()
+        lenient.locator.steps().map(str::to_owned).collect()
     }
 
     /// How many rows it has left out.
@@ -98,7 +98,7 @@ impl LenientExec {
         // What another takes another counts.
         let failed = if taker.is_some() { Arc::default() } else { Arc::clone(&self.failed) };
         let taker = taker.unwrap_or_else(|| Arc::clone(&self.taker));
-        let same = LenientExec::over(&operator, &self.rejects, &self.blame, taker)?;
+        let same = LenientExec::over(&operator, &self.rejects, &self.locator, taker)?;
         Some(LenientExec { failed, ..same })
     }
 }
@@ -113,7 +113,7 @@ struct Work {
     failed: Arc<AtomicU64>,
     operator: Arc<dyn ExecutionPlan>,
     rejects: Arc<Rejects>,
-    blame: Arc<Blame>,
+    locator: Arc<ErrorLocator>,
     taker: Arc<dyn TakeRow>,
 }
 
@@ -127,7 +127,7 @@ impl Work {
                     done.push(rows);
                     continue;
                 }
-                Err(error) => fault::unwrap(self.blame.place(error, self.operator.name())),
+                Err(error) => fault::unwrap(self.locator.place(error, self.operator.name())),
             };
             let step = error.step_name().unwrap_or_default().to_owned();
             if error.kind() != ErrorKind::Data || self.rejects.of_step(&step).is_none() {
@@ -223,15 +223,15 @@ impl ExecutionPlan for LenientExec {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let mut input = self.input.execute(partition, context)?;
-        let LenientExec { operator, rejects, blame, taker, .. } = self;
+        let LenientExec { operator, rejects, locator, taker, .. } = self;
         let work = Work {
             failed: Arc::clone(&self.failed),
             operator: Arc::clone(operator),
             rejects: Arc::clone(rejects),
-            blame: Arc::clone(blame),
+            locator: Arc::clone(locator),
             taker: Arc::clone(taker),
         };
-        let counted = if self.counts { rejects.of_steps(blame.steps()) } else { Vec::new() };
+        let counted = if self.counts { rejects.of_steps(locator.steps()) } else { Vec::new() };
         let rows = async_stream::try_stream! {
             while let Some(batch) = input.next().await {
                 let batch = batch?;

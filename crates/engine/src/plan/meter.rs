@@ -29,7 +29,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::Stream;
 use millstream_core::{Step, StepKind, Steps};
 
-use super::blame::Blame;
+use super::error_locator::ErrorLocator;
 use super::lenient::{LenientExec, TakeAtOnce};
 use super::sort::ExternalSort;
 use crate::node::over_one_input;
@@ -73,7 +73,7 @@ pub struct Metering<'a> {
     /// The sink that the rows go to, if that stands on top.
     pub sink: Option<String>,
     /// Finds the step at fault.
-    pub blame: &'a Arc<Blame>,
+    pub locator: &'a Arc<ErrorLocator>,
     /// Where the steps go.
     pub steps: &'a Steps,
     /// What may be left out.
@@ -88,7 +88,7 @@ pub fn meter(
     metered: &mut Vec<Metered>,
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     let children = plan.children().into_iter().cloned().collect::<Vec<_>>();
-    let counts_itself = matches!(plan.name(), "ReadExec" | "UnitsExec" | "TeeExec")
+    let counts_itself = matches!(plan.name(), "ReadExec" | "UnitsExec" | "SharedScanExec")
         // It only yields now and then: nobody asks for its counters.
         || plan.name() == "CooperativeExec";
     if plan.name() == "UnitsExec" {
@@ -105,16 +105,16 @@ pub fn meter(
     if let Some(step) = &step {
         metered.push(Metered { node: Arc::clone(&node), step: Arc::clone(step) });
     }
-    Ok(Arc::new(MeterExec { input: node, step, blame: Arc::clone(with.blame) }))
+    Ok(Arc::new(MeterExec { input: node, step, locator: Arc::clone(with.locator) }))
 }
 
 /// `node` as one that leaves rows out, if it may.
 fn lenient(node: &Arc<dyn ExecutionPlan>, with: &Metering<'_>) -> Option<Arc<dyn ExecutionPlan>> {
-    if !with.rejects.is_lenient() || with.rejects.of_steps(with.blame.steps()).is_empty() {
+    if !with.rejects.is_lenient() || with.rejects.of_steps(with.locator.steps()).is_empty() {
         return None;
     }
     let taker = TakeAtOnce { rejects: Arc::clone(with.rejects), sink: with.sink.clone() };
-    let lenient = LenientExec::over(node, with.rejects, with.blame, Arc::new(taker))?;
+    let lenient = LenientExec::over(node, with.rejects, with.locator, Arc::new(taker))?;
     Some(Arc::new(lenient))
 }
 
@@ -148,7 +148,7 @@ fn label(plan: &dyn ExecutionPlan) -> String {
 struct MeterExec {
     input: Arc<dyn ExecutionPlan>,
     step: Option<Arc<Step>>,
-    blame: Arc<Blame>,
+    locator: Arc<ErrorLocator>,
 }
 
 /// The counters of `plan`, if it is metered and has some.
@@ -158,7 +158,7 @@ pub fn step_of(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<Step>> {
 
 impl MeterExec {
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
-        MeterExec { input, step: self.step.clone(), blame: Arc::clone(&self.blame) }
+        MeterExec { input, step: self.step.clone(), locator: Arc::clone(&self.locator) }
     }
 }
 
@@ -197,11 +197,11 @@ impl ExecutionPlan for MeterExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
-        let placed = |error| self.blame.place(error, self.input.name());
+        let placed = |error| self.locator.place(error, self.input.name());
         let input = self.input.execute(partition, context).map_err(placed)?;
-        let (blame, operator) = (Arc::clone(&self.blame), self.input.name().to_owned());
+        let (locator, operator) = (Arc::clone(&self.locator), self.input.name().to_owned());
         let waits_for_input = !self.input.is::<ExternalSort>();
-        Ok(Box::pin(MeterStream { input, step: self.step.clone(), waits_for_input, idle: None, blame, operator }))
+        Ok(Box::pin(MeterStream { input, step: self.step.clone(), waits_for_input, idle: None, locator, operator }))
     }
 }
 
@@ -217,7 +217,7 @@ struct MeterStream {
     /// Whether it waits for its input when it has nothing to give. A sort may be at work then, in tasks of its own.
     waits_for_input: bool,
     idle: Option<Idle>,
-    blame: Arc<Blame>,
+    locator: Arc<ErrorLocator>,
     operator: String,
 }
 
@@ -253,7 +253,7 @@ impl Stream for MeterStream {
             Poll::Ready(Some(_)) => Some(Idle::Output(Instant::now())),
             Poll::Ready(None) => None,
         };
-        polled.map_err(|error| self.blame.place(error, &self.operator))
+        polled.map_err(|error| self.locator.place(error, &self.operator))
     }
 }
 
@@ -295,7 +295,7 @@ mod tests {
             step: Some(Arc::clone(&below)),
             waits_for_input: true,
             idle: None,
-            blame: Arc::default(),
+            locator: Arc::default(),
             operator: "below".to_owned(),
         };
         let mut outer = MeterStream {
@@ -303,7 +303,7 @@ mod tests {
             step: Some(Arc::clone(&above)),
             waits_for_input: true,
             idle: None,
-            blame: Arc::default(),
+            locator: Arc::default(),
             operator: "above".to_owned(),
         };
         while let Some(batch) = outer.next().await {

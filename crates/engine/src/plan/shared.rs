@@ -16,29 +16,29 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableProvi
 use datafusion::physical_plan::ExecutionPlan;
 use millstream_core::{Budget, StepKind, Steps};
 
-use super::blame::Blame;
+use super::error_locator::ErrorLocator;
 use super::joins;
 use super::meter::{Metered, Metering, meter};
 use super::sort::{self, Sorting};
 use super::sorted::{SortedRows, SortingPlanner};
 use super::step::LogicalStep;
-use crate::plan::tee::Tee;
+use crate::plan::shared_scan::SharedScan;
 use crate::read::table::InOrder;
 use crate::rejects::Rejects;
 
-/// A step of the job as other steps' plans name it, until it is known whether it becomes a view or a tee.
+/// A step of the job as other steps' plans name it, until it is known whether it becomes a view or a shared scan.
 #[derive(Debug)]
 pub struct StepTable {
     /// The step's name.
     pub name: String,
     schema: SchemaRef,
-    tee: Mutex<Option<Arc<Tee>>>,
+    shared: Mutex<Option<Arc<SharedScan>>>,
 }
 
 impl StepTable {
     /// A stand-in for the step `name` with the columns of `schema`.
     pub fn new(name: &str, schema: SchemaRef) -> Self {
-        StepTable { name: name.to_owned(), schema, tee: Mutex::new(None) }
+        StepTable { name: name.to_owned(), schema, shared: Mutex::new(None) }
     }
 }
 
@@ -52,7 +52,7 @@ impl TableProvider for StepTable {
         TableType::View
     }
 
-    /// A tee applies the OR of its users' filters, so each user must still apply its own.
+    /// A shared scan applies the OR of its users' filters, so each user must still apply its own.
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> DataFusionResult<Vec<TableProviderFilterPushDown>> {
         let supported = |filter: &&Expr| match filter.is_volatile() {
             true => TableProviderFilterPushDown::Unsupported,
@@ -68,9 +68,10 @@ impl TableProvider for StepTable {
         _: &[Expr],
         _: Option<usize>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        let tee = self.tee.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
-        let tee = tee.ok_or_else(|| DataFusionError::Internal(format!("step `{}` is not planned yet", self.name)))?;
-        let given = tee.schema();
+        let shared = self.shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        let shared =
+            shared.ok_or_else(|| DataFusionError::Internal(format!("step `{}` is not planned yet", self.name)))?;
+        let given = shared.schema();
         let wanted = match projection {
             Some(projection) => projection.clone(),
             None => (0..self.schema.fields().len()).collect(),
@@ -79,7 +80,7 @@ impl TableProvider for StepTable {
             .into_iter()
             .map(|index| Ok(given.index_of(self.schema.field(index).name())?))
             .collect::<DataFusionResult<_>>()?;
-        Ok(Arc::new(tee.user(columns)?))
+        Ok(Arc::new(shared.consumer(columns)?))
     }
 }
 
@@ -98,7 +99,7 @@ pub struct Planner<'a> {
     pub state: &'a SessionState,
     /// Tees hold batches within it.
     pub budget: Arc<Budget>,
-    /// Where tees spill to.
+    /// Where shared scans spill to.
     pub scratch: PathBuf,
     /// What sorts may use.
     pub sorting: Sorting,
@@ -112,7 +113,7 @@ pub struct Planner<'a> {
 #[derive(Clone, Copy)]
 enum Top<'a> {
     Sink(&'a str),
-    Tee(&'a str),
+    SharedScan(&'a str),
 }
 
 /// All physical plans of a job.
@@ -121,7 +122,7 @@ pub struct Physical {
     /// One for each sink.
     pub roots: Vec<Root>,
     /// The steps that several use, with the plans below them.
-    pub tees: Vec<Arc<Tee>>,
+    pub shared_scans: Vec<Arc<SharedScan>>,
     /// The operators and their counters.
     pub metered: Vec<Metered>,
 }
@@ -160,35 +161,35 @@ impl Planner<'_> {
 
         let mut physical = Physical::default();
         for (step, (name, plan)) in shared.iter().zip(optimised_tees.into_iter().rev()) {
-            let blame = self.blame(step, &views)?;
+            let locator = self.locator(step, &views)?;
             let ordered = in_order.contains(&name);
-            let input = self.physical(Top::Tee(&name), &plan, ordered, blame, &mut physical.metered).await?;
+            let input = self.physical(Top::SharedScan(&name), &plan, ordered, locator, &mut physical.metered).await?;
             let step = self.steps.add(&name, StepKind::Transform, "tee");
-            let tee = Tee::new(&name, input, Arc::clone(&self.budget), self.scratch.clone(), step);
-            self.resolve(&name, &tee, &optimised_sinks, steps)?;
-            physical.tees.push(tee);
+            let shared = SharedScan::new(&name, input, Arc::clone(&self.budget), self.scratch.clone(), step);
+            self.resolve(&name, &shared, &optimised_sinks, steps)?;
+            physical.shared_scans.push(shared);
         }
         for (sink, (name, plan)) in sinks.iter().zip(&optimised_sinks) {
-            let blame = self.blame(sink, &views)?;
+            let locator = self.locator(sink, &views)?;
             let ordered = in_order.contains(name);
-            let plan = self.physical(Top::Sink(name), plan, ordered, blame, &mut physical.metered).await?;
+            let plan = self.physical(Top::Sink(name), plan, ordered, locator, &mut physical.metered).await?;
             physical.roots.push(Root { name: name.clone(), plan });
         }
         Ok(physical)
     }
 
     /// Who may be at fault in the plan of `root`: the step itself, and those that are inlined into it.
-    fn blame(&self, root: &LogicalStep, views: &Views<'_>) -> DataFusionResult<Blame> {
-        let mut blame = Blame::default();
+    fn locator(&self, root: &LogicalStep, views: &Views<'_>) -> DataFusionResult<ErrorLocator> {
+        let mut locator = ErrorLocator::default();
         let mut waiting = vec![root];
         while let Some(step) = waiting.pop() {
-            blame.add(step, self.state);
+            locator.add(step, self.state);
             visit_steps(&step.plan, &mut |table, _| {
                 waiting.extend(views.get(table.name.as_str()));
                 Ok(())
             })?;
         }
-        Ok(blame)
+        Ok(locator)
     }
 
     async fn physical(
@@ -196,7 +197,7 @@ impl Planner<'_> {
         top: Top<'_>,
         plan: &LogicalPlan,
         in_order: bool,
-        blame: Blame,
+        locator: ErrorLocator,
         metered: &mut Vec<Metered>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let mut state = self.state.clone();
@@ -213,20 +214,20 @@ impl Planner<'_> {
         let state = SessionStateBuilder::new_from_existing(state).with_query_planner(planner).build();
         let plan = joins::physical_plan(plan, &state, self.budget.limit()).await?;
         let plan = sort::external(plan, &self.sorting)?;
-        let (Top::Sink(name) | Top::Tee(name)) = top;
+        let (Top::Sink(name) | Top::SharedScan(name)) = top;
         let sink = matches!(top, Top::Sink(_)).then(|| name.to_owned());
         meter(
             plan,
-            &Metering { root: name, sink, blame: &Arc::new(blame), steps: &self.steps, rejects: &self.rejects },
+            &Metering { root: name, sink, locator: &Arc::new(locator), steps: &self.steps, rejects: &self.rejects },
             metered,
         )
     }
 
-    /// Tells every stand-in for `name` that it is a tee.
+    /// Tells every stand-in for `name` that it is a shared scan.
     fn resolve(
         &self,
         name: &str,
-        tee: &Arc<Tee>,
+        shared: &Arc<SharedScan>,
         sinks: &[(String, LogicalPlan)],
         steps: &[LogicalStep],
     ) -> DataFusionResult<()> {
@@ -234,7 +235,7 @@ impl Planner<'_> {
         for plan in plans {
             visit_steps(plan, &mut |table, _| {
                 if table.name == name {
-                    *table.tee.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(Arc::clone(tee));
+                    *table.shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(Arc::clone(shared));
                 }
                 Ok(())
             })?;

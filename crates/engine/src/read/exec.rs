@@ -24,7 +24,7 @@ use millstream_core::format::{BATCH_BYTES, StreamFormat};
 use millstream_core::{Result, Unit};
 
 use super::Reader;
-use super::crew::ReadCrew;
+use super::helpers::ReadHelpers;
 use super::opening::{Order, opened};
 use super::order::{OrderCheck, SortedBy};
 use super::queue::{UnitsExec, from_batch};
@@ -45,7 +45,7 @@ pub struct ReadExec {
     is_listed: bool,
     units: Arc<dyn ExecutionPlan>,
     /// One for each time that all is executed: its tasks hand each other parts of what they read.
-    crews: EachRound<Arc<ReadCrew>>,
+    pools: EachRound<Arc<ReadHelpers>>,
     properties: Arc<PlanProperties>,
 }
 
@@ -65,8 +65,8 @@ impl ReadExec {
             EmissionType::Incremental,
             Boundedness::Bounded,
         );
-        let crews = EachRound::new(units.output_partitioning().partition_count());
-        ReadExec { reader, request, statistics, is_listed, units, crews, properties: Arc::new(properties) }
+        let pools = EachRound::new(units.output_partitioning().partition_count());
+        ReadExec { reader, request, statistics, is_listed, units, pools, properties: Arc::new(properties) }
     }
 
     /// What the rows are held against, from the first on.
@@ -109,7 +109,7 @@ impl ReadExec {
     ) -> DataFusionResult<UnitPieces> {
         self.prepare_rejects(raw);
         let units = self.units.execute(partition, context)?;
-        let crew = self.crew(partition)?;
+        let pool = self.pool(partition)?;
         let (reader, request) = (Arc::clone(&self.reader), Arc::new(self.request.with_places(raw)));
         let (check, order, partitions) = (self.order_check()?, self.order(), self.partitions());
         let pieces = async_stream::try_stream! {
@@ -118,12 +118,12 @@ impl ReadExec {
             let units = units.try_filter_map(move |unit| {
                 std::future::ready(wanted(&unit).map(|wanted| wanted.then_some(unit)))
             });
-            let opened = opened(Arc::clone(&reader), units, partitions, &crew, order);
+            let opened = opened(Arc::clone(&reader), units, partitions, &pool, order);
             let opened = opened.map_err(|error| error.in_step(&reader.name));
             tokio::pin!(opened);
             loop {
-                let member = Arc::new(crew.join());
-                let _helpers = helpers(&crew, request.helpers);
+                let member = Arc::new(pool.join());
+                let _helpers = helpers(&pool, request.helpers);
                 while let Some(open) = opened.try_next().await? {
                     let uri: Arc<str> = open.unit.uri.as_str().into();
                     let (worker, check) = (Arc::clone(&member), check.clone());
@@ -136,7 +136,7 @@ impl ReadExec {
                     }
                 }
                 drop(member);
-                if !crew.help().await {
+                if !pool.help().await {
                     break;
                 }
             }
@@ -163,16 +163,16 @@ impl ReadExec {
         if in_order { Order::Given } else { Order::ByServer }
     }
 
-    fn crew(&self, partition: usize) -> DataFusionResult<Arc<ReadCrew>> {
-        self.crews.begin(partition, |_| Ok(ReadCrew::new(self.reader.context.io.clone())))
+    fn pool(&self, partition: usize) -> DataFusionResult<Arc<ReadHelpers>> {
+        self.pools.begin(partition, |_| Ok(ReadHelpers::new(self.reader.context.io.clone())))
     }
 }
 
-/// Tasks that do what is offered in `crew`, until what comes back is dropped.
-pub fn helpers(crew: &Arc<ReadCrew>, count: usize) -> Vec<SpawnedTask<()>> {
+/// Tasks that do what is offered in `pool`, until what comes back is dropped.
+pub fn helpers(pool: &Arc<ReadHelpers>, count: usize) -> Vec<SpawnedTask<()>> {
     let help = |_| {
-        let crew = Arc::clone(crew);
-        SpawnedTask::spawn(async move { crew.help_only().await })
+        let pool = Arc::clone(pool);
+        SpawnedTask::spawn(async move { pool.help_only().await })
     };
     (0..count).map(help).collect()
 }
@@ -267,7 +267,7 @@ impl ExecutionPlan for ReadExec {
         let (partitions, order) = (self.partitions(), self.order());
         let (reader, request) = (Arc::clone(&self.reader), Arc::clone(&self.request));
         let check = self.order_check()?;
-        let crew = self.crew(partition)?;
+        let pool = self.pool(partition)?;
         let batches = async_stream::try_stream! {
             let mut small = BatchCoalescer::new(Arc::clone(&request.output_schema), request.parse.batch_rows)
                 .with_biggest_coalesce_batch_size(Some(request.parse.batch_rows / 2));
@@ -275,12 +275,12 @@ impl ExecutionPlan for ReadExec {
             let name = reader.name.clone();
             let units = units.map_err(fault::unwrap);
             let units = units.map_ok(|batch| stream::iter(from_batch(&batch).into_iter().map(Ok))).try_flatten();
-            let opened = opened(Arc::clone(&reader), units, partitions, &crew, order);
+            let opened = opened(Arc::clone(&reader), units, partitions, &pool, order);
             let opened = opened.map_err(|error| fault::carry(error.in_step(&name)));
             tokio::pin!(opened);
             loop {
-                let member = Arc::new(crew.join());
-                let _helpers = helpers(&crew, request.helpers);
+                let member = Arc::new(pool.join());
+                let _helpers = helpers(&pool, request.helpers);
                 while let Some(open) = opened.try_next().await? {
                     let (worker, check) = (Arc::clone(&member), check.clone());
                     let rows = rows::rows(Arc::clone(&reader), Arc::clone(&request), open, worker, check);
@@ -306,7 +306,7 @@ impl ExecutionPlan for ReadExec {
                     yield batch;
                 }
                 drop(member);
-                if !crew.help().await {
+                if !pool.help().await {
                     break;
                 }
             }

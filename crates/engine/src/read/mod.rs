@@ -15,15 +15,15 @@
 //! records of rows. `replayed.rs` reads rejects again.
 
 pub mod archive;
-pub mod crew;
+pub mod concurrency;
 pub mod cutter;
 pub mod exec;
 pub mod foreign;
+pub mod helpers;
 pub mod lacking;
 pub mod naming;
 pub mod opening;
 pub mod order;
-pub mod pace;
 pub mod queue;
 pub mod ranges;
 pub mod raw;
@@ -50,8 +50,8 @@ use millstream_core::format::{Format, StreamFormat};
 use millstream_core::source::{OpenedUnit, SourceContext};
 use millstream_core::{ByteStream, Error, Reservation, Result, Step, StepKind, Steps, Unit};
 
+use self::concurrency::ConcurrencyLimit;
 use self::lacking::Lacking;
-use self::pace::Pace;
 use self::raw::Tape;
 pub use self::source_plan::{Provenance, SchemeSource, SourcePlan};
 use self::unopened::Unopened;
@@ -99,7 +99,7 @@ pub struct Opened {
     /// All units, if they are few enough to be kept.
     units: Mutex<Option<Vec<Unit>>>,
     /// Of the servers whose units were opened, by their name.
-    paces: Mutex<HashMap<String, Arc<Pace>>>,
+    limits: Mutex<HashMap<String, Arc<ConcurrencyLimit>>>,
 }
 
 impl Opened {
@@ -294,18 +294,18 @@ impl Reader {
     }
 
     /// How many units of `server` are opened at once; `unit` is one of them.
-    pub fn pace(&self, server: &str, unit: &Unit) -> Arc<Pace> {
-        let mut paces = locked(&self.opened.paces);
-        if let Some(pace) = paces.get(server) {
-            return Arc::clone(pace);
+    pub fn limit(&self, server: &str, unit: &Unit) -> Arc<ConcurrencyLimit> {
+        let mut limits = locked(&self.opened.limits);
+        if let Some(limit) = limits.get(server) {
+            return Arc::clone(limit);
         }
-        if paces.len() >= PACES {
-            paces.retain(|_, pace| Arc::strong_count(pace) > 1);
+        if limits.len() >= PACES {
+            limits.retain(|_, limit| Arc::strong_count(limit) > 1);
         }
         let most = self.source_of(&unit.uri).map_or(1, |source| source.connections());
-        let pace = Arc::new(Pace::new(most));
-        paces.insert(server.to_owned(), Arc::clone(&pace));
-        pace
+        let limit = Arc::new(ConcurrencyLimit::new(most));
+        limits.insert(server.to_owned(), Arc::clone(&limit));
+        limit
     }
 
     /// Counts records that have come, rejected ones among them.

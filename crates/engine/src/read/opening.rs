@@ -21,8 +21,8 @@ use millstream_core::{Result, Unit};
 use tokio::sync::futures::OwnedNotified;
 
 use super::Reader;
-use super::crew::ReadCrew;
-use super::pace::Pace;
+use super::concurrency::ConcurrencyLimit;
+use super::helpers::ReadHelpers;
 use super::unit::{OpenUnit, Readable, open, open_part};
 
 /// The most units that are open at once for all tasks together, of however many servers.
@@ -46,13 +46,13 @@ pub enum Order {
 }
 
 /// `units`, opened some time before they are read. One of `tasks` tasks of the source opens its part of what may be
-/// open at once, and of the parts of archives that the tasks of `crew` share. What has come to its end may go on when
+/// open at once, and of the parts of archives that the tasks of `pool` share. What has come to its end may go on when
 /// another of them shares an archive.
 pub fn opened<S>(
     reader: Arc<Reader>,
     units: S,
     tasks: usize,
-    crew: &Arc<ReadCrew>,
+    pool: &Arc<ReadHelpers>,
     order: Order,
 ) -> impl Stream<Item = Result<OpenUnit>> + Send + use<S>
 where
@@ -62,8 +62,8 @@ where
         reader,
         units: units.boxed().fuse(),
         tasks,
-        sharing: Box::pin(crew.sharing()),
-        crew: Arc::clone(crew),
+        sharing: Box::pin(pool.sharing()),
+        pool: Arc::clone(pool),
         order,
         lanes: Vec::new(),
         turn: 0,
@@ -77,7 +77,7 @@ struct Opening {
     reader: Arc<Reader>,
     units: Fuse<BoxStream<'static, Result<Unit>>>,
     tasks: usize,
-    crew: Arc<ReadCrew>,
+    pool: Arc<ReadHelpers>,
     /// Ends when parts of an archive are shared.
     sharing: Pin<Box<OwnedNotified>>,
     order: Order,
@@ -93,7 +93,7 @@ struct Opening {
 /// The units of one server.
 struct Lane {
     server: String,
-    pace: Arc<Pace>,
+    limit: Arc<ConcurrencyLimit>,
     held: VecDeque<Unit>,
     opening: Opens,
     /// Parts of archives, which are read first.
@@ -130,7 +130,7 @@ impl Opening {
             };
             match self.next_readable(context) {
                 Some(Ok(Readable::Unit(open))) => return Poll::Ready(Some(Ok(open))),
-                Some(Ok(Readable::Archive(archive))) => self.crew.share(archive.parts()),
+                Some(Ok(Readable::Archive(archive))) => self.pool.share(archive.parts()),
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 None if exhausted && self.lanes.iter().all(Lane::is_idle) => return Poll::Ready(None),
                 None => return Poll::Pending,
@@ -141,12 +141,12 @@ impl Opening {
     /// Takes parts of archives that are shared, as far as there is room for them.
     fn take_parts(&mut self, context: &mut Context<'_>) {
         loop {
-            if let Some(part) = self.crew.part(|part| self.has_room_for(part.unit())) {
+            if let Some(part) = self.pool.part(|part| self.has_room_for(part.unit())) {
                 let index = self.lane_of(part.unit());
-                let (reader, pace) = (Arc::clone(&self.reader), Arc::clone(&self.lanes[index].pace));
-                self.lanes[index].parts.push(open_part(reader, part, pace).boxed());
+                let (reader, limit) = (Arc::clone(&self.reader), Arc::clone(&self.lanes[index].limit));
+                self.lanes[index].parts.push(open_part(reader, part, limit).boxed());
             } else if self.sharing.as_mut().poll(context).is_ready() {
-                self.sharing = Box::pin(self.crew.sharing());
+                self.sharing = Box::pin(self.pool.sharing());
             } else {
                 return;
             }
@@ -176,7 +176,7 @@ impl Opening {
                 next = lane.opening.poll_next(context);
             }
             if let Poll::Ready(Some(readable)) = next {
-                lane.pace.opened();
+                lane.limit.opened();
                 self.turn = index + 1;
                 return Some(readable);
             }
@@ -224,10 +224,10 @@ impl Opening {
             self.lanes.retain(|lane| !lane.is_idle());
         }
         let server = server_of(&unit.uri);
-        let pace = self.reader.pace(server, unit);
+        let limit = self.reader.limit(server, unit);
         let server = self.server_of(unit).to_owned();
         let (opening, parts) = (Opens::new(self.order), Opens::new(self.order));
-        self.lanes.push(Lane { server, pace, held: VecDeque::new(), opening, parts });
+        self.lanes.push(Lane { server, limit, held: VecDeque::new(), opening, parts });
         self.lanes.len() - 1
     }
 
@@ -238,14 +238,14 @@ impl Opening {
             let lane = &mut self.lanes[index];
             let Some(unit) = lane.held.pop_front() else { return };
             self.held -= 1;
-            lane.opening.push(open(Arc::clone(&self.reader), unit, Arc::clone(&lane.pace)).boxed());
+            lane.opening.push(open(Arc::clone(&self.reader), unit, Arc::clone(&lane.limit)).boxed());
         }
     }
 }
 
 impl Lane {
     fn has_room(&self, tasks: usize) -> bool {
-        self.open() < (self.pace.limit() / tasks).max(1)
+        self.open() < (self.limit.limit() / tasks).max(1)
     }
 
     fn open(&self) -> usize {

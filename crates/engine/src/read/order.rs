@@ -114,7 +114,7 @@ mod tests {
         check.check(&batch(&[Some("b"), None, None], &[8, 3, 2]), None).expect("in order");
         let lines: ArrayRef = Arc::new(Int64Array::from(vec![8, 9, 10]));
         let error = check.check(&batch(&[None, None, None], &[1, 5, 0]), Some(&lines)).expect_err("5 comes after 1");
-        assert_eq!(error.place().line, Some(9));
+        assert_eq!(error.location().line, Some(9));
         assert_eq!(error.offending_text(), Some("t=null, n=5"));
         let error = check.check(&batch(&[Some("z")], &[1]), None).expect_err("null was there");
         assert_eq!(error.cause_text(), Some("the row before it has t=null, n=2"));

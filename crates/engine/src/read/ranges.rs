@@ -10,14 +10,14 @@ use millstream_core::source::{Source, SourceContext};
 use millstream_core::{Budget, Error, Result, Unit};
 
 use super::Reader;
-use super::pace::Pace;
+use super::concurrency::ConcurrencyLimit;
 
 /// `unit` as a file that is read by ranges, if its place can do that and it is not packed. What comes of it is told to
 /// `pace`.
 pub async fn ranged_file(
     reader: &Arc<Reader>,
     unit: &Unit,
-    pace: Option<Arc<Pace>>,
+    limit: Option<Arc<ConcurrencyLimit>>,
 ) -> Result<Option<Arc<dyn ReadAt>>> {
     let source = Arc::clone(reader.source_of(&unit.uri)?);
     if unit.uri == "-" {
@@ -32,7 +32,7 @@ pub async fn ranged_file(
     if millstream_codec::is_packed(&head, millstream_codec::codec_by_name(&unit.uri)) {
         return Ok(None);
     }
-    Ok(Some(Arc::new(Ranged { source, reader: Arc::clone(reader), unit, pace, size })))
+    Ok(Some(Arc::new(Ranged { source, reader: Arc::clone(reader), unit, limit, size })))
 }
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ struct Ranged {
     reader: Arc<Reader>,
     /// With its size and version: all ranges are of one.
     unit: Unit,
-    pace: Option<Arc<Pace>>,
+    limit: Option<Arc<ConcurrencyLimit>>,
     size: u64,
 }
 
@@ -58,8 +58,8 @@ impl ReadAt for Ranged {
         self.reader.steps.decode.add_waiting_input(start.elapsed());
         let bytes = bytes?.ok_or_else(|| Error::refused("the server no longer answers range requests"))?;
         self.reader.steps.fetch.add_bytes(bytes.len() as u64);
-        if let Some(pace) = &self.pace {
-            pace.add_bytes(bytes.len() as u64);
+        if let Some(limit) = &self.limit {
+            limit.add_bytes(bytes.len() as u64);
         }
         Ok(Bytes::from_owner(Charged::new(bytes, &context.budget)))
     }

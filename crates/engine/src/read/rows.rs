@@ -19,10 +19,10 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use millstream_codec::Unpacked;
 use millstream_core::format::{BATCH_BYTES, EmptyFiles, ParseRequest, Parsed, Parser, ReadAt, Reading, Reject, Rows};
-use millstream_core::{Budget, Crew, Error, Reservation, Result, Unit};
+use millstream_core::{Budget, Error, HelperPool, Reservation, Result, Unit};
 
-use super::crew::Member;
 use super::foreign::Foreign;
+use super::helpers::Member;
 use super::lacking;
 use super::order::{OrderCheck, SortedBy};
 use super::ranges::Collected;
@@ -331,9 +331,9 @@ impl MemberReader {
         let (MemberReader::Parse(_, false), Some(format)) = (&*self, reader.stream_format()) else { return };
         let Some(splitter) = format.splitter(text) else { return };
         let MemberReader::Parse(parser, _) = std::mem::replace(self, MemberReader::None) else { return };
-        let crew: Arc<dyn Crew> = Arc::clone(worker.crew()) as Arc<dyn Crew>;
+        let pool: Arc<dyn HelperPool> = Arc::clone(worker.pool()) as Arc<dyn HelperPool>;
         let step = Arc::clone(&reader.steps.parse);
-        *self = MemberReader::Split(SplitParser::new(splitter, parser, push_bytes(request), crew, step));
+        *self = MemberReader::Split(SplitParser::new(splitter, parser, push_bytes(request), pool, step));
     }
 
     /// Takes the next text and adds to `parsed` what is ready. Where that becomes full, the rest waits for the next

@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use millstream_core::crew::{Crew, Shared};
 use millstream_core::format::{Parsed, Parser, Splitter, TextPiece};
+use millstream_core::helpers::{HelperPool, Shared};
 use millstream_core::{Error, Result, Step};
 
 /// Pieces that are parsed or wait for it, for each idle task: one being parsed, one to go on with.
@@ -39,7 +39,7 @@ pub struct SplitParser {
     results: VecDeque<Outcome>,
     /// How many were idle when the last piece was begun.
     idle: usize,
-    crew: Arc<dyn Crew>,
+    pool: Arc<dyn HelperPool>,
     step: Arc<Step>,
 }
 
@@ -67,7 +67,7 @@ impl SplitParser {
         splitter: Box<dyn Splitter>,
         parser: Box<dyn Parser>,
         push_bytes: usize,
-        crew: Arc<dyn Crew>,
+        pool: Arc<dyn HelperPool>,
         step: Arc<Step>,
     ) -> Self {
         SplitParser {
@@ -79,7 +79,7 @@ impl SplitParser {
             learned: None,
             results: VecDeque::new(),
             idle: 0,
-            crew,
+            pool,
             step,
         }
     }
@@ -147,9 +147,9 @@ impl SplitParser {
             step.busy(|| part.go_on(&mut parsed))?;
             Ok((parsed, Some(part).filter(|part| !part.finished)))
         };
-        self.idle = self.crew.idle();
+        self.idle = self.pool.idle();
         self.results.push_back(match self.idle > 0 {
-            true => Outcome::Elsewhere(Shared::offer(self.crew.as_ref(), work)),
+            true => Outcome::Elsewhere(Shared::offer(self.pool.as_ref(), work)),
             false => Outcome::Here(work()),
         });
         Ok(())

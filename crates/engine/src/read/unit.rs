@@ -17,8 +17,8 @@ use millstream_core::{ByteStream, Error, Reservation, Result, Unit};
 
 use super::Reader;
 use super::archive::{self, Archive, Found, Part};
-use super::crew::Member;
-use super::pace::Pace;
+use super::concurrency::ConcurrencyLimit;
+use super::helpers::Member;
 use super::ranges::ranged_file;
 
 /// Units up to this size in bytes are read by the task that decodes them, if that needs no waiting.
@@ -31,7 +31,7 @@ pub struct OpenUnit {
     /// Its bytes.
     pub bytes: UnitBytes,
     /// What is told how much comes.
-    pub pace: Arc<Pace>,
+    pub limit: Arc<ConcurrencyLimit>,
 }
 
 /// The bytes of a unit, in one of the ways to get them.
@@ -68,9 +68,9 @@ pub enum Readable {
 }
 
 /// Opens `unit` for the format of `reader`. What comes of it is told to `pace`.
-pub async fn open(reader: Arc<Reader>, unit: Unit, pace: Arc<Pace>) -> Result<Readable> {
+pub async fn open(reader: Arc<Reader>, unit: Unit, limit: Arc<ConcurrencyLimit>) -> Result<Readable> {
     reader.context.budget.admitted().await;
-    let bytes = match found(&reader, &unit, &pace).await {
+    let bytes = match found(&reader, &unit, &limit).await {
         Ok(Found::Bytes(bytes)) => bytes,
         Ok(Found::Archive(archive)) => {
             if unit.size.is_some() {
@@ -85,10 +85,10 @@ pub async fn open(reader: Arc<Reader>, unit: Unit, pace: Arc<Pace>) -> Result<Re
             UnitBytes::Missing
         }
     };
-    Ok(Readable::Unit(OpenUnit { unit, bytes, pace }))
+    Ok(Readable::Unit(OpenUnit { unit, bytes, limit }))
 }
 
-async fn found(reader: &Arc<Reader>, unit: &Unit, pace: &Arc<Pace>) -> Result<Found<UnitBytes>> {
+async fn found(reader: &Arc<Reader>, unit: &Unit, limit: &Arc<ConcurrencyLimit>) -> Result<Found<UnitBytes>> {
     let ranged = match reader.format.reading() {
         Reading::Rows => return Ok(Found::Bytes(UnitBytes::Rows)),
         reading => matches!(reading, Reading::Ranges(_)),
@@ -99,9 +99,9 @@ async fn found(reader: &Arc<Reader>, unit: &Unit, pace: &Arc<Pace>) -> Result<Fo
     if !ranged && reader.source_of(&unit.uri)?.opens_lightly() {
         return Ok(archive::open(reader, unit).await?.map(UnitBytes::from));
     }
-    let (unit, pace) = (unit.clone(), Arc::clone(pace));
+    let (unit, limit) = (unit.clone(), Arc::clone(limit));
     on_io(reader, |reader| async move {
-        let file = if ranged { ranged_file(&reader, &unit, Some(pace)).await? } else { None };
+        let file = if ranged { ranged_file(&reader, &unit, Some(limit)).await? } else { None };
         match file {
             Some(file) => Ok(Found::Bytes(UnitBytes::Ranged(file))),
             None => Ok(archive::open(&reader, &unit).await?.map(UnitBytes::from)),
@@ -111,11 +111,11 @@ async fn found(reader: &Arc<Reader>, unit: &Unit, pace: &Arc<Pace>) -> Result<Fo
 }
 
 /// Opens a part of an archive. Other parts of it may have been read, so a fault of it is one of the run.
-pub async fn open_part(reader: Arc<Reader>, part: Part, pace: Arc<Pace>) -> Result<Readable> {
+pub async fn open_part(reader: Arc<Reader>, part: Part, limit: Arc<ConcurrencyLimit>) -> Result<Readable> {
     reader.context.budget.admitted().await;
     on_io(&reader, |reader| async move {
         let bytes = part.open(&reader).await?;
-        Ok(Readable::Unit(OpenUnit { unit: part.unit().clone(), bytes: UnitBytes::Part(part, bytes), pace }))
+        Ok(Readable::Unit(OpenUnit { unit: part.unit().clone(), bytes: UnitBytes::Part(part, bytes), limit }))
     })
     .await
 }
@@ -137,7 +137,7 @@ async fn on_io<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static
 pub struct UnitText {
     reader: Arc<Reader>,
     unit: Unit,
-    pace: Arc<Pace>,
+    limit: Arc<ConcurrencyLimit>,
     unpack: Unpack,
     input: Input,
     /// It is a part of the unit.
@@ -165,15 +165,15 @@ enum Input {
 impl UnitText {
     /// The text of the unit, unpacked by `worker`.
     pub fn new(reader: Arc<Reader>, open: OpenUnit, worker: Arc<Member>) -> Result<Self> {
-        let OpenUnit { unit, bytes, pace } = open;
+        let OpenUnit { unit, bytes, limit } = open;
         let mut unpack = Unpack::new(reader.unpack_options(&unit));
         let missing = matches!(bytes, UnitBytes::Missing);
         let mut part = None;
         let input = match bytes {
             UnitBytes::Ranged(_) | UnitBytes::Rows | UnitBytes::Missing => Input::Nothing,
             UnitBytes::Stream(stream) => {
-                let crew = Arc::clone(worker.crew());
-                unpack = unpack.with_crew(crew);
+                let pool = Arc::clone(worker.pool());
+                unpack = unpack.with_helpers(pool);
                 Input::Stream(stream)
             }
             UnitBytes::Part(of_archive, stream) => {
@@ -183,7 +183,7 @@ impl UnitText {
             }
             UnitBytes::Whole(bytes, _reservation) => {
                 reader.steps.fetch.add_bytes(bytes.len() as u64);
-                pace.add_bytes(bytes.len() as u64);
+                limit.add_bytes(bytes.len() as u64);
                 unpack.feed(bytes);
                 unpack.end();
                 Input::Whole { _reservation }
@@ -191,7 +191,7 @@ impl UnitText {
         };
         let streamed = matches!(input, Input::Stream(_));
         let begun = part.is_some();
-        Ok(UnitText { reader, unit, pace, unpack, input, part, begun, missing, streamed, worker, ahead: None })
+        Ok(UnitText { reader, unit, limit, unpack, input, part, begun, missing, streamed, worker, ahead: None })
     }
 
     /// The unit.
@@ -291,7 +291,7 @@ impl UnitText {
             Some(chunk) => {
                 self.begun = true;
                 self.reader.steps.fetch.add_bytes(chunk.len() as u64);
-                self.pace.add_bytes(chunk.len() as u64);
+                self.limit.add_bytes(chunk.len() as u64);
                 self.unpack.feed(chunk);
             }
             None => {

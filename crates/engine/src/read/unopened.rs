@@ -106,7 +106,7 @@ impl Unopened {
 
 /// What tells one unit from another, in eight bytes.
 fn key(error: &Error) -> u64 {
-    let place = error.place();
+    let place = error.location();
     let mut hasher = DefaultHasher::new();
     (&place.uri, &place.member, error.offending_text()).hash(&mut hasher);
     hasher.finish()

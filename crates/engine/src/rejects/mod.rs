@@ -370,7 +370,7 @@ impl Rejects {
         }
         let mut error = Error::new(ErrorKind::Rejects, what).in_step(name).cause(shown.join("\n"));
         if let Some(last) = last {
-            let place = last.place();
+            let place = last.location();
             error = place.uri.iter().fold(error, |error, uri| error.in_unit(uri, place.member.as_deref()));
             error = place.line.into_iter().fold(error, Error::line);
         }
@@ -394,7 +394,7 @@ pub fn one_line(rejected: &Rejected) -> String {
 /// Where a reject is, in words; nothing if that is not known.
 pub fn place_of(rejected: &Rejected) -> String {
     let Rejected { uri, member, line, column, .. } = rejected;
-    let place = millstream_core::Place {
+    let place = millstream_core::Location {
         uri: uri.clone(),
         member: member.clone(),
         line: *line,
@@ -434,7 +434,7 @@ pub fn of_parser(rejects: &Rejects, source: &str, uri: &str, member: &MemberPlac
         step: source.to_owned(),
         kind: error.reject_kind(),
         message: message_of(&error),
-        column: error.place().column.clone(),
+        column: error.location().column.clone(),
         source: Some(source.to_owned()),
         sink: None,
         uri: Some(millstream_core::redact::url(uri)),
@@ -463,7 +463,7 @@ pub fn of_row(step: &str, sink: Option<&str>, error: &Error, row: Option<&Record
         step: step.to_owned(),
         kind,
         message: message_of(error),
-        column: error.place().column.clone(),
+        column: error.location().column.clone(),
         source: None,
         sink: sink.map(str::to_owned),
         uri: None,

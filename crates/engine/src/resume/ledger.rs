@@ -55,7 +55,7 @@ impl ResumePoint {
         let context = LoadContext { take_over: self.takes_over(), ..context };
         if incremental && self.options.restart {
             // What the ledger knows of files is forgotten before anything is looked up in it: the table may be gone.
-            sink.sink.unmark(&own, LoadContext { take_over: true, ..context.clone() }, false).await?;
+            sink.sink.forget_marker(&own, LoadContext { take_over: true, ..context.clone() }, false).await?;
         }
         let Some(mut ledger) = sink.sink.ledger(&own, context.clone()).await? else { return Ok(None) };
         let choice = self.choose(sink, kind, ledger.as_ref(), &names, fingerprints).await;

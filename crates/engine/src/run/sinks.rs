@@ -54,7 +54,7 @@ impl CommitMarker {
 
     /// Forgets it; with `unwritten` only if the rows are not there.
     pub(super) async fn forget(&self, unwritten: bool) -> Result<()> {
-        self.sink.unmark(&self.load, self.context.clone(), unwritten).await
+        self.sink.forget_marker(&self.load, self.context.clone(), unwritten).await
     }
 }
 
@@ -146,7 +146,7 @@ impl<'j> Sinks<'j> {
         for sink in &at_once {
             sink.roll_back().await;
         }
-        at_once.iter().filter(|sink| sink.load.can_be_taken_back()).for_each(|sink| sink.step.take_back_rows());
+        at_once.iter().filter(|sink| sink.load.can_roll_back()).for_each(|sink| sink.step.roll_back_rows());
     }
 
     /// What is forgotten once the run is recorded: the ledgers' loads, and the commit markers.

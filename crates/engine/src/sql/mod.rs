@@ -5,8 +5,8 @@
 mod arithmetic;
 mod casts;
 mod constants;
+mod dialect_hints;
 pub mod function;
-mod habits;
 mod rewrite;
 mod sum;
 mod tokens;
@@ -30,7 +30,7 @@ use datafusion::prelude::SessionContext;
 use crate::reword::{AGGREGATE_IN_WHERE, Words, first_line, lower_first, reword};
 pub use casts::LATE_CAST;
 pub use constants::constant_fault;
-pub use habits::calls;
+pub use dialect_hints::calls;
 pub use tokens::normalised;
 
 /// `context` with arithmetic that fails where DataFusion's own gives wrong numbers, and with constants that fail only
@@ -123,7 +123,7 @@ fn syntax_fault(sql: &str, error: &DataFusionError) -> SqlFault {
         None => lower_first(what),
     };
     let (line, column) = place.unwrap_or_else(|| end(sql));
-    let hint = habits::word_hint(sql, line, column).or_else(|| habits::parentheses_hint(sql));
+    let hint = dialect_hints::word_hint(sql, line, column).or_else(|| dialect_hints::parentheses_hint(sql));
     SqlFault { line, column, what: format!("the SQL does not parse: {what}"), hint }
 }
 
@@ -139,7 +139,7 @@ pub fn plan_fault(sql: &str, error: &DataFusionError) -> PlanFault {
     if let DataFusionError::SQL(..) = root {
         return PlanFault { fault: syntax_fault(sql, error), length: 1 };
     }
-    if let Some(fault) = habits::dot_fault(sql, &root.strip_backtrace()) {
+    if let Some(fault) = dialect_hints::dot_fault(sql, &root.strip_backtrace()) {
         return fault;
     }
     let mut described = describe(root);
@@ -149,11 +149,12 @@ pub fn plan_fault(sql: &str, error: &DataFusionError) -> PlanFault {
         find_word(sql, word).map(|(line, column)| (line, column, word.chars().count()))
     });
     let place = place.or_else(|| find_text(sql, described.text.as_deref()?));
-    let place = place.or_else(|| habits::aggregate_in_where(sql).filter(|_| described.what == AGGREGATE_IN_WHERE));
+    let place =
+        place.or_else(|| dialect_hints::aggregate_in_where(sql).filter(|_| described.what == AGGREGATE_IN_WHERE));
     let (line, column, length) = place.unwrap_or((1, 1, 1));
     if let DataFusionError::SchemaError(schema, _) = root
         && matches!(**schema, SchemaError::FieldNotFound { .. })
-        && let Some(text) = habits::text_hint(sql, line, column)
+        && let Some(text) = dialect_hints::text_hint(sql, line, column)
     {
         described.hint = Some(match described.hint {
             Some(hint) => format!("{text}; {hint}"),

@@ -18,7 +18,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 use bytes::Bytes;
 use encoding_rs::Encoding;
 use millstream_core::format::{
-    BATCH_BYTES, EmptyFiles, OnDrift, ParseRequest, Parsed, Parser, Reject, Rows, TEXT, TextPlace, Validate,
+    BATCH_BYTES, EmptyFiles, OnDrift, ParseRequest, Parsed, Parser, Reject, Rows, TEXT, TextPosition, Validate,
 };
 use millstream_core::{Error, Result};
 
@@ -143,7 +143,7 @@ impl CsvParser {
         };
         let names = plan.request.schema.fields().iter().map(|field| field.name().clone()).collect();
         let decoder = ToUtf8::new(plan.encoding);
-        let place = TextPlace { byte: 0, line: plan.skip_lines + 1 };
+        let place = TextPosition { byte: 0, line: plan.skip_lines + 1 };
         let mut parser = CsvParser::at(place, Arc::new(plan), decoder, stage, names);
         // Types without a CSV form are found before the first byte is read.
         let fields = (0..parser.plan.request.schema.fields().len()).map(Some).collect::<Vec<_>>();
@@ -158,7 +158,7 @@ impl CsvParser {
     }
 
     /// Without columns.
-    fn at(place: TextPlace, plan: Arc<Plan>, decoder: ToUtf8, stage: Stage, names: Vec<String>) -> Self {
+    fn at(place: TextPosition, plan: Arc<Plan>, decoder: ToUtf8, stage: Stage, names: Vec<String>) -> Self {
         CsvParser {
             decoder,
             stage,
@@ -654,7 +654,7 @@ impl Parser for CsvParser {
         self.give_out(parsed)
     }
 
-    fn fork(&self, at: TextPlace) -> Option<Box<dyn Parser>> {
+    fn fork(&self, at: TextPosition) -> Option<Box<dyn Parser>> {
         // The first line end decides which ones count.
         let knows_line_ends = self.scanner.line_ends().is_some();
         if !matches!(self.stage, Stage::Records) || !knows_line_ends {

@@ -49,7 +49,7 @@ fn shown(error: &Error) -> String {
     let part = |name: &str, text: Option<&str>| text.map_or(String::new(), |text| format!(" | {name}: {text}"));
     format!(
         "{}: {}{}{}{}",
-        error.place(),
+        error.location(),
         error.what(),
         part("text", error.offending_text()),
         part("cause", error.cause_text()),
@@ -226,7 +226,7 @@ fn a_record_has_a_longest_length() {
         text.chunks(7).find_map(|piece| parser.push(Bytes::copy_from_slice(piece), &mut Parsed::default()).err());
     let error = error.expect("an error before the end");
     assert_eq!(error.cause_text(), Some("the quote opened in line 2 is not closed"));
-    assert_eq!((error.place().line, error.place().byte), (Some(2), Some(4)));
+    assert_eq!((error.location().line, error.location().byte), (Some(2), Some(4)));
 }
 
 #[test]
@@ -437,7 +437,7 @@ fn values_of_unused_columns_are_checked_if_asked_for() {
     let request = ParseRequest { validate: Validate::All, ..request };
     let all = parse(&format, text, &request, &[]).unwrap();
     assert_eq!((all.rows.num_rows(), all.rejects.len()), (1, 2));
-    assert_eq!(all.rejects[0].reason.place().column.as_deref(), Some("b"));
+    assert_eq!(all.rejects[0].reason.location().column.as_deref(), Some("b"));
     let request = ParseRequest { projection: Vec::new(), ..request };
     let none = parse(&format, text, &request, &[]).unwrap();
     assert_eq!((none.rows.num_rows(), none.rejects.len()), (1, 2));

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
-use millstream_core::format::{BATCH_BYTES, OnDrift, ParseRequest, Parsed, Parser, Reject, Rows, TextPlace, Validate};
+use millstream_core::format::{
+    BATCH_BYTES, OnDrift, ParseRequest, Parsed, Parser, Reject, Rows, TextPosition, Validate,
+};
 use millstream_core::{Error, RejectKind, Result};
 
 use super::JsonFormat;
@@ -130,7 +132,7 @@ impl Parser for JsonParser {
         self.maker.flush(parsed)
     }
 
-    fn fork(&self, at: TextPlace) -> Option<Box<dyn Parser>> {
+    fn fork(&self, at: TextPosition) -> Option<Box<dyn Parser>> {
         if !self.splitter.in_lines() {
             return None;
         }

@@ -11,7 +11,7 @@
 //! end of a record are found here.
 
 use memchr::{memchr, memchr_iter, memrchr};
-use millstream_core::format::TextPlace;
+use millstream_core::format::TextPosition;
 use millstream_core::{Error, Result};
 
 use super::cursor::is_space;
@@ -114,7 +114,7 @@ impl Splitter {
     }
 
     /// At `place`, in the middle of a unit of lines.
-    pub fn at(place: TextPlace, max_record: usize) -> Self {
+    pub fn at(place: TextPosition, max_record: usize) -> Self {
         let beginning = Splitter::new(Layout::Lines, max_record);
         Splitter { byte: place.byte, line: place.line, begun: true, ..beginning }
     }

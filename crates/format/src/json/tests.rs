@@ -412,7 +412,7 @@ fn records_that_are_too_long_are_passed_over() {
             assert_eq!(outcome.lines, [1, 3], "{layout}");
             let reject = &outcome.rejects[0];
             assert_eq!(reject.reason.what(), "the record is longer than 50 bytes");
-            assert_eq!(reject.reason.place().line, Some(2));
+            assert_eq!(reject.reason.location().line, Some(2));
             assert_eq!(reject.raw, long.as_bytes()[..50]);
         }
     }
@@ -439,9 +439,10 @@ fn blanks_before_the_first_record_are_counted_and_not_kept() {
     ] {
         for cuts in [Vec::new(), vec![60], (1..text.len()).collect()] {
             let outcome = conformance::parse(&format, text.as_bytes(), &request, &cuts).expect("readable");
-            let rejected: Vec<u64> = outcome.rejects.iter().filter_map(|reject| reject.reason.place().line).collect();
+            let rejected: Vec<u64> =
+                outcome.rejects.iter().filter_map(|reject| reject.reason.location().line).collect();
             assert_eq!((&outcome.lines, &rejected), (&expected, &rejects), "{text:?}");
-            let bytes = outcome.rejects.iter().filter_map(|reject| reject.reason.place().byte);
+            let bytes = outcome.rejects.iter().filter_map(|reject| reject.reason.location().byte);
             assert!(
                 bytes
                     .zip(&outcome.rejects)
@@ -467,7 +468,7 @@ fn keys_that_are_no_columns_follow_on_drift() {
         assert_eq!(ids(&outcome), expected);
         if on_drift == OnDrift::Fail {
             let reason = &outcome.rejects[1].reason;
-            assert_eq!(reason.place().column.as_deref(), Some("at.y"));
+            assert_eq!(reason.location().column.as_deref(), Some("at.y"));
             assert_eq!(reason.hint_text(), Some("add it to `columns`, or leave it out with `on_drift: null`"));
         }
     }
@@ -484,7 +485,7 @@ fn keys_that_are_no_columns_may_be_many_and_come_twice() {
     let request = ParseRequest { on_drift: OnDrift::Null, ..ParseRequest::all(schema) };
     let outcome = conformance::parse(&format, text.as_bytes(), &request, &[]).expect("readable");
     assert_eq!(ids(&outcome), [1, 2, 5]);
-    let places: Vec<_> = outcome.rejects.iter().map(|reject| reject.reason.place().column.clone()).collect();
+    let places: Vec<_> = outcome.rejects.iter().map(|reject| reject.reason.location().column.clone()).collect();
     assert_eq!(places, [Some("extra 3".to_owned()), Some("extra 99".to_owned())]);
 }
 
@@ -616,7 +617,7 @@ fn types_without_a_form_are_refused_before_the_first_row() {
     let interval = DataType::Interval(arrow::datatypes::IntervalUnit::DayTime);
     let schema = Arc::new(Schema::new(vec![Field::new("gap", interval, true)]));
     let error = format(json!({})).encoder(schema, true).err().expect("no form for intervals");
-    assert_eq!((error.kind(), error.place().column.as_deref()), (ErrorKind::Job, Some("gap")));
+    assert_eq!((error.kind(), error.location().column.as_deref()), (ErrorKind::Job, Some("gap")));
 }
 
 #[test]
@@ -831,7 +832,7 @@ type Told = std::result::Result<(Vec<RecordBatch>, Vec<i64>, Vec<(Bytes, String)
 
 fn told(outcome: Result<Outcome>) -> Told {
     let outcome = outcome.map_err(|error| shown(&error))?;
-    let reason = |error: &Error| format!("{} {:?} {:?}", shown(error), error.place(), error.hint_text());
+    let reason = |error: &Error| format!("{} {:?} {:?}", shown(error), error.location(), error.hint_text());
     let rejects = outcome.rejects.iter().map(|reject| (reject.raw.clone(), reason(&reject.reason))).collect();
     Ok((outcome.batches, outcome.lines, rejects))
 }

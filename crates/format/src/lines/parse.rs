@@ -13,7 +13,7 @@ use bytes::Bytes;
 use encoding_rs::Encoding;
 use memchr::memmem::Finder;
 use memchr::{memchr, memchr_iter, memrchr};
-use millstream_core::format::{BATCH_BYTES, ParseRequest, Parsed, Parser, Reject, Rows, TextPlace};
+use millstream_core::format::{BATCH_BYTES, ParseRequest, Parsed, Parser, Reject, Rows, TextPosition};
 use millstream_core::spec::Size;
 use millstream_core::{Error, Result};
 
@@ -80,10 +80,10 @@ impl LineParser {
                 .max_by_key(|required| required.text.len())
                 .map(|required| Finder::new(&required.text).into_owned()),
         };
-        LineParser::at(TextPlace { byte: 0, line: 1 }, wanted, decoder)
+        LineParser::at(TextPosition { byte: 0, line: 1 }, wanted, decoder)
     }
 
-    fn at(place: TextPlace, wanted: Wanted, decoder: ToUtf8) -> Self {
+    fn at(place: TextPosition, wanted: Wanted, decoder: ToUtf8) -> Self {
         LineParser {
             decoder,
             texts: Texts::new(if wanted.columns == 0 { 0 } else { wanted.batch_rows.min(1 << 16) }),
@@ -304,7 +304,7 @@ fn lines_without(required: &Finder, text: &[u8]) -> usize {
 }
 
 impl Parser for LineParser {
-    fn fork(&self, at: TextPlace) -> Option<Box<dyn Parser>> {
+    fn fork(&self, at: TextPosition) -> Option<Box<dyn Parser>> {
         Some(Box::new(LineParser::at(at, self.wanted.clone(), self.decoder.fork()?)))
     }
 

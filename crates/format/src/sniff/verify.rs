@@ -106,7 +106,7 @@ fn rows_of(parsed: &Parsed) -> Result<(Lines, Vec<Vec<ArrayRef>>)> {
 }
 
 fn told(error: &Error) -> String {
-    let place = error.place().line.map_or(String::new(), |line| format!("line {line}: "));
+    let place = error.location().line.map_or(String::new(), |line| format!("line {line}: "));
     format!("{place}{}", error.what())
 }
 

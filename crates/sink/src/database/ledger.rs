@@ -338,7 +338,7 @@ impl Ledger for DatabaseLedger {
         self.all_of(digest(load)).await
     }
 
-    async fn take_back(&self, number: u64) -> Result<()> {
+    async fn roll_back(&self, number: u64) -> Result<()> {
         let state = Arc::clone(&self.0);
         on_io(&self.0.io, async move {
             let _permit = state.shared.pool.permit().await?;
@@ -406,7 +406,7 @@ impl Ledger for DatabaseLedger {
         self.strike_out(entry, Forget::Unwritten).await
     }
 
-    fn place(&self) -> String {
+    fn target(&self) -> String {
         self.0.shared.target.clone()
     }
 

@@ -281,7 +281,7 @@ async fn a_noted_commit_without_an_answer_is_found_out(kind: Kind) {
         let again = LoadContext { run: "another".to_owned(), take_over: true, ..context };
         assert!(load(again.clone()).await.expect("it goes on").starts_with("nothing new"));
         assert_eq!(database.count(), 100);
-        sink.unmark("run 1\nall at once", again, false).await.expect("it forgets");
+        sink.forget_marker("run 1\nall at once", again, false).await.expect("it forgets");
         assert_eq!(database.tables(), ["t"]);
     }
 }

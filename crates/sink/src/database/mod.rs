@@ -142,7 +142,7 @@ impl Sink for DatabaseSink {
         ledger::known_loads(Arc::clone(&self.server), self.spec.clone(), context).await
     }
 
-    async fn unmark(&self, mark: &str, context: LoadContext, unwritten: bool) -> Result<()> {
+    async fn forget_marker(&self, mark: &str, context: LoadContext, unwritten: bool) -> Result<()> {
         ledger::forget_load(Arc::clone(&self.server), self.spec.clone(), mark.to_owned(), context, unwritten).await
     }
 

@@ -509,7 +509,7 @@ async fn a_row_without_a_key_is_refused(kind: Kind) {
     let sink = database.sink(json!({"mode": "merge", "key": ["id"]}));
     let error = load(&sink, &[people(&[(Some(5), "x"), (None, "no key")])]).await.expect_err("a null key");
     assert_eq!(error.cause_text(), Some("a row without a value in a key column"));
-    assert_eq!(error.place().column.as_deref(), Some("id"));
+    assert_eq!(error.location().column.as_deref(), Some("id"));
     assert_eq!(error.offending_text().map(|text| text.replace('\'', "")).as_deref(), Some("id=NULL, name=no key"));
     assert_eq!(database.tables(), [""; 0]);
 }

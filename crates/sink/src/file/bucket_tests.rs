@@ -231,7 +231,7 @@ async fn what_cannot_be_brought_over_leaves_nothing() {
         bench.server.trouble(move |_, path| path.contains("partNumber=").then_some(trouble));
         let error = rolled_back(&sink).await;
         assert_eq!(error.kind(), kind, "{error}");
-        assert!(error.place().uri.as_deref().is_some_and(|uri| uri.starts_with("s3://bucket/a-00")), "{error:?}");
+        assert!(error.location().uri.as_deref().is_some_and(|uri| uri.starts_with("s3://bucket/a-00")), "{error:?}");
         assert_eq!(bench.rows(), expected(10), "the earlier result stays");
         assert_eq!(bench.uploads(), 0, "{trouble:?}");
     }
@@ -493,14 +493,14 @@ async fn a_run_that_comes_to_its_end_keeps_no_other_from_committing() {
     };
     assert_eq!(known().await, ["one"]);
     let two = prepared(&sink, marked("two"), 10).await;
-    sink.unmark("one", context(1), false).await.expect("the first is at its end");
+    sink.forget_marker("one", context(1), false).await.expect("the first is at its end");
     two.commit().await.expect("the second");
     assert_eq!(known().await, ["two"]);
     // It is already committed: nothing is written.
     let again = prepared(&sink, marked("two"), 10).await;
     assert!(again.is_there());
     again.commit().await.expect("nothing to do");
-    sink.unmark("two", context(1), true).await.expect("it has rows, and so stays");
+    sink.forget_marker("two", context(1), true).await.expect("it has rows, and so stays");
     assert_eq!((known().await, bench.rows().len(), bench.names().len()), (vec!["two".to_owned()], 20, 2));
 }
 

@@ -192,7 +192,7 @@ impl Sink for FileSink {
     }
 
     /// A load that is not committed has no entry in the list.
-    async fn unmark(&self, mark: &str, context: LoadContext, unwritten: bool) -> Result<()> {
+    async fn forget_marker(&self, mark: &str, context: LoadContext, unwritten: bool) -> Result<()> {
         match unwritten {
             true => Ok(()),
             false => self.destination.remove_marker(&self.wanted, &context, mark).await,

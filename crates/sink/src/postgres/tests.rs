@@ -128,7 +128,10 @@ async fn columns_of_other_types_are_read_from_text() {
     assert_eq!(rows[0], "1\ta0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11\tglad\t2024-02-29 12:00:00+00\t{a,b}\t10.0.0.1");
     let bad = column("how", Arc::new(StringArray::from(vec!["glad", "angry"])));
     let error = load(&sink, &[bad]).await.expect_err("no such mood");
-    assert_eq!((error.place().column.as_deref(), error.offending_text()), (Some("how"), Some("id='1', how='angry'")));
+    assert_eq!(
+        (error.location().column.as_deref(), error.offending_text()),
+        (Some("how"), Some("id='1', how='angry'"))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -68,7 +68,7 @@ fn refused_row(row: u64, record: &RecordBatch, error: &Error) -> RefusedRow {
         row,
         record: Some(record.clone()),
         shown: error.offending_text().unwrap_or_default().to_owned(),
-        column: error.place().column.clone(),
+        column: error.location().column.clone(),
         reason: error.cause_text().unwrap_or(error.what()).to_owned(),
         kind: error.reject_kind(),
         hint: error.hint_text().map(str::to_owned),

@@ -392,7 +392,7 @@ impl Ledger for SqliteLedger {
         .await
     }
 
-    async fn take_back(&self, number: u64) -> Result<()> {
+    async fn roll_back(&self, number: u64) -> Result<()> {
         blocking(&self.0, move |state| {
             let connection = state.connection();
             let delete = "DELETE FROM _millstream_ledger WHERE load_key = ?1 AND chunk = ?2";
@@ -449,7 +449,7 @@ impl Ledger for SqliteLedger {
         true
     }
 
-    fn place(&self) -> String {
+    fn target(&self) -> String {
         place(&self.0.shown, &self.0.spec)
     }
 

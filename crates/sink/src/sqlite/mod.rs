@@ -152,7 +152,7 @@ impl Sink for SqliteSink {
         found.map_err(|cause| Error::internal("looking for loads failed").cause(cause))?
     }
 
-    async fn unmark(&self, mark: &str, _: LoadContext, unwritten: bool) -> Result<()> {
+    async fn forget_marker(&self, mark: &str, _: LoadContext, unwritten: bool) -> Result<()> {
         let (sink, mark) = (self.clone(), mark.to_owned());
         let done =
             tokio::task::spawn_blocking(move || ledger::forget_load(&sink.path, &sink.spec, &mark, unwritten)).await;

@@ -425,7 +425,7 @@ async fn values_that_sqlite_would_change_are_refused() {
         error.cause_text(),
         Some("18446744073709551615 is larger than SQLite's largest integer, 9223372036854775807")
     );
-    assert_eq!((error.kind(), error.place().column.as_deref()), (ErrorKind::Data, Some("n")));
+    assert_eq!((error.kind(), error.location().column.as_deref()), (ErrorKind::Data, Some("n")));
     let nan: ArrayRef = Arc::new(Float64Array::from(vec![1.0, f64::NAN]));
     let error = load(&sink, &[RecordBatch::try_from_iter([("x", nan)]).expect("a batch")]).await.expect_err("NaN");
     assert_eq!(error.cause_text(), Some("SQLite has no NaN and would store NULL"));

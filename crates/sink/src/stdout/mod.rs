@@ -133,7 +133,7 @@ impl Load for StdoutLoad {
     async fn abort(&self) {}
 
     /// Written rows cannot be rolled back.
-    fn can_be_taken_back(&self) -> bool {
+    fn can_roll_back(&self) -> bool {
         false
     }
 }

@@ -329,7 +329,7 @@ mod tests {
             out.extend(rows.end_row().expect("rows"));
         }
         let error = rows.push(Cell::Integer(128)).expect_err("too large");
-        assert_eq!((error.place().line, error.place().column.as_deref()), (Some(6), Some("n")));
+        assert_eq!((error.location().line, error.location().column.as_deref()), (Some(6), Some("n")));
         out.extend(rows.finish().expect("rows"));
         let counts: Vec<usize> = out.iter().map(|rows| rows.batch.num_rows()).collect();
         assert_eq!(counts, [2, 2, 1]);

@@ -223,13 +223,13 @@ fn sqlite_types_are_those_of_its_values() {
         .expect("statements");
     let error = fault(&url, json!({"table": "late"}));
     assert_eq!(error.what(), "the value is text, and the column is int64");
-    assert_eq!((error.place().line, error.place().column.as_deref()), (Some(1501), Some("n")));
+    assert_eq!((error.location().line, error.location().column.as_deref()), (Some(1501), Some("n")));
     // A whole number that no float holds.
     let large = "CREATE TABLE large (n); INSERT INTO large VALUES (0.5), (9007199254740992), (9007199254740993)";
     database.execute_batch(large).expect("statements");
     let error = fault(&url, json!({"table": "large"}));
     assert_eq!(error.what(), "the value is a whole number, and the column is float64");
-    assert_eq!(error.place().line, Some(3));
+    assert_eq!(error.location().line, Some(3));
 
     let missing = fault(&format!("sqlite:{}/none.db", tree.root().display()), json!({"table": "t"}));
     assert!(missing.what().starts_with("there is no file"), "{missing:?}");
@@ -369,7 +369,7 @@ fn values_that_have_no_place_are_reported_with_their_row() {
     ] {
         let error = fault(&postgres.url(&database), json!({"query": format!("SELECT 1 AS a, {value} AS b")}));
         assert_eq!((error.what(), error.kind()), (what, ErrorKind::Data));
-        assert_eq!((error.place().line, error.place().column.as_deref()), (Some(1), Some("b")));
+        assert_eq!((error.location().line, error.location().column.as_deref()), (Some(1), Some("b")));
     }
     let mariadb = MariaDb::shared();
     let database = mariadb.database();
@@ -379,7 +379,7 @@ fn values_that_have_no_place_are_reported_with_their_row() {
          ('0000-00-00', '1:00'); CREATE TABLE u (t TIME); INSERT INTO u VALUES ('-25:00:00')",
     );
     let error = fault(&mariadb.url(&database), json!({"table": "t"}));
-    assert_eq!((error.what(), error.place().line), ("this is not a calendar date", Some(2)));
+    assert_eq!((error.what(), error.location().line), ("this is not a calendar date", Some(2)));
     assert!(error.hint_text().is_some_and(|hint| hint.contains("nullif")), "{error:?}");
     assert_eq!(fault(&mariadb.url(&database), json!({"table": "u"})).what(), "this is not a time of day");
 }

@@ -151,7 +151,7 @@ fn a_missing_file_says_what_it_may_have_been() {
         for error in [list(&tree.text(name)).map(drop), read(&Unit::new(tree.text(name))).map(drop)] {
             let error = error.expect_err("missing");
             assert_eq!((error.what(), error.hint_text()), (what.as_str(), Some(hint.as_str())));
-            assert_eq!(error.place().uri, Some(tree.text(name)));
+            assert_eq!(error.location().uri, Some(tree.text(name)));
         }
     }
     tree.file("packed/c7.csv.gz", "");
@@ -188,7 +188,7 @@ fn a_link_that_leads_nowhere_is_reported() {
     for pattern in ["a.gz", "*.gz"] {
         let error = list(&tree.text(pattern)).expect_err("nowhere");
         assert_eq!(
-            (error.what(), error.place().uri.as_deref()),
+            (error.what(), error.location().uri.as_deref()),
             ("this link is broken", Some(tree.text("a.gz").as_str()))
         );
     }

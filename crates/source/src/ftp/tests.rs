@@ -228,7 +228,7 @@ fn a_server_that_never_recovers_is_given_up() {
     let (spec, _secret) = spec(serde_json::json!({"retries": 2}));
     let url = format!("ftp://127.0.0.1:{}/a", proxy.port());
     let error = read(&spec, Unit::new(&url)).expect_err("it never ends");
-    assert_eq!((error.kind(), error.place().uri.as_ref()), (ErrorKind::Transient, Some(&url)));
+    assert_eq!((error.kind(), error.location().uri.as_ref()), (ErrorKind::Transient, Some(&url)));
     assert!(error.what().contains("(3 tries, "), "{error}");
     let told = ["the connection broke in the middle of the body", "the body ended at byte "];
     assert!(told.iter().any(|told| error.what().starts_with(told)), "{error}");
@@ -337,7 +337,7 @@ fn a_folder_without_rights_is_an_error() {
             for pattern in ["one/*.csv", "**/a.csv"] {
                 let error = list(&Remote::new(spec.clone()), &server.url(pattern)).expect_err("no rights");
                 assert_eq!(error.kind(), ErrorKind::Refused, "{pattern} {mode:o} {without_facts}: {error:?}");
-                assert_eq!(error.place().uri, Some(server.url("one")), "{error:?}");
+                assert_eq!(error.location().uri, Some(server.url("one")), "{error:?}");
                 assert!(error.hint_text().is_some_and(|hint| hint.contains("permissions")), "{error:?}");
             }
         }
@@ -347,7 +347,7 @@ fn a_folder_without_rights_is_an_error() {
     let server = Proftpd::start_with(tree.root(), ProftpdOptions { without_facts: true, ..ProftpdOptions::default() });
     std::os::unix::fs::symlink("/no/such/file", tree.path("dangling.csv")).expect("a link can be made");
     let error = list(&Remote::new(quick), &server.url("*.csv")).expect_err("nothing there");
-    assert_eq!((error.what(), error.place().uri.clone()), ("this link is broken", Some(server.url("dangling.csv"))));
+    assert_eq!((error.what(), error.location().uri.clone()), ("this link is broken", Some(server.url("dangling.csv"))));
 
     fs_err::set_permissions(tree.path("a.csv"), std::fs::Permissions::from_mode(0o000)).expect("rights can be set");
     let server = Proftpd::start(tree.root());
@@ -400,7 +400,7 @@ fn a_file_that_changes_or_goes_after_it_was_listed_is_an_error() {
     }
     fs_err::remove_file(tree.path("b")).expect("it is there");
     let error = read(&spec, units[1].clone()).expect_err("it has gone");
-    assert_eq!((what(&error), error.place().uri.clone()), ("the server answers 550", Some(server.url("b"))));
+    assert_eq!((what(&error), error.location().uri.clone()), ("the server answers 550", Some(server.url("b"))));
 }
 
 #[test]

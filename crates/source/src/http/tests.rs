@@ -145,7 +145,7 @@ fn a_server_that_never_recovers_is_given_up() {
     let spec = spec(serde_json::json!({"retries": 2}));
     let error = read(spec, &server.url("/a")).expect_err("it never ends");
     assert_eq!(error.kind(), ErrorKind::Transient);
-    assert_eq!(error.place().uri, Some(server.url("/a")));
+    assert_eq!(error.location().uri, Some(server.url("/a")));
     assert!(error.what().starts_with("the connection broke in the middle of the body (3 tries, "), "{error}");
     assert!(error.cause_text().is_some());
     assert_eq!(server.requests().len(), 3);
@@ -432,7 +432,7 @@ fn a_file_of_authorities_must_hold_some() {
         assert_eq!(error.what(), format!("{ca} {told}"));
     }
     let error = read(spec(serde_json::json!({"ca": "/no/such.pem"})), "https://localhost:1/").expect_err("missing");
-    assert_eq!(error.place().uri.as_deref(), Some("/no/such.pem"));
+    assert_eq!(error.location().uri.as_deref(), Some("/no/such.pem"));
 }
 
 #[test]

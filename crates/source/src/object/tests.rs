@@ -341,7 +341,7 @@ fn listings_that_go_wrong_are_reported() {
         with_context(1 << 20, |context| async move {
             let error = listed(&source, &context, "s3://bucket/a/b*").await.expect_err("no listing");
             assert_eq!(error.what().split(" (").next(), Some(what), "{error:?}");
-            assert!(error.place().uri.as_deref().is_some_and(|uri| uri.starts_with("s3://bucket/a/")), "{error:?}");
+            assert!(error.location().uri.as_deref().is_some_and(|uri| uri.starts_with("s3://bucket/a/")), "{error:?}");
         });
     }
     let endless = "<ListBucketResult><NextContinuationToken>t</NextContinuationToken></ListBucketResult>";
@@ -371,7 +371,7 @@ fn nothing_found_no_bucket_and_no_rights_are_distinguished() {
         assert_eq!((what(&error), error.kind()), ("the server answers 404 Not Found", ErrorKind::Refused));
         assert!(error.cause_text().is_some_and(|cause| cause.starts_with("NoSuchBucket")), "{error:?}");
         assert!(error.hint_text().is_some_and(|hint| hint.contains("`other-bucket`")), "{error:?}");
-        assert_eq!(error.place().uri.as_deref(), Some("s3://other-bucket/"));
+        assert_eq!(error.location().uri.as_deref(), Some("s3://other-bucket/"));
 
         let nobody = s3(json!({"endpoint": endpoint, "anonymous": true}));
         for error in [
@@ -561,7 +561,7 @@ fn what_is_no_object_is_reported() {
         ] {
             let error = source.open(&context, &Unit::new(uri)).await.map(drop).expect_err(uri);
             assert_eq!(error.what(), what, "{uri}");
-            assert!(error.place().uri.is_some(), "{uri}");
+            assert!(error.location().uri.is_some(), "{uri}");
         }
         let error = listed(&source, &context, "s3://bucket/[a").await.expect_err("not closed");
         assert_eq!((error.what(), error.kind()), ("the `[` is not closed", ErrorKind::Job));
@@ -863,7 +863,7 @@ fn names_that_no_object_can_have_are_reported_without_asking() {
         ("s3://bucket/../b", "an object whose name has such a part cannot be named in a request"),
     ] {
         let error = Store::check(&store, uri).expect_err(uri);
-        assert_eq!((error.what(), error.place().uri.as_deref()), (what, Some(uri)));
+        assert_eq!((error.what(), error.location().uri.as_deref()), (what, Some(uri)));
     }
     Store::check(&store, "s3://bucket/a b/c?.csv").expect("all of these are characters of names");
 }
@@ -994,7 +994,7 @@ fn writing_recovers_from_what_passes_and_leaves_nothing_otherwise() {
         let server = FaultServer::start(plan);
         let error = write(&server, requests).expect_err("it may not be written");
         assert_eq!((what(&error), error.kind()), ("the server answers 403 Forbidden", ErrorKind::Refused), "{path}");
-        assert_eq!(error.place().uri.as_deref(), Some("s3://bucket/a"));
+        assert_eq!(error.location().uri.as_deref(), Some("s3://bucket/a"));
         let asked = server.requests();
         assert_eq!(asked.len(), requests, "{asked:?}");
         let final_error =

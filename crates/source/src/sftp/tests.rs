@@ -389,7 +389,7 @@ fn a_server_that_never_recovers_is_given_up() {
         let url = scene.url_by(&proxy, "a");
         let error = read(&scene.spec, Unit::new(&url)).expect_err("it never ends");
         assert_eq!(
-            (error.kind(), error.place().uri.as_ref()),
+            (error.kind(), error.location().uri.as_ref()),
             (ErrorKind::Transient, Some(&url)),
             "{bytes}: {error:?}"
         );
@@ -670,7 +670,7 @@ fn what_may_not_be_read_is_an_error() {
         for pattern in ["one/*.csv", "**/a.csv"] {
             let error = scene.list(pattern).expect_err("no rights");
             assert_eq!(error.kind(), ErrorKind::Refused, "{pattern} {mode:o}: {error:?}");
-            assert_eq!(error.place().uri, Some(scene.url("one")), "{error:?}");
+            assert_eq!(error.location().uri, Some(scene.url("one")), "{error:?}");
             assert!(hint(&error).contains("permissions"), "{error:?}");
         }
     }
@@ -681,7 +681,7 @@ fn what_may_not_be_read_is_an_error() {
     assert!(hint(&error).contains("permissions"), "{error:?}");
     std::os::unix::fs::symlink("/no/such/file", scene.tree.path("dangling.csv")).expect("a link can be made");
     let error = scene.list("d*.csv").expect_err("nothing there");
-    assert_eq!((error.what(), error.place().uri.clone()), ("this link is broken", Some(scene.url("dangling.csv"))));
+    assert_eq!((error.what(), error.location().uri.clone()), ("this link is broken", Some(scene.url("dangling.csv"))));
 }
 
 #[test]
@@ -729,7 +729,10 @@ fn a_file_that_changes_or_goes_after_it_was_listed_is_an_error() {
     }
     fs_err::remove_file(scene.tree.path("b")).expect("it is there");
     let error = read(&scene.spec, units[1].clone()).expect_err("it has gone");
-    assert_eq!((what(&error), error.place().uri.clone()), ("the server answers: no such file", Some(scene.url("b"))));
+    assert_eq!(
+        (what(&error), error.location().uri.clone()),
+        ("the server answers: no such file", Some(scene.url("b")))
+    );
 }
 
 #[test]

@@ -21,7 +21,7 @@ use millstream_core::source::SourceContext;
 use millstream_core::{Budget, Error, Step, StepKind, Steps};
 
 use super::*;
-use crate::plan::tee::Tee;
+use crate::plan::shared_scan::SharedScan;
 use crate::read::rows::RowsRequest;
 use crate::read::{ReadSteps, Reader, SourcePlan};
 use crate::registry::registry;
@@ -122,8 +122,8 @@ fn join(left: Plan, right: Plan) -> Plan {
 
 fn shared(input: Plan) -> Plan {
     let step = Step::new("t", StepKind::Transform, "tee");
-    let tee = Tee::new("t", input, Budget::new(1 << 20), std::env::temp_dir(), step);
-    Arc::new(tee.user(vec![0]).expect("a consumer"))
+    let shared = SharedScan::new("t", input, Budget::new(1 << 20), std::env::temp_dir(), step);
+    Arc::new(shared.consumer(vec![0]).expect("a consumer"))
 }
 
 fn union(inputs: Vec<Plan>) -> Plan {

@@ -26,7 +26,7 @@ const UNIT: u64 = 1 << 10;
 
 /// The number of units of one server that may be open.
 #[derive(Debug)]
-pub struct Pace {
+pub struct ConcurrencyLimit {
     limit: AtomicUsize,
     /// What has come from all its units.
     bytes: AtomicU64,
@@ -53,11 +53,11 @@ struct Round {
     units: usize,
 }
 
-impl Pace {
+impl ConcurrencyLimit {
     /// At most `most` units.
     pub fn new(most: usize) -> Self {
         let climb = Climb { round: None, best: 0.0, before: most.clamp(1, FIRST), rested: None };
-        Pace {
+        ConcurrencyLimit {
             limit: AtomicUsize::new(most.clamp(1, FIRST)),
             bytes: AtomicU64::new(0),
             most: most.max(1),
@@ -128,20 +128,20 @@ mod tests {
     /// Where it ends, and the most it had, after `rounds` rounds over a network that brings `rate(open)` bytes a
     /// second.
     fn climb(most: usize, rounds: usize, rate: impl Fn(usize) -> f64) -> (usize, usize) {
-        let pace = Pace::new(most);
+        let limit = ConcurrencyLimit::new(most);
         let (mut now, mut bytes, mut highest) = (Instant::now(), 0.0, 0);
-        pace.opened_at(now, 0);
+        limit.opened_at(now, 0);
         for _ in 0..rounds {
-            let open = pace.limit();
+            let open = limit.limit();
             highest = highest.max(open);
             for _ in 0..open {
                 let time = ROUND.mul_f64(1.01) / open as u32;
                 now += time;
                 bytes += rate(open) * time.as_secs_f64();
-                pace.opened_at(now, bytes as u64);
+                limit.opened_at(now, bytes as u64);
             }
         }
-        (pace.limit(), highest)
+        (limit.limit(), highest)
     }
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn few_are_open_from_the_beginning_where_few_are_allowed() {
-        assert_eq!(Pace::new(3).limit(), 3);
-        assert_eq!(Pace::new(0).limit(), 1);
+        assert_eq!(ConcurrencyLimit::new(3).limit(), 3);
+        assert_eq!(ConcurrencyLimit::new(0).limit(), 1);
     }
 }

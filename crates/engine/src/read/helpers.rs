@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use millstream_core::crew::{Crew, Job};
+use millstream_core::helpers::{HelperPool, Job};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
@@ -30,7 +30,7 @@ use super::archive::Part;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The tasks that read one source.
-pub struct ReadCrew {
+pub struct ReadHelpers {
     /// Another runtime than that of the tasks.
     io: Handle,
     state: Mutex<State>,
@@ -60,14 +60,17 @@ enum Help {
     Part,
 }
 
-impl std::fmt::Debug for ReadCrew {
+impl std::fmt::Debug for ReadHelpers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = self.lock();
-        f.debug_struct("ReadCrew").field("jobs", &state.jobs.len()).field("idle", &state.idle).finish_non_exhaustive()
+        f.debug_struct("ReadHelpers")
+            .field("jobs", &state.jobs.len())
+            .field("idle", &state.idle)
+            .finish_non_exhaustive()
     }
 }
 
-impl Crew for ReadCrew {
+impl HelperPool for ReadHelpers {
     fn idle(&self) -> usize {
         let state = self.lock();
         state.idle.saturating_sub(state.jobs.len())
@@ -82,10 +85,10 @@ impl Crew for ReadCrew {
     }
 }
 
-impl ReadCrew {
+impl ReadHelpers {
     /// Nobody is there yet. `io` is another runtime than that of the tasks.
     pub fn new(io: Handle) -> Arc<Self> {
-        Arc::new(ReadCrew {
+        Arc::new(ReadHelpers {
             io,
             state: Mutex::default(),
             beats: AtomicU64::new(0),
@@ -101,7 +104,7 @@ impl ReadCrew {
     /// Counts the caller among those who may offer work, until what comes back is dropped.
     pub fn join(self: &Arc<Self>) -> Member {
         self.lock().active += 1;
-        Member { crew: Arc::clone(self) }
+        Member { pool: Arc::clone(self) }
     }
 
     /// Lays parts of an archive there for everyone.
@@ -158,7 +161,7 @@ impl ReadCrew {
 
     /// What there is to do next, `parts` of archives too or not; `None` also if nobody is at work for so long.
     async fn next_within(&self, patience: Duration, parts: bool) -> Option<Help> {
-        let mut idle = Idle { crew: self, counted: false };
+        let mut idle = Idle { pool: self, counted: false };
         let mut beats = self.beats.load(Ordering::Relaxed);
         loop {
             let changed = self.changed.notified();
@@ -193,31 +196,31 @@ impl ReadCrew {
 /// One who may offer work.
 #[derive(Debug)]
 pub struct Member {
-    crew: Arc<ReadCrew>,
+    pool: Arc<ReadHelpers>,
 }
 
 impl Member {
     /// Shows that there is someone at work.
     pub fn beat(&self) {
-        self.crew.beats.fetch_add(1, Ordering::Relaxed);
+        self.pool.beats.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The crew.
-    pub fn crew(&self) -> &Arc<ReadCrew> {
-        &self.crew
+    /// The pool.
+    pub fn pool(&self) -> &Arc<ReadHelpers> {
+        &self.pool
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.crew.lock().active -= 1;
-        self.crew.changed.notify_waiters();
+        self.pool.lock().active -= 1;
+        self.pool.changed.notify_waiters();
     }
 }
 
 /// Someone who waits; counted out also when the wait is given up.
 struct Idle<'a> {
-    crew: &'a ReadCrew,
+    pool: &'a ReadHelpers,
     counted: bool,
 }
 
@@ -230,7 +233,7 @@ impl Idle<'_> {
 impl Drop for Idle<'_> {
     fn drop(&mut self) {
         if self.counted {
-            self.crew.lock().idle -= 1;
+            self.pool.lock().idle -= 1;
         }
     }
 }
@@ -239,28 +242,28 @@ impl Drop for Idle<'_> {
 mod tests {
     use std::sync::atomic::AtomicUsize;
 
-    use millstream_core::crew::Shared;
+    use millstream_core::helpers::Shared;
 
     use super::*;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn whoever_waits_helps_until_nobody_can_offer_anything() {
-        let crew = ReadCrew::new(Handle::current());
-        let member = crew.join();
+        let pool = ReadHelpers::new(Handle::current());
+        let member = pool.join();
         let helped = Arc::new(AtomicUsize::new(0));
         let helper = tokio::spawn({
-            let (crew, helped) = (Arc::clone(&crew), Arc::clone(&helped));
+            let (pool, helped) = (Arc::clone(&pool), Arc::clone(&helped));
             async move {
-                while let Some(Help::Job(job)) = crew.next().await {
+                while let Some(Help::Job(job)) = pool.next().await {
                     job();
                     helped.fetch_add(1, Ordering::Relaxed);
                 }
             }
         });
-        while Crew::idle(crew.as_ref()) == 0 {
+        while HelperPool::idle(pool.as_ref()) == 0 {
             tokio::task::yield_now().await;
         }
-        let jobs: Vec<_> = (0..20).map(|number| Shared::offer(crew.as_ref(), move || number * number)).collect();
+        let jobs: Vec<_> = (0..20).map(|number| Shared::offer(pool.as_ref(), move || number * number)).collect();
         let results: Option<Vec<_>> = jobs.into_iter().map(Shared::take).collect();
         assert_eq!(results, Some((0..20).map(|number| number * number).collect()));
         drop(member);
@@ -270,16 +273,16 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn who_only_helps_ends_with_those_who_read() {
-        let crew = ReadCrew::new(Handle::current());
-        let member = crew.join();
+        let pool = ReadHelpers::new(Handle::current());
+        let member = pool.join();
         let helper = tokio::spawn({
-            let crew = Arc::clone(&crew);
-            async move { crew.help_only().await }
+            let pool = Arc::clone(&pool);
+            async move { pool.help_only().await }
         });
-        while Crew::idle(crew.as_ref()) == 0 {
+        while HelperPool::idle(pool.as_ref()) == 0 {
             tokio::task::yield_now().await;
         }
-        let job = Shared::offer(crew.as_ref(), || 7);
+        let job = Shared::offer(pool.as_ref(), || 7);
         while !job.is_done() {
             tokio::task::yield_now().await;
         }
@@ -290,18 +293,18 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_waits_for_someone_who_is_not_at_work() {
-        let crew = ReadCrew::new(Handle::current());
-        let _member = crew.join();
-        assert!(crew.next_within(Duration::from_millis(10), true).await.is_none());
-        assert_eq!(Crew::idle(crew.as_ref()), 0);
+        let pool = ReadHelpers::new(Handle::current());
+        let _member = pool.join();
+        assert!(pool.next_within(Duration::from_millis(10), true).await.is_none());
+        assert_eq!(HelperPool::idle(pool.as_ref()), 0);
     }
 
     #[tokio::test]
     async fn a_wait_that_is_given_up_is_no_longer_counted() {
-        let crew = ReadCrew::new(Handle::current());
-        let _member = crew.join();
-        let wait = tokio::time::timeout(Duration::from_millis(10), crew.next());
+        let pool = ReadHelpers::new(Handle::current());
+        let _member = pool.join();
+        let wait = tokio::time::timeout(Duration::from_millis(10), pool.next());
         assert!(wait.await.is_err());
-        assert_eq!(Crew::idle(crew.as_ref()), 0);
+        assert_eq!(HelperPool::idle(pool.as_ref()), 0);
     }
 }

@@ -1,16 +1,17 @@
-//! A step that several steps use runs once: the tee hands each of its batches to all its users.
+//! A step that several steps use runs once: the shared scan hands each of its batches to all its consumers.
 //!
 //! ```text
-//!                     ┌─▶ queue of user 0 ─▶
+//!                     ┌─▶ queue of consumer 0 ─▶
 //!  input, partition p ┤
-//!                     └─▶ queue of user 1 ─▶   (memory, then scratch)
+//!                     └─▶ queue of consumer 1 ─▶   (memory, then scratch)
 //! ```
-//! One task a partition pulls the input and fills the users' queues. When every user has enough in its queue the task
-//! waits: that is the backpressure. When one user starves while another has enough (a hash join that first drains one
-//! side of a self-join would otherwise wait for ever), what the slower one has not taken yet goes to scratch.
+//! One task a partition pulls the input and fills the consumers' queues. When every consumer has enough in its queue
+//! the task waits: that is the backpressure. When one consumer starves while another has enough (a hash join that
+//! first drains one side of a self-join would otherwise wait for ever), what the slower one has not taken yet goes to
+//! scratch.
 //!
-//! What a user has taken is gone. One that is executed again (see [`Rounds`]) runs the input again, for itself alone:
-//! that is slow, and rare, and the rows are the same.
+//! What a consumer has taken is gone. One that is executed again (see [`Rounds`]) runs the input again, for itself
+//! alone: that is slow, and rare, and the rows are the same.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -40,34 +41,34 @@ use tokio::sync::Notify;
 use crate::fault;
 use crate::node::{Rounds, leaf, streaming};
 
-/// Bytes in memory that are enough for one user of one partition.
+/// Bytes in memory that are enough for one consumer of one partition.
 const ENOUGH: usize = 4 << 20;
 
 /// The size of a file in scratch, in bytes of memory: it is deleted once it has been read.
 const SPILL_FILE: usize = 32 << 20;
 
-/// A step and its users. Its state belongs to the run, not to a plan node, so it survives when nodes are rebuilt.
-pub struct Tee {
+/// A step and its consumers. Its state belongs to the run, not to a plan node, so it survives when nodes are rebuilt.
+pub struct SharedScan {
     name: String,
     input: Arc<dyn ExecutionPlan>,
-    users: AtomicUsize,
+    consumers: AtomicUsize,
     partitions: Vec<Arc<Partition>>,
     budget: Arc<Budget>,
     scratch: std::path::PathBuf,
     step: Arc<Step>,
 }
 
-impl fmt::Debug for Tee {
+impl fmt::Debug for SharedScan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tee").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("SharedScan").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-/// One partition of the input and the queues of its users.
+/// One partition of the input and the queues of its consumers.
 #[derive(Default)]
 struct Partition {
     state: Mutex<State>,
-    /// Told by the users: there is room, or one of them starves.
+    /// Told by the consumers: there is room, or one of them starves.
     wanted: Notify,
     /// Told by the task: there are batches, or the end.
     given: Notify,
@@ -88,7 +89,7 @@ struct Queue {
     closed: bool,
 }
 
-/// What waits for a user.
+/// What waits for a consumer.
 enum Held {
     Memory(RecordBatch, Reservation),
     Scratch(ScratchFile),
@@ -99,8 +100,8 @@ enum ScratchFile {
     Reading(Box<StreamReader<std::io::BufReader<NamedTempFile>>>),
 }
 
-impl Tee {
-    /// A tee over `input`; its users come with [`Tee::user`].
+impl SharedScan {
+    /// A shared scan over `input`; its consumers come with [`SharedScan::consumer`].
     pub fn new(
         name: &str,
         input: Arc<dyn ExecutionPlan>,
@@ -109,11 +110,11 @@ impl Tee {
         step: Arc<Step>,
     ) -> Arc<Self> {
         let partitions = input.output_partitioning().partition_count();
-        Arc::new(Tee {
+        Arc::new(SharedScan {
             name: name.to_owned(),
             partitions: (0..partitions).map(|_| Arc::default()).collect(),
             input,
-            users: AtomicUsize::new(0),
+            consumers: AtomicUsize::new(0),
             budget,
             scratch,
             step,
@@ -135,17 +136,18 @@ impl Tee {
         &self.input
     }
 
-    /// A node that reads the tee as its next user, keeping the columns of `projection` (indices into the schema).
-    pub fn user(self: &Arc<Self>, projection: Vec<usize>) -> DataFusionResult<TeeExec> {
-        let user = self.users.fetch_add(1, Ordering::Relaxed);
+    /// A node that reads the shared scan as its next consumer. `projection` are the columns that it keeps, as indices
+    /// into the schema.
+    pub fn consumer(self: &Arc<Self>, projection: Vec<usize>) -> DataFusionResult<SharedScanExec> {
+        let consumer = self.consumers.fetch_add(1, Ordering::Relaxed);
         for partition in &self.partitions {
             partition.lock().queues.push(Queue::default());
         }
         let schema = Arc::new(self.schema().project(&projection)?);
         let partitions = self.partitions.len();
-        Ok(TeeExec {
-            tee: Arc::clone(self),
-            user,
+        Ok(SharedScanExec {
+            shared: Arc::clone(self),
+            consumer,
             projection,
             rounds: Rounds::new(partitions),
             again: Mutex::default(),
@@ -161,13 +163,13 @@ impl Tee {
             return Ok(());
         }
         let mut input = self.input.execute(index, Arc::clone(context))?;
-        let tee = Arc::downgrade(self);
+        let shared = Arc::downgrade(self);
         let end = End(Arc::clone(partition));
         state.task = Some(SpawnedTask::spawn(async move {
             while let Some(batch) = input.next().await {
-                let Some(tee) = tee.upgrade() else { return };
+                let Some(shared) = shared.upgrade() else { return };
                 let handed = match batch {
-                    Ok(batch) => tee.hand_out(&end.0, batch).await,
+                    Ok(batch) => shared.hand_out(&end.0, batch).await,
                     Err(error) => Err(error),
                 };
                 match handed {
@@ -181,7 +183,7 @@ impl Tee {
         Ok(())
     }
 
-    /// Waits until the users of `partition` want more, and gives each `batch`. `false` if nobody is left.
+    /// Waits until the consumers of `partition` want more, and gives each `batch`. `false` if nobody is left.
     async fn hand_out(&self, partition: &Partition, batch: RecordBatch) -> DataFusionResult<bool> {
         loop {
             let wanted = partition.wanted.notified();
@@ -240,22 +242,22 @@ impl Tee {
         Ok(())
     }
 
-    /// Gives up what `user` has not taken of partition `index`, and all that is to come.
-    fn close(&self, index: usize, user: usize) {
+    /// Gives up what `consumer` has not taken of partition `index`, and all that is to come.
+    fn close(&self, index: usize, consumer: usize) {
         let partition = &self.partitions[index];
-        partition.lock().queues[user] = Queue { closed: true, ..Queue::default() };
+        partition.lock().queues[consumer] = Queue { closed: true, ..Queue::default() };
         partition.wanted.notify_waiters();
     }
 
-    /// The next batch for `user` of `partition`; `None` at the end.
-    async fn take(&self, partition: &Partition, user: usize) -> DataFusionResult<Option<RecordBatch>> {
+    /// The next batch for `consumer` of `partition`; `None` at the end.
+    async fn take(&self, partition: &Partition, consumer: usize) -> DataFusionResult<Option<RecordBatch>> {
         loop {
             let given = partition.given.notified();
             tokio::pin!(given);
             given.as_mut().enable();
             {
                 let mut state = partition.lock();
-                if let Some(batch) = state.queues[user].take()? {
+                if let Some(batch) = state.queues[consumer].take()? {
                     drop(state);
                     partition.wanted.notify_waiters();
                     return Ok(Some(batch));
@@ -263,7 +265,7 @@ impl Tee {
                 match &state.ended {
                     Some(Ok(())) => return Ok(None),
                     Some(Err(error)) => return Err(DataFusionError::Shared(Arc::clone(error))),
-                    None => state.queues[user].starving = true,
+                    None => state.queues[consumer].starving = true,
                 }
             }
             partition.wanted.notify_waiters();
@@ -272,8 +274,8 @@ impl Tee {
     }
 }
 
-/// Tells the users of a partition that its task has ended. They hear of a task that broke, too, and do not wait for
-/// ever.
+/// Tells the consumers of a partition that its task has ended. They hear of a task that broke, too, and do not wait
+/// for ever.
 struct End(Arc<Partition>);
 
 impl End {
@@ -328,8 +330,8 @@ impl Queue {
     }
 }
 
-/// `batch` with nothing in its buffers but its own text. Texts are views into what was decoded, and a filter leaves few
-/// of them; in scratch every column would be followed by all of the text that its views point into.
+/// `batch` with nothing in its buffers but its own text. Texts are views into what was decoded, and a filter leaves
+/// few of them; in scratch every column would be followed by all of the text that its views point into.
 fn compact(batch: &RecordBatch) -> DataFusionResult<RecordBatch> {
     let columns = batch.columns().iter().map(|column| match column.data_type() {
         DataType::Utf8View => Arc::new(column.as_string_view().gc()) as ArrayRef,
@@ -345,11 +347,11 @@ fn open_from_start(mut file: NamedTempFile) -> DataFusionResult<StreamReader<std
     Ok(StreamReader::try_new(std::io::BufReader::new(file), None)?)
 }
 
-/// One use of a [`Tee`].
+/// One use of a [`SharedScan`].
 #[derive(Debug)]
-pub struct TeeExec {
-    tee: Arc<Tee>,
-    user: usize,
+pub struct SharedScanExec {
+    shared: Arc<SharedScan>,
+    consumer: usize,
     projection: Vec<usize>,
     rounds: Rounds,
     /// The input for every round after the first.
@@ -357,8 +359,8 @@ pub struct TeeExec {
     properties: Arc<PlanProperties>,
 }
 
-impl TeeExec {
-    /// The input as it is run again by this user alone. `round` counts from 1.
+impl SharedScanExec {
+    /// The input as it is run again by this consumer alone. `round` counts from 1.
     fn input_of(&self, round: usize) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let mut again = self.again.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         while again.len() < round {
@@ -367,16 +369,16 @@ impl TeeExec {
         Ok(Arc::clone(&again[round - 1]))
     }
 
-    /// A copy of the input that shares no rows with any other: also the tees below it are run again.
+    /// A copy of the input that shares no rows with any other: also the shared scans below it are run again.
     fn anew(&self) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        let copy = Arc::clone(&self.tee.input).transform_up(|node| match node.downcast_ref::<TeeExec>() {
+        let copy = Arc::clone(&self.shared.input).transform_up(|node| match node.downcast_ref::<SharedScanExec>() {
             Some(below) => Ok(Transformed::yes(below.projected(below.anew()?)?)),
             None => Ok(Transformed::yes(node.reset_state()?)),
         });
         Ok(copy?.data)
     }
 
-    /// `input` with this user's columns.
+    /// `input` with this consumer's columns.
     fn projected(&self, input: Arc<dyn ExecutionPlan>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let schema = input.schema();
         let columns = self.projection.iter().map(|&index| {
@@ -387,28 +389,29 @@ impl TeeExec {
     }
 }
 
-/// A plan that was given up for a better one (see `plan/joins.rs`) must leave no user behind for whom batches are kept.
-impl Drop for TeeExec {
+/// A plan that was given up for a better one (see `plan/joins.rs`) must leave no consumer behind for whom batches are
+/// kept.
+impl Drop for SharedScanExec {
     fn drop(&mut self) {
-        for partition in 0..self.tee.partitions.len() {
+        for partition in 0..self.shared.partitions.len() {
             if !self.rounds.has_begun(partition) {
-                self.tee.close(partition, self.user);
+                self.shared.close(partition, self.consumer);
             }
         }
     }
 }
 
-impl DisplayAs for TeeExec {
+impl DisplayAs for SharedScanExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let schema = self.schema();
         let columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-        write!(f, "TeeExec: {} (runs once), columns=[{}]", self.tee.name, columns.join(", "))
+        write!(f, "SharedScanExec: {} (runs once), columns=[{}]", self.shared.name, columns.join(", "))
     }
 }
 
-impl ExecutionPlan for TeeExec {
-    // The input is the tee's own, not this node's: it must not be rebuilt once for every user.
-    leaf!("TeeExec");
+impl ExecutionPlan for SharedScanExec {
+    // The input is the shared scan's own, not this node's: it must not be rebuilt once for every consumer.
+    leaf!("SharedScanExec");
 
     /// What is known of the input: without it a join would take a large side for a small one.
     fn statistics_from_inputs(
@@ -418,7 +421,7 @@ impl ExecutionPlan for TeeExec {
     ) -> DataFusionResult<Arc<Statistics>> {
         let mut statistics = Statistics::new_unknown(&self.schema());
         if arguments.partition().is_none() {
-            let input = StatisticsContext::new().compute(self.tee.input.as_ref(), &StatisticsArgs::new())?;
+            let input = StatisticsContext::new().compute(self.shared.input.as_ref(), &StatisticsArgs::new())?;
             statistics.num_rows = input.num_rows.to_inexact();
             statistics.total_byte_size = input.total_byte_size.to_inexact();
         }
@@ -430,11 +433,11 @@ impl ExecutionPlan for TeeExec {
         if round > 0 {
             return self.projected(self.input_of(round)?)?.execute(partition, context);
         }
-        let user = UserOf { tee: Arc::clone(&self.tee), partition, user: self.user };
+        let own = ConsumerOf { shared: Arc::clone(&self.shared), partition, consumer: self.consumer };
         let projection = self.projection.clone();
         let batches = async_stream::try_stream! {
-            user.tee.start(partition, &context)?;
-            while let Some(batch) = user.tee.take(&user.tee.partitions[partition], user.user).await? {
+            own.shared.start(partition, &context)?;
+            while let Some(batch) = own.shared.take(&own.shared.partitions[partition], own.consumer).await? {
                 yield batch.project(&projection)?;
             }
         };
@@ -442,16 +445,16 @@ impl ExecutionPlan for TeeExec {
     }
 }
 
-/// Closes its queue when the user is done with it, so that nobody waits for it.
-struct UserOf {
-    tee: Arc<Tee>,
+/// Closes its queue when the consumer is done with it, so that nobody waits for it.
+struct ConsumerOf {
+    shared: Arc<SharedScan>,
     partition: usize,
-    user: usize,
+    consumer: usize,
 }
 
-impl Drop for UserOf {
+impl Drop for ConsumerOf {
     fn drop(&mut self) {
-        self.tee.close(self.partition, self.user);
+        self.shared.close(self.partition, self.consumer);
     }
 }
 
@@ -466,7 +469,7 @@ mod tests {
 
     use super::*;
 
-    async fn tee_of(rows: i64, budget: usize) -> (Arc<Tee>, Arc<TaskContext>, Arc<Step>) {
+    async fn tee_of(rows: i64, budget: usize) -> (Arc<SharedScan>, Arc<TaskContext>, Arc<Step>) {
         let schema: SchemaRef = Arc::new(Schema::new(vec![
             Field::new("a", DataType::Int64, false),
             Field::new("b", DataType::Int64, false),
@@ -482,8 +485,8 @@ mod tests {
         let table = MemTable::try_new(schema, vec![batches]).expect("a table");
         let input = table.scan(&context.state(), None, &[], None).await.expect("a plan");
         let step = Step::new("t", StepKind::Transform, "tee");
-        let tee = Tee::new("t", input, Budget::new(budget), std::env::temp_dir(), Arc::clone(&step));
-        (tee, context.task_ctx(), step)
+        let shared = SharedScan::new("t", input, Budget::new(budget), std::env::temp_dir(), Arc::clone(&step));
+        (shared, context.task_ctx(), step)
     }
 
     async fn sum(stream: SendableRecordBatchStream) -> (usize, i64) {
@@ -496,13 +499,13 @@ mod tests {
         (batches.iter().map(RecordBatch::num_rows).sum(), total)
     }
 
-    /// The worst user: it drains one side wholly before it looks at the other.
+    /// The worst consumer: it drains one side wholly before it looks at the other.
     #[tokio::test]
     async fn a_user_who_lags_is_spilled_and_loses_nothing() {
         let rows = 3_000_000;
-        let (tee, context, step) = tee_of(rows, 1 << 20).await;
-        let first = tee.user(vec![0]).expect("a user").execute(0, Arc::clone(&context)).expect("a stream");
-        let second = tee.user(vec![1, 0]).expect("a user").execute(0, context).expect("a stream");
+        let (shared, context, step) = tee_of(rows, 1 << 20).await;
+        let first = shared.consumer(vec![0]).expect("a consumer").execute(0, Arc::clone(&context)).expect("a stream");
+        let second = shared.consumer(vec![1, 0]).expect("a consumer").execute(0, context).expect("a stream");
         let expected = (rows as usize, rows * (rows - 1) / 2);
         assert_eq!(sum(first).await, expected);
         assert_eq!(sum(second).await, expected);
@@ -512,9 +515,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_user_who_leaves_does_not_hold_up_the_others() {
-        let (tee, context, step) = tee_of(2_000_000, 64 << 20).await;
-        let first = tee.user(vec![0]).expect("a user").execute(0, Arc::clone(&context)).expect("a stream");
-        let second = tee.user(vec![0]).expect("a user").execute(0, context).expect("a stream");
+        let (shared, context, step) = tee_of(2_000_000, 64 << 20).await;
+        let first = shared.consumer(vec![0]).expect("a consumer").execute(0, Arc::clone(&context)).expect("a stream");
+        let second = shared.consumer(vec![0]).expect("a consumer").execute(0, context).expect("a stream");
         drop(second);
         assert_eq!(sum(first).await.0, 2_000_000);
         assert_eq!(step.snapshot().spilled_bytes, 0);
@@ -522,10 +525,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_user_who_is_executed_again_gets_all_rows_again() {
-        let (tee, context, _) = tee_of(20_000, 64 << 20).await;
-        let user = tee.user(vec![1]).expect("a user");
+        let (shared, context, _) = tee_of(20_000, 64 << 20).await;
+        let consumer = shared.consumer(vec![1]).expect("a consumer");
         for _ in 0..3 {
-            assert_eq!(sum(user.execute(0, Arc::clone(&context)).expect("a stream")).await, (20_000, 199_990_000));
+            assert_eq!(sum(consumer.execute(0, Arc::clone(&context)).expect("a stream")).await, (20_000, 199_990_000));
         }
     }
 
@@ -555,9 +558,9 @@ mod tests {
         let schema: SchemaRef = Arc::new(Schema::new(vec![Field::new("a", DataType::Int64, false)]));
         let input = Arc::new(Broken { properties: streaming(schema, 1) });
         let step = Step::new("t", StepKind::Transform, "tee");
-        let tee = Tee::new("t", input, Budget::new(1 << 20), std::env::temp_dir(), step);
+        let shared = SharedScan::new("t", input, Budget::new(1 << 20), std::env::temp_dir(), step);
         let context = SessionContext::new().task_ctx();
-        let mut rows = tee.user(vec![0]).expect("a user").execute(0, context).expect("a stream");
+        let mut rows = shared.consumer(vec![0]).expect("a consumer").execute(0, context).expect("a stream");
         let error = rows.next().await.expect("the fault").expect_err("the task broke");
         assert_eq!(fault::unwrap(error).kind(), millstream_core::ErrorKind::Internal);
     }
@@ -575,9 +578,9 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_kept_for_a_plan_that_was_given_up() {
-        let (tee, context, step) = tee_of(2_000_000, 64 << 20).await;
-        drop(tee.user(vec![0]).expect("a user"));
-        let first = tee.user(vec![0]).expect("a user").execute(0, context).expect("a stream");
+        let (shared, context, step) = tee_of(2_000_000, 64 << 20).await;
+        drop(shared.consumer(vec![0]).expect("a consumer"));
+        let first = shared.consumer(vec![0]).expect("a consumer").execute(0, context).expect("a stream");
         assert_eq!(sum(first).await.0, 2_000_000);
         assert_eq!(step.snapshot().spilled_bytes, 0);
     }

@@ -1,6 +1,6 @@
 //! Work that may be shared: whoever has one large thing to do offers pieces of it to those who have nothing to do.
 //!
-//! Sharing pays only where a worker is idle, so whoever offers looks at [`Crew::idle`] first and goes on alone if
+//! Sharing pays only where a worker is idle, so whoever offers looks at [`HelperPool::idle`] first and goes on alone if
 //! there is none. An offered job may be run by anyone at any time, or never: what must be done is kept where the
 //! owner can take it back (see [`Shared`]).
 
@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 pub type Job = Box<dyn FnOnce() + Send>;
 
 /// The workers of a run.
-pub trait Crew: Debug + Send + Sync {
+pub trait HelperPool: Debug + Send + Sync {
     /// How many workers have nothing to do now. A hint.
     fn idle(&self) -> usize;
 
@@ -19,11 +19,11 @@ pub trait Crew: Debug + Send + Sync {
     fn offer(&self, job: Job);
 }
 
-/// A crew of one: nobody helps.
+/// A pool of one: nobody helps.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Alone;
+pub struct NoHelpers;
 
-impl Crew for Alone {
+impl HelperPool for NoHelpers {
     fn idle(&self) -> usize {
         0
     }
@@ -35,9 +35,9 @@ impl Crew for Alone {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use millstream_core::crew::{Alone, Shared};
+/// use millstream_core::helpers::{NoHelpers, Shared};
 ///
-/// let sum = Shared::offer(&Alone, || 1 + 2);
+/// let sum = Shared::offer(&NoHelpers, || 1 + 2);
 /// assert_eq!(sum.take(), Some(3), "nobody took it, so the owner does it");
 /// ```
 #[derive(Debug)]
@@ -76,11 +76,11 @@ impl<T> Slot<T> {
 }
 
 impl<T: Send + 'static> Shared<T> {
-    /// Offers `work` to `crew`.
-    pub fn offer(crew: &dyn Crew, work: impl FnOnce() -> T + Send + 'static) -> Self {
+    /// Offers `work` to `pool`.
+    pub fn offer(pool: &dyn HelperPool, work: impl FnOnce() -> T + Send + 'static) -> Self {
         let state = Arc::new(Slot { state: Mutex::new(State::Waiting(Box::new(work))), done: Condvar::new() });
         let helper = Arc::clone(&state);
-        crew.offer(Box::new(move || helper.run()));
+        pool.offer(Box::new(move || helper.run()));
         Shared { state }
     }
 
@@ -164,7 +164,7 @@ mod tests {
     #[derive(Debug)]
     struct Threads;
 
-    impl Crew for Threads {
+    impl HelperPool for Threads {
         fn idle(&self) -> usize {
             1
         }
@@ -176,8 +176,8 @@ mod tests {
 
     #[test]
     fn a_job_is_done_once_whoever_does_it() {
-        for crew in [&Alone as &dyn Crew, &Threads] {
-            let jobs: Vec<_> = (0..100).map(|number| Shared::offer(crew, move || number)).collect();
+        for pool in [&NoHelpers as &dyn HelperPool, &Threads] {
+            let jobs: Vec<_> = (0..100).map(|number| Shared::offer(pool, move || number)).collect();
             let results: Vec<_> = jobs.into_iter().map(Shared::take).collect();
             assert_eq!(results, (0..100).map(Some).collect::<Vec<_>>());
         }
@@ -187,7 +187,7 @@ mod tests {
     fn what_is_cancelled_is_not_done() {
         let ran = Arc::new(Mutex::new(false));
         let mark = Arc::clone(&ran);
-        assert!(Shared::offer(&Alone, move || *mark.lock().expect("no panic") = true).cancel());
+        assert!(Shared::offer(&NoHelpers, move || *mark.lock().expect("no panic") = true).cancel());
         assert!(!*ran.lock().expect("no panic"));
     }
 

@@ -37,9 +37,9 @@ const MOST_NAMED: usize = 3;
 
 /// The steps of one plan, and what each does.
 #[derive(Debug, Default)]
-pub struct Blame(Vec<(String, Vec<Deed>)>);
+pub struct ErrorLocator(Vec<(String, Vec<Deed>)>);
 
-impl Blame {
+impl ErrorLocator {
     /// Adds a step of the plan.
     pub fn add(&mut self, step: &LogicalStep, state: &SessionState) {
         self.0.push((step.name.clone(), deeds_of(&step.plan, state)));
@@ -163,27 +163,27 @@ mod tests {
 
     use super::*;
 
-    async fn blame(steps: &[(&str, &str)]) -> Blame {
+    async fn locator(steps: &[(&str, &str)]) -> ErrorLocator {
         let context = SessionContext::new();
-        let mut blame = Blame::default();
+        let mut locator = ErrorLocator::default();
         for (name, sql) in steps {
             let plan = context.state().create_logical_plan(sql).await.expect("a plan");
-            blame.add(&LogicalStep { name: (*name).to_owned(), plan }, &context.state());
+            locator.add(&LogicalStep { name: (*name).to_owned(), plan }, &context.state());
         }
-        blame
+        locator
     }
 
     fn arrow(error: ArrowError) -> DataFusionError {
         DataFusionError::ArrowError(Box::new(error), None)
     }
 
-    fn step(blame: &Blame, error: DataFusionError, operator: &str) -> Option<String> {
-        fault::unwrap(blame.place(error, operator)).step_name().map(str::to_owned)
+    fn step(locator: &ErrorLocator, error: DataFusionError, operator: &str) -> Option<String> {
+        fault::unwrap(locator.place(error, operator)).step_name().map(str::to_owned)
     }
 
     #[tokio::test]
     async fn the_step_that_can_have_done_it_is_named() {
-        let blame = blame(&[
+        let locator = locator(&[
             ("clean", "SELECT CAST(t AS int) AS n FROM (VALUES ('1')) v(t)"),
             ("share", "SELECT n / m AS q FROM (VALUES (1, 2)) v(n, m)"),
             ("wide", "SELECT n + 1.5 AS w FROM (VALUES (1)) v(n)"),
@@ -191,13 +191,13 @@ mod tests {
         ])
         .await;
         let cast = || arrow(ArrowError::CastError("Cannot cast string 'x' to value of Int32 type".into()));
-        assert_eq!(step(&blame, cast(), "ProjectionExec").as_deref(), Some("clean"));
-        assert_eq!(step(&blame, arrow(ArrowError::DivideByZero), "FilterExec").as_deref(), Some("share"));
+        assert_eq!(step(&locator, cast(), "ProjectionExec").as_deref(), Some("clean"));
+        assert_eq!(step(&locator, arrow(ArrowError::DivideByZero), "FilterExec").as_deref(), Some("share"));
         let overflow = arrow(ArrowError::ArithmeticOverflow("Overflow happened on: 1 + 2".into()));
-        assert_eq!(step(&blame, overflow, "ProjectionExec").as_deref(), Some("share or wide or groups"));
+        assert_eq!(step(&locator, overflow, "ProjectionExec").as_deref(), Some("share or wide or groups"));
         let memory = DataFusionError::ResourcesExhausted("no".into());
-        assert_eq!(step(&blame, memory, "AggregateExec").as_deref(), Some("groups"));
+        assert_eq!(step(&locator, memory, "AggregateExec").as_deref(), Some("groups"));
         let told = fault::carry(fault::unwrap(cast()).in_step("other"));
-        assert_eq!(step(&blame, told, "ProjectionExec").as_deref(), Some("other"));
+        assert_eq!(step(&locator, told, "ProjectionExec").as_deref(), Some("other"));
     }
 }
