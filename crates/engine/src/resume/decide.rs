@@ -213,7 +213,7 @@ pub struct Decision {
 /// A load that is forgotten.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Forget {
-    /// Nobody needs it.
+    /// It is not needed any more.
     Always(String),
     /// If it still has no rows. If another session holds it, that is no fault, and a later run does it.
     Unwritten(String),

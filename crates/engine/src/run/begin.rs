@@ -157,13 +157,13 @@ impl<'j> Begun<'_, 'j> {
         let begun = self.work.unless_interrupted(sink.sink.begin(context.clone())).await;
         let load = begun.map_err(|error| error.in_step(name))?;
         let is_there = load.is_there();
-        self.sinks.push(SinkRun::AtOnce(AtOnce {
+        self.sinks.push(SinkRun::AtOnce(Box::new(AtOnce {
             sink,
             load: Arc::clone(&load),
             step: Arc::clone(&step),
             row_preserving: pipelines.ok().filter(|_| !is_there).map(|_| plan),
             marker: CommitMarker::of(sink, context),
-        }));
+        })));
         if is_there {
             run.rejects.pass(None);
         }

@@ -3,8 +3,8 @@
 //! ```text
 //!  Planned ─begin─▶ Begun ─load─▶ Loaded ─commit─▶ Committed ─record─▶ Recorded ─forget─▶ the report
 //! ```
-//! Each state is consumed by the step to the next one. A step that fails rolls back what is not committed. The order
-//! stands for what a run that is killed leaves behind: see `docs/decisions/0019-exactly-once.md`.
+//! Each state is consumed by the step to the next one. A step that fails rolls back what is not committed. A run may be
+//! killed at any point, so the order of the steps must stay: see `docs/decisions/0019-exactly-once.md`.
 
 use std::cell::OnceCell;
 use std::sync::Arc;

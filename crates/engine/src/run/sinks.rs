@@ -15,7 +15,7 @@ use crate::resume::OpenLedger;
 /// A sink whose load has begun.
 pub(super) enum SinkRun<'j> {
     /// Its rows become visible all at once.
-    AtOnce(AtOnce<'j>),
+    AtOnce(Box<AtOnce<'j>>),
     /// Its rows become visible chunk by chunk.
     ByChunk(Box<ByChunk>),
 }
@@ -108,7 +108,7 @@ impl<'j> Sinks<'j> {
     /// Those that load all at once.
     pub(super) fn at_once(&self) -> Vec<&AtOnce<'j>> {
         let at_once = self.0.iter().filter_map(|sink| match sink {
-            SinkRun::AtOnce(at_once) => Some(at_once),
+            SinkRun::AtOnce(at_once) => Some(at_once.as_ref()),
             SinkRun::ByChunk(_) => None,
         });
         at_once.collect()
