@@ -1,5 +1,5 @@
 # `make demo` shows what Millstream does; `make test` runs every test. Both set up what they need.
-.PHONY: demo test check reference
+.PHONY: demo test check check-features reference
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR
@@ -25,6 +25,10 @@ check:
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" \
 		cargo doc --locked --workspace --no-deps --document-private-items
 	python3 scripts/check-lines.py
+
+check-features:
+	cargo clippy --locked -p millstream-cli --no-default-features -- -D warnings
+	cargo clippy --locked -p millstream-cli --no-default-features --features mysql -- -D warnings
 
 # Written from the specs of the components; a test tells when it is out of date.
 reference:

@@ -102,6 +102,29 @@ pub struct SinkEntry {
     pub build: &'static (dyn Fn(&Value, SinkParts) -> Built<dyn Sink> + Send + Sync),
 }
 
+/// A source or a sink that a build leaves out.
+#[derive(Debug, Clone, Copy)]
+pub struct LeftOut {
+    /// Its name, which is also that of its block.
+    pub name: &'static str,
+    /// The URL schemes that it would read or write, without `://`.
+    pub schemes: &'static [&'static str],
+    /// The Cargo feature that has it.
+    pub feature: &'static str,
+}
+
+impl LeftOut {
+    /// What is wrong with a job that names it.
+    pub fn what(&self) -> String {
+        format!("this build of Millstream leaves `{}` out", self.name)
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        format!("build it with the feature `{}`, or use a complete build", self.feature)
+    }
+}
+
 macro_rules! shown_by_name {
     ($($entry:ty),*) => {
         $(impl fmt::Debug for $entry {
@@ -129,6 +152,8 @@ pub struct Registry {
     pub sinks: Vec<&'static SinkEntry>,
     /// Places for objects, which sinks of files write to.
     pub stores: Vec<&'static StoreEntry>,
+    sources_left_out: &'static [LeftOut],
+    sinks_left_out: &'static [LeftOut],
 }
 
 impl Registry {
@@ -148,7 +173,13 @@ impl Registry {
             transforms: transforms.iter().collect(),
             sinks: sinks.iter().collect(),
             stores: stores.iter().collect(),
+            ..Registry::default()
         }
+    }
+
+    /// The same registry, which knows what the build leaves out: a job that names it is told which feature has it.
+    pub fn without(self, sources: &'static [LeftOut], sinks: &'static [LeftOut]) -> Self {
+        Registry { sources_left_out: sources, sinks_left_out: sinks, ..self }
     }
 
     /// Adds a kind of source.
@@ -233,6 +264,22 @@ impl Registry {
         self.sinks.iter().copied().find(|entry| entry.schemes.contains(&scheme))
     }
 
+    /// The source that would read `url`, if the build leaves it out.
+    pub fn source_left_out_for(&self, url: &str) -> Option<&'static LeftOut> {
+        left_out_for(url, self.sources_left_out, self.sources.iter().flat_map(|entry| entry.schemes).copied())
+    }
+
+    /// The source with this block, if the build leaves it out.
+    pub fn source_left_out(&self, name: &str) -> Option<&'static LeftOut> {
+        let is_there = self.sources.iter().any(|entry| entry.spec.name == name);
+        self.sources_left_out.iter().find(|one| one.name == name && !is_there)
+    }
+
+    /// The sink that would write `target`, if the build leaves it out.
+    pub fn sink_left_out_for(&self, target: &str) -> Option<&'static LeftOut> {
+        left_out_for(target, self.sinks_left_out, self.sinks.iter().flat_map(|entry| self.sink_schemes(entry)))
+    }
+
     /// The transform of that name.
     pub fn transform(&self, name: &str) -> Option<&'static TransformEntry> {
         self.transforms.iter().copied().find(|entry| entry.spec.name == name)
@@ -294,6 +341,19 @@ fn is_new<'a>(
 pub fn is_content_type(value: &str, types: &[&str]) -> bool {
     let kind = value.split(';').next().unwrap_or_default().trim();
     types.iter().any(|known| known.eq_ignore_ascii_case(kind))
+}
+
+/// The one of `left_out` with the scheme of `url`, unless one of the `known` schemes is the same: a program may have
+/// added a component of its own.
+fn left_out_for(
+    url: &str,
+    left_out: &'static [LeftOut],
+    mut known: impl Iterator<Item = &'static str>,
+) -> Option<&'static LeftOut> {
+    let (scheme, _) = url.split_once(':')?;
+    let is_it = |one: &str| one.eq_ignore_ascii_case(scheme);
+    let found = left_out.iter().find(|one| one.schemes.iter().any(|one| is_it(one)))?;
+    (!known.any(is_it)).then_some(found)
 }
 
 /// The scheme of `url`: one of `known` before its first colon, `-` for `-`; what has an unknown scheme and `://` keeps

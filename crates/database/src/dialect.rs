@@ -42,7 +42,7 @@ pub(crate) fn single_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "mysql", feature = "postgres"))]
 mod tests {
     use super::*;
     use crate::{mysql, postgres, sqlite};

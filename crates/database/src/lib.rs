@@ -13,12 +13,15 @@ pub mod endpoint;
 pub mod family;
 mod io;
 pub mod load;
+#[cfg(feature = "mysql")]
 pub mod mysql;
 mod name;
 mod order;
+#[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod sqlite;
 pub mod table;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 mod tls;
 
 pub use answer::{TextRows, first_cell};

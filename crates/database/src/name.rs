@@ -2,7 +2,9 @@
 
 use millstream_core::source::TableName;
 
-use crate::{mysql, postgres};
+/// The ports of the protocols; names are compared in builds without these databases, too.
+pub(crate) const MYSQL_PORT: u16 = 3306;
+pub(crate) const POSTGRES_PORT: u16 = 5432;
 
 /// The table `table` of the database at `url`: `postgres://u@h/d`, `sqlite:x.db`. Two spellings of one table have equal
 /// names. `None` if `url` is not the URL of a database.
@@ -15,8 +17,8 @@ pub fn table_name(url: &str, table: &str) -> Option<TableName> {
 fn database(url: &str) -> Option<String> {
     let (scheme, rest) = url.split_once(':')?;
     let (scheme, port) = match scheme.to_ascii_lowercase().as_str() {
-        "mysql" | "mariadb" => ("mysql", mysql::PORT),
-        "postgres" | "postgresql" => ("postgres", postgres::PORT),
+        "mysql" | "mariadb" => ("mysql", MYSQL_PORT),
+        "postgres" | "postgresql" => ("postgres", POSTGRES_PORT),
         "sqlite" => {
             let path = rest.strip_prefix("//").unwrap_or(rest);
             return Some(format!("sqlite:{}", std::path::absolute(path).ok()?.display()));

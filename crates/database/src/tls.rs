@@ -26,6 +26,7 @@ pub(crate) fn authorities(endpoint: &Endpoint) -> Result<Vec<CertificateDer<'sta
 }
 
 /// The configuration of the TLS library, which trusts [`authorities`]. Blocks.
+#[cfg(feature = "postgres")]
 pub(crate) fn configuration(endpoint: &Endpoint) -> Result<rustls::ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(authorities(endpoint)?);

@@ -12,6 +12,7 @@ pub fn registry() -> Registry {
         millstream_sink::SINKS,
         millstream_source::STORES,
     )
+    .without(millstream_source::LEFT_OUT, millstream_sink::LEFT_OUT)
 }
 
 #[cfg(test)]

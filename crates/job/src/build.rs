@@ -83,6 +83,7 @@ impl<'a> Builder<'a> {
     pub fn source(&mut self, entry: &Entry) -> Option<SourceStep> {
         let before = self.found.lints.len();
         self.walk(entry, SOURCE);
+        self.explain_left_out(entry, before);
         let node = &entry.value;
         let read = texts(node.get("read"));
         for (index, pattern) in read.iter().enumerate() {
@@ -126,6 +127,17 @@ impl<'a> Builder<'a> {
         })
     }
 
+    /// The block of a source that the build leaves out is told as such.
+    fn explain_left_out(&mut self, entry: &Entry, before: usize) {
+        for lint in self.found.lints[before..].iter_mut().filter(|lint| lint.code == LintCode::UnknownKey) {
+            let block = entry.value.entries().iter().find(|block| lint.is_at(block.key_span));
+            if let Some(left_out) = block.and_then(|block| self.registry.source_left_out(&block.key)) {
+                lint.what = left_out.what();
+                lint.hint = Some(left_out.hint());
+            }
+        }
+    }
+
     /// What the schema allows parses, or the schema is wrong: then the parser's words are the lint.
     fn keys<T: DeserializeOwned>(&mut self, node: &Node) -> Option<T> {
         match serde_json::from_value(node.to_value()) {
@@ -145,6 +157,13 @@ impl<'a> Builder<'a> {
         if text == "@" {
             return self.error(pattern.span, "`@` names no list", "write `@FILE`, a file with one pattern a line");
         }
+        if redact::url(text) != *text {
+            let warning = self.text.warning(pattern.span, "this URL holds a password or a signature");
+            self.found.lints.push(warning.hint("keep it out of the file: put `${NAME}` in its place, or use a secret"));
+        }
+        if let Some(left_out) = self.registry.source_left_out_for(text.trim_start_matches('@')) {
+            return self.error(pattern.span, left_out.what(), left_out.hint());
+        }
         match self.registry.source_for(text) {
             _ if text.starts_with('@') => {}
             Some(source) => {
@@ -162,10 +181,6 @@ impl<'a> Builder<'a> {
                     did_you_mean(&format!("{scheme}://"), "places to read from", &choices),
                 );
             }
-        }
-        if redact::url(text) != *text {
-            let warning = self.text.warning(pattern.span, "this URL holds a password or a signature");
-            self.found.lints.push(warning.hint("keep it out of the file: put `${NAME}` in its place, or use a secret"));
         }
     }
 
@@ -344,6 +359,10 @@ impl<'a> Builder<'a> {
     fn sink_kind(&mut self, entry: &Entry, write: Option<&Located<String>>) -> Option<&'static SinkEntry> {
         let write = write?;
         if entry.value.get("write").is_some_and(Node::has_unknown) {
+            return None;
+        }
+        if let Some(left_out) = self.registry.sink_left_out_for(&write.value) {
+            self.error(write.span, left_out.what(), left_out.hint());
             return None;
         }
         let kind = self.registry.sink_for(&write.value);

@@ -17,7 +17,7 @@ pub use millstream_core::format::{
     Required, RowEncoder, Rows, Sample, SeenColumns, Splitter, StreamFormat, TextPiece, TextPosition, Validate,
 };
 pub use millstream_core::registry::{
-    Build, Built, CodecEntry, FormatEntry, Registry, SinkEntry, SourceEntry, StoreEntry, TransformEntry,
+    Build, Built, CodecEntry, FormatEntry, LeftOut, Registry, SinkEntry, SourceEntry, StoreEntry, TransformEntry,
 };
 pub use millstream_core::sink::{
     Chunk, Delivered, Delivery, KnownLoad, Ledger, Load, LoadContext, Refusals, Refused, RefusedRow, Removed, Routing,

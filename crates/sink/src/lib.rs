@@ -7,18 +7,38 @@
 
 #[cfg(test)]
 mod conformance;
+// SQLite needs some of it, and each server some more.
+#[cfg_attr(not(all(feature = "mysql", feature = "postgres")), allow(dead_code))]
 mod database;
 mod encode;
 pub mod file;
 mod ledger_version;
+#[cfg(feature = "mysql")]
 pub mod mysql;
+#[cfg(feature = "postgres")]
 pub mod postgres;
 mod shared;
 pub mod sqlite;
 
 pub mod stdout;
 
-use millstream_core::registry::SinkEntry;
+use millstream_core::registry::{LeftOut, SinkEntry};
 
-/// Every kind of sink.
-pub const SINKS: &[SinkEntry] = &[file::ENTRY, mysql::ENTRY, postgres::ENTRY, sqlite::ENTRY, stdout::ENTRY];
+/// All sinks of this build.
+pub const SINKS: &[SinkEntry] = &[
+    file::ENTRY,
+    #[cfg(feature = "mysql")]
+    mysql::ENTRY,
+    #[cfg(feature = "postgres")]
+    postgres::ENTRY,
+    sqlite::ENTRY,
+    stdout::ENTRY,
+];
+
+/// The sinks that this build leaves out.
+pub const LEFT_OUT: &[LeftOut] = &[
+    #[cfg(not(feature = "mysql"))]
+    LeftOut { name: "mysql", schemes: &["mysql", "mariadb"], feature: "mysql" },
+    #[cfg(not(feature = "postgres"))]
+    LeftOut { name: "postgres", schemes: &["postgres", "postgresql"], feature: "postgres" },
+];

@@ -9,17 +9,23 @@
 //! the bytes. Each source is a folder with `mod.rs`, `spec.rs` (its settings), its implementation, and `tests.rs`. A
 //! new one needs a folder and a line in [`SOURCES`].
 
+// SQLite needs some of it, and each server some more.
+#[cfg_attr(not(all(feature = "mysql", feature = "postgres")), allow(dead_code))]
 pub mod database;
 mod feed;
 pub mod file;
+#[cfg(feature = "ftp")]
 pub mod ftp;
 pub mod http;
 mod io;
 pub mod list;
 pub mod object;
 pub mod pattern;
+#[cfg(any(feature = "ftp", feature = "sftp"))]
+#[cfg_attr(not(all(feature = "ftp", feature = "sftp")), allow(dead_code))]
 mod remote;
 mod retry;
+#[cfg(feature = "sftp")]
 pub mod sftp;
 pub mod stdin;
 mod tls;
@@ -29,23 +35,39 @@ mod conformance;
 
 pub use list::{Listed, list_file};
 
-use millstream_core::registry::{SourceEntry, StoreEntry};
+use millstream_core::registry::{LeftOut, SourceEntry, StoreEntry};
 use millstream_core::spec::{Duration, Fault, Spec, parse};
 use serde_json::Value;
 
-/// All sources.
+/// All sources of this build.
 pub const SOURCES: &[SourceEntry] = &[
     file::ENTRY,
     stdin::ENTRY,
     http::ENTRY,
+    #[cfg(feature = "ftp")]
     ftp::ENTRY,
+    #[cfg(feature = "sftp")]
     sftp::ENTRY,
     object::S3,
     object::GCS,
     object::AZURE,
+    #[cfg(feature = "mysql")]
     database::MYSQL,
+    #[cfg(feature = "postgres")]
     database::POSTGRES,
     database::SQLITE,
+];
+
+/// The sources that this build leaves out.
+pub const LEFT_OUT: &[LeftOut] = &[
+    #[cfg(not(feature = "ftp"))]
+    LeftOut { name: "ftp", schemes: &["ftp", "ftps"], feature: "ftp" },
+    #[cfg(not(feature = "sftp"))]
+    LeftOut { name: "sftp", schemes: &["sftp"], feature: "sftp" },
+    #[cfg(not(feature = "mysql"))]
+    LeftOut { name: "mysql", schemes: &["mysql", "mariadb"], feature: "mysql" },
+    #[cfg(not(feature = "postgres"))]
+    LeftOut { name: "postgres", schemes: &["postgres", "postgresql"], feature: "postgres" },
 ];
 
 /// All stores of objects, for writing.

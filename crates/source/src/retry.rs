@@ -153,6 +153,7 @@ impl Tries {
     }
 
     /// Does not count the current attempt.
+    #[cfg(any(feature = "ftp", feature = "sftp"))]
     pub(crate) fn uncount(&mut self) {
         self.tries = self.tries.saturating_sub(1);
     }

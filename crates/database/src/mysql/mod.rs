@@ -21,7 +21,7 @@ use crate::endpoint::{Endpoint, Tls};
 use crate::tls;
 
 /// The protocol's port.
-pub const PORT: u16 = 3306;
+pub const PORT: u16 = crate::name::MYSQL_PORT;
 
 /// How long a check may take whether a server listens.
 const REACHING: std::time::Duration = std::time::Duration::from_secs(2);

@@ -27,7 +27,7 @@ use crate::endpoint::{Endpoint, Tls};
 use crate::tls;
 
 /// The protocol's port.
-pub const PORT: u16 = 5432;
+pub const PORT: u16 = crate::name::POSTGRES_PORT;
 
 /// Connects and logs in, within `timeout`. The task transfers the bytes of the connection, and ends with it.
 async fn connect(endpoint: &Endpoint, timeout: Duration) -> Result<(Client, JoinHandle<()>)> {

@@ -157,6 +157,9 @@ impl SourcePlan {
         let scheme = self.registry.source_scheme(url);
         let source = self.sources.iter().find(|source| source.schemes.contains(&scheme));
         source.map(|source| &source.source).ok_or_else(|| {
+            if let Some(left_out) = self.registry.source_left_out_for(url) {
+                return Error::refused(left_out.what()).text(millstream_core::redact::url(url)).hint(left_out.hint());
+            }
             let known = self.registry.sources.iter().flat_map(|entry| entry.schemes);
             let known: Vec<&str> = known.copied().filter(|scheme| scheme.len() > 1).collect();
             Error::refused("no source reads URLs of this kind")

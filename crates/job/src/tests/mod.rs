@@ -3,6 +3,7 @@
 
 mod components;
 mod faults;
+mod left_out;
 mod places;
 mod robust;
 mod valid;
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use components::REGISTRY;
+use millstream_core::Registry;
 
 use crate::{Lint, LoadOptions, Loaded, SqlFault, load};
 
@@ -19,7 +21,16 @@ fn loaded(yaml: &str) -> Loaded {
     loaded_with(yaml, &BTreeMap::new(), true)
 }
 
+/// Loads a job of a build with these components.
+fn loaded_by(registry: &Registry, yaml: &str) -> Loaded {
+    loaded_in(registry, yaml, &BTreeMap::new(), true)
+}
+
 fn loaded_with(yaml: &str, set: &BTreeMap<String, String>, running: bool) -> Loaded {
+    loaded_in(&REGISTRY, yaml, set, running)
+}
+
+fn loaded_in(registry: &Registry, yaml: &str, set: &BTreeMap<String, String>, running: bool) -> Loaded {
     let environment = |name: &str| match name {
         "DAY" => Some("monday".to_owned()),
         "COUNT" => Some("3".to_owned()),
@@ -29,7 +40,7 @@ fn loaded_with(yaml: &str, set: &BTreeMap<String, String>, running: bool) -> Loa
     load(
         "job.yaml",
         yaml,
-        &REGISTRY,
+        registry,
         &LoadOptions { set, environment: &environment, references: &tables, only_set: false, running },
     )
 }

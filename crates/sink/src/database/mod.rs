@@ -17,14 +17,14 @@ pub(crate) mod entry;
 pub(crate) mod group;
 pub(crate) mod indexes;
 pub(crate) mod ledger;
-#[cfg(test)]
+#[cfg(all(test, feature = "mysql", feature = "postgres"))]
 mod ledger_tests;
 pub(crate) mod load;
 pub(crate) mod pool;
 pub(crate) mod server;
 pub(crate) mod spec;
 pub(crate) mod table;
-#[cfg(test)]
+#[cfg(all(test, feature = "mysql", feature = "postgres"))]
 pub(crate) mod tests;
 pub(crate) mod text;
 

@@ -11,7 +11,7 @@ mod facts;
 mod message;
 mod spec;
 mod tags;
-#[cfg(test)]
+#[cfg(all(test, feature = "mysql", feature = "postgres"))]
 pub(crate) mod tests;
 
 use std::sync::Arc;

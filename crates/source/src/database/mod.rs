@@ -9,15 +9,18 @@
 //! `millstream-database` has endpoints, logins and dialects.
 
 mod kind;
+#[cfg(feature = "mysql")]
 mod mysql;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 mod parts;
+#[cfg(feature = "postgres")]
 mod postgres;
 mod query;
 mod rows;
 pub mod spec;
 mod sqlite;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "mysql", feature = "postgres"))]
 mod tests;
 
 use std::fmt::Debug;
@@ -39,12 +42,17 @@ use serde_json::Value;
 
 use self::kind::{Database, on_io};
 use self::query::Query;
-use self::spec::{MysqlRead, PostgresRead, SqliteRead};
+#[cfg(feature = "mysql")]
+use self::spec::MysqlRead;
+#[cfg(feature = "postgres")]
+use self::spec::PostgresRead;
+use self::spec::SqliteRead;
 
 /// Separates the URL of a database and the condition of a unit.
 const PART: char = '#';
 
 /// The source `mysql`.
+#[cfg(feature = "mysql")]
 pub const MYSQL: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<MysqlRead>(),
     schemes: &["mysql", "mariadb"],
@@ -57,6 +65,7 @@ pub const MYSQL: SourceEntry = SourceEntry {
 };
 
 /// The source `postgres`.
+#[cfg(feature = "postgres")]
 pub const POSTGRES: SourceEntry = SourceEntry {
     spec: SpecInfo::of::<PostgresRead>(),
     schemes: &["postgres", "postgresql"],

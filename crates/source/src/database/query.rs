@@ -44,7 +44,7 @@ pub(super) fn list(columns: impl Iterator<Item = String>) -> String {
     if columns.is_empty() { "1".to_owned() } else { columns.join(", ") }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "mysql"))]
 mod tests {
     use millstream_database::mysql::MysqlDialect;
 

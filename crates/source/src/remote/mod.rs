@@ -35,8 +35,10 @@ use crate::io::{Stop, interrupted, join, on_io};
 use crate::retry::{Fault, Policy};
 pub(crate) use address::{Address, Target};
 pub(crate) use pool::{Server, reach, system_text};
+#[cfg(feature = "sftp")]
+pub(crate) use transfer::Space;
 use transfer::{Output, Transfer};
-pub(crate) use transfer::{Piece, SMALL, Space, changed};
+pub(crate) use transfer::{Piece, SMALL, changed};
 
 /// The most found units that wait to be taken.
 const FOUND_AHEAD: usize = 512;
