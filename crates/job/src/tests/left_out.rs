@@ -29,7 +29,8 @@ fn lints(job: &str) -> String {
 #[test]
 fn a_source_that_is_left_out_names_its_feature() {
     let job = "sources:\n  a:\n    read: [a.csv, SFTP://h/a.csv]\n    sftp: {user: me}\n  b:\n    read: \
-               '@sftp://h/list'\n    http: {tries: 3}\nsinks: {out: {from: a, write: a.csv}, two: {from: b, write: b.csv}}\n";
+               '@sftp://h/list'\n    http: {tries: 3}\nsinks: {out: {from: a, write: a.csv}, two: {from: b, \
+               write: b.csv}}\n";
     assert_eq!(
         lints(job),
         "\
