@@ -1,8 +1,8 @@
-//! Work that may be shared: whoever has one large thing to do offers pieces of it to those who have nothing to do.
+//! Work that can be shared: a worker with one large task offers parts of it to idle workers.
 //!
-//! Sharing pays only where a worker is idle, so whoever offers looks at [`HelperPool::idle`] first and goes on alone if
-//! there is none. An offered job may be run by anyone at any time, or never: what must be done is kept where the
-//! owner can take it back (see [`Shared`]).
+//! Sharing pays only where a worker is idle, so a task checks [`HelperPool::idle`] first and works alone if there is
+//! none. An offered job may run on any worker at any time, or never. So a job that must be done stays where its owner
+//! can reclaim it (see [`Shared`]).
 
 use std::fmt::Debug;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -19,7 +19,7 @@ pub trait HelperPool: Debug + Send + Sync {
     fn offer(&self, job: Job);
 }
 
-/// A pool of one: nobody helps.
+/// A pool without helpers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoHelpers;
 

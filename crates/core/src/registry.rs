@@ -177,7 +177,7 @@ impl Registry {
         }
     }
 
-    /// The same registry, which knows what the build leaves out: a job that names it is told which feature has it.
+    /// The same registry with the parts that the build leaves out, so that a job that names one gets its feature.
     pub fn without(self, sources: &'static [LeftOut], sinks: &'static [LeftOut]) -> Self {
         Registry { sources_left_out: sources, sinks_left_out: sinks, ..self }
     }

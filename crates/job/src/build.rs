@@ -127,7 +127,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// The block of a source that the build leaves out is told as such.
+    /// A lint for the block of a source that the build leaves out.
     fn explain_left_out(&mut self, entry: &Entry, before: usize) {
         for lint in self.found.lints[before..].iter_mut().filter(|lint| lint.code == LintCode::UnknownKey) {
             let block = entry.value.entries().iter().find(|block| lint.is_at(block.key_span));

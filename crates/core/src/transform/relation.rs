@@ -84,7 +84,7 @@ pub struct Column {
 /// Of which rows only one stays.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Distinct {
-    /// What is equal in them; everything that rows are told apart by if empty.
+    /// The expressions that are equal in such rows. If empty, those that the operation compares rows by.
     pub by: Vec<Expression>,
     /// Which one stays; `None` if the job does not say.
     pub keep: Option<Keep>,

@@ -106,7 +106,7 @@ impl StepPlanner<'_> {
     /// The plan of the rows `rows`, or the first fault.
     fn rows<'a>(&'a self, step: &'a TransformStep, rows: &'a Relation) -> BoxFuture<'a, Planned> {
         async move {
-            // What is wrong with an operation as a whole is told where its rows come from.
+            // A fault of an operation as a whole is reported at the entry that its rows come from.
             let origin = rows.origin().cloned().unwrap_or_default();
             match rows {
                 Relation::Entry(name) => at(&name.0, self.scan(name.as_str())),

@@ -5,7 +5,7 @@
 //!  expression ─ fails on a row ────▶ ├─▶ limit of the entry ─▶ log ─▶ `millstream rejects`
 //!  target ─ does not take a row ───▶ ┘        │ too many: the run ends
 //! ```
-//! What is told of a reject and how a limit counts is [`millstream_core::reject`]'s. The files are in
+//! The facts of a reject and the limits are in [`millstream_core::reject`]. The files are in
 //! [`millstream_state::rejects`]. Here: `origin.rs` rows that carry their place with them, `replay.rs` what is loaded
 //! again. Where nothing may be left out, none of these has any part in a run.
 
