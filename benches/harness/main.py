@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from harness import tools
+from harness import builds, tools
 from harness.costs import COSTS
 from harness.curve import curves
 from harness.loading import LOADS
@@ -37,6 +37,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--scale", type=float, default=0.1, help="size of the data; 1 is full [default: 0.1]")
     parser.add_argument("--repetitions", type=int, default=3, metavar="N", help="runs of each [default: 3]")
     parser.add_argument("--millstream", type=Path, metavar="PATH", help="the binary [default: cargo builds it]")
+    parser.add_argument(
+        "--base", type=Path, metavar="PATH", help="another build of the binary, to compare with instead of the peers"
+    )
     parser.add_argument(
         "--programs", type=Path, metavar="FOLDER", help="binaries of benches/limit [default: cargo builds]"
     )
@@ -68,34 +71,37 @@ def main() -> int:
         print(f"left out, since not installed (scripts/install-bench-packages.sh): {', '.join(missing)}")
     cache = given.cache.resolve()
     (cache / "data").mkdir(parents=True, exist_ok=True)
+    compares = given.base is not None
     kit = tools.Tools(
         millstream=(given.millstream or tools.build("millstream") / "millstream").resolve(),
         own=(given.programs or tools.build("millstream-limit")).resolve(),
-        python=None if given.without_peers else tools.peers(cache),
+        python=None if given.without_peers or compares else tools.peers(cache),
     )
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
         context = Context(Store(cache, given.scale), kit, Path(scratch))
-        report = everything(context, given.workloads or ALL, given.scale, given.repetitions)
+        base = given.base.resolve() if compares else None
+        names = given.workloads or (list(WORKLOADS) if compares else ALL)
+        report = everything(context, names, given.scale, given.repetitions, base)
     print("\n" + report.markdown())
     print(f"kept in {report.keep(given.results)}")
     return 1 if report.faults() else 0
 
 
-def everything(context: Context, names: list[str], scale: float, repetitions: int) -> Report:
-    """Runs workloads and techniques one after another."""
+def everything(context: Context, names: list[str], scale: float, repetitions: int, base: Path | None) -> Report:
+    """Runs workloads and techniques one after another; with `base`, our contenders alone, of both builds."""
     watch = Watch(Path(context.tools.limit("measure")), context.scratch)
     before = os.getloadavg()[0]
     done, techniques = [], []
     for name in names:
         if name in WORKLOADS:
-            done.append(run_workload(context, watch, name, repetitions))
+            done.append(run_workload(context, watch, name, repetitions, base))
         else:
             print(f"{name}", flush=True)
             techniques += TECHNIQUES[name](context, watch)
     return Report(scale, repetitions, done, techniques, (before, os.getloadavg()[0]))
 
 
-def run_workload(context: Context, watch: Watch, name: str, repetitions: int) -> Done:
+def run_workload(context: Context, watch: Watch, name: str, repetitions: int, base: Path | None) -> Done:
     """Runs one workload, with its data in the page cache."""
     workload = WORKLOADS[name]
     print(f"{name}: {workload.title}", flush=True)
@@ -103,9 +109,12 @@ def run_workload(context: Context, watch: Watch, name: str, repetitions: int) ->
         with workload.open(context) as plan:
             for data in plan.data:
                 warm(data.files())
-            results = watch.compare(plan.contenders, repetitions, plan.servers)
-            check(plan.contenders, results, plan.expected)
-        done = Done(name, workload.title, plan.data[0].made, plan.targets, results)
+            contenders, targets = plan.contenders, plan.targets
+            if base is not None:
+                contenders, targets = builds.both(contenders, context.tools.millstream, base), []
+            results = watch.compare(contenders, repetitions, plan.servers)
+            check(contenders, results, plan.expected)
+        done = Done(name, workload.title, plan.data[0].made, targets, results)
     except (OSError, RuntimeError) as error:
         done = Done(name, workload.title, Made(), [], Results(faults=[str(error)]))
     for fault in done.results.faults:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from harness import machine
+from harness import builds, machine
 from harness.measure import Results
 from harness.store import Made
 from harness.techniques import Techniques
@@ -52,7 +52,7 @@ class Report:
 
     def markdown(self) -> str:
         """The report for people."""
-        parts = [self.head(), self.targets()]
+        parts = [self.head(), self.targets(), self.builds()]
         parts += [details(done) for done in self.done]
         parts += [technique_table(table) for table in self.techniques]
         if faults := self.faults():
@@ -89,6 +89,17 @@ class Report:
             value, target = max(members, key=lambda member: member[0])
             rows.append(target_row(family, target, value or None))
         return table(["workload", "against", "measured", "target", ""], rows, "## Targets") if rows else ""
+
+    def builds(self) -> str:
+        """The table of two builds: the ratios to the base, if there is one."""
+        rows = [
+            (done.name, name, *("" if ratio is None else str(ratio) for ratio in ratios))
+            for done in self.done
+            for name, *ratios in builds.compared(done.results)
+        ]
+        head = ["workload", "who", "time ÷ base", "CPU ÷ base", "peak memory ÷ base"]
+        title = "## Against the base\n\nThe mean ratio of runs one after the other, and its interval of 95 %."
+        return table(head, rows, title) if rows else ""
 
     def json(self) -> str:
         """The report for programs."""

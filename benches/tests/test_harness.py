@@ -16,7 +16,20 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness import costs, curve, data, loading, main, measure, posts, reading, report, store, workloads  # noqa: E402
+from harness import (  # noqa: E402
+    builds,
+    costs,
+    curve,
+    data,
+    loading,
+    main,
+    measure,
+    posts,
+    reading,
+    report,
+    store,
+    workloads,
+)
 
 SMALLEST = "0.0005"
 
@@ -125,6 +138,37 @@ class Costs(unittest.TestCase):
             wanted = (299, sum(range(1, 300)))
             self.assertEqual(reading.counted_lines(table), wanted)
             self.assertEqual(reading.counted_csv(text), wanted)
+
+
+class Builds(unittest.TestCase):
+    """Two builds against each other."""
+
+    def test_the_interval_is_that_of_student(self) -> None:
+        found = builds.interval([(1.0, 1.0), (1.1, 1.0), (2.0, 2.0), (2.2, 2.0)])
+        self.assertAlmostEqual(found.ratio, 1.1**0.5)
+        # The logarithms 0, l, 0, l have the standard deviation l / √3, and t is 3.182 for three degrees of freedom.
+        self.assertAlmostEqual(found.high / found.ratio, 1.1 ** (3.182 / 3**0.5 / 2))
+        self.assertAlmostEqual(found.low * found.high, found.ratio**2)
+        self.assertIsNone(builds.interval([(1.0, 1.0)]))
+
+    def test_only_ours_runs_with_both(self) -> None:
+        ours = measure.Contender(workloads.OURS, "ours", measure.shell("/new/millstream cat x | wc -l"))
+        both = builds.both([ours, measure.Contender("zcat", "peer", [])], Path("/new/millstream"), Path("/old/m"))
+        self.assertEqual([contender.name for contender in both], ["millstream", "millstream (base)"])
+        self.assertEqual(both[1].command, measure.shell("/old/m cat x | wc -l"))
+
+    def test_it_runs_both_and_no_peers(self) -> None:
+        millstream = Path(os.environ["PROGRAMS"], "millstream")
+        with tempfile.TemporaryDirectory() as folder:
+            line = ["benches/run", "count-gzip", "--scale", SMALLEST, "--repetitions", "2"]
+            line += ["--millstream", str(millstream), "--base", str(millstream)]
+            line += ["--programs", str(millstream.parent), "--cache", f"{folder}/cache"]
+            line += ["--results", f"{folder}/results"]
+            printed = io.StringIO()
+            with mock.patch.object(sys, "argv", line), contextlib.redirect_stdout(printed):
+                self.assertEqual(main.main(), 0, printed.getvalue())
+        self.assertRegex(printed.getvalue(), r"\| count-gzip +\| millstream +\| [0-9.]+ \[[0-9.]+ \.\. [0-9.]+\]")
+        self.assertNotIn("zcat", printed.getvalue())
 
 
 class SmallestScale(unittest.TestCase):

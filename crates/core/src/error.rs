@@ -82,7 +82,7 @@ pub struct Error(Box<Facts>);
 struct Facts {
     kind: ErrorKind,
     what: String,
-    place: Location,
+    location: Location,
     step: Option<String>,
     text: Option<String>,
     cause: Option<String>,
@@ -99,7 +99,7 @@ impl Error {
         Error(Box::new(Facts {
             kind,
             what: what.into(),
-            place: Location::default(),
+            location: Location::default(),
             step: None,
             text: None,
             cause: None,
@@ -185,35 +185,35 @@ impl Error {
 
     /// Sets the line, from 1.
     pub fn line(mut self, line: u64) -> Self {
-        self.0.place.line = Some(line);
+        self.0.location.line = Some(line);
         self
     }
 
     /// Sets the byte, from 0.
     pub fn byte(mut self, byte: u64) -> Self {
-        self.0.place.byte = Some(byte);
+        self.0.location.byte = Some(byte);
         self
     }
 
     /// Sets the column's name.
     pub fn column(mut self, column: impl Into<String>) -> Self {
-        self.0.place.column = Some(column.into());
+        self.0.location.column = Some(column.into());
         self
     }
 
     /// Names the unit and member, unless they are already known. Passwords in the URI are left out.
     pub fn in_unit(mut self, uri: &str, member: Option<&str>) -> Self {
-        let place = &mut self.0.place;
-        place.uri.get_or_insert_with(|| one_line(&crate::redact::url(uri)));
-        if place.member.is_none() {
-            place.member = member.map(|member| printable(member.as_bytes()));
+        let location = &mut self.0.location;
+        location.uri.get_or_insert_with(|| one_line(&crate::redact::url(uri)));
+        if location.member.is_none() {
+            location.member = member.map(|member| printable(member.as_bytes()));
         }
         self
     }
 
     /// Names the member of an archive, unless it is already known. What cannot be printed is escaped.
     pub fn in_member(mut self, member: &str) -> Self {
-        self.0.place.member.get_or_insert_with(|| printable(member.as_bytes()));
+        self.0.location.member.get_or_insert_with(|| printable(member.as_bytes()));
         self
     }
 
@@ -240,7 +240,7 @@ impl Error {
 
     /// Where in the data.
     pub fn location(&self) -> &Location {
-        &self.0.place
+        &self.0.location
     }
 
     /// The step of the job.
@@ -326,8 +326,8 @@ impl fmt::Debug for Error {
 /// One line: place, what, cause. The command line shows the facts at more length.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.place != Location::default() {
-            write!(f, "{}: ", self.0.place)?;
+        if self.0.location != Location::default() {
+            write!(f, "{}: ", self.0.location)?;
         }
         f.write_str(&self.0.what)?;
         if let Some(cause) = &self.0.cause {
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_of_the_system_is_told_without_path_and_number() {
+    fn a_fault_of_the_system_is_reported_without_path_and_number() {
         let cause = fs_err::File::open("/no/such `: file").expect_err("there is none");
         assert_eq!(Error::io("cannot read it", &cause).to_string(), "cannot read it: no such file or directory");
         let plain = std::io::Error::from_raw_os_error(28);

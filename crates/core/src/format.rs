@@ -65,14 +65,14 @@ struct Seen {
 
 impl SeenColumns {
     /// The file has the columns (counted as in the request's schema) for which `has` says so. Told at least once.
-    pub fn tell(&self, count: usize, has: impl Fn(usize) -> bool) {
+    pub fn note(&self, count: usize, has: impl Fn(usize) -> bool) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.columns.resize(count, false);
         seen.columns.iter_mut().enumerate().for_each(|(column, seen)| *seen |= has(column));
     }
 
     /// The file has this column, which is none of the source's.
-    pub fn tell_other(&self, name: &str) {
+    pub fn note_other(&self, name: &str) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.other.get_or_insert_with(|| name.to_owned());
     }

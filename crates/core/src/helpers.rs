@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_done_once_whoever_does_it() {
+    fn a_job_is_done_once_by_any_thread() {
         for pool in [&NoHelpers as &dyn HelperPool, &Threads] {
             let jobs: Vec<_> = (0..100).map(|number| Shared::offer(pool, move || number)).collect();
             let results: Vec<_> = jobs.into_iter().map(Shared::take).collect();

@@ -102,18 +102,18 @@ pub struct SinkEntry {
     pub build: &'static (dyn Fn(&Value, SinkParts) -> Built<dyn Sink> + Send + Sync),
 }
 
-/// A source or a sink that a build leaves out.
+/// A source or a sink that a build may leave out.
 #[derive(Debug, Clone, Copy)]
-pub struct LeftOut {
+pub struct OptionalComponent {
     /// Its name, which is also that of its block.
     pub name: &'static str,
-    /// The URL schemes that it would read or write, without `://`.
+    /// The URL schemes that it reads or writes, without `://`.
     pub schemes: &'static [&'static str],
     /// The Cargo feature that has it.
     pub feature: &'static str,
 }
 
-impl LeftOut {
+impl OptionalComponent {
     /// What is wrong with a job that names it.
     pub fn what(&self) -> String {
         format!("this build of Millstream leaves `{}` out", self.name)
@@ -152,8 +152,8 @@ pub struct Registry {
     pub sinks: Vec<&'static SinkEntry>,
     /// Places for objects, which sinks of files write to.
     pub stores: Vec<&'static StoreEntry>,
-    sources_left_out: &'static [LeftOut],
-    sinks_left_out: &'static [LeftOut],
+    optional_sources: &'static [OptionalComponent],
+    optional_sinks: &'static [OptionalComponent],
 }
 
 impl Registry {
@@ -177,9 +177,10 @@ impl Registry {
         }
     }
 
-    /// The same registry with the parts that the build leaves out, so that a job that names one gets its feature.
-    pub fn without(self, sources: &'static [LeftOut], sinks: &'static [LeftOut]) -> Self {
-        Registry { sources_left_out: sources, sinks_left_out: sinks, ..self }
+    /// The same registry with the components that a build may leave out: a job that names one that is not there gets
+    /// its feature.
+    pub fn with_optional(self, sources: &'static [OptionalComponent], sinks: &'static [OptionalComponent]) -> Self {
+        Registry { optional_sources: sources, optional_sinks: sinks, ..self }
     }
 
     /// Adds a kind of source.
@@ -265,19 +266,19 @@ impl Registry {
     }
 
     /// The source that would read `url`, if the build leaves it out.
-    pub fn source_left_out_for(&self, url: &str) -> Option<&'static LeftOut> {
-        left_out_for(url, self.sources_left_out, self.sources.iter().flat_map(|entry| entry.schemes).copied())
+    pub fn source_left_out_for(&self, url: &str) -> Option<&'static OptionalComponent> {
+        left_out_for(url, self.optional_sources, self.sources.iter().flat_map(|entry| entry.schemes).copied())
     }
 
     /// The source with this block, if the build leaves it out.
-    pub fn source_left_out(&self, name: &str) -> Option<&'static LeftOut> {
+    pub fn source_left_out(&self, name: &str) -> Option<&'static OptionalComponent> {
         let is_there = self.sources.iter().any(|entry| entry.spec.name == name);
-        self.sources_left_out.iter().find(|one| one.name == name && !is_there)
+        self.optional_sources.iter().find(|one| one.name == name && !is_there)
     }
 
     /// The sink that would write `target`, if the build leaves it out.
-    pub fn sink_left_out_for(&self, target: &str) -> Option<&'static LeftOut> {
-        left_out_for(target, self.sinks_left_out, self.sinks.iter().flat_map(|entry| self.sink_schemes(entry)))
+    pub fn sink_left_out_for(&self, target: &str) -> Option<&'static OptionalComponent> {
+        left_out_for(target, self.optional_sinks, self.sinks.iter().flat_map(|entry| self.sink_schemes(entry)))
     }
 
     /// The transform of that name.
@@ -347,9 +348,9 @@ pub fn is_content_type(value: &str, types: &[&str]) -> bool {
 /// added a component of its own.
 fn left_out_for(
     url: &str,
-    left_out: &'static [LeftOut],
+    left_out: &'static [OptionalComponent],
     mut known: impl Iterator<Item = &'static str>,
-) -> Option<&'static LeftOut> {
+) -> Option<&'static OptionalComponent> {
     let (scheme, _) = url.split_once(':')?;
     let is_it = |one: &str| one.eq_ignore_ascii_case(scheme);
     let found = left_out.iter().find(|one| one.schemes.iter().any(|one| is_it(one)))?;

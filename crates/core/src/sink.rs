@@ -68,7 +68,7 @@ pub struct LoadContext {
     pub sink: String,
     /// What the target notes in the transaction that makes the rows visible, so that a later run knows that they are,
     /// and does not add them again. `None` if that does not matter.
-    pub mark: Option<String>,
+    pub marker: Option<String>,
     /// Whether a load that another run has begun may be taken over from it: its connections are ended then, so that
     /// nothing of it can commit, or keep others waiting. Otherwise a load whose run still has connections is refused.
     pub take_over: bool,
@@ -186,9 +186,9 @@ pub trait Sink: Debug + Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Forgets what was noted for [`LoadContext::mark`]; with `unwritten` only if the rows are not there. What another
+    /// Forgets what was noted for [`LoadContext::marker`]; with `unwritten` only if the rows are not there. What another
     /// run has taken over stays, unless the context says to take it over.
-    async fn forget_marker(&self, _mark: &str, _context: LoadContext, _unwritten: bool) -> Result<()> {
+    async fn forget_marker(&self, _marker: &str, _context: LoadContext, _unwritten: bool) -> Result<()> {
         Ok(())
     }
 

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_cannot_be_converted_is_told_with_its_text() {
+    fn a_value_that_cannot_be_converted_is_reported_with_its_text() {
         let cast = arrow::error::ArrowError::CastError("Cannot cast string 'x' to value of Int64 type".into());
         let error = unwrap(DataFusionError::ArrowError(Box::new(cast), None));
         assert_eq!((error.kind(), error.what()), (ErrorKind::Data, "the text cannot be converted to int64"));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn exhausted_memory_is_told_as_such() {
+    fn exhausted_memory_is_reported_as_such() {
         let error = unwrap(DataFusionError::ResourcesExhausted("no".into()).context("x"));
         assert_eq!(error.kind(), ErrorKind::Memory);
     }

@@ -37,7 +37,7 @@ pub struct LoadExec {
     /// What the sink may leave out, if it may leave out anything.
     limit: Option<Arc<RejectLimit>>,
     /// Whether the sink gets the column that says where a row is from.
-    keep_places: bool,
+    keep_origins: bool,
     properties: Arc<PlanProperties>,
 }
 
@@ -57,18 +57,18 @@ impl LoadExec {
             Boundedness::Bounded,
         );
         let properties = Arc::new(properties);
-        LoadExec { name: name.to_owned(), sink, load, step, input, limit: None, keep_places: false, properties }
+        LoadExec { name: name.to_owned(), sink, load, step, input, limit: None, keep_origins: false, properties }
     }
 
-    /// The same, where the sink may leave out what `limit` says. `keep_places` hands on the column that says where a
+    /// The same, where the sink may leave out what `limit` says. `keep_origins` hands on the column that says where a
     /// row is from, if there is one.
-    pub fn with_rejects(self, limit: Option<Arc<RejectLimit>>, keep_places: bool) -> Self {
-        LoadExec { limit, keep_places, ..self }
+    pub fn with_rejects(self, limit: Option<Arc<RejectLimit>>, keep_origins: bool) -> Self {
+        LoadExec { limit, keep_origins, ..self }
     }
 
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
         let (sink, load, step) = (Arc::clone(&self.sink), Arc::clone(&self.load), Arc::clone(&self.step));
-        LoadExec::new(&self.name, sink, load, step, input).with_rejects(self.limit.clone(), self.keep_places)
+        LoadExec::new(&self.name, sink, load, step, input).with_rejects(self.limit.clone(), self.keep_origins)
     }
 }
 
@@ -102,11 +102,11 @@ impl ExecutionPlan for LoadExec {
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let input = self.input.execute(partition, context)?;
         let (load, step, name) = (Arc::clone(&self.load), Arc::clone(&self.step), self.name.clone());
-        let (limit, keep_places) = (self.limit.clone(), self.keep_places);
+        let (limit, keep_origins) = (self.limit.clone(), self.keep_origins);
         let input = input.map(move |batch| {
             let batch = batch?;
             limit.iter().for_each(|limit| limit.add_came(batch.num_rows() as u64));
-            if keep_places { Ok(batch) } else { without_places(&batch) }
+            if keep_origins { Ok(batch) } else { without_places(&batch) }
         });
         let rows = async move {
             let rows = write_all(load, &step, partition, input)

@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quarter_of_the_machine_unless_told_otherwise() {
+    fn a_quarter_of_the_machine_by_default() {
         let detect = |cores, memory| Machine::detect(Asked { cores, memory, ..Asked::default() });
         let machine = detect(None, None).expect("detected");
         assert!(machine.cores >= 1 && machine.memory >= LEAST_MEMORY);

@@ -150,7 +150,7 @@ impl Target {
         let mut read = expand(pattern).ok()?.take(MOST_NAMES);
         match self {
             Target::Table(written) => {
-                let read = source.places.iter().find_map(|(_, source)| source.table(pattern));
+                let read = source.inputs.iter().find_map(|(_, source)| source.table(pattern));
                 (read.as_ref() == Some(written)).then(|| Meeting::Sure(format!("table {}", written.table)))
             }
             Target::Remote(url) => read.find(|read| read == url).map(Meeting::Sure),

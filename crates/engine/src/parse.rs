@@ -50,7 +50,10 @@ impl Engine {
     /// If it cannot be read; else everything that is wrong with it, as far as that is known without a network. Entries
     /// that are sound are checked against their files even where others are not.
     pub async fn read_job(&self, path: &str, options: &ParseOptions) -> Result<Parsed, Failure> {
-        let absent = "`millstream guess URL > job.yaml` writes a first one";
+        let absent = match path.contains("://") {
+            true => "a job file is a local file; `millstream cat URL` shows the rows of a URL",
+            false => "`millstream guess URL > job.yaml` writes a first one",
+        };
         let bytes = fs_err::read(path).map_err(|cause| unreadable("the job file", path, &cause, absent))?;
         let text = millstream_job::decode(path, &bytes).map_err(|lint| Failure::from(*lint))?;
         self.parse_job(path, text, options).await

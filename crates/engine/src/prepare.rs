@@ -160,7 +160,7 @@ fn is_remote(context: &RunContext, source: &SourceStep) -> bool {
     source.read.iter().any(|pattern| {
         let place = pattern.value.trim_start_matches('@');
         let Some(kind) = context.registry().source_for(place) else { return false };
-        let built = source.places.iter().find(|(entry, _)| entry.spec.name == kind.spec.name);
+        let built = source.inputs.iter().find(|(entry, _)| entry.spec.name == kind.spec.name);
         built.is_none_or(|(_, source)| !source.is_local())
     })
 }

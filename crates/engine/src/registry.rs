@@ -12,13 +12,14 @@ pub fn registry() -> Registry {
         millstream_sink::SINKS,
         millstream_source::STORES,
     )
-    .without(millstream_source::LEFT_OUT, millstream_sink::LEFT_OUT)
+    .with_optional(millstream_source::OPTIONAL, millstream_sink::OPTIONAL)
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
+    use millstream_core::registry::OptionalComponent;
     use millstream_core::spec::SpecInfo;
 
     use super::*;
@@ -31,6 +32,23 @@ mod tests {
         Sources,
         Transforms,
         Sinks,
+    }
+
+    #[test]
+    fn optional_components_have_the_schemes_of_their_entries() {
+        let optional = |list: &[OptionalComponent]| -> Vec<_> {
+            list.iter().map(|one| (one.name, one.schemes.to_vec())).collect()
+        };
+        let sources = millstream_source::SOURCES.iter().map(|entry| (entry.spec.name, entry.schemes.to_vec()));
+        let sources: BTreeMap<_, _> = sources.collect();
+        for (name, schemes) in optional(millstream_source::OPTIONAL) {
+            assert_eq!(sources.get(name), Some(&schemes), "source {name}");
+        }
+        let sinks = millstream_sink::SINKS.iter().map(|entry| (entry.spec.name, entry.schemes.to_vec()));
+        let sinks: BTreeMap<_, _> = sinks.collect();
+        for (name, schemes) in optional(millstream_sink::OPTIONAL) {
+            assert_eq!(sinks.get(name), Some(&schemes), "sink {name}");
+        }
     }
 
     fn job_with(of: Of, example: &str) -> String {

@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_that_is_missing_is_told_with_all_figures() {
+    fn a_missing_record_is_reported_with_all_figures() {
         let tally = Tally { read: 10, written: 5, filtered: 2, rejected: 1, ignored: 1, before: 1 };
         tally.check("o").expect("they fit together");
         let error = Tally { written: 4, ..tally }.check("o").expect_err("one is missing");

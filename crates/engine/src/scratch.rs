@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The folders, one on each disk.
 #[derive(Debug)]
 pub struct Scratch {
-    places: Vec<Place>,
+    folders: Vec<ScratchFolder>,
     compression: Compression,
     block: Option<u64>,
     buffer: bool,
@@ -41,9 +41,9 @@ pub struct Scratch {
 
 /// A folder on a disk; removed when this is dropped.
 #[derive(Debug)]
-struct Place {
+struct ScratchFolder {
     disk: Disk,
-    folder: PathBuf,
+    path: PathBuf,
     /// `None` where no folder could be made: then nothing can spill, which is told when something wants to.
     _lock: Option<File>,
 }
@@ -51,29 +51,30 @@ struct Place {
 impl Scratch {
     /// New folders on `disks`. Those that dead processes have left there are removed.
     pub fn new(disks: &Disks) -> Self {
-        let places = disks.disks.iter().map(Place::new).collect();
-        Scratch { places, compression: disks.compression, block: disks.block, buffer: disks.buffer }
+        let folders = disks.disks.iter().map(ScratchFolder::new).collect();
+        Scratch { folders, compression: disks.compression, block: disks.block, buffer: disks.buffer }
     }
 
     /// Where everything may make files.
     pub fn folder(&self) -> &Path {
-        self.places_of(None).first().map_or(Path::new(""), |place| place.folder.as_path())
+        self.folders_of(None).first().map_or(Path::new(""), |folder| folder.path.as_path())
     }
 
     /// Where what names `pool` may make files, or what names none. Where a machine has no such pool, or no disk that is
     /// for everything, it is all of them.
     pub fn folders(&self, pool: Option<&str>) -> Vec<PathBuf> {
-        self.places_of(pool).into_iter().map(|place| place.folder.clone()).collect()
+        self.folders_of(pool).into_iter().map(|folder| folder.path.clone()).collect()
     }
 
-    fn places_of(&self, pool: Option<&str>) -> Vec<&Place> {
-        let for_everything = |place: &&Place| place.disk.is_for_everything();
-        let in_pool = |place: &&Place| pool.is_some_and(|pool| place.disk.pools.iter().any(|one| one == pool));
-        let mut chosen: Vec<&Place> = self.places.iter().filter(in_pool).collect();
+    fn folders_of(&self, pool: Option<&str>) -> Vec<&ScratchFolder> {
+        let for_everything = |folder: &&ScratchFolder| folder.disk.is_for_everything();
+        let in_pool =
+            |folder: &&ScratchFolder| pool.is_some_and(|pool| folder.disk.pools.iter().any(|one| one == pool));
+        let mut chosen: Vec<&ScratchFolder> = self.folders.iter().filter(in_pool).collect();
         if chosen.is_empty() {
-            chosen = self.places.iter().filter(for_everything).collect();
+            chosen = self.folders.iter().filter(for_everything).collect();
         }
-        if chosen.is_empty() { self.places.iter().collect() } else { chosen }
+        if chosen.is_empty() { self.folders.iter().collect() } else { chosen }
     }
 
     /// How sorted runs are written.
@@ -92,7 +93,7 @@ impl Scratch {
     }
 }
 
-impl Place {
+impl ScratchFolder {
     fn new(disk: &Disk) -> Self {
         let parent = disk.folder.as_path();
         sweep(parent);
@@ -109,17 +110,17 @@ impl Place {
             Ok((folder, lock)) => (folder, Some(lock)),
             Err(_) => (parent.to_owned(), None),
         };
-        Place { disk: disk.clone(), folder, _lock: lock }
+        ScratchFolder { disk: disk.clone(), path: folder, _lock: lock }
     }
 }
 
-impl Drop for Place {
+impl Drop for ScratchFolder {
     fn drop(&mut self) {
         if self._lock.is_none() {
             return;
         }
         let begun = Instant::now();
-        while fs_err::remove_dir_all(&self.folder).is_err() && self.folder.exists() && begun.elapsed() < PATIENCE {
+        while fs_err::remove_dir_all(&self.path).is_err() && self.path.exists() && begun.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(10));
         }
     }

@@ -77,7 +77,7 @@ impl Evidence<'_> {
 
 /// What the components of `job` wait for, by their names.
 pub fn media(job: &Job) -> BTreeMap<&'static str, &'static str> {
-    let sources = job.sources.iter().flat_map(|step| &step.places).map(|(_, source)| (source.name(), source.medium()));
+    let sources = job.sources.iter().flat_map(|step| &step.inputs).map(|(_, source)| (source.name(), source.medium()));
     sources.chain(job.sinks.iter().map(|step| (step.sink.name(), step.sink.medium()))).collect()
 }
 

@@ -94,7 +94,7 @@ impl<'a> Builder<'a> {
             }
         }
         let format = self.format(entry, None);
-        let places = self.places(entry, &read);
+        let inputs = self.inputs(entry, &read);
         let sorted_by = self.keys_of(node.get("sorted_by"));
         if self.found.lints[before..].iter().any(Lint::is_error) || node.has_unknown() {
             return None;
@@ -110,7 +110,7 @@ impl<'a> Builder<'a> {
         Some(SourceStep {
             name: name_of(entry),
             read,
-            places,
+            inputs,
             format,
             members: keys.members.into_vec(),
             limits: keys.limits,
@@ -185,21 +185,21 @@ impl<'a> Builder<'a> {
     }
 
     /// Every kind of source, from its block or its defaults.
-    fn places(
+    fn inputs(
         &mut self,
         entry: &Entry,
         read: &[Located<String>],
     ) -> Vec<(&'static millstream_core::registry::SourceEntry, Arc<dyn millstream_core::source::Source>)> {
         let registry = self.registry;
         let is_list = read.iter().any(|pattern| pattern.value.starts_with('@'));
-        let mut places = Vec::new();
+        let mut inputs = Vec::new();
         for kind in registry.sources.iter().copied() {
             let name = kind.spec.name;
             let is_used =
                 read.iter().any(|pattern| registry.source_for(&pattern.value).is_some_and(|one| one.spec.name == name));
             let Some(block) = entry.value.entry(name) else {
                 match (kind.build)(&Value::Object(Map::new())) {
-                    Ok(source) => places.push((kind, source)),
+                    Ok(source) => inputs.push((kind, source)),
                     Err(faults) if is_used => self.faults(faults, &entry.value, entry.key_span),
                     Err(_) => {}
                 }
@@ -209,10 +209,10 @@ impl<'a> Builder<'a> {
                 self.unused(block, "nothing here is read that way", kind.schemes);
             }
             if let Some(source) = self.build(block, |settings| (kind.build)(settings)) {
-                places.push((kind, source));
+                inputs.push((kind, source));
             }
         }
-        places
+        inputs
     }
 
     /// Warns of a block that is for places of these schemes only.

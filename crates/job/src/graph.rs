@@ -161,7 +161,7 @@ pub struct SourceStep {
     /// Paths, globs, URLs, `@lists`, `-`: as written, braces not expanded.
     pub read: Vec<Located<String>>,
     /// Every kind of source that could be built, from its block or from its defaults: an `@list` may mix them.
-    pub places: Vec<(&'static SourceEntry, Arc<dyn Source>)>,
+    pub inputs: Vec<(&'static SourceEntry, Arc<dyn Source>)>,
     /// The format that the entry gives; `None` if the file's name or a sample decides.
     pub format: Option<Arc<dyn Format>>,
     /// Globs of members; all if empty.

@@ -138,7 +138,9 @@ impl Loader<'_> {
     fn root(&mut self, root: &Node, definitions: &Map<String, Value>) -> Option<Job> {
         if !matches!(root.kind, Kind::Block(_)) {
             let what = format!("expected a block of keys, found {}", walk::in_words(root));
-            self.error(root.span, what, "a job has `sources:`, `transforms:` (if any) and `sinks:`");
+            let hint = "a job has `sources:`, `transforms:` (if any) and `sinks:`; `millstream cat FILE` \
+                        shows the rows of a data file";
+            self.error(root.span, what, hint);
             return None;
         }
         for entry in root.entries() {

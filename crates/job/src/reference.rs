@@ -272,7 +272,7 @@ impl Writer<'_> {
             return format!("block of {}", keys.join(", "));
         }
         match schema.get("additionalProperties").filter(|inner| inner.is_object()) {
-            Some(inner) => format!("names with {}", self.value(inner)),
+            Some(inner) => format!("mapping of names to {}", self.value(inner)),
             None => "block".to_owned(),
         }
     }

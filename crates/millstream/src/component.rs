@@ -17,7 +17,8 @@ pub use millstream_core::format::{
     Required, RowEncoder, Rows, Sample, SeenColumns, Splitter, StreamFormat, TextPiece, TextPosition, Validate,
 };
 pub use millstream_core::registry::{
-    Build, Built, CodecEntry, FormatEntry, LeftOut, Registry, SinkEntry, SourceEntry, StoreEntry, TransformEntry,
+    Build, Built, CodecEntry, FormatEntry, OptionalComponent, Registry, SinkEntry, SourceEntry, StoreEntry,
+    TransformEntry,
 };
 pub use millstream_core::sink::{
     Chunk, Delivered, Delivery, KnownLoad, Ledger, Load, LoadContext, Refusals, Refused, RefusedRow, Removed, Routing,
@@ -29,8 +30,8 @@ pub use millstream_core::source::{
 pub use millstream_core::spec::{Duration, Fault, Secret, Size, Spec, SpecInfo, TextOrSecret, parse};
 pub use millstream_core::store::{Brought, Store, Stored, Upload};
 pub use millstream_core::transform::{
-    Column, Distinct, EntryName, Expression, Keep, Query, Relation, ScratchPool, SortKey, SortTerm, SqlText, Text,
-    TextKind, Transform, UnionBy,
+    Column, ColumnName, ColumnsFault, Distinct, EntryName, Expression, Keep, Query, Relation, ScratchPool, SortKey,
+    SortTerm, SqlText, Text, TextKind, Transform, UnionBy,
 };
 pub use millstream_core::{Step, Steps, Unit};
 pub use millstream_engine::registry;

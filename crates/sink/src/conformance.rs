@@ -115,7 +115,7 @@ pub(crate) fn context(partitions: usize) -> LoadContext {
         first: run.clone(),
         run,
         sink: "result".to_owned(),
-        mark: None,
+        marker: None,
         take_over: false,
         schema: schema(),
         partitions,

@@ -22,7 +22,7 @@ pub mod sqlite;
 
 pub mod stdout;
 
-use millstream_core::registry::{LeftOut, SinkEntry};
+use millstream_core::registry::{OptionalComponent, SinkEntry};
 
 /// All sinks of this build.
 pub const SINKS: &[SinkEntry] = &[
@@ -35,10 +35,8 @@ pub const SINKS: &[SinkEntry] = &[
     stdout::ENTRY,
 ];
 
-/// The sinks that this build leaves out.
-pub const LEFT_OUT: &[LeftOut] = &[
-    #[cfg(not(feature = "mysql"))]
-    LeftOut { name: "mysql", schemes: &["mysql", "mariadb"], feature: "mysql" },
-    #[cfg(not(feature = "postgres"))]
-    LeftOut { name: "postgres", schemes: &["postgres", "postgresql"], feature: "postgres" },
+/// The sinks that a build may leave out, present or not.
+pub const OPTIONAL: &[OptionalComponent] = &[
+    OptionalComponent { name: "mysql", schemes: &["mysql", "mariadb"], feature: "mysql" },
+    OptionalComponent { name: "postgres", schemes: &["postgres", "postgresql"], feature: "postgres" },
 ];

@@ -35,7 +35,7 @@ mod conformance;
 
 pub use list::{Listed, list_file};
 
-use millstream_core::registry::{LeftOut, SourceEntry, StoreEntry};
+use millstream_core::registry::{OptionalComponent, SourceEntry, StoreEntry};
 use millstream_core::spec::{Duration, Fault, Spec, parse};
 use serde_json::Value;
 
@@ -58,16 +58,12 @@ pub const SOURCES: &[SourceEntry] = &[
     database::SQLITE,
 ];
 
-/// The sources that this build leaves out.
-pub const LEFT_OUT: &[LeftOut] = &[
-    #[cfg(not(feature = "ftp"))]
-    LeftOut { name: "ftp", schemes: &["ftp", "ftps"], feature: "ftp" },
-    #[cfg(not(feature = "sftp"))]
-    LeftOut { name: "sftp", schemes: &["sftp"], feature: "sftp" },
-    #[cfg(not(feature = "mysql"))]
-    LeftOut { name: "mysql", schemes: &["mysql", "mariadb"], feature: "mysql" },
-    #[cfg(not(feature = "postgres"))]
-    LeftOut { name: "postgres", schemes: &["postgres", "postgresql"], feature: "postgres" },
+/// The sources that a build may leave out, present or not.
+pub const OPTIONAL: &[OptionalComponent] = &[
+    OptionalComponent { name: "ftp", schemes: &["ftp", "ftps"], feature: "ftp" },
+    OptionalComponent { name: "sftp", schemes: &["sftp"], feature: "sftp" },
+    OptionalComponent { name: "mysql", schemes: &["mysql", "mariadb"], feature: "mysql" },
+    OptionalComponent { name: "postgres", schemes: &["postgres", "postgresql"], feature: "postgres" },
 ];
 
 /// All stores of objects, for writing.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use millstream::component::{EntryName, Fault, Relation, Spec, SpecInfo, Transform, TransformEntry, parse};
+use millstream::component::{
+    ColumnName, ColumnsFault, EntryName, Fault, Relation, Spec, SpecInfo, Transform, TransformEntry, parse,
+};
 use millstream::{Error, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,7 +20,7 @@ pub struct MaskSpec {
     pub from: EntryName,
     /// The columns to hide.
     #[schemars(length(min = 1))]
-    pub columns: Vec<String>,
+    pub columns: Vec<ColumnName>,
     /// How many characters of each text stay visible.
     #[serde(default)]
     pub shown: usize,
@@ -30,8 +32,12 @@ impl Spec for MaskSpec {
     const EXAMPLE: &'static str = "mask: {from: ranked, columns: [email], shown: 2}\n";
 
     fn check(&self) -> Vec<Fault> {
-        let twice = |(index, column): &(usize, &String)| self.columns[..*index].contains(column);
-        let fault = |(index, column)| Fault::new(&format!("columns.{index}"), format!("`{column}` is named twice"));
+        let twice = |(index, column): &(usize, &ColumnName)| {
+            self.columns[..*index].iter().any(|earlier| earlier.as_str() == column.as_str())
+        };
+        let fault = |(index, column): (usize, &ColumnName)| {
+            Fault::new(&format!("columns.{index}"), format!("`{}` is named twice", column.as_str()))
+        };
         self.columns.iter().enumerate().filter(twice).map(fault).collect()
     }
 }
@@ -50,7 +56,7 @@ struct Mask(MaskSpec);
 
 impl Mask {
     fn hides(&self, field: &Field) -> bool {
-        self.0.columns.iter().any(|column| column == field.name())
+        self.0.columns.iter().any(|column| column.as_str() == field.name())
     }
 
     fn masked(&self, column: &ArrayRef) -> Result<ArrayRef> {
@@ -70,13 +76,15 @@ impl Transform for Mask {
         MaskSpec::NAME
     }
 
-    fn columns(&self, input: &Schema) -> Result<SchemaRef> {
-        for column in &self.0.columns {
-            let field =
-                input.field_with_name(column).map_err(|_| Error::job(format!("there is no column `{column}`")))?;
+    fn columns(&self, input: &Schema) -> Result<SchemaRef, ColumnsFault> {
+        for name in &self.0.columns {
+            let column = name.as_str();
+            let unknown = |_| ColumnsFault::of(name, Error::job(format!("there is no column `{column}`")));
+            let field = input.field_with_name(column).map_err(unknown)?;
             if !field.data_type().is_string() {
-                let what = format!("`{column}` is not a text");
-                return Err(Error::job(what).hint(format!("leave it out, or cast it first: CAST({column} AS VARCHAR)")));
+                let error = Error::job(format!("`{column}` is not a text"));
+                let hint = format!("leave it out, or cast it first: CAST({column} AS VARCHAR)");
+                return Err(ColumnsFault::of(name, error.hint(hint)));
             }
         }
         let field = |field: &Arc<Field>| match self.hides(field) {
@@ -87,7 +95,7 @@ impl Transform for Mask {
     }
 
     fn transform(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let schema = self.columns(&batch.schema())?;
+        let schema = self.columns(&batch.schema()).map_err(|fault| fault.error)?;
         let columns = batch.columns().iter().zip(schema.fields());
         let columns = columns.map(|(column, field)| match self.hides(field) {
             true => self.masked(column),

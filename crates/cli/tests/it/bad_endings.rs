@@ -184,7 +184,7 @@ fn a_second_ctrl_c_ends_at_once() {
         let _ = sender.send(line);
         let _ = lines.read_to_end(&mut Vec::new());
     });
-    std::thread::sleep(Duration::from_millis(300));
+    wait_for_handler(&slow.child, Signal::INT);
     signal(&slow.child, Signal::INT);
     let line = told.recv_timeout(PATIENCE).expect("it answers the first");
     assert!(line.contains("a second Ctrl-C ends at once"), "{line}");
@@ -194,6 +194,22 @@ fn a_second_ctrl_c_ends_at_once() {
     assert_eq!(ended(slow).status.code(), Some(130));
     database.execute_batch("ROLLBACK").expect("the lock is ours");
     assert_eq!(rows_of(&path), 0);
+}
+
+/// Waits until the process has a handler for `signal`: before that, the signal would end it without a word.
+fn wait_for_handler(child: &Child, signal: Signal) {
+    let status = format!("/proc/{}/status", child.id());
+    let begun = Instant::now();
+    loop {
+        let text = fs_err::read_to_string(&status).expect("it runs");
+        let caught = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("caught signals").trim();
+        let caught = u64::from_str_radix(caught, 16).expect("a bit for each signal");
+        if caught >> (signal.as_raw() - 1) & 1 == 1 {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it never handles the signal");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 fn rows_of(path: &Path) -> i64 {

@@ -576,7 +576,7 @@ fn a_resume_after_another_run_has_finished_adds_nothing() {
 }
 
 #[test]
-fn who_wakes_up_when_another_has_gone_on_does_no_harm() {
+fn a_run_that_wakes_up_after_another_took_over_does_no_harm() {
     // SQLite's writer holds the whole file while it sleeps.
     let of_sqlite: &[&str] = &["commit.after:2"];
     let of_servers = &["ledger.before:3", "ledger.after:2", "bulk.before:2", "commit.before:2", "commit.after:2"];
@@ -1088,7 +1088,7 @@ fn a_table_that_is_gone_is_reported() {
 
 /// Another machine finds what a machine has loaded all at once before it died.
 #[test]
-fn what_is_there_at_once_is_found_without_the_book() {
+fn a_load_at_once_is_found_without_the_run_history() {
     for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
         let (lab, target) = lab(make);
         let begins = |fail_point: &str| {
@@ -1112,7 +1112,7 @@ fn what_is_there_at_once_is_found_without_the_book() {
 }
 
 #[test]
-fn runs_are_in_the_book() {
+fn runs_are_in_the_run_history() {
     let (lab, target) = lab(in_sqlite);
     lab.run(&["runs"]).ok();
     spawn(&lab, &[("MILLSTREAM_FAIL_AT", "commit.after:2")]).wait().expect("it ends");

@@ -251,7 +251,7 @@ fn bombs_are_stopped_as_in_passing() {
 }
 
 #[test]
-fn a_size_that_is_a_lie_is_not_told_of_another_member() {
+fn a_wrong_size_is_not_reported_for_another_member() {
     let crc = crc32fast::hash(TEXT);
     for lie in [1 << 40, u64::MAX] {
         let mut first = Archive::default().stored("liar", TEXT);

@@ -17,11 +17,11 @@ use std::fmt::Debug;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 pub use order::SortKey;
 pub use relation::{Column, Distinct, Keep, Relation, SqlText, UnionBy};
-pub use text::{EntryName, Expression, Query, ScratchPool, SortTerm, Text, TextKind};
+pub use text::{ColumnName, EntryName, Expression, Query, ScratchPool, SortTerm, Text, TextKind};
 
 /// The keys of an entry of `transforms` beside the one of its transform: what any of them may say of its rows. No
 /// transform can have such a name. The job crate, which reads them, has a test that none is missing here.
@@ -35,9 +35,9 @@ pub trait Transform: Debug + Send + Sync {
     /// The columns of its rows, for rows with the columns `input`.
     ///
     /// # Errors
-    /// What is wrong with these columns. It is reported at the transform's entry in the job file, before anything
-    /// runs.
-    fn columns(&self, input: &Schema) -> Result<SchemaRef>;
+    /// What is wrong with these columns. It is reported in the job file, before anything runs: at the setting that the
+    /// fault names, otherwise at the entry that the transform reads.
+    fn columns(&self, input: &Schema) -> Result<SchemaRef, ColumnsFault>;
 
     /// The rows for those of one batch, with the columns that [`Transform::columns`] gave. Several tasks call it at
     /// once, with batches in any order and of any size, so its result must depend on the batch alone. Columns of text
@@ -46,4 +46,26 @@ pub trait Transform: Debug + Send + Sync {
     /// # Errors
     /// What ends the run. A fault of the data names the row's text ([`crate::Error::text`]) and its column.
     fn transform(&self, batch: &RecordBatch) -> Result<RecordBatch>;
+}
+
+/// What is wrong with the columns of the rows that a transform reads.
+#[derive(Debug)]
+pub struct ColumnsFault {
+    /// The fault.
+    pub error: Error,
+    /// The setting that it is about.
+    pub setting: Option<Text>,
+}
+
+impl ColumnsFault {
+    /// A fault of the column that the setting `name` names.
+    pub fn of(name: &ColumnName, error: Error) -> Self {
+        ColumnsFault { error, setting: Some(name.0.clone()) }
+    }
+}
+
+impl From<Error> for ColumnsFault {
+    fn from(error: Error) -> Self {
+        ColumnsFault { error, setting: None }
+    }
 }

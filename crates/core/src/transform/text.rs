@@ -98,11 +98,19 @@ pub enum TextKind {
     SortTerm,
     /// The name of a pool of scratch disks.
     ScratchPool,
+    /// The name of a column of the rows that a transform reads.
+    ColumnName,
 }
 
 impl TextKind {
-    const ALL: [TextKind; 5] =
-        [TextKind::EntryName, TextKind::Query, TextKind::Expression, TextKind::SortTerm, TextKind::ScratchPool];
+    const ALL: [TextKind; 6] = [
+        TextKind::EntryName,
+        TextKind::Query,
+        TextKind::Expression,
+        TextKind::SortTerm,
+        TextKind::ScratchPool,
+        TextKind::ColumnName,
+    ];
 
     /// The `format` of the JSON schema of such texts.
     fn format(self) -> &'static str {
@@ -112,6 +120,7 @@ impl TextKind {
             TextKind::Expression => "sql-expression",
             TextKind::SortTerm => "sql-sort-key",
             TextKind::ScratchPool => "scratch-pool",
+            TextKind::ColumnName => "column-name",
         }
     }
 
@@ -146,6 +155,11 @@ pub struct SortTerm(pub Text);
 #[serde(transparent)]
 pub struct ScratchPool(pub Text);
 
+/// The name of a column of the rows that a transform reads.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ColumnName(pub Text);
+
 macro_rules! texts {
     ($($name:ident),*) => {
         $(
@@ -179,7 +193,7 @@ macro_rules! texts {
     };
 }
 
-texts!(EntryName, Query, Expression, SortTerm, ScratchPool);
+texts!(EntryName, Query, Expression, SortTerm, ScratchPool, ColumnName);
 
 #[cfg(test)]
 mod tests {

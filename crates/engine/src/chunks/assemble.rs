@@ -12,7 +12,7 @@ use super::pipeline::Pipeline;
 use super::refused::Refused;
 use super::units::{UnitNotes, Units};
 use crate::member::MemberPlace;
-use crate::read::rows::{Piece, PlacedRows};
+use crate::read::rows::{LocatedRows, Piece};
 
 /// Assembles the groups of one task.
 pub(super) struct Assembler {
@@ -81,7 +81,7 @@ impl Assembler {
         Ok(())
     }
 
-    fn rows(&mut self, rows: PlacedRows, unit: &Arc<UnitNotes>) -> Result<()> {
+    fn rows(&mut self, rows: LocatedRows, unit: &Arc<UnitNotes>) -> Result<()> {
         let loading = Arc::clone(&self.loading);
         loading.came.read.fetch_add(rows.batch.num_rows() as u64, Ordering::Relaxed);
         for rows in cut(rows, unit, loading.chunk_bytes)? {

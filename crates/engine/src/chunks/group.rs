@@ -11,7 +11,7 @@ use millstream_core::{Budget, Error, Result};
 
 use super::units::UnitNotes;
 use crate::member::MemberPlace;
-use crate::read::rows::PlacedRows;
+use crate::read::rows::LocatedRows;
 use crate::rejects::origin::Origin;
 use millstream_state::rejects::RejectLine;
 
@@ -30,7 +30,7 @@ pub struct ChunkRows {
     /// The chunk.
     pub chunk: Chunk,
     unit: Arc<UnitNotes>,
-    rows: PlacedRows,
+    rows: LocatedRows,
     /// What the parser has refused of the chunk.
     rejects: Vec<RejectLine>,
     /// About how much text they are, in bytes.
@@ -40,7 +40,7 @@ pub struct ChunkRows {
 impl ChunkRows {
     /// Nothing but rejects of a chunk of `unit`; `rows` are none.
     pub fn rejects(chunk: Chunk, unit: &Arc<UnitNotes>, rows: RecordBatch, rejects: Vec<RejectLine>) -> Self {
-        let rows = PlacedRows { batch: rows, lines: None, bytes: None, raw: None, member: MemberPlace::default() };
+        let rows = LocatedRows { batch: rows, lines: None, bytes: None, raw: None, member: MemberPlace::default() };
         let text = rejects.iter().map(reject_bytes).sum();
         ChunkRows { chunk, unit: Arc::clone(unit), rows, rejects, text }
     }
@@ -59,7 +59,7 @@ fn reject_bytes(line: &RejectLine) -> usize {
 }
 
 /// Cuts rows of `unit` where a chunk ends.
-pub fn cut(rows: PlacedRows, unit: &Arc<UnitNotes>, chunk_bytes: u64) -> Result<Vec<ChunkRows>> {
+pub fn cut(rows: LocatedRows, unit: &Arc<UnitNotes>, chunk_bytes: u64) -> Result<Vec<ChunkRows>> {
     let Some(bytes) = rows.bytes.clone() else { return Err(Error::internal("the parser gave no places of rows")) };
     let bytes = bytes.as_primitive::<Int64Type>().values();
     let mut cut = Vec::new();
@@ -77,8 +77,8 @@ pub fn cut(rows: PlacedRows, unit: &Arc<UnitNotes>, chunk_bytes: u64) -> Result<
     Ok(cut)
 }
 
-fn slice(rows: &PlacedRows, start: usize, length: usize) -> PlacedRows {
-    PlacedRows {
+fn slice(rows: &LocatedRows, start: usize, length: usize) -> LocatedRows {
+    LocatedRows {
         batch: rows.batch.slice(start, length),
         lines: rows.lines.as_ref().map(|lines| lines.slice(start, length)),
         bytes: rows.bytes.as_ref().map(|bytes| bytes.slice(start, length)),
@@ -239,7 +239,7 @@ impl Group {
             }
             here
         })?;
-        let PlacedRows { lines, bytes, raw, member, .. } = &rows.rows;
+        let LocatedRows { lines, bytes, raw, member, .. } = &rows.rows;
         let number = |numbers: &Option<ArrayRef>| {
             numbers.as_ref().map(|numbers| numbers.as_primitive::<Int64Type>().value(left).unsigned_abs())
         };

@@ -12,15 +12,15 @@
 //!
 //! `pipeline.rs` which pipelines can be loaded so; `sinks.rs` which sinks; `units.rs` what tells units apart, and which
 //! of them are complete; `group.rs` the rows of a group; `assemble.rs` who puts them together; `instance.rs` the plan
-//! of a group; `refused.rs` what is left out on the way; `load.rs` who reads and delivers. `placed.rs` reads rows for
+//! of a group; `refused.rs` what is left out on the way; `load.rs` who reads and delivers. `origins.rs` reads rows for
 //! targets that are loaded at once. The target's side is [`millstream_core::sink::Ledger`].
 
 mod assemble;
 pub mod group;
 pub mod instance;
 pub mod load;
+pub mod origins;
 pub mod pipeline;
-pub mod placed;
 mod refused;
 pub mod sinks;
 mod units;

@@ -14,6 +14,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use millstream_core::format::Reading;
 
 use crate::plan::lenient::LenientExec;
+use crate::plan::mapped::TransformExec;
 use crate::plan::meter::step_of;
 use crate::read::exec::ReadExec;
 
@@ -144,6 +145,9 @@ fn check(node: &Arc<dyn ExecutionPlan>) -> Result<(), String> {
     if node.fetch().is_some() {
         return Err("a limit counts all rows".to_owned());
     }
+    if let Some(transform) = node.downcast_ref::<TransformExec>() {
+        return Err(format!("`{}` may give any number of rows for each record", transform.step()));
+    }
     if !matches!(name, "MeterExec" | "FilterExec" | "ProjectionExec" | "LenientExec") && !is_left_out(name) {
         return Err(why_not(name));
     }
@@ -169,7 +173,6 @@ fn why_not(name: &str) -> String {
         ("Join", "a join combines rows"),
         ("SharedScan", "a step with several consumers runs once for all of them"),
         ("Unnest", "one record becomes several rows"),
-        ("Transform", "a component may make any rows of those it reads"),
     ];
     let known = kinds.iter().find(|(part, _)| name.contains(part));
     known.map_or_else(|| format!("{} needs all rows", name.trim_end_matches("Exec")), |(_, why)| (*why).to_owned())

@@ -70,7 +70,7 @@ pub fn lints(job: &Job) -> Vec<Lint> {
     let mut lints = Vec::new();
     for sink in &job.sinks {
         for source in incremental_sources(job, sink) {
-            let reads_rows = source.places.iter().filter(|(entry, _)| entry.rows).flat_map(|(entry, _)| entry.schemes);
+            let reads_rows = source.inputs.iter().filter(|(entry, _)| entry.rows).flat_map(|(entry, _)| entry.schemes);
             let reads_rows: Vec<&str> = reads_rows.copied().collect();
             let scheme = |pattern: &str| pattern.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
             let of_rows = source.read.iter().any(|read| reads_rows.contains(&scheme(&read.value).as_str()));

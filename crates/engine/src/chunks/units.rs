@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_complete_is_passed_over_and_what_has_changed_is_told() {
+    fn complete_units_are_skipped_and_changed_ones_are_reported() {
         let first = Units::new("s", written(&[]), false);
         assert!(first.admit(&unit("a", 1)).expect("listed once"));
         let notes = first.notes("a").expect("it is read");

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_input_goes_on_until_the_buffer_is_full() {
+    async fn the_input_is_read_until_the_buffer_is_full() {
         let (budget, taken) = (Budget::new(1 << 20), Arc::new(AtomicUsize::new(0)));
         let mut batches = buffered(numbers(50, Arc::clone(&taken)), 10 * 1000, Arc::clone(&budget));
         let first = batches.try_next().await.expect("no error").expect("a batch");

@@ -16,8 +16,8 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 use futures::StreamExt;
-use millstream_core::transform::Transform;
-use millstream_core::{Error, Result};
+use millstream_core::Error;
+use millstream_core::transform::{ColumnsFault, Transform};
 
 use crate::fault;
 use crate::node::{over_one_input, streaming};
@@ -37,7 +37,7 @@ impl MappedRows {
     ///
     /// # Errors
     /// If the transform does not take rows with these columns.
-    pub fn plan(input: LogicalPlan, transform: Arc<dyn Transform>, step: &str) -> Result<LogicalPlan> {
+    pub fn plan(input: LogicalPlan, transform: Arc<dyn Transform>, step: &str) -> Result<LogicalPlan, ColumnsFault> {
         let columns = transform.columns(input.schema().as_arrow())?;
         let schema = DFSchema::try_from(columns.as_ref().clone()).map_err(fault::unwrap)?;
         let node = MappedRows { input, transform, step: step.to_owned(), schema: Arc::new(schema) };
@@ -133,6 +133,11 @@ impl TransformExec {
     fn new(input: Arc<dyn ExecutionPlan>, transform: Arc<dyn Transform>, step: &str, schema: SchemaRef) -> Self {
         let properties = streaming(schema, input.output_partitioning().partition_count());
         TransformExec { input, transform, step: step.to_owned(), properties }
+    }
+
+    /// The name of its entry.
+    pub fn step(&self) -> &str {
+        &self.step
     }
 
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {

@@ -140,13 +140,13 @@ impl Planner<'_> {
             .map(|step| (step.name.as_str(), step))
             .collect();
 
-        let mut wanted: HashMap<String, Vec<Wanted>> = HashMap::new();
+        let mut wanted: HashMap<String, Vec<Consumer>> = HashMap::new();
         let mut in_order = HashSet::new();
         let mut optimised_sinks = Vec::new();
         for sink in sinks {
             let plan = with_its_order(&sink.name, inline(sink.plan.clone(), &views)?, &mut in_order)?;
             let plan = self.state.optimize(&plan)?;
-            collect_wanted(&plan, &mut wanted)?;
+            collect_consumers(&plan, &mut wanted)?;
             optimised_sinks.push((sink.name.clone(), plan));
         }
         let mut optimised_tees = Vec::new();
@@ -155,7 +155,7 @@ impl Planner<'_> {
             let users = wanted.remove(&step.name).unwrap_or_default();
             let plan = with_its_order(&step.name, narrow(&step.name, plan, &users)?, &mut in_order)?;
             let plan = self.state.optimize(&plan)?;
-            collect_wanted(&plan, &mut wanted)?;
+            collect_consumers(&plan, &mut wanted)?;
             optimised_tees.push((step.name.clone(), plan));
         }
 
@@ -164,7 +164,7 @@ impl Planner<'_> {
             let locator = self.locator(step, &views)?;
             let ordered = in_order.contains(&name);
             let input = self.physical(Top::SharedScan(&name), &plan, ordered, locator, &mut physical.metered).await?;
-            let step = self.steps.add(&name, StepKind::Transform, "tee");
+            let step = self.steps.add(&name, StepKind::Transform, "shared");
             let shared = SharedScan::new(&name, input, Arc::clone(&self.budget), self.scratch.clone(), step);
             self.resolve(&name, &shared, &optimised_sinks, steps)?;
             physical.shared_scans.push(shared);
@@ -314,12 +314,12 @@ fn inline(plan: LogicalPlan, views: &Views<'_>) -> DataFusionResult<LogicalPlan>
 
 /// What one user wants of a shared step.
 #[derive(Debug)]
-struct Wanted {
+struct Consumer {
     columns: Option<Vec<String>>,
     filter: Option<Expr>,
 }
 
-fn collect_wanted(plan: &LogicalPlan, wanted: &mut HashMap<String, Vec<Wanted>>) -> DataFusionResult<()> {
+fn collect_consumers(plan: &LogicalPlan, wanted: &mut HashMap<String, Vec<Consumer>>) -> DataFusionResult<()> {
     visit_steps(plan, &mut |table, scan| {
         let columns = scan.projection.as_ref().map(|projection| {
             let mut columns: Vec<String> =
@@ -330,7 +330,7 @@ fn collect_wanted(plan: &LogicalPlan, wanted: &mut HashMap<String, Vec<Wanted>>)
         });
         let filter =
             conjunction(scan.filters.iter().cloned()).map(datafusion::logical_expr::expr_rewriter::unnormalize_col);
-        wanted.entry(table.name.clone()).or_default().push(Wanted { columns, filter });
+        wanted.entry(table.name.clone()).or_default().push(Consumer { columns, filter });
         Ok(())
     })
 }
@@ -350,7 +350,7 @@ fn with_its_order(name: &str, plan: LogicalPlan, in_order: &mut HashSet<String>)
 }
 
 /// `plan` with the rows and columns that its users want together.
-fn narrow(name: &str, plan: LogicalPlan, users: &[Wanted]) -> DataFusionResult<LogicalPlan> {
+fn narrow(name: &str, plan: LogicalPlan, users: &[Consumer]) -> DataFusionResult<LogicalPlan> {
     let mut builder = LogicalPlanBuilder::from(plan).alias(name)?;
     let filters: Option<Vec<Expr>> = users.iter().map(|user| user.filter.clone()).collect();
     if let Some(filter) = filters.and_then(disjunction) {

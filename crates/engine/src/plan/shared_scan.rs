@@ -175,10 +175,10 @@ impl SharedScan {
                 match handed {
                     Ok(true) => {}
                     Ok(false) => break,
-                    Err(error) => return end.tell(Err(Arc::new(error))),
+                    Err(error) => return end.set(Err(Arc::new(error))),
                 }
             }
-            end.tell(Ok(()));
+            end.set(Ok(()));
         }));
         Ok(())
     }
@@ -274,12 +274,11 @@ impl SharedScan {
     }
 }
 
-/// Tells the consumers of a partition that its task has ended. They hear of a task that broke, too, and do not wait
-/// for ever.
+/// The end of a partition's task, shown to its consumers. They see that a task broke, too, and do not wait for ever.
 struct End(Arc<Partition>);
 
 impl End {
-    fn tell(&self, end: Result<(), Arc<DataFusionError>>) {
+    fn set(&self, end: Result<(), Arc<DataFusionError>>) {
         self.0.lock().ended.get_or_insert(end);
         self.0.given.notify_waiters();
     }
@@ -287,7 +286,7 @@ impl End {
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.tell(Err(Arc::new(fault::carry(Error::internal("a task failed")))));
+        self.set(Err(Arc::new(fault::carry(Error::internal("a task failed")))));
     }
 }
 
@@ -484,7 +483,7 @@ mod tests {
         let context = SessionContext::new();
         let table = MemTable::try_new(schema, vec![batches]).expect("a table");
         let input = table.scan(&context.state(), None, &[], None).await.expect("a plan");
-        let step = Step::new("t", StepKind::Transform, "tee");
+        let step = Step::new("t", StepKind::Transform, "shared");
         let shared = SharedScan::new("t", input, Budget::new(budget), std::env::temp_dir(), Arc::clone(&step));
         (shared, context.task_ctx(), step)
     }
@@ -557,7 +556,7 @@ mod tests {
     async fn users_of_a_task_that_broke_do_not_wait_for_ever() {
         let schema: SchemaRef = Arc::new(Schema::new(vec![Field::new("a", DataType::Int64, false)]));
         let input = Arc::new(Broken { properties: streaming(schema, 1) });
-        let step = Step::new("t", StepKind::Transform, "tee");
+        let step = Step::new("t", StepKind::Transform, "shared");
         let shared = SharedScan::new("t", input, Budget::new(1 << 20), std::env::temp_dir(), step);
         let context = SessionContext::new().task_ctx();
         let mut rows = shared.consumer(vec![0]).expect("a consumer").execute(0, context).expect("a stream");

@@ -13,9 +13,8 @@ use datafusion::logical_expr::expr::Sort;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use millstream_core::Error;
 use millstream_core::sink::{ROUTE, RoutingKind};
-use millstream_core::transform::{Column, Distinct, Expression, Query, Relation, SortKey, Text, UnionBy};
+use millstream_core::transform::{Column, ColumnsFault, Distinct, Expression, Query, Relation, SortKey, Text, UnionBy};
 use millstream_job::{Located, SinkStep, SqlFault, TransformStep};
 
 use super::distinct::{DistinctSort, one_of_equal, without_doubles};
@@ -135,7 +134,7 @@ impl StepPlanner<'_> {
                 }
                 Relation::Map { from, transform } => {
                     MappedRows::plan(self.rows(step, from).await?, Arc::clone(transform), &step.name.value)
-                        .map_err(|error| of_columns(origin, &error))
+                        .map_err(|fault| of_columns(origin, fault))
                 }
             }
         }
@@ -300,9 +299,10 @@ impl StepPlanner<'_> {
 }
 
 /// A transform does not take the columns of the rows from `origin`.
-fn of_columns(origin: Text, error: &Error) -> TextFault {
+fn of_columns(origin: Text, fault: ColumnsFault) -> TextFault {
+    let ColumnsFault { error, setting } = fault;
     let what = [Some(error.what()), error.cause_text()].into_iter().flatten().collect::<Vec<_>>().join(": ");
-    of_whole(origin, what, error.hint_text().map(str::to_owned))
+    of_whole(setting.unwrap_or(origin), what, error.hint_text().map(str::to_owned))
 }
 
 /// A stable order is not known any more when rows have been sorted by other columns before.

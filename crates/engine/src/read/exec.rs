@@ -110,7 +110,7 @@ impl ReadExec {
         self.prepare_rejects(raw);
         let units = self.units.execute(partition, context)?;
         let pool = self.pool(partition)?;
-        let (reader, request) = (Arc::clone(&self.reader), Arc::new(self.request.with_places(raw)));
+        let (reader, request) = (Arc::clone(&self.reader), Arc::new(self.request.with_origins(raw)));
         let (check, order, partitions) = (self.order_check()?, self.order(), self.partitions());
         let pieces = async_stream::try_stream! {
             let units = units.map_err(fault::unwrap);

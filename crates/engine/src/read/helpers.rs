@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn whoever_waits_helps_until_nobody_can_offer_anything() {
+    async fn a_waiting_thread_helps_until_no_job_can_be_offered() {
         let pool = ReadHelpers::new(Handle::current());
         let member = pool.join();
         let helped = Arc::new(AtomicUsize::new(0));

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_row_that_falls_behind_is_told_also_between_batches() {
+    fn the_first_row_out_of_order_is_reported_also_between_batches() {
         let batch = |texts: &[Option<&str>], numbers: &[i64]| {
             let texts: ArrayRef = Arc::new(StringArray::from(texts.to_vec()));
             let numbers: ArrayRef = Arc::new(Int64Array::from(numbers.to_vec()));

@@ -62,7 +62,7 @@ pub struct RowsRequest {
 
 impl RowsRequest {
     /// The same, and where each row is from; with its raw record if `raw`.
-    pub fn with_places(&self, raw: bool) -> Self {
+    pub fn with_origins(&self, raw: bool) -> Self {
         let parse = ParseRequest { lines: true, bytes: true, ..self.parse.clone() };
         RowsRequest { parse, raw, ..self.clone() }
     }
@@ -70,7 +70,7 @@ impl RowsRequest {
 
 /// Rows and where they are from.
 #[derive(Debug, Clone)]
-pub struct PlacedRows {
+pub struct LocatedRows {
     /// The columns that come out.
     pub batch: RecordBatch,
     /// The line of each row, if asked for.
@@ -87,7 +87,7 @@ pub struct PlacedRows {
 #[derive(Debug)]
 pub enum Piece {
     /// Rows, in their order.
-    Rows(PlacedRows),
+    Rows(LocatedRows),
     /// Records that the parser refused, before the rows that were read with them. A row that comes later may stand
     /// before them in the text, but not one that came earlier behind them.
     Rejects(Vec<Reject>, MemberPlace),
@@ -503,7 +503,7 @@ fn finish(
     uri: &str,
     member: MemberPlace,
     replay: Option<&Replay>,
-) -> DataFusionResult<Option<PlacedRows>> {
+) -> DataFusionResult<Option<LocatedRows>> {
     let Rows { lines, bytes, .. } = &rows;
     let (mut lines, mut bytes) = (lines.clone(), bytes.clone());
     let count = rows.batch.num_rows();
@@ -547,7 +547,7 @@ fn finish(
     let projected = request.output.iter().map(|&index| Arc::clone(kept.column(index))).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(kept.num_rows()));
     let batch = RecordBatch::try_new_with_options(Arc::clone(&request.output_schema), projected, &options)?;
-    Ok(Some(PlacedRows { batch, lines, bytes, raw, member }))
+    Ok(Some(LocatedRows { batch, lines, bytes, raw, member }))
 }
 
 /// `value` in every one of `rows` rows: one buffer, many views.

@@ -112,7 +112,7 @@ impl SourcePlan {
             Some(format) => Some(Arc::clone(format)),
             None => named_format(registry, step),
         };
-        let sources = step.places.iter();
+        let sources = step.inputs.iter();
         let sources =
             sources.map(|(entry, source)| SchemeSource { schemes: entry.schemes, source: Arc::clone(source) });
         let plan = SourcePlan {

@@ -3,7 +3,7 @@
 //!
 //! The column stands behind all others and goes through every operator, so whoever refuses a row finds in it the file,
 //! the line, and the raw record. Where a target is loaded chunk by chunk, the group of a row knows the same
-//! (`chunks`). `chunks/placed.rs` reads rows with the column.
+//! (`chunks`). `chunks/origins.rs` reads rows with the column.
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Field, Fields, Int64Type, Schema};
@@ -15,10 +15,10 @@ use millstream_state::rejects::RejectLine;
 use super::{Refusal, Rejects, line};
 
 /// The column.
-pub const PLACE: &str = "_millstream_record";
+pub const ORIGIN: &str = "_millstream_record";
 
 /// What it has of each row.
-pub fn place_fields() -> Fields {
+pub fn origin_fields() -> Fields {
     let text = |name: &str, nullable| Field::new(name, DataType::Utf8View, nullable);
     let bytes = |name: &str| Field::new(name, DataType::BinaryView, true);
     let number = |name: &str| Field::new(name, DataType::Int64, true);
@@ -113,7 +113,7 @@ pub fn origin(batch: &RecordBatch, row: usize) -> Option<(Origin, RecordBatch)> 
 /// The index of the column, if there is one.
 fn has_places(schema: &Schema) -> Option<usize> {
     let last = schema.fields().len().checked_sub(1)?;
-    (schema.field(last).name() == PLACE).then_some(last)
+    (schema.field(last).name() == ORIGIN).then_some(last)
 }
 
 /// `batch` without the column.

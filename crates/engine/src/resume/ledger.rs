@@ -136,7 +136,7 @@ impl OpenLedger {
     }
 
     /// All records have come, and this has become of them.
-    pub fn tell(&self, tally: Tally) {
+    pub fn set_tally(&self, tally: Tally) {
         *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = Some(tally);
     }
 

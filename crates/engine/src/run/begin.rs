@@ -14,8 +14,8 @@ use millstream_state::rejects::Line;
 use super::sinks::{AtOnce, ByChunk, CommitMarker, SinkRun, Sinks};
 use super::work::Work;
 use crate::chunks::load::Loaded as LoadedChunks;
+use crate::chunks::origins::{OriginReadExec, with_origins};
 use crate::chunks::pipeline::{Pipeline, row_preserving};
-use crate::chunks::placed::{PlacedReadExec, placed};
 use crate::chunks::sinks::by_chunk;
 use crate::failure::Failure;
 use crate::fault;
@@ -138,14 +138,14 @@ impl<'j> Begun<'_, 'j> {
         let PlannedSink { sink, plan, context, .. } = planned;
         let (run, name, step) = (self.work.run, &sink.name.value, Arc::clone(&context.step));
         let refusals = SinkRefusals::of(&run.rejects, name, &step);
-        let keep_places = refusals.is_some();
+        let keep_origins = refusals.is_some();
         let pipelines = row_preserving(&plan);
         if let (Err(why), Some(replay)) = (&pipelines, &run.replay) {
             return Err(replay.refuse(why));
         }
         let input = match &pipelines {
-            Ok(pipelines) if keep_places || run.rejects.is_lenient() => {
-                placed(pipelines, &run.rejects).map_err(fault::unwrap)?
+            Ok(pipelines) if keep_origins || run.rejects.is_lenient() => {
+                with_origins(pipelines, &run.rejects).map_err(fault::unwrap)?
             }
             _ => Arc::clone(&plan),
         };
@@ -169,7 +169,7 @@ impl<'j> Begun<'_, 'j> {
         }
         self.begin_rejects_anew(name, &input, is_there)?;
         let load = LoadExec::new(name, Arc::clone(&sink.sink), load, step, input);
-        self.tasks.plans.push(Arc::new(load.with_rejects(run.rejects.of_sink(name), keep_places)));
+        self.tasks.plans.push(Arc::new(load.with_rejects(run.rejects.of_sink(name), keep_origins)));
         Ok(())
     }
 
@@ -181,7 +181,7 @@ impl<'j> Begun<'_, 'j> {
             run: self.work.point.run.clone(),
             first: self.work.point.first().to_owned(),
             sink: name.clone(),
-            mark: None,
+            marker: None,
             take_over: false,
             schema,
             partitions: plan.output_partitioning().partition_count(),
@@ -204,7 +204,7 @@ impl<'j> Begun<'_, 'j> {
             load,
             context: LoadContext { take_over: true, ..context.clone() },
         }));
-        Ok(LoadContext { mark: marker.load, take_over: point.takes_over(), ..context })
+        Ok(LoadContext { marker: marker.load, take_over: point.takes_over(), ..context })
     }
 
     /// Forgets what earlier runs have rejected on the way to a sink that is loaded all at once: it will be rejected
@@ -249,8 +249,8 @@ impl<'j> Begun<'_, 'j> {
 /// The sources that `plan` reads.
 fn sources(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
     let own = plan.downcast_ref::<ReadExec>().map(|read| read.source().to_owned());
-    let placed = plan.downcast_ref::<PlacedReadExec>().map(|read| read.source().to_owned());
-    own.into_iter().chain(placed).chain(plan.children().into_iter().flat_map(sources)).collect()
+    let with_origins = plan.downcast_ref::<OriginReadExec>().map(|read| read.source().to_owned());
+    own.into_iter().chain(with_origins).chain(plan.children().into_iter().flat_map(sources)).collect()
 }
 
 /// The reader of standard output may close it early; but what goes elsewhere is then missing there.

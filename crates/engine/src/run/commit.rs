@@ -64,8 +64,8 @@ impl Loaded<'_, '_> {
     /// and half of it would be worse than either end.
     pub(super) async fn commit(self, committing: &AtomicBool) -> Result<Committed> {
         committing.store(true, Ordering::Relaxed);
-        let locations = self.work.job.sources.iter().flat_map(|source| &source.places);
-        locations.filter_map(|(_, location)| location.rows()).for_each(RowSource::done);
+        let inputs = self.work.job.sources.iter().flat_map(|source| &source.inputs);
+        inputs.filter_map(|(_, source)| source.rows()).for_each(RowSource::done);
         if let Err(error) = self.prepare().await {
             self.sinks.roll_back().await;
             return Err(error);
@@ -73,7 +73,7 @@ impl Loaded<'_, '_> {
         let mut results = publish(&self.sinks.at_once()).await?;
         resume::complete(&self.sinks.ledgers()).await?;
         for sink in self.sinks.by_chunk() {
-            sink.loaded.iter().for_each(|loaded| sink.ledger.tell(loaded.tally));
+            sink.loaded.iter().for_each(|loaded| sink.ledger.set_tally(loaded.tally));
             results.push(sink.ledger.result());
         }
         let sinks = &self.work.job.sinks;

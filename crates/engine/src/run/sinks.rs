@@ -48,7 +48,7 @@ pub(super) struct CommitMarker {
 impl CommitMarker {
     /// The commit marker of a load of `sink` with this context, if it has one.
     pub(super) fn of(sink: &SinkStep, context: LoadContext) -> Option<Self> {
-        let load = context.mark.clone()?;
+        let load = context.marker.clone()?;
         Some(CommitMarker { sink: Arc::clone(&sink.sink), load, context })
     }
 

@@ -78,8 +78,8 @@ fn bytes(sql: &str, tokens: &[TokenWithSpan]) -> Option<Range<usize>> {
 }
 
 /// The byte of `sql` at a place.
-fn offset(sql: &str, place: Location) -> Option<usize> {
-    let (line, column) = (usize::try_from(place.line).ok()?, usize::try_from(place.column).ok()?);
+fn offset(sql: &str, location: Location) -> Option<usize> {
+    let (line, column) = (usize::try_from(location.line).ok()?, usize::try_from(location.column).ok()?);
     let ends = sql.match_indices('\n').map(|(at, _)| at + 1);
     let begin = std::iter::once(0).chain(ends).nth(line.checked_sub(1)?)?;
     let rest = &sql[begin..];

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_meant_is_told() {
+    fn what_was_meant_is_suggested() {
         let context = datafusion::prelude::SessionContext::new();
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         let fault = |sql: &str| match parse(sql) {

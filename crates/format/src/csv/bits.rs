@@ -20,7 +20,7 @@ pub(crate) struct Bits {
 
 /// The bytes to find. Without quotes `quote` is `None`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct Needles {
     pub delimiter: u8,
     pub quote: Option<u8>,
 }
@@ -41,15 +41,15 @@ fn equal(word: u64, byte: u8) -> u64 {
 
 /// The bits without special instructions.
 #[inline(always)]
-pub(crate) fn portable(block: &[u8; BLOCK], wanted: Wanted) -> Bits {
+pub(crate) fn portable(block: &[u8; BLOCK], needles: Needles) -> Bits {
     let mut bits = Bits::default();
     for (index, part) in block.as_chunks::<8>().0.iter().enumerate() {
         let word = u64::from_le_bytes(*part);
         let shift = index * 8;
-        bits.delimiters |= equal(word, wanted.delimiter) << shift;
+        bits.delimiters |= equal(word, needles.delimiter) << shift;
         bits.feeds |= equal(word, b'\n') << shift;
         bits.returns |= equal(word, b'\r') << shift;
-        if let Some(quote) = wanted.quote {
+        if let Some(quote) = needles.quote {
             bits.quotes |= equal(word, quote) << shift;
         }
     }
@@ -60,7 +60,7 @@ pub(crate) fn portable(block: &[u8; BLOCK], wanted: Wanted) -> Bits {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(crate) fn avx2(block: &[u8; BLOCK], wanted: Wanted) -> Bits {
+pub(crate) fn avx2(block: &[u8; BLOCK], needles: Needles) -> Bits {
     use std::arch::x86_64::{__m256i, _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_movemask_epi8, _mm256_set1_epi8};
 
     let halves = block.as_ptr().cast::<__m256i>();
@@ -72,10 +72,10 @@ pub(crate) fn avx2(block: &[u8; BLOCK], wanted: Wanted) -> Bits {
         mask(low) | mask(high) << 32
     };
     Bits {
-        delimiters: equal(wanted.delimiter),
+        delimiters: equal(needles.delimiter),
         feeds: equal(b'\n'),
         returns: equal(b'\r'),
-        quotes: wanted.quote.map_or(0, equal),
+        quotes: needles.quote.map_or(0, equal),
     }
 }
 
@@ -94,13 +94,13 @@ pub(crate) fn parity(mut bits: u64) -> u64 {
 mod tests {
     use super::*;
 
-    fn plain(block: &[u8; BLOCK], wanted: Wanted) -> Bits {
+    fn plain(block: &[u8; BLOCK], needles: Needles) -> Bits {
         let bits = |byte: u8| (0..BLOCK).fold(0, |bits, at| bits | u64::from(block[at] == byte) << at);
         Bits {
-            delimiters: bits(wanted.delimiter),
+            delimiters: bits(needles.delimiter),
             feeds: bits(b'\n'),
             returns: bits(b'\r'),
-            quotes: wanted.quote.map_or(0, bits),
+            quotes: needles.quote.map_or(0, bits),
         }
     }
 
@@ -114,12 +114,12 @@ mod tests {
                     if number.is_multiple_of(3) { (number >> 3) as u8 } else { b",\n\r\"\x0b\x8d-\xac"[number % 8] };
             }
             for quote in [None, Some(b'"'), Some(0)] {
-                let wanted = Wanted { delimiter: b",\xac\0"[seed % 3], quote };
-                assert_eq!(portable(&block, wanted), plain(&block, wanted));
+                let needles = Needles { delimiter: b",\xac\0"[seed % 3], quote };
+                assert_eq!(portable(&block, needles), plain(&block, needles));
                 #[cfg(target_arch = "x86_64")]
                 if is_x86_feature_detected!("avx2") {
                     // SAFETY: the processor has AVX2.
-                    assert_eq!(unsafe { avx2(&block, wanted) }, plain(&block, wanted));
+                    assert_eq!(unsafe { avx2(&block, needles) }, plain(&block, needles));
                 }
             }
         }

@@ -574,7 +574,7 @@ impl CsvParser {
             }
         };
         if let Some(seen) = &self.plan.request.seen {
-            seen.tell(fields.len(), |column| fields.get(column).is_some_and(Option::is_some));
+            seen.note(fields.len(), |column| fields.get(column).is_some_and(Option::is_some));
         }
         self.scanner.set_width(Some(names.len()));
         self.names = names;

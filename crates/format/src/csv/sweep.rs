@@ -15,14 +15,14 @@
 //! belongs, a record that is too long or incomplete) is left to [`super::scan`], which continues at that record. Both
 //! give the same result for the records that are scanned here.
 
-use super::bits::{BLOCK, Bits, Wanted, parity};
+use super::bits::{BLOCK, Bits, Needles, parity};
 use super::scan::Index;
 use super::spec::Dialect;
 
 /// Scans plain records.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
-    wanted: Wanted,
+    needles: Needles,
     comment: Option<u8>,
     max_record: usize,
 }
@@ -42,7 +42,7 @@ impl Sweeper {
     pub fn new(dialect: &Dialect) -> Option<Self> {
         match (&dialect.delimiter[..], dialect.escape) {
             ([delimiter], None) => Some(Sweeper {
-                wanted: Wanted { delimiter: *delimiter, quote: dialect.quote },
+                needles: Needles { delimiter: *delimiter, quote: dialect.quote },
                 comment: dialect.comment,
                 max_record: dialect.max_record,
             }),
@@ -68,14 +68,14 @@ impl Sweeper {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
     fn sweep_avx2(&self, text: &[u8], from: usize, line: u64, limit: usize, index: &mut Index) -> Swept {
-        let bits = |block: &[u8; BLOCK], wanted| super::bits::avx2(block, wanted);
+        let bits = |block: &[u8; BLOCK], needles| super::bits::avx2(block, needles);
         self.sweep_with(bits, text, from, line, limit, index)
     }
 
     #[inline(always)]
     fn sweep_with(
         &self,
-        bits: impl Fn(&[u8; BLOCK], Wanted) -> Bits,
+        bits: impl Fn(&[u8; BLOCK], Needles) -> Bits,
         text: &[u8],
         from: usize,
         line: u64,
@@ -92,7 +92,7 @@ impl Sweeper {
         // The byte after the block is also checked; the rest is short.
         while let Some([block @ .., behind]) = text.get(base..).and_then(|rest| rest.first_chunk::<{ BLOCK + 1 }>()) {
             let Some(block) = block.first_chunk::<BLOCK>() else { break };
-            let found = bits(block, self.wanted);
+            let found = bits(block, self.needles);
             let (marks, ends, odd) = self.structure(found, *behind, &mut state);
             let first = index.ends.len();
             append_positions(&mut index.ends, base, marks);
@@ -145,8 +145,9 @@ impl Sweeper {
             let (opening, closing) = (quotes & inside, quotes & !inside);
             // A quote opens after a delimiter or line end, or after the quote that it doubles.
             odd |= opening & !((begins | quotes) << 1 | state.begin | state.quote);
-            let is_end =
-                behind == self.wanted.delimiter || matches!(behind, b'\n' | b'\r') || Some(behind) == self.wanted.quote;
+            let is_end = behind == self.needles.delimiter
+                || matches!(behind, b'\n' | b'\r')
+                || Some(behind) == self.needles.quote;
             odd |= closing & !next(begins | quotes | returns, is_end);
             state.inside = (inside.cast_signed() >> 63).cast_unsigned();
         }

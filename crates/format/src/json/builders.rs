@@ -266,12 +266,12 @@ impl Fields {
     }
 
     /// Adds the fields that the objects so far have had to `seen`.
-    pub fn tell(&self, seen: &SeenColumns) {
+    pub fn note_seen(&self, seen: &SeenColumns) {
         if self.object == 0 {
             return;
         }
-        seen.tell(self.count, |field| self.slots.get(field).is_some_and(|slot| slot.last_seen > 0));
-        self.other.iter().for_each(|other| seen.tell_other(other));
+        seen.note(self.count, |field| self.slots.get(field).is_some_and(|slot| slot.last_seen > 0));
+        self.other.iter().for_each(|other| seen.note_other(other));
     }
 
     /// Reads an object that is next into a new row of every field.

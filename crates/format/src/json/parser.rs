@@ -127,7 +127,7 @@ impl Parser for JsonParser {
         let maker = &mut self.maker;
         self.splitter.finish(&mut |record| maker.take(record, parsed))?;
         if let Some(seen) = &self.plan.request.seen {
-            self.maker.fields.tell(seen);
+            self.maker.fields.note_seen(seen);
         }
         self.maker.flush(parsed)
     }

@@ -25,7 +25,7 @@ const PIECE: usize = 1 << 29;
 
 /// What does not change while a unit is parsed.
 #[derive(Clone)]
-struct Wanted {
+struct Settings {
     encoding: Option<&'static Encoding>,
     max_record: usize,
     schema: SchemaRef,
@@ -43,7 +43,7 @@ struct Wanted {
 /// Parses one unit.
 pub(crate) struct LineParser {
     decoder: ToUtf8,
-    wanted: Wanted,
+    settings: Settings,
     texts: Texts,
     lines: Vec<i64>,
     starts: Vec<i64>,
@@ -65,7 +65,7 @@ impl LineParser {
     /// At the beginning of a unit.
     pub fn new(request: &ParseRequest, encoding: Option<&'static Encoding>, max_record: usize) -> Self {
         let decoder = ToUtf8::new(encoding);
-        let wanted = Wanted {
+        let settings = Settings {
             encoding,
             max_record,
             schema: request.output_schema(),
@@ -80,14 +80,14 @@ impl LineParser {
                 .max_by_key(|required| required.text.len())
                 .map(|required| Finder::new(&required.text).into_owned()),
         };
-        LineParser::at(TextPosition { byte: 0, line: 1 }, wanted, decoder)
+        LineParser::at(TextPosition { byte: 0, line: 1 }, settings, decoder)
     }
 
-    fn at(place: TextPosition, wanted: Wanted, decoder: ToUtf8) -> Self {
+    fn at(place: TextPosition, settings: Settings, decoder: ToUtf8) -> Self {
         LineParser {
             decoder,
-            texts: Texts::new(if wanted.columns == 0 { 0 } else { wanted.batch_rows.min(1 << 16) }),
-            wanted,
+            texts: Texts::new(if settings.columns == 0 { 0 } else { settings.batch_rows.min(1 << 16) }),
+            settings,
             lines: Vec::new(),
             starts: Vec::new(),
             rows: 0,
@@ -115,7 +115,7 @@ impl LineParser {
         if !text.is_empty() {
             self.waiting.push_front(text);
         }
-        if self.wanted.columns == 0 && !self.wanted.lines && !self.wanted.bytes {
+        if self.settings.columns == 0 && !self.settings.lines && !self.settings.bytes {
             return self.count(&piece, parsed);
         }
         let taken = self.piece(&piece, parsed)?;
@@ -129,7 +129,7 @@ impl LineParser {
     fn count(&mut self, piece: &[u8], parsed: &mut Parsed) -> Result<()> {
         let last = memchr::memrchr(b'\n', piece);
         let count = memchr_iter(b'\n', piece).count();
-        if self.carried + piece.len() > self.wanted.max_record {
+        if self.carried + piece.len() > self.settings.max_record {
             self.look_for_long_line(piece)?;
         }
         match last {
@@ -142,7 +142,7 @@ impl LineParser {
         self.line += count as u64;
         let mut left = count;
         while left > 0 {
-            let rows = left.min(self.wanted.batch_rows - self.rows);
+            let rows = left.min(self.settings.batch_rows - self.rows);
             self.rows += rows;
             left -= rows;
             self.give_out_full(parsed)?;
@@ -156,7 +156,7 @@ impl LineParser {
         let mut passed = 0;
         for (count, end) in memchr_iter(b'\n', piece).chain([piece.len()]).enumerate() {
             length += end - start;
-            if length > self.wanted.max_record {
+            if length > self.settings.max_record {
                 let mut error = self.too_long(None, count as u64);
                 if count > 0 {
                     error = error.byte(self.offset + passed);
@@ -176,7 +176,7 @@ impl LineParser {
         let mut start = 0;
         // Validating the whole piece spares validating each line.
         let valid = simdutf8::basic::from_utf8(piece).is_ok();
-        let required = self.wanted.required.clone().filter(|_| valid && piece.len() <= self.wanted.max_record);
+        let required = self.settings.required.clone().filter(|_| valid && piece.len() <= self.settings.max_record);
         while let Some(end) = memchr(b'\n', &piece[start..]).map(|length| start + length) {
             if !self.carry.is_empty() {
                 let mut line = std::mem::take(&mut self.carry);
@@ -197,7 +197,7 @@ impl LineParser {
             }
             self.offset += 1;
             start = end + 1;
-            if self.rows >= self.wanted.batch_rows || self.batch_bytes >= BATCH_BYTES {
+            if self.rows >= self.settings.batch_rows || self.batch_bytes >= BATCH_BYTES {
                 self.give_out(parsed)?;
                 place = None;
             }
@@ -206,7 +206,7 @@ impl LineParser {
             }
         }
         self.carry.extend_from_slice(&piece[start..]);
-        if self.carry.len() > self.wanted.max_record {
+        if self.carry.len() > self.settings.max_record {
             return Err(self.too_long(Some(&self.carry), 0));
         }
         Ok(piece.len())
@@ -230,26 +230,26 @@ impl LineParser {
         place: &mut Option<u32>,
         parsed: &mut Parsed,
     ) -> Result<()> {
-        if raw.len() > self.wanted.max_record {
+        if raw.len() > self.settings.max_record {
             return Err(self.too_long(Some(raw), 0));
         }
         let line = raw.strip_suffix(b"\r").unwrap_or(raw);
         if !valid && let Err(fault) = simdutf8::compat::from_utf8(line) {
             let at = fault.valid_up_to();
             let reason =
-                encoding::fault(self.wanted.encoding, &line[at..]).line(self.line).byte(self.offset + at as u64);
+                encoding::fault(self.settings.encoding, &line[at..]).line(self.line).byte(self.offset + at as u64);
             parsed.refuse(Reject { raw: Bytes::copy_from_slice(line), byte: self.offset, line: self.line, reason });
         } else {
-            if self.wanted.columns > 0 {
+            if self.settings.columns > 0 {
                 match shared {
                     Some((text, start)) => self.texts.append_shared(line, start, text, place),
                     None => self.texts.append_own(|own| own.extend_from_slice(line)),
                 }
             }
-            if self.wanted.lines {
+            if self.settings.lines {
                 self.lines.push(self.line.cast_signed());
             }
-            if self.wanted.bytes {
+            if self.settings.bytes {
                 self.starts.push(self.offset.cast_signed());
             }
             self.rows += 1;
@@ -262,19 +262,19 @@ impl LineParser {
 
     /// The error of a line that is too long. The message shows the same part of `line` however the text was cut.
     fn too_long(&self, line: Option<&[u8]>, lines_before: u64) -> Error {
-        let limit = Size(self.wanted.max_record as u64);
+        let limit = Size(self.settings.max_record as u64);
         let error = Error::data(format!("the line is longer than {limit}"))
             .line(self.line + lines_before)
             .byte(self.offset)
             .hint("raise `max_record` if lines may be that long; a file without line ends may not be text");
         match line {
-            Some(line) => error.text(&line[..line.len().min(self.wanted.max_record)]),
+            Some(line) => error.text(&line[..line.len().min(self.settings.max_record)]),
             None => error,
         }
     }
 
     fn give_out_full(&mut self, parsed: &mut Parsed) -> Result<()> {
-        if self.rows >= self.wanted.batch_rows { self.give_out(parsed) } else { Ok(()) }
+        if self.rows >= self.settings.batch_rows { self.give_out(parsed) } else { Ok(()) }
     }
 
     fn give_out(&mut self, parsed: &mut Parsed) -> Result<()> {
@@ -284,14 +284,14 @@ impl LineParser {
             return Ok(());
         }
         let arrays: Vec<ArrayRef> =
-            if self.wanted.columns == 0 { Vec::new() } else { vec![self.texts.array(); self.wanted.columns] };
+            if self.settings.columns == 0 { Vec::new() } else { vec![self.texts.array(); self.settings.columns] };
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.wanted.schema), arrays, &options)
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.settings.schema), arrays, &options)
             .map_err(|cause| Error::internal("the columns of a batch do not fit together").cause(cause))?;
         let lines = std::mem::take(&mut self.lines);
-        let lines = self.wanted.lines.then(|| Arc::new(Int64Array::from(lines)) as ArrayRef);
+        let lines = self.settings.lines.then(|| Arc::new(Int64Array::from(lines)) as ArrayRef);
         let starts = std::mem::take(&mut self.starts);
-        let bytes = self.wanted.bytes.then(|| Arc::new(Int64Array::from(starts)) as ArrayRef);
+        let bytes = self.settings.bytes.then(|| Arc::new(Int64Array::from(starts)) as ArrayRef);
         parsed.rows.push(Rows { batch, lines, bytes });
         Ok(())
     }
@@ -305,7 +305,7 @@ fn lines_without(required: &Finder, text: &[u8]) -> usize {
 
 impl Parser for LineParser {
     fn fork(&self, at: TextPosition) -> Option<Box<dyn Parser>> {
-        Some(Box::new(LineParser::at(at, self.wanted.clone(), self.decoder.fork()?)))
+        Some(Box::new(LineParser::at(at, self.settings.clone(), self.decoder.fork()?)))
     }
 
     fn push(&mut self, text: Bytes, parsed: &mut Parsed) -> Result<()> {

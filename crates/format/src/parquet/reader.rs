@@ -152,7 +152,7 @@ impl Plan {
         let matched = match_columns(&names, &request.schema, request.on_drift)?;
         check_types(&file_columns, &matched, &request)?;
         if let Some(seen) = &request.seen {
-            seen.tell(matched.len(), |column| matched.get(column).is_some_and(Option::is_some));
+            seen.note(matched.len(), |column| matched.get(column).is_some_and(Option::is_some));
         }
 
         let mut decoded: Vec<usize> = match request.validate {

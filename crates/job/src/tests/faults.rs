@@ -192,7 +192,7 @@ fn variables() {
 }
 
 #[test]
-fn a_set_variable_that_nothing_uses_is_told() {
+fn a_set_variable_that_nothing_uses_is_reported() {
     let set = BTreeMap::from([("DYA".to_owned(), "1".to_owned())]);
     let loaded = loaded_with(&format!("sources: {{a: {{read: \"${{DAY}}\"}}}}\n{SINK}"), &set, false);
     insta::assert_snapshot!(shown(&loaded.lints));
@@ -266,7 +266,7 @@ fn bytes_that_are_not_utf_8() {
 }
 
 #[test]
-fn a_fault_in_a_block_that_is_used_twice_is_told_once() {
+fn a_fault_in_a_block_that_is_used_twice_is_reported_once() {
     let loaded = loaded(
         "sources:\n  a: {read: x, csv: &c {delimeter: x}}\n  b: {read: y, csv: *c}\n\
          sinks: {o: {from: a, write: o}, p: {from: b, write: p}}\n",

@@ -3,22 +3,22 @@
 use std::sync::LazyLock;
 
 use millstream_core::Registry;
-use millstream_core::registry::LeftOut;
+use millstream_core::registry::OptionalComponent;
 
 use super::components::REGISTRY;
 use super::{loaded_by, shown};
 
 /// The test components, in a build without SFTP and MySQL. `http` is only listed here: the registry has it.
 static SMALLER: LazyLock<Registry> = LazyLock::new(|| {
-    REGISTRY.clone().without(
+    REGISTRY.clone().with_optional(
         const {
             &[
-                LeftOut { name: "sftp", schemes: &["sftp"], feature: "sftp" },
-                LeftOut { name: "mysql", schemes: &["mysql", "mariadb"], feature: "mysql" },
-                LeftOut { name: "http", schemes: &["http"], feature: "web" },
+                OptionalComponent { name: "sftp", schemes: &["sftp"], feature: "sftp" },
+                OptionalComponent { name: "mysql", schemes: &["mysql", "mariadb"], feature: "mysql" },
+                OptionalComponent { name: "http", schemes: &["http"], feature: "web" },
             ]
         },
-        const { &[LeftOut { name: "mysql", schemes: &["mysql", "mariadb"], feature: "mysql" }] },
+        const { &[OptionalComponent { name: "mysql", schemes: &["mysql", "mariadb"], feature: "mysql" }] },
     )
 });
 

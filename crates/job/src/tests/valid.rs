@@ -69,7 +69,7 @@ fn a_full_job_becomes_a_graph() {
     assert_eq!((places.max_rejects, places.limits.ratio, places.members.len()), (MaxRejects::Count(3), 100, 2));
     assert_eq!(places.add.iter().map(|column| column.name()).collect::<Vec<_>>(), ["_uri", "_line"]);
     assert_eq!(places.on_drift, millstream_core::format::OnDrift::Null, "without quotes");
-    let kinds: Vec<&str> = job.sources[1].places.iter().map(|(_, place)| place.name()).collect();
+    let kinds: Vec<&str> = job.sources[1].inputs.iter().map(|(_, source)| source.name()).collect();
     assert_eq!(kinds, ["file", "http"], "a list may mix all kinds");
     assert_eq!(job.sources[1].read[0].value, "https://example.com/monday.csv");
     assert_eq!(job.sources[2].format.as_ref().map(|format| format.name()), Some("json"), "an empty block is a block");

@@ -84,15 +84,15 @@ pub(crate) enum MarkerState {
     NoLedger,
 }
 
-/// Enters the load `mark`, whose rows become visible all at once.
-pub(crate) async fn mark(
+/// Enters the load `marker`, whose rows become visible all at once.
+pub(crate) async fn enter(
     server: &Arc<dyn Server>,
     connection: &mut dyn Connection,
     spec: &DatabaseSpec,
-    mark: &str,
+    marker: &str,
     context: &LoadContext,
 ) -> Result<MarkerState> {
-    let entry = Entry::new(server, spec, mark, &context.run);
+    let entry = Entry::new(server, spec, marker, &context.run);
     if !entry.enter(connection, context.take_over).await? {
         return Ok(MarkerState::NoLedger);
     }

@@ -264,8 +264,8 @@ async fn a_noted_commit_without_an_answer_is_found_out(kind: Kind) {
         // The word is first sent when all rows have arrived.
         let proxy = Proxy::start(database.port(), &[Break::SwallowAnswer(text), Break::Nothing]);
         let sink = sink(&database.behind(proxy.port()), settings.clone());
-        let mark = Some("run 1\nall at once".to_owned());
-        let context = LoadContext { schema: people(&[]).schema(), mark: mark.clone(), ..context(1) };
+        let marker = Some("run 1\nall at once".to_owned());
+        let context = LoadContext { schema: people(&[]).schema(), marker: marker.clone(), ..context(1) };
         let load = async |context: LoadContext| {
             let load = sink.begin(context).await?;
             let mut writer = load.writer(0).await?;

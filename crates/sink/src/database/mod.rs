@@ -142,8 +142,8 @@ impl Sink for DatabaseSink {
         ledger::known_loads(Arc::clone(&self.server), self.spec.clone(), context).await
     }
 
-    async fn forget_marker(&self, mark: &str, context: LoadContext, unwritten: bool) -> Result<()> {
-        ledger::forget_load(Arc::clone(&self.server), self.spec.clone(), mark.to_owned(), context, unwritten).await
+    async fn forget_marker(&self, marker: &str, context: LoadContext, unwritten: bool) -> Result<()> {
+        ledger::forget_load(Arc::clone(&self.server), self.spec.clone(), marker.to_owned(), context, unwritten).await
     }
 
     fn may_keep_ledger(&self) -> bool {

@@ -282,14 +282,14 @@ for_both!(
     a_new_table_is_made_like_the_rows,
     a_key_can_wait_for_the_rows,
     indexes_can_wait_for_the_rows,
-    all_faults_of_a_table_are_told_at_once,
+    all_faults_of_a_table_are_reported_at_once,
     a_table_evolves_if_it_may,
     bad_rows_are_found_among_many,
-    many_bad_rows_are_told_in_part,
+    many_bad_rows_are_reported_in_part,
     a_row_without_a_key_is_refused,
     logins_are_refused_with_a_reason,
     statements_run_before_and_after,
-    a_lock_is_waited_for_and_then_told,
+    a_lock_is_waited_for_and_then_reported,
     a_lost_connection_leaves_nothing,
     a_commit_without_an_answer_is_found_out,
     a_statement_that_breaks_off_in_its_middle_is_no_load,
@@ -443,7 +443,7 @@ async fn indexes_can_wait_for_the_rows(kind: Kind) {
     }
 }
 
-async fn all_faults_of_a_table_are_told_at_once(kind: Kind) {
+async fn all_faults_of_a_table_are_reported_at_once(kind: Kind) {
     let database = Database::new(kind, "CREATE TABLE t (nmae VARCHAR(9), id INT, needed INT NOT NULL)");
     let sink = database.sink(json!({"mode": "merge", "key": ["id"]}));
     let errors = checked(&sink, &people(&[])).await;
@@ -495,7 +495,7 @@ async fn bad_rows_are_found_among_many(kind: Kind) {
     }
 }
 
-async fn many_bad_rows_are_told_in_part(kind: Kind) {
+async fn many_bad_rows_are_reported_in_part(kind: Kind) {
     let database = Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(12))");
     let rows: Vec<(Option<i64>, &str)> = (0..2000).map(|id| (Some(id % 500), "again")).collect();
     let error = load(&database.sink(json!({})), &[people(&rows)]).await.expect_err("keys are there twice");
@@ -555,7 +555,7 @@ async fn statements_run_before_and_after(kind: Kind) {
 }
 
 /// Another transaction locks the row that is loaded.
-async fn a_lock_is_waited_for_and_then_told(kind: Kind) {
+async fn a_lock_is_waited_for_and_then_reported(kind: Kind) {
     let database = Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20))");
     let holder = database.sink(json!({}));
     let context = LoadContext { schema: people(&[]).schema(), ..context(1) };

@@ -32,7 +32,7 @@ use millstream_core::{Budget, Error, ErrorKind, Result, Step, fail_point};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::destination::{self, Destination, Draft, Staging, Wanted};
+use super::destination::{self, Destination, Draft, FileSet, Staging};
 use super::naming::Target;
 use super::plan::{Plan, PlannedFile, Run};
 use super::spec::FileMode;
@@ -59,51 +59,51 @@ pub(crate) struct Bucket(pub(crate) Arc<dyn Store>);
 
 #[async_trait]
 impl Destination for Bucket {
-    fn check(&self, _: &Wanted, _: &[String]) -> Vec<Error> {
+    fn check(&self, _: &FileSet, _: &[String]) -> Vec<Error> {
         Vec::new()
     }
 
     async fn reach(
         &self,
-        wanted: &Wanted,
+        file_set: &FileSet,
         first: &[String],
         context: &SourceContext,
         resumes: Option<&str>,
     ) -> Vec<Error> {
-        let far = self.far(&wanted.target, context.clone());
-        far.reach(wanted, first, resumes).await.err().into_iter().collect()
+        let far = self.far(&file_set.target, context.clone());
+        far.reach(file_set, first, resumes).await.err().into_iter().collect()
     }
 
-    async fn recover(&self, wanted: &Wanted, context: &SourceContext, resumes: Option<&str>) -> Result<bool> {
-        let far = self.far(&wanted.target, context.clone());
+    async fn recover(&self, file_set: &FileSet, context: &SourceContext, resumes: Option<&str>) -> Result<bool> {
+        let far = self.far(&file_set.target, context.clone());
         if !far.read_list().await?.is_some_and(|listed| listed.plan.unfinished) {
             return Ok(false);
         }
         match far.recovered().await?.0 {
-            Some(Listed { plan, .. }) if plan.unfinished && wanted.admit(Some(&plan), resumes, "").is_err() => {
-                Err(wanted.incomplete(&far.list(), None))
+            Some(Listed { plan, .. }) if plan.unfinished && file_set.admit(Some(&plan), resumes, "").is_err() => {
+                Err(file_set.incomplete(&far.list(), None))
             }
             _ => Ok(true),
         }
     }
 
-    async fn settle(&self, wanted: &Wanted, context: &SourceContext, first: &str) -> Result<()> {
-        if wanted.target.is_set() || wanted.mode != FileMode::Error {
+    async fn settle(&self, file_set: &FileSet, context: &SourceContext, first: &str) -> Result<()> {
+        if file_set.target.is_set() || file_set.mode != FileMode::Error {
             return Ok(());
         }
-        let far = self.far(&wanted.target, context.clone());
+        let far = self.far(&file_set.target, context.clone());
         match far.read_list().await? {
-            Some(listed) if wanted.keeps_until_end(&listed.plan, first) => {
+            Some(listed) if file_set.keeps_until_end(&listed.plan, first) => {
                 far.store.remove(&far.context, &far.list()).await
             }
             _ => Ok(()),
         }
     }
 
-    async fn begin(&self, wanted: &Wanted, context: &LoadContext) -> Result<Box<dyn Staging>> {
-        let far = self.far(&wanted.target, super::network(context));
+    async fn begin(&self, file_set: &FileSet, context: &LoadContext) -> Result<Box<dyn Staging>> {
+        let far = self.far(&file_set.target, super::network(context));
         let (earlier, recovered) = far.recovered().await?;
-        let earlier = match far.still_there(wanted, earlier.clone(), Some(&context.first)).await? {
+        let earlier = match far.still_there(file_set, earlier.clone(), Some(&context.first)).await? {
             // Files that the user has moved away do not matter, nor does their list.
             None if earlier.is_some() => {
                 far.store.remove(&far.context, &far.list()).await?;
@@ -112,20 +112,20 @@ impl Destination for Bucket {
             there => there,
         };
         let plan = earlier.as_ref().map(|listed| &listed.plan);
-        let mark = context.mark.clone();
-        let is_there = mark.as_ref().zip(plan).is_some_and(|(mark, plan)| plan.has(mark));
+        let marker = context.marker.clone();
+        let is_there = marker.as_ref().zip(plan).is_some_and(|(marker, plan)| plan.has(marker));
         if !is_there {
-            wanted.admit(plan, Some(&context.first), &far.list())?;
+            file_set.admit(plan, Some(&context.first), &far.list())?;
             // If the commit could not be recovered, it is unknown which rows are missing.
-            if wanted.mode == FileMode::Append && plan.is_some_and(|plan| plan.unfinished) {
-                return Err(wanted.incomplete(&far.list(), None));
+            if file_set.mode == FileMode::Append && plan.is_some_and(|plan| plan.unfinished) {
+                return Err(file_set.incomplete(&far.list(), None));
             }
         }
         Ok(Box::new(InBucket {
-            wanted: wanted.clone(),
+            file_set: file_set.clone(),
             run: context.run.clone(),
             first: context.first.clone(),
-            mark,
+            marker,
             earlier,
             recovered,
             is_there,
@@ -147,8 +147,8 @@ impl Destination for Bucket {
         Ok(listed.map(|listed| listed.plan))
     }
 
-    async fn remove_marker(&self, wanted: &Wanted, context: &LoadContext, marker: &str) -> Result<()> {
-        let far = self.far(&wanted.target, super::network(context));
+    async fn remove_marker(&self, file_set: &FileSet, context: &LoadContext, marker: &str) -> Result<()> {
+        let far = self.far(&file_set.target, super::network(context));
         for _ in 0..LIST_TRIES {
             let Some(Listed { mut plan, stored }) = far.read_list().await? else { return Ok(()) };
             if !plan.has(marker) {
@@ -193,17 +193,17 @@ impl Far {
         self.target.uri(&self.target.list())
     }
 
-    async fn reach(&self, wanted: &Wanted, first: &[String], resumes: Option<&str>) -> Result<()> {
+    async fn reach(&self, file_set: &FileSet, first: &[String], resumes: Option<&str>) -> Result<()> {
         let earlier = self.read_list().await?;
-        let earlier = self.still_there(wanted, earlier, resumes).await?;
+        let earlier = self.still_there(file_set, earlier, resumes).await?;
         let plan = earlier.as_ref().map(|listed| &listed.plan);
-        wanted.admit(plan, resumes, &self.list()).map_err(|error| match plan {
-            Some(plan) if plan.unfinished => wanted.waiting(plan, &self.list()),
+        file_set.admit(plan, resumes, &self.list()).map_err(|error| match plan {
+            Some(plan) if plan.unfinished => file_set.waiting(plan, &self.list()),
             _ => error,
         })?;
         // By now the listed files are the run's own.
-        if wanted.mode == FileMode::Error && earlier.is_none() {
-            self.none_exists(first.iter().take(LOOKED_UP).cloned().collect(), wanted.mode).await?;
+        if file_set.mode == FileMode::Error && earlier.is_none() {
+            self.none_exists(first.iter().take(LOOKED_UP).cloned().collect(), file_set.mode).await?;
         }
         let probed = match first {
             [only] if !self.target.is_set() => self.target.uri(only),
@@ -225,12 +225,12 @@ impl Far {
     /// list is not checked.
     async fn still_there(
         &self,
-        wanted: &Wanted,
+        file_set: &FileSet,
         listed: Option<Listed>,
         resumes: Option<&str>,
     ) -> Result<Option<Listed>> {
         let Some(mut listed) = listed else { return Ok(None) };
-        if listed.plan.unfinished || !wanted.looks_at(&listed.plan, resumes) {
+        if listed.plan.unfinished || !file_set.looks_at(&listed.plan, resumes) {
             return Ok(Some(listed));
         }
         let there = Mutex::new(HashSet::new());
@@ -416,11 +416,11 @@ async fn each<T, F: Future<Output = Result<()>>>(items: Vec<T>, mut work: impl F
 
 /// A load into a bucket.
 struct InBucket {
-    wanted: Wanted,
+    file_set: FileSet,
     run: String,
     /// The first run of its resume chain.
     first: String,
-    mark: Option<String>,
+    marker: Option<String>,
     /// The list of files at its beginning.
     earlier: Option<Listed>,
     /// The files that were removed to finish a commit of an earlier run.
@@ -548,16 +548,16 @@ impl Staging for InBucket {
         let far = &self.shared.far;
         let listed = self.still_listed().await?;
         let earlier = listed.as_ref().map(|listed| &listed.plan);
-        let run = Run { name: &self.run, first: &self.first, marker: self.mark.as_deref() };
-        let mut plan = self.wanted.plan(files, earlier, run, &far.list())?;
-        let looked_up = match self.wanted.mode {
+        let run = Run { name: &self.run, first: &self.first, marker: self.marker.as_deref() };
+        let mut plan = self.file_set.plan(files, earlier, run, &far.list())?;
+        let looked_up = match self.file_set.mode {
             FileMode::Replace | FileMode::Partitions => false,
             FileMode::Error => earlier.is_none(),
             // Only an earlier run of the chain can have used its names.
             FileMode::Append => self.first != self.run,
         };
         if looked_up {
-            far.none_exists(plan.new_files().map(|file| file.path.clone()).collect(), self.wanted.mode).await?;
+            far.none_exists(plan.new_files().map(|file| file.path.clone()).collect(), self.file_set.mode).await?;
         }
         if !plan.set {
             // A single object needs no list.

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use super::bucket::Bucket;
 use super::build;
-use super::destination::{Destination, Wanted};
+use super::destination::{Destination, FileSet};
 use super::naming::Target;
 use super::plan::PlannedFile;
 use super::spec::FileSpec;
@@ -413,11 +413,11 @@ async fn open_objects_hold_a_part_of_the_budget_and_the_rest_goes_to_scratch() {
     const COUNT: usize = 3;
     let bench = Bench::new();
     let spec = FileSpec { split: Some("x".into()), ..FileSpec::default() };
-    let wanted = Wanted::new(Target::new("s3://bucket/a-{value}", &spec, true).expect("a target"), &spec);
+    let file_set = FileSet::new(Target::new("s3://bucket/a-{value}", &spec, true).expect("a target"), &spec);
     let context = conformance::context(1);
     context.budget.set_limit(6 << 20);
     let bucket = Bucket(store(&bench.server, json!({"anonymous": true})));
-    let staging = bucket.begin(&wanted, &context).await.expect("it begins");
+    let staging = bucket.begin(&file_set, &context).await.expect("it begins");
     // Pieces of odd sizes, in turns.
     let piece: Vec<u8> = (0..700_001_usize).map(|index| ((index * index) >> 7) as u8).collect();
     let mut drafts = Vec::new();
@@ -458,8 +458,8 @@ async fn prepared(sink: &Arc<dyn Sink>, context: LoadContext, count: i64) -> Arc
     load
 }
 
-fn marked(mark: &str) -> LoadContext {
-    LoadContext { mark: Some(mark.to_owned()), ..context(1) }
+fn marked(marker: &str) -> LoadContext {
+    LoadContext { marker: Some(marker.to_owned()), ..context(1) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -541,7 +541,7 @@ async fn an_append_whose_objects_the_store_has_lost_is_as_if_it_had_never_been()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn partitions_that_the_store_has_lost_are_written_again_or_told() {
+async fn partitions_that_the_store_has_lost_are_written_again_or_reported() {
     let bench = Bench::new();
     let sink = bench.sink("a-{value}.csv", json!({"split": "name", "mode": "partitions"}));
     prepared(&sink, context(1), 200).await.commit().await.expect("all values");

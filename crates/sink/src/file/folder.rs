@@ -28,7 +28,7 @@ use millstream_core::sink::LoadContext;
 use millstream_core::source::SourceContext;
 use millstream_core::{Budget, Error, Result, Step, fail_point};
 
-use super::destination::{self, Destination, Draft, Staging, Wanted};
+use super::destination::{self, Destination, Draft, FileSet, Staging};
 use super::naming::Target;
 use super::plan::{Plan, PlannedFile, Run};
 use super::spec::FileMode;
@@ -40,8 +40,8 @@ pub(crate) struct Folder;
 
 #[async_trait]
 impl Destination for Folder {
-    fn check(&self, wanted: &Wanted, first: &[String]) -> Vec<Error> {
-        let target = &wanted.target;
+    fn check(&self, file_set: &FileSet, first: &[String]) -> Vec<Error> {
+        let target = &file_set.target;
         let mut faults: Vec<Error> = folder_fault(target.folder()).into_iter().collect();
         faults.extend(first.iter().try_for_each(|name| kind_fault(&target.folder().join(name))).err());
         // A folder that cannot be read has already been reported.
@@ -51,44 +51,54 @@ impl Destination for Folder {
         faults
     }
 
-    async fn reach(&self, wanted: &Wanted, first: &[String], _: &SourceContext, resumes: Option<&str>) -> Vec<Error> {
-        blocking(|| earlier_fault(wanted, first, resumes)).err().into_iter().collect()
+    async fn reach(
+        &self,
+        file_set: &FileSet,
+        first: &[String],
+        _: &SourceContext,
+        resumes: Option<&str>,
+    ) -> Vec<Error> {
+        blocking(|| earlier_fault(file_set, first, resumes)).err().into_iter().collect()
     }
 
-    async fn recover(&self, wanted: &Wanted, _: &SourceContext, _: Option<&str>) -> Result<bool> {
-        blocking(|| match committed_path(&wanted.target).symlink_metadata() {
-            Ok(_) => Temporary::begin(&wanted.target, RECOVERY).map(|_| true),
+    async fn recover(&self, file_set: &FileSet, _: &SourceContext, _: Option<&str>) -> Result<bool> {
+        blocking(|| match committed_path(&file_set.target).symlink_metadata() {
+            Ok(_) => Temporary::begin(&file_set.target, RECOVERY).map(|_| true),
             Err(_) => Ok(false),
         })
     }
 
-    async fn settle(&self, wanted: &Wanted, _: &SourceContext, first: &str) -> Result<()> {
-        let is_done = |plan: &Option<Plan>| plan.as_ref().is_some_and(|plan| wanted.keeps_until_end(plan, first));
+    async fn settle(&self, file_set: &FileSet, _: &SourceContext, first: &str) -> Result<()> {
+        let is_done = |plan: &Option<Plan>| plan.as_ref().is_some_and(|plan| file_set.keeps_until_end(plan, first));
         blocking(|| {
-            if !is_done(&known_plan(&wanted.target)?) {
+            if !is_done(&known_plan(&file_set.target)?) {
                 return Ok(());
             }
-            let (temporary, listed) = Temporary::begin(&wanted.target, first)?;
+            let (temporary, listed) = Temporary::begin(&file_set.target, first)?;
             if is_done(&listed) { temporary.remove_list() } else { Ok(()) }
         })
     }
 
-    async fn begin(&self, wanted: &Wanted, context: &LoadContext) -> Result<Box<dyn Staging>> {
-        let (temporary, mut earlier) = blocking(|| Temporary::begin(&wanted.target, &context.run))?;
-        if !still_there(wanted, earlier.as_mut(), Some(&context.first)) {
+    async fn begin(&self, file_set: &FileSet, context: &LoadContext) -> Result<Box<dyn Staging>> {
+        let (temporary, mut earlier) = blocking(|| Temporary::begin(&file_set.target, &context.run))?;
+        if !still_there(file_set, earlier.as_mut(), Some(&context.first)) {
             blocking(|| temporary.remove_list())?;
             earlier = None;
         }
-        let mark = context.mark.clone();
-        let is_there = mark.as_ref().zip(earlier.as_ref()).is_some_and(|(mark, earlier)| earlier.has(mark));
+        let marker = context.marker.clone();
+        let is_there = marker.as_ref().zip(earlier.as_ref()).is_some_and(|(marker, earlier)| earlier.has(marker));
         if !is_there {
-            wanted.admit(earlier.as_ref(), Some(&context.first), &listed_path(&wanted.target).display().to_string())?;
+            file_set.admit(
+                earlier.as_ref(),
+                Some(&context.first),
+                &listed_path(&file_set.target).display().to_string(),
+            )?;
         }
         Ok(Box::new(InFolder {
-            wanted: wanted.clone(),
+            file_set: file_set.clone(),
             run: context.run.clone(),
             first: context.first.clone(),
-            mark,
+            marker,
             earlier,
             is_there,
             step: Arc::clone(&context.step),
@@ -101,12 +111,12 @@ impl Destination for Folder {
         blocking(|| known_plan(target))
     }
 
-    async fn remove_marker(&self, wanted: &Wanted, context: &LoadContext, marker: &str) -> Result<()> {
+    async fn remove_marker(&self, file_set: &FileSet, context: &LoadContext, marker: &str) -> Result<()> {
         blocking(|| {
-            if !known_plan(&wanted.target)?.is_some_and(|plan| plan.has(marker)) {
+            if !known_plan(&file_set.target)?.is_some_and(|plan| plan.has(marker)) {
                 return Ok(());
             }
-            let (temporary, listed) = Temporary::begin(&wanted.target, &context.run)?;
+            let (temporary, listed) = Temporary::begin(&file_set.target, &context.run)?;
             let Some(mut plan) = listed else { return Ok(()) };
             plan.remove_marker(marker);
             temporary.rewrite(&plan)
@@ -123,38 +133,38 @@ fn known_plan(target: &Target) -> Result<Option<Plan>> {
 }
 
 /// Fails if earlier runs have left files that this one may not touch.
-fn earlier_fault(wanted: &Wanted, first: &[String], resumes: Option<&str>) -> Result<()> {
-    let (target, list) = (&wanted.target, listed_path(&wanted.target));
+fn earlier_fault(file_set: &FileSet, first: &[String], resumes: Option<&str>) -> Result<()> {
+    let (target, list) = (&file_set.target, listed_path(&file_set.target));
     if let Some(committed) = read_plan(&committed_path(target))? {
         let place = committed_path(target).display().to_string();
-        return wanted.admit(Some(&committed), resumes, &place).map_err(|_| wanted.waiting(&committed, &place));
+        return file_set.admit(Some(&committed), resumes, &place).map_err(|_| file_set.waiting(&committed, &place));
     }
     let mut earlier = read_plan(&list)?;
-    if !still_there(wanted, earlier.as_mut(), resumes) {
+    if !still_there(file_set, earlier.as_mut(), resumes) {
         earlier = None;
     }
-    wanted.admit(earlier.as_ref(), resumes, &list.display().to_string())?;
+    file_set.admit(earlier.as_ref(), resumes, &list.display().to_string())?;
     // By now the listed files are the run's own.
-    match wanted.mode == FileMode::Error && earlier.is_none() {
-        true => first.iter().try_for_each(|name| existing_fault(&target.folder().join(name), wanted.mode)),
+    match file_set.mode == FileMode::Error && earlier.is_none() {
+        true => first.iter().try_for_each(|name| existing_fault(&target.folder().join(name), file_set.mode)),
         false => Ok(()),
     }
 }
 
 /// Removes files from a list that do not exist any more, if that matters. Returns whether any is left.
-fn still_there(wanted: &Wanted, earlier: Option<&mut Plan>, resumes: Option<&str>) -> bool {
-    let Some(plan) = earlier.filter(|plan| wanted.looks_at(plan, resumes)) else { return true };
-    plan.files.retain(|file| wanted.target.folder().join(&file.path).symlink_metadata().is_ok());
+fn still_there(file_set: &FileSet, earlier: Option<&mut Plan>, resumes: Option<&str>) -> bool {
+    let Some(plan) = earlier.filter(|plan| file_set.looks_at(plan, resumes)) else { return true };
+    plan.files.retain(|file| file_set.target.folder().join(&file.path).symlink_metadata().is_ok());
     !plan.files.is_empty()
 }
 
 /// A load into a folder.
 struct InFolder {
-    wanted: Wanted,
+    file_set: FileSet,
     run: String,
     /// The first run of its resume chain.
     first: String,
-    mark: Option<String>,
+    marker: Option<String>,
     /// The list of files at its beginning.
     earlier: Option<Plan>,
     is_there: bool,
@@ -175,7 +185,7 @@ impl Staging for InFolder {
         let staged = self.temporary().file(number);
         let created = blocking(|| fs_err::OpenOptions::new().append(true).create_new(true).open(&staged));
         let file = Some(created.map_err(|error| path_error("make", &staged, &error))?);
-        let (shown, budget) = (self.wanted.target.folder().join(path), Arc::clone(&self.budget));
+        let (shown, budget) = (self.file_set.target.folder().join(path), Arc::clone(&self.budget));
         Ok(Box::new(StagedFile { staged, shown, file, length: 0, rested: false, large: None, budget }))
     }
 
@@ -184,12 +194,12 @@ impl Staging for InFolder {
     }
 
     async fn prepare(&self, files: Vec<PlannedFile>) -> Result<()> {
-        let run = Run { name: &self.run, first: &self.first, marker: self.mark.as_deref() };
-        let list = listed_path(&self.wanted.target).display().to_string();
-        let mut plan = self.wanted.plan(files, self.earlier.as_ref(), run, &list)?;
+        let run = Run { name: &self.run, first: &self.first, marker: self.marker.as_deref() };
+        let list = listed_path(&self.file_set.target).display().to_string();
+        let mut plan = self.file_set.plan(files, self.earlier.as_ref(), run, &list)?;
         // The plan in the temporary folder names the stale files; the list that stays does not.
         plan.stale.clear();
-        blocking(|| self.temporary().prepare(&plan, self.wanted.mode, self.earlier.as_ref(), &self.step))
+        blocking(|| self.temporary().prepare(&plan, self.file_set.mode, self.earlier.as_ref(), &self.step))
     }
 
     async fn commit(&self) -> Result<Vec<String>> {

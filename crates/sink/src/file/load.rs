@@ -25,7 +25,7 @@ use millstream_core::sink::{Load, LoadContext, Removed, RoutingKind, Writer};
 use millstream_core::spec::Size;
 use millstream_core::{Error, Result};
 
-use super::destination::{Destination, Draft, Staging, Wanted};
+use super::destination::{Destination, Draft, FileSet, Staging};
 use super::naming::{Route, Target};
 use super::plan::PlannedFile;
 use super::spec::{FileMode, FileSpec, Roll};
@@ -112,25 +112,25 @@ impl FileLoad {
     pub(crate) async fn begin(
         spec: &FileSpec,
         destination: &dyn Destination,
-        wanted: &Wanted,
+        file_set: &FileSet,
         encoding: &Encoding,
         context: LoadContext,
     ) -> Result<Self> {
-        let staging = destination.begin(wanted, &context).await?;
+        let staging = destination.begin(file_set, &context).await?;
         let routing = spec.routing().map(|routing| routing.kind);
         let roll = spec.roll.clone().unwrap_or_default();
         let alone = context.partitions <= 1 && routing.is_none();
         let method =
             if !encoding.splittable() || alone || roll.rows.is_some() { Method::Stream } else { Method::Pieces };
         Ok(FileLoad(Arc::new(Shared {
-            target: wanted.target.clone(),
+            target: file_set.target.clone(),
             encoding: encoding.clone(),
             context,
             routing,
             roll,
             max_open: spec.max_open.max(1),
             max_files: spec.max_files.max(1),
-            adds: wanted.mode == FileMode::Append,
+            adds: file_set.mode == FileMode::Append,
             method,
             staging,
             outputs: Mutex::new(HashMap::new()),
@@ -412,12 +412,12 @@ impl Shared {
         Ok(taken)
     }
 
-    /// Closes the least recently used stream if there are too many for one more. The lock of `wanted` is not held, so
+    /// Closes the least recently used stream if there are too many for one more. The lock of `file_set` is not held, so
     /// no two writers can wait for each other.
-    async fn make_room(&self, wanted: &Output) -> Result<()> {
+    async fn make_room(&self, file_set: &Output) -> Result<()> {
         let oldest = {
             let streaming = self.streaming();
-            if streaming.len() < self.max_open || streaming.contains_key(&wanted.route) {
+            if streaming.len() < self.max_open || streaming.contains_key(&file_set.route) {
                 return Ok(());
             }
             streaming.values().min_by_key(|output| output.used.load(Ordering::Relaxed)).cloned()
@@ -428,7 +428,7 @@ impl Shared {
                 self.max_open,
                 self.encoding.format()
             );
-            return Err(Error::refused(what).text(self.target.path(&wanted.route, 0)?).hint(
+            return Err(Error::refused(what).text(self.target.path(&file_set.route, 0)?).hint(
                 "raise `max_open` (each open file holds memory), sort by the expression of `split`, or use shards",
             ));
         }
@@ -547,8 +547,8 @@ impl FileWriter {
     }
 
     /// Writes the least recently used piece if there are too many for one more.
-    async fn limit_pieces(&mut self, wanted: &Route) -> Result<()> {
-        if self.pieces.len() < self.shared.max_open || self.pieces.contains_key(wanted) {
+    async fn limit_pieces(&mut self, file_set: &Route) -> Result<()> {
+        if self.pieces.len() < self.shared.max_open || self.pieces.contains_key(file_set) {
             return Ok(());
         }
         let oldest = self.pieces.iter().min_by_key(|(_, piece)| piece.used).map(|(route, _)| route.clone());

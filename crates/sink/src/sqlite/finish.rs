@@ -27,7 +27,7 @@ pub(super) fn finish(connection: &Connection, loading: &mut Loading, shown: &str
     }
     user_statements::run(connection, &loading.spec.after, "after", lock_wait)?;
     match &loading.marker {
-        Some(mark) => ledger::write_marker(connection, mark).map_err(told),
+        Some(marker) => ledger::write_marker(connection, marker).map_err(told),
         None => Ok(()),
     }
 }

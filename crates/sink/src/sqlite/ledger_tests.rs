@@ -51,7 +51,7 @@ fn query(path: &Path, sql: &str) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_chunk_is_written_once_by_whoever_comes_first() {
+async fn each_chunk_is_written_once_by_the_first_writer() {
     let folder = TempDir::new().expect("a folder");
     let path = folder.path().join("new/x.db");
     let mut tasks = Vec::new();

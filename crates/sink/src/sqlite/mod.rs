@@ -127,8 +127,8 @@ impl Sink for SqliteSink {
 
     async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>> {
         let database = Database::of_run(&self.path, &context.run, &context.budget)?;
-        let mark = context.mark.filter(|_| self.adds_rows());
-        let loading = Loading::new(self.spec.clone(), context.schema, Arc::clone(&context.step)).with_marker(mark);
+        let marker = context.marker.filter(|_| self.adds_rows());
+        let loading = Loading::new(self.spec.clone(), context.schema, Arc::clone(&context.step)).with_marker(marker);
         let loading = loading.refusing(context.refusals);
         let Joined { load, done_before } = database.join(loading).await?;
         let (spec, path) = (self.spec.clone(), self.path.clone());
@@ -152,10 +152,10 @@ impl Sink for SqliteSink {
         found.map_err(|cause| Error::internal("looking for loads failed").cause(cause))?
     }
 
-    async fn forget_marker(&self, mark: &str, _: LoadContext, unwritten: bool) -> Result<()> {
-        let (sink, mark) = (self.clone(), mark.to_owned());
+    async fn forget_marker(&self, marker: &str, _: LoadContext, unwritten: bool) -> Result<()> {
+        let (sink, marker) = (self.clone(), marker.to_owned());
         let done =
-            tokio::task::spawn_blocking(move || ledger::forget_load(&sink.path, &sink.spec, &mark, unwritten)).await;
+            tokio::task::spawn_blocking(move || ledger::forget_load(&sink.path, &sink.spec, &marker, unwritten)).await;
         done.map_err(|cause| Error::internal("forgetting a load failed").cause(cause))?
     }
 

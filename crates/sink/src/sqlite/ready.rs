@@ -18,8 +18,8 @@ pub(super) fn make_ready(
     shown: &str,
     lock_wait: &LockWait,
 ) -> Result<()> {
-    if let Some(mark) = &loading.marker {
-        let marked = ledger::enter_whole(connection, mark);
+    if let Some(marker) = &loading.marker {
+        let marked = ledger::enter_whole(connection, marker);
         loading.done_before = marked.map_err(|error| sqlite_error("write to", shown, &loading.spec, &error))?;
     }
     if loading.done_before {

@@ -625,7 +625,7 @@ async fn a_commit_needs_every_load_prepared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_locked_database_is_waited_for_and_then_told() {
+async fn a_locked_database_is_waited_for_and_then_reported() {
     let (_folder, path) = database("CREATE TABLE t (id INT, name TEXT)");
     let sink = sink(&path, json!({"table": "t", "busy_timeout": "300ms"}));
     let other = Connection::open(&path).expect("a database");

@@ -99,7 +99,7 @@ fn a_load_that_begins_anew_forgets() {
 }
 
 #[test]
-fn a_frame_that_is_cut_short_is_passed_over_and_a_damaged_file_is_told() {
+fn a_truncated_frame_is_skipped_and_a_damaged_file_is_reported() {
     let state = tempfile::TempDir::new().expect("a folder");
     let log = RejectLog::new(state.path(), "1-1", "1-1");
     log.add([line(reject(None, "whole"))], true).expect("written");

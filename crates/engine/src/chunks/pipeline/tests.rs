@@ -121,7 +121,7 @@ fn join(left: Plan, right: Plan) -> Plan {
 }
 
 fn shared(input: Plan) -> Plan {
-    let step = Step::new("t", StepKind::Transform, "tee");
+    let step = Step::new("t", StepKind::Transform, "shared");
     let shared = SharedScan::new("t", input, Budget::new(1 << 20), std::env::temp_dir(), step);
     Arc::new(shared.consumer(vec![0]).expect("a consumer"))
 }
@@ -226,7 +226,6 @@ fn operators_are_named_as_people_call_them() {
         ("SortExec(TopK)", "a sort needs all rows"),
         ("BoundedWindowAggExec", "a window looks at other rows"),
         ("UnnestExec", "one record becomes several rows"),
-        ("TransformExec", "a component may make any rows of those it reads"),
         ("StreamingTableExec", "StreamingTable needs all rows"),
     ] {
         assert_eq!(why_not(operator), why, "{operator}");

@@ -63,8 +63,8 @@ async fn set_up(server: Arc<dyn Server>, spec: DatabaseSpec, context: LoadContex
     let mut control = connect(server.as_ref(), &spec).await?;
     let connection = control.as_mut();
     let (mut marker, waiting) = (None, Waiting::new(&server, &spec));
-    if let Some(mark) = context.mark.as_ref().filter(|_| spec.mode == Mode::Append) {
-        match commit_marker::mark(&server, connection, &spec, mark, &context).await? {
+    if let Some(name) = context.marker.as_ref().filter(|_| spec.mode == Mode::Append) {
+        match commit_marker::enter(&server, connection, &spec, name, &context).await? {
             MarkerState::Present(marker) => {
                 if connection.describe(&spec.table).await.map_err(Failure::into_error)?.is_none() {
                     return Err(table::is_gone(&target_of(server.as_ref(), &spec)));

@@ -18,8 +18,8 @@ use super::pipeline::Pipeline;
 use crate::fault;
 use crate::node::{leaf, streaming};
 use crate::read::exec::ReadExec;
-use crate::read::rows::{Piece, PlacedRows};
-use crate::rejects::origin::{PLACE, place_fields};
+use crate::read::rows::{LocatedRows, Piece};
+use crate::rejects::origin::{ORIGIN, origin_fields};
 use crate::rejects::{Entry, Rejects, of_parser};
 
 /// One value for every one of `rows` rows.
@@ -39,8 +39,8 @@ fn bytes(value: &[u8], rows: usize) -> ArrayRef {
 }
 
 /// `rows` with the column behind the others.
-fn with_places(schema: &SchemaRef, source: &str, uri: &str, rows: PlacedRows) -> DataFusionResult<RecordBatch> {
-    let PlacedRows { batch, lines, bytes: starts, raw, member } = rows;
+fn add_origins(schema: &SchemaRef, source: &str, uri: &str, rows: LocatedRows) -> DataFusionResult<RecordBatch> {
+    let LocatedRows { batch, lines, bytes: starts, raw, member } = rows;
     let count = batch.num_rows();
     let numbers = |numbers: Option<ArrayRef>| numbers.unwrap_or_else(|| Arc::new(Int64Array::new_null(count)));
     let raw = raw.unwrap_or_else(|| Arc::new(BinaryViewArray::new_null(count)));
@@ -53,20 +53,20 @@ fn with_places(schema: &SchemaRef, source: &str, uri: &str, rows: PlacedRows) ->
         raw,
         bytes(&member.beginning, count),
     ];
-    let place = StructArray::try_new(place_fields(), columns, None::<NullBuffer>)?;
-    let columns = batch.columns().iter().cloned().chain([Arc::new(place) as ArrayRef]).collect();
+    let origin = StructArray::try_new(origin_fields(), columns, None::<NullBuffer>)?;
+    let columns = batch.columns().iter().cloned().chain([Arc::new(origin) as ArrayRef]).collect();
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
 }
 
 /// The plan of row-preserving pipelines, whose rows have the column.
-pub fn placed(pipelines: &[Pipeline], rejects: &Arc<Rejects>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+pub fn with_origins(pipelines: &[Pipeline], rejects: &Arc<Rejects>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     let mut plans = Vec::new();
     for pipeline in pipelines {
         let mut fields: Vec<_> = pipeline.read().schema().fields().iter().cloned().collect();
-        fields.push(Arc::new(Field::new(PLACE, DataType::Struct(place_fields()), false)));
+        fields.push(Arc::new(Field::new(ORIGIN, DataType::Struct(origin_fields()), false)));
         let schema = Arc::new(Schema::new(fields));
         let properties = streaming(Arc::clone(&schema), pipeline.read().partitions());
-        let read = PlacedReadExec { pipeline: pipeline.clone(), rejects: Arc::clone(rejects), schema, properties };
+        let read = OriginReadExec { pipeline: pipeline.clone(), rejects: Arc::clone(rejects), schema, properties };
         plans.push(pipeline.operators.iter().rev().try_fold(Arc::new(read) as Arc<dyn ExecutionPlan>, on_top)?);
     }
     match plans.len() {
@@ -76,34 +76,34 @@ pub fn placed(pipelines: &[Pipeline], rejects: &Arc<Rejects>) -> DataFusionResul
 }
 
 /// Reads rows with their places, and leaves out what the parser refuses.
-pub struct PlacedReadExec {
+pub struct OriginReadExec {
     pipeline: Pipeline,
     rejects: Arc<Rejects>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
 }
 
-impl PlacedReadExec {
+impl OriginReadExec {
     /// The source's name in the job.
     pub fn source(&self) -> &str {
         self.pipeline.read().source()
     }
 }
 
-impl fmt::Debug for PlacedReadExec {
+impl fmt::Debug for OriginReadExec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PlacedReadExec").field("source", &self.pipeline.read().source()).finish_non_exhaustive()
+        f.debug_struct("OriginReadExec").field("source", &self.pipeline.read().source()).finish_non_exhaustive()
     }
 }
 
-impl DisplayAs for PlacedReadExec {
+impl DisplayAs for OriginReadExec {
     fn fmt_as(&self, mode: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.pipeline.read().fmt_as(mode, f)
     }
 }
 
-impl ExecutionPlan for PlacedReadExec {
-    leaf!("PlacedReadExec");
+impl ExecutionPlan for OriginReadExec {
+    leaf!("OriginReadExec");
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let read: &ReadExec = self.pipeline.read();
@@ -112,7 +112,7 @@ impl ExecutionPlan for PlacedReadExec {
         let batches = async_stream::try_stream! {
             while let Some((uri, piece)) = pieces.try_next().await.map_err(fault::carry)? {
                 match piece {
-                    Piece::Rows(rows) => yield with_places(&schema, &source, &uri, rows)?,
+                    Piece::Rows(rows) => yield add_origins(&schema, &source, &uri, rows)?,
                     Piece::Rejects(refused, member) => {
                         let refusal = |reject| of_parser(&rejects, &source, &uri, &member, reject);
                         let refusals = refused.into_iter().map(refusal).collect();
