@@ -4,9 +4,10 @@
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR
 
+# The demo needs none of the optional components; it is built for a short build, not for speed.
 demo:
 	@scripts/install-test-packages.sh
-	cargo build --locked --profile demo -p millstream-cli
+	cargo build --locked --profile demo -p millstream-cli --no-default-features
 	@mkdir -p out
 	$(CARGO_TARGET_DIR)/demo/millstream run examples/geonames/job.yaml
 	@echo
@@ -29,6 +30,7 @@ check:
 check-features:
 	cargo clippy --locked -p millstream-cli --no-default-features -- -D warnings
 	cargo clippy --locked -p millstream-cli --no-default-features --features mysql -- -D warnings
+	cargo clippy --locked -p millstream-cli --no-default-features --features http,sftp -- -D warnings
 
 # Written from the specs of the components; a test tells when it is out of date.
 reference:

@@ -45,7 +45,8 @@ mod tests {
             assert_eq!(sources.get(name), Some(&schemes), "source {name}");
         }
         let sinks = millstream_sink::SINKS.iter().map(|entry| (entry.spec.name, entry.schemes.to_vec()));
-        let sinks: BTreeMap<_, _> = sinks.collect();
+        let stores = millstream_source::STORES.iter().map(|entry| (entry.spec.name, entry.schemes.to_vec()));
+        let sinks: BTreeMap<_, _> = sinks.chain(stores).collect();
         for (name, schemes) in optional(millstream_sink::OPTIONAL) {
             assert_eq!(sinks.get(name), Some(&schemes), "sink {name}");
         }

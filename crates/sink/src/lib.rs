@@ -35,8 +35,11 @@ pub const SINKS: &[SinkEntry] = &[
     stdout::ENTRY,
 ];
 
-/// The sinks that a build may leave out, present or not.
+/// The sinks that a build may leave out, present or not, and the stores that sinks write to.
 pub const OPTIONAL: &[OptionalComponent] = &[
     OptionalComponent { name: "mysql", schemes: &["mysql", "mariadb"], feature: "mysql" },
     OptionalComponent { name: "postgres", schemes: &["postgres", "postgresql"], feature: "postgres" },
+    OptionalComponent { name: "s3", schemes: &["s3"], feature: "cloud" },
+    OptionalComponent { name: "gcs", schemes: &["gs"], feature: "cloud" },
+    OptionalComponent { name: "azure", schemes: &["az"], feature: "cloud" },
 ];

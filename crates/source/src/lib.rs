@@ -9,25 +9,32 @@
 //! the bytes. Each source is a folder with `mod.rs`, `spec.rs` (its settings), its implementation, and `tests.rs`. A
 //! new one needs a folder and a line in [`SOURCES`].
 
-// SQLite needs some of it, and each server some more.
-#[cfg_attr(not(all(feature = "mysql", feature = "postgres")), allow(dead_code))]
+// What several sources share is dead in a build without them.
+#![cfg_attr(
+    not(all(feature = "cloud", feature = "ftp", feature = "mysql", feature = "postgres", feature = "sftp")),
+    allow(dead_code)
+)]
+
 pub mod database;
 mod feed;
 pub mod file;
 #[cfg(feature = "ftp")]
 pub mod ftp;
+#[cfg(feature = "http")]
 pub mod http;
 mod io;
 pub mod list;
+#[cfg(feature = "cloud")]
 pub mod object;
 pub mod pattern;
 #[cfg(any(feature = "ftp", feature = "sftp"))]
-#[cfg_attr(not(all(feature = "ftp", feature = "sftp")), allow(dead_code))]
 mod remote;
+#[cfg(any(feature = "ftp", feature = "http", feature = "sftp"))]
 mod retry;
 #[cfg(feature = "sftp")]
 pub mod sftp;
 pub mod stdin;
+#[cfg(any(feature = "ftp", feature = "http"))]
 mod tls;
 
 #[cfg(test)]
@@ -43,13 +50,17 @@ use serde_json::Value;
 pub const SOURCES: &[SourceEntry] = &[
     file::ENTRY,
     stdin::ENTRY,
+    #[cfg(feature = "http")]
     http::ENTRY,
     #[cfg(feature = "ftp")]
     ftp::ENTRY,
     #[cfg(feature = "sftp")]
     sftp::ENTRY,
+    #[cfg(feature = "cloud")]
     object::S3,
+    #[cfg(feature = "cloud")]
     object::GCS,
+    #[cfg(feature = "cloud")]
     object::AZURE,
     #[cfg(feature = "mysql")]
     database::MYSQL,
@@ -60,14 +71,25 @@ pub const SOURCES: &[SourceEntry] = &[
 
 /// The sources that a build may leave out, present or not.
 pub const OPTIONAL: &[OptionalComponent] = &[
+    OptionalComponent { name: "http", schemes: &["http", "https"], feature: "http" },
     OptionalComponent { name: "ftp", schemes: &["ftp", "ftps"], feature: "ftp" },
     OptionalComponent { name: "sftp", schemes: &["sftp"], feature: "sftp" },
+    OptionalComponent { name: "s3", schemes: &["s3"], feature: "cloud" },
+    OptionalComponent { name: "gcs", schemes: &["gs"], feature: "cloud" },
+    OptionalComponent { name: "azure", schemes: &["az"], feature: "cloud" },
     OptionalComponent { name: "mysql", schemes: &["mysql", "mariadb"], feature: "mysql" },
     OptionalComponent { name: "postgres", schemes: &["postgres", "postgresql"], feature: "postgres" },
 ];
 
-/// All stores of objects, for writing.
-pub const STORES: &[StoreEntry] = &[object::S3_STORE, object::GCS_STORE, object::AZURE_STORE];
+/// All stores of objects of this build, for writing.
+pub const STORES: &[StoreEntry] = &[
+    #[cfg(feature = "cloud")]
+    object::S3_STORE,
+    #[cfg(feature = "cloud")]
+    object::GCS_STORE,
+    #[cfg(feature = "cloud")]
+    object::AZURE_STORE,
+];
 
 /// The settings of a source; a missing block is an empty one.
 fn settings<S: Spec>(block: &Value) -> Result<S, Vec<Fault>> {

@@ -6,19 +6,17 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
-use async_trait::async_trait;
 use datafusion::common::{DFSchema, DFSchemaRef, internal_err};
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
-use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNode, UserDefinedLogicalNodeCore};
+use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
-use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 use futures::StreamExt;
 use millstream_core::Error;
 use millstream_core::transform::{ColumnsFault, Transform};
 
+use super::extension::{PlanNode, Planning};
 use crate::fault;
 use crate::node::{over_one_input, streaming};
 
@@ -102,21 +100,17 @@ impl UserDefinedLogicalNodeCore for MappedRows {
 /// Plans [`MappedRows`].
 pub struct MappedRowsPlanner;
 
-#[async_trait]
-impl ExtensionPlanner for MappedRowsPlanner {
-    async fn plan_extension(
+impl PlanNode for MappedRowsPlanner {
+    type Node = MappedRows;
+
+    fn plan(
         &self,
-        _: &dyn PhysicalPlanner,
-        node: &dyn UserDefinedLogicalNode,
-        _: &[&LogicalPlan],
-        inputs: &[Arc<dyn ExecutionPlan>],
-        _: &dyn datafusion::catalog::Session,
-        _: &PhysicalPlanningContext,
-    ) -> DataFusionResult<Option<Arc<dyn ExecutionPlan>>> {
-        let Some(rows) = node.as_any().downcast_ref::<MappedRows>() else { return Ok(None) };
-        let [input] = inputs else { return internal_err!("mapped rows have one input") };
+        rows: &MappedRows,
+        input: Arc<dyn ExecutionPlan>,
+        _: &Planning<'_>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let (transform, schema) = (Arc::clone(&rows.transform), Arc::clone(rows.schema.inner()));
-        Ok(Some(Arc::new(TransformExec::new(Arc::clone(input), transform, &rows.step, schema))))
+        Ok(Arc::new(TransformExec::new(input, transform, &rows.step, schema)))
     }
 }
 

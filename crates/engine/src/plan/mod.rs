@@ -11,6 +11,7 @@
 mod buffer;
 mod distinct;
 pub mod error_locator;
+mod extension;
 pub mod joins;
 pub mod lenient;
 pub mod mapped;

@@ -4,20 +4,18 @@
 use std::fmt;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::common::{DFSchemaRef, Statistics, internal_err};
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
-use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNode, UserDefinedLogicalNodeCore};
+use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
 use datafusion::physical_expr::expressions::col;
 use datafusion::physical_expr::{Distribution, PhysicalSortExpr};
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
-use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 use futures::StreamExt;
 
+use super::extension::{PlanNode, Planning};
 use crate::fault;
 use crate::node::over_one_input;
 use crate::read::order::{OrderCheck, SortedBy};
@@ -95,20 +93,16 @@ impl UserDefinedLogicalNodeCore for RowsInOrder {
 /// Plans [`RowsInOrder`].
 pub struct RowsInOrderPlanner;
 
-#[async_trait]
-impl ExtensionPlanner for RowsInOrderPlanner {
-    async fn plan_extension(
+impl PlanNode for RowsInOrderPlanner {
+    type Node = RowsInOrder;
+
+    fn plan(
         &self,
-        _: &dyn PhysicalPlanner,
-        node: &dyn UserDefinedLogicalNode,
-        _: &[&LogicalPlan],
-        inputs: &[Arc<dyn ExecutionPlan>],
-        _: &dyn datafusion::catalog::Session,
-        _: &PhysicalPlanningContext,
-    ) -> DataFusionResult<Option<Arc<dyn ExecutionPlan>>> {
-        let Some(rows) = node.as_any().downcast_ref::<RowsInOrder>() else { return Ok(None) };
-        let [input] = inputs else { return internal_err!("rows in order have one input") };
-        Ok(Some(Arc::new(InOrderExec::new(Arc::clone(input), rows.keys.clone(), rows.step.clone())?)))
+        rows: &RowsInOrder,
+        input: Arc<dyn ExecutionPlan>,
+        _: &Planning<'_>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(InOrderExec::new(input, rows.keys.clone(), rows.step.clone())?))
     }
 }
 

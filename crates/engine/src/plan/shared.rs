@@ -1,11 +1,11 @@
 //! From the logical plans of all steps to physical plans in which no step runs twice.
 
 use std::collections::{HashMap, HashSet};
+use std::future::ready;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use arrow::datatypes::SchemaRef;
-use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::datasource::{TableType, provider_as_source, source_as_provider};
@@ -14,6 +14,7 @@ use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::utils::{conjunction, disjunction};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableProviderFilterPushDown, TableScan, ident};
 use datafusion::physical_plan::ExecutionPlan;
+use futures::future::BoxFuture;
 use millstream_core::{Budget, StepKind, Steps};
 
 use super::error_locator::ErrorLocator;
@@ -42,7 +43,6 @@ impl StepTable {
     }
 }
 
-#[async_trait]
 impl TableProvider for StepTable {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
@@ -61,13 +61,27 @@ impl TableProvider for StepTable {
         Ok(filters.iter().map(supported).collect())
     }
 
-    async fn scan(
-        &self,
-        _: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        _: &[Expr],
+    fn scan<'a, 'b, 'c, 'd, 'future>(
+        &'a self,
+        _: &'b dyn Session,
+        projection: Option<&'c Vec<usize>>,
+        _: &'d [Expr],
         _: Option<usize>,
-    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    ) -> BoxFuture<'future, DataFusionResult<Arc<dyn ExecutionPlan>>>
+    where
+        'a: 'future,
+        'b: 'future,
+        'c: 'future,
+        'd: 'future,
+        Self: 'future,
+    {
+        Box::pin(ready(self.consumer(projection)))
+    }
+}
+
+impl StepTable {
+    /// A consumer of the shared scan, with the columns of `projection`.
+    fn consumer(&self, projection: Option<&Vec<usize>>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let shared = self.shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
         let shared =
             shared.ok_or_else(|| DataFusionError::Internal(format!("step `{}` is not planned yet", self.name)))?;

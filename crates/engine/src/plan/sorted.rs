@@ -7,7 +7,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use async_trait::async_trait;
 use datafusion::arrow::compute::SortOptions;
 use datafusion::catalog::Session;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
@@ -15,15 +14,14 @@ use datafusion::common::{DFSchemaRef, internal_err};
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::logical_expr::expr::Sort;
-use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
-use datafusion::logical_expr::{
-    Expr, Extension, LogicalPlan, LogicalPlanBuilder, UserDefinedLogicalNode, UserDefinedLogicalNodeCore,
-};
+use datafusion::logical_expr::{Expr, Extension, LogicalPlan, LogicalPlanBuilder, UserDefinedLogicalNodeCore};
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner};
+use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
+use futures::future::BoxFuture;
 use millstream_sort::Keep;
 
+use super::extension::{Nodes, PlanNode, Planning};
 use super::mapped::MappedRowsPlanner;
 use super::ordered::{RowsInOrder, RowsInOrderPlanner};
 use super::sort::{ExternalSort, Sorting};
@@ -145,40 +143,48 @@ impl SortingPlanner {
     }
 }
 
-#[async_trait]
 impl QueryPlanner for SortingPlanner {
-    async fn create_physical_plan(
-        &self,
-        plan: &LogicalPlan,
-        session: &dyn Session,
-    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        let nodes = SortedRowsPlanner(self.0.clone());
-        let planner = DefaultPhysicalPlanner::with_extension_planners(vec![
-            Arc::new(nodes),
-            Arc::new(RowsInOrderPlanner),
-            Arc::new(MappedRowsPlanner),
-        ]);
-        planner.create_physical_plan(plan, session).await
+    fn create_physical_plan<'a, 'b, 'c, 'future>(
+        &'a self,
+        plan: &'b LogicalPlan,
+        session: &'c dyn Session,
+    ) -> BoxFuture<'future, DataFusionResult<Arc<dyn ExecutionPlan>>>
+    where
+        'a: 'future,
+        'b: 'future,
+        'c: 'future,
+        Self: 'future,
+    {
+        planned(self.0.clone(), plan, session)
     }
+}
+
+fn planned<'a>(
+    sorting: Sorting,
+    plan: &'a LogicalPlan,
+    session: &'a dyn Session,
+) -> BoxFuture<'a, DataFusionResult<Arc<dyn ExecutionPlan>>> {
+    let planner = DefaultPhysicalPlanner::with_extension_planners(vec![
+        Arc::new(Nodes(SortedRowsPlanner(sorting))),
+        Arc::new(Nodes(RowsInOrderPlanner)),
+        Arc::new(Nodes(MappedRowsPlanner)),
+    ]);
+    Box::pin(async move { planner.create_physical_plan(plan, session).await })
 }
 
 struct SortedRowsPlanner(Sorting);
 
-#[async_trait]
-impl ExtensionPlanner for SortedRowsPlanner {
-    async fn plan_extension(
+impl PlanNode for SortedRowsPlanner {
+    type Node = SortedRows;
+
+    fn plan(
         &self,
-        planner: &dyn PhysicalPlanner,
-        node: &dyn UserDefinedLogicalNode,
-        _: &[&LogicalPlan],
-        inputs: &[Arc<dyn ExecutionPlan>],
-        session: &dyn Session,
-        context: &PhysicalPlanningContext,
-    ) -> DataFusionResult<Option<Arc<dyn ExecutionPlan>>> {
-        let Some(sorted) = node.as_any().downcast_ref::<SortedRows>() else { return Ok(None) };
-        let [input] = inputs else { return internal_err!("a sort has one input") };
+        sorted: &SortedRows,
+        input: Arc<dyn ExecutionPlan>,
+        Planning { planner, session, context }: &Planning<'_>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let key = |key: &Sort| {
-            let expr = planner.create_physical_expr(&key.expr, sorted.input.schema(), session, context)?;
+            let expr = planner.create_physical_expr(&key.expr, sorted.input.schema(), *session, context)?;
             let options = SortOptions { descending: !key.asc, nulls_first: key.nulls_first };
             Ok(PhysicalSortExpr::new(expr, options))
         };
@@ -187,7 +193,6 @@ impl ExtensionPlanner for SortedRowsPlanner {
         let different = |keys: &[PhysicalSortExpr]| LexOrdering::new(keys.iter().cloned()).map_or(0, |keys| keys.len());
         let one_of = sorted.one_of.map(|one_of| OneOf { keys: different(&keys[..one_of.keys]), ..one_of });
         let Some(order) = LexOrdering::new(keys) else { return internal_err!("a sort has a key") };
-        let sort = ExternalSort::over(order, one_of, sorted.pool.clone(), Arc::clone(input), self.0.clone())?;
-        Ok(Some(Arc::new(sort)))
+        Ok(Arc::new(ExternalSort::over(order, one_of, sorted.pool.clone(), input, self.0.clone())?))
     }
 }

@@ -1,10 +1,10 @@
 //! A source as the SQL planner sees it: a table that takes the columns and filters pushed down to it.
 
+use std::future::ready;
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::{Schema, SchemaRef};
-use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -14,6 +14,7 @@ use datafusion::error::Result as DataFusionResult;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, Like, Operator, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
+use futures::future::BoxFuture;
 use millstream_core::format::{Bound, Comparison, ParseRequest, Required, TEXT};
 
 use super::exec::ReadExec;
@@ -134,7 +135,6 @@ impl SourceTable {
     }
 }
 
-#[async_trait]
 impl TableProvider for SourceTable {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
@@ -156,12 +156,31 @@ impl TableProvider for SourceTable {
         Ok(filters.iter().map(supported).collect())
     }
 
-    async fn scan(
+    fn scan<'a, 'b, 'c, 'd, 'future>(
+        &'a self,
+        session: &'b dyn Session,
+        projection: Option<&'c Vec<usize>>,
+        filters: &'d [Expr],
+        _: Option<usize>,
+    ) -> BoxFuture<'future, DataFusionResult<Arc<dyn ExecutionPlan>>>
+    where
+        'a: 'future,
+        'b: 'future,
+        'c: 'future,
+        'd: 'future,
+        Self: 'future,
+    {
+        Box::pin(ready(self.read(session, projection, filters)))
+    }
+}
+
+impl SourceTable {
+    /// The operator that reads the columns of `projection` of the rows that meet `filters`.
+    fn read(
         &self,
-        state: &dyn Session,
+        session: &dyn Session,
         projection: Option<&Vec<usize>>,
         filters: &[Expr],
-        _limit: Option<usize>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let all: Vec<usize>;
         let projection = match projection {
@@ -171,9 +190,9 @@ impl TableProvider for SourceTable {
                 &all
             }
         };
-        let mut request = self.request(state, projection, filters)?;
+        let mut request = self.request(session, projection, filters)?;
         let statistics = self.statistics_of(&request.output_schema);
-        let in_order = state.config().get_extension::<InOrder>().is_some() || !request.sorted.is_empty();
+        let in_order = session.config().get_extension::<InOrder>().is_some() || !request.sorted.is_empty();
         let partitions = if in_order { 1 } else { self.reader.tasks(self.partitions) };
         request.helpers = self.partitions - partitions;
         let units = Arc::new(UnitsExec::new(Arc::clone(&self.reader), in_order, partitions));
