@@ -1,14 +1,120 @@
-//! The allocator and its settings: freed memory is returned to the system at once.
+//! The allocator: freed memory is returned to the system at once.
 //!
 //! A budget means the resident size of the process. By default mimalloc keeps freed memory for a while, and the kernel
 //! backs it with huge pages, whose unused rest also counts as resident: together they doubled the peak of a streaming
 //! run, and let it grow with the number of files. Returning memory at once costs no measurable time, since most of the
 //! memory is in few large buffers.
 
-use std::ffi::{c_long, c_ulong};
+//!
+//! mimalloc takes memory in pages of up to 4 MB, and returns a page when nothing in it is in use. Rows come in buffers
+//! of some 100 KB with different ends, so a few pages are always held for what is left in them: 25 MB in a sort. That
+//! is little beside most budgets. Under a small one, large pieces are mapped one by one.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::ffi::{c_long, c_ulong, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use libmimalloc_sys::mi_is_in_heap_region;
+use mimalloc::MiMalloc;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: Allocator = Allocator;
+
+/// What is mapped one by one under a small budget, in bytes.
+const LARGE: usize = 64 << 10;
+
+/// A budget below this one is small, in bytes.
+const SMALL_BUDGET: u64 = 200_000_000;
+
+/// Whether large pieces are mapped one by one.
+static MAPS: AtomicBool = AtomicBool::new(false);
+
+/// Prepares for a budget of `memory` bytes.
+pub fn fit(memory: u64) {
+    if memory < SMALL_BUDGET {
+        MAPS.store(true, Ordering::Relaxed);
+    }
+}
+
+/// mimalloc, and mappings for large pieces under a small budget.
+struct Allocator;
+
+impl Allocator {
+    /// Whether a piece of `size` bytes is to be mapped.
+    fn maps(size: usize, alignment: usize) -> bool {
+        size >= LARGE && MAPS.load(Ordering::Relaxed) && alignment <= PAGE
+    }
+
+    /// Whether `piece` was mapped. Before the budget was known, large pieces were mimalloc's, too.
+    fn is_mapped(piece: *mut u8, layout: Layout) -> bool {
+        // SAFETY: any address may be asked about.
+        Allocator::maps(layout.size(), layout.align()) && !unsafe { mi_is_in_heap_region(piece.cast::<c_void>()) }
+    }
+}
+
+/// The least page of all systems, in bytes.
+const PAGE: usize = 4096;
+
+fn map(size: usize) -> *mut u8 {
+    let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a new mapping at an address that the kernel chooses touches nothing else.
+    let mapped = unsafe { libc::mmap(ptr::null_mut(), size, access, kind, -1, 0) };
+    if mapped == libc::MAP_FAILED { ptr::null_mut() } else { mapped.cast() }
+}
+
+// SAFETY: a piece is either mimalloc's or a mapping of its own, `is_mapped` tells which, and it is freed as what it is.
+// Mappings begin at a page, are at least as long as asked for, and are zero at first.
+unsafe impl GlobalAlloc for Allocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if Allocator::maps(layout.size(), layout.align()) {
+            return map(layout.size());
+        }
+        // SAFETY: as the caller's.
+        unsafe { MiMalloc.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if Allocator::maps(layout.size(), layout.align()) {
+            return map(layout.size());
+        }
+        // SAFETY: as the caller's.
+        unsafe { MiMalloc.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
+        if Allocator::is_mapped(piece, layout) {
+            // SAFETY: the mapping has this size, and nobody uses it any more.
+            unsafe { libc::munmap(piece.cast(), layout.size()) };
+            return;
+        }
+        // SAFETY: as the caller's.
+        unsafe { MiMalloc.dealloc(piece, layout) }
+    }
+
+    unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        let (is_mapped, will_be) = (Allocator::is_mapped(piece, layout), Allocator::maps(size, layout.align()));
+        if is_mapped && will_be {
+            // SAFETY: the mapping has this size, and whoever holds the piece uses the new address from now on.
+            let moved = unsafe { libc::mremap(piece.cast(), layout.size(), size, libc::MREMAP_MAYMOVE) };
+            return if moved == libc::MAP_FAILED { ptr::null_mut() } else { moved.cast() };
+        }
+        if !is_mapped && !will_be {
+            // SAFETY: as the caller's.
+            return unsafe { MiMalloc.realloc(piece, layout, size) };
+        }
+        // SAFETY: the caller promises a size that is valid with this alignment. The pieces do not overlap, and both have
+        // the bytes that are copied.
+        unsafe {
+            let new = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
+            if !new.is_null() {
+                ptr::copy_nonoverlapping(piece, new, size.min(layout.size()));
+                self.dealloc(piece, layout);
+            }
+            new
+        }
+    }
+}
 
 /// `mi_option_purge_delay` of mimalloc 3 (and 2): milliseconds until freed memory is returned.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;

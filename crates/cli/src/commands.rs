@@ -23,7 +23,7 @@ use crate::arguments::{self, Arguments, Command, Global};
 use crate::output::Output;
 use crate::progress::Display;
 use crate::table::table;
-use crate::{interrupt, message, report};
+use crate::{allocator, interrupt, message, report};
 
 /// The exit code for a job file or arguments that are wrong.
 const WRONG: u8 = 2;
@@ -115,7 +115,9 @@ pub fn machine(global: &Global) -> Result<Machine, Failure> {
 
 /// The engine, which owns this process.
 pub fn engine(global: &Global) -> Result<Engine, Failure> {
-    Ok(Engine::builder().machine(machine(global)?).own_process().build()?)
+    let machine = machine(global)?;
+    allocator::fit(machine.memory);
+    Ok(Engine::builder().machine(machine).own_process().build()?)
 }
 
 /// The job at `path`, if it has no errors. Shows its warnings.

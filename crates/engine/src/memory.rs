@@ -16,6 +16,8 @@ use millstream_core::Budget;
 use millstream_core::spec::Size;
 use millstream_core::{buffers, direct};
 
+use crate::machine::LEAST_MEMORY;
+
 /// Left free for what nobody declares: batches in flight, decoder windows, buffers that are kept, the allocator's own.
 const SLACK: f64 = 0.20;
 /// The share of the pool that consumers which can spill may hold together. The rest is for those that cannot, such as
@@ -146,8 +148,11 @@ impl MemoryPool for BudgetPool {
     }
 }
 
-/// The part of the budget that each pool may keep of buffers that nobody uses.
+/// The part of the budget above the least one that each pool may keep of buffers that nobody uses. There are half a
+/// dozen pools, and a small budget has nothing to keep.
 const KEPT: u64 = 16;
+/// How often the pages of the program are given back at most.
+const CODE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The budget of a process that may hold `memory` bytes, given what it holds already.
 pub fn of_process(memory: u64) -> Arc<Budget> {
@@ -162,7 +167,7 @@ pub fn of_guest(memory: u64) -> Arc<Budget> {
 }
 
 fn keep_buffers(memory: u64) {
-    let kept = (memory / KEPT) as usize;
+    let kept = (memory.saturating_sub(LEAST_MEMORY) / KEPT) as usize;
     buffers::keep_at_most(kept);
     direct::keep_at_most(kept);
 }
@@ -215,8 +220,15 @@ impl Drop for Governor {
 fn govern(memory: u64, budget: &Budget, full: usize, stop: &AtomicBool, held: &AtomicU64) {
     let least = (full as f64 * LEAST_POOL) as usize;
     let mut hold_since: Option<Instant> = None;
+    let mut code_given_back: Option<Instant> = None;
     while !stop.load(Ordering::Relaxed) {
-        let resident = Resident::now().counted(memory);
+        let now = Resident::now();
+        let is_due = code_given_back.is_none_or(|last| last.elapsed() > CODE_INTERVAL);
+        if is_due && now.private + now.shared > memory / 10 * 9 {
+            give_back_code();
+            code_given_back = Some(Instant::now());
+        }
+        let resident = now.counted(memory);
         let declared = budget.used() as u64;
         let undeclared = resident.saturating_sub(declared);
         let room = memory.saturating_sub(undeclared) as usize;
@@ -235,6 +247,26 @@ fn govern(memory: u64, budget: &Budget, full: usize, stop: &AtomicBool, held: &A
             unchanged => unchanged,
         };
         std::thread::park_timeout(INTERVAL);
+    }
+}
+
+/// Gives back the pages of the program's code. Half of them were needed only to plan the job; what is still needed is
+/// mapped again from the page cache when it runs, sixteen pages at a time.
+fn give_back_code() {
+    let (Ok(maps), Ok(program)) = (fs_err::read_to_string("/proc/self/maps"), std::env::current_exe()) else { return };
+    for line in maps.lines() {
+        let Some((addresses, rest)) = line.split_once(' ') else { continue };
+        if !rest.starts_with("r-x") || !rest.ends_with(&*program.to_string_lossy()) {
+            continue;
+        }
+        let number = |text: &str| usize::from_str_radix(text, 16).ok();
+        let Some((Some(start), Some(end))) = addresses.split_once('-').map(|(start, end)| (number(start), number(end)))
+        else {
+            continue;
+        };
+        // SAFETY: the mapping is one of a file, which nobody writes to: its pages are the file's whenever they are
+        // mapped, and threads that run in them wait until they are.
+        unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_DONTNEED) };
     }
 }
 
