@@ -4,7 +4,7 @@
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR
 
-# The demo needs none of the optional components; it is built for a short build, not for speed.
+# The demo needs none of the optional components. Its build is short rather than its run.
 demo:
 	@scripts/install-test-packages.sh
 	cargo build --locked --profile demo -p millstream-cli --no-default-features
@@ -30,7 +30,8 @@ check:
 check-features:
 	cargo clippy --locked -p millstream-cli --no-default-features -- -D warnings
 	cargo clippy --locked -p millstream-cli --no-default-features --features mysql -- -D warnings
-	cargo clippy --locked -p millstream-cli --no-default-features --features http,sftp -- -D warnings
+	cargo clippy --locked -p millstream-cli --no-default-features --features cloud,sftp -- -D warnings
+	cargo clippy --locked -p millstream-cli --no-default-features --features ftp,postgres -- -D warnings
 
 # Written from the specs of the components; a test tells when it is out of date.
 reference:

@@ -39,6 +39,11 @@ def both(contenders: Sequence[Contender], ours: Path, base: Path) -> list[Conten
     return pairs
 
 
+def mirrored(contenders: list[Contender], repetition: int) -> list[Contender]:
+    """The contenders forwards and backwards in turn: pairs stay together, and each of a pair is first equally often."""
+    return contenders[::-1] if repetition % 2 else contenders[:]
+
+
 def compared(results: Results) -> list[tuple[str, Interval | None, Interval | None, Interval | None]]:
     """For each of our contenders the ratios to its base: of time, processor time and peak memory."""
     rows = []

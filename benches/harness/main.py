@@ -11,7 +11,7 @@ from harness import builds, tools
 from harness.costs import COSTS
 from harness.curve import curves
 from harness.loading import LOADS
-from harness.measure import Results, Watch, check
+from harness.measure import Results, Watch, check, rotated
 from harness.reading import TABLES_READ
 from harness.report import Done, Report
 from harness.sorting import SORTS
@@ -57,6 +57,10 @@ def arguments() -> argparse.Namespace:
     given = parser.parse_args()
     if unknown := [name for name in given.workloads if name not in ALL]:
         parser.error(f"no such workload: {', '.join(unknown)}; there are {', '.join(ALL)}")
+    if given.base is not None and not given.base.is_file():
+        parser.error(f"there is no file {given.base}")
+    if given.base is not None and not given.millstream:
+        parser.error("with --base name the other binary with --millstream: cargo may overwrite either")
     if not 0 < given.scale <= 10 or given.repetitions < 1:
         parser.error("--scale is above 0 and at most 10, --repetitions at least 1")
     return given
@@ -109,10 +113,11 @@ def run_workload(context: Context, watch: Watch, name: str, repetitions: int, ba
         with workload.open(context) as plan:
             for data in plan.data:
                 warm(data.files())
-            contenders, targets = plan.contenders, plan.targets
+            contenders, targets, order = plan.contenders, plan.targets, rotated
             if base is not None:
                 contenders, targets = builds.both(contenders, context.tools.millstream, base), []
-            results = watch.compare(contenders, repetitions, plan.servers)
+                order = builds.mirrored
+            results = watch.compare(contenders, repetitions, plan.servers, order)
             check(contenders, results, plan.expected)
         done = Done(name, workload.title, plan.data[0].made, targets, results)
     except (OSError, RuntimeError) as error:

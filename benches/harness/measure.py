@@ -144,6 +144,12 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def rotated(contenders: list[Contender], repetition: int) -> list[Contender]:
+    """The contenders in an order in which each time another one begins."""
+    turn = repetition % len(contenders) if contenders else 0
+    return contenders[turn:] + contenders[:turn]
+
+
 @dataclass(frozen=True)
 class Watch:
     """Runs commands through the stop-watch of `benches/limit`."""
@@ -196,16 +202,21 @@ class Watch:
                 raise RuntimeError(f"{contender.name}: {complaint}")
         return output.decode()
 
-    def compare(self, contenders: Sequence[Contender], repetitions: int, servers: Sequence[int] = ()) -> Results:
-        """Runs all contenders in turn, `repetitions` times; each time another one begins."""
+    def compare(
+        self,
+        contenders: Sequence[Contender],
+        repetitions: int,
+        servers: Sequence[int] = (),
+        order: Callable[[list[Contender], int], list[Contender]] = rotated,
+    ) -> Results:
+        """Runs all contenders in turn, `repetitions` times, each time in another order."""
         results = Results(
             roles={contender.name: contender.role for contender in contenders},
             rows={contender.name: contender.rows for contender in contenders},
         )
         left = list(contenders)
         for repetition in range(repetitions):
-            turn = repetition % len(left) if left else 0
-            for contender in left[turn:] + left[:turn]:
+            for contender in order(left, repetition):
                 samples = results.samples.get(contender.name, [])
                 if contender.most is not None and len(samples) >= contender.most:
                     continue

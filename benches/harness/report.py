@@ -115,6 +115,10 @@ class Report:
                     }
                     for target in done.targets
                 ],
+                "builds": [
+                    {"who": name, **dict(zip(("time", "cpu", "peak_memory"), map(str, ratios), strict=True))}
+                    for name, *ratios in builds.compared(done.results)
+                ],
                 "runs": {name: [asdict(run) for run in runs] for name, runs in done.results.samples.items()},
                 "notes": done.results.notes,
                 "faults": done.results.faults,
@@ -138,6 +142,8 @@ class Report:
         """Writes both into a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         name = f"{datetime.date.today().isoformat()}-{machine.slug()}-scale-{self.scale:g}"
+        if any(builds.compared(done.results) for done in self.done):
+            name += "-builds"
         (folder / f"{name}.json").write_text(self.json() + "\n")
         for techniques in self.techniques:
             if techniques.drawing:

@@ -4,11 +4,10 @@
 //! backs it with huge pages, whose unused rest also counts as resident: together they doubled the peak of a streaming
 //! run, and let it grow with the number of files. Returning memory at once costs no measurable time, since most of the
 //! memory is in few large buffers.
-
 //!
 //! mimalloc takes memory in pages of up to 4 MB, and returns a page when nothing in it is in use. Rows come in buffers
-//! of some 100 KB with different ends, so a few pages are always held for what is left in them: 25 MB in a sort. That
-//! is little beside most budgets. Under a small one, large pieces are mapped one by one.
+//! of some 100 KB that live for different times, so a few pages are always held for what is left in them: 25 MB in a
+//! sort. That is little beside most budgets. Under a small one, large pieces are mapped one by one.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::{c_long, c_ulong, c_void};
@@ -21,7 +20,7 @@ use mimalloc::MiMalloc;
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
 
-/// What is mapped one by one under a small budget, in bytes.
+/// The least size of a piece that has a mapping of its own under a small budget, in bytes.
 const LARGE: usize = 64 << 10;
 
 /// A budget below this one is small, in bytes.
@@ -30,7 +29,7 @@ const SMALL_BUDGET: u64 = 200_000_000;
 /// Whether large pieces are mapped one by one.
 static MAPS: AtomicBool = AtomicBool::new(false);
 
-/// Prepares for a budget of `memory` bytes.
+/// Has large pieces mapped from now on, if a budget of `memory` bytes is small.
 pub fn fit(memory: u64) {
     if memory < SMALL_BUDGET {
         MAPS.store(true, Ordering::Relaxed);
@@ -103,8 +102,8 @@ unsafe impl GlobalAlloc for Allocator {
             // SAFETY: as the caller's.
             return unsafe { MiMalloc.realloc(piece, layout, size) };
         }
-        // SAFETY: the caller promises a size that is valid with this alignment. The pieces do not overlap, and both have
-        // the bytes that are copied.
+        // SAFETY: the caller promises a size that is valid with this alignment. The pieces do not overlap, and both
+        // have the bytes that are copied.
         unsafe {
             let new = self.alloc(Layout::from_size_align_unchecked(size, layout.align()));
             if !new.is_null() {

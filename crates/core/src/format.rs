@@ -64,7 +64,8 @@ struct Seen {
 }
 
 impl SeenColumns {
-    /// The file has the columns (counted as in the request's schema) for which `has` says so. Told at least once.
+    /// The file has the columns (counted as in the request's schema) for which `has` says so. To be called at least
+    /// once.
     pub fn note(&self, count: usize, has: impl Fn(usize) -> bool) {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.columns.resize(count, false);

@@ -344,16 +344,16 @@ pub fn is_content_type(value: &str, types: &[&str]) -> bool {
     types.iter().any(|known| known.eq_ignore_ascii_case(kind))
 }
 
-/// The one of `left_out` with the scheme of `url`, unless one of the `known` schemes is the same: a program may have
+/// The one of `optional` with the scheme of `url`, unless one of the `known` schemes is the same: a program may have
 /// added a component of its own.
 fn left_out_for(
     url: &str,
-    left_out: &'static [OptionalComponent],
+    optional: &'static [OptionalComponent],
     mut known: impl Iterator<Item = &'static str>,
 ) -> Option<&'static OptionalComponent> {
     let (scheme, _) = url.split_once(':')?;
     let is_it = |one: &str| one.eq_ignore_ascii_case(scheme);
-    let found = left_out.iter().find(|one| one.schemes.iter().any(|one| is_it(one)))?;
+    let found = optional.iter().find(|one| one.schemes.iter().any(|one| is_it(one)))?;
     (!known.any(is_it)).then_some(found)
 }
 

@@ -66,8 +66,8 @@ pub struct LoadContext {
     pub first: String,
     /// The sink's entry in the job file.
     pub sink: String,
-    /// What the target notes in the transaction that makes the rows visible, so that a later run knows that they are,
-    /// and does not add them again. `None` if that does not matter.
+    /// The name of the load, under which the target notes in the transaction that makes the rows visible that they are.
+    /// A later run then does not add them again. `None` if that does not matter.
     pub marker: Option<String>,
     /// Whether a load that another run has begun may be taken over from it: its connections are ended then, so that
     /// nothing of it can commit, or keep others waiting. Otherwise a load whose run still has connections is refused.
@@ -186,8 +186,8 @@ pub trait Sink: Debug + Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Forgets what was noted for [`LoadContext::marker`]; with `unwritten` only if the rows are not there. What another
-    /// run has taken over stays, unless the context says to take it over.
+    /// Forgets what was noted for [`LoadContext::marker`]; with `unwritten` only if the rows are not there. What
+    /// another run has taken over stays, unless the context says to take it over.
     async fn forget_marker(&self, _marker: &str, _context: LoadContext, _unwritten: bool) -> Result<()> {
         Ok(())
     }

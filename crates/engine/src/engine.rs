@@ -9,8 +9,8 @@ use millstream_core::budget::Share;
 use millstream_core::{Budget, Error, Registry, Result};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::machine::{Asked, LEAST_MEMORY, Machine};
-use crate::memory::{self, Governor};
+use crate::machine::{Asked, Machine};
+use crate::memory::{self, Governor, LEAST_MEMORY};
 
 /// The least that a run's share of the budget should be, in bytes: what a machine must have for a run alone. With 32
 /// MiB the first 1,000 of 100,000 short texts could not be sorted, since DataFusion keeps whole batches of them.

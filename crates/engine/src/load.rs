@@ -24,7 +24,7 @@ use millstream_core::{Error, ErrorKind, RejectKind, Result, Step, values};
 
 use crate::fault;
 use crate::node::over_one_input;
-use crate::rejects::origin::without_places;
+use crate::rejects::origin::without_origins;
 use crate::rejects::{Entry, allowing};
 
 /// Hands the rows of its input to a load that has begun.
@@ -106,7 +106,7 @@ impl ExecutionPlan for LoadExec {
         let input = input.map(move |batch| {
             let batch = batch?;
             limit.iter().for_each(|limit| limit.add_came(batch.num_rows() as u64));
-            if keep_origins { Ok(batch) } else { without_places(&batch) }
+            if keep_origins { Ok(batch) } else { without_origins(&batch) }
         });
         let rows = async move {
             let rows = write_all(load, &step, partition, input)

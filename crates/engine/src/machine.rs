@@ -12,9 +12,7 @@ use millstream_job::{Lint, MachineFile, RunCompression};
 use millstream_sort::Compression;
 
 use crate::failure::Failure;
-
-/// The least memory that a run is given, in bytes.
-pub const LEAST_MEMORY: u64 = 64 << 20;
+use crate::memory::LEAST_MEMORY;
 
 /// The most workers: each is a thread, and a system that refuses one ends the process.
 const MOST_CORES: usize = 1024;

@@ -6,6 +6,7 @@
 //! the readers are held back.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -16,7 +17,8 @@ use millstream_core::Budget;
 use millstream_core::spec::Size;
 use millstream_core::{buffers, direct};
 
-use crate::machine::LEAST_MEMORY;
+/// The least memory that a run is given, in bytes.
+pub const LEAST_MEMORY: u64 = 64 << 20;
 
 /// Left free for what nobody declares: batches in flight, decoder windows, buffers that are kept, the allocator's own.
 const SLACK: f64 = 0.20;
@@ -148,10 +150,12 @@ impl MemoryPool for BudgetPool {
     }
 }
 
-/// The part of the budget above the least one that each pool may keep of buffers that nobody uses. There are half a
-/// dozen pools, and a small budget has nothing to keep.
+/// Each pool of buffers may keep this part of what the budget has above the least one. There are half a dozen pools,
+/// and a small budget has nothing to keep.
 const KEPT: u64 = 16;
-/// How often the pages of the program are given back at most.
+/// The pages of the program are given back where they are more than this part of the budget,
+const CODE_SHARE: u64 = 10;
+/// and not again until this has passed.
 const CODE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The budget of a process that may hold `memory` bytes, given what it holds already.
@@ -222,11 +226,12 @@ fn govern(memory: u64, budget: &Budget, full: usize, stop: &AtomicBool, held: &A
     let mut hold_since: Option<Instant> = None;
     let mut code_given_back: Option<Instant> = None;
     while !stop.load(Ordering::Relaxed) {
-        let now = Resident::now();
+        let mut now = Resident::now();
         let is_due = code_given_back.is_none_or(|last| last.elapsed() > CODE_INTERVAL);
-        if is_due && now.private + now.shared > memory / 10 * 9 {
+        if is_due && now.shared > memory / CODE_SHARE && now.private + now.shared > memory / 10 * 9 {
             give_back_code();
             code_given_back = Some(Instant::now());
+            now = Resident::now();
         }
         let resident = now.counted(memory);
         let declared = budget.used() as u64;
@@ -256,7 +261,8 @@ fn give_back_code() {
     let (Ok(maps), Ok(program)) = (fs_err::read_to_string("/proc/self/maps"), std::env::current_exe()) else { return };
     for line in maps.lines() {
         let Some((addresses, rest)) = line.split_once(' ') else { continue };
-        if !rest.starts_with("r-x") || !rest.ends_with(&*program.to_string_lossy()) {
+        let file = rest.find('/').map_or("", |path| &rest[path..]);
+        if !rest.starts_with("r-x") || Path::new(file) != program {
             continue;
         }
         let number = |text: &str| usize::from_str_radix(text, 16).ok();
@@ -264,8 +270,8 @@ fn give_back_code() {
         else {
             continue;
         };
-        // SAFETY: the mapping is one of a file, which nobody writes to: its pages are the file's whenever they are
-        // mapped, and threads that run in them wait until they are.
+        // SAFETY: the pages are those of the file, since code is not written to (but by a debugger, which would lose
+        // its breakpoints). A thread that runs in one of them waits until it is mapped again.
         unsafe { libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_DONTNEED) };
     }
 }

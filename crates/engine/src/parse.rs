@@ -51,7 +51,7 @@ impl Engine {
     /// that are sound are checked against their files even where others are not.
     pub async fn read_job(&self, path: &str, options: &ParseOptions) -> Result<Parsed, Failure> {
         let absent = match path.contains("://") {
-            true => "a job file is a local file; `millstream cat URL` shows the rows of a URL",
+            true => "a job file is a local file; `millstream cat URL` writes the text of what is there",
             false => "`millstream guess URL > job.yaml` writes a first one",
         };
         let bytes = fs_err::read(path).map_err(|cause| unreadable("the job file", path, &cause, absent))?;

@@ -139,7 +139,7 @@ impl Loader<'_> {
         if !matches!(root.kind, Kind::Block(_)) {
             let what = format!("expected a block of keys, found {}", walk::in_words(root));
             let hint = "a job has `sources:`, `transforms:` (if any) and `sinks:`; `millstream cat FILE` \
-                        shows the rows of a data file";
+                        writes the text of a data file";
             self.error(root.span, what, hint);
             return None;
         }

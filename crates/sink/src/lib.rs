@@ -35,7 +35,7 @@ pub const SINKS: &[SinkEntry] = &[
     stdout::ENTRY,
 ];
 
-/// The sinks that a build may leave out, present or not, and the stores that sinks write to.
+/// The sinks that are behind a feature, whether this build has them or not, and the stores that sinks write to.
 pub const OPTIONAL: &[OptionalComponent] = &[
     OptionalComponent { name: "mysql", schemes: &["mysql", "mariadb"], feature: "mysql" },
     OptionalComponent { name: "postgres", schemes: &["postgres", "postgresql"], feature: "postgres" },

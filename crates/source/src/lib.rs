@@ -9,32 +9,34 @@
 //! the bytes. Each source is a folder with `mod.rs`, `spec.rs` (its settings), its implementation, and `tests.rs`. A
 //! new one needs a folder and a line in [`SOURCES`].
 
-// What several sources share is dead in a build without them.
-#![cfg_attr(
-    not(all(feature = "cloud", feature = "ftp", feature = "mysql", feature = "postgres", feature = "sftp")),
-    allow(dead_code)
-)]
-
+// Of what several sources share, a build without them needs a part.
+#[cfg_attr(not(all(feature = "mysql", feature = "postgres")), allow(dead_code))]
 pub mod database;
+#[cfg_attr(not(all(feature = "cloud", feature = "ftp", feature = "sftp")), allow(dead_code))]
 mod feed;
+#[cfg_attr(not(all(feature = "cloud", feature = "ftp", feature = "sftp")), allow(dead_code))]
 pub mod file;
 #[cfg(feature = "ftp")]
 pub mod ftp;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg_attr(not(all(feature = "cloud", feature = "ftp", feature = "sftp")), allow(dead_code))]
 mod io;
 pub mod list;
 #[cfg(feature = "cloud")]
 pub mod object;
 pub mod pattern;
 #[cfg(any(feature = "ftp", feature = "sftp"))]
+#[cfg_attr(not(all(feature = "ftp", feature = "sftp")), allow(dead_code))]
 mod remote;
 #[cfg(any(feature = "ftp", feature = "http", feature = "sftp"))]
+#[cfg_attr(not(all(feature = "cloud", feature = "ftp", feature = "sftp")), allow(dead_code))]
 mod retry;
 #[cfg(feature = "sftp")]
 pub mod sftp;
 pub mod stdin;
 #[cfg(any(feature = "ftp", feature = "http"))]
+#[cfg_attr(not(feature = "ftp"), allow(dead_code))]
 mod tls;
 
 #[cfg(test)]
@@ -43,7 +45,9 @@ mod conformance;
 pub use list::{Listed, list_file};
 
 use millstream_core::registry::{OptionalComponent, SourceEntry, StoreEntry};
-use millstream_core::spec::{Duration, Fault, Spec, parse};
+#[cfg(any(feature = "ftp", feature = "http", feature = "sftp"))]
+use millstream_core::spec::Duration;
+use millstream_core::spec::{Fault, Spec, parse};
 use serde_json::Value;
 
 /// All sources of this build.
@@ -69,7 +73,7 @@ pub const SOURCES: &[SourceEntry] = &[
     database::SQLITE,
 ];
 
-/// The sources that a build may leave out, present or not.
+/// The sources that are behind a feature, whether this build has them or not.
 pub const OPTIONAL: &[OptionalComponent] = &[
     OptionalComponent { name: "http", schemes: &["http", "https"], feature: "http" },
     OptionalComponent { name: "ftp", schemes: &["ftp", "ftps"], feature: "ftp" },
@@ -97,6 +101,7 @@ fn settings<S: Spec>(block: &Value) -> Result<S, Vec<Fault>> {
 }
 
 /// Checks the settings that all network sources have.
+#[cfg(any(feature = "ftp", feature = "http", feature = "sftp"))]
 fn connection_faults(connections: usize, most: usize, connect_timeout: Duration, timeout: Duration) -> Vec<Fault> {
     let mut faults = Vec::new();
     if !(1..=most).contains(&connections) {

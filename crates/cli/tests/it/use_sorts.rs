@@ -282,6 +282,23 @@ fn an_order_that_rows_do_not_have_is_reported_with_its_place() {
 }
 
 #[test]
+fn sorts_that_are_too_many_for_the_memory_are_refused() {
+    let lab = Lab::new();
+    lab.file("in.csv", "id\n2\n1\n");
+    let sorts: String = (0..30).map(|n| format!("  s{n}: {{sort: {{from: i, by: id}}}}\n")).collect();
+    let sinks: String = (0..30).map(|n| format!("  o{n}: {{from: s{n}, write: out/{n}.csv}}\n")).collect();
+    let columns = "csv: {columns: {id: int64}}";
+    lab.file("job.yaml", format!("sources: {{i: {{read: in.csv, {columns}}}}}\ntransforms:\n{sorts}sinks:\n{sinks}"));
+    for command in ["explain", "run"] {
+        let ended = lab.run(&[command, "job.yaml", LEAST[0], LEAST[1], LEAST[2], LEAST[3]]);
+        ended.ended(1).says(&["30 sorts need 92.3 MB of memory", "is left for them", "raise `--memory`"]);
+        assert!(!lab.path("out").exists(), "nothing is written");
+    }
+    lab.run(&["run", "job.yaml", "--memory", "512MiB", "--cores", "2"]).ok();
+    assert_eq!(lab.read("out/29.csv"), "id\n1\n2\n");
+}
+
+#[test]
 fn a_transform_says_the_order_of_its_rows() {
     let (lab, mut rows) = days();
     let job = lab.read("job.yaml").replace("    sorted_by: [day]\n", "").replace(

@@ -60,7 +60,7 @@ fn reject_bytes(line: &RejectLine) -> usize {
 
 /// Cuts rows of `unit` where a chunk ends.
 pub fn cut(rows: LocatedRows, unit: &Arc<UnitNotes>, chunk_bytes: u64) -> Result<Vec<ChunkRows>> {
-    let Some(bytes) = rows.bytes.clone() else { return Err(Error::internal("the parser gave no places of rows")) };
+    let Some(bytes) = rows.bytes.clone() else { return Err(Error::internal("the parser gave no positions of rows")) };
     let bytes = bytes.as_primitive::<Int64Type>().values();
     let mut cut = Vec::new();
     let mut start = 0;

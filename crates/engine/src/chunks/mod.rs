@@ -1,7 +1,7 @@
 //! Loading chunk by chunk: rows become visible piece by piece, each piece exactly once however many runs it takes.
 //!
 //! ```text
-//!            ┌ units ─▶ rows with their places ─▶ chunks ─▶ group ─┐        ┌ plan ─▶ delivery ─▶ commit
+//!            ┌ units ─▶ rows with positions   ─▶ chunks ─▶ group ─┐        ┌ plan ─▶ delivery ─▶ commit
 //!  task N ───┤                                                     ├─ queue ┤
 //!  task M ───┘                                                     ┘        └ plan ─▶ delivery ─▶ commit
 //! ```

@@ -75,7 +75,7 @@ pub fn with_origins(pipelines: &[Pipeline], rejects: &Arc<Rejects>) -> DataFusio
     }
 }
 
-/// Reads rows with their places, and leaves out what the parser refuses.
+/// Reads rows with their origins, and leaves out what the parser refuses.
 pub struct OriginReadExec {
     pipeline: Pipeline,
     rejects: Arc<Rejects>,

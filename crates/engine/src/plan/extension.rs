@@ -1,8 +1,8 @@
 //! Plans nodes of our own.
 //!
-//! DataFusion's traits for it are asynchronous, but nothing here waits. Their methods are written out, as are those of
-//! `TableProvider`: a future that `async_trait` makes holds the parameters, and the compiler then proves anew for each
-//! method that all types of a plan can be sent to other threads. That took a third of the time to check this crate
+//! DataFusion's traits for it are asynchronous. Their methods are written out here, as are those of its other traits: a
+//! future that `async_trait` makes holds the parameters, and the compiler then proves anew for each method that all
+//! types of a plan can be sent to other threads. That was more than half of the time to compile this crate
 //! (<https://github.com/apache/datafusion/issues/13814>).
 
 use std::future::ready;

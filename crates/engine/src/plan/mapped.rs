@@ -124,7 +124,8 @@ pub struct TransformExec {
 }
 
 impl TransformExec {
-    fn new(input: Arc<dyn ExecutionPlan>, transform: Arc<dyn Transform>, step: &str, schema: SchemaRef) -> Self {
+    /// `transform`, the entry `step`, over `input`. Its rows have the columns of `schema`.
+    pub fn new(input: Arc<dyn ExecutionPlan>, transform: Arc<dyn Transform>, step: &str, schema: SchemaRef) -> Self {
         let properties = streaming(schema, input.output_partitioning().partition_count());
         TransformExec { input, transform, step: step.to_owned(), properties }
     }

@@ -52,7 +52,7 @@ impl TableProvider for StepTable {
         TableType::View
     }
 
-    /// A shared scan applies the OR of its users' filters, so each user must still apply its own.
+    /// A shared scan applies the OR of its consumers' filters, so each consumer must still apply its own.
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> DataFusionResult<Vec<TableProviderFilterPushDown>> {
         let supported = |filter: &&Expr| match filter.is_volatile() {
             true => TableProviderFilterPushDown::Unsupported,
@@ -111,7 +111,7 @@ pub struct Root {
 pub struct Planner<'a> {
     /// The SQL engine.
     pub state: &'a SessionState,
-    /// Tees hold batches within it.
+    /// Shared scans hold batches within it.
     pub budget: Arc<Budget>,
     /// Where shared scans spill to.
     pub scratch: PathBuf,
@@ -154,27 +154,27 @@ impl Planner<'_> {
             .map(|step| (step.name.as_str(), step))
             .collect();
 
-        let mut wanted: HashMap<String, Vec<Consumer>> = HashMap::new();
+        let mut consumers_of: HashMap<String, Vec<Consumer>> = HashMap::new();
         let mut in_order = HashSet::new();
         let mut optimised_sinks = Vec::new();
         for sink in sinks {
             let plan = with_its_order(&sink.name, inline(sink.plan.clone(), &views)?, &mut in_order)?;
             let plan = self.state.optimize(&plan)?;
-            collect_consumers(&plan, &mut wanted)?;
+            collect_consumers(&plan, &mut consumers_of)?;
             optimised_sinks.push((sink.name.clone(), plan));
         }
-        let mut optimised_tees = Vec::new();
+        let mut optimised_shared = Vec::new();
         for step in shared.iter().rev() {
             let plan = inline(step.plan.clone(), &views)?;
-            let users = wanted.remove(&step.name).unwrap_or_default();
-            let plan = with_its_order(&step.name, narrow(&step.name, plan, &users)?, &mut in_order)?;
+            let consumers = consumers_of.remove(&step.name).unwrap_or_default();
+            let plan = with_its_order(&step.name, narrow(&step.name, plan, &consumers)?, &mut in_order)?;
             let plan = self.state.optimize(&plan)?;
-            collect_consumers(&plan, &mut wanted)?;
-            optimised_tees.push((step.name.clone(), plan));
+            collect_consumers(&plan, &mut consumers_of)?;
+            optimised_shared.push((step.name.clone(), plan));
         }
 
         let mut physical = Physical::default();
-        for (step, (name, plan)) in shared.iter().zip(optimised_tees.into_iter().rev()) {
+        for (step, (name, plan)) in shared.iter().zip(optimised_shared.into_iter().rev()) {
             let locator = self.locator(step, &views)?;
             let ordered = in_order.contains(&name);
             let input = self.physical(Top::SharedScan(&name), &plan, ordered, locator, &mut physical.metered).await?;
@@ -189,6 +189,7 @@ impl Planner<'_> {
             let plan = self.physical(Top::Sink(name), plan, ordered, locator, &mut physical.metered).await?;
             physical.roots.push(Root { name: name.clone(), plan });
         }
+        self.sorting.check()?;
         Ok(physical)
     }
 
@@ -258,8 +259,8 @@ impl Planner<'_> {
     }
 }
 
-/// Whether the rows of `plan` are in an order that its user may rely on: those of a sort, or of a shared step, which
-/// may be one.
+/// Whether the rows of `plan` are in an order that its consumer may rely on: those of a sort, or of a shared step,
+/// which may be one.
 fn keeps_order(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Sort(_) | LogicalPlan::Extension(_) | LogicalPlan::TableScan(_) => true,
@@ -270,7 +271,7 @@ fn keeps_order(plan: &LogicalPlan) -> bool {
     }
 }
 
-/// The steps that have one user, by name.
+/// The steps that have one consumer, by name.
 type Views<'a> = HashMap<&'a str, &'a LogicalStep>;
 
 /// How many scans of each step there are in the plans that lead to a sink.
@@ -326,14 +327,14 @@ fn inline(plan: LogicalPlan, views: &Views<'_>) -> DataFusionResult<LogicalPlan>
     inlined.data.recompute_schema()
 }
 
-/// What one user wants of a shared step.
+/// What one consumer of a shared step reads of it.
 #[derive(Debug)]
 struct Consumer {
     columns: Option<Vec<String>>,
     filter: Option<Expr>,
 }
 
-fn collect_consumers(plan: &LogicalPlan, wanted: &mut HashMap<String, Vec<Consumer>>) -> DataFusionResult<()> {
+fn collect_consumers(plan: &LogicalPlan, consumers_of: &mut HashMap<String, Vec<Consumer>>) -> DataFusionResult<()> {
     visit_steps(plan, &mut |table, scan| {
         let columns = scan.projection.as_ref().map(|projection| {
             let mut columns: Vec<String> =
@@ -344,13 +345,13 @@ fn collect_consumers(plan: &LogicalPlan, wanted: &mut HashMap<String, Vec<Consum
         });
         let filter =
             conjunction(scan.filters.iter().cloned()).map(datafusion::logical_expr::expr_rewriter::unnormalize_col);
-        wanted.entry(table.name.clone()).or_default().push(Consumer { columns, filter });
+        consumers_of.entry(table.name.clone()).or_default().push(Consumer { columns, filter });
         Ok(())
     })
 }
 
-/// `plan`, the plan of `name`, such that it keeps the order of its sources if that matters to it or to its users: then
-/// `in_order` gets the steps that it reads.
+/// `plan`, the plan of `name`, such that it keeps the order of its sources if that matters to it or to its consumers:
+/// then `in_order` gets the steps that it reads.
 fn with_its_order(name: &str, plan: LogicalPlan, in_order: &mut HashSet<String>) -> DataFusionResult<LogicalPlan> {
     if !SortedRows::needs_order_of_arrival(&plan)? && !in_order.contains(name) {
         return Ok(plan);
@@ -363,14 +364,14 @@ fn with_its_order(name: &str, plan: LogicalPlan, in_order: &mut HashSet<String>)
     SortedRows::keep_all(plan)
 }
 
-/// `plan` with the rows and columns that its users want together.
-fn narrow(name: &str, plan: LogicalPlan, users: &[Consumer]) -> DataFusionResult<LogicalPlan> {
+/// `plan` with the rows and columns that its consumers want together.
+fn narrow(name: &str, plan: LogicalPlan, consumers: &[Consumer]) -> DataFusionResult<LogicalPlan> {
     let mut builder = LogicalPlanBuilder::from(plan).alias(name)?;
-    let filters: Option<Vec<Expr>> = users.iter().map(|user| user.filter.clone()).collect();
+    let filters: Option<Vec<Expr>> = consumers.iter().map(|one| one.filter.clone()).collect();
     if let Some(filter) = filters.and_then(disjunction) {
         builder = builder.filter(filter)?;
     }
-    let columns: Option<Vec<&Vec<String>>> = users.iter().map(|user| user.columns.as_ref()).collect();
+    let columns: Option<Vec<&Vec<String>>> = consumers.iter().map(|one| one.columns.as_ref()).collect();
     if let Some(columns) = columns {
         let schema = Arc::clone(builder.schema());
         let wanted = schema
@@ -380,7 +381,7 @@ fn narrow(name: &str, plan: LogicalPlan, users: &[Consumer]) -> DataFusionResult
             .filter(|name| columns.iter().any(|one| one.contains(name)));
         let mut wanted: Vec<Expr> = wanted.map(|name| ident(name.clone())).collect();
         if wanted.is_empty() {
-            // Users that only count rows want no column, but a row must be carried by one.
+            // Consumers that only count rows want no column, but a row must be carried by one.
             wanted.extend(schema.fields().first().map(|field| ident(field.name().clone())));
         }
         builder = builder.project(wanted)?;

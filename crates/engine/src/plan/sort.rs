@@ -35,7 +35,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Exe
 use futures::stream::{BoxStream, FuturesUnordered};
 use futures::{Stream, StreamExt, TryStreamExt};
 use millstream_core::spec::Size;
-use millstream_core::{Budget, ErrorKind, Step};
+use millstream_core::{Budget, Error, ErrorKind, Step};
 use millstream_sort::{
     Compression, Finished, Input, Keep, Key, KeyValues, Layout, Merge, Merged, Order, Plan, Resources, Slice, Sort,
 };
@@ -50,6 +50,13 @@ use crate::scratch::Scratch;
 
 /// The share of the budget that all sorts of a job hold together.
 const SHARE: f64 = 0.6;
+
+/// Bytes that each sort but the first takes beside what it reserves, with what takes its rows: batches on their way, an
+/// encoder, the buffers of a file. Ten sorts of one file into ten files took 22 MB more than one sort.
+const BESIDE: u64 = 2 << 20;
+
+/// The least memory of one sort, in bytes.
+const LEAST: u64 = 1 << 20;
 
 /// Groups are sorted together until they have so many bytes, or a quarter of the memory.
 const GROUPS: usize = 8 << 20;
@@ -86,7 +93,20 @@ impl Sorting {
 
     /// Bytes of memory for one sort, when all are planned.
     fn memory(&self) -> u64 {
-        self.memory / self.sorts.load(Ordering::Relaxed).max(1)
+        let sorts = self.sorts.load(Ordering::Relaxed).max(1);
+        (self.memory.saturating_sub((sorts - 1) * BESIDE) / sorts).max(LEAST)
+    }
+
+    /// Fails if the sorts of the job, when all are planned, are too many for the memory.
+    pub fn check(&self) -> DataFusionResult<()> {
+        let sorts = self.sorts.load(Ordering::Relaxed);
+        let needed = sorts * LEAST + sorts.saturating_sub(1) * BESIDE;
+        if sorts <= 1 || needed <= self.memory {
+            return Ok(());
+        }
+        let what = format!("{sorts} sorts need {} of memory, and {} is left for them", Size(needed), Size(self.memory));
+        let error = Error::refused(what).hint("raise `--memory`, or divide the job into several");
+        Err(fault::carry(error))
     }
 }
 

@@ -60,7 +60,7 @@ impl Origin {
         self.byte.into_iter().fold(error, Error::byte)
     }
 
-    /// What is kept of `rejected`, with this place.
+    /// What is kept of `rejected`, with this origin.
     pub fn line(&self, rejected: Rejected, rejects: &Rejects) -> RejectLine {
         let cutter = rejects.cutter(&self.source);
         let head = cutter.as_ref().map(|cutter| cutter.head(&self.beginning)).unwrap_or_default();
@@ -84,18 +84,18 @@ impl Origin {
 
 /// Where row `row` of `batch` is from, if its last column tells, and the batch without that column.
 pub fn origin(batch: &RecordBatch, row: usize) -> Option<(Origin, RecordBatch)> {
-    let last = has_places(&batch.schema())?;
-    let place = batch.column(last).as_struct();
+    let last = origin_column(&batch.schema())?;
+    let origin = batch.column(last).as_struct();
     let text = |index: usize| {
-        let values = place.column(index).as_string_view();
+        let values = origin.column(index).as_string_view();
         (!values.is_null(row)).then(|| values.value(row).to_owned())
     };
     let number = |index: usize| {
-        let values = place.column(index).as_primitive::<Int64Type>();
+        let values = origin.column(index).as_primitive::<Int64Type>();
         (!values.is_null(row)).then(|| values.value(row).unsigned_abs())
     };
     let bytes = |index: usize| {
-        let values = place.column(index).as_binary_view();
+        let values = origin.column(index).as_binary_view();
         (!values.is_null(row)).then(|| values.value(row).to_vec())
     };
     let origin = Origin {
@@ -107,18 +107,18 @@ pub fn origin(batch: &RecordBatch, row: usize) -> Option<(Origin, RecordBatch)> 
         text: bytes(5),
         beginning: bytes(6).unwrap_or_default(),
     };
-    Some((origin, without_places(batch).ok()?))
+    Some((origin, without_origins(batch).ok()?))
 }
 
 /// The index of the column, if there is one.
-fn has_places(schema: &Schema) -> Option<usize> {
+fn origin_column(schema: &Schema) -> Option<usize> {
     let last = schema.fields().len().checked_sub(1)?;
     (schema.field(last).name() == ORIGIN).then_some(last)
 }
 
 /// `batch` without the column.
-pub fn without_places(batch: &RecordBatch) -> DataFusionResult<RecordBatch> {
-    match has_places(&batch.schema()) {
+pub fn without_origins(batch: &RecordBatch) -> DataFusionResult<RecordBatch> {
+    match origin_column(&batch.schema()) {
         Some(last) => Ok(batch.project(&(0..last).collect::<Vec<_>>())?),
         None => Ok(batch.clone()),
     }

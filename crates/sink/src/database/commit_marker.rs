@@ -84,15 +84,15 @@ pub(crate) enum MarkerState {
     NoLedger,
 }
 
-/// Enters the load `marker`, whose rows become visible all at once.
+/// Enters the load `load`, whose rows become visible all at once.
 pub(crate) async fn enter(
     server: &Arc<dyn Server>,
     connection: &mut dyn Connection,
     spec: &DatabaseSpec,
-    marker: &str,
+    load: &str,
     context: &LoadContext,
 ) -> Result<MarkerState> {
-    let entry = Entry::new(server, spec, marker, &context.run);
+    let entry = Entry::new(server, spec, load, &context.run);
     if !entry.enter(connection, context.take_over).await? {
         return Ok(MarkerState::NoLedger);
     }

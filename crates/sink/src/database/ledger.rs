@@ -129,11 +129,11 @@ pub(crate) async fn known_loads(
     .await
 }
 
-/// Forgets the load `marker`; with `unwritten` only if nothing of it is recorded.
+/// Forgets the load `load`; with `unwritten` only if nothing of it is recorded.
 pub(crate) async fn forget_load(
     server: Arc<dyn Server>,
     spec: DatabaseSpec,
-    marker: String,
+    load: String,
     context: LoadContext,
     unwritten: bool,
 ) -> Result<()> {
@@ -145,7 +145,7 @@ pub(crate) async fn forget_load(
             false if context.take_over => Forget::Anyway,
             false => Forget::Own,
         };
-        Entry::new(&server, &spec, &marker, &context.run).forget(connection.as_mut(), what).await.map(drop)
+        Entry::new(&server, &spec, &load, &context.run).forget(connection.as_mut(), what).await.map(drop)
     })
     .await
 }

@@ -32,7 +32,7 @@ use millstream_core::{Budget, Error, ErrorKind, Result, Step, fail_point};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::destination::{self, Destination, Draft, FileSet, Staging};
+use super::destination::{self, Destination, Draft, Staging, TargetFiles};
 use super::naming::Target;
 use super::plan::{Plan, PlannedFile, Run};
 use super::spec::FileMode;
@@ -59,51 +59,56 @@ pub(crate) struct Bucket(pub(crate) Arc<dyn Store>);
 
 #[async_trait]
 impl Destination for Bucket {
-    fn check(&self, _: &FileSet, _: &[String]) -> Vec<Error> {
+    fn check(&self, _: &TargetFiles, _: &[String]) -> Vec<Error> {
         Vec::new()
     }
 
     async fn reach(
         &self,
-        file_set: &FileSet,
+        target_files: &TargetFiles,
         first: &[String],
         context: &SourceContext,
         resumes: Option<&str>,
     ) -> Vec<Error> {
-        let far = self.far(&file_set.target, context.clone());
-        far.reach(file_set, first, resumes).await.err().into_iter().collect()
+        let far = self.far(&target_files.target, context.clone());
+        far.reach(target_files, first, resumes).await.err().into_iter().collect()
     }
 
-    async fn recover(&self, file_set: &FileSet, context: &SourceContext, resumes: Option<&str>) -> Result<bool> {
-        let far = self.far(&file_set.target, context.clone());
+    async fn recover(
+        &self,
+        target_files: &TargetFiles,
+        context: &SourceContext,
+        resumes: Option<&str>,
+    ) -> Result<bool> {
+        let far = self.far(&target_files.target, context.clone());
         if !far.read_list().await?.is_some_and(|listed| listed.plan.unfinished) {
             return Ok(false);
         }
         match far.recovered().await?.0 {
-            Some(Listed { plan, .. }) if plan.unfinished && file_set.admit(Some(&plan), resumes, "").is_err() => {
-                Err(file_set.incomplete(&far.list(), None))
+            Some(Listed { plan, .. }) if plan.unfinished && target_files.admit(Some(&plan), resumes, "").is_err() => {
+                Err(target_files.incomplete(&far.list(), None))
             }
             _ => Ok(true),
         }
     }
 
-    async fn settle(&self, file_set: &FileSet, context: &SourceContext, first: &str) -> Result<()> {
-        if file_set.target.is_set() || file_set.mode != FileMode::Error {
+    async fn settle(&self, target_files: &TargetFiles, context: &SourceContext, first: &str) -> Result<()> {
+        if target_files.target.is_set() || target_files.mode != FileMode::Error {
             return Ok(());
         }
-        let far = self.far(&file_set.target, context.clone());
+        let far = self.far(&target_files.target, context.clone());
         match far.read_list().await? {
-            Some(listed) if file_set.keeps_until_end(&listed.plan, first) => {
+            Some(listed) if target_files.keeps_until_end(&listed.plan, first) => {
                 far.store.remove(&far.context, &far.list()).await
             }
             _ => Ok(()),
         }
     }
 
-    async fn begin(&self, file_set: &FileSet, context: &LoadContext) -> Result<Box<dyn Staging>> {
-        let far = self.far(&file_set.target, super::network(context));
+    async fn begin(&self, target_files: &TargetFiles, context: &LoadContext) -> Result<Box<dyn Staging>> {
+        let far = self.far(&target_files.target, super::network(context));
         let (earlier, recovered) = far.recovered().await?;
-        let earlier = match far.still_there(file_set, earlier.clone(), Some(&context.first)).await? {
+        let earlier = match far.still_there(target_files, earlier.clone(), Some(&context.first)).await? {
             // Files that the user has moved away do not matter, nor does their list.
             None if earlier.is_some() => {
                 far.store.remove(&far.context, &far.list()).await?;
@@ -115,14 +120,14 @@ impl Destination for Bucket {
         let marker = context.marker.clone();
         let is_there = marker.as_ref().zip(plan).is_some_and(|(marker, plan)| plan.has(marker));
         if !is_there {
-            file_set.admit(plan, Some(&context.first), &far.list())?;
+            target_files.admit(plan, Some(&context.first), &far.list())?;
             // If the commit could not be recovered, it is unknown which rows are missing.
-            if file_set.mode == FileMode::Append && plan.is_some_and(|plan| plan.unfinished) {
-                return Err(file_set.incomplete(&far.list(), None));
+            if target_files.mode == FileMode::Append && plan.is_some_and(|plan| plan.unfinished) {
+                return Err(target_files.incomplete(&far.list(), None));
             }
         }
         Ok(Box::new(InBucket {
-            file_set: file_set.clone(),
+            target_files: target_files.clone(),
             run: context.run.clone(),
             first: context.first.clone(),
             marker,
@@ -147,8 +152,8 @@ impl Destination for Bucket {
         Ok(listed.map(|listed| listed.plan))
     }
 
-    async fn remove_marker(&self, file_set: &FileSet, context: &LoadContext, marker: &str) -> Result<()> {
-        let far = self.far(&file_set.target, super::network(context));
+    async fn remove_marker(&self, target_files: &TargetFiles, context: &LoadContext, marker: &str) -> Result<()> {
+        let far = self.far(&target_files.target, super::network(context));
         for _ in 0..LIST_TRIES {
             let Some(Listed { mut plan, stored }) = far.read_list().await? else { return Ok(()) };
             if !plan.has(marker) {
@@ -193,17 +198,17 @@ impl Far {
         self.target.uri(&self.target.list())
     }
 
-    async fn reach(&self, file_set: &FileSet, first: &[String], resumes: Option<&str>) -> Result<()> {
+    async fn reach(&self, target_files: &TargetFiles, first: &[String], resumes: Option<&str>) -> Result<()> {
         let earlier = self.read_list().await?;
-        let earlier = self.still_there(file_set, earlier, resumes).await?;
+        let earlier = self.still_there(target_files, earlier, resumes).await?;
         let plan = earlier.as_ref().map(|listed| &listed.plan);
-        file_set.admit(plan, resumes, &self.list()).map_err(|error| match plan {
-            Some(plan) if plan.unfinished => file_set.waiting(plan, &self.list()),
+        target_files.admit(plan, resumes, &self.list()).map_err(|error| match plan {
+            Some(plan) if plan.unfinished => target_files.waiting(plan, &self.list()),
             _ => error,
         })?;
         // By now the listed files are the run's own.
-        if file_set.mode == FileMode::Error && earlier.is_none() {
-            self.none_exists(first.iter().take(LOOKED_UP).cloned().collect(), file_set.mode).await?;
+        if target_files.mode == FileMode::Error && earlier.is_none() {
+            self.none_exists(first.iter().take(LOOKED_UP).cloned().collect(), target_files.mode).await?;
         }
         let probed = match first {
             [only] if !self.target.is_set() => self.target.uri(only),
@@ -225,12 +230,12 @@ impl Far {
     /// list is not checked.
     async fn still_there(
         &self,
-        file_set: &FileSet,
+        target_files: &TargetFiles,
         listed: Option<Listed>,
         resumes: Option<&str>,
     ) -> Result<Option<Listed>> {
         let Some(mut listed) = listed else { return Ok(None) };
-        if listed.plan.unfinished || !file_set.looks_at(&listed.plan, resumes) {
+        if listed.plan.unfinished || !target_files.looks_at(&listed.plan, resumes) {
             return Ok(Some(listed));
         }
         let there = Mutex::new(HashSet::new());
@@ -416,7 +421,7 @@ async fn each<T, F: Future<Output = Result<()>>>(items: Vec<T>, mut work: impl F
 
 /// A load into a bucket.
 struct InBucket {
-    file_set: FileSet,
+    target_files: TargetFiles,
     run: String,
     /// The first run of its resume chain.
     first: String,
@@ -549,15 +554,15 @@ impl Staging for InBucket {
         let listed = self.still_listed().await?;
         let earlier = listed.as_ref().map(|listed| &listed.plan);
         let run = Run { name: &self.run, first: &self.first, marker: self.marker.as_deref() };
-        let mut plan = self.file_set.plan(files, earlier, run, &far.list())?;
-        let looked_up = match self.file_set.mode {
+        let mut plan = self.target_files.plan(files, earlier, run, &far.list())?;
+        let looked_up = match self.target_files.mode {
             FileMode::Replace | FileMode::Partitions => false,
             FileMode::Error => earlier.is_none(),
             // Only an earlier run of the chain can have used its names.
             FileMode::Append => self.first != self.run,
         };
         if looked_up {
-            far.none_exists(plan.new_files().map(|file| file.path.clone()).collect(), self.file_set.mode).await?;
+            far.none_exists(plan.new_files().map(|file| file.path.clone()).collect(), self.target_files.mode).await?;
         }
         if !plan.set {
             // A single object needs no list.

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use super::bucket::Bucket;
 use super::build;
-use super::destination::{Destination, FileSet};
+use super::destination::{Destination, TargetFiles};
 use super::naming::Target;
 use super::plan::PlannedFile;
 use super::spec::FileSpec;
@@ -413,11 +413,11 @@ async fn open_objects_hold_a_part_of_the_budget_and_the_rest_goes_to_scratch() {
     const COUNT: usize = 3;
     let bench = Bench::new();
     let spec = FileSpec { split: Some("x".into()), ..FileSpec::default() };
-    let file_set = FileSet::new(Target::new("s3://bucket/a-{value}", &spec, true).expect("a target"), &spec);
+    let target_files = TargetFiles::new(Target::new("s3://bucket/a-{value}", &spec, true).expect("a target"), &spec);
     let context = conformance::context(1);
     context.budget.set_limit(6 << 20);
     let bucket = Bucket(store(&bench.server, json!({"anonymous": true})));
-    let staging = bucket.begin(&file_set, &context).await.expect("it begins");
+    let staging = bucket.begin(&target_files, &context).await.expect("it begins");
     // Pieces of odd sizes, in turns.
     let piece: Vec<u8> = (0..700_001_usize).map(|index| ((index * index) >> 7) as u8).collect();
     let mut drafts = Vec::new();

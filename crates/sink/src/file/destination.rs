@@ -1,10 +1,10 @@
 //! The traits that folders and buckets implement, so that the writing of rows does not depend on them.
 //!
 //! ```text
-//!  Place ─begin─▶ Staging ─file─▶ Draft ─ append … ─ close
-//!                    │                                  │
-//!                    └──────────▶ prepare ◀─────────────┘
-//!                                 commit, or abort
+//!  Destination ─begin─▶ Staging ─file─▶ Draft ─ append … ─ close
+//!                          │                                  │
+//!                          └──────────▶ prepare ◀─────────────┘
+//!                                       commit, or abort
 //! ```
 
 use std::fmt::Debug;
@@ -18,9 +18,9 @@ use super::naming::Target;
 use super::plan::{Plan, PlannedFile};
 use super::spec::{FileMode, FileSpec};
 
-/// The files that a sink writes.
+/// Where a sink writes files, how it splits rows over them, and what happens to those of earlier runs.
 #[derive(Debug, Clone)]
-pub(crate) struct FileSet {
+pub(crate) struct TargetFiles {
     pub(crate) target: Target,
     /// What happens to the files of earlier runs.
     pub(crate) mode: FileMode,
@@ -30,11 +30,11 @@ pub(crate) struct FileSet {
     pub(crate) split: Option<String>,
 }
 
-impl FileSet {
+impl TargetFiles {
     /// Combines `target` with the settings.
     pub(crate) fn new(target: Target, spec: &FileSpec) -> Self {
         let (mode, chosen) = (spec.mode(), spec.chosen_mode().is_some());
-        FileSet { target, mode, chosen, split: spec.split.clone() }
+        TargetFiles { target, mode, chosen, split: spec.split.clone() }
     }
 
     /// Whether the list `plan` stays beside a single file until its resume chain, which began with the run `first`, has
@@ -50,7 +50,7 @@ impl FileSet {
 
     /// The same for files with `run` in their names.
     pub(crate) fn of_run(&self, run: &str) -> Self {
-        FileSet { target: self.target.of_run(run), ..self.clone() }
+        TargetFiles { target: self.target.of_run(run), ..self.clone() }
     }
 }
 
@@ -58,32 +58,33 @@ impl FileSet {
 #[async_trait]
 pub(crate) trait Destination: Debug + Send + Sync {
     /// Faults that are known before there are rows and without a network. `first` are the paths that are known by then.
-    fn check(&self, file_set: &FileSet, first: &[String]) -> Vec<Error>;
+    fn check(&self, target_files: &TargetFiles, first: &[String]) -> Vec<Error>;
 
     /// Checks for files of earlier runs, except those of the resume chain that began with `resumes`, and for faults
     /// that need the network. Changes nothing.
     async fn reach(
         &self,
-        file_set: &FileSet,
+        target_files: &TargetFiles,
         first: &[String],
         context: &SourceContext,
         resumes: Option<&str>,
     ) -> Vec<Error>;
 
     /// Finishes the commit of a dead run. Returns whether there was one. `resumes` as for `reach`.
-    async fn recover(&self, file_set: &FileSet, context: &SourceContext, resumes: Option<&str>) -> Result<bool>;
+    async fn recover(&self, target_files: &TargetFiles, context: &SourceContext, resumes: Option<&str>)
+    -> Result<bool>;
 
     /// Removes a list that was only kept for the resume chain that began with `first`.
-    async fn settle(&self, file_set: &FileSet, context: &SourceContext, first: &str) -> Result<()>;
+    async fn settle(&self, target_files: &TargetFiles, context: &SourceContext, first: &str) -> Result<()>;
 
     /// Begins a load, and finishes or removes the remains of a dead run.
-    async fn begin(&self, file_set: &FileSet, context: &LoadContext) -> Result<Box<dyn Staging>>;
+    async fn begin(&self, target_files: &TargetFiles, context: &LoadContext) -> Result<Box<dyn Staging>>;
 
     /// The list of the current files, finished or not.
     async fn listed(&self, target: &Target, context: &SourceContext) -> Result<Option<Plan>>;
 
     /// Removes a commit marker from the list.
-    async fn remove_marker(&self, file_set: &FileSet, context: &LoadContext, marker: &str) -> Result<()>;
+    async fn remove_marker(&self, target_files: &TargetFiles, context: &LoadContext, marker: &str) -> Result<()>;
 }
 
 /// The files of one load, which are not visible before the commit. Dropping it rolls back.

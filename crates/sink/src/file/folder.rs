@@ -28,7 +28,7 @@ use millstream_core::sink::LoadContext;
 use millstream_core::source::SourceContext;
 use millstream_core::{Budget, Error, Result, Step, fail_point};
 
-use super::destination::{self, Destination, Draft, FileSet, Staging};
+use super::destination::{self, Destination, Draft, Staging, TargetFiles};
 use super::naming::Target;
 use super::plan::{Plan, PlannedFile, Run};
 use super::spec::FileMode;
@@ -40,8 +40,8 @@ pub(crate) struct Folder;
 
 #[async_trait]
 impl Destination for Folder {
-    fn check(&self, file_set: &FileSet, first: &[String]) -> Vec<Error> {
-        let target = &file_set.target;
+    fn check(&self, target_files: &TargetFiles, first: &[String]) -> Vec<Error> {
+        let target = &target_files.target;
         let mut faults: Vec<Error> = folder_fault(target.folder()).into_iter().collect();
         faults.extend(first.iter().try_for_each(|name| kind_fault(&target.folder().join(name))).err());
         // A folder that cannot be read has already been reported.
@@ -53,49 +53,49 @@ impl Destination for Folder {
 
     async fn reach(
         &self,
-        file_set: &FileSet,
+        target_files: &TargetFiles,
         first: &[String],
         _: &SourceContext,
         resumes: Option<&str>,
     ) -> Vec<Error> {
-        blocking(|| earlier_fault(file_set, first, resumes)).err().into_iter().collect()
+        blocking(|| earlier_fault(target_files, first, resumes)).err().into_iter().collect()
     }
 
-    async fn recover(&self, file_set: &FileSet, _: &SourceContext, _: Option<&str>) -> Result<bool> {
-        blocking(|| match committed_path(&file_set.target).symlink_metadata() {
-            Ok(_) => Temporary::begin(&file_set.target, RECOVERY).map(|_| true),
+    async fn recover(&self, target_files: &TargetFiles, _: &SourceContext, _: Option<&str>) -> Result<bool> {
+        blocking(|| match committed_path(&target_files.target).symlink_metadata() {
+            Ok(_) => Temporary::begin(&target_files.target, RECOVERY).map(|_| true),
             Err(_) => Ok(false),
         })
     }
 
-    async fn settle(&self, file_set: &FileSet, _: &SourceContext, first: &str) -> Result<()> {
-        let is_done = |plan: &Option<Plan>| plan.as_ref().is_some_and(|plan| file_set.keeps_until_end(plan, first));
+    async fn settle(&self, target_files: &TargetFiles, _: &SourceContext, first: &str) -> Result<()> {
+        let is_done = |plan: &Option<Plan>| plan.as_ref().is_some_and(|plan| target_files.keeps_until_end(plan, first));
         blocking(|| {
-            if !is_done(&known_plan(&file_set.target)?) {
+            if !is_done(&known_plan(&target_files.target)?) {
                 return Ok(());
             }
-            let (temporary, listed) = Temporary::begin(&file_set.target, first)?;
+            let (temporary, listed) = Temporary::begin(&target_files.target, first)?;
             if is_done(&listed) { temporary.remove_list() } else { Ok(()) }
         })
     }
 
-    async fn begin(&self, file_set: &FileSet, context: &LoadContext) -> Result<Box<dyn Staging>> {
-        let (temporary, mut earlier) = blocking(|| Temporary::begin(&file_set.target, &context.run))?;
-        if !still_there(file_set, earlier.as_mut(), Some(&context.first)) {
+    async fn begin(&self, target_files: &TargetFiles, context: &LoadContext) -> Result<Box<dyn Staging>> {
+        let (temporary, mut earlier) = blocking(|| Temporary::begin(&target_files.target, &context.run))?;
+        if !still_there(target_files, earlier.as_mut(), Some(&context.first)) {
             blocking(|| temporary.remove_list())?;
             earlier = None;
         }
         let marker = context.marker.clone();
         let is_there = marker.as_ref().zip(earlier.as_ref()).is_some_and(|(marker, earlier)| earlier.has(marker));
         if !is_there {
-            file_set.admit(
+            target_files.admit(
                 earlier.as_ref(),
                 Some(&context.first),
-                &listed_path(&file_set.target).display().to_string(),
+                &listed_path(&target_files.target).display().to_string(),
             )?;
         }
         Ok(Box::new(InFolder {
-            file_set: file_set.clone(),
+            target_files: target_files.clone(),
             run: context.run.clone(),
             first: context.first.clone(),
             marker,
@@ -111,12 +111,12 @@ impl Destination for Folder {
         blocking(|| known_plan(target))
     }
 
-    async fn remove_marker(&self, file_set: &FileSet, context: &LoadContext, marker: &str) -> Result<()> {
+    async fn remove_marker(&self, target_files: &TargetFiles, context: &LoadContext, marker: &str) -> Result<()> {
         blocking(|| {
-            if !known_plan(&file_set.target)?.is_some_and(|plan| plan.has(marker)) {
+            if !known_plan(&target_files.target)?.is_some_and(|plan| plan.has(marker)) {
                 return Ok(());
             }
-            let (temporary, listed) = Temporary::begin(&file_set.target, &context.run)?;
+            let (temporary, listed) = Temporary::begin(&target_files.target, &context.run)?;
             let Some(mut plan) = listed else { return Ok(()) };
             plan.remove_marker(marker);
             temporary.rewrite(&plan)
@@ -133,34 +133,36 @@ fn known_plan(target: &Target) -> Result<Option<Plan>> {
 }
 
 /// Fails if earlier runs have left files that this one may not touch.
-fn earlier_fault(file_set: &FileSet, first: &[String], resumes: Option<&str>) -> Result<()> {
-    let (target, list) = (&file_set.target, listed_path(&file_set.target));
+fn earlier_fault(target_files: &TargetFiles, first: &[String], resumes: Option<&str>) -> Result<()> {
+    let (target, list) = (&target_files.target, listed_path(&target_files.target));
     if let Some(committed) = read_plan(&committed_path(target))? {
         let place = committed_path(target).display().to_string();
-        return file_set.admit(Some(&committed), resumes, &place).map_err(|_| file_set.waiting(&committed, &place));
+        return target_files
+            .admit(Some(&committed), resumes, &place)
+            .map_err(|_| target_files.waiting(&committed, &place));
     }
     let mut earlier = read_plan(&list)?;
-    if !still_there(file_set, earlier.as_mut(), resumes) {
+    if !still_there(target_files, earlier.as_mut(), resumes) {
         earlier = None;
     }
-    file_set.admit(earlier.as_ref(), resumes, &list.display().to_string())?;
+    target_files.admit(earlier.as_ref(), resumes, &list.display().to_string())?;
     // By now the listed files are the run's own.
-    match file_set.mode == FileMode::Error && earlier.is_none() {
-        true => first.iter().try_for_each(|name| existing_fault(&target.folder().join(name), file_set.mode)),
+    match target_files.mode == FileMode::Error && earlier.is_none() {
+        true => first.iter().try_for_each(|name| existing_fault(&target.folder().join(name), target_files.mode)),
         false => Ok(()),
     }
 }
 
 /// Removes files from a list that do not exist any more, if that matters. Returns whether any is left.
-fn still_there(file_set: &FileSet, earlier: Option<&mut Plan>, resumes: Option<&str>) -> bool {
-    let Some(plan) = earlier.filter(|plan| file_set.looks_at(plan, resumes)) else { return true };
-    plan.files.retain(|file| file_set.target.folder().join(&file.path).symlink_metadata().is_ok());
+fn still_there(target_files: &TargetFiles, earlier: Option<&mut Plan>, resumes: Option<&str>) -> bool {
+    let Some(plan) = earlier.filter(|plan| target_files.looks_at(plan, resumes)) else { return true };
+    plan.files.retain(|file| target_files.target.folder().join(&file.path).symlink_metadata().is_ok());
     !plan.files.is_empty()
 }
 
 /// A load into a folder.
 struct InFolder {
-    file_set: FileSet,
+    target_files: TargetFiles,
     run: String,
     /// The first run of its resume chain.
     first: String,
@@ -185,7 +187,7 @@ impl Staging for InFolder {
         let staged = self.temporary().file(number);
         let created = blocking(|| fs_err::OpenOptions::new().append(true).create_new(true).open(&staged));
         let file = Some(created.map_err(|error| path_error("make", &staged, &error))?);
-        let (shown, budget) = (self.file_set.target.folder().join(path), Arc::clone(&self.budget));
+        let (shown, budget) = (self.target_files.target.folder().join(path), Arc::clone(&self.budget));
         Ok(Box::new(StagedFile { staged, shown, file, length: 0, rested: false, large: None, budget }))
     }
 
@@ -195,11 +197,11 @@ impl Staging for InFolder {
 
     async fn prepare(&self, files: Vec<PlannedFile>) -> Result<()> {
         let run = Run { name: &self.run, first: &self.first, marker: self.marker.as_deref() };
-        let list = listed_path(&self.file_set.target).display().to_string();
-        let mut plan = self.file_set.plan(files, self.earlier.as_ref(), run, &list)?;
+        let list = listed_path(&self.target_files.target).display().to_string();
+        let mut plan = self.target_files.plan(files, self.earlier.as_ref(), run, &list)?;
         // The plan in the temporary folder names the stale files; the list that stays does not.
         plan.stale.clear();
-        blocking(|| self.temporary().prepare(&plan, self.file_set.mode, self.earlier.as_ref(), &self.step))
+        blocking(|| self.temporary().prepare(&plan, self.target_files.mode, self.earlier.as_ref(), &self.step))
     }
 
     async fn commit(&self) -> Result<Vec<String>> {

@@ -25,7 +25,7 @@ use millstream_core::sink::{Load, LoadContext, Removed, RoutingKind, Writer};
 use millstream_core::spec::Size;
 use millstream_core::{Error, Result};
 
-use super::destination::{Destination, Draft, FileSet, Staging};
+use super::destination::{Destination, Draft, Staging, TargetFiles};
 use super::naming::{Route, Target};
 use super::plan::PlannedFile;
 use super::spec::{FileMode, FileSpec, Roll};
@@ -112,25 +112,25 @@ impl FileLoad {
     pub(crate) async fn begin(
         spec: &FileSpec,
         destination: &dyn Destination,
-        file_set: &FileSet,
+        target_files: &TargetFiles,
         encoding: &Encoding,
         context: LoadContext,
     ) -> Result<Self> {
-        let staging = destination.begin(file_set, &context).await?;
+        let staging = destination.begin(target_files, &context).await?;
         let routing = spec.routing().map(|routing| routing.kind);
         let roll = spec.roll.clone().unwrap_or_default();
         let alone = context.partitions <= 1 && routing.is_none();
         let method =
             if !encoding.splittable() || alone || roll.rows.is_some() { Method::Stream } else { Method::Pieces };
         Ok(FileLoad(Arc::new(Shared {
-            target: file_set.target.clone(),
+            target: target_files.target.clone(),
             encoding: encoding.clone(),
             context,
             routing,
             roll,
             max_open: spec.max_open.max(1),
             max_files: spec.max_files.max(1),
-            adds: file_set.mode == FileMode::Append,
+            adds: target_files.mode == FileMode::Append,
             method,
             staging,
             outputs: Mutex::new(HashMap::new()),
@@ -412,15 +412,15 @@ impl Shared {
         Ok(taken)
     }
 
-    /// Closes the least recently used stream if there are too many for one more. The lock of `file_set` is not held, so
+    /// Closes the least recently used stream if there are too many for one more. The lock of `output` is not held, so
     /// no two writers can wait for each other.
-    async fn make_room(&self, file_set: &Output) -> Result<()> {
+    async fn make_room(&self, output: &Output) -> Result<()> {
         let oldest = {
             let streaming = self.streaming();
-            if streaming.len() < self.max_open || streaming.contains_key(&file_set.route) {
+            if streaming.len() < self.max_open || streaming.contains_key(&output.route) {
                 return Ok(());
             }
-            streaming.values().min_by_key(|output| output.used.load(Ordering::Relaxed)).cloned()
+            streaming.values().min_by_key(|one| one.used.load(Ordering::Relaxed)).cloned()
         };
         if !self.encoding.splittable() {
             let what = format!(
@@ -428,7 +428,7 @@ impl Shared {
                 self.max_open,
                 self.encoding.format()
             );
-            return Err(Error::refused(what).text(self.target.path(&file_set.route, 0)?).hint(
+            return Err(Error::refused(what).text(self.target.path(&output.route, 0)?).hint(
                 "raise `max_open` (each open file holds memory), sort by the expression of `split`, or use shards",
             ));
         }
@@ -547,11 +547,11 @@ impl FileWriter {
     }
 
     /// Writes the least recently used piece if there are too many for one more.
-    async fn limit_pieces(&mut self, file_set: &Route) -> Result<()> {
-        if self.pieces.len() < self.shared.max_open || self.pieces.contains_key(file_set) {
+    async fn limit_pieces(&mut self, route: &Route) -> Result<()> {
+        if self.pieces.len() < self.shared.max_open || self.pieces.contains_key(route) {
             return Ok(());
         }
-        let oldest = self.pieces.iter().min_by_key(|(_, piece)| piece.used).map(|(route, _)| route.clone());
+        let oldest = self.pieces.iter().min_by_key(|(_, piece)| piece.used).map(|(oldest, _)| oldest.clone());
         match oldest {
             Some(route) => self.flush(&route).await,
             None => Ok(()),
@@ -559,7 +559,7 @@ impl FileWriter {
     }
 
     fn largest(&self) -> Option<Route> {
-        self.pieces.iter().max_by_key(|(_, piece)| piece.text.len()).map(|(route, _)| route.clone())
+        self.pieces.iter().max_by_key(|(_, piece)| piece.text.len()).map(|(oldest, _)| oldest.clone())
     }
 
     /// Finishes, compresses and appends the piece of a route.

@@ -28,7 +28,7 @@ use millstream_core::{Error, Result};
 use serde_json::Value;
 
 use self::bucket::Bucket;
-use self::destination::{Destination, FileSet};
+use self::destination::{Destination, TargetFiles};
 use self::folder::Folder;
 use self::load::FileLoad;
 use self::naming::{Route, Target};
@@ -55,13 +55,13 @@ fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
         (Ok(target), Ok(encoding)) => (target, encoding),
         (target, encoding) => return Err(target.err().into_iter().chain(encoding.err()).flatten().collect()),
     };
-    let file_set = FileSet::new(target, &spec);
+    let target_files = TargetFiles::new(target, &spec);
     let is_object = parts.store.is_some();
     let destination: Box<dyn Destination> = match parts.store {
         None => Box::new(Folder),
         Some(store) => Box::new(Bucket(store)),
     };
-    Ok(Arc::new(FileSink { spec, destination, is_object, file_set, encoding }))
+    Ok(Arc::new(FileSink { spec, destination, is_object, target_files, encoding }))
 }
 
 /// Faults of the first name in `store`. The check of the sink reports names that are too long.
@@ -94,7 +94,7 @@ pub(crate) struct FileSink {
     destination: Box<dyn Destination>,
     /// Whether its files are objects of a store.
     is_object: bool,
-    file_set: FileSet,
+    target_files: TargetFiles,
     encoding: Encoding,
 }
 
@@ -105,7 +105,7 @@ impl Sink for FileSink {
     }
 
     fn target(&self) -> String {
-        self.file_set.target.shown()
+        self.target_files.target.shown()
     }
 
     fn medium(&self) -> &'static str {
@@ -130,28 +130,28 @@ impl Sink for FileSink {
 
     async fn check(&self, schema: SchemaRef) -> Result<(), Vec<Error>> {
         let mut faults: Vec<Error> = self.encoding.check(schema).err().into_iter().collect();
-        let first = first_names(&self.spec, &self.file_set.target);
-        faults.extend(blocking(|| self.destination.check(&self.file_set, first.as_deref().unwrap_or_default())));
+        let first = first_names(&self.spec, &self.target_files.target);
+        faults.extend(blocking(|| self.destination.check(&self.target_files, first.as_deref().unwrap_or_default())));
         faults.extend(first.err());
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 
     async fn reach(&self, context: &SourceContext, resumes: Option<&str>) -> Result<(), Vec<Error>> {
-        let first = first_names(&self.spec, &self.file_set.target).unwrap_or_default();
-        let faults = self.destination.reach(&self.file_set, &first, context, resumes).await;
+        let first = first_names(&self.spec, &self.target_files.target).unwrap_or_default();
+        let faults = self.destination.reach(&self.target_files, &first, context, resumes).await;
         if faults.is_empty() { Ok(()) } else { Err(faults) }
     }
 
     async fn recover(&self, context: &SourceContext, resumes: Option<&str>) -> Result<bool> {
-        self.destination.recover(&self.file_set, context, resumes).await
+        self.destination.recover(&self.target_files, context, resumes).await
     }
 
     async fn settle(&self, context: &SourceContext, first: &str) -> Result<()> {
-        self.destination.settle(&self.file_set, context, first).await
+        self.destination.settle(&self.target_files, context, first).await
     }
 
     fn describe(&self, _schema: SchemaRef) -> String {
-        let mut line = format!("{} to {}", self.encoding.describe(), self.file_set.target.shown());
+        let mut line = format!("{} to {}", self.encoding.describe(), self.target_files.target.shown());
         if let Some(routing) = self.routing() {
             line.push_str(&match routing.kind {
                 RoutingKind::Hash(count) => format!(", {count} files by the hash of {}", routing.expression),
@@ -171,21 +171,21 @@ impl Sink for FileSink {
     }
 
     async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>> {
-        let file_set = self.file_set.of_run(&context.first);
-        let begun = FileLoad::begin(&self.spec, self.destination.as_ref(), &file_set, &self.encoding, context);
+        let target_files = self.target_files.of_run(&context.first);
+        let begun = FileLoad::begin(&self.spec, self.destination.as_ref(), &target_files, &self.encoding, context);
         Ok(Arc::new(begun.await?))
     }
 
     fn adds_rows(&self) -> bool {
-        self.file_set.mode == FileMode::Append
+        self.target_files.mode == FileMode::Append
     }
 
     async fn is_gone(&self, context: &SourceContext) -> Result<bool> {
-        Ok(self.destination.listed(&self.file_set.target, context).await?.is_none())
+        Ok(self.destination.listed(&self.target_files.target, context).await?.is_none())
     }
 
     async fn known_loads(&self, context: LoadContext) -> Result<Vec<KnownLoad>> {
-        let listed = self.destination.listed(&self.file_set.target, &network(&context)).await?;
+        let listed = self.destination.listed(&self.target_files.target, &network(&context)).await?;
         let known =
             |load: &str| KnownLoad { load: load.to_owned(), chunks: 1, idle_seconds: 0, connections: Vec::new() };
         Ok(listed.iter().flat_map(Plan::loads).map(known).collect())
@@ -195,7 +195,7 @@ impl Sink for FileSink {
     async fn forget_marker(&self, marker: &str, context: LoadContext, unwritten: bool) -> Result<()> {
         match unwritten {
             true => Ok(()),
-            false => self.destination.remove_marker(&self.file_set, &context, marker).await,
+            false => self.destination.remove_marker(&self.target_files, &context, marker).await,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Component, Path};
 use millstream_core::{Error, Result};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::destination::{self, FileSet};
+use super::destination::{self, TargetFiles};
 use super::spec::FileMode;
 
 /// The list of the files of one target.
@@ -197,7 +197,7 @@ impl Plan {
     }
 }
 
-impl FileSet {
+impl TargetFiles {
     /// Fails if a run may not begin beside the files of earlier ones, which are listed at `list`. `resumes` is the
     /// first run of its resume chain.
     pub(crate) fn admit(&self, earlier: Option<&Plan>, resumes: Option<&str>, list: &str) -> Result<()> {
@@ -395,10 +395,10 @@ mod tests {
     use super::super::spec::FileSpec;
     use super::*;
 
-    fn file_set(mode: Option<FileMode>, split: Option<&str>) -> FileSet {
+    fn target_files(mode: Option<FileMode>, split: Option<&str>) -> TargetFiles {
         let spec = FileSpec { mode, split: split.map(str::to_owned), ..FileSpec::default() };
         let text = if split.is_some() { "o/{value}.csv" } else { "o/a.csv" };
-        FileSet::new(Target::new(text, &spec, false).expect("valid"), &spec)
+        TargetFiles::new(Target::new(text, &spec, false).expect("valid"), &spec)
     }
 
     fn file(path: &str, value: Option<Option<&str>>) -> PlannedFile {
@@ -419,7 +419,7 @@ mod tests {
         use FileMode::{Append, Error, Partitions, Replace};
         let split = Some("day");
         let files = || vec![file("1.csv", Some(Some("1")))];
-        let plan = |mode, split| file_set(Some(mode), split).plan(files(), None, run("first"), "").expect("a plan");
+        let plan = |mode, split| target_files(Some(mode), split).plan(files(), None, run("first"), "").expect("a plan");
         for (mode, split, earlier, fine) in [
             (None, split, plan(Replace, split), false),
             (None, None, plan(Replace, None), true),
@@ -433,15 +433,15 @@ mod tests {
             (Some(Partitions), Some("month"), plan(Append, split), false),
             (Some(Partitions), Some(" day "), plan(Append, split), true),
         ] {
-            let file_set = file_set(mode, split);
-            let admitted = file_set.admit(Some(&earlier), Some("second"), "list");
+            let target_files = target_files(mode, split);
+            let admitted = target_files.admit(Some(&earlier), Some("second"), "list");
             assert_eq!(admitted.is_ok(), fine, "{mode:?} {split:?} beside {earlier:?}: {admitted:?}");
             // It may replace its own files.
-            assert!(file_set.admit(Some(&earlier), Some("first"), "list").is_ok(), "{mode:?}");
-            assert!(file_set.admit(None, None, "list").is_ok(), "{mode:?}");
+            assert!(target_files.admit(Some(&earlier), Some("first"), "list").is_ok(), "{mode:?}");
+            assert!(target_files.admit(None, None, "list").is_ok(), "{mode:?}");
         }
-        let none = file_set(None, split).plan(Vec::new(), None, run("first"), "").expect("a plan");
-        assert!(file_set(None, split).admit(Some(&none), None, "list").is_ok(), "nothing is there");
+        let none = target_files(None, split).plan(Vec::new(), None, run("first"), "").expect("a plan");
+        assert!(target_files(None, split).admit(Some(&none), None, "list").is_ok(), "nothing is there");
     }
 
     #[test]
@@ -450,8 +450,9 @@ mod tests {
         let earlier =
             vec![old("1-0.csv", Some("1")), old("1-1.csv", Some("1")), old("n.csv", None), old("2.csv", Some("2"))];
         let new = || vec![old("1-0.csv", Some("1")), old("n-0.csv", None)];
-        let plan =
-            |mode, files, before: Option<&Plan>| file_set(Some(mode), Some("day")).plan(files, before, run("r"), "");
+        let plan = |mode, files, before: Option<&Plan>| {
+            target_files(Some(mode), Some("day")).plan(files, before, run("r"), "")
+        };
         let before = plan(FileMode::Replace, earlier, None).expect("a plan");
         // As it is read back: a null is not a missing value.
         let before = Plan::from_text(&before.to_text().expect("text"), "list").expect("a list");
@@ -473,9 +474,10 @@ mod tests {
             {"staged": 0, "path": "DE.csv", "rows": 1, "bytes": 2}
         ]});
         let plan = Plan::from_text(text.to_string().as_bytes(), "list").expect("a list");
-        let file_set = file_set(Some(FileMode::Partitions), Some("day"));
-        file_set.admit(Some(&plan), None, "list").expect("the names give the values");
-        let after = file_set.plan(vec![file("FR.csv", Some(Some("FR")))], Some(&plan), run("s"), "").expect("a plan");
+        let target_files = target_files(Some(FileMode::Partitions), Some("day"));
+        target_files.admit(Some(&plan), None, "list").expect("the names give the values");
+        let after =
+            target_files.plan(vec![file("FR.csv", Some(Some("FR")))], Some(&plan), run("s"), "").expect("a plan");
         let values = after.files.iter().map(|file| file.value.clone().flatten());
         assert_eq!(values.collect::<Vec<_>>(), [Some("DE".to_owned()), Some("FR".to_owned())]);
         assert!(plan.is_of("r"), "its run is the first of its chain as far as anybody knows");

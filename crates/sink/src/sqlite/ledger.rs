@@ -166,16 +166,16 @@ fn enter(connection: &Connection, load: &str) -> rusqlite::Result<()> {
 }
 
 /// Enters a load that is written as a whole, in the open transaction. Returns whether it is already written.
-pub(super) fn enter_whole(connection: &Connection, marker: &str) -> rusqlite::Result<bool> {
-    enter(connection, marker)?;
+pub(super) fn enter_whole(connection: &Connection, load: &str) -> rusqlite::Result<bool> {
+    enter(connection, load)?;
     let written = "SELECT EXISTS (SELECT 1 FROM _millstream_ledger WHERE load_key = ?1 AND chunk = 0)";
-    connection.query_row(written, [digest(marker)], |row| row.get(0))
+    connection.query_row(written, [digest(load)], |row| row.get(0))
 }
 
 /// Writes the commit marker of a load, in its transaction.
-pub(super) fn write_marker(connection: &Connection, marker: &str) -> rusqlite::Result<()> {
+pub(super) fn write_marker(connection: &Connection, load: &str) -> rusqlite::Result<()> {
     let note = "INSERT INTO _millstream_ledger (load_key, unit_key, chunk) VALUES (?1, '', 0)";
-    connection.execute(note, [digest(marker)]).map(drop)
+    connection.execute(note, [digest(load)]).map(drop)
 }
 
 /// All loads that are in the ledger, if there is one.
@@ -209,7 +209,7 @@ pub(super) fn look_for_loads(path: &Path, spec: &SqliteSpec) -> Result<Vec<Known
 }
 
 /// Forgets a load that is written as a whole. Blocks.
-pub(super) fn forget_load(path: &Path, spec: &SqliteSpec, marker: &str, unwritten: bool) -> Result<()> {
+pub(super) fn forget_load(path: &Path, spec: &SqliteSpec, load: &str, unwritten: bool) -> Result<()> {
     let shown = path.display().to_string();
     // The roll-back may have removed the file.
     if !path.exists() {
@@ -219,7 +219,7 @@ pub(super) fn forget_load(path: &Path, spec: &SqliteSpec, marker: &str, unwritte
     let mut connection = sqlite::open(path, Access::Write).map_err(sqlite_error)?;
     LockWait::new(spec.busy_timeout.0).apply(&mut connection).map_err(sqlite_error)?;
     check_version(&connection, spec, &shown)?;
-    forget(&mut connection, &digest(marker), unwritten).map(drop).map_err(sqlite_error)
+    forget(&mut connection, &digest(load), unwritten).map(drop).map_err(sqlite_error)
 }
 
 /// Forgets the load with this key, with `unwritten` only if nothing of it is written. The ledger is dropped with the

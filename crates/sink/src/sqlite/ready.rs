@@ -18,9 +18,9 @@ pub(super) fn make_ready(
     shown: &str,
     lock_wait: &LockWait,
 ) -> Result<()> {
-    if let Some(marker) = &loading.marker {
-        let marked = ledger::enter_whole(connection, marker);
-        loading.done_before = marked.map_err(|error| sqlite_error("write to", shown, &loading.spec, &error))?;
+    if let Some(load) = &loading.marker {
+        let entered = ledger::enter_whole(connection, load);
+        loading.done_before = entered.map_err(|error| sqlite_error("write to", shown, &loading.spec, &error))?;
     }
     if loading.done_before {
         return Ok(());

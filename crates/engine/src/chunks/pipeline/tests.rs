@@ -1,5 +1,6 @@
 //! Tables of plans: which are row-preserving, and which can be read again.
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::{JoinType, NullEquality, ScalarValue};
 use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
@@ -18,6 +19,7 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{Partitioning, Statistics};
 use millstream_core::format::{Format, ParseRequest, RowEncoder};
 use millstream_core::source::SourceContext;
+use millstream_core::transform::{ColumnsFault, Transform};
 use millstream_core::{Budget, Error, Step, StepKind, Steps};
 
 use super::*;
@@ -106,6 +108,29 @@ fn call(volatility: Volatility) -> Arc<dyn PhysicalExpr> {
 
 fn order() -> LexOrdering {
     LexOrdering::new([PhysicalSortExpr::new_default(column())]).expect("an order")
+}
+
+/// Gives back what it gets.
+#[derive(Debug)]
+struct Same;
+
+impl Transform for Same {
+    fn name(&self) -> &'static str {
+        "same"
+    }
+
+    fn columns(&self, input: &Schema) -> Result<SchemaRef, ColumnsFault> {
+        Ok(Arc::new(input.clone()))
+    }
+
+    fn transform(&self, batch: &RecordBatch) -> millstream_core::Result<RecordBatch> {
+        Ok(batch.clone())
+    }
+}
+
+fn transformed(input: Plan) -> Plan {
+    let schema = input.schema();
+    Arc::new(TransformExec::new(input, Arc::new(Same), "masked", schema))
 }
 
 fn aggregate(input: Plan) -> Plan {
@@ -210,6 +235,7 @@ fn what_cannot_be_read_again_is_not_loaded_chunk_by_chunk() {
         (rows(), Err("`rows` reads a database, whose rows have no stable position")),
         (union(vec![file(), filter(input()), rows()]), Err(standard_input)),
         (aggregate(input()), Err("an aggregate combines rows")),
+        (transformed(file()), Err("`masked` may give any number of rows for each record")),
     ] {
         assert_eq!(shown(repeatable(&plan)), expected.map_err(str::to_owned), "{plan:?}");
     }
