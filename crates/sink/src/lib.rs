@@ -40,6 +40,6 @@ pub const OPTIONAL: &[OptionalComponent] = &[
     OptionalComponent { name: "mysql", schemes: &["mysql", "mariadb"], feature: "mysql" },
     OptionalComponent { name: "postgres", schemes: &["postgres", "postgresql"], feature: "postgres" },
     OptionalComponent { name: "s3", schemes: &["s3"], feature: "cloud" },
-    OptionalComponent { name: "gcs", schemes: &["gs"], feature: "cloud" },
-    OptionalComponent { name: "azure", schemes: &["az"], feature: "cloud" },
+    OptionalComponent { name: "gs", schemes: &["gs"], feature: "cloud" },
+    OptionalComponent { name: "az", schemes: &["az"], feature: "cloud" },
 ];

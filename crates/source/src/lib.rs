@@ -19,6 +19,7 @@ pub mod file;
 #[cfg(feature = "ftp")]
 pub mod ftp;
 #[cfg(feature = "http")]
+#[cfg_attr(not(feature = "cloud"), allow(dead_code))]
 pub mod http;
 #[cfg_attr(not(all(feature = "cloud", feature = "ftp", feature = "sftp")), allow(dead_code))]
 mod io;
@@ -79,8 +80,8 @@ pub const OPTIONAL: &[OptionalComponent] = &[
     OptionalComponent { name: "ftp", schemes: &["ftp", "ftps"], feature: "ftp" },
     OptionalComponent { name: "sftp", schemes: &["sftp"], feature: "sftp" },
     OptionalComponent { name: "s3", schemes: &["s3"], feature: "cloud" },
-    OptionalComponent { name: "gcs", schemes: &["gs"], feature: "cloud" },
-    OptionalComponent { name: "azure", schemes: &["az"], feature: "cloud" },
+    OptionalComponent { name: "gs", schemes: &["gs"], feature: "cloud" },
+    OptionalComponent { name: "az", schemes: &["az"], feature: "cloud" },
     OptionalComponent { name: "mysql", schemes: &["mysql", "mariadb"], feature: "mysql" },
     OptionalComponent { name: "postgres", schemes: &["postgres", "postgresql"], feature: "postgres" },
 ];
