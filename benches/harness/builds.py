@@ -16,6 +16,12 @@ STUDENT = (
     *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
 
+FIGURES: Sequence[Callable[[Sample], float]] = (
+    lambda run: run.wall,
+    lambda run: run.cpu,
+    lambda run: float(run.peak_rss),
+)
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -48,15 +54,10 @@ def compared(results: Results) -> list[tuple[str, Interval | None, Interval | No
     """For each of our contenders the ratios to its base: of time, processor time and peak memory."""
     rows = []
     for name, samples in results.samples.items():
-        base = results.samples.get(name + BASE)
-        if base:
-
-            def of(
-                figure: Callable[[Sample], float], ours: list[Sample] = samples, theirs: list[Sample] = base
-            ) -> Interval | None:
-                return interval([(figure(one), figure(other)) for one, other in zip(ours, theirs, strict=False)])
-
-            rows.append((name, of(lambda run: run.wall), of(lambda run: run.cpu), of(lambda run: float(run.peak_rss))))
+        if base := results.samples.get(name + BASE):
+            pairs = list(zip(samples, base, strict=False))
+            wall, cpu, peak = (interval([(of(one), of(other)) for one, other in pairs]) for of in FIGURES)
+            rows.append((name, wall, cpu, peak))
     return rows
 
 

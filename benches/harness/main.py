@@ -57,9 +57,11 @@ def arguments() -> argparse.Namespace:
     given = parser.parse_args()
     if unknown := [name for name in given.workloads if name not in ALL]:
         parser.error(f"no such workload: {', '.join(unknown)}; there are {', '.join(ALL)}")
-    if given.base is not None and not given.base.is_file():
+    if given.base and not given.base.is_file():
         parser.error(f"there is no file {given.base}")
-    if given.base is not None and not given.millstream:
+    if given.base and (techniques := [name for name in given.workloads if name in TECHNIQUES]):
+        parser.error(f"these compare no builds: {', '.join(techniques)}")
+    if given.base and not given.millstream:
         parser.error("with --base name the other binary with --millstream: cargo may overwrite either")
     if not 0 < given.scale <= 10 or given.repetitions < 1:
         parser.error("--scale is above 0 and at most 10, --repetitions at least 1")
@@ -75,38 +77,37 @@ def main() -> int:
         print(f"left out, since not installed (scripts/install-bench-packages.sh): {', '.join(missing)}")
     cache = given.cache.resolve()
     (cache / "data").mkdir(parents=True, exist_ok=True)
-    compares = given.base is not None
     kit = tools.Tools(
         millstream=(given.millstream or tools.build("millstream") / "millstream").resolve(),
         own=(given.programs or tools.build("millstream-limit")).resolve(),
-        python=None if given.without_peers or compares else tools.peers(cache),
+        python=None if given.without_peers or given.base else tools.peers(cache),
+        base=given.base and given.base.resolve(),
     )
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
         context = Context(Store(cache, given.scale), kit, Path(scratch))
-        base = given.base.resolve() if compares else None
-        names = given.workloads or (list(WORKLOADS) if compares else ALL)
-        report = everything(context, names, given.scale, given.repetitions, base)
+        names = given.workloads or (list(WORKLOADS) if given.base else ALL)
+        report = everything(context, names, given.scale, given.repetitions)
     print("\n" + report.markdown())
     print(f"kept in {report.keep(given.results)}")
     return 1 if report.faults() else 0
 
 
-def everything(context: Context, names: list[str], scale: float, repetitions: int, base: Path | None) -> Report:
-    """Runs workloads and techniques one after another; with `base`, our contenders alone, of both builds."""
+def everything(context: Context, names: list[str], scale: float, repetitions: int) -> Report:
+    """Runs workloads and techniques one after another."""
     watch = Watch(Path(context.tools.limit("measure")), context.scratch)
     before = os.getloadavg()[0]
     done, techniques = [], []
     for name in names:
         if name in WORKLOADS:
-            done.append(run_workload(context, watch, name, repetitions, base))
+            done.append(run_workload(context, watch, name, repetitions))
         else:
             print(f"{name}", flush=True)
             techniques += TECHNIQUES[name](context, watch)
     return Report(scale, repetitions, done, techniques, (before, os.getloadavg()[0]))
 
 
-def run_workload(context: Context, watch: Watch, name: str, repetitions: int, base: Path | None) -> Done:
-    """Runs one workload, with its data in the page cache."""
+def run_workload(context: Context, watch: Watch, name: str, repetitions: int) -> Done:
+    """Runs one workload, with its data in the page cache; with a base, our contenders alone, of both builds."""
     workload = WORKLOADS[name]
     print(f"{name}: {workload.title}", flush=True)
     try:
@@ -114,8 +115,9 @@ def run_workload(context: Context, watch: Watch, name: str, repetitions: int, ba
             for data in plan.data:
                 warm(data.files())
             contenders, targets, order = plan.contenders, plan.targets, rotated
-            if base is not None:
-                contenders, targets = builds.both(contenders, context.tools.millstream, base), []
+            if context.tools.base:
+                contenders = builds.both(contenders, context.tools.millstream, context.tools.base)
+                targets = []
                 order = builds.mirrored
             results = watch.compare(contenders, repetitions, plan.servers, order)
             check(contenders, results, plan.expected)

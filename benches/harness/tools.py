@@ -24,6 +24,8 @@ class Tools:
     millstream: Path
     own: Path
     python: Path | None
+    # Another build to compare with, in place of the peers.
+    base: Path | None = None
 
     def limit(self, name: str) -> str:
         """A program of `benches/limit`."""

@@ -94,7 +94,7 @@ unsafe impl GlobalAlloc for Allocator {
     unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         let (is_mapped, will_be) = (Allocator::is_mapped(piece, layout), Allocator::maps(size, layout.align()));
         if is_mapped && will_be {
-            // SAFETY: the mapping has this size, and whoever holds the piece uses the new address from now on.
+            // SAFETY: the mapping has this size, and the caller uses the address that is returned.
             let moved = unsafe { libc::mremap(piece.cast(), layout.size(), size, libc::MREMAP_MAYMOVE) };
             return if moved == libc::MAP_FAILED { ptr::null_mut() } else { moved.cast() };
         }

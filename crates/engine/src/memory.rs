@@ -255,8 +255,8 @@ fn govern(memory: u64, budget: &Budget, full: usize, stop: &AtomicBool, held: &A
     }
 }
 
-/// Gives back the pages of the program's code. Half of them were needed only to plan the job; what is still needed is
-/// mapped again from the page cache when it runs, sixteen pages at a time.
+/// Gives back the pages of the program's code. Many of them were needed only to plan the job. What is still needed is
+/// mapped again from the page cache when it runs, some pages at a time.
 fn give_back_code() {
     let (Ok(maps), Ok(program)) = (fs_err::read_to_string("/proc/self/maps"), std::env::current_exe()) else { return };
     for line in maps.lines() {

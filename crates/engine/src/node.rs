@@ -154,4 +154,47 @@ macro_rules! without_expressions {
     };
 }
 
-pub(crate) use {leaf, over_one_input, without_expressions};
+/// The statistics of an `ExecutionPlan` that has as many rows as its one input.
+macro_rules! statistics_of_input {
+    () => {
+        fn child_stats_requests(
+            &self,
+            partition: Option<usize>,
+        ) -> Vec<datafusion::physical_plan::statistics::ChildStats> {
+            vec![datafusion::physical_plan::statistics::ChildStats::At(partition)]
+        }
+
+        fn statistics_from_inputs(
+            &self,
+            inputs: &[Arc<datafusion::common::Statistics>],
+            _: &datafusion::physical_plan::statistics::StatisticsArgs,
+        ) -> DataFusionResult<Arc<datafusion::common::Statistics>> {
+            let of_input = inputs.first().cloned();
+            Ok(of_input.unwrap_or_else(|| Arc::new(datafusion::common::Statistics::new_unknown(&self.schema()))))
+        }
+    };
+}
+
+/// The asynchronous `scan` of a `TableProvider`, by a method that is not: see `plan/extension.rs` for the reason.
+macro_rules! scan_by {
+    ($method:ident) => {
+        fn scan<'a, 'b, 'c, 'd, 'future>(
+            &'a self,
+            session: &'b dyn datafusion::catalog::Session,
+            projection: Option<&'c Vec<usize>>,
+            filters: &'d [datafusion::logical_expr::Expr],
+            _: Option<usize>,
+        ) -> futures::future::BoxFuture<'future, DataFusionResult<Arc<dyn ExecutionPlan>>>
+        where
+            'a: 'future,
+            'b: 'future,
+            'c: 'future,
+            'd: 'future,
+            Self: 'future,
+        {
+            Box::pin(std::future::ready(self.$method(session, projection, filters)))
+        }
+    };
+}
+
+pub(crate) use {leaf, over_one_input, scan_by, statistics_of_input, without_expressions};

@@ -20,11 +20,9 @@ use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::Statistics;
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, displayable};
 use futures::Stream;
 use millstream_core::{Step, StepKind, Steps};
@@ -32,7 +30,7 @@ use millstream_core::{Step, StepKind, Steps};
 use super::error_locator::ErrorLocator;
 use super::lenient::{LenientExec, TakeAtOnce};
 use super::sort::ExternalSort;
-use crate::node::over_one_input;
+use crate::node::{over_one_input, statistics_of_input};
 use crate::rejects::Rejects;
 
 thread_local! {
@@ -183,18 +181,7 @@ impl ExecutionPlan for MeterExec {
         vec![true]
     }
 
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(partition)]
-    }
-
-    fn statistics_from_inputs(
-        &self,
-        inputs: &[Arc<Statistics>],
-        _: &StatisticsArgs,
-    ) -> DataFusionResult<Arc<Statistics>> {
-        let of_input = inputs.first().cloned();
-        Ok(of_input.unwrap_or_else(|| Arc::new(Statistics::new_unknown(&self.schema()))))
-    }
+    statistics_of_input!();
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let placed = |error| self.locator.place(error, self.input.name());

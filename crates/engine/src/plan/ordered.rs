@@ -4,20 +4,19 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::common::{DFSchemaRef, Statistics, internal_err};
+use datafusion::common::{DFSchemaRef, internal_err};
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
 use datafusion::physical_expr::expressions::col;
 use datafusion::physical_expr::{Distribution, PhysicalSortExpr};
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use futures::StreamExt;
 
 use super::extension::{PlanNode, Planning};
 use crate::fault;
-use crate::node::over_one_input;
+use crate::node::{over_one_input, statistics_of_input};
 use crate::read::order::{OrderCheck, SortedBy};
 
 /// The rows of its input, which have an order already.
@@ -164,18 +163,7 @@ impl ExecutionPlan for InOrderExec {
         vec![false]
     }
 
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(partition)]
-    }
-
-    fn statistics_from_inputs(
-        &self,
-        inputs: &[Arc<Statistics>],
-        _: &StatisticsArgs,
-    ) -> DataFusionResult<Arc<Statistics>> {
-        let of_input = inputs.first().cloned();
-        Ok(of_input.unwrap_or_else(|| Arc::new(Statistics::new_unknown(&self.schema()))))
-    }
+    statistics_of_input!();
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let schema = self.schema();

@@ -7,14 +7,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use datafusion::common::Statistics;
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::execution_plan::reset_plan_states;
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 
-use crate::node::{EachRound, over_one_input};
+use crate::node::{EachRound, over_one_input, statistics_of_input};
 
 /// Gives the rows of its input as often as it is executed.
 #[derive(Debug)]
@@ -57,18 +55,7 @@ impl ExecutionPlan for AgainExec {
         vec![false]
     }
 
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(partition)]
-    }
-
-    fn statistics_from_inputs(
-        &self,
-        inputs: &[Arc<Statistics>],
-        _: &StatisticsArgs,
-    ) -> DataFusionResult<Arc<Statistics>> {
-        let of_input = inputs.first().cloned();
-        Ok(of_input.unwrap_or_else(|| Arc::new(Statistics::new_unknown(&self.schema()))))
-    }
+    statistics_of_input!();
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let input = self.inputs.begin(partition, |round| match round {

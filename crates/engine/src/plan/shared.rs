@@ -1,7 +1,6 @@
 //! From the logical plans of all steps to physical plans in which no step runs twice.
 
 use std::collections::{HashMap, HashSet};
-use std::future::ready;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +13,6 @@ use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::utils::{conjunction, disjunction};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableProviderFilterPushDown, TableScan, ident};
 use datafusion::physical_plan::ExecutionPlan;
-use futures::future::BoxFuture;
 use millstream_core::{Budget, StepKind, Steps};
 
 use super::error_locator::ErrorLocator;
@@ -23,6 +21,7 @@ use super::meter::{Metered, Metering, meter};
 use super::sort::{self, Sorting};
 use super::sorted::{SortedRows, SortingPlanner};
 use super::step::LogicalStep;
+use crate::node::scan_by;
 use crate::plan::shared_scan::SharedScan;
 use crate::read::table::InOrder;
 use crate::rejects::Rejects;
@@ -61,27 +60,17 @@ impl TableProvider for StepTable {
         Ok(filters.iter().map(supported).collect())
     }
 
-    fn scan<'a, 'b, 'c, 'd, 'future>(
-        &'a self,
-        _: &'b dyn Session,
-        projection: Option<&'c Vec<usize>>,
-        _: &'d [Expr],
-        _: Option<usize>,
-    ) -> BoxFuture<'future, DataFusionResult<Arc<dyn ExecutionPlan>>>
-    where
-        'a: 'future,
-        'b: 'future,
-        'c: 'future,
-        'd: 'future,
-        Self: 'future,
-    {
-        Box::pin(ready(self.consumer(projection)))
-    }
+    scan_by!(consumer);
 }
 
 impl StepTable {
     /// A consumer of the shared scan, with the columns of `projection`.
-    fn consumer(&self, projection: Option<&Vec<usize>>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    fn consumer(
+        &self,
+        _: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _: &[Expr],
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let shared = self.shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
         let shared =
             shared.ok_or_else(|| DataFusionError::Internal(format!("step `{}` is not planned yet", self.name)))?;

@@ -10,7 +10,7 @@ use super::Reader;
 
 /// Stands for a format where there is none: the rows come with their types.
 #[derive(Debug)]
-struct Stored;
+pub(crate) struct Stored;
 
 impl Format for Stored {
     fn name(&self) -> &'static str {

@@ -1,6 +1,5 @@
 //! A source as the SQL planner sees it: a table that takes the columns and filters pushed down to it.
 
-use std::future::ready;
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
@@ -14,7 +13,6 @@ use datafusion::error::Result as DataFusionResult;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, Like, Operator, TableProviderFilterPushDown};
 use datafusion::physical_plan::ExecutionPlan;
-use futures::future::BoxFuture;
 use millstream_core::format::{Bound, Comparison, ParseRequest, Required, TEXT};
 
 use super::exec::ReadExec;
@@ -22,6 +20,7 @@ use super::order::SortedBy;
 use super::queue::UnitsExec;
 use super::rows::RowsRequest;
 use super::{Provenance, Reader};
+use crate::node::scan_by;
 
 /// What is known of a source's size before it is read.
 #[derive(Debug, Clone, Copy, Default)]
@@ -156,22 +155,7 @@ impl TableProvider for SourceTable {
         Ok(filters.iter().map(supported).collect())
     }
 
-    fn scan<'a, 'b, 'c, 'd, 'future>(
-        &'a self,
-        session: &'b dyn Session,
-        projection: Option<&'c Vec<usize>>,
-        filters: &'d [Expr],
-        _: Option<usize>,
-    ) -> BoxFuture<'future, DataFusionResult<Arc<dyn ExecutionPlan>>>
-    where
-        'a: 'future,
-        'b: 'future,
-        'c: 'future,
-        'd: 'future,
-        Self: 'future,
-    {
-        Box::pin(ready(self.read(session, projection, filters)))
-    }
+    scan_by!(read);
 }
 
 impl SourceTable {

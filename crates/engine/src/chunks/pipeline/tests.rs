@@ -17,44 +17,19 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{Partitioning, Statistics};
-use millstream_core::format::{Format, ParseRequest, RowEncoder};
+use millstream_core::format::ParseRequest;
 use millstream_core::source::SourceContext;
 use millstream_core::transform::{ColumnsFault, Transform};
-use millstream_core::{Budget, Error, Step, StepKind, Steps};
+use millstream_core::{Budget, Step, StepKind, Steps};
 
 use super::*;
 use crate::plan::shared_scan::SharedScan;
 use crate::read::rows::RowsRequest;
+use crate::read::stored::Stored;
 use crate::read::{ReadSteps, Reader, SourcePlan};
 use crate::registry::registry;
 
 type Plan = Arc<dyn ExecutionPlan>;
-
-/// The format of a place that gives rows.
-#[derive(Debug)]
-struct RowsAsTheyAre;
-
-impl Format for RowsAsTheyAre {
-    fn name(&self) -> &'static str {
-        "rows"
-    }
-
-    fn declared(&self) -> Option<SchemaRef> {
-        None
-    }
-
-    fn reading(&self) -> Reading<'_> {
-        Reading::Rows
-    }
-
-    fn splittable(&self) -> bool {
-        false
-    }
-
-    fn encoder(&self, _: SchemaRef, _: bool) -> millstream_core::Result<Box<dyn RowEncoder>> {
-        Err(Error::internal("they are not written"))
-    }
-}
 
 fn schema() -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new("line", DataType::Utf8, true)]))
@@ -225,7 +200,7 @@ fn what_cannot_be_read_again_is_not_loaded_chunk_by_chunk() {
     let file = || read_with(&runtime, source("file", "a.txt"));
     let input = || read_with(&runtime, source("input", "-"));
     let rows = || {
-        let plan = SourcePlan { format: Arc::new(RowsAsTheyAre), ..source("rows", "sqlite:a.db") };
+        let plan = SourcePlan { format: Arc::new(Stored), ..source("rows", "sqlite:a.db") };
         read_with(&runtime, plan)
     };
     let standard_input = "`input` reads standard input, which cannot be read again";
