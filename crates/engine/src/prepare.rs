@@ -158,8 +158,8 @@ fn stays_unknown_offline(context: &RunContext, source: &SourceStep) -> bool {
 /// Whether `source` is, or may be, behind a network.
 fn is_remote(context: &RunContext, source: &SourceStep) -> bool {
     source.read.iter().any(|pattern| {
-        let place = pattern.value.trim_start_matches('@');
-        let Some(kind) = context.registry().source_for(place) else { return false };
+        let pattern = pattern.value.trim_start_matches('@');
+        let Some(kind) = context.registry().source_for(pattern) else { return false };
         let built = source.inputs.iter().find(|(entry, _)| entry.spec.name == kind.spec.name);
         built.is_none_or(|(_, source)| !source.is_local())
     })
@@ -372,9 +372,9 @@ impl Prepared<'_> {
     pub fn first_fingerprint(&self, job: &Job, formats: bool) -> String {
         let mut text = String::new();
         let registry = self.context.registry();
-        let places = registry.sources.iter().map(|entry| entry.spec.name);
+        let names = registry.sources.iter().map(|entry| entry.spec.name);
         let no_part: Vec<&str> =
-            ["max_rejects", "on_error", "allow_empty", "empty_files", "limits"].into_iter().chain(places).collect();
+            ["max_rejects", "on_error", "allow_empty", "empty_files", "limits"].into_iter().chain(names).collect();
         let blocks: Vec<&str> = registry.formats.iter().map(|entry| entry.spec.name).collect();
         for source in &job.sources {
             let guessed = !formats && named_format(registry, source).is_none();

@@ -41,7 +41,7 @@ pub struct UnitCount {
 }
 
 impl Urls {
-    /// A reader of these URLs, with every kind of place at its defaults.
+    /// A reader of these URLs, with the defaults of every source.
     pub fn reader(&self, context: &RunContext, name: &str) -> Result<Arc<Reader>> {
         let mut sources = Vec::new();
         for entry in &context.registry().sources {

@@ -9,35 +9,32 @@
 //! the bytes. Each source is a folder with `mod.rs`, `spec.rs` (its settings), its implementation, and `tests.rs`. A
 //! new one needs a folder and a line in [`SOURCES`].
 
-// Of what several sources share, a build without them needs a part.
-#[cfg_attr(not(all(feature = "mysql", feature = "postgres")), allow(dead_code))]
+// Of what several sources share, a build without some of them leaves parts unused.
+#![cfg_attr(
+    not(all(feature = "cloud", feature = "ftp", feature = "mysql", feature = "postgres", feature = "sftp")),
+    allow(dead_code)
+)]
+
 pub mod database;
-#[cfg_attr(not(all(feature = "cloud", feature = "ftp", feature = "sftp")), allow(dead_code))]
 mod feed;
-#[cfg_attr(not(all(feature = "cloud", feature = "ftp", feature = "sftp")), allow(dead_code))]
 pub mod file;
 #[cfg(feature = "ftp")]
 pub mod ftp;
 #[cfg(feature = "http")]
-#[cfg_attr(not(feature = "cloud"), allow(dead_code))]
 pub mod http;
-#[cfg_attr(not(all(feature = "cloud", feature = "ftp", feature = "sftp")), allow(dead_code))]
 mod io;
 pub mod list;
 #[cfg(feature = "cloud")]
 pub mod object;
 pub mod pattern;
 #[cfg(any(feature = "ftp", feature = "sftp"))]
-#[cfg_attr(not(all(feature = "ftp", feature = "sftp")), allow(dead_code))]
 mod remote;
 #[cfg(any(feature = "ftp", feature = "http", feature = "sftp"))]
-#[cfg_attr(not(all(feature = "cloud", feature = "ftp", feature = "sftp")), allow(dead_code))]
 mod retry;
 #[cfg(feature = "sftp")]
 pub mod sftp;
 pub mod stdin;
 #[cfg(any(feature = "ftp", feature = "http"))]
-#[cfg_attr(not(feature = "ftp"), allow(dead_code))]
 mod tls;
 
 #[cfg(test)]

@@ -41,6 +41,7 @@ fn no_such_job() {
     session.tree.folder("folder");
     session.fails(2, &["run", "nosuch.yaml"]);
     session.fails(2, &["run", "folder"]);
+    session.fails(2, &["run", "https://host/data.csv.gz"]);
     assert_transcript!("job_missing", session);
 }
 
