@@ -1,5 +1,5 @@
-//! The dependency direction of the workspace: core ← database ← {source, sink}, core ← {job, codec, format, transform,
-//! sort, state}; all ← engine ← millstream ← cli.
+//! The dependency direction of the workspace: core ← database ← {source, sink}, core ← process ← {source, transform,
+//! sink}, core ← {job, codec, format, sort, state}; all ← engine ← millstream ← cli.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("millstream-core", &[]),
     ("millstream-job", &["millstream-core"]),
     ("millstream-database", &["millstream-core"]),
-    ("millstream-source", &["millstream-core", "millstream-database"]),
+    ("millstream-process", &["millstream-core"]),
+    ("millstream-source", &["millstream-core", "millstream-database", "millstream-process"]),
     ("millstream-codec", &["millstream-core"]),
     ("millstream-format", &["millstream-core"]),
-    ("millstream-sink", &["millstream-core", "millstream-database"]),
+    ("millstream-sink", &["millstream-core", "millstream-database", "millstream-process"]),
     ("millstream-sort", &["millstream-core"]),
     ("millstream-state", &["millstream-core"]),
-    ("millstream-transform", &["millstream-core"]),
+    ("millstream-transform", &["millstream-core", "millstream-process"]),
     (
         "millstream-engine",
         &[

@@ -1,0 +1,280 @@
+//! Programs that are started, awaited and ended.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use millstream_core::{Error, Result};
+use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::unix::pipe;
+use tokio::sync::oneshot;
+
+use crate::guard::Guard;
+use crate::memory;
+use crate::program::Program;
+use crate::stderr::{self, LastLines, Lines};
+
+/// What a pipe to or from a program holds, in bytes: as much as an ordinary user may have. Fewer changes between the
+/// two processes are needed that way.
+const PIPE_BYTES: usize = 1 << 20;
+
+/// The programs of a run. Those that are left when the last clone is dropped are killed.
+#[derive(Clone)]
+pub struct Children(Arc<Shared>);
+
+struct Shared {
+    starter: mpsc::Sender<Work>,
+    guard: Guard,
+    /// The process groups of programs that have not ended.
+    groups: Mutex<BTreeSet<i32>>,
+}
+
+type Work = Box<dyn FnOnce() + Send>;
+
+impl Children {
+    /// None yet.
+    ///
+    /// # Errors
+    /// If there can be no further thread or process.
+    pub fn new() -> Result<Self> {
+        let failed = |cause: std::io::Error| Error::io("programs cannot be started", &cause);
+        let (starter, works) = mpsc::channel::<Work>();
+        // The kernel ends a program with the thread that has started it, so this one stays as long as the programs.
+        let thread = std::thread::Builder::new().name("millstream-start".to_owned());
+        thread.spawn(move || works.into_iter().for_each(|work| work())).map_err(failed)?;
+        let guard = Guard::start().map_err(failed)?;
+        Ok(Children(Arc::new(Shared { starter, guard, groups: Mutex::default() })))
+    }
+
+    /// Starts `program`. What it writes to standard error goes to `lines`, line by line. Needs a tokio runtime that
+    /// drives files and time.
+    ///
+    /// # Errors
+    /// If it cannot be started: it is not there, is not a program, or there are too many processes.
+    pub async fn start(&self, program: &Program, lines: Arc<dyn Lines>) -> Result<Child> {
+        let failed = |cause: &std::io::Error| cannot_start(program, cause);
+        let (to, from, errors) = (pipe_pair(), pipe_pair(), pipe_with(PipeFlags::CLOEXEC).map_err(Into::into));
+        let ((input, stdin), (stdout, output), (stderr, error)) = match (to, from, errors) {
+            (Ok((input, stdin)), Ok((stdout, output)), Ok(errors)) => ((input, stdin), (stdout, output), errors),
+            (Err(cause), ..) | (_, Err(cause), _) | (.., Err(cause)) => return Err(failed(&cause)),
+        };
+        let mut command = program.command();
+        command.stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::from(error)).process_group(0);
+        // SAFETY: the closure makes one system call, which is safe between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(std::io::Error::from)
+            });
+        }
+        let (answer, answered) = oneshot::channel();
+        let shared = Arc::clone(&self.0);
+        let start = move || {
+            let started = command.spawn().map(|process| Process::new(process, shared));
+            // The pipes' other ends are in `command`.
+            drop(command);
+            // A program whose starting nobody waits for any more is ended by the drop.
+            let _ = answer.send(started);
+        };
+        self.0.starter.send(Box::new(start)).map_err(|_| Error::internal("the thread that starts programs is gone"))?;
+        let process = answered.await.map_err(|_| Error::internal("the thread that starts programs has panicked"))?;
+        let process = process.map_err(|cause| failed(&cause))?;
+        let pipes = || -> std::io::Result<_> {
+            let over = pidfd_open(process.id, PidfdFlags::empty())?;
+            // SAFETY: the file belongs to the `AsyncFd`, which alone closes it.
+            let over = unsafe { AsyncFd::register_with_interest(over, Interest::READABLE) }?;
+            let (stdout, stderr) = (pipe::Receiver::from_owned_fd(stdout)?, pipe::Receiver::from_owned_fd(stderr)?);
+            Ok((over, pipe::Sender::from_owned_fd(stdin)?, stdout, stderr))
+        };
+        let (over, stdin, stdout, stderr) = pipes().map_err(|cause| failed(&cause))?;
+        let last = stderr::relay(stderr, lines);
+        Ok(Child { name: program.name(), stdin: Some(stdin), stdout: Some(stdout), over, last, process })
+    }
+
+    /// The memory of all programs and their children in bytes; what several of them share counts once.
+    pub fn memory(&self) -> u64 {
+        let groups: Vec<i32> = self.0.groups().iter().copied().collect();
+        groups.into_iter().map(memory::of_tree).sum()
+    }
+}
+
+impl fmt::Debug for Children {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Children").field(&*self.0.groups()).finish()
+    }
+}
+
+impl Shared {
+    fn groups(&self) -> MutexGuard<'_, BTreeSet<i32>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, group: Pid) {
+        let group = group.as_raw_nonzero().get();
+        self.guard.add(group);
+        self.groups().insert(group);
+    }
+
+    fn remove(&self, group: Pid) {
+        let group = group.as_raw_nonzero().get();
+        self.guard.remove(group);
+        self.groups().remove(&group);
+    }
+}
+
+/// A pipe whose reading end is first.
+fn pipe_pair() -> std::io::Result<(OwnedFd, OwnedFd)> {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    // A user who has many pipes already gets small ones.
+    let _ = fcntl_setpipe_size(writer.as_fd(), PIPE_BYTES);
+    Ok((reader, writer))
+}
+
+fn cannot_start(program: &Program, cause: &std::io::Error) -> Error {
+    let error = Error::io(format!("the program `{}` cannot be started", program.name()), cause);
+    match cause.kind() {
+        std::io::ErrorKind::NotFound => error.hint(
+            "is it there, and is the program in its first line (`#!…`)? A name without a slash is looked up in PATH",
+        ),
+        std::io::ErrorKind::PermissionDenied => error.hint("make it executable: chmod +x"),
+        _ if cause.raw_os_error() == Some(libc::ENOEXEC) => {
+            error.hint("a script says in its first line what runs it: #!/usr/bin/env python3")
+        }
+        _ => error,
+    }
+}
+
+/// A started process, the leader of its group.
+struct Process {
+    id: Pid,
+    /// Until it has been waited for.
+    process: Option<std::process::Child>,
+    status: Option<ExitStatus>,
+    shared: Arc<Shared>,
+}
+
+impl Process {
+    fn new(process: std::process::Child, shared: Arc<Shared>) -> Self {
+        let id = Pid::from_child(&process);
+        shared.add(id);
+        Process { id, process: Some(process), status: None, shared }
+    }
+
+    /// Kills what is left of the group. The leader's number stays taken until it has been waited for, so this cannot
+    /// hit another group.
+    fn kill(&self) {
+        if self.process.is_some() {
+            let _ = kill_process_group(self.id, Signal::KILL);
+            self.shared.remove(self.id);
+        }
+    }
+
+    /// How it has ended. Kills what is left of the group.
+    fn end(&mut self) -> std::io::Result<ExitStatus> {
+        self.kill();
+        if let Some(mut process) = self.process.take() {
+            self.status = Some(process.wait()?);
+        }
+        self.status.ok_or_else(|| std::io::Error::other("another has waited for it"))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+        if let Some(mut process) = self.process.take() {
+            // A process that hangs in the kernel ends late, and must not hold up the caller.
+            let _ = self.shared.starter.send(Box::new(move || drop(process.wait())));
+        }
+    }
+}
+
+/// A program that runs. It is killed with its children when this is dropped.
+pub struct Child {
+    name: String,
+    /// What it reads.
+    pub stdin: Option<pipe::Sender>,
+    /// What it writes.
+    pub stdout: Option<pipe::Receiver>,
+    /// Readable when it has ended.
+    over: AsyncFd<OwnedFd>,
+    last: LastLines,
+    process: Process,
+}
+
+impl Child {
+    /// The name of the program.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The number of its process.
+    pub fn id(&self) -> i32 {
+        self.process.id.as_raw_nonzero().get()
+    }
+
+    /// The memory of it and its children in bytes.
+    pub fn memory(&self) -> u64 {
+        memory::of_tree(self.id())
+    }
+
+    /// Waits until it has ended, then ends the children that it has left behind, and reads the rest of its standard
+    /// error.
+    ///
+    /// # Errors
+    /// If another has waited for the process.
+    pub async fn wait(&mut self) -> Result<Ending> {
+        let failed = |cause: std::io::Error| Error::io(format!("the end of `{}` is not known", self.name), &cause);
+        if self.process.process.is_some() {
+            self.over.readable().await.map_err(failed)?.retain_ready();
+        }
+        let status = self.process.end().map_err(failed)?;
+        self.last.complete().await;
+        Ok(Ending(status))
+    }
+
+    /// Kills it and its children.
+    pub fn kill(&self) {
+        self.process.kill();
+    }
+
+    /// The last lines of its standard error, the oldest first.
+    pub fn last_lines(&self) -> Vec<String> {
+        self.last.lines()
+    }
+}
+
+impl fmt::Debug for Child {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Child").field("name", &self.name).field("id", &self.id()).finish_non_exhaustive()
+    }
+}
+
+/// How a program has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ending(ExitStatus);
+
+impl Ending {
+    /// Whether it has ended by itself, with status 0.
+    pub fn is_success(self) -> bool {
+        self.0.success()
+    }
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0.code(), self.0.signal()) {
+            (Some(code), _) => write!(f, "it ended with status {code}"),
+            (None, Some(libc::SIGKILL)) => f.write_str("it was killed (signal 9)"),
+            (None, Some(libc::SIGSEGV)) => f.write_str("it crashed (signal 11, segmentation fault)"),
+            (None, Some(signal)) => write!(f, "it was ended by signal {signal}"),
+            (None, None) => f.write_str("it ended"),
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Programs that work for a run.
+//!
+//! ```text
+//!               ┌ program ─▶ its children     a process group: it ends as a whole
+//!  starter ─────┤
+//!               └ program ─▶ its children
+//!  guard          kills all groups when this process has ended, however it ended
+//! ```
+//! `program.rs` says what is started, `children.rs` starts programs and ends them, `guard.rs` ends them when nobody
+//! else can, `stderr.rs` passes on what they write to standard error, and `memory.rs` measures them. What goes through
+//! their pipes is up to the caller. Linux only.
+
+mod children;
+mod guard;
+mod memory;
+mod program;
+mod stderr;
+
+pub use children::{Child, Children, Ending};
+pub use program::Program;
+pub use stderr::{Line, Lines};
