@@ -14,6 +14,7 @@
 pub mod budget;
 pub mod buffers;
 pub mod codec;
+pub mod columns;
 pub mod direct;
 pub mod error;
 pub mod fail_point;

@@ -124,7 +124,7 @@ pub struct Operator {
 pub fn columns(schema: &Schema) -> Vec<ColumnSummary> {
     let column = |field: &Arc<arrow::datatypes::Field>| ColumnSummary {
         name: field.name().clone(),
-        kind: millstream_format::columns::type_name(field.data_type()),
+        kind: millstream_core::columns::type_name(field.data_type()),
     };
     schema.fields().iter().map(column).collect()
 }

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use arrow::datatypes::DataType;
+use millstream_core::columns::type_name;
 use millstream_core::hint::nearest;
-use millstream_format::columns::type_name;
 use regex::{Captures, Regex};
 
 /// A message in our words.

@@ -10,7 +10,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use millstream_core::format::OnDrift;
 use millstream_core::{Error, Result, hint};
 
-use crate::columns::{type_name, widen};
+use millstream_core::columns::{type_name, widen};
 
 /// Where a format's types come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,7 +207,7 @@ fn listed<'a>(mut names: impl Iterator<Item = &'a str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::columns::parse_type;
+    use millstream_core::columns::parse_type;
 
     fn schema(columns: &[(&str, &str)]) -> SchemaRef {
         let field = |(name, type_name): &(&str, &str)| {

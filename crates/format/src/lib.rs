@@ -1,10 +1,9 @@
 //! Millstream's formats: text to batches and back.
 //!
 //! Each format has a folder (`lines`, `csv`, `json`, `parquet`) with an `ENTRY`, which is listed in [`FORMATS`]. They
-//! share [`columns`] (the type names of job files), [`drift`] (the columns of several files, by name), [`encoding`]
-//! (bytes to UTF-8) and `split` (pieces of a text that can be parsed separately).
+//! share [`drift`] (the columns of several files, by name), [`encoding`] (bytes to UTF-8) and `split` (pieces of a text
+//! that can be parsed separately).
 
-pub mod columns;
 #[cfg(test)]
 mod conformance;
 pub mod csv;

@@ -21,7 +21,7 @@ use millstream_core::{Error, Result};
 
 use super::scan::Index;
 use super::values::{Reader, Syntax, ValueFault, trimmed};
-use crate::columns::type_name;
+use millstream_core::columns::type_name;
 
 /// Records of one text.
 pub(crate) struct Chunk<'a> {

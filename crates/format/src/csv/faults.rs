@@ -9,7 +9,7 @@ use super::infer::behind_lines;
 use super::scan::{BadRecord, StructureFault};
 use super::spec::{Conventions, Dialect};
 use super::values::{ValueFault, trimmed};
-use crate::columns::type_name;
+use millstream_core::columns::type_name;
 
 /// A character as a message shows it.
 fn shown(character: &[u8]) -> String {

@@ -46,10 +46,10 @@ use millstream_core::spec::{Fault, SpecInfo, parse};
 use millstream_core::{Error, Result};
 use serde_json::{Value, json};
 
-use crate::columns::{Column, schema_of};
 use crate::drift::{Types, merge};
 use crate::encoding;
 use infer::{Inference, decoded};
+use millstream_core::columns::{Column, schema_of};
 use parse::{CsvParser, Plan};
 use spec::{Conventions, CsvSpec, Dialect};
 use split::CsvSplitter;

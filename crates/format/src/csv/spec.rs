@@ -9,8 +9,8 @@ use millstream_core::{Error, Result};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use crate::columns::{Columns, check_time_format};
 use crate::encoding;
+use millstream_core::columns::{Columns, check_time_format};
 
 /// Settings of the csv format.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

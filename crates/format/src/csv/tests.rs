@@ -14,8 +14,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::columns::type_name;
 use crate::conformance::{self, Columns, Outcome, Subject, batch_of, encode, parse};
+use millstream_core::columns::type_name;
 
 fn csv(settings: Value) -> Csv {
     let spec: CsvSpec = millstream_core::spec::parse(&settings).expect("valid settings");

@@ -21,7 +21,7 @@ use millstream_core::{Error, Result};
 
 use super::spec::{Conventions, Dialect};
 use super::time::{write_date, write_time, write_timestamp};
-use crate::columns::type_name;
+use millstream_core::columns::type_name;
 
 /// Encodes one file.
 pub(crate) struct CsvEncoder {

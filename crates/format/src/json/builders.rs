@@ -24,6 +24,7 @@ use arrow::datatypes::{
     Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
     UInt8Type, UInt16Type, UInt32Type, UInt64Type, i256,
 };
+use millstream_core::columns::{TYPE_NAMES, type_name};
 use millstream_core::format::SeenColumns;
 use millstream_core::{Error, RejectKind, Result};
 
@@ -140,9 +141,9 @@ fn formatted(field: &Field, format: String) -> Result<Box<dyn Builder>> {
 }
 
 fn unreadable(field: &Field) -> Error {
-    Error::job(format!("json cannot read values of the type {}", crate::columns::type_name(field.data_type())))
+    Error::job(format!("json cannot read values of the type {}", type_name(field.data_type())))
         .column(field.name())
-        .hint(format!("valid types: {}", crate::columns::TYPE_NAMES.join(", ")))
+        .hint(format!("valid types: {}", TYPE_NAMES.join(", ")))
 }
 
 /// The meaning of a key that is no field.
@@ -464,7 +465,7 @@ where
             values: Vec::new(),
             nulls: NullBufferBuilder::new(0),
             data_type: data_type.clone(),
-            expected: crate::columns::type_name(data_type),
+            expected: type_name(data_type),
             read,
             short,
         })

@@ -31,8 +31,8 @@ use millstream_core::{Error, Result};
 use serde_json::Value;
 
 pub use self::spec::{Decimals, JsonSpec, Layout, Nulls};
-use crate::columns::{Column, schema_of};
 use crate::split::LineSplitter;
+use millstream_core::columns::{Column, schema_of};
 
 /// The format's entry in the registry.
 pub const ENTRY: FormatEntry = FormatEntry {

@@ -22,7 +22,7 @@ use super::builders::{Extra, Fields, Reading};
 use super::cursor::{Cursor, Fault, Kind};
 use super::quick::Margin;
 use super::records::{Record, Splitter, line_of};
-use crate::columns::Column;
+use millstream_core::columns::Column;
 
 /// How much text is cut into records between checks for too many rejects.
 const STEP: usize = 16 << 10;

@@ -4,7 +4,7 @@ use millstream_core::spec::{Fault, Size, Spec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::columns::Columns;
+use millstream_core::columns::Columns;
 
 /// The settings of json. All are optional.
 ///

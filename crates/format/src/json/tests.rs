@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::columns::{parse_type, type_name};
 use crate::conformance::{self, Columns, Outcome, Subject, encode, far, flat, nested};
+use millstream_core::columns::{ColumnSpec, Columns as Declared, parse_type, type_name};
 
 fn format(settings: Value) -> JsonFormat {
     JsonFormat::new(core_spec::parse(&settings).expect("good settings")).expect("good columns")
@@ -90,10 +90,9 @@ fn conformance_of_arrays() {
     }
 }
 
-fn declared(batch: &RecordBatch) -> crate::columns::Columns {
-    let column =
-        |field: &Arc<Field>| (field.name().clone(), crate::columns::ColumnSpec::Type(type_name(field.data_type())));
-    crate::columns::Columns(batch.schema().fields().iter().map(column).collect())
+fn declared(batch: &RecordBatch) -> Declared {
+    let column = |field: &Arc<Field>| (field.name().clone(), ColumnSpec::Type(type_name(field.data_type())));
+    Declared(batch.schema().fields().iter().map(column).collect())
 }
 
 #[test]

@@ -19,9 +19,9 @@ use millstream_core::spec::{Fault, SpecInfo, parse};
 use millstream_core::{Error, Result};
 use serde_json::{Value, json};
 
-use crate::columns::type_name;
 use crate::encoding;
 use crate::split::LineSplitter;
+use millstream_core::columns::type_name;
 use parse::LineParser;
 use spec::LinesSpec;
 use write::LineEncoder;

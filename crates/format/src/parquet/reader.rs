@@ -365,6 +365,6 @@ fn convert(values: &ArrayRef, wanted: &DataType) -> Result<ArrayRef> {
     }
     let options = CastOptions { safe: false, ..CastOptions::default() };
     cast_with_options(values, wanted, &options).map_err(|cause| {
-        Error::data(format!("a value does not fit into {}", crate::columns::type_name(wanted))).cause(cause)
+        Error::data(format!("a value does not fit into {}", millstream_core::columns::type_name(wanted))).cause(cause)
     })
 }

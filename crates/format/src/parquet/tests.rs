@@ -13,6 +13,7 @@ use arrow::datatypes::{DataType, Field, Int8Type, Int64Type, Schema, TimeUnit};
 use bytes::Bytes;
 use futures::executor::block_on;
 use millstream_core::ErrorKind;
+use millstream_core::columns::type_name;
 use millstream_core::format::{Bound, Comparison};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -154,8 +155,7 @@ fn types_of_other_writers_become_ours() {
     for properties in [WriterProperties::new(), WriterProperties::builder().set_dictionary_enabled(false).build()] {
         let file = reference_write(&batch, properties);
         let schema = columns_of(&file).expect("columns");
-        let types: Vec<String> =
-            schema.fields().iter().map(|field| crate::columns::type_name(field.data_type())).collect();
+        let types: Vec<String> = schema.fields().iter().map(|field| type_name(field.data_type())).collect();
         assert_eq!(types, ["utf8", "utf8", "utf8", "binary", "list<int64>", "timestamp"]);
         assert!(schema.fields().iter().all(|field| field.is_nullable() && field.metadata().is_empty()));
         assert_eq!(schema.field(0).data_type(), &millstream_core::format::TEXT);
@@ -211,7 +211,7 @@ fn files_whose_types_differ_are_widened_or_refused() {
         .into();
     let schema = format.merge(&files, OnDrift::Widen).expect("merged");
     let shown: Vec<String> =
-        schema.fields().iter().map(|f| format!("{} {}", f.name(), crate::columns::type_name(f.data_type()))).collect();
+        schema.fields().iter().map(|f| format!("{} {}", f.name(), type_name(f.data_type()))).collect();
     assert_eq!(shown, ["id int64", "gone int64", "new utf8"]);
     let widened = |file: &[u8]| {
         let request = ParseRequest { on_drift: OnDrift::Widen, ..ParseRequest::all(Arc::clone(&schema)) };

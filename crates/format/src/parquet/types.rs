@@ -135,8 +135,8 @@ fn shown(data_type: &DataType) -> DataType {
 pub fn other_type(name: &str, file: &DataType, source: &DataType) -> Error {
     let what = format!(
         "the column is {}, and {} in the source",
-        crate::columns::type_name(file),
-        crate::columns::type_name(source)
+        millstream_core::columns::type_name(file),
+        millstream_core::columns::type_name(source)
     );
     Error::data(what).column(name).hint("set `on_drift: widen` to read both as the wider type")
 }

@@ -27,10 +27,10 @@ use millstream_core::unit::path_of;
 use millstream_core::{Error, Result};
 use serde_json::{Value, json};
 
-use crate::columns::{ColumnSpec, Columns};
 use crate::csv::infer::decoded;
 use crate::csv::spec::{CsvSpec, Texts};
 pub use kinds::{foreign_member, foreign_text};
+use millstream_core::columns::{ColumnSpec, Columns};
 use types::Header;
 
 /// What a file seems to be.

@@ -10,7 +10,7 @@ use millstream_core::format::{ParseRequest, Parsed, Reading, Rows};
 use serde::Deserialize;
 
 use super::*;
-use crate::columns::Columns as DeclaredColumns;
+use millstream_core::columns::Columns as DeclaredColumns;
 
 /// Why an answer of ours is not DuckDB's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,7 +167,7 @@ fn differences(name: &str, ours: &Guess, duckdb: &DuckDb) -> Vec<String> {
         let ours =
             if column.name == format!("column_{}", index + 1) && made_up { name.clone() } else { column.name.clone() };
         differ("name", ours, name.clone());
-        let ours = crate::columns::type_name(&column.data_type);
+        let ours = millstream_core::columns::type_name(&column.data_type);
         differ(&column.name, kind_of(&ours).to_owned(), kind_of(data_type.as_str().unwrap_or("")).to_owned());
     }
     differences

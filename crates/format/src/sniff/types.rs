@@ -12,10 +12,10 @@ use arrow::datatypes::{DataType, TimeUnit};
 use millstream_core::format::TEXT;
 
 use super::dialect::{Found, Row};
-use crate::columns::{ColumnSpec, type_name};
 use crate::csv::infer::TypeGuess;
 use crate::csv::spec::{Conventions, CsvSpec, Dialect};
 use crate::csv::values::{Reader, Syntax};
+use millstream_core::columns::{ColumnSpec, type_name};
 
 /// Texts that stand for null in a column of anything but text.
 const NULLS: &[&str] =

@@ -17,9 +17,9 @@ use serde_json::Value;
 use super::dialect::{Found, Item, Row};
 use super::shown;
 use super::types::{Cell, cells, syntax};
-use crate::columns::{Column, type_name};
 use crate::csv::Csv;
 use crate::csv::spec::CsvSpec;
+use millstream_core::columns::{Column, type_name};
 
 /// How many of the records that are not read are quoted.
 const MOST_QUOTED: usize = 3;

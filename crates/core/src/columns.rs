@@ -1,6 +1,6 @@
 //! The columns that a job file declares: type names and Arrow types, both ways, and how two types widen to one.
 //!
-//! The formats convert texts to values.
+//! What has columns of its own (a format, a program) makes values of these types.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -10,14 +10,15 @@ use std::sync::Arc;
 use arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, Field, Fields, Schema, SchemaRef, TimeUnit,
 };
-use millstream_core::format::TEXT;
-use millstream_core::spec::Fault;
-pub use millstream_core::types::type_name;
-use millstream_core::{Error, Result, hint};
 use schemars::{JsonSchema, Schema as JsonSchemaValue, SchemaGenerator};
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
+
+use crate::format::TEXT;
+use crate::spec::Fault;
+pub use crate::types::type_name;
+use crate::{Error, Result, hint};
 
 /// The type names of job files, as messages list them.
 pub const TYPE_NAMES: &[&str] = &[
