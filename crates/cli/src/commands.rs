@@ -177,6 +177,7 @@ pub fn follow<T: Send + 'static>(
             match event {
                 Event::Progress(progress) => display.show(&progress),
                 Event::Warnings(lints) => display.hide_while(|| tell_lints(output, &lints)),
+                Event::Line { step, line } => display.hide_while(|| output.chat(&format!("{step}: {line}\n"))),
                 _ => {}
             }
         }

@@ -1,9 +1,9 @@
 //! A hash that is the same in every version of the program, for what is stored.
 
 /// FNV-1a of 64 bits.
-pub fn hash(text: &str) -> u64 {
+pub fn hash(text: impl AsRef<[u8]>) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    text.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, step)
+    text.as_ref().iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 #[cfg(test)]

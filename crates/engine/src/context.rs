@@ -17,6 +17,7 @@ use crate::failure::Failure;
 use crate::fault;
 use crate::machine::Machine;
 use crate::memory::BudgetPool;
+use crate::plan::pool::StepLines;
 use crate::rejects::Rejects;
 use crate::rejects::replay::Replay;
 use crate::runtime::Runtimes;
@@ -38,6 +39,8 @@ pub struct RunContext {
     pub rejects: Arc<Rejects>,
     /// The rejects that are loaded again, in place of the sources' files.
     pub replay: Option<Arc<Replay>>,
+    /// Takes what programs write to standard error.
+    pub lines: StepLines,
     /// DataFusion, with the run's tables.
     pub session: SessionContext,
     /// The run's threads, those of [`RunContext::runtimes`] and the one that drives it.
@@ -75,11 +78,17 @@ impl RunContext {
             steps: Arc::default(),
             rejects,
             replay,
+            lines: Arc::new(|_, _| {}),
             session,
             threads,
             runtimes,
             scratch,
         })
+    }
+
+    /// The same, with `lines` taking what programs write to standard error.
+    pub fn with_lines(self, lines: StepLines) -> Self {
+        RunContext { lines, ..self }
     }
 
     /// What the run may use.

@@ -44,6 +44,9 @@ const NO_PART: &[&str] = &["max_rejects", "on_error", "allow_empty", "empty_file
 /// Keys of a source that the form holds parsed, not as they are written.
 const IN_OTHER_WORDS: &[&str] = &["read", "members", "sorted_by", "incremental", "on_drift", "validate"];
 
+/// Keys of a transform with workers that say how it reads and how they run, not what they compute.
+const HOW_WORKERS_RUN: &[&str] = &["from", "workers", "timeout", "memory", "env", "interpreter"];
+
 /// The fingerprints of a job, of each version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fingerprints {
@@ -73,6 +76,7 @@ impl Fingerprints {
                 let reader = prepared.readers.iter().find(|reader| reader.name == name);
                 reader.map(|reader| reader.format.name().to_owned())
             },
+            code: &|name| prepared.code(name),
             registry: prepared.registry(),
         };
         Fingerprints {
@@ -133,6 +137,8 @@ struct Facts<'a> {
     columns: &'a dyn Fn(&str) -> Option<SchemaRef>,
     /// The format of a source.
     format: &'a dyn Fn(&str) -> Option<String>,
+    /// What the workers of a transform compute with.
+    code: &'a dyn Fn(&str) -> Value,
     registry: &'a Registry,
 }
 
@@ -226,6 +232,7 @@ fn transform(step: &TransformStep, facts: &Facts<'_>) -> Value {
     let mut entry = json!({"name": name, "columns": computed_columns((facts.columns)(name))});
     let (kind, what) = relation(&step.rows, &step.settings);
     entry[kind] = what;
+    add(&mut entry, "code", (facts.code)(name));
     add(&mut entry, "sorted_by", keys(&step.sorted_by));
     entry
 }
@@ -280,6 +287,12 @@ fn relation<'a>(rows: &'a Relation, settings: &Value) -> (&'a str, Value) {
             let settings = settings.as_object().into_iter().flatten().filter(|(key, _)| *key != "from");
             add(&mut what, "settings", settings.map(|(key, value)| (key.clone(), value.clone())).collect());
             transform.name()
+        }
+        Relation::Work { workers, .. } => {
+            let settings = settings.as_object().into_iter().flatten();
+            let settings = settings.filter(|(key, _)| !HOW_WORKERS_RUN.contains(&key.as_str()));
+            add(&mut what, "settings", settings.map(|(key, value)| (key.clone(), value.clone())).collect());
+            workers.name()
         }
     };
     (kind, what)
@@ -446,7 +459,8 @@ mod tests {
         let fields: Vec<Field> = columns.iter().map(|(name, of)| Field::new(*name, of.clone(), true)).collect();
         let schema = Arc::new(Schema::new(fields));
         let (registry, of) = (crate::registry(), |_: &str| Some(Arc::clone(&schema)));
-        normal_form(&job(text), &Facts { columns: &of, format: &|_| Some("csv".to_owned()), registry: &registry })
+        let (format, code) = (|_: &str| Some("csv".to_owned()), |_: &str| Value::Null);
+        normal_form(&job(text), &Facts { columns: &of, format: &format, code: &code, registry: &registry })
     }
 
     fn form(text: &str) -> Value {

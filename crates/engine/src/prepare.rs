@@ -1,10 +1,11 @@
 //! From a job to what can run: readers with their columns, checked steps, plans.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
+use datafusion::execution::SessionState;
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use millstream_core::format::Defaults;
 use millstream_core::sink::Sink;
@@ -12,13 +13,14 @@ use millstream_core::source::SourceContext;
 use millstream_core::transform::ScratchPool;
 use millstream_core::{Error, ErrorKind, Registry, Result};
 use millstream_job::{Job, Lint, SinkStep, SortKey, SourceStep, TransformStep};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::context::RunContext;
 use crate::failure::Failure;
 use crate::fault;
 use crate::job_plan::KnownSources;
 use crate::plan::ordered::RowsInOrder;
+use crate::plan::pool::{Pool, WorkSurroundings};
 use crate::plan::shared::{Physical, Planner, StepTable, scan};
 use crate::plan::sort::Sorting;
 use crate::plan::step::LogicalStep;
@@ -41,6 +43,9 @@ pub struct Prepared<'a> {
     /// Files that do not have the columns which the job declares.
     misfits: Vec<Error>,
     steps: Vec<LogicalStep>,
+    surroundings: WorkSurroundings,
+    /// The workers of all steps that have some.
+    pools: Vec<Arc<Pool>>,
     tables: HashMap<String, Arc<dyn TableProvider>>,
     /// What the files of each source have, without the columns that the job adds.
     source_columns: HashMap<String, SchemaRef>,
@@ -129,6 +134,8 @@ async fn look<'a>(
         warnings: Vec::new(),
         misfits: Vec::new(),
         steps: Vec::new(),
+        surroundings: WorkSurroundings::of(job, Arc::clone(&context.lines)),
+        pools: Vec::new(),
         tables: HashMap::new(),
         source_columns: HashMap::new(),
         predicted: Predicted::default(),
@@ -310,13 +317,17 @@ impl Prepared<'_> {
     }
 
     /// The plan of a transform, which has the order that it says.
-    async fn plan_step(&self, job: &Job, step: &TransformStep) -> Result<LogicalPlan, Failure> {
+    async fn plan_step(&mut self, job: &Job, step: &TransformStep) -> Result<LogicalPlan, Failure> {
         let state = self.context.session.state();
-        let planner = StepPlanner { state: &state, tables: &self.tables };
+        let planner = self.planner(&state);
         let plan = planner.plan(step).await.map_err(|faults| {
             let lints = faults.into_iter().map(|fault| lint(job, fault)).collect();
             Failure { lints, errors: Vec::new() }
         })?;
+        for pool in planner.pools.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            pool.begin().await.map_err(|error| error.in_step(&step.name.value))?;
+            self.pools.push(pool);
+        }
         if step.sorted_by.is_empty() {
             return Ok(plan);
         }
@@ -325,14 +336,30 @@ impl Prepared<'_> {
         Ok(RowsInOrder::plan(plan, step.sorted_by.iter().map(sorted_by).collect(), &step.name.value))
     }
 
+    fn planner<'p>(&'p self, state: &'p SessionState) -> StepPlanner<'p> {
+        StepPlanner {
+            state,
+            tables: &self.tables,
+            surroundings: &self.surroundings,
+            cores: self.context.machine().cores,
+            pools: Mutex::default(),
+        }
+    }
+
+    /// What the rows of `step` depend on beside its settings, if workers compute them.
+    pub fn code(&self, step: &str) -> Value {
+        let pool = self.pools.iter().find(|pool| pool.step() == step);
+        // A file that could be loaded just now, and cannot be read any more, is another one.
+        pool.map_or(Value::Null, |pool| pool.fingerprint().unwrap_or_else(|error| json!(error.what())))
+    }
+
     /// The logical plan of a sink's rows; `None` if its columns are not known.
     fn sink_plan(&self, sink: &SinkStep) -> Result<Option<LogicalStep>, Box<StepFault>> {
         if !self.tables.contains_key(&sink.from.value) {
             return Ok(None);
         }
         let state = self.context.session.state();
-        let planner = StepPlanner { state: &state, tables: &self.tables };
-        let plan = planner.sink(sink)?;
+        let plan = self.planner(&state).sink(sink)?;
         Ok(Some(LogicalStep { name: sink.name.value.clone(), plan }))
     }
 

@@ -53,12 +53,29 @@ impl Children {
         Ok(Children(Arc::new(Shared { starter, guard, groups: Mutex::default() })))
     }
 
+    /// Those of this process. A copy of the process (by fork) has its own.
+    ///
+    /// # Errors
+    /// As [`Children::new`].
+    pub fn of_process() -> Result<Self> {
+        static OWN: Mutex<Option<(u32, Children)>> = Mutex::new(None);
+        let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = std::process::id();
+        if let Some((_, children)) = own.as_ref().filter(|(of, _)| *of == id) {
+            return Ok(children.clone());
+        }
+        let children = Children::new()?;
+        // Neither the thread nor the guard of the other process is there: nothing of it may be dropped here.
+        std::mem::forget(own.replace((id, children.clone())));
+        Ok(children)
+    }
+
     /// Starts `program`. What it writes to standard error goes to `lines`, line by line. Needs a tokio runtime that
     /// drives files and time.
     ///
     /// # Errors
     /// If it cannot be started: it is not there, is not a program, or there are too many processes.
-    pub async fn start(&self, program: &Program, lines: Arc<dyn Lines>) -> Result<Child> {
+    pub async fn start(&self, program: &Program, lines: Lines) -> Result<Child> {
         let failed = |cause: &std::io::Error| cannot_start(program, cause);
         let (to, from, errors) = (pipe_pair(), pipe_pair(), pipe_with(PipeFlags::CLOEXEC).map_err(Into::into));
         let ((input, stdin), (stdout, output), (stderr, error)) = match (to, from, errors) {

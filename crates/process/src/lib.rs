@@ -14,8 +14,9 @@ mod children;
 mod guard;
 mod memory;
 mod program;
+pub mod python;
 mod stderr;
 
 pub use children::{Child, Children, Ending};
 pub use program::Program;
-pub use stderr::{Line, Lines};
+pub use stderr::Lines;

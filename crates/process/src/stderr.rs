@@ -13,20 +13,9 @@ const LINE_BYTES: usize = 2000;
 /// The last lines that are kept for messages.
 const KEPT_LINES: usize = 20;
 
-/// Takes what a program writes to standard error.
-pub trait Lines: Send + Sync {
-    /// Takes one line, in order. Bytes that are no UTF-8 are replaced, control characters escaped.
-    fn line(&self, line: &Line);
-}
-
-/// A line of standard error.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
-    /// Its text, without its end.
-    pub text: String,
-    /// Whether it was longer.
-    pub is_cut: bool,
-}
+/// Takes the lines that a program writes to standard error, in order and without their ends. Bytes that are no UTF-8
+/// are replaced, control characters escaped; what is left out at the end of a long line is an ellipsis.
+pub type Lines = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The last lines of a program.
 #[derive(Debug)]
@@ -54,15 +43,15 @@ fn lock(kept: &Mutex<VecDeque<String>>) -> MutexGuard<'_, VecDeque<String>> {
 }
 
 /// Passes the lines from `stderr` on to `lines` until it ends.
-pub fn relay(mut stderr: Receiver, lines: Arc<dyn Lines>) -> LastLines {
+pub fn relay(mut stderr: Receiver, lines: Lines) -> LastLines {
     let kept = Arc::new(Mutex::new(VecDeque::new()));
     let keep = Arc::clone(&kept);
     let relay = tokio::spawn(async move {
         let mut cutter = Cutter::default();
-        let mut take = |line: Line| {
-            lines.line(&line);
+        let mut take = |line: String| {
+            lines(&line);
             let mut kept = lock(&keep);
-            kept.extend([line.text]);
+            kept.push_back(line);
             let surplus = kept.len().saturating_sub(KEPT_LINES);
             kept.drain(..surplus);
         };
@@ -83,7 +72,7 @@ struct Cutter {
 }
 
 impl Cutter {
-    fn add(&mut self, bytes: &[u8], take: &mut impl FnMut(Line)) {
+    fn add(&mut self, bytes: &[u8], take: &mut impl FnMut(String)) {
         let mut rest = bytes;
         while let Some(end) = memchr::memchr2(b'\n', b'\r', rest) {
             self.more(&rest[..end]);
@@ -100,7 +89,7 @@ impl Cutter {
     }
 
     /// The line ends here, if it has begun.
-    fn end(&mut self, take: &mut impl FnMut(Line)) {
+    fn end(&mut self, take: &mut impl FnMut(String)) {
         let (line, is_cut) = (std::mem::take(&mut self.line), std::mem::take(&mut self.is_cut));
         if line.is_empty() {
             return;
@@ -112,7 +101,10 @@ impl Cutter {
                 false => text.push(character),
             }
         }
-        take(Line { text, is_cut });
+        if is_cut {
+            text.push('…');
+        }
+        take(text);
     }
 }
 
@@ -120,7 +112,7 @@ impl Cutter {
 mod tests {
     use super::*;
 
-    fn lines(pieces: &[&[u8]]) -> Vec<Line> {
+    fn lines(pieces: &[&[u8]]) -> Vec<String> {
         let (mut cutter, mut lines) = (Cutter::default(), Vec::new());
         let mut take = |line| lines.push(line);
         pieces.iter().for_each(|piece| cutter.add(piece, &mut take));
@@ -128,26 +120,21 @@ mod tests {
         lines
     }
 
-    fn whole(text: &str) -> Line {
-        Line { text: text.to_owned(), is_cut: false }
-    }
-
     #[test]
     fn lines_end_where_they_say() {
-        assert_eq!(lines(&[b"a\nb", b"c\n\n", b"d"]), [whole("a"), whole("bc"), whole("d")]);
+        assert_eq!(lines(&[b"a\nb", b"c\n\n", b"d"]), ["a", "bc", "d"]);
         // As of a progress bar.
-        assert_eq!(lines(&[b"10 %\r20 %\r\ndone\n"]), [whole("10 %"), whole("20 %"), whole("done")]);
+        assert_eq!(lines(&[b"10 %\r20 %\r\ndone\n"]), ["10 %", "20 %", "done"]);
     }
 
     #[test]
     fn what_a_terminal_would_obey_is_escaped() {
-        assert_eq!(lines(&[b"\x1b[2Jgone\tfar \xff\n"]), [whole("\\u{1b}[2Jgone\tfar \u{fffd}")]);
+        assert_eq!(lines(&[b"\x1b[2Jgone\tfar \xff\n"]), ["\\u{1b}[2Jgone\tfar \u{fffd}"]);
     }
 
     #[test]
     fn a_long_line_is_cut() {
         let long = vec![b'x'; 3 * LINE_BYTES];
-        let cut = lines(&[&long, &long, b"\nshort\n"]);
-        assert_eq!(cut, [Line { text: "x".repeat(LINE_BYTES), is_cut: true }, whole("short")]);
+        assert_eq!(lines(&[&long, &long, b"\nshort\n"]), [format!("{}…", "x".repeat(LINE_BYTES)), "short".to_owned()]);
     }
 }

@@ -5,17 +5,14 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use millstream_process::{Child, Children, Line, Lines, Program};
+use millstream_process::{Child, Children, Lines, Program};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Collects lines.
-#[derive(Default)]
-struct Collected(Mutex<Vec<String>>);
-
-impl Lines for Collected {
-    fn line(&self, line: &Line) {
-        self.0.lock().expect("no panic").push(line.text.clone());
-    }
+/// What takes lines, and what it has taken.
+fn collected() -> (Lines, Arc<Mutex<Vec<String>>>) {
+    let lines = Arc::<Mutex<Vec<String>>>::default();
+    let taken = Arc::clone(&lines);
+    (Arc::new(move |line: &str| taken.lock().expect("no panic").push(line.to_owned())), lines)
 }
 
 fn program(command: &[&str]) -> Program {
@@ -23,7 +20,7 @@ fn program(command: &[&str]) -> Program {
 }
 
 async fn start(children: &Children, command: &[&str]) -> Child {
-    children.start(&program(command), Arc::new(Collected::default())).await.expect("started")
+    children.start(&program(command), collected().0).await.expect("started")
 }
 
 async fn output(child: &mut Child) -> String {
@@ -75,12 +72,12 @@ async fn a_program_answers_and_ends() {
 #[tokio::test]
 async fn what_it_says_when_it_fails_is_there() {
     let children = Children::new().expect("started");
-    let lines = Arc::new(Collected::default());
+    let (lines, taken) = collected();
     let script = "for i in $(seq 30); do echo line $i >&2; done; exit 3";
-    let mut child = children.start(&program(&["sh", "-c", script]), Arc::clone(&lines) as _).await.expect("started");
+    let mut child = children.start(&program(&["sh", "-c", script]), lines).await.expect("started");
     let ending = child.wait().await.expect("known");
     assert_eq!((ending.is_success(), ending.to_string().as_str()), (false, "it ended with status 3"));
-    assert_eq!(lines.0.lock().expect("no panic").len(), 30);
+    assert_eq!(taken.lock().expect("no panic").len(), 30);
     let last = child.last_lines();
     assert_eq!((last.len(), last[0].as_str(), last[19].as_str()), (20, "line 11", "line 30"));
     let mut killed = start(&children, &["sh", "-c", "kill -9 $$"]).await;
@@ -100,7 +97,7 @@ async fn a_program_that_is_none_is_refused() {
         ("./nosuch.sh", "no such file or directory"),
     ] {
         let program = Program { folder: Some(folder.path().to_owned()), ..program(&[command]) };
-        let error = children.start(&program, Arc::new(Collected::default())).await.expect_err(command);
+        let error = children.start(&program, collected().0).await.expect_err(command);
         assert_eq!(error.what(), format!("the program `{command}` cannot be started"));
         assert_eq!(error.cause_text().map(str::to_lowercase).as_deref(), Some(cause), "{command}");
         assert!(error.hint_text().is_some(), "{command}");
@@ -113,7 +110,7 @@ async fn the_environment_is_what_was_given() {
     let mut program = program(&["sh", "-c", "echo $GIVEN-$HOME-"]);
     program.environment.push(("GIVEN".to_owned(), "here".into()));
     program.withheld.push("HOME".to_owned());
-    let mut child = children.start(&program, Arc::new(Collected::default())).await.expect("started");
+    let mut child = children.start(&program, collected().0).await.expect("started");
     assert_eq!(output(&mut child).await, "here--\n");
 }
 

@@ -1,4 +1,4 @@
-//! Millstream's transforms: SQL, and short forms for what it is most often used for.
+//! Millstream's transforms: SQL, short forms for what it is most often used for, and functions of one's own.
 //!
 //! A transform is one folder: `spec.rs` says what the job file may say, `mod.rs` composes a
 //! [`Relation`](millstream_core::transform::Relation) of it. Planning and running that is left to the engine. To add
@@ -7,6 +7,7 @@
 mod dedupe;
 mod filter;
 mod keys;
+mod map;
 mod select;
 mod sort;
 mod sql;
@@ -18,4 +19,4 @@ use millstream_core::registry::TransformEntry;
 
 /// All transforms.
 pub const TRANSFORMS: &[TransformEntry] =
-    &[sql::ENTRY, filter::ENTRY, select::ENTRY, union::ENTRY, sort::ENTRY, dedupe::ENTRY];
+    &[sql::ENTRY, filter::ENTRY, select::ENTRY, union::ENTRY, sort::ENTRY, dedupe::ENTRY, map::ENTRY];

@@ -20,6 +20,7 @@ mod use_file_modes;
 mod use_formats;
 mod use_guess;
 mod use_large;
+mod use_map;
 mod use_memory;
 mod use_parquet;
 mod use_rejects;

@@ -5,12 +5,13 @@
 //! ```
 //! A transform is one folder, like any component. Its spec has texts whose places in the job file are kept ([`Text`]):
 //! names of entries, SQL, sort keys. Its `build` composes a [`Relation`] of them: the rows as data, made of operations
-//! that the engine can plan. What these cannot express, a transform computes by itself, batch by batch: [`Transform`].
-//! It knows nothing of plans, and the engine knows no transform.
+//! that the engine can plan. What these cannot express, a transform computes by itself, batch by batch ([`Transform`]),
+//! or in other processes ([`Workers`]). It knows nothing of plans, and the engine knows no transform.
 
 mod order;
 mod relation;
 mod text;
+mod workers;
 
 use std::fmt::Debug;
 
@@ -22,6 +23,7 @@ use crate::error::{Error, Result};
 pub use order::SortKey;
 pub use relation::{Column, Distinct, Keep, Relation, SqlText, UnionBy};
 pub use text::{ColumnName, EntryName, Expression, Query, ScratchPool, SortTerm, Text, TextKind};
+pub use workers::{Answer, Failure, Per, WorkContext, WorkRules, Worker, Workers};
 
 /// The keys of an entry of `transforms` beside the one of its transform: what any of them may say of its rows. No
 /// transform can have such a name. The job crate, which reads them, has a test that none is missing here.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Transform;
 use super::order::SortKey;
 use super::text::{EntryName, Expression, Query, ScratchPool, Text};
+use super::{Transform, Workers};
 
 /// Rows, and how they are computed. The engine plans all of these; a transform composes them.
 #[derive(Debug, Clone)]
@@ -69,6 +69,13 @@ pub enum Relation {
         from: Box<Relation>,
         /// The transform.
         transform: Arc<dyn Transform>,
+    },
+    /// What workers compute of each batch.
+    Work {
+        /// The rows it reads.
+        from: Box<Relation>,
+        /// The workers.
+        workers: Arc<dyn Workers>,
     },
 }
 
@@ -136,7 +143,8 @@ impl Relation {
             | Relation::Project { from, .. }
             | Relation::Sort { from, .. }
             | Relation::Dedupe { from, .. }
-            | Relation::Map { from, .. } => vec![from],
+            | Relation::Map { from, .. }
+            | Relation::Work { from, .. } => vec![from],
         }
     }
 
@@ -164,7 +172,9 @@ impl Relation {
     /// The SQL of its outermost operation, in the order in which it is computed.
     fn own_sql(&self) -> Vec<SqlText<'_>> {
         let (from, texts): (&Relation, Vec<&Text>) = match self {
-            Relation::Entry(_) | Relation::Union { .. } | Relation::Map { .. } => return Vec::new(),
+            Relation::Entry(_) | Relation::Union { .. } | Relation::Map { .. } | Relation::Work { .. } => {
+                return Vec::new();
+            }
             Relation::Query(query) => return vec![SqlText { text: &query.0, of: None }],
             Relation::Filter { from, condition } => (from, vec![&condition.0]),
             Relation::Project { from, columns } => (from, columns.iter().map(|column| &column.expression.0).collect()),

@@ -26,6 +26,7 @@ use millstream_core::format::BATCH_BYTES;
 use super::pipeline::Pipeline;
 use crate::node::{leaf, over_one_input, streaming};
 use crate::plan::lenient::{LenientExec, TakeRow};
+use crate::plan::worked::WorkExec;
 
 /// The column of the rows' numbers.
 const NUMBER: &str = "_millstream_row";
@@ -46,7 +47,7 @@ pub fn over(
     let properties = streaming(Arc::clone(&schema), 1);
     let rows: Arc<dyn ExecutionPlan> = Arc::new(GroupExec { batches, batch_rows, schema, properties });
     pipeline.operators.iter().rev().try_fold(rows, |input, operator| {
-        if !matches!(operator.name(), "FilterExec" | "LenientExec") {
+        if !matches!(operator.name(), "FilterExec" | "LenientExec" | "WorkExec") {
             return on_top_with(input, operator, Some(taker));
         }
         let input = CountExec::over(input, left_out, 1);
@@ -81,6 +82,9 @@ fn on_top_with(
         return same
             .map(|same| Arc::new(same) as _)
             .ok_or_else(|| DataFusionError::Internal("an operator has become another".to_owned()));
+    }
+    if let Some(work) = operator.downcast_ref::<WorkExec>() {
+        return Ok(Arc::new(work.carrying(input, taker)));
     }
     if let Some(filter) = operator.downcast_ref::<FilterExec>() {
         let projection = filter.projection().as_ref().map(|kept| kept.iter().copied().chain([last]).collect());

@@ -12,10 +12,12 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::ExecutionPlan;
 use millstream_core::format::Reading;
+use millstream_core::transform::Per;
 
 use crate::plan::lenient::LenientExec;
 use crate::plan::mapped::TransformExec;
 use crate::plan::meter::step_of;
+use crate::plan::worked::WorkExec;
 use crate::read::exec::ReadExec;
 
 /// A row-preserving pipeline: a path of operators from one source to a sink.
@@ -42,6 +44,10 @@ pub fn repeatable(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Pipeline>, String
         let read = pipeline.read();
         if read.reader().patterns.iter().any(|pattern| pattern == "-") {
             return Err(format!("`{}` reads standard input, which cannot be read again", read.source()));
+        }
+        let work = pipeline.operators.iter().filter_map(|operator| operator.downcast_ref::<WorkExec>());
+        if let Some(work) = work.map(WorkExec::pool).find(|pool| !pool.rules().deterministic) {
+            return Err(format!("`{}` does not promise `deterministic: true`", work.step()));
         }
         if matches!(read.reader().format.reading(), Reading::Rows) {
             return Err(format!("`{}` reads a database, whose rows have no stable position", read.source()));
@@ -75,6 +81,7 @@ pub fn counts(plan: &Arc<dyn ExecutionPlan>) -> Counts {
     let out = step.snapshot().rows;
     let failed = match operator.name() {
         "LenientExec" => operator.downcast_ref::<LenientExec>().map_or(0, LenientExec::failed),
+        "WorkExec" => operator.downcast_ref::<WorkExec>().map_or(0, WorkExec::failed),
         "FilterExec" => 0,
         _ => return Counts { out, ..below },
     };
@@ -148,7 +155,13 @@ fn check(node: &Arc<dyn ExecutionPlan>) -> Result<(), String> {
     if let Some(transform) = node.downcast_ref::<TransformExec>() {
         return Err(format!("`{}` may give any number of rows for each record", transform.step()));
     }
-    if !matches!(name, "MeterExec" | "FilterExec" | "ProjectionExec" | "LenientExec") && !is_left_out(name) {
+    if let Some(work) = node.downcast_ref::<WorkExec>()
+        && work.pool().rules().per != Per::Row
+    {
+        return Err(format!("`{}` may give any number of rows for each record", work.pool().step()));
+    }
+    let preserves = ["MeterExec", "FilterExec", "ProjectionExec", "LenientExec", "WorkExec"].contains(&name);
+    if !preserves && !is_left_out(name) {
         return Err(why_not(name));
     }
     let mut volatile = false;

@@ -200,7 +200,7 @@ impl UnitNotes {
 /// The number of a unit's version.
 fn version(unit: &Unit) -> u64 {
     let tag = unit.etag.clone().or_else(|| unit.modified.map(|modified| modified.to_string()));
-    VERSION + (hash(&format!("{:?} {tag:?}", unit.size)) & (VERSION - 1)).min(VERSION - 2)
+    VERSION + (hash(format!("{:?} {tag:?}", unit.size)) & (VERSION - 1)).min(VERSION - 2)
 }
 
 #[cfg(test)]

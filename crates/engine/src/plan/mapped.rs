@@ -1,11 +1,11 @@
-//! The rows of a transform that is a component: each batch of its input becomes a batch.
+//! The rows of a transform that is a component: it computes each batch of its input, by itself or in workers.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::{DFSchema, DFSchemaRef, internal_err};
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -13,10 +13,12 @@ use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalN
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use futures::StreamExt;
-use millstream_core::Error;
-use millstream_core::transform::{ColumnsFault, Transform};
+use millstream_core::transform::{ColumnName, ColumnsFault, Transform};
+use millstream_core::{Error, hint};
 
 use super::extension::{PlanNode, Planning};
+use super::pool::Pool;
+use super::worked::WorkExec;
 use crate::fault;
 use crate::node::{over_one_input, streaming};
 
@@ -24,10 +26,35 @@ use crate::node::{over_one_input, streaming};
 #[derive(Debug, Clone)]
 pub struct MappedRows {
     input: LogicalPlan,
-    transform: Arc<dyn Transform>,
+    mapper: Mapper,
     /// The entry's name.
     step: String,
     schema: DFSchemaRef,
+}
+
+/// What computes them.
+#[derive(Debug, Clone)]
+enum Mapper {
+    Transform(Arc<dyn Transform>),
+    /// Workers, and the columns of the input that their rows keep.
+    Workers(Arc<Pool>, Vec<usize>),
+}
+
+impl Mapper {
+    fn name(&self) -> &'static str {
+        match self {
+            Mapper::Transform(transform) => transform.name(),
+            Mapper::Workers(pool, _) => pool.name(),
+        }
+    }
+
+    fn is(&self, other: &Mapper) -> bool {
+        match (self, other) {
+            (Mapper::Transform(one), Mapper::Transform(other)) => Arc::ptr_eq(one, other),
+            (Mapper::Workers(one, _), Mapper::Workers(other, _)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
 }
 
 impl MappedRows {
@@ -37,15 +64,45 @@ impl MappedRows {
     /// If the transform does not take rows with these columns.
     pub fn plan(input: LogicalPlan, transform: Arc<dyn Transform>, step: &str) -> Result<LogicalPlan, ColumnsFault> {
         let columns = transform.columns(input.schema().as_arrow())?;
+        MappedRows::node(input, Mapper::Transform(transform), step, &columns)
+    }
+
+    /// What the workers of `pool` make of `input`. Their rows have the columns `gives`, and `keep` behind them.
+    ///
+    /// # Errors
+    /// If there is no column that is to be kept.
+    pub fn worked(
+        input: LogicalPlan,
+        pool: Arc<Pool>,
+        gives: &SchemaRef,
+        keep: &[ColumnName],
+    ) -> Result<LogicalPlan, ColumnsFault> {
+        let columns = Arc::clone(input.schema().inner());
+        let index = |name: &ColumnName| {
+            columns.index_of(name.as_str()).map_err(|_| {
+                let known = columns.fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>();
+                let error = Error::job(format!("there is no column `{}` to keep", name.as_str()));
+                ColumnsFault::of(name, error.hint(hint::did_you_mean(name.as_str(), "columns", &known)))
+            })
+        };
+        let keep = keep.iter().map(index).collect::<Result<Vec<_>, _>>()?;
+        let given = gives.fields().iter().map(|field| Arc::new(field.as_ref().clone().with_nullable(true)));
+        let fields = given.chain(keep.iter().map(|column| Arc::clone(&columns.fields()[*column])));
+        let schema: SchemaRef = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let step = pool.step().to_owned();
+        MappedRows::node(input, Mapper::Workers(pool, keep), &step, &schema)
+    }
+
+    fn node(input: LogicalPlan, mapper: Mapper, step: &str, columns: &SchemaRef) -> Result<LogicalPlan, ColumnsFault> {
         let schema = DFSchema::try_from(columns.as_ref().clone()).map_err(fault::unwrap)?;
-        let node = MappedRows { input, transform, step: step.to_owned(), schema: Arc::new(schema) };
+        let node = MappedRows { input, mapper, step: step.to_owned(), schema: Arc::new(schema) };
         Ok(LogicalPlan::Extension(Extension { node: Arc::new(node) }))
     }
 }
 
 impl PartialEq for MappedRows {
     fn eq(&self, other: &Self) -> bool {
-        (&self.step, &self.input) == (&other.step, &other.input) && Arc::ptr_eq(&self.transform, &other.transform)
+        (&self.step, &self.input) == (&other.step, &other.input) && self.mapper.is(&other.mapper)
     }
 }
 
@@ -81,7 +138,7 @@ impl UserDefinedLogicalNodeCore for MappedRows {
     }
 
     fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MappedRows: {}", self.transform.name())
+        write!(f, "MappedRows: {}", self.mapper.name())
     }
 
     fn with_exprs_and_inputs(&self, _: Vec<Expr>, mut inputs: Vec<LogicalPlan>) -> DataFusionResult<Self> {
@@ -109,8 +166,13 @@ impl PlanNode for MappedRowsPlanner {
         input: Arc<dyn ExecutionPlan>,
         _: &Planning<'_>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        let (transform, schema) = (Arc::clone(&rows.transform), Arc::clone(rows.schema.inner()));
-        Ok(Arc::new(TransformExec::new(input, transform, &rows.step, schema)))
+        let schema = Arc::clone(rows.schema.inner());
+        Ok(match &rows.mapper {
+            Mapper::Transform(transform) => {
+                Arc::new(TransformExec::new(input, Arc::clone(transform), &rows.step, schema))
+            }
+            Mapper::Workers(pool, keep) => Arc::new(WorkExec::new(input, pool, schema, keep.clone())),
+        })
     }
 }
 

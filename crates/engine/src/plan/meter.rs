@@ -30,6 +30,7 @@ use millstream_core::{Step, StepKind, Steps};
 use super::error_locator::ErrorLocator;
 use super::lenient::{LenientExec, TakeAtOnce};
 use super::sort::ExternalSort;
+use super::worked::WorkExec;
 use crate::node::{over_one_input, statistics_of_input};
 use crate::rejects::Rejects;
 
@@ -52,6 +53,9 @@ impl Metered {
     pub fn settle(&self) {
         if let Some(lenient) = self.node.downcast_ref::<LenientExec>() {
             self.step.add_rejected(lenient.failed());
+        }
+        if let Some(work) = self.node.downcast_ref::<WorkExec>() {
+            self.step.add_rejected(work.failed());
         }
         match self.node.downcast_ref::<ExternalSort>() {
             Some(sort) => sort.settle(&self.step),
@@ -111,15 +115,20 @@ fn lenient(node: &Arc<dyn ExecutionPlan>, with: &Metering<'_>) -> Option<Arc<dyn
     if !with.rejects.is_lenient() || with.rejects.of_steps(with.locator.steps()).is_empty() {
         return None;
     }
-    let taker = TakeAtOnce { rejects: Arc::clone(with.rejects), sink: with.sink.clone() };
-    let lenient = LenientExec::over(node, with.rejects, with.locator, Arc::new(taker))?;
-    Some(Arc::new(lenient))
+    let taker = Arc::new(TakeAtOnce { rejects: Arc::clone(with.rejects), sink: with.sink.clone() });
+    if let Some(work) = node.downcast_ref::<WorkExec>() {
+        return Some(Arc::new(work.lenient(taker, with.rejects)?));
+    }
+    Some(Arc::new(LenientExec::over(node, with.rejects, with.locator, taker)?))
 }
 
 /// What people call the operator: `HashJoinExec` is a hash join.
 fn label(plan: &dyn ExecutionPlan) -> String {
     if let Some(lenient) = plan.downcast_ref::<LenientExec>() {
         return label(lenient.operator().as_ref());
+    }
+    if let Some(work) = plan.downcast_ref::<WorkExec>() {
+        return work.pool().name().to_owned();
     }
     let name = match plan.name() {
         "SortExec(TopK)" => return "top k".to_owned(),

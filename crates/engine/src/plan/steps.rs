@@ -3,7 +3,7 @@
 //! The operations of a [`Relation`] are built from the same expressions that SQL has, so they take whatever a query
 //! would. Which transform composes them is of no matter here.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
@@ -14,11 +14,14 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit}
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use millstream_core::sink::{ROUTE, RoutingKind};
-use millstream_core::transform::{Column, ColumnsFault, Distinct, Expression, Query, Relation, SortKey, Text, UnionBy};
+use millstream_core::transform::{
+    Column, ColumnsFault, Distinct, Expression, Query, Relation, SortKey, Text, UnionBy, Workers,
+};
 use millstream_job::{Located, SinkStep, SqlFault, TransformStep};
 
 use super::distinct::{DistinctSort, one_of_equal, without_doubles};
 use super::mapped::MappedRows;
+use super::pool::{Pool, WorkSurroundings};
 use super::shared::scan;
 use super::sorted::SortedRows;
 use super::unknown::Unknown;
@@ -51,6 +54,12 @@ pub struct StepPlanner<'a> {
     pub state: &'a SessionState,
     /// The tables of the steps planned so far.
     pub tables: &'a std::collections::HashMap<String, Arc<dyn datafusion::catalog::TableProvider>>,
+    /// What workers are started with.
+    pub surroundings: &'a WorkSurroundings,
+    /// How many workers a step has if the job does not say.
+    pub cores: usize,
+    /// The workers of what was planned.
+    pub pools: Mutex<Vec<Arc<Pool>>>,
 }
 
 impl StepPlanner<'_> {
@@ -136,9 +145,25 @@ impl StepPlanner<'_> {
                     MappedRows::plan(self.rows(step, from).await?, Arc::clone(transform), &step.name.value)
                         .map_err(|fault| of_columns(origin, fault))
                 }
+                Relation::Work { from, workers } => {
+                    self.work(step, self.rows(step, from).await?, workers).map_err(|fault| of_columns(origin, fault))
+                }
             }
         }
         .boxed()
+    }
+
+    fn work(
+        &self,
+        step: &TransformStep,
+        input: LogicalPlan,
+        workers: &Arc<dyn Workers>,
+    ) -> Result<LogicalPlan, ColumnsFault> {
+        let takes = Arc::clone(input.schema().inner());
+        let gives = workers.columns(&takes)?;
+        let pool = Arc::new(Pool::new(Arc::clone(workers), &step.name.value, takes, self.surroundings, self.cores));
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&pool));
+        MappedRows::worked(input, pool, &gives, &workers.rules().keep)
     }
 
     fn filter(&self, input: LogicalPlan, condition: &Expression) -> Planned {

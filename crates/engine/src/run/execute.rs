@@ -26,6 +26,7 @@ use crate::failure::Failure;
 use crate::job_plan::Runnable;
 use crate::machine::check_scratch;
 use crate::options::RunOptions;
+use crate::plan::pool::StepLines;
 use crate::prepare::{Asked, Prepared, Reach, prepare_with_sinks};
 use crate::rejects::replay::Replay;
 use crate::report::{Progress, Report};
@@ -48,6 +49,7 @@ pub(crate) fn execute(
     let turn = turn(engine, options, observer)?;
     let point = ResumePoint::find(job, engine.machine(), options, replay)?;
     let run = RunContext::of_run(engine, Arc::clone(turn.share.budget()), replay.map(Arc::clone))?;
+    let run = run.with_lines(lines_to(observer));
     let began = Instant::now();
     let governing = run.govern()?;
     let execution = Execution {
@@ -77,6 +79,12 @@ pub(crate) fn execute(
     let used = Used { elapsed, processor: run.threads.used(), held: governing.held() };
     let recorded = committed.record(&run, job, live, replay.map(Arc::as_ref), used)?;
     Ok(recorded.forget(&run, job))
+}
+
+/// What reports lines of programs to `observer`.
+fn lines_to(observer: &Observer) -> StepLines {
+    let observer = observer.clone();
+    Arc::new(move |step, line| observer.report(Event::Line { step: step.to_owned(), line: line.to_owned() }))
 }
 
 /// Waits until the run may load.

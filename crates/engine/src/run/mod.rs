@@ -40,6 +40,13 @@ pub enum Event {
     Waiting,
     /// What is strange about the job and no error. It comes before anything is written.
     Warnings(Vec<Lint>),
+    /// A program that works for the run has written a line to standard error.
+    Line {
+        /// The entry of the job that it works for.
+        step: String,
+        /// The line.
+        line: String,
+    },
     /// How far the run is, about ten times a second, and once at its end. A caller that reads slowly gets the latest.
     Progress(Progress),
 }

@@ -81,7 +81,7 @@ pub struct OnlyRun(#[allow(dead_code)] File);
 impl OnlyRun {
     /// Locks `job`; `None` if another run has it.
     pub(super) fn take(state: &Path, job: &JobKey) -> Result<Option<Self>> {
-        let path = state.join(JOBS).join(format!("{:016x}.lock", hash(&job.text())));
+        let path = state.join(JOBS).join(format!("{:016x}.lock", hash(job.text())));
         let failed = |cause: std::io::Error| Error::io("the lock of the job cannot be created", &cause);
         let file = File::create(&path).map_err(failed)?;
         match file.try_lock() {

@@ -1,0 +1,235 @@
+//! Functions of one's own through the real binary: rows come out as the function gives them, what fails is a reject
+//! with its place, and no process is left behind.
+
+use std::fmt::Write as _;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::use_support::{Lab, csv_rows, finish, gzip, sorted, sqlite};
+
+/// Rows of each file.
+const ROWS: usize = 3_000;
+
+const FILES: usize = 3;
+
+/// A job over three files of ids and names, one of them packed, with `map` and `sink` as the rest of their entries.
+fn lab(code: &str, map: &str, sink: &str) -> Lab {
+    let lab = Lab::with_job(&format!(
+        "sources:\n  s: {{read: 'in/*', csv: {{columns: {{id: int64, name: utf8}}}}}}\ntransforms:\n  t:\n    map: \
+         {{from: s, python: code.py:f, {map}}}\nsinks:\n  o: {{from: t, {sink}}}\n"
+    ));
+    lab.file("code.py", code);
+    for file in 0..FILES {
+        let mut text = "id,name\n".to_owned();
+        for id in file * ROWS..(file + 1) * ROWS {
+            let _ = writeln!(text, "{id},name {id}");
+        }
+        match file {
+            1 => lab.file("in/1.csv.gz", gzip(text.as_bytes())),
+            _ => lab.file(&format!("in/{file}.csv"), text),
+        };
+    }
+    lab
+}
+
+/// The ids that `code` keeps, doubled.
+const DOUBLE: &str = "def f(row):\n    if row['id'] % 3 == 0: return None\n    return {'twice': row['id'] * 2}\n";
+
+fn doubled() -> Vec<Vec<String>> {
+    let kept = (0..FILES * ROWS).filter(|id| id % 3 != 0);
+    sorted(kept.map(|id| vec![(id * 2).to_string(), format!("name {id}")]).collect())
+}
+
+/// The processes that work in `folder`.
+fn processes_of(folder: &std::path::Path) -> Vec<u32> {
+    let folder = fs_err::canonicalize(folder).expect("a folder");
+    let all = fs_err::read_dir("/proc").expect("processes").filter_map(|entry| entry.ok());
+    let ids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    ids.filter(|id| std::fs::read_link(format!("/proc/{id}/cwd")).is_ok_and(|cwd| cwd == folder)).collect()
+}
+
+/// All processes of a run end with it, or soon after.
+fn none_is_left(lab: &Lab) {
+    let ended = Instant::now();
+    while !processes_of(lab.0.root()).is_empty() {
+        assert!(ended.elapsed() < Duration::from_secs(20), "{:?} live", processes_of(lab.0.root()));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn each_row_gives_one_row_or_none() {
+    let lab = lab(DOUBLE, "columns: {twice: int64}, keep: [name]", "write: out.csv");
+    let report = lab.report(&[]);
+    let text = lab.read("out.csv");
+    assert_eq!(text.lines().next(), Some("twice,name"));
+    assert_eq!(sorted(csv_rows(&text)), doubled());
+    let tally = &report["results"][0]["tally"];
+    assert_eq!((&tally["written"], &tally["filtered"]), (&json!(6000), &json!(3000)), "{report}");
+    none_is_left(&lab);
+}
+
+#[test]
+fn a_batch_gives_any_number_of_rows() {
+    let code = "def f(rows):\n    for row in rows:\n        for _ in range(row['id'] % 3): yield {'id': row['id']}\n";
+    let lab = lab(code, "per: batch, columns: {id: int64}", "write: out.csv");
+    lab.run(&["run", "job.yaml"]).ok();
+    let expected = (0..FILES * ROWS).flat_map(|id| std::iter::repeat_n(vec![id.to_string()], id % 3));
+    assert_eq!(sorted(csv_rows(&lab.read("out.csv"))), sorted(expected.collect()));
+    lab.file("job.yaml", lab.read("job.yaml").replace("out.csv", "sqlite:o.db, table: t"));
+    let explained = lab.run(&["explain", "job.yaml"]);
+    assert!(explained.ok().stdout.contains("`t` may give any number of rows for each record"), "{}", explained.stdout);
+}
+
+#[test]
+fn a_row_that_fails_ends_the_run_or_is_a_reject_with_its_place() {
+    let code = "def f(row):\n    if row['id'] in (4000, 4001): return {'id': 1 // 0}\n    if row['id'] == 7000: return \
+                {'id': 'x'}\n    return {'id': row['id']}\n";
+    for sink in ["write: out.csv", "write: 'sqlite:o.db', table: t"] {
+        let lab = lab(code, "columns: {id: int64}, deterministic: true", sink);
+        let ran = lab.run(&["run", "job.yaml"]);
+        ran.ended(1).says(&["error: ", "step t", "text `", "`max_rejects: 100` (or `1%`) at `t`"]);
+        assert!(!lab.path("out.csv").exists());
+
+        let job = lab.read("job.yaml").replace("\nsinks:", "\n    max_rejects: 10\nsinks:");
+        lab.file("job.yaml", job);
+        let report = lab.report(&[]);
+        assert_eq!(report["rows_rejected"], json!(3), "{report}");
+        let kept = lab.run(&["rejects", report["run"].as_str().expect("a run"), "--json"]);
+        let kept = kept.ok().json()["rejects"].clone();
+        let place = |reject: &Value| (reject["uri"].clone(), reject["line"].clone());
+        let mut places: Vec<(Value, Value)> = kept.as_array().expect("a list").iter().map(place).collect();
+        places.sort_by_key(|(uri, line)| (uri.to_string(), line.as_u64()));
+        let expected = [("in/1.csv.gz", 1002), ("in/1.csv.gz", 1003), ("in/2.csv", 1002)];
+        assert_eq!(places, expected.map(|(uri, line)| (json!(uri), json!(line))), "{kept:#?}");
+    }
+}
+
+#[test]
+fn a_load_chunk_by_chunk_that_was_killed_is_resumed() {
+    let lab = lab(
+        DOUBLE,
+        "columns: {twice: int64}, keep: [name], deterministic: true",
+        "write: 'sqlite:o.db', table: t, mode: append",
+    );
+    let explained = lab.run(&["explain", "job.yaml"]);
+    assert!(explained.ok().stdout.contains("chunk by chunk, each exactly once"), "{}", explained.stdout);
+    let mut command = lab.command(&["run", "job.yaml"]);
+    command.env("MILLSTREAM_FAIL_AT", "commit.after:1").env("MILLSTREAM_CHUNK_BYTES", "2000");
+    let killed = command.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("it starts");
+    assert_eq!(killed.signal(), Some(9));
+    let mut command = lab.command(&["run", "job.yaml", "--resume"]);
+    command.env("MILLSTREAM_CHUNK_BYTES", "2000");
+    finish(command, None).ok();
+    assert_eq!(sorted(sqlite(&lab.path("o.db"), "SELECT twice, name FROM t")), doubled());
+}
+
+#[test]
+fn a_changed_function_is_not_resumed() {
+    let lab = lab(
+        "import time\n\ndef f(row):\n    if row['id'] == 8999: raise ValueError\n    return {'id': row['id']}\n",
+        "columns: {id: int64}, deterministic: true",
+        "write: 'sqlite:o.db', table: t, mode: append",
+    );
+    let run = |arguments: &[&str]| {
+        let mut command = lab.command(arguments);
+        command.env("MILLSTREAM_CHUNK_BYTES", "2000");
+        finish(command, None)
+    };
+    run(&["run", "job.yaml"]).ended(1);
+    lab.file("code.py", "def f(row):\n    return {'id': row['id']}\n");
+    run(&["run", "job.yaml", "--resume"]).ended(1).says(&["changed"]);
+}
+
+#[test]
+fn a_worker_that_dies_costs_no_row_but_the_one_to_blame() {
+    let code = "import os\n\ndef f(row):\n    if row['id'] == 4000: os._exit(3)\n    return {'id': row['id']}\n";
+    let lab = lab(code, "columns: {id: int64}, deterministic: true", "write: 'sqlite:o.db', table: t");
+    let ran = lab.run(&["run", "job.yaml"]);
+    ran.ended(1).says(&["the Python worker of `f` of ", "it ended with status 3"]);
+    lab.file("job.yaml", lab.read("job.yaml").replace("\nsinks:", "\n    max_rejects: 1\nsinks:"));
+    let report = lab.report(&[]);
+    assert_eq!((&report["rows_rejected"], &report["rows_written"]), (&json!(1), &json!(FILES * ROWS - 1)), "{report}");
+    let rows = sqlite(&lab.path("o.db"), "SELECT count(*), count(DISTINCT id), sum(id = 4000) FROM t");
+    assert_eq!(rows, [[(FILES * ROWS - 1).to_string(), (FILES * ROWS - 1).to_string(), "0".to_owned()]]);
+}
+
+#[test]
+fn a_function_that_hangs_or_takes_too_much_memory_fails() {
+    let code = "import time\n\ndef f(row):\n    if row['id'] == 10: time.sleep(1000)\n    return {'id': row['id']}\n";
+    let hangs = lab(code, "columns: {id: int64}, timeout: 500ms, workers: 1", "write: out.csv");
+    fs_err::remove_file(hangs.path("in/1.csv.gz")).expect("removed");
+    fs_err::remove_file(hangs.path("in/2.csv")).expect("removed");
+    hangs.file("in/0.csv", "id,name\n9,a\n10,b\n11,c\n");
+    hangs.run(&["run", "job.yaml"]).ended(1).says(&["has not answered within 500ms", "raise `timeout`"]);
+    hangs.file("job.yaml", hangs.read("job.yaml").replace("\nsinks:", "\n    max_rejects: 1\nsinks:"));
+    hangs.run(&["run", "job.yaml"]).ok();
+    assert_eq!(csv_rows(&hangs.read("out.csv")), [["9"], ["11"]]);
+
+    let code = "import time\n\ndef f(row):\n    if row['id'] == 10:\n        kept = bytearray(400_000_000)\n        \
+                time.sleep(1000)\n    return {'id': row['id']}\n";
+    let large = lab(code, "columns: {id: int64}, memory: 200MB, workers: 1", "write: out.csv");
+    large.run(&["run", "job.yaml"]).ended(1).says(&["takes more memory than it may", "raise `memory`"]);
+}
+
+#[test]
+fn what_cannot_be_loaded_is_found_by_check() {
+    let at = |code: &str| {
+        let lab = lab(code, "columns: {id: int64}", "write: out.csv");
+        let checked = lab.run(&["check", "job.yaml"]);
+        assert_ne!(checked.code, 0, "{}", checked.stderr);
+        checked.stderr
+    };
+    let text = at("import math\n\nmath.sqrt(-1)\n");
+    assert!(text.contains("`f` of ") && text.contains("ValueError") && text.contains("line 3"), "{text}");
+    let text = at("def g(row): return row\n");
+    assert!(text.contains("there is no function `f`"), "{text}");
+    let lab = lab(DOUBLE, "columns: {twice: int64}, keep: [nmae]", "write: out.csv");
+    lab.run(&["check", "job.yaml"]).ended(2).says(&["there is no column `nmae` to keep", "did you mean `name`?"]);
+    fs_err::remove_file(lab.path("code.py")).expect("removed");
+    lab.file("job.yaml", lab.read("job.yaml").replace("nmae", "name"));
+    lab.run(&["check", "job.yaml"])
+        .ended(1)
+        .says(&["code.py does not exist", "relative to the folder of the job file"]);
+}
+
+#[test]
+fn paths_are_relative_to_the_job_and_lines_are_shown() {
+    let lab = lab(
+        "import os, sys\n\ndef f(row):\n    if row['id'] == 0: print(os.environ['SHOWN'], 'SECRET' in os.environ)\n    \
+         return {'id': row['id']}\n",
+        "columns: {id: int64}, interpreter: ./python, env: {SHOWN: 'shown', OTHER: {secret: env:SECRET}}",
+        "write: out.csv",
+    );
+    lab.file("python", "#!/bin/sh\nexec python3 \"$@\"\n");
+    std::os::unix::fs::symlink("python", lab.path("linked")).expect("a link");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs_err::set_permissions(lab.path("python"), mode).expect("executable");
+    let mut command = lab.command(&["run", "job.yaml"]);
+    command.env("SECRET", "secret");
+    let ran = finish(command, None);
+    ran.ok().says(&["t: shown False"]);
+}
+
+#[test]
+fn a_killed_run_leaves_no_process_behind() {
+    let code = "import time\n\ndef f(row):\n    time.sleep(100)\n    return {'id': row['id']}\n";
+    let lab = lab(code, "columns: {id: int64}, workers: 2", "write: out.csv");
+    let mut run =
+        lab.command(&["run", "job.yaml"]).stderr(Stdio::null()).stdout(Stdio::null()).spawn().expect("started");
+    let begun = Instant::now();
+    let wait = |count: usize| {
+        while processes_of(lab.0.root()).len() < count {
+            assert!(begun.elapsed() < Duration::from_secs(60), "the workers never came");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    // The run itself, and two workers.
+    wait(3);
+    run.kill().expect("killed");
+    run.wait().expect("ended");
+    none_is_left(&lab);
+}

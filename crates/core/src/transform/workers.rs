@@ -1,0 +1,125 @@
+//! What computes rows in processes of its own.
+//!
+//! ```text
+//!  batch ─▶ ┌ worker ┐ ─▶ rows, failures
+//!  batch ─▶ └ worker ┘ ─▶ rows, failures
+//! ```
+//! The component says what a worker is and how it is asked. The engine starts as many as the job may have, keeps them
+//! for the whole run, gives each of them batches, and decides what becomes of those that fail.
+
+use std::fmt::Debug;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::{RecordBatch, UInt32Array};
+use arrow::datatypes::{Schema, SchemaRef};
+use async_trait::async_trait;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{ColumnName, ColumnsFault};
+use crate::error::{Error, Result};
+
+/// What a worker is called with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Per {
+    /// One row; it gives one row or none.
+    #[default]
+    Row,
+    /// The rows of a batch; it gives any number of rows.
+    Batch,
+}
+
+/// How workers are used.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkRules {
+    /// What a worker is called with.
+    pub per: Per,
+    /// Columns that its rows keep beside those that it gives. Only [`Per::Row`] can have some.
+    pub keep: Vec<ColumnName>,
+    /// Whether what it gives for a row depends on that row alone, and is the same each time.
+    pub deterministic: bool,
+    /// How many there are; `None` for one a core.
+    pub workers: Option<NonZeroUsize>,
+    /// How long one may take for a batch; `None` for any time.
+    pub timeout: Option<Duration>,
+    /// How much memory each may take, in bytes.
+    pub memory: Option<u64>,
+}
+
+/// What workers are started with.
+#[derive(Clone)]
+pub struct WorkContext {
+    /// The folder of the job file: paths in the job are relative to it.
+    pub folder: PathBuf,
+    /// Variables of the environment that hold secrets of the job: workers do not inherit them.
+    pub withheld: Vec<String>,
+    /// Takes what they write to standard error, line by line.
+    pub lines: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+/// Workers of one kind, with the settings of one entry.
+#[async_trait]
+pub trait Workers: Debug + Send + Sync {
+    /// What they are called in reports and messages.
+    fn name(&self) -> &'static str;
+
+    /// The columns that they give, for rows with the columns `input`; without those that are kept.
+    ///
+    /// # Errors
+    /// What is wrong with these columns.
+    fn columns(&self, input: &Schema) -> Result<SchemaRef, ColumnsFault>;
+
+    /// How they are used.
+    fn rules(&self) -> &WorkRules;
+
+    /// What their rows depend on beside the settings: hashes of files. Whoever resumes a load compares it.
+    ///
+    /// # Errors
+    /// If a file cannot be read.
+    fn fingerprint(&self, folder: &std::path::Path) -> Result<Value>;
+
+    /// Starts a worker for rows with the columns `input`.
+    ///
+    /// # Errors
+    /// If it cannot be started, or cannot load what it computes with.
+    async fn start(&self, input: &SchemaRef, context: &WorkContext) -> Result<Box<dyn Worker>>;
+}
+
+/// A worker. It ends when it is dropped.
+#[async_trait]
+pub trait Worker: Send {
+    /// The rows for those of `batch`. If the future is dropped before it is done, the worker cannot be used any more.
+    ///
+    /// # Errors
+    /// If the worker has ended, or answers what cannot be read. Then it cannot be used any more, and another one may
+    /// fail at the same batch or not.
+    async fn call(&mut self, batch: &RecordBatch) -> Result<Answer>;
+
+    /// What measures its memory, in bytes.
+    fn measure(&self) -> Box<dyn Fn() -> u64 + Send + Sync>;
+}
+
+/// What a worker gives for a batch.
+#[derive(Debug)]
+pub struct Answer {
+    /// The rows, without those that are kept.
+    pub rows: RecordBatch,
+    /// With [`Per::Row`]: of which row of the batch each is, from 0, in order.
+    pub origins: Option<UInt32Array>,
+    /// What has failed.
+    pub failures: Vec<Failure>,
+}
+
+/// A row or batch for which a worker has failed.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// The row of the batch, from 0; `None` for all of it.
+    pub row: Option<u32>,
+    /// What is wrong.
+    pub error: Error,
+}
