@@ -349,8 +349,8 @@ impl Prepared<'_> {
     /// What the rows of `step` depend on beside its settings, if workers compute them.
     pub fn code(&self, step: &str) -> Value {
         let pool = self.pools.iter().find(|pool| pool.step() == step);
-        // A file that could be loaded just now, and cannot be read any more, is another one.
-        pool.map_or(Value::Null, |pool| pool.fingerprint().unwrap_or_else(|error| json!(error.what())))
+        // What cannot be read is no code that a load began with.
+        pool.map_or(Value::Null, |pool| pool.code().unwrap_or_else(|error| json!(error.what())))
     }
 
     /// The logical plan of a sink's rows; `None` if its columns are not known.

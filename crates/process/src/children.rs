@@ -206,8 +206,8 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
         if let Some(mut process) = self.process.take() {
-            // A process that hangs in the kernel ends late, and must not hold up the caller.
-            let _ = self.shared.starter.send(Box::new(move || drop(process.wait())));
+            // A process that hangs in the kernel ends late, and must hold up neither the caller nor the starter.
+            let _ = std::thread::Builder::new().name("millstream-reap".to_owned()).spawn(move || process.wait());
         }
     }
 }
@@ -241,6 +241,14 @@ impl Child {
         memory::of_tree(self.id())
     }
 
+    /// Waits until it has ended. Its children may live.
+    pub async fn over(&self) {
+        if self.process.process.is_some() {
+            // Nothing else than the end makes it readable.
+            let _ = self.over.readable().await.map(|mut guard| guard.retain_ready());
+        }
+    }
+
     /// Waits until it has ended, then ends the children that it has left behind, and reads the rest of its standard
     /// error.
     ///
@@ -248,9 +256,7 @@ impl Child {
     /// If another has waited for the process.
     pub async fn wait(&mut self) -> Result<Ending> {
         let failed = |cause: std::io::Error| Error::io(format!("the end of `{}` is not known", self.name), &cause);
-        if self.process.process.is_some() {
-            self.over.readable().await.map_err(failed)?.retain_ready();
-        }
+        self.over().await;
         let status = self.process.end().map_err(failed)?;
         self.last.complete().await;
         Ok(Ending(status))

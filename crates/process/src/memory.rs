@@ -1,23 +1,17 @@
 //! The memory of programs.
 
-use std::fmt::Write;
-
 /// The memory of the process `process` and its children in bytes. A page that several processes share counts in each
 /// with its part (the kernel's proportional set size), so once in all.
 pub fn of_tree(process: i32) -> u64 {
-    let mut path = String::new();
     let (mut left, mut bytes) = (vec![process], 0);
     while let Some(process) = left.pop() {
-        let mut read = |file: &str| {
-            path.clear();
-            // Writing to a string cannot fail.
-            let _ = write!(path, "/proc/{process}/{file}");
-            fs_err::read_to_string(&path).unwrap_or_default()
-        };
-        let rollup = read("smaps_rollup");
+        let rollup = fs_err::read_to_string(format!("/proc/{process}/smaps_rollup")).unwrap_or_default();
         bytes += rollup.lines().find_map(|line| kilobytes(line.strip_prefix("Pss:")?)).unwrap_or(0) << 10;
-        let children = read(&format!("task/{process}/children"));
-        left.extend(children.split_ascii_whitespace().filter_map(|child| child.parse::<i32>().ok()));
+        // Each thread has the children that it has started.
+        for thread in fs_err::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten() {
+            let children = fs_err::read_to_string(thread.path().join("children")).unwrap_or_default();
+            left.extend(children.split_ascii_whitespace().filter_map(|child| child.parse::<i32>().ok()));
+        }
     }
     bytes
 }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
@@ -9,6 +10,9 @@ use tokio::task::JoinHandle;
 
 /// The most bytes of a line; the rest of it is left out.
 const LINE_BYTES: usize = 2000;
+
+/// How long the last lines of a program that has ended are awaited.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// The last lines that are kept for messages.
 const KEPT_LINES: usize = 20;
@@ -30,10 +34,11 @@ impl LastLines {
         lock(&self.kept).iter().cloned().collect()
     }
 
-    /// Waits until all lines of a program that has ended are there.
+    /// Waits until all lines of a program that has ended are there, but not for long: a process that has left its group
+    /// may keep the pipe open.
     pub async fn complete(&mut self) {
         if let Some(relay) = self.relay.take() {
-            let _ = relay.await;
+            let _ = tokio::time::timeout(LONGEST_WAIT, relay).await;
         }
     }
 }

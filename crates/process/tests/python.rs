@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use arrow::array::{
-    ArrayRef, AsArray, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int8Array, Int64Array,
-    ListArray, RecordBatch, StringArray, StringViewArray, StructArray, Time64MicrosecondArray,
+    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Date32Array, Decimal128Array, Float64Array, Int8Array,
+    Int64Array, ListArray, RecordBatch, StringArray, StringViewArray, StructArray, Time64MicrosecondArray,
     TimestampMicrosecondArray, TimestampNanosecondArray, UInt64Array,
 };
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, TimeUnit};
@@ -135,6 +135,87 @@ async fn every_type_goes_there_and_back() {
     for _ in 0..3 {
         let answer = worker.call(&sent).await.expect("answered");
         assert_eq!((answer.rows, answer.origins.is_none(), answer.failures.len()), (sent.clone(), true, 0));
+    }
+}
+
+#[tokio::test]
+async fn a_date_that_python_lacks_fails_its_row_alone() {
+    let sent = batch(vec![("day", Arc::new(Date32Array::from(vec![Some(0), Some(-800_000), None, Some(1)])))]);
+    let module = Module::new("def f(row): return row\ndef all(rows): return rows\n");
+    let gives = [("day", DataType::Date32)];
+    let answer = module.answer(Per::Row, &sent, &gives).await;
+    assert_eq!(origins(&answer), [0, 2, 3]);
+    let [(Some(1), what)] = &failures(&answer)[..] else { panic!("{answer:?}") };
+    assert!(what.starts_with("Python has no such value of column `day`: "), "{what}");
+    let mut worker = module.worker("all", Per::Batch, &sent, &gives).await.expect("loaded");
+    let answer = worker.call(&sent).await.expect("answered");
+    assert_eq!((answer.rows.num_rows(), answer.failures.len(), answer.failures[0].row), (0, 1, None));
+}
+
+#[tokio::test]
+async fn nested_values_are_as_strict_as_others() {
+    let module = Module::new(
+        "from decimal import Decimal\nGOOD = {'l': [1, None], 's': {'a': 1, 'd': Decimal('1.5')}}\nANSWERS = [\n    GOOD, \
+         {**GOOD, 'l': [1.5]}, {**GOOD, 'l': ['5']}, {**GOOD, 'l': 5}, {**GOOD, 's': {'a': 1}}, {**GOOD, 's': {'a': 1, \
+         'd': Decimal('1.239')}}, {**GOOD, 'l': None, 's': None}, {**GOOD, 'l': []},\n]\n\n\ndef f(row): return \
+         ANSWERS[row['id']] if row['id'] < 90 else None\n",
+    );
+    let members = vec![Field::new("a", DataType::Int64, true), Field::new("d", DataType::Decimal128(8, 2), true)];
+    let list = DataType::List(Arc::new(Field::new_list_field(DataType::Int64, true)));
+    let gives = [("l", list), ("s", DataType::Struct(members.into()))];
+    let answer = module.answer(Per::Row, &ids(&[0, 1, 2, 3, 4, 5, 6, 7]), &gives).await;
+    let mut failed: Vec<Option<u32>> = failures(&answer).into_iter().map(|(row, _)| row).collect();
+    failed.sort();
+    assert_eq!(failed, [1, 2, 3, 4, 5].map(Some), "{answer:?}");
+    assert_eq!(origins(&answer), [0, 6, 7]);
+    let lists = answer.rows.column(0).as_list::<i32>();
+    assert_eq!(lists.value(0).as_primitive::<Int64Type>().iter().collect::<Vec<_>>(), [Some(1), None]);
+    assert!(lists.is_null(1) && lists.value(2).is_empty() && !lists.is_null(2));
+    let structs = answer.rows.column(1).as_struct();
+    let decimals = structs.column(1).as_primitive::<arrow::datatypes::Decimal128Type>();
+    assert_eq!(decimals.iter().collect::<Vec<_>>(), [Some(150), None, Some(150)]);
+    assert!(structs.is_null(1));
+    // No row at all, too.
+    let none = module.answer(Per::Row, &ids(&[90]), &gives).await;
+    assert_eq!((none.rows.num_rows(), none.failures.len()), (0, 0));
+}
+
+#[tokio::test]
+async fn rows_may_be_one_dict_that_changes_and_values_their_own_classes() {
+    let module = Module::new(
+        "import enum\n\nclass Colour(str, enum.Enum): RED = 'red'\n\nclass Number:\n    def __index__(self): return \
+         7\n\nout = {}\n\ndef f(row):\n    out['id'] = row['id'] if row['id'] else Number()\n    out['colour'] = \
+         Colour.RED if row['id'] else None\n    return out\n",
+    );
+    let gives = [("id", DataType::Int64), ("colour", DataType::Utf8View)];
+    let answer = module.answer(Per::Row, &ids(&[1, 0, 2]), &gives).await;
+    assert_eq!(failures(&answer), expected(&[]));
+    assert_eq!(ints(&answer, 0), [Some(1), Some(7), Some(2)]);
+    let colours: Vec<Option<&str>> = answer.rows.column(1).as_string_view().iter().collect();
+    assert_eq!(colours, [Some("red"), None, Some("red")]);
+}
+
+#[tokio::test]
+async fn a_worker_that_ends_is_noticed_though_its_children_live() {
+    let module = Module::new(
+        "import os, subprocess, time\n\ndef f(row):\n    subprocess.Popen(['sleep', '20'], start_new_session=True)\n    \
+         if os.fork() == 0:\n        time.sleep(20)\n    os._exit(3)\n",
+    );
+    let mut worker = module.worker("f", Per::Row, &ids(&[1]), &[("id", DataType::Int64)]).await.expect("loaded");
+    let begun = std::time::Instant::now();
+    let error = worker.call(&ids(&[1])).await.expect_err("no answer");
+    assert_eq!(error.cause_text(), Some("it ended with status 3"));
+    assert!(begun.elapsed() < std::time::Duration::from_secs(50));
+}
+
+#[tokio::test]
+async fn a_bool_is_no_number() {
+    let module = Module::new("def f(row): return {'n': True, 'x': 1.5}\ndef g(row): return {'n': 1, 'x': True}\n");
+    for name in ["f", "g"] {
+        let gives = [("n", DataType::Int64), ("x", DataType::Float64)];
+        let mut worker = module.worker(name, Per::Row, &ids(&[1]), &gives).await.expect("loaded");
+        let answer = worker.call(&ids(&[1])).await.expect("answered");
+        assert_eq!((answer.rows.num_rows(), answer.failures.len()), (0, 1), "{name}");
     }
 }
 

@@ -27,6 +27,7 @@ use super::units::{COMPLETE, Units};
 use super::{chunk_bytes, instance};
 use crate::fault;
 use crate::plan::lenient::{LenientExec, TakeRow};
+use crate::plan::worked::WorkExec;
 use crate::rejects::{Entry, Rejects};
 use crate::report::Tally;
 
@@ -257,7 +258,10 @@ impl ChunkLoad {
             .pipelines
             .iter()
             .flat_map(|pipeline| &pipeline.operators)
-            .flat_map(LenientExec::steps)
+            .flat_map(|operator| {
+                let work = operator.downcast_ref::<WorkExec>().and_then(WorkExec::lenient_step);
+                LenientExec::steps(operator).into_iter().chain(work.map(str::to_owned))
+            })
             .map(Entry::Step);
         let mut entries: Vec<Entry> = sources.chain(steps).chain([Entry::Sink(self.name.clone())]).collect();
         entries.sort();

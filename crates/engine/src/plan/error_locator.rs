@@ -14,6 +14,7 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator};
 use millstream_core::ErrorKind;
 
+use super::mapped::MappedRows;
 use super::step::LogicalStep;
 use crate::fault;
 use crate::rejects::{Entry, allowing};
@@ -102,6 +103,8 @@ fn deeds_of(plan: &LogicalPlan, state: &SessionState) -> Vec<Deed> {
         deeds.extend(match node {
             LogicalPlan::Join(_) => Some(Deed::Join),
             LogicalPlan::Aggregate(_) | LogicalPlan::Distinct(_) => Some(Deed::Group),
+            // What transforms do is placed, and counted, where they do it.
+            LogicalPlan::Extension(own) if own.node.as_any().is::<MappedRows>() => None,
             LogicalPlan::Sort(_) | LogicalPlan::Extension(_) => Some(Deed::Sort),
             LogicalPlan::Window(_) => Some(Deed::Window),
             _ => None,

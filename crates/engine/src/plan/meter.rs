@@ -112,12 +112,15 @@ pub fn meter(
 
 /// `node` as one that leaves rows out, if it may.
 fn lenient(node: &Arc<dyn ExecutionPlan>, with: &Metering<'_>) -> Option<Arc<dyn ExecutionPlan>> {
-    if !with.rejects.is_lenient() || with.rejects.of_steps(with.locator.steps()).is_empty() {
+    if !with.rejects.is_lenient() {
         return None;
     }
     let taker = Arc::new(TakeAtOnce { rejects: Arc::clone(with.rejects), sink: with.sink.clone() });
     if let Some(work) = node.downcast_ref::<WorkExec>() {
         return Some(Arc::new(work.lenient(taker, with.rejects)?));
+    }
+    if with.rejects.of_steps(with.locator.steps()).is_empty() {
+        return None;
     }
     Some(Arc::new(LenientExec::over(node, with.rejects, with.locator, taker)?))
 }

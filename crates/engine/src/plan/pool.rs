@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -16,6 +16,9 @@ use tokio::sync::Semaphore;
 
 /// How often the memory of a worker is measured that may not take any amount.
 const MEASURE_EVERY: Duration = Duration::from_millis(200);
+
+/// How long a worker may take to start, with what it loads.
+const LONGEST_START: Duration = Duration::from_secs(600);
 
 /// The most lines of standard error of a step that are shown.
 const MOST_LINES: usize = 1000;
@@ -80,7 +83,15 @@ pub struct Pool {
     context: WorkContext,
     size: usize,
     permits: Semaphore,
-    idle: Mutex<Vec<Box<dyn Worker>>>,
+    idle: Mutex<Vec<Idle>>,
+    /// What its rows depend on beside the settings, when the first worker was started.
+    code: OnceLock<Value>,
+}
+
+/// A worker that does nothing, and when its memory was measured.
+struct Idle {
+    worker: Box<dyn Worker>,
+    measured: Instant,
 }
 
 impl Pool {
@@ -102,6 +113,7 @@ impl Pool {
             size,
             permits: Semaphore::new(size),
             idle: Mutex::default(),
+            code: OnceLock::new(),
         }
     }
 
@@ -126,11 +138,17 @@ impl Pool {
     }
 
     /// What the rows depend on beside the settings.
-    pub fn fingerprint(&self) -> Result<Value> {
-        self.workers.fingerprint(&self.context.folder)
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn code(&self) -> Result<Value> {
+        match self.code.get() {
+            Some(code) => Ok(code.clone()),
+            None => self.workers.fingerprint(&self.context.folder),
+        }
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Box<dyn Worker>>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -146,24 +164,36 @@ impl Pool {
         Ok(())
     }
 
-    async fn start(&self) -> Result<Box<dyn Worker>> {
-        self.workers.start(&self.takes, &self.context).await
+    async fn start(&self) -> Result<Idle> {
+        let started = self.workers.start(&self.takes, &self.context);
+        let started = tokio::time::timeout(LONGEST_START, started).await.unwrap_or_else(|_| {
+            let what = format!("the {} worker has not started within {}", self.name(), Time(LONGEST_START));
+            Err(Error::refused(what).hint("what does the code do when it is loaded?"))
+        });
+        let worker = started?;
+        // What was loaded before may have changed since, but not what is loaded after.
+        let code = self.workers.fingerprint(&self.context.folder)?;
+        if *self.code.get_or_init(|| code.clone()) != code {
+            let what = format!("the code of `{}` has changed since the run began", self.step);
+            return Err(Error::refused(what).hint("run it again: rows of two versions would be mixed"));
+        }
+        Ok(Idle { worker, measured: Instant::now() })
     }
 
-    /// What a worker gives for `batch`; waits for one that is idle. The inner error is that of a worker which has
-    /// failed at it and has ended.
+    /// What a worker gives for `batch`; waits for one that is idle. With `fresh` it is a new one. The inner error is
+    /// that of a worker which has failed at it and has ended.
     ///
     /// # Errors
     /// If no worker can be started.
-    pub async fn call(&self, batch: &RecordBatch) -> Result<Result<Answer>> {
+    pub async fn call(&self, batch: &RecordBatch, fresh: bool) -> Result<Result<Answer>> {
         let permit = self.permits.acquire().await;
         let _permit = permit.map_err(|_| Error::internal("the workers of a step have ended"))?;
         let idle = self.idle().pop();
-        let mut worker = match idle {
+        let mut worker = match idle.filter(|_| !fresh) {
             Some(worker) => worker,
             None => self.start().await?,
         };
-        let answer = self.watched(worker.as_mut(), batch).await;
+        let answer = self.watched(&mut worker, batch).await;
         if answer.is_ok() {
             self.idle().push(worker);
         }
@@ -171,7 +201,7 @@ impl Pool {
     }
 
     /// Calls `worker`, within its time and memory.
-    async fn watched(&self, worker: &mut dyn Worker, batch: &RecordBatch) -> Result<Answer> {
+    async fn watched(&self, Idle { worker, measured }: &mut Idle, batch: &RecordBatch) -> Result<Answer> {
         let rules = self.rules();
         let measure = worker.measure();
         let call = async {
@@ -185,21 +215,26 @@ impl Pool {
         };
         let Some(limit) = rules.memory else { return call.await };
         tokio::pin!(call);
-        loop {
+        let mut answer = None;
+        while answer.is_none() {
             tokio::select! {
                 biased;
-                answer = &mut call => return answer,
-                () = tokio::time::sleep(MEASURE_EVERY) => {
-                    let bytes = measure();
-                    if bytes > limit {
-                        let what = format!("the {} worker takes more memory than it may", self.name());
-                        return Err(Error::data(what)
-                            .cause(format!("it has {}, and `memory` is {}", Size(bytes), Size(limit)))
-                            .hint("raise `memory`, or have the function keep less"));
-                    }
-                }
+                answered = &mut call => answer = Some(answered),
+                () = tokio::time::sleep(MEASURE_EVERY.saturating_sub(measured.elapsed())) => {}
+            }
+            if measured.elapsed() < MEASURE_EVERY {
+                continue;
+            }
+            let bytes = measure();
+            *measured = Instant::now();
+            if bytes > limit {
+                let what = format!("the {} worker takes more memory than it may", self.name());
+                return Err(Error::data(what)
+                    .cause(format!("it has {}, and `memory` is {}", Size(bytes), Size(limit)))
+                    .hint("raise `memory`, or have the function keep less"));
             }
         }
+        answer.unwrap_or_else(|| Err(Error::internal("a worker has given no answer")))
     }
 }
 

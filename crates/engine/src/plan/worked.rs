@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{take, take_record_batch};
 use arrow::datatypes::{Field, Schema, SchemaRef};
-use datafusion::error::Result as DataFusionResult;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
@@ -50,6 +51,22 @@ struct Work {
     failed: Arc<AtomicU64>,
 }
 
+/// Rows that are still to be computed.
+struct Part {
+    rows: RecordBatch,
+    tried: Tried,
+}
+
+/// Whether rows were given to a worker before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tried {
+    Never,
+    /// It has failed.
+    Once,
+    /// It has failed and ended: others may have ended, too.
+    WorkerEnded,
+}
+
 impl WorkExec {
     /// The workers of `pool` over `input`. Their rows have the columns of `schema`, the last of which are those of the
     /// input with the numbers `keep`.
@@ -70,6 +87,11 @@ impl WorkExec {
     /// The workers.
     pub fn pool(&self) -> &Arc<Pool> {
         &self.work.pool
+    }
+
+    /// The name of its step, if that may leave rows out.
+    pub fn lenient_step(&self) -> Option<&str> {
+        self.work.taker.as_ref().map(|_| self.pool().step())
     }
 
     /// How many rows have failed.
@@ -106,15 +128,15 @@ impl WorkExec {
 impl Work {
     /// The rows of `batch`.
     async fn rows(&self, batch: RecordBatch) -> Result<Vec<RecordBatch>> {
-        let (mut parts, mut done) = (vec![(batch, true)], Vec::new());
+        let (mut parts, mut done) = (vec![Part { rows: batch, tried: Tried::Never }], Vec::new());
         // The last part comes first.
-        while let Some((part, may_fail)) = parts.pop() {
+        while let Some(Part { rows: part, tried }) = parts.pop() {
             let asked = part.project(&(0..self.width).collect::<Vec<_>>()).map_err(unfit)?;
-            let called = self.pool.call(&asked).await.map_err(|error| error.in_step(self.pool.step()))?;
-            let answer = match called {
+            let called = self.pool.call(&asked, tried == Tried::WorkerEnded).await;
+            let answer = match called.map_err(|error| error.in_step(self.pool.step()))? {
                 Ok(answer) => answer,
                 Err(error) => {
-                    self.again(part, may_fail, error, &mut parts)?;
+                    self.again(part, tried, Tried::WorkerEnded, error, &mut parts)?;
                     continue;
                 }
             };
@@ -127,16 +149,17 @@ impl Work {
                 }
             }
             if let Some(error) = whole {
-                self.again(part, may_fail, error, &mut parts)?;
+                self.again(part, tried, Tried::Once, error, &mut parts)?;
                 continue;
             }
             failures.sort_by_key(|(row, _)| *row);
-            if may_fail && !failures.is_empty() {
+            if tried == Tried::Never && !failures.is_empty() {
                 let rows = UInt32Array::from_iter_values(failures.iter().map(|(row, _)| *row));
-                parts.push((take_record_batch(&part, &rows).map_err(unfit)?, false));
+                parts.push(Part { rows: take_record_batch(&part, &rows).map_err(unfit)?, tried: Tried::Once });
             } else {
                 for (row, error) in failures {
-                    self.reject(&part.slice(row as usize, 1), error)?;
+                    let row = part.slice(row as usize, 1);
+                    self.reject(&row, self.with_text(&row, error)?)?;
                 }
             }
             let rows = self.beside(&part, answer)?;
@@ -147,22 +170,18 @@ impl Work {
         Ok(done)
     }
 
-    /// What is done about `part`, at which a worker has failed as a whole.
-    fn again(
-        &self,
-        part: RecordBatch,
-        may_fail: bool,
-        error: Error,
-        parts: &mut Vec<(RecordBatch, bool)>,
-    ) -> Result<()> {
+    /// What is done about `part`, at which a worker has failed as a whole, `now` in this way.
+    fn again(&self, part: RecordBatch, tried: Tried, now: Tried, error: Error, parts: &mut Vec<Part>) -> Result<()> {
         let rules = self.pool.rules();
         let count = part.num_rows();
-        if may_fail {
-            parts.push((part, false));
+        if tried == Tried::Never {
+            parts.push(Part { rows: part, tried: now });
         } else if count > 1 && (rules.per == Per::Row || rules.deterministic) {
-            parts.push((part.slice(count / 2, count - count / 2), false));
-            parts.push((part.slice(0, count / 2), false));
+            parts.push(Part { rows: part.slice(count / 2, count - count / 2), tried: now });
+            parts.push(Part { rows: part.slice(0, count / 2), tried: now });
         } else {
+            // Of several rows nobody knows which one is to blame.
+            let error = if count == 1 { self.with_text(&part, error)? } else { error };
             for row in 0..count {
                 self.reject(&part.slice(row, 1), error.clone())?;
             }
@@ -170,15 +189,19 @@ impl Work {
         Ok(())
     }
 
+    /// `error` with `row`, a batch of one, as its text, unless it has a text.
+    fn with_text(&self, row: &RecordBatch, error: Error) -> Result<Error> {
+        if error.offending_text().is_some() {
+            return Ok(error);
+        }
+        let asked = row.project(&(0..self.width).collect::<Vec<_>>()).map_err(unfit)?;
+        Ok(json_of(&asked).into_iter().fold(error, |error, text| error.text(text.to_string())))
+    }
+
     fn reject(&self, row: &RecordBatch, error: Error) -> Result<()> {
         let step = self.pool.step();
         let error = error.in_step(step);
-        let Some((taker, _)) = &self.taker else {
-            let asked = row.project(&(0..self.width).collect::<Vec<_>>()).map_err(unfit)?;
-            let text = json_of(&asked).filter(|_| error.offending_text().is_none());
-            let error = text.into_iter().fold(error, |error, text| error.text(text.to_string()));
-            return Err(allowing(error, &Entry::Step(step.to_owned())));
-        };
+        let Some((taker, _)) = &self.taker else { return Err(allowing(error, &Entry::Step(step.to_owned()))) };
         taker.take(step, row, error)?;
         self.failed.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -243,8 +266,12 @@ impl ExecutionPlan for WorkExec {
             async move {
                 let batch = batch?;
                 limits.iter().for_each(|limit| limit.add_came(batch.num_rows() as u64));
-                let rows = work.rows(batch).await.map_err(fault::carry)?;
-                Ok::<_, datafusion::error::DataFusionError>(stream::iter(rows.into_iter().map(Ok)))
+                // A task of its own: a worker must not wait until somebody asks for the rows, which may be somebody who
+                // waits for what another one who needs the worker holds.
+                let rows = SpawnedTask::spawn(async move { work.rows(batch).await }).join().await;
+                let rows = rows.unwrap_or_else(|join| Err(Error::internal("a task failed").cause(join)));
+                let rows = rows.map_err(fault::carry)?;
+                Ok::<_, DataFusionError>(stream::iter(rows.into_iter().map(Ok)))
             }
         });
         let rows = rows.buffered(at_once).try_flatten();

@@ -12,7 +12,7 @@ use arrow::array::types::{
     UInt32Type, UInt64Type,
 };
 use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::compute::cast;
+use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use millstream_core::types::{decimal_text, type_name};
 use millstream_core::{Error, Result};
@@ -142,7 +142,9 @@ fn write_values(column: &dyn Array, out: &mut Vec<u8>) -> Result<()> {
             write_numbers::<Time64NanosecondType>(column, out, |value, out| write_int(value / 1_000, out));
         }
         DataType::Timestamp(..) => {
-            let micros = cast(column, &DataType::Timestamp(TimeUnit::Microsecond, None)).map_err(unwritable)?;
+            let (micros, strict) = (DataType::Timestamp(TimeUnit::Microsecond, None), CastOptions::default());
+            let strict = CastOptions { safe: false, ..strict };
+            let micros = cast_with_options(column, &micros, &strict).map_err(unwritable)?;
             let micros = micros.as_primitive::<arrow::datatypes::TimestampMicrosecondType>();
             micros.iter().for_each(|value| write_optional(value, out, write_int));
         }

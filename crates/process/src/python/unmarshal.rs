@@ -7,14 +7,13 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, AsArray, BinaryBuilder, BooleanBuilder, Float64Array, Float64Builder, Int64Array, Int64Builder,
-    StringArray, StringBuilder, UInt64Builder,
+    ListArray, StringArray, StringBuilder, StructArray, UInt64Builder,
 };
-use arrow::buffer::{OffsetBuffer, ScalarBuffer};
+use arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::compute::{CastOptions, cast, cast_with_options};
-use arrow::datatypes::{ArrowNativeType, DataType, Field, TimeUnit};
+use arrow::datatypes::{ArrowNativeType, DataType, Field, Float64Type, TimeUnit};
 use millstream_core::types::type_name;
 use millstream_core::{Error, Result};
-use serde_json::{Map, Value};
 
 /// A value that is none of its column's type.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -209,7 +208,17 @@ mod form {
 /// If `objects` does not hold such a column.
 pub fn column(objects: &mut Objects<'_>, field: &Field, rows: usize, faults: &mut Faults) -> Result<ArrayRef> {
     let values: ArrayRef = match objects.int()? {
-        form::OBJECTS => from_objects(objects, field, rows, faults)?,
+        form::OBJECTS => {
+            if objects.list()? != rows {
+                return Err(unreadable());
+            }
+            if matches!(field.data_type(), DataType::List(_) | DataType::Struct(_)) {
+                let trees = (0..rows).map(|_| Tree::read(objects)).collect::<Result<Vec<_>>>()?;
+                let (values, numbers) = (trees.iter().map(Some).collect::<Vec<_>>(), (0..rows).collect::<Vec<_>>());
+                return nested(field, field, &values, &numbers, faults);
+            }
+            scalars(field, rows, faults, || Ok(Tree::read(objects)?.object()))?
+        }
         form::INTS => Arc::new(Int64Array::new(packed(objects.bytes()?, i64::from_le_bytes), None)),
         form::FLOATS => Arc::new(Float64Array::new(packed(objects.bytes()?, f64::from_le_bytes), None)),
         form::TEXTS => texts(objects)?,
@@ -260,21 +269,22 @@ fn fault(field: &Field, row: usize, text: String) -> ValueFault {
     ValueFault { row, column: field.name().clone(), what, text }
 }
 
-/// Reads a list of objects, as the nearest type that holds them.
-fn from_objects(objects: &mut Objects<'_>, field: &Field, rows: usize, faults: &mut Faults) -> Result<ArrayRef> {
-    if objects.list()? != rows {
-        return Err(unreadable());
-    }
+/// Reads `rows` objects that are no lists, as the nearest type that holds them.
+fn scalars<'a>(
+    field: &Field,
+    rows: usize,
+    faults: &mut Faults,
+    mut next: impl FnMut() -> Result<Object<'a>>,
+) -> Result<ArrayRef> {
     macro_rules! read {
         ($builder:expr, $($object:pat => $value:expr),+) => {{
             let mut builder = $builder;
             for row in 0..rows {
-                match objects.next()? {
+                match next()? {
                     Object::None => builder.append_null(),
                     $($object => builder.append_value($value),)+
                     other => {
                         faults.push(fault(field, row, other.shown()));
-                        skip(objects, other)?;
                         builder.append_null();
                     }
                 }
@@ -302,97 +312,96 @@ fn from_objects(objects: &mut Objects<'_>, field: &Field, rows: usize, faults: &
         | DataType::LargeUtf8
         | DataType::Utf8View
         | DataType::Decimal128(..)
-        | DataType::Decimal256(..) => {
-            read!(StringBuilder::new(), Object::Text(value) => value)
-        }
-        DataType::List(_) | DataType::LargeList(_) | DataType::Struct(_) => nested(objects, field, rows, faults),
+        | DataType::Decimal256(..) => read!(StringBuilder::new(), Object::Text(value) => value),
         _ => read!(Int64Builder::with_capacity(rows), Object::Int(value) => value),
     }
 }
 
-/// Passes over what belongs to `object`, which has been read.
-fn skip(objects: &mut Objects<'_>, object: Object<'_>) -> Result<()> {
-    match object {
-        Object::List(length) => {
-            for _ in 0..length {
-                let item = objects.next()?;
-                skip(objects, item)?;
+/// An object with all that belongs to it.
+#[derive(Debug)]
+enum Tree<'a> {
+    One(Object<'a>),
+    Many(Vec<Tree<'a>>),
+}
+
+impl<'a> Tree<'a> {
+    fn read(objects: &mut Objects<'a>) -> Result<Self> {
+        match objects.next()? {
+            Object::List(length) => {
+                (0..length).map(|_| Tree::read(objects)).collect::<Result<Vec<_>>>().map(Tree::Many)
             }
+            // The worker sends the members of a struct as a list.
+            Object::Dict | Object::End => Err(unreadable()),
+            one => Ok(Tree::One(one)),
         }
-        Object::Dict => loop {
-            match objects.next()? {
-                Object::End => break,
-                item => skip(objects, item)?,
-            }
-        },
-        _ => {}
     }
-    Ok(())
-}
 
-/// Lists and dicts, by way of JSON.
-fn nested(objects: &mut Objects<'_>, field: &Field, rows: usize, faults: &mut Faults) -> Result<ArrayRef> {
-    let mut values = Vec::with_capacity(rows);
-    for row in 0..rows {
-        let object = objects.next()?;
-        let read = json(objects, object)?;
-        let fits = read.as_ref().is_some_and(|value| decoded(field, std::slice::from_ref(value)).is_some());
-        values.push(match (read, fits) {
-            (Some(value), true) => value,
-            (read, _) => {
-                let text = read.map_or_else(|| object.shown(), |value| value.to_string());
-                faults.push(fault(field, row, text));
-                Value::Null
-            }
-        });
-    }
-    decoded(field, &values).ok_or_else(unreadable)
-}
-
-fn decoded(field: &Field, values: &[Value]) -> Option<ArrayRef> {
-    let field = Arc::new(field.clone().with_nullable(true));
-    let mut decoder = arrow_json::ReaderBuilder::new_with_field(field).with_strict_mode(true).build_decoder().ok()?;
-    decoder.serialize(values).ok()?;
-    Some(Arc::clone(decoder.flush().ok()??.column(0)))
-}
-
-/// The JSON of `object`; `None` if there is none.
-fn json(objects: &mut Objects<'_>, object: Object<'_>) -> Result<Option<Value>> {
-    Ok(match object {
-        Object::None => Some(Value::Null),
-        Object::Bool(value) => Some(value.into()),
-        Object::Int(value) => Some(value.into()),
-        Object::Large(value) => Some(value.into()),
-        Object::Float(value) => serde_json::Number::from_f64(value).map(Value::Number),
-        Object::Text(text) => Some(text.into()),
-        Object::List(length) => {
-            let items = (0..length).map(|_| {
-                let item = objects.next()?;
-                json(objects, item)
-            });
-            items.collect::<Result<Vec<_>>>()?.into_iter().collect::<Option<Vec<_>>>().map(Value::Array)
+    /// The object, without what belongs to it.
+    fn object(&self) -> Object<'a> {
+        match self {
+            Tree::One(object) => *object,
+            Tree::Many(items) => Object::List(items.len()),
         }
-        Object::Dict => {
-            let mut members = Some(Map::new());
-            loop {
-                let key = match objects.next()? {
-                    Object::End => break,
-                    Object::Text(key) => Some(key.to_owned()),
-                    other => {
-                        skip(objects, other)?;
-                        None
-                    }
-                };
-                let value = objects.next()?;
-                match (key, json(objects, value)?, &mut members) {
-                    (Some(key), Some(value), Some(members)) => drop(members.insert(key, value)),
-                    _ => members = None,
+    }
+}
+
+/// The values of the column `root` or of a part of it, `field`. The value `values[i]` is in row `rows[i]`; where there
+/// is none, it is null.
+fn nested<'a>(
+    root: &Field,
+    field: &Field,
+    values: &[Option<&Tree<'a>>],
+    rows: &[usize],
+    faults: &mut Faults,
+) -> Result<ArrayRef> {
+    let object = |value: Option<&Tree<'a>>| value.map_or(Object::None, Tree::object);
+    // The items of each value; what is neither a list nor null is at fault.
+    let mut items = |fits: &dyn Fn(usize) -> bool| -> Vec<Option<&[Tree<'a>]>> {
+        let mut all = Vec::with_capacity(values.len());
+        for (value, row) in values.iter().zip(rows) {
+            all.push(match value {
+                Some(Tree::Many(items)) if fits(items.len()) => Some(items.as_slice()),
+                None | Some(Tree::One(Object::None)) => None,
+                Some(other) => {
+                    faults.push(fault(root, *row, other.object().shown()));
+                    None
                 }
-            }
-            members.map(Value::Object)
+            });
         }
-        Object::Huge | Object::NoText | Object::Bytes(_) | Object::End => None,
-    })
+        all
+    };
+    match field.data_type() {
+        DataType::List(item) => {
+            let lists = items(&|_| true);
+            let nulls = NullBuffer::from_iter(lists.iter().map(Option::is_some));
+            let offsets = OffsetBuffer::from_lengths(lists.iter().map(|list| list.map_or(0, <[_]>::len)));
+            let within =
+                lists.iter().zip(rows).flat_map(|(list, row)| std::iter::repeat_n(*row, list.map_or(0, <[_]>::len)));
+            let rows: Vec<usize> = within.collect();
+            let values: Vec<Option<&Tree<'a>>> =
+                lists.iter().flatten().flat_map(|list| list.iter()).map(Some).collect();
+            let values = nested(root, item, &values, &rows, faults)?;
+            Ok(Arc::new(ListArray::try_new(Arc::clone(item), offsets, values, Some(nulls)).map_err(|_| unreadable())?))
+        }
+        DataType::Struct(members) => {
+            let structs = items(&|length| length == members.len());
+            let nulls = NullBuffer::from_iter(structs.iter().map(Option::is_some));
+            let member = |(place, member): (usize, &Arc<Field>)| {
+                let values: Vec<Option<&Tree<'a>>> = structs.iter().map(|one| one.map(|one| &one[place])).collect();
+                nested(root, member, &values, rows, faults)
+            };
+            let columns = members.iter().enumerate().map(member).collect::<Result<Vec<_>>>()?;
+            Ok(Arc::new(StructArray::try_new(members.clone(), columns, Some(nulls)).map_err(|_| unreadable())?))
+        }
+        _ => {
+            let (mut own, mut each) = (Faults::new(), values.iter());
+            let next = || Ok(object(each.next().copied().flatten()));
+            let read = scalars(field, values.len(), &mut own, next)?;
+            let read = in_type(read, field, &mut own)?;
+            faults.extend(own.into_iter().map(|one| ValueFault { row: rows[one.row], ..fault(root, 0, one.text) }));
+            Ok(read)
+        }
+    }
 }
 
 /// `values` in the type of `field`.
@@ -420,6 +429,12 @@ fn in_type(values: ArrayRef, field: &Field, faults: &mut Faults) -> Result<Array
                 faults.push(fault(field, row, text.unwrap_or_default().to_owned()));
             }
         }
+    }
+    if let (DataType::Float32, Some(values)) = (wanted, values.as_primitive_opt::<Float64Type>()) {
+        let is_lost = |value: f64| value.is_finite() && (value as f32).is_infinite();
+        let lost =
+            values.iter().enumerate().filter_map(|(row, value)| Some((row, value.filter(|value| is_lost(*value))?)));
+        faults.extend(lost.map(|(row, value)| fault(field, row, format!("{value:?}"))));
     }
     let options = CastOptions { safe: true, ..CastOptions::default() };
     let cast_all = steps.iter().try_fold(Arc::clone(&values), |values, to| cast_with_options(&values, to, &options));

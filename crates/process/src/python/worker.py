@@ -1,6 +1,6 @@
 """Calls a function with rows that Millstream sends, and sends back what it returns.
 
-Needs Python 3.8 or later. Rows as dicts need nothing but the standard library, Arrow batches need pyarrow.
+Needs Python 3.8 or later, and nothing but the standard library.
 
 Messages have a kind, a length and so many bytes. Millstream sends one that describes the function (H), then rows (R).
 Each R gets one answer (A). A function that cannot be loaded gets the answer F.
@@ -8,6 +8,7 @@ Each R gets one answer (A). A function that cannot be loaded gets the answer F.
 
 import array
 import importlib.util
+import itertools
 import marshal
 import operator
 import os
@@ -128,18 +129,6 @@ def conversions():
             raise TypeError
         return format(decimal.Decimal(value), "f")
 
-    def nested(value):
-        """As JSON has it."""
-        if isinstance(value, dict):
-            return {nested(key): nested(item) for key, item in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [nested(item) for item in value]
-        if isinstance(value, (datetime.date, datetime.time)):
-            return value.isoformat()
-        if isinstance(value, decimal.Decimal):
-            return format(value, "f")
-        return plain(value)
-
     to_python = {
         "date": lambda value: datetime.date.fromordinal(value + day),
         "time": lambda value: after_midnight(value).time(),
@@ -153,7 +142,6 @@ def conversions():
         "timestamp": from_timestamp,
         "timestamptz": from_timestamptz,
         "decimal": from_decimal,
-        "nested": nested,
     }
     return to_python, from_python
 
@@ -176,21 +164,50 @@ def converter(conversion, to_python):
     return of_struct
 
 
+# What marshal knows. It takes any object with a buffer, such as a number of numpy, for bytes.
+KNOWN = {type(None), bool, int, float, str, bytes}
+
+
 def plain(value):
     """The value as one that marshal knows, if there is one: numpy has ints and floats of its own."""
-    if value is None or type(value) in (bool, int, float, str, bytes):
+    if type(value) in KNOWN:
         return value
     if isinstance(value, str):
-        return str(value)
+        return str.__str__(value)
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     if type(value).__name__ in ("bool_", "bool"):
         return bool(value)
     if hasattr(value, "__index__"):
-        return operator.index(value)
+        return int(operator.index(value))
     if hasattr(value, "__float__") and not hasattr(value, "as_tuple"):
         return float(value)
     raise TypeError
+
+
+def answering(conversion, from_python):
+    """The function that makes what marshal knows of values of a column, by what Millstream says of it."""
+    if conversion is None:
+        return plain
+    if isinstance(conversion, str):
+        return from_python[conversion]
+    if "list" in conversion:
+        of_item = answering(conversion["list"], from_python)
+
+        def of_list(value):
+            if not isinstance(value, (list, tuple)):
+                raise TypeError
+            return [None if item is None else of_item(item) for item in value]
+
+        return of_list
+    of_members = [(name, answering(of_member, from_python)) for name, of_member in conversion["struct"]]
+
+    def of_struct(value):
+        if not isinstance(value, dict) or len(value) != len(of_members):
+            raise TypeError
+        return [None if value[name] is None else of_member(value[name]) for name, of_member in of_members]
+
+    return of_struct
 
 
 class Rows:
@@ -198,73 +215,95 @@ class Rows:
 
     def __init__(self, hello):
         self.names = hello["names"]
-        self.answered = hello["answers"]
+        self.answered = [name for name, _, _ in hello["answers"]]
+        self.kinds = [kind for _, kind, _ in hello["answers"]]
         self.width = len(self.answered)
-        simple = ("int", "float", "text", "plain")
-        needs = any(hello["conversions"]) or any(kind not in simple for _, kind in self.answered)
-        to_python, self.from_python = conversions() if needs else ({}, {})
+        self.get = operator.itemgetter(*self.answered) if self.width > 1 else lambda row: (row[self.answered[0]],)
+        conversions_out = [conversion for _, _, conversion in hello["answers"]]
+        to_python, from_python = conversions() if any(hello["conversions"]) or any(conversions_out) else ({}, {})
         self.to_python = [converter(one, to_python) if one else None for one in hello["conversions"]]
+        self.from_python = [answering(one, from_python) if one else None for one in conversions_out]
 
-    def read(self, columns, count):
-        """The values of the rows, as tuples."""
+    def read(self, count, columns):
+        """The values of the rows, as tuples, and what is wrong with some of them, by number."""
+        faults = {}
         for place, convert in enumerate(self.to_python):
-            if convert is not None:
-                columns[place] = [None if value is None else convert(value) for value in columns[place]]
-        return zip(*columns) if columns else iter([()] * count)
+            if convert is None:
+                continue
+            values = columns[place]
+            try:
+                columns[place] = [None if value is None else convert(value) for value in values]
+            except Exception:
+                columns[place] = [self.converted(place, number, values[number], faults) for number in range(count)]
+        return (zip(*columns) if columns else iter([()] * count)), faults
 
-    def dicts(self, columns, count):
+    def converted(self, place, number, value, faults):
+        try:
+            return None if value is None else self.to_python[place](value)
+        except Exception as error:
+            faults.setdefault(number, "Python has no such value of column `%s`: %s" % (self.names[place], error))
+            return None
+
+    def dicts(self, count, columns):
         names = self.names
-        return [dict(zip(names, values)) for values in self.read(columns, count)]
+        rows, faults = self.read(count, columns)
+        if faults:
+            raise Fault(next(iter(faults.values())))
+        return [dict(zip(names, values)) for values in rows]
 
-    def check(self, row):
-        """Raises what is wrong with a row that the function gave."""
+    def values(self, row):
+        """The values of a row that the function gave, in order. The row may change from now on."""
+        if type(row) is dict and len(row) == self.width:
+            try:
+                return self.get(row)
+            except KeyError:
+                pass
         if not isinstance(row, dict):
             raise Fault("the function gave %s; a row is a dict" % shown(row))
-        for name, kind in self.answered:
+        for name in self.answered:
             if name not in row:
                 raise Fault("the function gave no `%s`, only %s" % (name, shown(list(row))))
-            self.value(name, kind, row[name])
         for name in row:
-            if not any(name == known for known, _ in self.answered):
+            if name not in self.answered:
                 raise Fault("the function gave `%s`, which is none of `columns`" % (name,))
-
-    def value(self, name, kind, value):
-        """The value as marshal knows it."""
-        try:
-            return None if value is None else self.from_python.get(kind, plain)(value)
-        except Exception:
-            raise Fault("the function gave %s for `%s`" % (shown(value), name)) from None
+        return tuple(row[name] for name in self.answered)
 
     def columns(self, rows):
         """The columns of rows, or an exception if something is wrong with one of them."""
-        if rows and max(map(len, rows)) > self.width:
-            raise Fault
-        return [self.column(kind, [row[name] for row in rows]) for name, kind in self.answered]
+        columns = zip(*rows) if rows else [()] * self.width
+        return [self.column(place, values) for place, values in enumerate(columns)]
 
-    def column(self, kind, values):
-        convert = self.from_python.get(kind)
+    def column(self, place, values):
+        kind, convert = self.kinds[place], self.from_python[place]
         if convert is not None:
             values = [None if value is None else convert(value) for value in values]
-            kind = {"nested": kind, "decimal": "text"}.get(kind, "int")
+        # `array` takes a bool as an int, and whatever has `__float__` as a float.
+        types = set(map(type, values))
+        if convert is None and not types <= KNOWN:
+            values = list(map(plain, values))
+            types = set(map(type, values))
         try:
-            if kind == "int":
+            if kind == "int" and types == {int}:
                 return INTS, array.array("q", values).tobytes()
-            if kind == "float":
+            if kind == "float" and types and types <= {int, float}:
                 return FLOATS, array.array("d", values).tobytes()
-            if kind == "text":
+            if kind == "text" and types == {str}:
                 return TEXTS, "".join(values).encode(), array.array("I", map(len, values)).tobytes()
-        except (TypeError, ValueError, OverflowError):
+        except (ValueError, OverflowError):
             pass
-        return OBJECTS, values
+        return OBJECTS, list(values)
 
     def answer(self, rows, kept=None, errors=()):
         """The message for `rows`; `kept` are the numbers of the rows that they are of, None if they are of all."""
         return marshal.dumps((kept, len(rows), self.columns(rows), list(errors)), 2)
 
-    def plain(self, row):
-        """The row, all of whose values marshal knows."""
-        self.check(row)
-        return {name: row[name] if kind in self.from_python else plain(row[name]) for name, kind in self.answered}
+    def check(self, values):
+        """Raises what is wrong with the values of a row."""
+        for name, convert, value in zip(self.answered, self.from_python, values):
+            try:
+                (convert or plain)(value) if value is not None else None
+            except Exception:
+                raise Fault("the function gave %s for `%s`" % (shown(value), name)) from None
 
 
 def shown(value):
@@ -275,12 +314,16 @@ def shown(value):
 def each_row(rows, function, message):
     """Calls the function with each row."""
     count, columns = marshal.loads(message)
-    names, results, errors = rows.names, [], []
-    append, values_of_rows = results.append, iter(rows.read(columns, count))
+    values_of_rows, faults = rows.read(count, columns)
+    if faults:
+        function = unless_at_fault(function, faults)
+    names, results, errors, values_of = rows.names, [], [], rows.values
+    append = results.append
     while True:
         try:
             for values in values_of_rows:
-                append(function(dict(zip(names, values))))
+                row = function(dict(zip(names, values)))
+                append(None if row is None else values_of(row))
             break
         except Exception as error:
             errors.append((len(results), *in_words(error)))
@@ -295,58 +338,42 @@ def each_row(rows, function, message):
         kept, given = range(count) if kept is None else kept, iter(given)
     good, numbers = [], []
     for number in kept:
+        values = next(given)
         try:
-            good.append(rows.plain(next(given)))
+            rows.check(values)
+            good.append(values)
             numbers.append(number)
         except Exception as error:
             errors.append((number, *in_words(error)))
     return rows.answer(good, numbers, errors)
 
 
+def unless_at_fault(function, faults):
+    """The function, which is called with one row after the other, but for those that are at fault."""
+    numbers = itertools.count()
+
+    def call(row):
+        number = next(numbers)
+        if number in faults:
+            raise Fault(faults[number])
+        return function(row)
+
+    return call
+
+
 def whole_batch(rows, function, message):
     """Calls the function with all rows."""
     try:
-        given = function(rows.dicts(*reversed(marshal.loads(message))))
-        given = [] if given is None else list(given)
+        given = function(rows.dicts(*marshal.loads(message)))
+        given = [] if given is None else [rows.values(row) for row in given]
         try:
             return rows.answer(given)
         except Exception:
-            return rows.answer([rows.plain(row) for row in given])
+            for values in given:
+                rows.check(values)
+            raise
     except Exception as error:
         return rows.answer([], None, [(-1, *in_words(error))])
-
-
-class Batches:
-    """Arrow batches, to and from Millstream."""
-
-    def __init__(self, hello):
-        import pyarrow
-
-        self.arrow = pyarrow
-        self.schema = pyarrow.ipc.read_schema(pyarrow.py_buffer(hello["schema"]))
-
-    def read(self, message):
-        return self.arrow.ipc.read_record_batch(self.arrow.py_buffer(message), self.schema)
-
-    def answer(self, given, errors):
-        arrow, stream = self.arrow, b""
-        if given is not None:
-            sink = arrow.BufferOutputStream()
-            with arrow.ipc.new_stream(sink, given.schema) as writer:
-                writer.write(given)
-            stream = sink.getvalue().to_pybytes()
-        return marshal.dumps((stream, errors), 2)
-
-
-def whole_arrow_batch(batches, function, message):
-    arrow, given, errors = batches.arrow, None, []
-    try:
-        given = function(batches.read(message))
-        if not isinstance(given, (arrow.RecordBatch, arrow.Table, type(None))):
-            raise Fault("the function gave %s; `exchange: arrow` takes a RecordBatch or a Table" % shown(given))
-    except Exception as error:
-        given, errors = None, [(-1, *in_words(error))]
-    return batches.answer(given, errors)
 
 
 def main():
@@ -355,17 +382,14 @@ def main():
     hello = marshal.loads(message)
     try:
         function = load(hello["file"], hello["function"])
-        if hello["exchange"] == "arrow":
-            exchange, call = Batches(hello), whole_arrow_batch
-        else:
-            exchange, call = Rows(hello), each_row if hello["per"] == "row" else whole_batch
+        rows, call = Rows(hello), each_row if hello["per"] == "row" else whole_batch
     except Exception as error:
         pipe.send(b"F", marshal.dumps(in_words(error), 2))
         return
     pipe.send(b"H", marshal.dumps(sys.version.split()[0], 2))
     while True:
         _, message = pipe.receive()
-        pipe.send(b"A", call(exchange, function, message))
+        pipe.send(b"A", call(rows, function, message))
 
 
 main()

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use arrow::array::{Array, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{filter, filter_record_batch};
-use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use millstream_core::reject::RejectKind;
 use millstream_core::transform::{Answer, Failure, Per, Worker};
 use millstream_core::{Error, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe;
 
 use super::marshal;
 use super::unmarshal::{self, Faults, Object, Objects, unreadable};
@@ -25,7 +26,9 @@ const WORKER: &str = include_str!("worker.py");
 const START: &str = "\
 import os
 code = b''
-while len(code) < LENGTH: code += os.read(0, LENGTH - len(code))
+while len(code) < LENGTH:
+    part = os.read(0, LENGTH - len(code))
+    code += part or exit()
 exec(compile(code, '<millstream worker>', 'exec'))";
 
 /// The kind and the length before each message.
@@ -47,7 +50,7 @@ pub struct Function {
     pub per: Per,
     /// The columns of the rows that it takes.
     pub takes: SchemaRef,
-    /// The columns of the rows that it gives, without view types.
+    /// The columns of the rows that it gives.
     pub gives: SchemaRef,
 }
 
@@ -58,14 +61,13 @@ impl Function {
     }
 
     fn hello(&self) -> Result<Vec<u8>> {
-        let answers: Vec<(&String, &str)> =
-            self.gives.fields().iter().map(|field| (field.name(), kind(field.data_type()))).collect();
+        let answer = |field: &Arc<Field>| json!([field.name(), kind(field.data_type()), answering(field.data_type())]);
+        let answers: Vec<Value> = self.gives.fields().iter().map(answer).collect();
         let names: Vec<&String> = self.takes.fields().iter().map(|field| field.name()).collect();
         let hello = json!({
             "file": self.file.display().to_string(),
             "function": self.name,
             "per": match self.per { Per::Row => "row", Per::Batch => "batch" },
-            "exchange": "rows",
             "names": names,
             "conversions": marshal::conversions(&self.takes)?,
             "answers": answers,
@@ -76,7 +78,7 @@ impl Function {
     }
 }
 
-/// How the worker sends the values of a column.
+/// How the worker packs the values of a column.
 fn kind(data_type: &DataType) -> &'static str {
     match data_type {
         DataType::Int8
@@ -85,16 +87,35 @@ fn kind(data_type: &DataType) -> &'static str {
         | DataType::Int64
         | DataType::UInt8
         | DataType::UInt16
-        | DataType::UInt32 => "int",
+        | DataType::UInt32
+        | DataType::Date32
+        | DataType::Time32(_)
+        | DataType::Time64(_)
+        | DataType::Timestamp(..) => "int",
         DataType::Float16 | DataType::Float32 | DataType::Float64 => "float",
-        DataType::Utf8 | DataType::LargeUtf8 => "text",
-        DataType::Date32 => "date",
-        DataType::Time32(_) | DataType::Time64(_) => "time",
-        DataType::Timestamp(_, None) => "timestamp",
-        DataType::Timestamp(_, Some(_)) => "timestamptz",
-        DataType::Decimal128(..) | DataType::Decimal256(..) => "decimal",
-        DataType::List(_) | DataType::LargeList(_) | DataType::Struct(_) => "nested",
+        DataType::Utf8
+        | DataType::LargeUtf8
+        | DataType::Utf8View
+        | DataType::Decimal128(..)
+        | DataType::Decimal256(..) => "text",
         _ => "plain",
+    }
+}
+
+/// How the worker converts the values of a column; null where it does not.
+fn answering(data_type: &DataType) -> Value {
+    match data_type {
+        DataType::Date32 => json!("date"),
+        DataType::Time32(_) | DataType::Time64(_) => json!("time"),
+        DataType::Timestamp(_, None) => json!("timestamp"),
+        DataType::Timestamp(_, Some(_)) => json!("timestamptz"),
+        DataType::Decimal128(..) | DataType::Decimal256(..) => json!("decimal"),
+        DataType::List(item) => json!({"list": answering(item.data_type())}),
+        DataType::Struct(members) => {
+            let member = |member: &Arc<Field>| json!([member.name(), answering(member.data_type())]);
+            json!({"struct": members.iter().map(member).collect::<Vec<_>>()})
+        }
+        _ => Value::Null,
     }
 }
 
@@ -102,6 +123,8 @@ fn kind(data_type: &DataType) -> &'static str {
 #[derive(Debug)]
 pub struct PythonWorker {
     child: Child,
+    requests: Option<pipe::Sender>,
+    answers: Option<pipe::Receiver>,
     function: Arc<Function>,
     message: Vec<u8>,
 }
@@ -115,8 +138,9 @@ impl PythonWorker {
         let mut program = function.interpreter.clone();
         let start = START.replace("LENGTH", &WORKER.len().to_string());
         program.command.extend(["-c", &start].map(OsString::from));
-        let child = children.start(&program, lines).await?;
-        let mut worker = PythonWorker { child, function: Arc::clone(function), message: Vec::new() };
+        let mut child = children.start(&program, lines).await?;
+        let (requests, answers) = (child.stdin.take(), child.stdout.take());
+        let mut worker = PythonWorker { child, requests, answers, function: Arc::clone(function), message: Vec::new() };
         let hello = function.hello()?;
         let mut message = WORKER.as_bytes().to_vec();
         message.extend(head(b'H', hello.len()));
@@ -186,41 +210,34 @@ impl PythonWorker {
     }
 
     async fn send(&mut self, message: &[u8]) -> Result<()> {
-        let sent = match &mut self.child.stdin {
-            Some(stdin) => stdin.write_all(message).await,
-            None => Err(std::io::ErrorKind::BrokenPipe.into()),
+        let PythonWorker { child, requests: Some(requests), .. } = self else { return Err(self.ended().await) };
+        let sent = tokio::select! {
+            biased;
+            sent = requests.write_all(message) => sent.is_ok(),
+            () = child.over() => false,
         };
-        match sent {
-            Ok(()) => Ok(()),
-            Err(_) => Err(self.ended().await),
-        }
+        if sent { Ok(()) } else { Err(self.ended().await) }
     }
 
     /// Reads the next message; gives its kind.
     async fn receive(&mut self) -> Result<u8> {
-        let Some(stdout) = &mut self.child.stdout else { return Err(self.ended().await) };
-        let mut head = [0; HEAD_BYTES];
-        if stdout.read_exact(&mut head).await.is_err() {
-            return Err(self.ended().await);
-        }
-        let [kind, length @ ..] = head;
-        let length = u64::from_le_bytes(length);
-        if length > MOST_BYTES {
-            return Err(unreadable());
-        }
-        self.message.clear();
-        self.message.reserve(length as usize);
-        let read = stdout.take(length).read_to_end(&mut self.message).await;
-        match read.is_ok_and(|read| read as u64 == length) {
-            true => Ok(kind),
-            false => Err(self.ended().await),
+        let PythonWorker { child, answers: Some(answers), message, .. } = self else { return Err(self.ended().await) };
+        // Its children may keep the pipe open when it has ended.
+        let received = tokio::select! {
+            biased;
+            received = read(answers, message) => received,
+            () = child.over() => None,
+        };
+        match received {
+            Some((kind, true)) => Ok(kind),
+            Some((_, false)) => Err(unreadable()),
+            None => Err(self.ended().await),
         }
     }
 
     /// Why it does not answer.
     async fn ended(&mut self) -> Error {
-        self.child.stdin = None;
-        self.child.stdout = None;
+        (self.requests, self.answers) = (None, None);
         let error = Error::data(format!("the Python worker of {} ended before it had answered", self.function.shown()));
         match self.child.wait().await {
             Ok(ending) => {
@@ -254,6 +271,21 @@ impl Worker for PythonWorker {
         let id = self.child.id();
         Box::new(move || crate::memory::of_tree(id))
     }
+}
+
+/// Reads a message into `message`; gives its kind and whether it is not too long. `None` if there is none.
+async fn read(answers: &mut pipe::Receiver, message: &mut Vec<u8>) -> Option<(u8, bool)> {
+    let mut head = [0; HEAD_BYTES];
+    answers.read_exact(&mut head).await.ok()?;
+    let [kind, length @ ..] = head;
+    let length = u64::from_le_bytes(length);
+    if length > MOST_BYTES {
+        return Some((kind, false));
+    }
+    message.clear();
+    message.reserve(length as usize);
+    let read = answers.take(length).read_to_end(message).await;
+    read.is_ok_and(|read| read as u64 == length).then_some((kind, true))
 }
 
 fn head(kind: u8, length: usize) -> [u8; HEAD_BYTES] {

@@ -9,6 +9,9 @@ use millstream_core::transform::{ColumnName, EntryName, Per};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// The most processes of a step.
+const MOST_WORKERS: usize = 1024;
+
 /// Computes rows with a Python function, in processes of their own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -94,11 +97,21 @@ impl Spec for MapSpec {
             let what = format!("`{}` names no function of a Python file", self.python);
             faults.push(Fault::new("python", what).hint("write the file, a colon and the function: features.py:score"));
         }
+        if self.function().is_some_and(|(file, _)| !file.ends_with(".py")) {
+            let what = format!("`{}` names no Python file", self.python);
+            faults.push(Fault::new("python", what).hint("its name ends in .py: features.py:score"));
+        }
+        if self.workers.is_some_and(|workers| workers.get() > MOST_WORKERS) {
+            faults.push(Fault::new("workers", format!("there can be at most {MOST_WORKERS} processes")));
+        }
         if self.per == Per::Batch && !self.keep.is_empty() {
             let what = "`keep` needs `per: row`: of the rows of a batch nobody knows which row they are from";
             faults.push(Fault::of_key("keep", what).hint("have the function give these columns, or use `per: row`"));
         }
         for (index, kept) in self.keep.iter().enumerate() {
+            if self.keep[..index].contains(kept) {
+                faults.push(Fault::new(&format!("keep.{index}"), format!("`{}` is there twice", kept.as_str())));
+            }
             if self.columns.0.iter().any(|(name, _)| name == kept.as_str()) {
                 let what = format!("the function gives `{}` already", kept.as_str());
                 faults.push(Fault::new(&format!("keep.{index}"), what).hint("leave it out of `columns` or of `keep`"));
