@@ -9,6 +9,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use millstream_core::budget::Share;
 use millstream_core::format::BATCH_ROWS;
 use millstream_core::source::{CacheUse, SourceContext};
+use millstream_core::transform::StepLines;
 use millstream_core::{Budget, Error, Registry, Result, Steps, ThreadGroup};
 use tokio::sync::oneshot;
 
@@ -17,7 +18,6 @@ use crate::failure::Failure;
 use crate::fault;
 use crate::machine::Machine;
 use crate::memory::BudgetPool;
-use crate::plan::pool::StepLines;
 use crate::rejects::Rejects;
 use crate::rejects::replay::Replay;
 use crate::runtime::Runtimes;

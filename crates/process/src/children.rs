@@ -8,6 +8,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use millstream_core::transform::Lines;
 use millstream_core::{Error, Result};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
@@ -19,7 +20,7 @@ use tokio::sync::oneshot;
 use crate::guard::Guard;
 use crate::memory;
 use crate::program::Program;
-use crate::stderr::{self, LastLines, Lines};
+use crate::stderr::{self, LastLines};
 
 /// What a pipe to or from a program holds, in bytes: as much as an ordinary user may have. Fewer changes between the
 /// two processes are needed that way.

@@ -19,4 +19,3 @@ mod stderr;
 
 pub use children::{Child, Children, Ending};
 pub use program::Program;
-pub use stderr::Lines;

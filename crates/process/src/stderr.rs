@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use millstream_core::transform::Lines;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 use tokio::task::JoinHandle;
@@ -16,10 +17,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// The last lines that are kept for messages.
 const KEPT_LINES: usize = 20;
-
-/// Takes the lines that a program writes to standard error, in order and without their ends. Bytes that are no UTF-8
-/// are replaced, control characters escaped; what is left out at the end of a long line is an ellipsis.
-pub type Lines = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The last lines of a program.
 #[derive(Debug)]

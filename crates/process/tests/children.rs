@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use millstream_process::{Child, Children, Lines, Program};
+use millstream_core::transform::Lines;
+use millstream_process::{Child, Children, Program};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// What takes lines, and what it has taken.

@@ -155,8 +155,9 @@ async fn a_date_that_python_lacks_fails_its_row_alone() {
 #[tokio::test]
 async fn nested_values_are_as_strict_as_others() {
     let module = Module::new(
-        "from decimal import Decimal\nGOOD = {'l': [1, None], 's': {'a': 1, 'd': Decimal('1.5')}}\nANSWERS = [\n    GOOD, \
-         {**GOOD, 'l': [1.5]}, {**GOOD, 'l': ['5']}, {**GOOD, 'l': 5}, {**GOOD, 's': {'a': 1}}, {**GOOD, 's': {'a': 1, \
+        "from decimal import Decimal\nGOOD = {'l': [1, None], 's': {'a': 1, 'd': Decimal('1.5')}}\nANSWERS = [\n    \
+         GOOD, {**GOOD, 'l': [1.5]}, {**GOOD, 'l': ['5']}, {**GOOD, 'l': 5}, {**GOOD, 's': {'a': 1}}, \
+         {**GOOD, 's': {'a': 1, \
          'd': Decimal('1.239')}}, {**GOOD, 'l': None, 's': None}, {**GOOD, 'l': []},\n]\n\n\ndef f(row): return \
          ANSWERS[row['id']] if row['id'] < 90 else None\n",
     );
@@ -198,8 +199,8 @@ async fn rows_may_be_one_dict_that_changes_and_values_their_own_classes() {
 #[tokio::test]
 async fn a_worker_that_ends_is_noticed_though_its_children_live() {
     let module = Module::new(
-        "import os, subprocess, time\n\ndef f(row):\n    subprocess.Popen(['sleep', '20'], start_new_session=True)\n    \
-         if os.fork() == 0:\n        time.sleep(20)\n    os._exit(3)\n",
+        "import os, subprocess, time\n\ndef f(row):\n    subprocess.Popen(['sleep', '20'], start_new_session=True)\n \
+         \x20  if os.fork() == 0:\n        time.sleep(20)\n    os._exit(3)\n",
     );
     let mut worker = module.worker("f", Per::Row, &ids(&[1]), &[("id", DataType::Int64)]).await.expect("loaded");
     let begun = std::time::Instant::now();

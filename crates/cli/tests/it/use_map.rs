@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::use_databases::Database;
 use crate::use_support::{Lab, csv_rows, finish, gzip, sorted, sqlite};
 
 /// Rows of each file.
@@ -212,6 +213,30 @@ fn paths_are_relative_to_the_job_and_lines_are_shown() {
     command.env("SECRET", "secret");
     let ran = finish(command, None);
     ran.ok().says(&["t: shown False"]);
+}
+
+/// Rows go to the server in the middle of a transaction, of which there are fewer than deliveries: one that waits for a
+/// connection must not keep the only worker from the others.
+#[test]
+fn a_load_into_a_server_shares_its_workers() {
+    const MANY: usize = 400_000;
+    for database in Database::both() {
+        let lab = Lab::with_job(&format!(
+            "sources:\n  s: {{read: in.csv, csv: {{columns: {{id: int64}}}}}}\ntransforms:\n  t:\n    map: {{from: s, \
+             python: code.py:f, columns: {{id: int64}}, workers: 1, deterministic: true}}\nsinks:\n  o: {{from: t, \
+             write: '{}', table: t, mode: append, batch_rows: 1000}}\n",
+            database.url
+        ));
+        lab.file("code.py", "def f(row): return row\n");
+        let rows = (0..MANY).fold("id\n".to_owned(), |mut text, id| {
+            let _ = writeln!(text, "{id:08}");
+            text
+        });
+        lab.file("in.csv", rows);
+        database.query("CREATE TABLE t (id bigint)");
+        lab.run(&["run", "job.yaml", "--memory", "200MB"]).ok();
+        assert_eq!(database.query("SELECT count(DISTINCT id) FROM t"), [MANY.to_string()]);
+    }
 }
 
 #[test]

@@ -51,6 +51,13 @@ pub struct WorkRules {
     pub memory: Option<u64>,
 }
 
+/// Takes the lines that a program writes to standard error, in order and without their ends. Bytes that are no UTF-8
+/// are replaced, control characters escaped; what is left out at the end of a long line is an ellipsis.
+pub type Lines = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// The same for the programs of several steps: takes the name of a step and a line.
+pub type StepLines = Arc<dyn Fn(&str, &str) + Send + Sync>;
+
 /// What workers are started with.
 #[derive(Clone)]
 pub struct WorkContext {
@@ -58,8 +65,8 @@ pub struct WorkContext {
     pub folder: PathBuf,
     /// Variables of the environment that hold secrets of the job: workers do not inherit them.
     pub withheld: Vec<String>,
-    /// Takes what they write to standard error, line by line.
-    pub lines: Arc<dyn Fn(&str) + Send + Sync>,
+    /// Takes what they write to standard error.
+    pub lines: Lines,
 }
 
 /// Workers of one kind, with the settings of one entry.

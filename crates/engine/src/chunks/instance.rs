@@ -25,8 +25,9 @@ use millstream_core::format::BATCH_BYTES;
 
 use super::pipeline::Pipeline;
 use crate::node::{leaf, over_one_input, streaming};
-use crate::plan::lenient::{LenientExec, TakeRow};
+use crate::plan::lenient::LenientExec;
 use crate::plan::worked::WorkExec;
+use crate::rejects::take::TakeRow;
 
 /// The column of the rows' numbers.
 const NUMBER: &str = "_millstream_row";

@@ -26,8 +26,9 @@ use super::refused::Attempt;
 use super::units::{COMPLETE, Units};
 use super::{chunk_bytes, instance};
 use crate::fault;
-use crate::plan::lenient::{LenientExec, TakeRow};
+use crate::plan::lenient::LenientExec;
 use crate::plan::worked::WorkExec;
+use crate::rejects::take::TakeRow;
 use crate::rejects::{Entry, Rejects};
 use crate::report::Tally;
 

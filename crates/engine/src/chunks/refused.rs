@@ -21,7 +21,7 @@ use super::load::Loading;
 use super::pipeline::Pipeline;
 use super::units::UnitNotes;
 use crate::member::MemberPlace;
-use crate::plan::lenient::TakeRow;
+use crate::rejects::take::TakeRow;
 use crate::rejects::{Entry, Refusal, Rejects, allowing, line, of_parser, of_refused, of_row};
 use millstream_state::rejects::{ChunkId, RejectLine};
 

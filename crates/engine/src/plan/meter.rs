@@ -28,11 +28,12 @@ use futures::Stream;
 use millstream_core::{Step, StepKind, Steps};
 
 use super::error_locator::ErrorLocator;
-use super::lenient::{LenientExec, TakeAtOnce};
+use super::lenient::LenientExec;
 use super::sort::ExternalSort;
 use super::worked::WorkExec;
 use crate::node::{over_one_input, statistics_of_input};
 use crate::rejects::Rejects;
+use crate::rejects::take::TakeAtOnce;
 
 thread_local! {
     /// What the polls nested in the current one have taken so far.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use millstream_core::spec::{Duration as Time, Size};
-use millstream_core::transform::{Answer, WorkContext, WorkRules, Worker, Workers};
+use millstream_core::transform::{Answer, StepLines, WorkContext, WorkRules, Worker, Workers};
 use millstream_core::{Error, Result};
 use millstream_job::Job;
 use serde_json::Value;
@@ -22,9 +22,6 @@ const LONGEST_START: Duration = Duration::from_secs(600);
 
 /// The most lines of standard error of a step that are shown.
 const MOST_LINES: usize = 1000;
-
-/// Takes the name of a step and a line that its programs have written to standard error.
-pub type StepLines = Arc<dyn Fn(&str, &str) + Send + Sync>;
 
 /// What the workers of a job are started with, but for what depends on their step.
 pub struct WorkSurroundings {

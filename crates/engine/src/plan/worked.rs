@@ -23,10 +23,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 use millstream_core::transform::{Answer, Per};
 use millstream_core::{Error, Result};
 
-use super::lenient::TakeRow;
 use super::pool::Pool;
 use crate::fault;
 use crate::node::{over_one_input, streaming};
+use crate::rejects::take::TakeRow;
 use crate::rejects::{Entry, Rejects, allowing, json_of};
 
 /// Has workers compute each batch.

@@ -11,6 +11,7 @@
 
 pub mod origin;
 pub mod replay;
+pub mod take;
 
 use std::collections::HashMap;
 use std::fmt::Debug;

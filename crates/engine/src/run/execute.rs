@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use millstream_core::Result;
+use millstream_core::transform::StepLines;
 use millstream_state::LiveRun;
 
 use super::begin::Planned;
@@ -26,7 +27,6 @@ use crate::failure::Failure;
 use crate::job_plan::Runnable;
 use crate::machine::check_scratch;
 use crate::options::RunOptions;
-use crate::plan::pool::StepLines;
 use crate::prepare::{Asked, Prepared, Reach, prepare_with_sinks};
 use crate::rejects::replay::Replay;
 use crate::report::{Progress, Report};

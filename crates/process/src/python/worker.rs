@@ -9,7 +9,7 @@ use arrow::compute::{filter, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use millstream_core::reject::RejectKind;
-use millstream_core::transform::{Answer, Failure, Per, Worker};
+use millstream_core::transform::{Answer, Failure, Lines, Per, Worker};
 use millstream_core::{Error, Result};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -17,7 +17,7 @@ use tokio::net::unix::pipe;
 
 use super::marshal;
 use super::unmarshal::{self, Faults, Object, Objects, unreadable};
-use crate::{Child, Children, Lines, Program};
+use crate::{Child, Children, Program};
 
 /// What a worker runs.
 const WORKER: &str = include_str!("worker.py");
