@@ -1,6 +1,6 @@
 //! What a Python function answers, as columns.
 //!
-//! Each column comes in one of the forms of [`Form`]. A value that is none of its column's type is a fault of its row,
+//! Each column comes in one of the forms of [`form`]. A value that is none of its column's type is a fault of its row,
 //! not of the batch.
 
 use std::sync::Arc;
