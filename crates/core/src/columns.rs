@@ -279,7 +279,7 @@ fn types_hint() -> String {
     format!("valid types: {}", TYPE_NAMES.join(", "))
 }
 
-/// The declared columns of a source: names and types, in the order of the job file.
+/// The declared columns of an entry: names and types, in the order of the job file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Columns(pub Vec<(String, ColumnSpec)>);
 

@@ -21,6 +21,7 @@ pub mod fail_point;
 pub mod format;
 pub mod helpers;
 pub mod hint;
+pub mod program;
 pub mod redact;
 pub mod registry;
 pub mod reject;

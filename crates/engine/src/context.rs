@@ -8,8 +8,8 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use millstream_core::budget::Share;
 use millstream_core::format::BATCH_ROWS;
+use millstream_core::program::StepLines;
 use millstream_core::source::{CacheUse, SourceContext};
-use millstream_core::transform::StepLines;
 use millstream_core::{Budget, Error, Registry, Result, Steps, ThreadGroup};
 use tokio::sync::oneshot;
 

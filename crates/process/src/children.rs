@@ -1,14 +1,13 @@
 //! Programs that are started, awaited and ended.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{ExitStatus, Stdio};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use millstream_core::transform::Lines;
+use millstream_core::program::Lines;
 use millstream_core::{Error, Result};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
@@ -18,7 +17,6 @@ use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
 use crate::guard::Guard;
-use crate::memory;
 use crate::program::Program;
 use crate::stderr::{self, LastLines};
 
@@ -26,15 +24,13 @@ use crate::stderr::{self, LastLines};
 /// two processes are needed that way.
 const PIPE_BYTES: usize = 1 << 20;
 
-/// The programs of a run. Those that are left when the last clone is dropped are killed.
+/// The programs of a process. Those that are left when the last clone is dropped are killed.
 #[derive(Clone)]
 pub struct Children(Arc<Shared>);
 
 struct Shared {
     starter: mpsc::Sender<Work>,
     guard: Guard,
-    /// The process groups of programs that have not ended.
-    groups: Mutex<BTreeSet<i32>>,
 }
 
 type Work = Box<dyn FnOnce() + Send>;
@@ -51,7 +47,7 @@ impl Children {
         let thread = std::thread::Builder::new().name("millstream-start".to_owned());
         thread.spawn(move || works.into_iter().for_each(|work| work())).map_err(failed)?;
         let guard = Guard::start().map_err(failed)?;
-        Ok(Children(Arc::new(Shared { starter, guard, groups: Mutex::default() })))
+        Ok(Children(Arc::new(Shared { starter, guard })))
     }
 
     /// Those of this process. A copy of the process (by fork) has its own.
@@ -114,35 +110,11 @@ impl Children {
         let last = stderr::relay(stderr, lines);
         Ok(Child { name: program.name(), stdin: Some(stdin), stdout: Some(stdout), over, last, process })
     }
-
-    /// The memory of all programs and their children in bytes; what several of them share counts once.
-    pub fn memory(&self) -> u64 {
-        let groups: Vec<i32> = self.0.groups().iter().copied().collect();
-        groups.into_iter().map(memory::of_tree).sum()
-    }
 }
 
 impl fmt::Debug for Children {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Children").field(&*self.0.groups()).finish()
-    }
-}
-
-impl Shared {
-    fn groups(&self) -> MutexGuard<'_, BTreeSet<i32>> {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn add(&self, group: Pid) {
-        let group = group.as_raw_nonzero().get();
-        self.guard.add(group);
-        self.groups().insert(group);
-    }
-
-    fn remove(&self, group: Pid) {
-        let group = group.as_raw_nonzero().get();
-        self.guard.remove(group);
-        self.groups().remove(&group);
+        f.debug_struct("Children").finish_non_exhaustive()
     }
 }
 
@@ -180,7 +152,7 @@ struct Process {
 impl Process {
     fn new(process: std::process::Child, shared: Arc<Shared>) -> Self {
         let id = Pid::from_child(&process);
-        shared.add(id);
+        shared.guard.add(id.as_raw_nonzero().get());
         Process { id, process: Some(process), status: None, shared }
     }
 
@@ -189,7 +161,7 @@ impl Process {
     fn kill(&self) {
         if self.process.is_some() {
             let _ = kill_process_group(self.id, Signal::KILL);
-            self.shared.remove(self.id);
+            self.shared.guard.remove(self.id.as_raw_nonzero().get());
         }
     }
 
@@ -227,19 +199,9 @@ pub struct Child {
 }
 
 impl Child {
-    /// The name of the program.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// The number of its process.
     pub fn id(&self) -> i32 {
         self.process.id.as_raw_nonzero().get()
-    }
-
-    /// The memory of it and its children in bytes.
-    pub fn memory(&self) -> u64 {
-        memory::of_tree(self.id())
     }
 
     /// Waits until it has ended. Its children may live.
@@ -261,11 +223,6 @@ impl Child {
         let status = self.process.end().map_err(failed)?;
         self.last.complete().await;
         Ok(Ending(status))
-    }
-
-    /// Kills it and its children.
-    pub fn kill(&self) {
-        self.process.kill();
     }
 
     /// The last lines of its standard error, the oldest first.

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use millstream_core::transform::Lines;
+use millstream_core::program::Lines;
 use millstream_process::{Child, Children, Program};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -119,10 +119,8 @@ async fn the_environment_is_what_was_given() {
 async fn a_program_that_is_dropped_ends_with_its_children() {
     let children = Children::new().expect("started");
     let (child, ids) = tree(&children).await;
-    assert!(child.memory() > 0 && children.memory() > 0);
     drop(child);
     all_end(&ids);
-    assert_eq!(children.memory(), 0);
 }
 
 #[tokio::test]

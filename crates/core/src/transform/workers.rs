@@ -10,7 +10,6 @@
 use std::fmt::Debug;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::{RecordBatch, UInt32Array};
@@ -22,6 +21,7 @@ use serde_json::Value;
 
 use super::{ColumnName, ColumnsFault};
 use crate::error::{Error, Result};
+use crate::program::Lines;
 
 /// What a worker is called with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -51,13 +51,6 @@ pub struct WorkRules {
     pub memory: Option<u64>,
 }
 
-/// Takes the lines that a program writes to standard error, in order and without their ends. Bytes that are no UTF-8
-/// are replaced, control characters escaped; what is left out at the end of a long line is an ellipsis.
-pub type Lines = Arc<dyn Fn(&str) + Send + Sync>;
-
-/// The same for the programs of several steps: takes the name of a step and a line.
-pub type StepLines = Arc<dyn Fn(&str, &str) + Send + Sync>;
-
 /// What workers are started with.
 #[derive(Clone)]
 pub struct WorkContext {
@@ -84,7 +77,8 @@ pub trait Workers: Debug + Send + Sync {
     /// How they are used.
     fn rules(&self) -> &WorkRules;
 
-    /// What their rows depend on beside the settings: hashes of files. Whoever resumes a load compares it.
+    /// What their rows depend on beside the settings: hashes of files. A resumed load compares it with that of its
+    /// first run.
     ///
     /// # Errors
     /// If a file cannot be read.

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use millstream_core::program::StepLines;
 use millstream_core::spec::{Duration as Time, Size};
-use millstream_core::transform::{Answer, StepLines, WorkContext, WorkRules, Worker, Workers};
+use millstream_core::transform::{Answer, WorkContext, WorkRules, Worker, Workers};
 use millstream_core::{Error, Result};
 use millstream_job::Job;
 use serde_json::Value;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use millstream_core::Result;
-use millstream_core::transform::StepLines;
+use millstream_core::program::StepLines;
 use millstream_state::LiveRun;
 
 use super::begin::Planned;

@@ -1,5 +1,5 @@
-//! Rows in the form that Python's `marshal` module reads and writes: the fastest way to and from its objects that
-//! needs nothing but the standard library.
+//! Rows in the form that Python's `marshal` module reads and writes: a way to and from its objects that needs
+//! nothing but the standard library and is one call a batch.
 //!
 //! A batch is a list of columns, each a list of values. `marshal` knows none, bool, int, float, str, bytes, list, tuple
 //! and dict. Other values go as one of these: dates as days since 1970-01-01, times as microseconds, decimals as text;
@@ -26,7 +26,22 @@ pub fn conversions(schema: &Schema) -> Result<Value> {
     schema.fields().iter().map(|field| conversion(field)).collect()
 }
 
+/// The conversion of the values of a type that `marshal` does not know; `None` for other types.
+pub fn conversion_of(data_type: &DataType) -> Option<&'static str> {
+    match data_type {
+        DataType::Date32 => Some("date"),
+        DataType::Time32(_) | DataType::Time64(_) => Some("time"),
+        DataType::Timestamp(_, None) => Some("timestamp"),
+        DataType::Timestamp(_, Some(_)) => Some("timestamptz"),
+        DataType::Decimal128(..) | DataType::Decimal256(..) => Some("decimal"),
+        _ => None,
+    }
+}
+
 fn conversion(field: &Field) -> Result<Value> {
+    if let Some(name) = conversion_of(field.data_type()) {
+        return Ok(json!(name));
+    }
     Ok(match field.data_type() {
         DataType::Null
         | DataType::Boolean
@@ -48,11 +63,6 @@ fn conversion(field: &Field) -> Result<Value> {
         | DataType::LargeBinary
         | DataType::BinaryView
         | DataType::FixedSizeBinary(_) => Value::Null,
-        DataType::Date32 => json!("date"),
-        DataType::Time32(_) | DataType::Time64(_) => json!("time"),
-        DataType::Timestamp(_, None) => json!("timestamp"),
-        DataType::Timestamp(_, Some(_)) => json!("timestamptz"),
-        DataType::Decimal128(..) | DataType::Decimal256(..) => json!("decimal"),
         DataType::Dictionary(_, values) => conversion(&field.clone().with_data_type(values.as_ref().clone()))?,
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
             match conversion(item)? {

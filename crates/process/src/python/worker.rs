@@ -8,8 +8,9 @@ use arrow::array::{Array, BooleanArray, RecordBatch, RecordBatchOptions, UInt32A
 use arrow::compute::{filter, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use async_trait::async_trait;
+use millstream_core::program::Lines;
 use millstream_core::reject::RejectKind;
-use millstream_core::transform::{Answer, Failure, Lines, Per, Worker};
+use millstream_core::transform::{Answer, Failure, Per, Worker};
 use millstream_core::{Error, Result};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -105,17 +106,12 @@ fn kind(data_type: &DataType) -> &'static str {
 /// How the worker converts the values of a column; null where it does not.
 fn answering(data_type: &DataType) -> Value {
     match data_type {
-        DataType::Date32 => json!("date"),
-        DataType::Time32(_) | DataType::Time64(_) => json!("time"),
-        DataType::Timestamp(_, None) => json!("timestamp"),
-        DataType::Timestamp(_, Some(_)) => json!("timestamptz"),
-        DataType::Decimal128(..) | DataType::Decimal256(..) => json!("decimal"),
         DataType::List(item) => json!({"list": answering(item.data_type())}),
         DataType::Struct(members) => {
             let member = |member: &Arc<Field>| json!([member.name(), answering(member.data_type())]);
             json!({"struct": members.iter().map(member).collect::<Vec<_>>()})
         }
-        _ => Value::Null,
+        other => json!(marshal::conversion_of(other)),
     }
 }
 
