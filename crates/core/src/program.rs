@@ -1,6 +1,12 @@
-//! The messages of programs that a step runs.
+//! Programs that a step runs: how a job says them, and their messages.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::spec::Fault;
 
 /// Takes the lines that a program writes to standard error, in order and without their ends. Bytes that are no UTF-8
 /// are replaced, control characters escaped; what is left out at the end of a long line is an ellipsis.
@@ -8,3 +14,49 @@ pub type Lines = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The same for the programs of several steps: takes the name of a step and a line.
 pub type StepLines = Arc<dyn Fn(&str, &str) + Send + Sync>;
+
+/// A program and its arguments, as a job file says them: texts, or whole numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct CommandLine(#[serde(deserialize_with = "words")] pub Vec<String>);
+
+fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Word {
+        Text(String),
+        Number(i64),
+    }
+    let word = |word| match word {
+        Word::Text(text) => text,
+        Word::Number(number) => number.to_string(),
+    };
+    Ok(Vec::<Word>::deserialize(deserializer)?.into_iter().map(word).collect())
+}
+
+impl JsonSchema for CommandLine {
+    fn schema_name() -> Cow<'static, str> {
+        "CommandLine".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "array", "items": {"type": ["string", "integer"]}, "minItems": 1})
+    }
+}
+
+impl CommandLine {
+    /// The program.
+    pub fn program(&self) -> Option<&str> {
+        self.0.first().map(String::as_str)
+    }
+
+    /// Its faults, at `path`.
+    pub fn faults(&self, path: &str) -> Vec<Fault> {
+        let hint = "write the program and its arguments: [./export.sh, --all]";
+        match self.program() {
+            None => vec![Fault::new(path, "there is no program").hint(hint)],
+            Some("") => vec![Fault::new(&format!("{path}.0"), "the program has no name").hint(hint)],
+            Some(_) => Vec::new(),
+        }
+    }
+}

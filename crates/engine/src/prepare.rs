@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::fault;
 use crate::job_plan::KnownSources;
 use crate::plan::ordered::RowsInOrder;
-use crate::plan::pool::{Pool, WorkSurroundings};
+use crate::plan::work::{Pool, WorkSurroundings};
 use crate::plan::shared::{Physical, Planner, StepTable, scan};
 use crate::plan::sort::Sorting;
 use crate::plan::step::LogicalStep;

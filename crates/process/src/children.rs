@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use millstream_core::program::Lines;
 use millstream_core::{Error, Result};
+use rustix::io::ioctl_fionread;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 use tokio::io::Interest;
@@ -80,6 +81,7 @@ impl Children {
             (Err(cause), ..) | (_, Err(cause), _) | (.., Err(cause)) => return Err(failed(&cause)),
         };
         let mut command = program.command();
+        let unread = input.try_clone().map_err(|cause| failed(&cause))?;
         command.stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::from(error)).process_group(0);
         // SAFETY: the closure makes one system call, which is safe between fork and exec.
         unsafe {
@@ -108,7 +110,8 @@ impl Children {
         };
         let (over, stdin, stdout, stderr) = pipes().map_err(|cause| failed(&cause))?;
         let last = stderr::relay(stderr, lines);
-        Ok(Child { name: program.name(), stdin: Some(stdin), stdout: Some(stdout), over, last, process })
+        let (stdin, stdout) = (Some(stdin), Some(stdout));
+        Ok(Child { name: program.name(), stdin, stdout, unread, over, last, process })
     }
 }
 
@@ -192,6 +195,8 @@ pub struct Child {
     pub stdin: Option<pipe::Sender>,
     /// What it writes.
     pub stdout: Option<pipe::Receiver>,
+    /// The end of its standard input that it reads from: what is left there when it has ended was never read.
+    unread: OwnedFd,
     /// Readable when it has ended.
     over: AsyncFd<OwnedFd>,
     last: LastLines,
@@ -209,6 +214,24 @@ impl Child {
         if self.process.process.is_some() {
             // Nothing else than the end makes it readable.
             let _ = self.over.readable().await.map(|mut guard| guard.retain_ready());
+        }
+    }
+
+    /// How many bytes of its standard input it has not read.
+    pub fn unread(&self) -> u64 {
+        ioctl_fionread(&self.unread).unwrap_or(0)
+    }
+
+    /// Ends it with its children.
+    pub fn kill(&self) {
+        self.process.kill();
+    }
+
+    /// Why it has ended, in words: how, and the last lines of its standard error. Waits until it has.
+    pub async fn last_words(&mut self) -> String {
+        match self.wait().await {
+            Ok(ending) => std::iter::once(ending.to_string()).chain(self.last_lines()).collect::<Vec<_>>().join("\n"),
+            Err(unknown) => unknown.what().to_owned(),
         }
     }
 

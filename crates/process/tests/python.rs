@@ -46,6 +46,7 @@ impl Module {
             file: self.path().join("code.py"),
             name: name.to_owned(),
             per,
+            is_arrow: false,
             takes: takes.schema(),
             gives: Arc::new(Schema::new(gives)),
         };
@@ -57,7 +58,7 @@ impl Module {
     /// The answer of the function `f` to `batch`.
     async fn answer(&self, per: Per, batch: &RecordBatch, gives: &[(&str, DataType)]) -> Answer {
         let mut worker = self.worker("f", per, batch, gives).await.expect("loaded");
-        worker.call(batch).await.expect("answered")
+        worker.call(batch, &[]).await.expect("answered")
     }
 }
 
@@ -85,7 +86,7 @@ fn failures(answer: &Answer) -> Vec<(Option<u32>, String)> {
         let text = error.offending_text().map(str::to_owned);
         std::iter::once(error.what().to_owned()).chain(place).chain(text).collect::<Vec<_>>().join(": ")
     };
-    answer.failures.iter().map(|failure| (failure.row, what(&failure.error))).collect()
+    answer.failures.iter().map(|failure| (failure.part, what(&failure.error))).collect()
 }
 
 /// The same as [`failures`] gives them.
@@ -133,7 +134,7 @@ async fn every_type_goes_there_and_back() {
     assert_eq!(origins(&answer), [0, 1, 2]);
     let mut worker = module.worker("all", Per::Batch, &sent, &gives).await.expect("loaded");
     for _ in 0..3 {
-        let answer = worker.call(&sent).await.expect("answered");
+        let answer = worker.call(&sent, &[]).await.expect("answered");
         assert_eq!((answer.rows, answer.origins.is_none(), answer.failures.len()), (sent.clone(), true, 0));
     }
 }
@@ -148,8 +149,8 @@ async fn a_date_that_python_lacks_fails_its_row_alone() {
     let [(Some(1), what)] = &failures(&answer)[..] else { panic!("{answer:?}") };
     assert!(what.starts_with("Python has no such value of column `day`: "), "{what}");
     let mut worker = module.worker("all", Per::Batch, &sent, &gives).await.expect("loaded");
-    let answer = worker.call(&sent).await.expect("answered");
-    assert_eq!((answer.rows.num_rows(), answer.failures.len(), answer.failures[0].row), (0, 1, None));
+    let answer = worker.call(&sent, &[]).await.expect("answered");
+    assert_eq!((answer.rows.num_rows(), answer.failures.len(), answer.failures[0].part), (0, 1, None));
 }
 
 #[tokio::test]
@@ -204,7 +205,7 @@ async fn a_worker_that_ends_is_noticed_though_its_children_live() {
     );
     let mut worker = module.worker("f", Per::Row, &ids(&[1]), &[("id", DataType::Int64)]).await.expect("loaded");
     let begun = std::time::Instant::now();
-    let error = worker.call(&ids(&[1])).await.expect_err("no answer");
+    let error = worker.call(&ids(&[1]), &[]).await.expect_err("no answer");
     assert_eq!(error.cause_text(), Some("it ended with status 3"));
     // The child sleeps for 20 s.
     assert!(begun.elapsed() < std::time::Duration::from_secs(10));
@@ -216,7 +217,7 @@ async fn a_bool_is_no_number() {
     for name in ["f", "g"] {
         let gives = [("n", DataType::Int64), ("x", DataType::Float64)];
         let mut worker = module.worker(name, Per::Row, &ids(&[1]), &gives).await.expect("loaded");
-        let answer = worker.call(&ids(&[1])).await.expect("answered");
+        let answer = worker.call(&ids(&[1]), &[]).await.expect("answered");
         assert_eq!((answer.rows.num_rows(), answer.failures.len()), (0, 1), "{name}");
     }
 }
@@ -306,11 +307,11 @@ async fn a_batch_gives_any_number_of_rows_or_fails_as_a_whole() {
          range(row['id']): yield {'id': n}\n",
     );
     let mut worker = module.worker("f", Per::Batch, &ids(&[]), &[("id", DataType::Int64)]).await.expect("loaded");
-    let answer = worker.call(&ids(&[2, 0, 1])).await.expect("answered");
+    let answer = worker.call(&ids(&[2, 0, 1]), &[]).await.expect("answered");
     assert_eq!(ints(&answer, 0), [Some(0), Some(1), Some(0)]);
-    let answer = worker.call(&ids(&[2, -1, 1])).await.expect("answered");
+    let answer = worker.call(&ids(&[2, -1, 1]), &[]).await.expect("answered");
     assert_eq!((answer.rows.num_rows(), failures(&answer)), (0, expected(&[(None, "ValueError: negative")])));
-    let answer = worker.call(&ids(&[])).await.expect("answered");
+    let answer = worker.call(&ids(&[]), &[]).await.expect("answered");
     assert_eq!((answer.rows.num_rows(), answer.failures.len()), (0, 0));
 }
 
@@ -360,10 +361,10 @@ async fn a_worker_that_ends_says_how() {
     {
         let sent = ids(&[id]);
         let mut worker = module.worker("f", Per::Row, &sent, &[("id", DataType::Int64)]).await.expect("loaded");
-        let error = worker.call(&sent).await.expect_err("no answer");
+        let error = worker.call(&sent, &[]).await.expect_err("no answer");
         assert!(error.what().starts_with("the Python worker of `f` of "), "{error:?}");
         assert_eq!(error.cause_text(), Some(cause));
-        let again = worker.call(&sent).await.expect_err("still no answer");
+        let again = worker.call(&sent, &[]).await.expect_err("still no answer");
         assert_eq!(again.cause_text(), Some(cause));
     }
 }

@@ -172,9 +172,7 @@ impl Relation {
     /// The SQL of its outermost operation, in the order in which it is computed.
     fn own_sql(&self) -> Vec<SqlText<'_>> {
         let (from, texts): (&Relation, Vec<&Text>) = match self {
-            Relation::Entry(_) | Relation::Union { .. } | Relation::Map { .. } | Relation::Work { .. } => {
-                return Vec::new();
-            }
+            Relation::Entry(_) | Relation::Union { .. } | Relation::Map { .. } => return Vec::new(),
             Relation::Query(query) => return vec![SqlText { text: &query.0, of: None }],
             Relation::Filter { from, condition } => (from, vec![&condition.0]),
             Relation::Project { from, columns } => (from, columns.iter().map(|column| &column.expression.0).collect()),
@@ -185,6 +183,9 @@ impl Relation {
             Relation::Dedupe { from, distinct, order } => {
                 let order = order.iter().map(|key| &key.expression);
                 (from, distinct.by.iter().map(|same| &same.0).chain(order).collect())
+            }
+            Relation::Work { from, workers } => {
+                (from, workers.rules().order_by.iter().map(|key| &key.expression).collect())
             }
         };
         texts.into_iter().map(|text| SqlText { text, of: Some(from) }).collect()

@@ -5,7 +5,8 @@
 //!  batch ─▶ └ worker ┘ ─▶ rows, failures
 //! ```
 //! The component says what a worker is and how it is asked. The engine starts as many as the job may have, keeps them
-//! for the whole run, gives each of them batches, and decides what becomes of those that fail.
+//! for the whole run, gives each of them batches, and decides what becomes of those that fail. Rows that are too many
+//! for one answer are passed through a worker as a stream.
 
 use std::fmt::Debug;
 use std::num::NonZeroUsize;
@@ -15,11 +16,12 @@ use std::time::Duration;
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
+use futures::stream::BoxStream;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{ColumnName, ColumnsFault};
+use super::{ColumnName, ColumnsFault, SortKey};
 use crate::error::{Error, Result};
 use crate::program::Lines;
 
@@ -32,6 +34,10 @@ pub enum Per {
     Row,
     /// The rows of a batch; it gives any number of rows.
     Batch,
+    /// All rows that are equal in some columns, in order; it gives any number of rows.
+    Group,
+    /// All rows, or the part of them that one of several workers takes; it gives any number of rows.
+    Stream,
 }
 
 /// How workers are used.
@@ -41,11 +47,15 @@ pub struct WorkRules {
     pub per: Per,
     /// Columns that its rows keep beside those that it gives. Only [`Per::Row`] can have some.
     pub keep: Vec<ColumnName>,
+    /// With [`Per::Group`]: the columns that are equal in a group.
+    pub by: Vec<ColumnName>,
+    /// The order of the rows in a group, most important first; none if any will do.
+    pub order_by: Vec<SortKey>,
     /// Whether what it gives for a row depends on that row alone, and is the same each time.
     pub deterministic: bool,
-    /// How many there are; `None` for one a core.
+    /// How many there are; `None` for one a core, or one in all with [`Per::Stream`].
     pub workers: Option<NonZeroUsize>,
-    /// How long one may take for a batch; `None` for any time.
+    /// How long one may take for a batch, or between two signs of work on a stream; `None` for any time.
     pub timeout: Option<Duration>,
     /// How much memory each may take, in bytes.
     pub memory: Option<u64>,
@@ -94,15 +104,38 @@ pub trait Workers: Debug + Send + Sync {
 /// A worker. It ends when it is dropped.
 #[async_trait]
 pub trait Worker: Send {
-    /// The rows for those of `batch`. If the future is dropped before it is done, the worker cannot be used any more.
+    /// The rows for those of `batch`. With [`Per::Group`] the batch has whole groups, and `ends` says behind which row
+    /// each of them ends: the last number is that of all rows. If the future is dropped before it is done, the worker
+    /// cannot be used any more.
     ///
     /// # Errors
     /// If the worker has ended, or answers what cannot be read. Then it cannot be used any more, and another one may
     /// fail at the same batch or not.
-    async fn call(&mut self, batch: &RecordBatch) -> Result<Answer>;
+    async fn call(&mut self, batch: &RecordBatch, ends: &[usize]) -> Result<Answer>;
+
+    /// Passes `rows` through and hands what it gives to `given`: with [`Per::Stream`] until the worker has ended, with
+    /// [`Per::Group`] as one group. If the future is dropped before it is done, the worker cannot be used any more.
+    ///
+    /// # Errors
+    /// Those of `rows` and `given`; if the worker fails, ends before it has taken all rows, or gives what cannot be
+    /// read. Then it cannot be used any more.
+    async fn pass(&mut self, rows: RowStream, given: &dyn GivenRows) -> Result<()>;
 
     /// What measures its memory, in bytes.
     fn measure(&self) -> Box<dyn Fn() -> u64 + Send + Sync>;
+}
+
+/// Rows that a worker takes one after the other.
+pub type RowStream = BoxStream<'static, Result<RecordBatch>>;
+
+/// Takes the rows that a worker gives for a stream.
+#[async_trait]
+pub trait GivenRows: Send + Sync {
+    /// Takes some of them, in their order.
+    ///
+    /// # Errors
+    /// If nobody wants them any more.
+    async fn take(&self, rows: RecordBatch) -> Result<()>;
 }
 
 /// What a worker gives for a batch.
@@ -116,11 +149,11 @@ pub struct Answer {
     pub failures: Vec<Failure>,
 }
 
-/// A row or batch for which a worker has failed.
+/// A row, group or batch for which a worker has failed.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// The row of the batch, from 0; `None` for all of it.
-    pub row: Option<u32>,
+    /// The row of the batch, or with [`Per::Group`] the group, from 0; `None` for the whole batch.
+    pub part: Option<u32>,
     /// What is wrong.
     pub error: Error,
 }

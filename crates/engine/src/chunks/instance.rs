@@ -26,7 +26,7 @@ use millstream_core::format::BATCH_BYTES;
 use super::pipeline::Pipeline;
 use crate::node::{leaf, over_one_input, streaming};
 use crate::plan::lenient::LenientExec;
-use crate::plan::worked::WorkExec;
+use crate::plan::work::WorkExec;
 use crate::rejects::take::TakeRow;
 
 /// The column of the rows' numbers.

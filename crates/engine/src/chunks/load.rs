@@ -27,7 +27,7 @@ use super::units::{COMPLETE, Units};
 use super::{chunk_bytes, instance};
 use crate::fault;
 use crate::plan::lenient::LenientExec;
-use crate::plan::worked::WorkExec;
+use crate::plan::work::WorkExec;
 use crate::rejects::take::TakeRow;
 use crate::rejects::{Entry, Rejects};
 use crate::report::Tally;

@@ -17,7 +17,7 @@ use millstream_core::transform::Per;
 use crate::plan::lenient::LenientExec;
 use crate::plan::mapped::TransformExec;
 use crate::plan::meter::step_of;
-use crate::plan::worked::WorkExec;
+use crate::plan::work::WorkExec;
 use crate::read::exec::ReadExec;
 
 /// A row-preserving pipeline: a path of operators from one source to a sink.
@@ -156,9 +156,14 @@ fn check(node: &Arc<dyn ExecutionPlan>) -> Result<(), String> {
         return Err(format!("`{}` may give any number of rows for each record", transform.step()));
     }
     if let Some(work) = node.downcast_ref::<WorkExec>()
-        && work.pool().rules().per != Per::Row
+        && let Some(why) = match work.pool().rules().per {
+            Per::Row => None,
+            Per::Batch => Some("may give any number of rows for each record"),
+            Per::Group => Some("takes all rows of a group together"),
+            Per::Stream => Some("takes all rows together"),
+        }
     {
-        return Err(format!("`{}` may give any number of rows for each record", work.pool().step()));
+        return Err(format!("`{}` {why}", work.pool().step()));
     }
     let preserves = ["MeterExec", "FilterExec", "ProjectionExec", "LenientExec", "WorkExec"].contains(&name);
     if !preserves && !is_left_out(name) {

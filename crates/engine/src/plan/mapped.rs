@@ -17,8 +17,7 @@ use millstream_core::transform::{ColumnName, ColumnsFault, Transform};
 use millstream_core::{Error, hint};
 
 use super::extension::{PlanNode, Planning};
-use super::pool::Pool;
-use super::worked::WorkExec;
+use super::work::{Pool, WorkExec};
 use crate::fault;
 use crate::node::{over_one_input, streaming};
 
@@ -36,22 +35,22 @@ pub struct MappedRows {
 #[derive(Debug, Clone)]
 enum Mapper {
     Transform(Arc<dyn Transform>),
-    /// Workers, and the columns of the input that their rows keep.
-    Workers(Arc<Pool>, Vec<usize>),
+    /// Workers, the columns of the input that their rows keep, and those that are equal in a group.
+    Workers(Arc<Pool>, Vec<usize>, Vec<usize>),
 }
 
 impl Mapper {
     fn name(&self) -> &'static str {
         match self {
             Mapper::Transform(transform) => transform.name(),
-            Mapper::Workers(pool, _) => pool.name(),
+            Mapper::Workers(pool, ..) => pool.name(),
         }
     }
 
     fn is(&self, other: &Mapper) -> bool {
         match (self, other) {
             (Mapper::Transform(one), Mapper::Transform(other)) => Arc::ptr_eq(one, other),
-            (Mapper::Workers(one, _), Mapper::Workers(other, _)) => Arc::ptr_eq(one, other),
+            (Mapper::Workers(one, ..), Mapper::Workers(other, ..)) => Arc::ptr_eq(one, other),
             _ => false,
         }
     }
@@ -67,30 +66,20 @@ impl MappedRows {
         MappedRows::node(input, Mapper::Transform(transform), step, &columns)
     }
 
-    /// What the workers of `pool` make of `input`. Their rows have the columns `gives`, and `keep` behind them.
+    /// What the workers of `pool` make of `input`, which is in the order of the columns that are equal in a group.
+    /// Their rows have the columns `gives`, and those that they keep behind them.
     ///
     /// # Errors
     /// If there is no column that is to be kept.
-    pub fn worked(
-        input: LogicalPlan,
-        pool: Arc<Pool>,
-        gives: &SchemaRef,
-        keep: &[ColumnName],
-    ) -> Result<LogicalPlan, ColumnsFault> {
+    pub fn worked(input: LogicalPlan, pool: Arc<Pool>, gives: &SchemaRef) -> Result<LogicalPlan, ColumnsFault> {
         let columns = Arc::clone(input.schema().inner());
-        let index = |name: &ColumnName| {
-            columns.index_of(name.as_str()).map_err(|_| {
-                let known = columns.fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>();
-                let error = Error::job(format!("there is no column `{}` to keep", name.as_str()));
-                ColumnsFault::of(name, error.hint(hint::did_you_mean(name.as_str(), "columns", &known)))
-            })
-        };
-        let keep = keep.iter().map(index).collect::<Result<Vec<_>, _>>()?;
+        let keep = indices(&columns, &pool.rules().keep, "to keep")?;
+        let by = indices(&columns, &pool.rules().by, "to group by")?;
         let given = gives.fields().iter().map(|field| Arc::new(field.as_ref().clone().with_nullable(true)));
         let fields = given.chain(keep.iter().map(|column| Arc::clone(&columns.fields()[*column])));
         let schema: SchemaRef = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let step = pool.step().to_owned();
-        MappedRows::node(input, Mapper::Workers(pool, keep), &step, &schema)
+        MappedRows::node(input, Mapper::Workers(pool, keep, by), &step, &schema)
     }
 
     fn node(input: LogicalPlan, mapper: Mapper, step: &str, columns: &SchemaRef) -> Result<LogicalPlan, ColumnsFault> {
@@ -98,6 +87,21 @@ impl MappedRows {
         let node = MappedRows { input, mapper, step: step.to_owned(), schema: Arc::new(schema) };
         Ok(LogicalPlan::Extension(Extension { node: Arc::new(node) }))
     }
+}
+
+/// The places of the columns `names`, which are there `to` do something.
+///
+/// # Errors
+/// If there is none of such a name.
+pub fn indices(columns: &SchemaRef, names: &[ColumnName], to: &str) -> Result<Vec<usize>, ColumnsFault> {
+    let index = |name: &ColumnName| {
+        columns.index_of(name.as_str()).map_err(|_| {
+            let known = columns.fields().iter().map(|field| field.name().as_str()).collect::<Vec<_>>();
+            let error = Error::job(format!("there is no column `{}` {to}", name.as_str()));
+            ColumnsFault::of(name, error.hint(hint::did_you_mean(name.as_str(), "columns", &known)))
+        })
+    };
+    names.iter().map(index).collect()
 }
 
 impl PartialEq for MappedRows {
@@ -171,7 +175,9 @@ impl PlanNode for MappedRowsPlanner {
             Mapper::Transform(transform) => {
                 Arc::new(TransformExec::new(input, Arc::clone(transform), &rows.step, schema))
             }
-            Mapper::Workers(pool, keep) => Arc::new(WorkExec::new(input, pool, schema, keep.clone())),
+            Mapper::Workers(pool, keep, by) => {
+                Arc::new(WorkExec::new(input, pool, schema, keep.clone(), by.clone()))
+            }
         })
     }
 }

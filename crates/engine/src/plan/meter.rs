@@ -30,7 +30,7 @@ use millstream_core::{Step, StepKind, Steps};
 use super::error_locator::ErrorLocator;
 use super::lenient::LenientExec;
 use super::sort::ExternalSort;
-use super::worked::WorkExec;
+use super::work::WorkExec;
 use crate::node::{over_one_input, statistics_of_input};
 use crate::rejects::Rejects;
 use crate::rejects::take::TakeAtOnce;

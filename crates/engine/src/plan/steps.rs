@@ -20,8 +20,8 @@ use millstream_core::transform::{
 use millstream_job::{Located, SinkStep, SqlFault, TransformStep};
 
 use super::distinct::{DistinctSort, one_of_equal, without_doubles};
-use super::mapped::MappedRows;
-use super::pool::{Pool, WorkSurroundings};
+use super::mapped::{MappedRows, indices};
+use super::work::{Pool, WorkSurroundings};
 use super::shared::scan;
 use super::sorted::SortedRows;
 use super::unknown::Unknown;
@@ -145,25 +145,29 @@ impl StepPlanner<'_> {
                     MappedRows::plan(self.rows(step, from).await?, Arc::clone(transform), &step.name.value)
                         .map_err(|fault| of_columns(origin, fault))
                 }
-                Relation::Work { from, workers } => {
-                    self.work(step, self.rows(step, from).await?, workers).map_err(|fault| of_columns(origin, fault))
-                }
+                Relation::Work { from, workers } => self.work(step, self.rows(step, from).await?, workers, origin),
             }
         }
         .boxed()
     }
 
-    fn work(
-        &self,
-        step: &TransformStep,
-        input: LogicalPlan,
-        workers: &Arc<dyn Workers>,
-    ) -> Result<LogicalPlan, ColumnsFault> {
+    fn work(&self, step: &TransformStep, input: LogicalPlan, workers: &Arc<dyn Workers>, origin: Text) -> Planned {
+        let rules = workers.rules();
         let takes = Arc::clone(input.schema().inner());
-        let gives = workers.columns(&takes)?;
+        let columns = |fault| of_columns(origin.clone(), fault);
+        let gives = workers.columns(&takes).map_err(columns)?;
+        let by = indices(&takes, &rules.by, "to group by").map_err(columns)?;
+        let input = match by.is_empty() {
+            true => input,
+            false => {
+                let keys = by.iter().map(|by| Expr::from(input.schema().qualified_field(*by)).sort(true, true));
+                let keys = keys.chain(self.sort_keys(&rules.order_by, input.schema())?).collect();
+                build(&origin, Ok(LogicalPlanBuilder::from(SortedRows::new(input, keys, None, false).plan())))?
+            }
+        };
         let pool = Arc::new(Pool::new(Arc::clone(workers), &step.name.value, takes, self.surroundings, self.cores));
         self.pools.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&pool));
-        MappedRows::worked(input, pool, &gives, &workers.rules().keep)
+        MappedRows::worked(input, pool, &gives).map_err(columns)
     }
 
     fn filter(&self, input: LogicalPlan, condition: &Expression) -> Planned {

@@ -95,6 +95,11 @@ pub fn write(batch: &RecordBatch, out: &mut Vec<u8>) -> Result<()> {
     batch.columns().iter().try_for_each(|column| write_column(column.as_ref(), out))
 }
 
+/// Begins a tuple of `length` values, which are to follow.
+pub fn begin_tuple(out: &mut Vec<u8>, length: usize) {
+    begin(out, b'(', length);
+}
+
 fn begin(out: &mut Vec<u8>, kind: u8, length: usize) {
     out.push(kind);
     out.extend_from_slice(&(length as u32).to_le_bytes());
@@ -203,7 +208,8 @@ fn write_optional<T>(value: Option<T>, out: &mut Vec<u8>, write: impl Fn(T, &mut
     }
 }
 
-fn write_int(value: i64, out: &mut Vec<u8>) {
+/// Appends a number.
+pub fn write_int(value: i64, out: &mut Vec<u8>) {
     match i32::try_from(value) {
         Ok(small) => {
             let [a, b, c, d] = small.to_le_bytes();
@@ -242,7 +248,8 @@ fn write_text(value: Option<&str>, out: &mut Vec<u8>) {
     out.extend_from_slice(text.as_bytes());
 }
 
-fn write_bytes(value: Option<&[u8]>, out: &mut Vec<u8>) {
+/// Appends bytes, or None.
+pub fn write_bytes(value: Option<&[u8]>, out: &mut Vec<u8>) {
     let Some(bytes) = value else {
         out.push(b'N');
         return;

@@ -3,7 +3,8 @@
 Needs Python 3.8 or later, and nothing but the standard library.
 
 Messages have a kind, a length and so many bytes. Millstream sends one that describes the function (H), then rows (R).
-Each R gets one answer (A). A function that cannot be loaded gets the answer F.
+Each R gets one answer (A). A function that cannot be loaded gets the answer F. A stream of rows is sent as a message of
+its own (S), any number of R and an end (E), and gets any number of parts (P) and one answer.
 """
 
 import array
@@ -244,12 +245,26 @@ class Rows:
             faults.setdefault(number, "Python has no such value of column `%s`: %s" % (self.names[place], error))
             return None
 
-    def dicts(self, count, columns):
+    def taken(self, count, columns):
+        """The rows as the function takes them."""
         names = self.names
         rows, faults = self.read(count, columns)
         if faults:
             raise Fault(next(iter(faults.values())))
         return [dict(zip(names, values)) for values in rows]
+
+    def parts(self, rows, ends):
+        """The rows of each group."""
+        return [iter(rows[start:end]) for start, end in zip((0, *ends), ends)]
+
+    def one_by_one(self, rows):
+        return rows
+
+    def given(self, given):
+        """The values of each row that the function gave, one after the other."""
+        if given is None:
+            return ()
+        return map(self.values, (given,) if isinstance(given, dict) else given)
 
     def values(self, row):
         """The values of a row that the function gave, in order. The row may change from now on."""
@@ -313,7 +328,7 @@ def shown(value):
 
 def each_row(rows, function, message):
     """Calls the function with each row."""
-    count, columns = marshal.loads(message)
+    count, columns, _ = marshal.loads(message)
     values_of_rows, faults = rows.read(count, columns)
     if faults:
         function = unless_at_fault(function, faults)
@@ -361,11 +376,61 @@ def unless_at_fault(function, faults):
     return call
 
 
+class Batches:
+    """Rows as batches of pyarrow, to and from Millstream."""
+
+    def __init__(self, hello):
+        try:
+            import pyarrow
+        except ImportError as error:
+            raise Fault("`exchange: arrow` needs pyarrow in %s: %s" % (sys.executable, error)) from None
+        self.pyarrow = pyarrow
+
+    def taken(self, count, stream):
+        with self.pyarrow.ipc.open_stream(stream) as reader:
+            return reader.read_next_batch()
+
+    def parts(self, rows, ends):
+        return [rows.slice(start, end - start) for start, end in zip((0, *ends), ends)]
+
+    def one_by_one(self, rows):
+        return (rows,)
+
+    def given(self, given):
+        """The batches that the function gave, one after the other."""
+        if given is None:
+            return
+        if isinstance(given, (self.pyarrow.RecordBatch, self.pyarrow.Table)):
+            given = (given,)
+        for rows in given:
+            if isinstance(rows, self.pyarrow.Table):
+                yield from rows.to_batches()
+            elif isinstance(rows, self.pyarrow.RecordBatch):
+                yield rows
+            else:
+                raise Fault("the function gave %s; rows are a pyarrow.RecordBatch or Table" % shown(rows))
+
+    def check(self, rows):
+        pass
+
+    def answer(self, batches, kept=None, errors=()):
+        stream = b""
+        if batches:
+            output = self.pyarrow.BufferOutputStream()
+            with self.pyarrow.ipc.new_stream(output, batches[0].schema) as writer:
+                for batch in batches:
+                    if batch.schema != batches[0].schema:
+                        raise Fault("the function gave batches with different columns: %s" % shown(batch.schema.names))
+                    writer.write_batch(batch)
+            stream = output.getvalue().to_pybytes()
+        return marshal.dumps((kept, sum(batch.num_rows for batch in batches), stream, list(errors)), 2)
+
+
 def whole_batch(rows, function, message):
     """Calls the function with all rows."""
     try:
-        given = function(rows.dicts(*marshal.loads(message)))
-        given = [] if given is None else [rows.values(row) for row in given]
+        count, columns, _ = marshal.loads(message)
+        given = list(rows.given(function(rows.taken(count, columns))))
         try:
             return rows.answer(given)
         except Exception:
@@ -376,20 +441,100 @@ def whole_batch(rows, function, message):
         return rows.answer([], None, [(-1, *in_words(error))])
 
 
+def each_group(rows, function, message):
+    """Calls the function with the rows of each group."""
+    results, errors = [], []
+    try:
+        count, columns, ends = marshal.loads(message)
+        for number, group in enumerate(rows.parts(rows.taken(count, columns), ends)):
+            try:
+                results.append((number, list(rows.given(function(group)))))
+            except Exception as error:
+                errors.append((number, *in_words(error)))
+        try:
+            return rows.answer([values for _, given in results for values in given], None, errors)
+        except Exception:
+            good = []
+            for number, given in results:
+                try:
+                    for values in given:
+                        rows.check(values)
+                    good.extend(given)
+                except Exception as error:
+                    errors.append((number, *in_words(error)))
+            return rows.answer(good, None, errors)
+    except Exception as error:
+        return rows.answer([], None, [(-1, *in_words(error))])
+
+
+# Rows of a stream that are sent together.
+PART_ROWS = 4096
+
+
+def stream(rows, function, pipe, takes_all):
+    """Calls the function with the rows of a stream, and sends what it gives."""
+    at_end = False
+
+    def taken():
+        nonlocal at_end
+        while not at_end:
+            kind, message = pipe.receive()
+            if kind == b"E":
+                at_end = True
+            else:
+                count, columns, _ = marshal.loads(message)
+                yield from rows.one_by_one(rows.taken(count, columns))
+
+    def whole():
+        """All rows of a group, which takes a batch."""
+        batches = list(taken())
+        return rows.pyarrow.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+    part, errors = [], []
+    try:
+        for values in rows.given(function(taken() if takes_all or isinstance(rows, Rows) else whole())):
+            part.append(values)
+            if len(part) >= PART_ROWS or isinstance(rows, Batches):
+                pipe.send(b"P", rows.answer(part))
+                part = []
+        if takes_all and not at_end:
+            for _ in taken():
+                raise Fault("the function returned before it had taken all rows")
+        last = rows.answer(part)
+    except Exception as error:
+        last = None
+        for values in part:
+            try:
+                rows.check(values)
+            except Exception as fault:
+                error = fault
+                break
+        errors.append((-1, *in_words(error)))
+    for _ in taken():
+        pass
+    return last if last is not None else rows.answer([], None, errors)
+
+
+CALLS = {"row": each_row, "batch": whole_batch, "group": each_group, "stream": None}
+
+
 def main():
     pipe = Pipe()
     _, message = pipe.receive()
     hello = marshal.loads(message)
     try:
         function = load(hello["file"], hello["function"])
-        rows, call = Rows(hello), each_row if hello["per"] == "row" else whole_batch
+        rows, call = (Batches if hello["form"] == "arrow" else Rows)(hello), CALLS[hello["per"]]
     except Exception as error:
         pipe.send(b"F", marshal.dumps(in_words(error), 2))
         return
     pipe.send(b"H", marshal.dumps(sys.version.split()[0], 2))
     while True:
-        _, message = pipe.receive()
-        pipe.send(b"A", call(rows, function, message))
+        kind, message = pipe.receive()
+        if kind == b"S":
+            pipe.send(b"A", stream(rows, function, pipe, hello["per"] == "stream"))
+        else:
+            pipe.send(b"A", call(rows, function, message))
 
 
 main()

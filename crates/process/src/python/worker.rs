@@ -3,14 +3,18 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::{Array, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
-use arrow::compute::{filter, filter_record_batch};
+use arrow::compute::{concat_batches, filter, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow_ipc::reader::StreamReader;
+use arrow_ipc::writer::StreamWriter;
 use async_trait::async_trait;
+use futures::StreamExt;
 use millstream_core::program::Lines;
 use millstream_core::reject::RejectKind;
-use millstream_core::transform::{Answer, Failure, Per, Worker};
+use millstream_core::transform::{Answer, Failure, GivenRows, Per, RowStream, Worker};
 use millstream_core::{Error, Result};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,6 +22,7 @@ use tokio::net::unix::pipe;
 
 use super::marshal;
 use super::unmarshal::{self, Faults, Object, Objects, unreadable};
+use crate::arrow_rows::{common_schema, given, in_common_types};
 use crate::{Child, Children, Program};
 
 /// What a worker runs.
@@ -35,6 +40,9 @@ exec(compile(code, '<millstream worker>', 'exec'))";
 /// The kind and the length before each message.
 const HEAD_BYTES: usize = 9;
 
+/// How long the rest of an answer is awaited when the worker has ended: it is in the pipe by then.
+const LAST_BYTES: Duration = Duration::from_secs(1);
+
 /// The longest message that is taken, in bytes.
 const MOST_BYTES: u64 = 4 << 30;
 
@@ -49,6 +57,8 @@ pub struct Function {
     pub name: String,
     /// What it is called with.
     pub per: Per,
+    /// Whether it takes and gives batches of pyarrow; otherwise dicts.
+    pub is_arrow: bool,
     /// The columns of the rows that it takes.
     pub takes: SchemaRef,
     /// The columns of the rows that it gives.
@@ -68,15 +78,126 @@ impl Function {
         let hello = json!({
             "file": self.file.display().to_string(),
             "function": self.name,
-            "per": match self.per { Per::Row => "row", Per::Batch => "batch" },
+            "per": match self.per {
+                Per::Row => "row",
+                Per::Batch => "batch",
+                Per::Group => "group",
+                Per::Stream => "stream",
+            },
+            "form": if self.is_arrow { "arrow" } else { "dicts" },
             "names": names,
-            "conversions": marshal::conversions(&self.takes)?,
+            "conversions": if self.is_arrow { json!([]) } else { marshal::conversions(&self.takes)? },
             "answers": answers,
         });
         let mut bytes = Vec::new();
         marshal::write_json(&hello, &mut bytes);
         Ok(bytes)
     }
+}
+
+impl Function {
+    /// The message of the kind R with rows.
+    fn rows(&self, batch: &RecordBatch, ends: &[usize]) -> Result<Vec<u8>> {
+        let mut message = head(b'R', 0).to_vec();
+        marshal::begin_tuple(&mut message, 3);
+        marshal::write_int(batch.num_rows() as i64, &mut message);
+        match self.is_arrow {
+            true => marshal::write_bytes(Some(&arrow_stream(batch)?), &mut message),
+            false => marshal::write(batch, &mut message)?,
+        }
+        marshal::begin_tuple(&mut message, ends.len());
+        ends.iter().for_each(|end| marshal::write_int(*end as i64, &mut message));
+        let length = (message.len() - HEAD_BYTES) as u64;
+        message[1..HEAD_BYTES].copy_from_slice(&length.to_le_bytes());
+        Ok(message)
+    }
+
+    /// What an answer to `asked` rows says.
+    fn answer(&self, message: &[u8], asked: usize) -> Result<Answer> {
+        let mut objects = Objects::new(message);
+        if objects.list()? != 4 {
+            return Err(unreadable());
+        }
+        let origins = match objects.next()? {
+            Object::None => None,
+            Object::List(length) => {
+                let numbers = (0..length).map(|_| u32::try_from(objects.int()?).map_err(|_| unreadable()));
+                Some(numbers.collect::<Result<Vec<u32>>>()?)
+            }
+            _ => return Err(unreadable()),
+        };
+        let count = usize::try_from(objects.int()?).map_err(|_| unreadable())?;
+        let mut faults = Faults::new();
+        let rows = match self.is_arrow {
+            true => self.batches(&mut objects)?,
+            false => self.dicts(&mut objects, count, &mut faults)?,
+        };
+        let mut failures = Vec::new();
+        for _ in 0..objects.list()? {
+            objects.list()?;
+            let (part, what, trace) = (objects.int()?, objects.text()?, objects.text()?);
+            let error = Error::data(what).reject(RejectKind::Expression);
+            let error = if trace.is_empty() { error } else { error.cause(trace.trim_end()) };
+            failures.push(Failure { part: u32::try_from(part).ok(), error });
+        }
+        let origins = match (self.per, origins) {
+            (Per::Row, Some(origins)) => Some(UInt32Array::from(origins)),
+            (Per::Row, None) => Some(UInt32Array::from_iter_values(0..asked as u32)),
+            _ => None,
+        };
+        match &origins {
+            Some(origins) if origins.len() != count || origins.iter().flatten().any(|row| row as usize >= asked) => {
+                return Err(unreadable());
+            }
+            _ => {}
+        }
+        without(Answer { rows, origins, failures }, &faults)
+    }
+
+    /// The rows of an answer with the values of each column.
+    fn dicts(&self, objects: &mut Objects<'_>, count: usize, faults: &mut Faults) -> Result<RecordBatch> {
+        let gives = &self.gives;
+        if objects.list()? != gives.fields().len() {
+            return Err(unreadable());
+        }
+        let mut columns = Vec::with_capacity(gives.fields().len());
+        for field in gives.fields() {
+            // The form and the values are a tuple.
+            objects.list()?;
+            columns.push(unmarshal::column(objects, field, count, faults)?);
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
+        RecordBatch::try_new_with_options(nullable(gives), columns, &options).map_err(|_| unreadable())
+    }
+
+    /// The rows of an answer in Arrow's form. One that cannot be read as such has no form at all.
+    fn batches(&self, objects: &mut Objects<'_>) -> Result<RecordBatch> {
+        let Object::Bytes(bytes) = objects.next()? else { return Err(unreadable()) };
+        let schema = nullable(&self.gives);
+        if bytes.is_empty() {
+            return Ok(RecordBatch::new_empty(schema));
+        }
+        let failed = |cause| Error::data("the Python worker's answer is no Arrow stream").cause(cause);
+        let reader = StreamReader::try_new(bytes, None).map_err(failed)?;
+        let batches = reader.map(|batch| given(&batch.map_err(failed)?, &self.gives, "the function"));
+        let batches = batches.collect::<Result<Vec<_>>>()?;
+        concat_batches(&schema, &batches).map_err(failed)
+    }
+}
+
+/// `batch` as a stream of Arrow IPC.
+fn arrow_stream(batch: &RecordBatch) -> Result<Vec<u8>> {
+    let failed = |cause| Error::data("the rows have no form in Arrow IPC").cause(cause);
+    let schema = common_schema(&batch.schema());
+    let batch = in_common_types(batch, &schema)?;
+    let mut writer = StreamWriter::try_new(Vec::new(), &schema).map_err(failed)?;
+    writer.write(&batch).map_err(failed)?;
+    writer.into_inner().map_err(failed)
+}
+
+fn nullable(schema: &SchemaRef) -> SchemaRef {
+    let fields: Vec<_> = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
+    Arc::new(Schema::new(fields))
 }
 
 /// How the worker packs the values of a column.
@@ -154,57 +275,6 @@ impl PythonWorker {
         }
     }
 
-    fn answer(&self, asked: usize) -> Result<Answer> {
-        let mut objects = Objects::new(&self.message);
-        if objects.list()? != 4 {
-            return Err(unreadable());
-        }
-        let origins = match objects.next()? {
-            Object::None => None,
-            Object::List(length) => {
-                let numbers = (0..length).map(|_| u32::try_from(objects.int()?).map_err(|_| unreadable()));
-                Some(numbers.collect::<Result<Vec<u32>>>()?)
-            }
-            _ => return Err(unreadable()),
-        };
-        let count = usize::try_from(objects.int()?).map_err(|_| unreadable())?;
-        let gives = &self.function.gives;
-        if objects.list()? != gives.fields().len() {
-            return Err(unreadable());
-        }
-        let mut faults = Faults::new();
-        let mut columns = Vec::with_capacity(gives.fields().len());
-        for field in gives.fields() {
-            // The form and the values are a tuple.
-            objects.list()?;
-            columns.push(unmarshal::column(&mut objects, field, count, &mut faults)?);
-        }
-        let mut failures = Vec::new();
-        for _ in 0..objects.list()? {
-            objects.list()?;
-            let (row, what, trace) = (objects.int()?, objects.text()?, objects.text()?);
-            let error = Error::data(what).reject(RejectKind::Expression);
-            let error = if trace.is_empty() { error } else { error.cause(trace.trim_end()) };
-            failures.push(Failure { row: u32::try_from(row).ok(), error });
-        }
-        let options = RecordBatchOptions::new().with_row_count(Some(count));
-        let nullable: Vec<_> = gives.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
-        let rows = RecordBatch::try_new_with_options(Arc::new(Schema::new(nullable)), columns, &options)
-            .map_err(|_| unreadable())?;
-        let origins = match (self.function.per, origins) {
-            (Per::Batch, _) => None,
-            (Per::Row, Some(origins)) => Some(UInt32Array::from(origins)),
-            (Per::Row, None) => Some(UInt32Array::from_iter_values(0..asked as u32)),
-        };
-        match &origins {
-            Some(origins) if origins.len() != count || origins.iter().flatten().any(|row| row as usize >= asked) => {
-                return Err(unreadable());
-            }
-            _ => {}
-        }
-        without(Answer { rows, origins, failures }, &faults)
-    }
-
     async fn send(&mut self, message: &[u8]) -> Result<()> {
         let PythonWorker { child, requests: Some(requests), .. } = self else { return Err(self.ended().await) };
         let sent = tokio::select! {
@@ -235,37 +305,79 @@ impl PythonWorker {
     async fn ended(&mut self) -> Error {
         (self.requests, self.answers) = (None, None);
         let error = Error::data(format!("the Python worker of {} ended before it had answered", self.function.shown()));
-        match self.child.wait().await {
-            Ok(ending) => {
-                let last = self.child.last_lines();
-                error.cause(std::iter::once(ending.to_string()).chain(last).collect::<Vec<_>>().join("\n"))
-            }
-            Err(unknown) => unknown,
-        }
+        error.cause(self.child.last_words().await)
     }
 }
 
 #[async_trait]
 impl Worker for PythonWorker {
-    async fn call(&mut self, batch: &RecordBatch) -> Result<Answer> {
-        let mut message = head(b'R', 0).to_vec();
-        message.push(b'(');
-        message.extend(2_u32.to_le_bytes());
-        message.push(b'i');
-        message.extend((batch.num_rows() as u32).to_le_bytes());
-        marshal::write(batch, &mut message)?;
-        let length = (message.len() - HEAD_BYTES) as u64;
-        message[1..HEAD_BYTES].copy_from_slice(&length.to_le_bytes());
-        self.send(&message).await?;
+    async fn call(&mut self, batch: &RecordBatch, ends: &[usize]) -> Result<Answer> {
+        let request = self.function.rows(batch, ends)?;
+        self.send(&request).await?;
         match self.receive().await? {
-            b'A' => self.answer(batch.num_rows()),
+            b'A' => self.function.answer(&self.message, batch.num_rows()),
             _ => Err(unreadable()),
         }
+    }
+
+    async fn pass(&mut self, rows: RowStream, taker: &dyn GivenRows) -> Result<()> {
+        if self.through(rows, taker).await? { Ok(()) } else { Err(self.ended().await) }
     }
 
     fn measure(&self) -> Box<dyn Fn() -> u64 + Send + Sync> {
         let id = self.child.id();
         Box::new(move || crate::memory::of_tree(id))
+    }
+}
+
+impl PythonWorker {
+    /// Passes `rows` through the function and what it gives to `taker`; whether it has answered.
+    async fn through(&mut self, mut rows: RowStream, taker: &dyn GivenRows) -> Result<bool> {
+        let PythonWorker { child, requests: Some(requests), answers: Some(answers), function, message } = self else {
+            return Ok(false);
+        };
+        let feed = async {
+            let mut is_open = requests.write_all(&head(b'S', 0)).await.is_ok();
+            while is_open && let Some(batch) = rows.next().await {
+                let batch = batch?;
+                if batch.num_rows() > 0 {
+                    is_open = requests.write_all(&function.rows(&batch, &[])?).await.is_ok();
+                }
+            }
+            Ok(is_open && requests.write_all(&head(b'E', 0)).await.is_ok())
+        };
+        let drain = async {
+            loop {
+                match read(answers, message).await {
+                    Some((kind @ (b'P' | b'A'), true)) => {
+                        let Answer { rows, failures, .. } = function.answer(message, 0)?;
+                        if let Some(failure) = failures.into_iter().next() {
+                            return Err(failure.error);
+                        }
+                        if rows.num_rows() > 0 {
+                            taker.take(rows).await?;
+                        }
+                        if kind == b'A' {
+                            return Ok(true);
+                        }
+                    }
+                    Some(_) => return Err(unreadable()),
+                    None => return Ok(false),
+                }
+            }
+        };
+        let both = async { futures::try_join!(feed, drain) };
+        tokio::pin!(both);
+        let done = tokio::select! {
+            biased;
+            done = &mut both => done,
+            () = child.over() => {
+                // What it has left behind may hold its output open; what it has read nothing of is not taken any more.
+                child.kill();
+                tokio::time::timeout(LAST_BYTES, both).await.unwrap_or(Ok((false, false)))
+            }
+        };
+        Ok(done? == (true, true))
     }
 }
 
@@ -300,9 +412,9 @@ fn without(mut answer: Answer, faults: &[unmarshal::ValueFault]) -> Result<Answe
     if faults.is_empty() {
         return Ok(answer);
     }
-    let failure = |row, fault: &unmarshal::ValueFault| {
+    let failure = |part, fault: &unmarshal::ValueFault| {
         let error = Error::data(&fault.what).text(&fault.text).column(&fault.column).reject(RejectKind::Value);
-        Failure { row, error }
+        Failure { part, error }
     };
     let failed = |cause: arrow::error::ArrowError| Error::internal("rows cannot be left out").cause(cause);
     let Some(origins) = &answer.origins else {

@@ -6,54 +6,21 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
-use millstream_core::spec::Fault;
 use millstream_core::transform::{ColumnsFault, WorkContext, WorkRules, Worker, Workers};
 use millstream_core::{Error, Result, stable_hash};
+use millstream_process::Children;
 use millstream_process::python::{Function, PythonWorker, check_columns};
-use millstream_process::{Children, Program};
 use serde_json::{Value, json};
 
-use super::spec::MapSpec;
+use super::Own;
 
 /// Workers that call a Python function.
 #[derive(Debug)]
-pub struct PythonWorkers {
-    spec: MapSpec,
-    rules: WorkRules,
-    gives: SchemaRef,
-}
+pub struct PythonWorkers(pub Own);
 
 impl PythonWorkers {
-    /// Those that `spec` says.
-    ///
-    /// # Errors
-    /// If its columns are at fault; [`MapSpec`] has checked them before.
-    pub fn new(spec: MapSpec) -> Result<Self, Vec<Fault>> {
-        let gives = spec.columns.schema().map_err(|error| vec![Fault::new("columns", error.what())])?;
-        let rules = WorkRules {
-            per: spec.per,
-            keep: spec.keep.clone(),
-            deterministic: spec.deterministic,
-            workers: spec.workers,
-            timeout: spec.timeout.map(|timeout| timeout.0),
-            memory: spec.memory.map(|size| size.0),
-        };
-        Ok(PythonWorkers { spec, rules, gives })
-    }
-
     fn function(&self) -> (&str, &str) {
-        self.spec.function().unwrap_or_default()
-    }
-
-    fn interpreter(&self, context: &WorkContext) -> Result<Program> {
-        let environment =
-            self.spec.env.iter().map(|(name, value)| Ok((name.clone(), OsString::from(value.resolve()?))));
-        Ok(Program {
-            command: vec![OsString::from(&self.spec.interpreter)],
-            folder: Some(context.folder.clone()),
-            environment: environment.collect::<Result<_>>()?,
-            withheld: context.withheld.clone(),
-        })
+        self.0.spec.function().unwrap_or_default()
     }
 }
 
@@ -64,12 +31,14 @@ impl Workers for PythonWorkers {
     }
 
     fn columns(&self, input: &Schema) -> Result<SchemaRef, ColumnsFault> {
-        check_columns(input)?;
-        Ok(Arc::clone(&self.gives))
+        if self.0.spec.exchange.is_none() {
+            check_columns(input)?;
+        }
+        Ok(Arc::clone(&self.0.gives))
     }
 
     fn rules(&self) -> &WorkRules {
-        &self.rules
+        &self.0.rules
     }
 
     fn fingerprint(&self, folder: &Path) -> Result<Value> {
@@ -80,7 +49,7 @@ impl Workers for PythonWorkers {
         Ok(json!({
             "function": name,
             "code": format!("{:016x}", stable_hash::hash(&code)),
-            "version": self.spec.version,
+            "version": self.0.spec.version,
         }))
     }
 
@@ -92,13 +61,16 @@ impl Workers for PythonWorkers {
             let error = Error::refused(format!("the Python file {} does not exist", file.display()));
             return Err(error.hint("its path is relative to the folder of the job file"));
         }
+        let spec = &self.0.spec;
+        let interpreter = OsString::from(spec.interpreter.as_deref().unwrap_or("python3"));
         let function = Function {
-            interpreter: self.interpreter(context)?,
+            interpreter: self.0.program(vec![interpreter], context)?,
             file,
             name: name.to_owned(),
-            per: self.spec.per,
+            per: spec.per,
+            is_arrow: spec.exchange.is_some(),
             takes: Arc::clone(input),
-            gives: Arc::clone(&self.gives),
+            gives: Arc::clone(&self.0.gives),
         };
         let (children, lines) = (Children::of_process()?, Arc::clone(&context.lines));
         Ok(Box::new(PythonWorker::start(&children, &Arc::new(function), lines).await?))

@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use futures::{StreamExt, stream};
 use millstream_core::program::StepLines;
 use millstream_core::spec::{Duration as Time, Size};
-use millstream_core::transform::{Answer, WorkContext, WorkRules, Worker, Workers};
+use millstream_core::transform::{Answer, GivenRows, Per, RowStream, WorkContext, WorkRules, Worker, Workers};
 use millstream_core::{Error, Result};
 use millstream_job::Job;
 use serde_json::Value;
@@ -17,6 +19,9 @@ use tokio::sync::Semaphore;
 
 /// How often the memory of a worker is measured that may not take any amount.
 const MEASURE_EVERY: Duration = Duration::from_millis(200);
+
+/// The shortest pause between two looks at a worker.
+const LEAST_PAUSE: Duration = Duration::from_millis(1);
 
 /// How long a worker may take to start, with what it loads.
 const LONGEST_START: Duration = Duration::from_secs(600);
@@ -102,6 +107,7 @@ impl Pool {
         surroundings: &WorkSurroundings,
         cores: usize,
     ) -> Self {
+        let cores = if workers.rules().per == Per::Stream { 1 } else { cores };
         let size = workers.rules().workers.map_or(cores, Into::into);
         Pool {
             workers,
@@ -178,12 +184,12 @@ impl Pool {
         Ok(Idle { worker, measured: Instant::now() })
     }
 
-    /// What a worker gives for `batch`; waits for one that is idle. With `fresh` it is a new one. The inner error is
-    /// that of a worker which has failed at it and has ended.
+    /// What a worker gives for `batch`, as [`Worker::call`] says; waits for one that is idle. With `fresh` it is a new
+    /// one. The inner error is that of a worker which has failed at it and has ended.
     ///
     /// # Errors
     /// If no worker can be started.
-    pub async fn call(&self, batch: &RecordBatch, fresh: bool) -> Result<Result<Answer>> {
+    pub async fn call(&self, batch: &RecordBatch, ends: &[usize], fresh: bool) -> Result<Result<Answer>> {
         let permit = self.permits.acquire().await;
         let _permit = permit.map_err(|_| Error::internal("the workers of a step have ended"))?;
         let idle = self.idle().pop();
@@ -191,48 +197,140 @@ impl Pool {
             Some(worker) => worker,
             None => self.start().await?,
         };
-        let answer = self.watched(&mut worker, batch).await;
+        let answer = self.called(&mut worker, batch, ends).await;
         if answer.is_ok() {
             self.idle().push(worker);
         }
         Ok(answer)
     }
 
-    /// Calls `worker`, within its time and memory.
-    async fn watched(&self, Idle { worker, measured }: &mut Idle, batch: &RecordBatch) -> Result<Answer> {
-        let rules = self.rules();
-        let measure = worker.measure();
-        let call = async {
-            match rules.timeout {
-                None => worker.call(batch).await,
-                Some(timeout) => tokio::time::timeout(timeout, worker.call(batch)).await.unwrap_or_else(|_| {
-                    let what = format!("the {} worker has not answered within {}", self.name(), Time(timeout));
-                    Err(Error::data(what).hint("raise `timeout`, or see what the function waits for"))
-                }),
-            }
+    /// Passes `rows` through a worker, as [`Worker::pass`] says. It counts as none of those that calls wait for: how
+    /// long it takes depends on who gives the rows and who wants them.
+    ///
+    /// # Errors
+    /// If no worker can be started; those of the worker.
+    pub async fn pass(&self, rows: RowStream, given: &dyn GivenRows) -> Result<()> {
+        let idle = self.idle().pop();
+        let mut worker = match idle {
+            Some(worker) => worker,
+            None => self.start().await?,
         };
-        let Some(limit) = rules.memory else { return call.await };
-        tokio::pin!(call);
-        let mut answer = None;
-        while answer.is_none() {
+        let signs = Arc::new(Signs::default());
+        let seen = Arc::clone(&signs);
+        let rows = stream::unfold(rows, move |mut rows| {
+            let seen = Arc::clone(&seen);
+            async move {
+                let next = seen.while_others_work(rows.next()).await;
+                Some((next?, rows))
+            }
+        });
+        let given = SeenRows { given, signs: &signs };
+        let measure = worker.worker.measure();
+        let Idle { worker: own, measured } = &mut worker;
+        let pass = own.pass(rows.boxed(), &given);
+        self.watched(pass, measure, measured, || signs.last()).await?;
+        // One that has seen the end of a stream has ended.
+        if self.rules().per != Per::Stream {
+            self.idle().push(worker);
+        }
+        Ok(())
+    }
+
+    async fn called(&self, worker: &mut Idle, batch: &RecordBatch, ends: &[usize]) -> Result<Answer> {
+        let Idle { worker, measured } = worker;
+        let (measure, asked) = (worker.measure(), Instant::now());
+        self.watched(worker.call(batch, ends), measure, measured, || Some(asked)).await
+    }
+
+    /// Waits for `work`, within the time since `last` and within the memory of a worker.
+    async fn watched<T>(
+        &self,
+        work: impl Future<Output = Result<T>>,
+        measure: Box<dyn Fn() -> u64 + Send + Sync>,
+        measured: &mut Instant,
+        last: impl Fn() -> Option<Instant>,
+    ) -> Result<T> {
+        let WorkRules { timeout, memory, .. } = *self.rules();
+        if timeout.is_none() && memory.is_none() {
+            return work.await;
+        }
+        tokio::pin!(work);
+        loop {
+            let since = last();
+            let left = timeout.map(|timeout| timeout.saturating_sub(since.map_or(Duration::ZERO, |last| last.elapsed())));
+            let next = memory.map(|_| MEASURE_EVERY.saturating_sub(measured.elapsed()));
+            let pause = [left, next].into_iter().flatten().min().unwrap_or(MEASURE_EVERY);
             tokio::select! {
                 biased;
-                answered = &mut call => answer = Some(answered),
-                () = tokio::time::sleep(MEASURE_EVERY.saturating_sub(measured.elapsed())) => {}
+                done = &mut work => return done,
+                () = tokio::time::sleep(pause.max(LEAST_PAUSE)) => {}
             }
-            if measured.elapsed() < MEASURE_EVERY {
-                continue;
+            if let (Some(timeout), Some(last)) = (timeout, last())
+                && last.elapsed() >= timeout
+            {
+                let what = format!("the {} worker has not answered within {}", self.name(), Time(timeout));
+                return Err(Error::data(what).hint("raise `timeout`, or see what the code waits for"));
             }
+            let Some(limit) = memory.filter(|_| measured.elapsed() >= MEASURE_EVERY) else { continue };
             let bytes = measure();
             *measured = Instant::now();
             if bytes > limit {
                 let what = format!("the {} worker takes more memory than it may", self.name());
                 return Err(Error::data(what)
                     .cause(format!("it has {}, and `memory` is {}", Size(bytes), Size(limit)))
-                    .hint("raise `memory`, or have the function keep less"));
+                    .hint("raise `memory`, or have the code keep less"));
             }
         }
-        answer.unwrap_or_else(|| Err(Error::internal("a worker has given no answer")))
+    }
+}
+
+/// When a worker that rows are passed through was last seen to work.
+struct Signs(Mutex<Seen>);
+
+struct Seen {
+    last: Instant,
+    /// How many wait for others: for rows to pass on, or for room for those that it gives.
+    waits: usize,
+}
+
+impl Default for Signs {
+    fn default() -> Self {
+        Signs(Mutex::new(Seen { last: Instant::now(), waits: 0 }))
+    }
+}
+
+impl Signs {
+    /// When it was last seen to work; `None` while it cannot be its fault that nothing happens.
+    fn last(&self) -> Option<Instant> {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (seen.waits == 0).then_some(seen.last)
+    }
+
+    fn changed(&self, change: impl FnOnce(&mut usize)) {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut seen.waits);
+        seen.last = Instant::now();
+    }
+
+    /// Waits for `work` of others.
+    async fn while_others_work<T>(&self, work: impl Future<Output = T>) -> T {
+        self.changed(|waits| *waits += 1);
+        let done = work.await;
+        self.changed(|waits| *waits -= 1);
+        done
+    }
+}
+
+/// Takes rows, and sees that there are some.
+struct SeenRows<'a> {
+    given: &'a dyn GivenRows,
+    signs: &'a Signs,
+}
+
+#[async_trait]
+impl GivenRows for SeenRows<'_> {
+    async fn take(&self, rows: RecordBatch) -> Result<()> {
+        self.signs.while_others_work(self.given.take(rows)).await
     }
 }
 

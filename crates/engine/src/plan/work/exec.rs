@@ -1,0 +1,255 @@
+//! The node of a plan whose rows workers compute.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::{
+    Distribution, LexRequirement, OrderingRequirements, PhysicalExpr, PhysicalSortRequirement,
+};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt, stream};
+use millstream_core::transform::Per;
+use millstream_core::Error;
+use tokio::sync::mpsc;
+
+use super::groups::{Groups, cut};
+use super::pass::{Feed, passed};
+use super::pool::Pool;
+use super::rows::{Part, Work};
+use crate::fault;
+use crate::node::{EachRound, over_one_input, streaming};
+use crate::rejects::Rejects;
+use crate::rejects::take::TakeRow;
+
+/// Has workers compute rows.
+pub struct WorkExec {
+    input: Arc<dyn ExecutionPlan>,
+    work: Arc<Work>,
+    /// The columns that are equal in a group.
+    by: Vec<usize>,
+    /// With [`Per::Stream`], what the workers share while one of them reads.
+    feeds: EachRound<Weak<Feed>>,
+    properties: Arc<PlanProperties>,
+}
+
+/// Rows that come one batch after the other.
+type Batches = BoxStream<'static, DataFusionResult<arrow::array::RecordBatch>>;
+
+impl WorkExec {
+    /// The workers of `pool` over `input`. Their rows have the columns of `schema`, the last of which are those of the
+    /// input with the numbers `keep`. Groups have equal values in its columns `by`.
+    pub fn new(
+        input: Arc<dyn ExecutionPlan>,
+        pool: &Arc<Pool>,
+        schema: SchemaRef,
+        keep: Vec<usize>,
+        by: Vec<usize>,
+    ) -> Self {
+        let width = input.schema().fields().len();
+        let work = Work { pool: Arc::clone(pool), schema, keep, width, taker: None, failed: Arc::default() };
+        WorkExec::over(input, Arc::new(work), by)
+    }
+
+    fn over(input: Arc<dyn ExecutionPlan>, work: Arc<Work>, by: Vec<usize>) -> Self {
+        let carried = input.schema().fields().iter().skip(work.width).cloned().collect::<Vec<_>>();
+        let fields = work.schema.fields().iter().cloned().chain(carried);
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let partitions = match work.pool.rules().per {
+            Per::Row | Per::Batch => input.output_partitioning().partition_count(),
+            Per::Group => 1,
+            Per::Stream => work.pool.size(),
+        };
+        WorkExec { input, work, by, feeds: EachRound::new(partitions), properties: streaming(schema, partitions) }
+    }
+
+    /// The workers.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.work.pool
+    }
+
+    /// The name of its step, if that may leave rows out.
+    pub fn lenient_step(&self) -> Option<&str> {
+        self.work.taker.as_ref().map(|_| self.pool().step())
+    }
+
+    /// How many rows have failed.
+    pub fn failed(&self) -> u64 {
+        self.work.failed.load(Ordering::Relaxed)
+    }
+
+    /// The same, with the rows that fail going to `taker`, if its step may leave some out.
+    pub fn lenient(&self, taker: Arc<dyn TakeRow>, rejects: &Arc<Rejects>) -> Option<Self> {
+        rejects.of_step(self.pool().step())?;
+        let work = Work { taker: Some((taker, Arc::clone(rejects))), ..Work::clone(&self.work) };
+        Some(WorkExec::over(Arc::clone(&self.input), Arc::new(work), self.by.clone()))
+    }
+
+    /// The same over `input`, whose last column tells where rows are from. What may fail goes to `taker`, if there is
+    /// one.
+    pub fn carrying(&self, input: Arc<dyn ExecutionPlan>, taker: Option<&Arc<dyn TakeRow>>) -> Self {
+        let work = match (taker, &self.work.taker) {
+            // What another takes another counts.
+            (Some(taker), Some((_, rejects))) => {
+                let taker = Some((Arc::clone(taker), Arc::clone(rejects)));
+                Arc::new(Work { taker, failed: Arc::default(), ..Work::clone(&self.work) })
+            }
+            _ => Arc::clone(&self.work),
+        };
+        WorkExec::over(input, work, self.by.clone())
+    }
+
+    fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
+        WorkExec::over(input, Arc::clone(&self.work), self.by.clone())
+    }
+
+    fn per(&self) -> Per {
+        self.pool().rules().per
+    }
+
+    /// How many batches are given to workers at once: each partition may keep all of its share of them busy, and has
+    /// one more batch ready.
+    fn at_once(&self) -> usize {
+        let partitions = match self.per() {
+            Per::Group => 1,
+            _ => self.input.output_partitioning().partition_count(),
+        };
+        self.pool().size().div_ceil(partitions) + 1
+    }
+
+    /// The rows of a partition, in batches that are computed apart.
+    fn parts(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<Batches> {
+        let work = Arc::clone(&self.work);
+        let limits = work.taker.as_ref().and_then(|(_, rejects)| rejects.of_step(self.pool().step()));
+        let input = self.input.execute(partition, context)?;
+        let input = input.inspect_ok(move |batch| {
+            limits.iter().for_each(|limit| limit.add_came(batch.num_rows() as u64));
+        });
+        let groups = match self.per() {
+            Per::Group => {
+                let schema = self.input.schema();
+                groups_of(Box::pin(RecordBatchStreamAdapter::new(schema, input)), self.by.clone())
+            }
+            _ => input.map_ok(|rows| Groups::Whole(Part { rows, ends: Vec::new() })).boxed(),
+        };
+        let rows = groups.map(move |groups| {
+            let work = Arc::clone(&work);
+            async move {
+                let part = match groups? {
+                    Groups::Whole(part) => part,
+                    Groups::Long(rows) => return Ok(passed(&work, rows)),
+                };
+                // A task of its own: a worker must not wait until somebody asks for the rows, which may be somebody who
+                // waits for what another one who needs the worker holds.
+                let rows = SpawnedTask::spawn(async move { work.rows(part).await }).join().await;
+                let rows = rows.unwrap_or_else(|join| Err(Error::internal("a task failed").cause(join)));
+                let rows = rows.map_err(fault::carry)?;
+                Ok::<_, DataFusionError>(stream::iter(rows.into_iter().map(Ok)).boxed())
+            }
+        });
+        Ok(rows.buffered(self.at_once()).try_flatten().boxed())
+    }
+
+    /// The rows of one of the workers that share a stream.
+    fn stream(&self, partition: usize, context: &Arc<TaskContext>) -> DataFusionResult<Batches> {
+        let mut begun = None;
+        let feed = self.feeds.begin(partition, |_| {
+            let partitions = 0..self.input.output_partitioning().partition_count();
+            let inputs = partitions.map(|partition| self.input.execute(partition, Arc::clone(context)));
+            let feed = Arc::new(Feed::new(inputs.collect::<DataFusionResult<_>>()?));
+            begun = Some(Arc::clone(&feed));
+            Ok(Arc::downgrade(&feed))
+        })?;
+        // If all others have ended, nothing is left for this one.
+        let rows = begun.or_else(|| feed.upgrade()).map_or_else(|| stream::empty().boxed(), Feed::rows);
+        Ok(passed(&self.work, rows))
+    }
+}
+
+/// The groups of `input`, which is in order, with equal values in its columns `by`.
+fn groups_of(
+    input: SendableRecordBatchStream,
+    by: Vec<usize>,
+) -> BoxStream<'static, DataFusionResult<Groups>> {
+    let begin = async move {
+        let (sender, groups) = mpsc::channel(1);
+        // A task of its own: it feeds a long group while nobody asks for the next one.
+        let task = SpawnedTask::spawn(cut(input, by, sender));
+        stream::unfold(Some((groups, task)), |state| async move {
+            let (mut groups, task) = state?;
+            match groups.recv().await {
+                Some(next) => Some((next, Some((groups, task)))),
+                None => match task.join().await {
+                    Ok(()) => None,
+                    Err(join) => Some((Err(fault::carry(Error::internal("a task failed").cause(join))), None)),
+                },
+            }
+        })
+    };
+    stream::once(begin).flatten().boxed()
+}
+
+impl fmt::Debug for WorkExec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkExec").field("pool", self.pool()).finish_non_exhaustive()
+    }
+}
+
+impl DisplayAs for WorkExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WorkExec: {}, workers={}", self.pool().name(), self.pool().size())?;
+        if self.work.taker.is_some() {
+            f.write_str(", leaves out rows that cannot be computed")?;
+        }
+        Ok(())
+    }
+}
+
+impl ExecutionPlan for WorkExec {
+    over_one_input!("WorkExec");
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn required_input_distribution(&self) -> Vec<Distribution> {
+        let is_one = self.per() == Per::Group || (self.per() == Per::Stream && self.pool().size() == 1);
+        vec![if is_one { Distribution::SinglePartition } else { Distribution::UnspecifiedDistribution }]
+    }
+
+    /// Groups come one after the other, and what is in order goes through one filter in order.
+    fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
+        let schema = self.input.schema();
+        let requirement = match self.per() {
+            Per::Group => {
+                let column = |index: &usize| Arc::new(Column::new(schema.field(*index).name(), *index));
+                let columns = self.by.iter().map(|by| column(by) as Arc<dyn PhysicalExpr>);
+                LexRequirement::new(columns.map(|column| PhysicalSortRequirement::new(column, None)))
+            }
+            Per::Stream if self.pool().size() == 1 => {
+                self.input.output_ordering().map(|order| LexRequirement::from(order.clone()))
+            }
+            _ => None,
+        };
+        vec![requirement.map(OrderingRequirements::new)]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![matches!(self.per(), Per::Row | Per::Batch)]
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
+        let rows = match self.per() {
+            Per::Stream => self.stream(partition, &context)?,
+            _ => self.parts(partition, context)?,
+        };
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
+    }
+}

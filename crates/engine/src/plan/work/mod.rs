@@ -1,0 +1,19 @@
+//! The rows that workers compute.
+//!
+//! ```text
+//!  row, batch  batch ─▶ worker ─▶ rows ──────────────────────────────▶ rows
+//!              (rows.rs)   └ failed ─▶ once more ─▶ halves ─▶ one row ─▶ reject
+//!  group       rows in order of the key ─▶ whole groups (groups.rs) ─▶ as above
+//!                                       └▶ a group too large to hold ─▶ passed through a worker (pass.rs)
+//!  stream      rows ─▶ passed through a worker (pass.rs)
+//! ```
+//! `exec.rs` is the node of the plan, `pool.rs` the workers of a step.
+
+mod exec;
+mod groups;
+mod pass;
+mod pool;
+mod rows;
+
+pub use exec::WorkExec;
+pub use pool::{Pool, WorkSurroundings};

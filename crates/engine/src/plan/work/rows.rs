@@ -1,0 +1,220 @@
+//! Batches that are given to workers, and what becomes of those that fail.
+//!
+//! A worker that has ended or takes too long has failed at its batch, and another takes its place. What fails again is
+//! cut in halves where parts of it are computed apart, down to the row or group to blame.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::compute::{concat_batches, take};
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use millstream_core::transform::{Answer, Per};
+use millstream_core::{Error, Result};
+
+use super::pool::Pool;
+use crate::rejects::take::TakeRow;
+use crate::rejects::{Entry, Rejects, allowing, json_of};
+
+/// How batches become rows.
+#[derive(Clone)]
+pub struct Work {
+    /// The workers.
+    pub pool: Arc<Pool>,
+    /// The columns of its rows, without the one that is carried.
+    pub schema: SchemaRef,
+    /// The columns of the input that its rows keep.
+    pub keep: Vec<usize>,
+    /// How many columns the workers take. One more tells where rows are from, and is carried behind the others.
+    pub width: usize,
+    /// Takes the rows that fail, and counts those that come; `None` if none may fail.
+    pub taker: Option<(Arc<dyn TakeRow>, Arc<Rejects>)>,
+    /// How many rows have failed.
+    pub failed: Arc<AtomicU64>,
+}
+
+/// Rows for one call of a worker.
+#[derive(Debug)]
+pub struct Part {
+    /// The rows.
+    pub rows: RecordBatch,
+    /// Behind which row each group ends; nothing if there are no groups.
+    pub ends: Vec<usize>,
+}
+
+/// Whether rows were given to a worker before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tried {
+    Never,
+    /// It has failed.
+    Once,
+    /// It has failed and ended: others may have ended, too.
+    WorkerEnded,
+}
+
+impl Part {
+    /// How many pieces can be computed apart.
+    fn pieces(&self, work: &Work) -> usize {
+        let rules = work.pool.rules();
+        match rules.per {
+            Per::Group => self.ends.len(),
+            Per::Row => self.rows.num_rows(),
+            _ if rules.deterministic => self.rows.num_rows(),
+            _ => 1,
+        }
+    }
+
+    /// The rows of some of its pieces.
+    fn rows_of(&self, pieces: Range<usize>) -> Range<usize> {
+        match self.ends.is_empty() {
+            true => pieces,
+            false => {
+                let start = pieces.start.checked_sub(1).map_or(0, |before| self.ends[before]);
+                start..pieces.end.checked_sub(1).map_or(0, |last| self.ends[last])
+            }
+        }
+    }
+
+    /// Some of its pieces, which follow each other.
+    fn slice(&self, pieces: Range<usize>) -> Part {
+        let rows = self.rows_of(pieces.clone());
+        let ends = self.ends.get(pieces).unwrap_or_default().iter().map(|end| end - rows.start).collect();
+        Part { rows: self.rows.slice(rows.start, rows.len()), ends }
+    }
+
+    /// Some of its pieces.
+    fn some(&self, pieces: &[u32]) -> Result<Part> {
+        let (mut rows, mut ends) = (Vec::new(), Vec::new());
+        for piece in pieces {
+            let part = self.slice(*piece as usize..*piece as usize + 1);
+            let before = ends.last().copied().unwrap_or(0);
+            ends.extend(part.ends.iter().map(|end| before + end));
+            rows.push(part.rows);
+        }
+        let rows = concat_batches(&self.rows.schema(), &rows).map_err(unfit)?;
+        Ok(Part { rows, ends })
+    }
+}
+
+impl Work {
+    /// The rows for those of `part`.
+    ///
+    /// # Errors
+    /// If a worker fails at a row that may not be left out, or cannot be started.
+    pub async fn rows(&self, part: Part) -> Result<Vec<RecordBatch>> {
+        let (mut parts, mut done) = (vec![(part, Tried::Never)], Vec::new());
+        // The last part comes first.
+        while let Some((part, tried)) = parts.pop() {
+            let asked = self.asked(&part.rows)?;
+            let called = self.pool.call(&asked, &part.ends, tried == Tried::WorkerEnded).await;
+            let answer = match called.map_err(|error| error.in_step(self.pool.step()))? {
+                Ok(answer) => answer,
+                Err(error) => {
+                    self.again(part, tried, Tried::WorkerEnded, error, &mut parts)?;
+                    continue;
+                }
+            };
+            let mut failures = Vec::new();
+            let mut whole = None;
+            for failure in &answer.failures {
+                match failure.part {
+                    Some(piece) => failures.push((piece, failure.error.clone())),
+                    None => whole = Some(failure.error.clone()),
+                }
+            }
+            if let Some(error) = whole {
+                self.again(part, tried, Tried::Once, error, &mut parts)?;
+                continue;
+            }
+            failures.sort_by_key(|(piece, _)| *piece);
+            if tried == Tried::Never && !failures.is_empty() {
+                let pieces: Vec<u32> = failures.iter().map(|(piece, _)| *piece).collect();
+                parts.push((part.some(&pieces)?, Tried::Once));
+            } else {
+                for (piece, error) in failures {
+                    self.reject(&part.slice(piece as usize..piece as usize + 1), &error)?;
+                }
+            }
+            let rows = self.beside(&part.rows, answer)?;
+            if rows.num_rows() > 0 {
+                done.push(rows);
+            }
+        }
+        Ok(done)
+    }
+
+    /// The columns of `rows` that the workers take.
+    pub fn asked(&self, rows: &RecordBatch) -> Result<RecordBatch> {
+        rows.project(&(0..self.width).collect::<Vec<_>>()).map_err(unfit)
+    }
+
+    /// What is done about `part`, at which a worker has failed as a whole, `now` in this way.
+    fn again(
+        &self,
+        part: Part,
+        tried: Tried,
+        now: Tried,
+        error: Error,
+        parts: &mut Vec<(Part, Tried)>,
+    ) -> Result<()> {
+        let pieces = part.pieces(self);
+        match tried {
+            Tried::Never => parts.push((part, now)),
+            _ if pieces > 1 => {
+                parts.push((part.slice(pieces / 2..pieces), now));
+                parts.push((part.slice(0..pieces / 2), now));
+            }
+            _ => self.reject(&part, &error)?,
+        }
+        Ok(())
+    }
+
+    /// Leaves the rows of `part` out. Of several nobody knows which one is to blame.
+    fn reject(&self, part: &Part, error: &Error) -> Result<()> {
+        let step = self.pool.step();
+        for row in 0..part.rows.num_rows() {
+            let row = part.rows.slice(row, 1);
+            let error = match part.rows.num_rows() {
+                1 => self.with_text(&row, error.clone())?,
+                _ => error.clone(),
+            };
+            let error = error.in_step(step);
+            let Some((taker, _)) = &self.taker else { return Err(allowing(error, &Entry::Step(step.to_owned()))) };
+            taker.take(step, &row, error)?;
+            self.failed.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// `error` with `row`, a batch of one, as its text, unless it has a text.
+    fn with_text(&self, row: &RecordBatch, error: Error) -> Result<Error> {
+        if error.offending_text().is_some() {
+            return Ok(error);
+        }
+        Ok(json_of(&self.asked(row)?).into_iter().fold(error, |error, text| error.text(text.to_string())))
+    }
+
+    /// The rows of `answer` with what they keep of `part`, and what is carried.
+    fn beside(&self, part: &RecordBatch, answer: Answer) -> Result<RecordBatch> {
+        let count = answer.rows.num_rows();
+        let mut columns: Vec<ArrayRef> = answer.rows.columns().to_vec();
+        let origins = match answer.origins {
+            Some(origins) => origins,
+            // The rows of a batch count as those of its first one.
+            None => UInt32Array::from(vec![0; count]),
+        };
+        let carried = self.width..part.num_columns();
+        for column in self.keep.iter().copied().chain(carried) {
+            columns.push(take(part.column(column), &origins, None).map_err(unfit)?);
+        }
+        let carried = part.schema().fields().iter().skip(self.width).cloned().collect::<Vec<_>>();
+        let fields: Vec<Arc<Field>> = self.schema.fields().iter().cloned().chain(carried).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
+        RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options).map_err(unfit)
+    }
+}
+
+pub(super) fn unfit(cause: arrow::error::ArrowError) -> Error {
+    Error::internal("the columns of a worker's rows do not fit together").cause(cause)
+}

@@ -1,0 +1,139 @@
+//! Rows in Arrow's own form, for programs that know the common types alone.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use millstream_core::columns::{type_name, widen};
+use millstream_core::reject::RejectKind;
+use millstream_core::{Error, Result};
+
+/// `schema` without views and dictionaries, which few programs read.
+pub fn common_schema(schema: &Schema) -> SchemaRef {
+    let fields = schema.fields().iter().map(common_field).collect::<Vec<_>>();
+    Arc::new(Schema::new(fields))
+}
+
+fn common_field(field: &FieldRef) -> FieldRef {
+    Arc::new(Field::new(field.name(), common_type(field.data_type()), field.is_nullable()))
+}
+
+fn common_type(data_type: &DataType) -> DataType {
+    match data_type {
+        DataType::Utf8View => DataType::Utf8,
+        DataType::BinaryView => DataType::Binary,
+        DataType::Dictionary(_, values) => common_type(values),
+        DataType::List(item) => DataType::List(common_field(item)),
+        DataType::LargeList(item) => DataType::LargeList(common_field(item)),
+        DataType::Struct(members) => DataType::Struct(members.iter().map(common_field).collect()),
+        other => other.clone(),
+    }
+}
+
+/// `batch` with the types of `schema`, which is that of [`common_schema`].
+///
+/// # Errors
+/// If it has more text than a column of such a type holds, 2 GiB.
+pub fn in_common_types(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let failed = |cause| Error::data("the rows do not fit into an Arrow batch").cause(cause);
+    let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| convert(column, field.data_type()));
+    let columns = columns.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options).map_err(failed)
+}
+
+fn convert(column: &ArrayRef, data_type: &DataType) -> Result<ArrayRef, arrow::error::ArrowError> {
+    match column.data_type() == data_type {
+        true => Ok(Arc::clone(column)),
+        false => cast_with_options(column, data_type, &CastOptions { safe: false, ..CastOptions::default() }),
+    }
+}
+
+/// `batch`, which a program gave, with the columns `gives`: found by name, of types whose values are among these.
+///
+/// # Errors
+/// If it lacks a column, has another one, or one of another type.
+pub fn given(batch: &RecordBatch, gives: &SchemaRef, who: &str) -> Result<RecordBatch> {
+    let theirs = batch.schema();
+    let fault = |what: String| Error::data(what).reject(RejectKind::Value);
+    if let Some(other) = theirs.fields().iter().find(|field| gives.index_of(field.name()).is_err()) {
+        return Err(fault(format!("{who} gave `{}`, which is none of `columns`", other.name())));
+    }
+    let columns = gives.fields().iter().map(|field| {
+        let Some(column) = batch.column_by_name(field.name()) else {
+            return Err(fault(format!("{who} gave no column `{}`", field.name())));
+        };
+        if !is_among(column.data_type(), field.data_type()) {
+            let what = format!(
+                "{who} gave `{}` as {}, and `columns` says {}",
+                field.name(),
+                type_name(column.data_type()),
+                type_name(field.data_type())
+            );
+            return Err(fault(what).column(field.name()));
+        }
+        convert(column, field.data_type())
+            .map_err(|cause| fault(format!("{who} gave a value of another type")).column(field.name()).cause(cause))
+    });
+    let columns = columns.collect::<Result<Vec<_>>>()?;
+    let fields: Vec<_> = gives.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)
+        .map_err(|cause| fault(format!("{who} gave columns that do not fit together")).cause(cause))
+}
+
+/// Whether all values of `from` are values of `to`.
+fn is_among(from: &DataType, to: &DataType) -> bool {
+    let (from, to) = (common_type(from), common_type(to));
+    let is_text = |data_type: &DataType| matches!(data_type, DataType::Utf8 | DataType::LargeUtf8);
+    let is_binary = |data_type: &DataType| matches!(data_type, DataType::Binary | DataType::LargeBinary);
+    match (&from, &to) {
+        (DataType::Null, _) => true,
+        (from, to) if is_text(to) => is_text(from),
+        (from, to) if is_binary(to) => is_binary(from) || matches!(from, DataType::FixedSizeBinary(_)),
+        (DataType::List(from) | DataType::LargeList(from), DataType::List(to)) => {
+            is_among(from.data_type(), to.data_type())
+        }
+        (DataType::Struct(from), DataType::Struct(to)) => {
+            let same = |(from, to): (&FieldRef, &FieldRef)| {
+                from.name() == to.name() && is_among(from.data_type(), to.data_type())
+            };
+            from.len() == to.len() && from.iter().zip(to).all(same)
+        }
+        // Another unit that loses digits is refused by the conversion.
+        (DataType::Timestamp(_, from), DataType::Timestamp(_, to)) => from.is_some() == to.is_some(),
+        (DataType::Time32(_) | DataType::Time64(_), DataType::Time64(_)) => true,
+        (from, to) => from == to || widen(from, to) == *to,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::TimeUnit;
+
+    use super::*;
+
+    #[test]
+    fn a_type_takes_what_it_can_hold() {
+        let zoned = |unit| DataType::Timestamp(unit, Some("UTC".into()));
+        for (from, to) in [
+            (DataType::Int32, DataType::Int64),
+            (DataType::LargeUtf8, DataType::Utf8View),
+            (DataType::Float32, DataType::Float64),
+            (DataType::Null, DataType::Date32),
+            (zoned(TimeUnit::Second), zoned(TimeUnit::Microsecond)),
+        ] {
+            assert!(is_among(&from, &to), "{from} to {to}");
+        }
+        for (from, to) in [
+            (DataType::Int64, DataType::Int32),
+            (DataType::Int64, DataType::Utf8View),
+            (DataType::Float64, DataType::Int64),
+            (DataType::Utf8, DataType::Int64),
+            (DataType::Timestamp(TimeUnit::Microsecond, None), zoned(TimeUnit::Microsecond)),
+        ] {
+            assert!(!is_among(&from, &to), "{from} to {to}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! How rows go to a program and back.
+
+use std::sync::Arc;
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::SchemaRef;
+use arrow_ipc::writer::StreamWriter;
+use millstream_core::format::{Format, Reading, RowEncoder, StreamFormat, TEXT};
+use millstream_core::{Error, Result};
+
+use crate::arrow_rows::{common_schema, in_common_types};
+
+/// The form of rows between Millstream and a program.
+#[derive(Debug, Clone)]
+pub enum Exchange {
+    /// Records of a text.
+    Text(Records, Arc<dyn Format>),
+    /// The stream form of Arrow IPC.
+    Arrow,
+}
+
+/// What ends a record of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Records {
+    /// A line end; the line is the record.
+    Lines,
+    /// A line end that is not between quotes. The first record is the header.
+    Csv,
+    /// A line end.
+    Json,
+}
+
+impl Exchange {
+    /// The format of a text.
+    pub(super) fn text(&self) -> Result<(Records, &dyn StreamFormat)> {
+        match self {
+            Exchange::Text(records, format) => match format.reading() {
+                Reading::Stream(format) => Ok((*records, format)),
+                _ => Err(Error::internal("an exchange with a format that is no text")),
+            },
+            Exchange::Arrow => Err(Error::internal("an exchange that is no text")),
+        }
+    }
+}
+
+/// Writes rows.
+pub(super) enum Encoder {
+    Text { records: Records, encoder: Box<dyn RowEncoder>, header: Vec<u8> },
+    Arrow { writer: Box<StreamWriter<Vec<u8>>>, schema: SchemaRef },
+}
+
+impl Encoder {
+    /// For rows with the columns `takes`.
+    ///
+    /// # Errors
+    /// If the exchange has no form for such columns.
+    pub fn new(exchange: &Exchange, takes: &SchemaRef) -> Result<Self> {
+        match exchange {
+            Exchange::Text(records, format) => {
+                let mut encoder = format.encoder(Arc::clone(takes), true)?;
+                let mut header = Vec::new();
+                encoder.encode(&RecordBatch::new_empty(Arc::clone(takes)), &mut header)?;
+                Ok(Encoder::Text { records: *records, encoder, header })
+            }
+            Exchange::Arrow => {
+                let schema = common_schema(takes);
+                let writer = StreamWriter::try_new(Vec::new(), &schema).map_err(|cause| {
+                    Error::job("Arrow IPC has no form for these columns").cause(cause)
+                })?;
+                Ok(Encoder::Arrow { writer: Box::new(writer), schema })
+            }
+        }
+    }
+
+    /// Adds what stands before all rows, once.
+    pub fn begin(&mut self, out: &mut Vec<u8>) {
+        match self {
+            Encoder::Text { header, .. } => out.append(header),
+            Encoder::Arrow { writer, .. } => out.append(writer.get_mut()),
+        }
+    }
+
+    /// Adds `rows`. With `ends` an end may follow, so no record may look like one.
+    ///
+    /// # Errors
+    /// If a value has no form. What was added is to be forgotten then.
+    pub fn rows(&mut self, rows: &RecordBatch, ends: bool, out: &mut Vec<u8>) -> Result<()> {
+        match self {
+            Encoder::Text { records, encoder, .. } => {
+                if ends && *records == Records::Lines {
+                    no_empty_line(rows)?;
+                }
+                encoder.encode(rows, out)
+            }
+            Encoder::Arrow { writer, schema } => {
+                let rows = in_common_types(rows, schema)?;
+                let written = writer.write(&rows);
+                let bytes = std::mem::take(writer.get_mut());
+                written.map_err(|cause| Error::data("the rows have no form in Arrow IPC").cause(cause))?;
+                out.extend(bytes);
+                Ok(())
+            }
+        }
+    }
+
+    /// Adds the end of a batch or group.
+    ///
+    /// # Errors
+    /// Never, unless an empty batch cannot be written.
+    pub fn end(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        match self {
+            Encoder::Text { .. } => out.push(b'\n'),
+            Encoder::Arrow { schema, .. } => {
+                let empty = RecordBatch::new_empty(Arc::clone(schema));
+                self.rows(&empty, true, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what stands behind all rows.
+    ///
+    /// # Errors
+    /// Never, unless the end cannot be written.
+    pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<()> {
+        match self {
+            Encoder::Text { encoder, .. } => encoder.finish(out),
+            Encoder::Arrow { writer, .. } => {
+                writer.finish().map_err(|cause| Error::internal("the end of an Arrow stream").cause(cause))?;
+                out.append(writer.get_mut());
+                Ok(())
+            }
+        }
+    }
+}
+
+/// An empty line is the end of a batch.
+fn no_empty_line(rows: &RecordBatch) -> Result<()> {
+    let Some(column) = rows.columns().first() else { return Ok(()) };
+    let column = cast(column, &TEXT).map_err(|cause| Error::internal("lines are not text").cause(cause))?;
+    match column.as_string_view().iter().all(|text| text.is_some_and(|text| !text.is_empty())) {
+        true => Ok(()),
+        false => Err(Error::data("an empty text or null is no line: an empty line ends a batch or group")
+            .hint("leave such rows out before, or use `exchange: csv` or `json`")),
+    }
+}

@@ -1,0 +1,21 @@
+//! Programs that take rows on standard input and give rows on standard output.
+//!
+//! ```text
+//!  batch ─encode─▶ ┌ program ┐ ─read─▶ answer ─parse─▶ rows, failures      row, batch, group
+//!  rows  ─encode─▶ └ program ┘ ─────────────── parse─▶ rows                stream
+//! ```
+//! `exchange.rs` writes rows, `answer.rs` finds where an answer ends and reads its rows, `worker.rs` is the program.
+//!
+//! | | an answer | behind a batch or group |
+//! |---|---|---|
+//! | lines, csv, json; `row` | a record for each row; a row is left out by `null` (json) or an empty line (csv) | |
+//! | lines, csv, json; `batch`, `group` | any number of records | an empty line, both ways |
+//! | arrow; `row`, `batch` | one record batch for each; with `row` it has as many rows | |
+//! | arrow; `group` | any number of record batches | one without rows, both ways |
+
+mod answer;
+mod exchange;
+mod worker;
+
+pub use exchange::{Exchange, Records};
+pub use worker::{Command, CommandWorker};

@@ -1,0 +1,105 @@
+//! Workers that are programs.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::datatypes::{Schema, SchemaRef};
+use async_trait::async_trait;
+use millstream_core::format::{Format, TEXT};
+use millstream_core::registry::FormatEntry;
+use millstream_core::spec::Fault;
+use millstream_core::transform::{ColumnsFault, WorkContext, WorkRules, Worker, Workers};
+use millstream_core::{Result, stable_hash};
+use millstream_format::{csv, json, lines};
+use millstream_process::Children;
+use millstream_process::command::{Command, CommandWorker, Exchange, Records};
+use serde_json::{Value, json};
+
+use super::Own;
+use super::spec::ExchangeForm;
+
+/// The longest script whose text is part of the fingerprint, in bytes. What is longer is a program, and has a version.
+const MOST_SCRIPT: u64 = 1 << 20;
+
+/// Workers that are programs.
+#[derive(Debug)]
+pub struct CommandWorkers {
+    own: Own,
+    exchange: Exchange,
+}
+
+impl CommandWorkers {
+    /// Those that `own` says.
+    ///
+    /// # Errors
+    /// If the columns do not go with the exchange.
+    pub fn new(own: Own) -> Result<Self, Vec<Fault>> {
+        let text = |records, entry: FormatEntry, settings: Value| {
+            Ok::<_, Vec<Fault>>(Exchange::Text(records, (entry.build)(&settings)?))
+        };
+        let exchange = match own.spec.exchange {
+            Some(ExchangeForm::Lines) => {
+                if let Some(column) = own.gives.fields().iter().find(|column| *column.data_type() != TEXT) {
+                    let what = format!("lines are text, and `{}` is of another type", column.name());
+                    return Err(vec![Fault::new("columns", what).hint("write utf8, and convert it behind this step")]);
+                }
+                text(Records::Lines, lines::ENTRY, json!({}))
+            }
+            Some(ExchangeForm::Csv) => text(Records::Csv, csv::ENTRY, json!({})),
+            Some(ExchangeForm::Json) => text(Records::Json, json::ENTRY, json!({"layout": "lines"})),
+            Some(ExchangeForm::Arrow) | None => Ok(Exchange::Arrow),
+        };
+        Ok(CommandWorkers { own, exchange: exchange? })
+    }
+
+    /// The program and its arguments.
+    fn words(&self) -> &[String] {
+        self.own.spec.command.as_ref().map_or(&[], |command| &command.0)
+    }
+}
+
+#[async_trait]
+impl Workers for CommandWorkers {
+    fn name(&self) -> &'static str {
+        "command"
+    }
+
+    fn columns(&self, input: &Schema) -> Result<SchemaRef, ColumnsFault> {
+        if let Exchange::Text(_, format) = &self.exchange {
+            let format: &dyn Format = format.as_ref();
+            format.encoder(Arc::new(input.clone()), true)?;
+        }
+        Ok(Arc::clone(&self.own.gives))
+    }
+
+    fn rules(&self) -> &WorkRules {
+        &self.own.rules
+    }
+
+    fn fingerprint(&self, folder: &Path) -> Result<Value> {
+        let words = self.words();
+        // Whatever is a small file may be the code, or a setting that it reads.
+        let hash = |argument: &String| {
+            let path = folder.join(argument);
+            let is_script = argument.contains(['/', '.'])
+                && fs_err::metadata(&path).is_ok_and(|file| file.is_file() && file.len() <= MOST_SCRIPT);
+            is_script.then(|| fs_err::read(&path).ok().map(|text| format!("{:016x}", stable_hash::hash(&text))))
+        };
+        let files: Vec<Option<Option<String>>> = words.iter().map(hash).collect();
+        Ok(json!({"command": words, "files": files, "version": self.own.spec.version}))
+    }
+
+    async fn start(&self, input: &SchemaRef, context: &WorkContext) -> Result<Box<dyn Worker>> {
+        let words = self.words().iter().map(OsString::from).collect();
+        let command = Command {
+            program: self.own.program(words, context)?,
+            exchange: self.exchange.clone(),
+            per: self.own.spec.per,
+            takes: Arc::clone(input),
+            gives: Arc::clone(&self.own.gives),
+        };
+        let (children, lines) = (Children::of_process()?, Arc::clone(&context.lines));
+        Ok(Box::new(CommandWorker::start(&children, &Arc::new(command), lines).await?))
+    }
+}
