@@ -20,11 +20,11 @@ use crate::failure::Failure;
 use crate::fault;
 use crate::job_plan::KnownSources;
 use crate::plan::ordered::RowsInOrder;
-use crate::plan::work::{Pool, WorkSurroundings};
 use crate::plan::shared::{Physical, Planner, StepTable, scan};
 use crate::plan::sort::Sorting;
 use crate::plan::step::LogicalStep;
 use crate::plan::steps::{StepFault, StepPlanner};
+use crate::plan::work::{Pool, WorkSurroundings};
 use crate::read::source_plan::{named_format, sorted_by};
 use crate::read::table::SourceTable;
 use crate::read::{ReadSteps, Reader, SourcePlan, naming, replayed, sample};
@@ -344,6 +344,14 @@ impl Prepared<'_> {
             cores: self.context.machine().cores,
             pools: Mutex::default(),
         }
+    }
+
+    /// All rows have been computed: looks whether the workers agree.
+    ///
+    /// # Errors
+    /// As [`Pool::finish`].
+    pub async fn finish_workers(&self) -> Result<()> {
+        futures::future::try_join_all(self.pools.iter().map(|pool| pool.finish())).await.map(drop)
     }
 
     /// What the rows of `step` depend on beside its settings, if workers compute them.

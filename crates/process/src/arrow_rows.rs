@@ -74,6 +74,7 @@ pub fn given(batch: &RecordBatch, gives: &SchemaRef, who: &str) -> Result<Record
             return Err(fault(what).column(field.name()));
         }
         convert(column, field.data_type())
+            .and_then(|converted| unless_cut(column, converted))
             .map_err(|cause| fault(format!("{who} gave a value of another type")).column(field.name()).cause(cause))
     });
     let columns = columns.collect::<Result<Vec<_>>>()?;
@@ -81,6 +82,19 @@ pub fn given(batch: &RecordBatch, gives: &SchemaRef, who: &str) -> Result<Record
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)
         .map_err(|cause| fault(format!("{who} gave columns that do not fit together")).cause(cause))
+}
+
+/// `converted`, unless times have lost digits by it.
+fn unless_cut(column: &ArrayRef, converted: ArrayRef) -> Result<ArrayRef, arrow::error::ArrowError> {
+    use arrow::datatypes::TimeUnit::Nanosecond;
+    let is_finer = matches!(column.data_type(), DataType::Timestamp(Nanosecond, _) | DataType::Time64(Nanosecond));
+    if !is_finer || converted.data_type() == column.data_type() {
+        return Ok(converted);
+    }
+    match convert(&converted, column.data_type())?.to_data() == column.to_data() {
+        true => Ok(converted),
+        false => Err(arrow::error::ArrowError::CastError("it has digits behind the microseconds".to_owned())),
+    }
 }
 
 /// Whether all values of `from` are values of `to`.
@@ -101,7 +115,7 @@ fn is_among(from: &DataType, to: &DataType) -> bool {
             };
             from.len() == to.len() && from.iter().zip(to).all(same)
         }
-        // Another unit that loses digits is refused by the conversion.
+        // Values that lose digits by another unit are found when they are converted.
         (DataType::Timestamp(_, from), DataType::Timestamp(_, to)) => from.is_some() == to.is_some(),
         (DataType::Time32(_) | DataType::Time64(_), DataType::Time64(_)) => true,
         (from, to) => from == to || widen(from, to) == *to,

@@ -1,9 +1,9 @@
 //! The main job of the repository, against a reference computed here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::use_support::{Lab, finish, gunzip, names, sqlite};
 
@@ -48,4 +48,72 @@ fn the_places_and_the_people_of_each_country() {
     assert_eq!(found, expected, "every country, in the order of the ranking");
     assert_eq!(report["rows_read"], places + country_names.len());
     assert_eq!(report["rows_written"], expected.len());
+}
+
+/// The report of an example, whose results are in the lab's folder `out`.
+fn ran_example(lab: &Lab, job: &str) -> Value {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let set = format!("OUT={}", lab.0.text("out"));
+    let mut command = lab.command(&["run", job, "--json", "--set", &set]);
+    command.current_dir(root);
+    finish(command, None).ok().json()
+}
+
+/// The fields of all places.
+fn places() -> Vec<Vec<String>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/geonames/data/cities15000");
+    let texts = names(&folder).into_iter().map(|name| gunzip(&fs_err::read(folder.join(name)).expect("a part")));
+    let lines = texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
+    lines.map(|line| line.split('\t').map(str::to_owned).collect()).collect()
+}
+
+#[test]
+fn the_words_of_all_names() {
+    let lab = Lab::new();
+    ran_example(&lab, "examples/word-count/job.yaml");
+    let mut counts: BTreeMap<String, (u64, BTreeSet<String>)> = BTreeMap::new();
+    for place in places() {
+        for word in place[1].to_lowercase().split_whitespace() {
+            let (count, countries) = counts.entry(word.to_owned()).or_default();
+            *count += 1;
+            countries.insert(place[5].clone());
+        }
+    }
+    let mut expected: Vec<_> = counts.into_iter().collect();
+    expected.sort_by(|a, b| b.1.0.cmp(&a.1.0).then_with(|| a.0.cmp(&b.0)));
+    let found: Vec<Value> =
+        lab.read("out/words.jsonl").lines().map(|line| serde_json::from_str(line).expect("json")).collect();
+    assert_eq!(found.len(), 1000);
+    for ((word, (count, countries)), found) in expected.into_iter().zip(found) {
+        assert_eq!(found, json!({"word": word, "count": count, "countries": countries}));
+    }
+}
+
+#[test]
+fn records_are_repackaged() {
+    let lab = Lab::new();
+    let report = ran_example(&lab, "examples/repackage/job.yaml");
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/geonames/data/countries.jsonl");
+    let countries = fs_err::read_to_string(data).expect("countries");
+    let countries: Vec<Value> = countries.lines().map(|line| serde_json::from_str(line).expect("json")).collect();
+    let wanted: Vec<&Value> = countries
+        .iter()
+        .filter(|country| country["population"].as_i64().expect("a number") > 0 && !country["capital"].is_null())
+        .collect();
+    assert_eq!(report["rows_written"], json!(wanted.len()));
+    let rows =
+        sqlite(&lab.path("out/countries.db"), "SELECT key, title, languages, document, continent FROM documents");
+    let rows: BTreeMap<String, Vec<String>> = rows.into_iter().map(|row| (row[0].clone(), row)).collect();
+    assert_eq!(rows.len(), wanted.len());
+    for country in wanted {
+        let text = |key: &str| country[key].as_str().expect("a text");
+        let row = &rows[&text("iso").to_lowercase()];
+        assert_eq!(row[1], format!("{} ({})", text("name"), text("capital")));
+        assert_eq!(
+            (row[2].as_str(), row[4].as_str()),
+            (country["languages"].as_array().map_or(0, Vec::len).to_string().as_str(), text("continent"))
+        );
+        let document: Value = serde_json::from_str(&row[3]).expect("json");
+        assert_eq!((&document["people"]["count"], &document["money"]), (&country["population"], &country["currency"]));
+    }
 }

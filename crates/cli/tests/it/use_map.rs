@@ -45,7 +45,7 @@ fn doubled() -> Vec<Vec<String>> {
 }
 
 /// The processes that work in `folder`.
-fn processes_of(folder: &std::path::Path) -> Vec<u32> {
+pub fn processes_of(folder: &std::path::Path) -> Vec<u32> {
     let folder = fs_err::canonicalize(folder).expect("a folder");
     let all = fs_err::read_dir("/proc").expect("processes").filter_map(|entry| entry.ok());
     let ids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -53,7 +53,7 @@ fn processes_of(folder: &std::path::Path) -> Vec<u32> {
 }
 
 /// All processes of a run end with it, or soon after.
-fn none_is_left(lab: &Lab) {
+pub fn none_is_left(lab: &Lab) {
     let ended = Instant::now();
     while !processes_of(lab.0.root()).is_empty() {
         assert!(ended.elapsed() < Duration::from_secs(20), "{:?} live", processes_of(lab.0.root()));

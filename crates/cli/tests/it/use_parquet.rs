@@ -12,13 +12,18 @@ use crate::harness::{self, MILLSTREAM};
 use crate::use_databases::Database;
 use crate::use_support::{Lab, Ran, csv_rows, sqlite};
 
-/// Python with the libraries that read Parquet; `scripts/install-test-servers.sh` puts it there.
-fn python(script: &str, folder: &Path) {
+/// Python with pyarrow, pandas, Polars and DuckDB; `scripts/install-test-servers.sh` puts it there.
+pub fn python_with_libraries() -> PathBuf {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").filter(|cache| !cache.is_empty()).map(PathBuf::from).or(home);
     let servers = cache.expect("the environment names a home").join("millstream/test-servers");
     let program = servers.join("parquet-readers-1/bin/python");
     assert!(program.exists(), "{} is needed by the tests: run scripts/install-test-servers.sh", program.display());
+    program
+}
+
+fn python(script: &str, folder: &Path) {
+    let program = python_with_libraries();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python").join(script);
     let output = Command::new(program).arg(script).arg(folder).output().expect("it starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -17,7 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("millstream-sink", &["millstream-core", "millstream-database", "millstream-process"]),
     ("millstream-sort", &["millstream-core"]),
     ("millstream-state", &["millstream-core"]),
-    ("millstream-transform", &["millstream-core", "millstream-process"]),
+    ("millstream-transform", &["millstream-core", "millstream-format", "millstream-process"]),
     (
         "millstream-engine",
         &[

@@ -110,7 +110,8 @@ pub trait Worker: Send {
     ///
     /// # Errors
     /// If the worker has ended, or answers what cannot be read. Then it cannot be used any more, and another one may
-    /// fail at the same batch or not.
+    /// fail at the same batch or not. One of the kind [`Refused`](crate::ErrorKind::Refused) says that earlier answers
+    /// cannot be trusted.
     async fn call(&mut self, batch: &RecordBatch, ends: &[usize]) -> Result<Answer>;
 
     /// Passes `rows` through and hands what it gives to `given`: with [`Per::Stream`] until the worker has ended, with
@@ -120,6 +121,14 @@ pub trait Worker: Send {
     /// Those of `rows` and `given`; if the worker fails, ends before it has taken all rows, or gives what cannot be
     /// read. Then it cannot be used any more.
     async fn pass(&mut self, rows: RowStream, given: &dyn GivenRows) -> Result<()>;
+
+    /// No more rows follow: looks whether the worker agrees. Then it has ended, or ends when it is dropped.
+    ///
+    /// # Errors
+    /// If it has given more than it was asked for, or says that it has failed.
+    async fn finish(&mut self) -> Result<()> {
+        Ok(())
+    }
 
     /// What measures its memory, in bytes.
     fn measure(&self) -> Box<dyn Fn() -> u64 + Send + Sync>;

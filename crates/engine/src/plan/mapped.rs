@@ -175,9 +175,7 @@ impl PlanNode for MappedRowsPlanner {
             Mapper::Transform(transform) => {
                 Arc::new(TransformExec::new(input, Arc::clone(transform), &rows.step, schema))
             }
-            Mapper::Workers(pool, keep, by) => {
-                Arc::new(WorkExec::new(input, pool, schema, keep.clone(), by.clone()))
-            }
+            Mapper::Workers(pool, keep, by) => Arc::new(WorkExec::new(input, pool, schema, keep.clone(), by.clone())),
         })
     }
 }

@@ -21,10 +21,10 @@ use millstream_job::{Located, SinkStep, SqlFault, TransformStep};
 
 use super::distinct::{DistinctSort, one_of_equal, without_doubles};
 use super::mapped::{MappedRows, indices};
-use super::work::{Pool, WorkSurroundings};
 use super::shared::scan;
 use super::sorted::SortedRows;
 use super::unknown::Unknown;
+use super::work::{Pool, WorkSurroundings};
 use crate::{fault, sql};
 
 /// Of more calls of one function it is not looked which is at fault.

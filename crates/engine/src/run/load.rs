@@ -29,7 +29,12 @@ impl<'w, 'j> Begun<'w, 'j> {
     /// Loads everything. If that fails, or too much is rejected, what is not committed is rolled back.
     pub(super) async fn load(mut self) -> Result<Loaded<'w, 'j>, Failure> {
         let Work { run, cancel, .. } = self.work;
-        let loaded = drive(run, std::mem::take(&mut self.tasks), cancel).await;
+        let mut loaded = drive(run, std::mem::take(&mut self.tasks), cancel).await;
+        if loaded.is_ok()
+            && let Err(error) = self.work.prepared.finish_workers().await
+        {
+            loaded = Err(error);
+        }
         self.settle();
         let judged = loaded.and_then(|loaded| run.rejects.judge_all().map(|()| loaded));
         match judged {

@@ -4,18 +4,20 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, UInt32Array};
-use arrow::buffer::Buffer;
 use arrow::compute::concat_batches;
 use arrow::datatypes::{Schema, SchemaRef};
-use arrow_ipc::reader::StreamDecoder;
 use bytes::{Bytes, BytesMut};
 use millstream_core::format::{EmptyFiles, ParseRequest, Parsed, Parser, Reject};
 use millstream_core::reject::RejectKind;
 use millstream_core::transform::{Answer, Failure, Per};
 use millstream_core::{Error, Result};
 
+use super::arrow_stream::ArrowStream;
 use super::exchange::{Exchange, Records};
 use crate::arrow_rows::given;
+
+/// The longest answer that is held, in bytes.
+const MOST_BYTES: usize = 256 << 20;
 
 /// Reads the answers of one program.
 pub(super) struct Answers {
@@ -37,7 +39,7 @@ enum Form {
         scan: Scan,
     },
     Arrow {
-        decoder: Box<StreamDecoder>,
+        stream: ArrowStream,
         batches: Vec<RecordBatch>,
         /// How many of `batches` there were at each end.
         ends: Vec<usize>,
@@ -48,6 +50,8 @@ enum Form {
 #[derive(Default)]
 struct Scan {
     in_quotes: bool,
+    /// Where quotes were closed last: another one right behind it is part of the text.
+    closed: Option<usize>,
     /// Where the record begins that is not complete.
     begun: usize,
     /// Of answers for rows: each record, without its line end; `None` for a row that is left out.
@@ -63,9 +67,14 @@ impl Answers {
             Exchange::Text(records, _) => {
                 Form::Text { exchange: exchange.clone(), records: *records, header: None, scan: Scan::default() }
             }
-            Exchange::Arrow => Form::Arrow { decoder: Box::default(), batches: Vec::new(), ends: Vec::new() },
+            Exchange::Arrow => Form::Arrow { stream: ArrowStream::default(), batches: Vec::new(), ends: Vec::new() },
         };
         Answers { per, gives: Arc::clone(gives), form, unread: BytesMut::new(), scanned: 0 }
+    }
+
+    /// Whether an answer is longer than any may be.
+    pub fn is_too_long(&self) -> bool {
+        self.unread.len() > MOST_BYTES
     }
 
     /// Where bytes that are read go.
@@ -91,28 +100,37 @@ impl Answers {
                     _ => scan.ends.len() >= asked,
                 })
             }
-            Form::Arrow { decoder, batches, ends } => {
-                let is_complete = |batches: &Vec<RecordBatch>, ends: &Vec<usize>| match per {
+            Form::Arrow { stream, batches, ends } => loop {
+                let is_complete = match per {
                     Per::Group => ends.len() >= asked,
                     _ => !batches.is_empty(),
                 };
-                let mut buffer = Buffer::from(unread.split().freeze());
-                while !buffer.is_empty() && !is_complete(batches, ends) {
-                    match decoder.decode(&mut buffer).map_err(no_arrow)? {
-                        Some(batch) if batch.num_rows() == 0 && *per == Per::Group => ends.push(batches.len()),
-                        Some(batch) => batches.push(batch),
-                        None => {}
-                    }
+                if is_complete {
+                    return Ok(true);
                 }
-                unread.extend_from_slice(&buffer);
-                Ok(is_complete(batches, ends))
-            }
+                match stream.next(unread)? {
+                    Some(batch) if batch.num_rows() == 0 && *per == Per::Group => ends.push(batches.len()),
+                    Some(batch) => batches.push(batch),
+                    None => return Ok(false),
+                }
+            },
         }
     }
 
     /// Whether there is more than was asked for. To be asked when an answer was taken.
     pub fn is_surplus(&self) -> bool {
         !self.unread.is_empty()
+    }
+
+    /// Whether there are rows behind the last answer, when all was read. An Arrow stream has its end there.
+    ///
+    /// # Errors
+    /// If what is there is no form of rows.
+    pub fn has_rows_left(&mut self) -> Result<bool> {
+        match &mut self.form {
+            Form::Arrow { stream, .. } => Ok(stream.next(&mut self.unread)?.is_some() || !self.unread.is_empty()),
+            Form::Text { .. } => Ok(!self.unread.trim_ascii().is_empty()),
+        }
     }
 
     /// The answer, which is complete, and taken by that.
@@ -128,7 +146,7 @@ impl Answers {
                 let reading = TextAnswer { exchange, header: header.as_ref(), gives: &self.gives, text };
                 match self.per {
                     Per::Row => reading.of_rows(&scan.records),
-                    _ => reading.of_groups(&scan.ends),
+                    per => reading.of_groups(&scan.ends, per),
                 }
             }
             Form::Arrow { batches, ends, .. } => {
@@ -178,18 +196,32 @@ impl Scan {
             };
             *scanned = at + 1;
             if unread[at] == b'"' {
-                self.in_quotes = !self.in_quotes;
+                let is_first = at == self.begun || unread[at - 1] == b',';
+                match self.in_quotes {
+                    true => self.closed = Some(at),
+                    false if !is_first && self.closed != at.checked_sub(1) => continue,
+                    false => self.closed = None,
+                }
+                self.in_quotes = self.closed.is_none();
                 continue;
             }
             if self.in_quotes {
                 continue;
             }
+            self.closed = None;
             let start = std::mem::replace(&mut self.begun, at + 1);
             let end = if at > start && unread[at - 1] == b'\r' { at - 1 } else { at };
-            if is_csv && header.is_none() {
-                // No record is before it, so it is at the beginning.
-                *header = Some(unread.split_to(at + 1).freeze());
-                (*scanned, self.begun) = (0, 0);
+            if is_csv && header.is_none() && start < end {
+                if start > 0 {
+                    // Ends of batches without rows are before it.
+                    let mut line = unread.split_off(start);
+                    let rest = line.split_off(at + 1 - start);
+                    *header = Some(line.freeze());
+                    unread.unsplit(rest);
+                } else {
+                    *header = Some(unread.split_to(at + 1).freeze());
+                }
+                (*scanned, self.begun) = (start, start);
                 continue;
             }
             let is_blank = unread[start..end].trim_ascii().is_empty();
@@ -257,7 +289,7 @@ impl TextAnswer<'_> {
     }
 
     /// Of an answer for batches or groups, each of which ends where `ends` says.
-    fn of_groups(&self, ends: &[Range<usize>]) -> Result<Answer> {
+    fn of_groups(&self, ends: &[Range<usize>], per: Per) -> Result<Answer> {
         let begins = std::iter::once(0).chain(ends.iter().map(|end| end.end));
         let groups: Vec<Range<usize>> = begins.zip(ends).map(|(begin, end)| begin..end.start).collect();
         let Read { rows, rejects } = self.read(self.joined(groups.iter().cloned(), b""))?;
@@ -270,7 +302,10 @@ impl TextAnswer<'_> {
             let Read { rows, rejects } = self.read(self.text.slice(group))?;
             match rejects.first() {
                 None => good.push(rows),
-                Some(reject) => failures.push(Failure { part: Some(number), error: unreadable_record(reject) }),
+                Some(reject) => {
+                    let part = (per == Per::Group).then_some(number);
+                    failures.push(Failure { part, error: unreadable_record(reject) });
+                }
             }
         }
         Ok(Answer { rows: together(self.gives, good)?, origins: None, failures })
@@ -291,7 +326,10 @@ impl TextAnswer<'_> {
 
     fn read(&self, text: Bytes) -> Result<Read> {
         let (_, format) = self.exchange.text()?;
-        let mut parser = format.parser(&ParseRequest::all(Arc::clone(self.gives)))?;
+        let mut request = ParseRequest::all(Arc::clone(self.gives));
+        // What gives no rows need not give a header.
+        request.empty_files = EmptyFiles::Allow;
+        let mut parser = format.parser(&request)?;
         let mut parsed = Parsed::default();
         let header = self.header.cloned().unwrap_or_default();
         let before = header.len() as u64;
@@ -312,7 +350,10 @@ fn push(parser: &mut dyn Parser, text: Bytes, parsed: &mut Parsed) -> Result<()>
         parser.push(text, parsed)?;
     }
     while parser.waits() {
-        parser.push(Bytes::new(), parsed)?;
+        // One that is full would take nothing.
+        let mut more = Parsed::default();
+        parser.push(Bytes::new(), &mut more)?;
+        parsed.append(more);
     }
     Ok(())
 }
@@ -332,16 +373,15 @@ fn unreadable_record(reject: &Reject) -> Error {
     }
 }
 
-fn no_arrow(cause: arrow::error::ArrowError) -> Error {
-    Error::data("what the program gave is no Arrow IPC stream").cause(cause)
-}
-
 /// All rows of `batches`.
 fn together(gives: &SchemaRef, batches: Vec<RecordBatch>) -> Result<RecordBatch> {
     let fields: Vec<_> = gives.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
     let schema = Arc::new(Schema::new(fields));
-    let batches: Vec<RecordBatch> =
-        batches.into_iter().map(|batch| batch.with_schema(Arc::clone(&schema))).collect::<Result<_, _>>().map_err(unfit)?;
+    let batches: Vec<RecordBatch> = batches
+        .into_iter()
+        .map(|batch| batch.with_schema(Arc::clone(&schema)))
+        .collect::<Result<_, _>>()
+        .map_err(unfit)?;
     match <[RecordBatch; 1]>::try_from(batches) {
         Ok([batch]) => Ok(batch),
         Err(batches) => concat_batches(&schema, &batches).map_err(unfit),
@@ -385,6 +425,16 @@ impl<'a> Given<'a> {
         self.answers.space()
     }
 
+    /// Whether there is more than the answer.
+    pub fn is_surplus(&self) -> bool {
+        self.answers.is_surplus()
+    }
+
+    /// Whether a record is longer than any may be.
+    pub fn is_too_long(&self) -> bool {
+        self.answers.is_too_long()
+    }
+
     /// Whether the group's answer has ended. A stream ends with its bytes.
     pub fn is_complete(&self) -> bool {
         self.is_complete
@@ -412,6 +462,7 @@ impl<'a> Given<'a> {
                             text.truncate(end.start);
                             *is_complete = true;
                         }
+                        scan.closed = scan.closed.and_then(|closed| closed.checked_sub(scan.begun));
                         (*scanned, scan.begun) = (*scanned - scan.begun, 0);
                         text
                     }
@@ -421,17 +472,14 @@ impl<'a> Given<'a> {
                     parser.finish(&mut parsed)?;
                 }
             }
-            (Form::Arrow { decoder, .. }, _) => {
+            (Form::Arrow { stream, .. }, _) => {
                 let mut rows = Vec::new();
-                let mut buffer = Buffer::from(unread.split().freeze());
-                while !buffer.is_empty() && !*is_complete {
-                    match decoder.decode(&mut buffer).map_err(no_arrow)? {
-                        Some(batch) if batch.num_rows() == 0 => *is_complete = *per == Per::Group,
-                        Some(batch) => rows.push(given(&batch, gives, "the program")?),
-                        None => {}
+                while !*is_complete && let Some(batch) = stream.next(unread)? {
+                    match batch.num_rows() {
+                        0 => *is_complete = *per == Per::Group,
+                        _ => rows.push(given(&batch, gives, "the program")?),
                     }
                 }
-                unread.extend_from_slice(&buffer);
                 return Ok(rows);
             }
             (Form::Text { .. }, None) => {}
@@ -444,14 +492,16 @@ impl<'a> Given<'a> {
     /// # Errors
     /// If they end within a record.
     pub fn rest(&mut self) -> Result<Vec<RecordBatch>> {
-        match (&mut self.parser, &mut self.answers.form) {
+        match (&mut self.parser, &self.answers.form) {
             (Some(parser), _) => {
                 let mut parsed = Parsed::default();
                 parser.finish(&mut parsed)?;
                 rows_of(parsed)
             }
-            (None, Form::Arrow { decoder, .. }) => decoder.finish().map_err(no_arrow).map(|()| Vec::new()),
-            (None, Form::Text { .. }) => Ok(Vec::new()),
+            (None, _) if self.answers.is_surplus() => {
+                Err(Error::data("what the program gave is no Arrow IPC stream").cause("it ends within a batch"))
+            }
+            (None, _) => Ok(Vec::new()),
         }
     }
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow::array::{AsArray, RecordBatch};
+use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::SchemaRef;
 use arrow_ipc::writer::StreamWriter;
 use millstream_core::format::{Format, Reading, RowEncoder, StreamFormat, TEXT};
+use millstream_core::transform::Per;
 use millstream_core::{Error, Result};
 
 use crate::arrow_rows::{common_schema, in_common_types};
@@ -46,28 +47,27 @@ impl Exchange {
 
 /// Writes rows.
 pub(super) enum Encoder {
-    Text { records: Records, encoder: Box<dyn RowEncoder>, header: Vec<u8> },
+    Text { records: Records, per: Per, encoder: Box<dyn RowEncoder>, header: Vec<u8> },
     Arrow { writer: Box<StreamWriter<Vec<u8>>>, schema: SchemaRef },
 }
 
 impl Encoder {
-    /// For rows with the columns `takes`.
+    /// For rows with the columns `takes`, for a program that is called for `per`.
     ///
     /// # Errors
     /// If the exchange has no form for such columns.
-    pub fn new(exchange: &Exchange, takes: &SchemaRef) -> Result<Self> {
+    pub fn new(exchange: &Exchange, per: Per, takes: &SchemaRef) -> Result<Self> {
         match exchange {
             Exchange::Text(records, format) => {
                 let mut encoder = format.encoder(Arc::clone(takes), true)?;
                 let mut header = Vec::new();
                 encoder.encode(&RecordBatch::new_empty(Arc::clone(takes)), &mut header)?;
-                Ok(Encoder::Text { records: *records, encoder, header })
+                Ok(Encoder::Text { records: *records, per, encoder, header })
             }
             Exchange::Arrow => {
                 let schema = common_schema(takes);
-                let writer = StreamWriter::try_new(Vec::new(), &schema).map_err(|cause| {
-                    Error::job("Arrow IPC has no form for these columns").cause(cause)
-                })?;
+                let writer = StreamWriter::try_new(Vec::new(), &schema)
+                    .map_err(|cause| Error::job("Arrow IPC has no form for these columns").cause(cause))?;
                 Ok(Encoder::Arrow { writer: Box::new(writer), schema })
             }
         }
@@ -81,15 +81,17 @@ impl Encoder {
         }
     }
 
-    /// Adds `rows`. With `ends` an end may follow, so no record may look like one.
+    /// Adds `rows`.
     ///
     /// # Errors
     /// If a value has no form. What was added is to be forgotten then.
-    pub fn rows(&mut self, rows: &RecordBatch, ends: bool, out: &mut Vec<u8>) -> Result<()> {
+    pub fn rows(&mut self, rows: &RecordBatch, out: &mut Vec<u8>) -> Result<()> {
         match self {
-            Encoder::Text { records, encoder, .. } => {
-                if ends && *records == Records::Lines {
-                    no_empty_line(rows)?;
+            Encoder::Text { records, per, encoder, .. } => {
+                match (records, per) {
+                    (_, Per::Stream) | (Records::Lines, Per::Row) | (Records::Json, _) => {}
+                    (Records::Lines, _) => no_empty_line(rows)?,
+                    (Records::Csv, _) => no_lone_null(rows)?,
                 }
                 encoder.encode(rows, out)
             }
@@ -113,7 +115,7 @@ impl Encoder {
             Encoder::Text { .. } => out.push(b'\n'),
             Encoder::Arrow { schema, .. } => {
                 let empty = RecordBatch::new_empty(Arc::clone(schema));
-                self.rows(&empty, true, out)?;
+                self.rows(&empty, out)?;
             }
         }
         Ok(())
@@ -132,6 +134,16 @@ impl Encoder {
                 Ok(())
             }
         }
+    }
+}
+
+/// A null alone in its record is an empty line, which means something else.
+fn no_lone_null(rows: &RecordBatch) -> Result<()> {
+    let [column] = rows.columns() else { return Ok(()) };
+    match column.null_count() {
+        0 => Ok(()),
+        _ => Err(Error::data("a null alone in its record is an empty line in csv, which a program takes for none")
+            .hint("leave such rows out before, or use `exchange: json`")),
     }
 }
 

@@ -4,7 +4,8 @@
 //!  batch ─encode─▶ ┌ program ┐ ─read─▶ answer ─parse─▶ rows, failures      row, batch, group
 //!  rows  ─encode─▶ └ program ┘ ─────────────── parse─▶ rows                stream
 //! ```
-//! `exchange.rs` writes rows, `answer.rs` finds where an answer ends and reads its rows, `worker.rs` is the program.
+//! `exchange.rs` writes rows, `answer.rs` finds where an answer ends and reads its rows
+//! (`arrow_stream.rs` those of Arrow), `worker.rs` is the program.
 //!
 //! | | an answer | behind a batch or group |
 //! |---|---|---|
@@ -14,6 +15,7 @@
 //! | arrow; `group` | any number of record batches | one without rows, both ways |
 
 mod answer;
+mod arrow_stream;
 mod exchange;
 mod worker;
 

@@ -12,6 +12,7 @@ use millstream_core::transform::{Answer, Failure, GivenRows, Per, RowStream, Wor
 use millstream_core::{Error, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
+use tokio::sync::oneshot;
 
 use super::answer::{Answers, Given};
 use super::exchange::{Encoder, Exchange};
@@ -19,6 +20,9 @@ use crate::{Child, Children, Program};
 
 /// How long the rest of an answer is awaited when the program has ended: it is in the pipe by then.
 const LAST_BYTES: Duration = Duration::from_secs(1);
+
+/// How long a program may say nothing to rows that it has read before the user hears of it.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// A program and the columns that it takes and gives.
 #[derive(Debug, Clone)]
@@ -44,6 +48,7 @@ pub struct CommandWorker {
     encoder: Encoder,
     answers: Answers,
     has_answered: bool,
+    lines: Lines,
 }
 
 /// What has become of rows that were passed through a program.
@@ -64,11 +69,20 @@ impl CommandWorker {
     /// # Errors
     /// If it cannot be started, or the columns have no form in its exchange.
     pub async fn start(children: &Children, command: &Arc<Command>, lines: Lines) -> Result<CommandWorker> {
-        let encoder = Encoder::new(&command.exchange, &command.takes)?;
+        let encoder = Encoder::new(&command.exchange, command.per, &command.takes)?;
         let answers = Answers::new(&command.exchange, command.per, &command.gives);
-        let mut child = children.start(&command.program, lines).await?;
+        let mut child = children.start(&command.program, Arc::clone(&lines)).await?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        Ok(CommandWorker { command: Arc::clone(command), child, stdin, stdout, encoder, answers, has_answered: false })
+        Ok(CommandWorker {
+            command: Arc::clone(command),
+            child,
+            stdin,
+            stdout,
+            encoder,
+            answers,
+            has_answered: false,
+            lines,
+        })
     }
 
     fn name(&self) -> String {
@@ -81,7 +95,7 @@ impl CommandWorker {
         let (encoder, per) = (&mut self.encoder, self.command.per);
         let is_text = matches!(self.command.exchange, Exchange::Text(..));
         if per != Per::Group {
-            encoder.rows(batch, per != Per::Row, &mut request)?;
+            encoder.rows(batch, &mut request)?;
             if is_text && per == Per::Batch {
                 encoder.end(&mut request)?;
             }
@@ -89,7 +103,7 @@ impl CommandWorker {
         }
         let starts = std::iter::once(&0).chain(ends);
         for (start, end) in starts.zip(ends) {
-            encoder.rows(&batch.slice(*start, end - start), true, &mut request)?;
+            encoder.rows(&batch.slice(*start, end - start), &mut request)?;
             encoder.end(&mut request)?;
         }
         Ok((request, ends.len()))
@@ -97,32 +111,49 @@ impl CommandWorker {
 
     /// Sends `request` and reads until `asked` answers are there; whether they are.
     async fn exchange(&mut self, request: &[u8], asked: usize) -> Result<bool> {
-        let CommandWorker { child, stdin: Some(stdin), stdout: Some(stdout), answers, .. } = self else {
+        let CommandWorker { child, stdin: Some(stdin), stdout: Some(stdout), answers, lines, .. } = self else {
             return Ok(false);
         };
-        let send = async { Ok(stdin.write_all(request).await.is_ok()) };
-        let receive = async {
-            while !answers.is_complete(asked)? {
-                if !matches!(stdout.read_buf(answers.space()).await, Ok(1..)) {
-                    return Ok(false);
-                }
+        let send = stdin.write_all(request);
+        tokio::pin!(send);
+        let (mut is_sent, mut is_over, mut is_silent) = (false, false, false);
+        loop {
+            // A program that says too much may wait until it is read, and not read before.
+            let is_complete = answers.is_complete(asked)?;
+            if is_complete && (is_sent || answers.is_surplus()) {
+                return Ok(true);
             }
-            Ok(true)
-        };
-        let both = async { futures::try_join!(send, receive) };
-        tokio::pin!(both);
-        let done = tokio::select! {
-            biased;
-            done = &mut both => done,
-            // What it wrote before is in the pipe.
-            () = child.over() => tokio::time::timeout(LAST_BYTES, both).await.unwrap_or(Ok((false, false))),
-        };
-        Ok(done? == (true, true))
+            if answers.is_too_long() {
+                return Err(too_long());
+            }
+            tokio::select! {
+                biased;
+                sent = &mut send, if !is_sent && !is_over => match sent {
+                    Ok(()) => is_sent = true,
+                    Err(_) => return Ok(false),
+                },
+                read = stdout.read_buf(answers.space()) => if !matches!(read, Ok(1..)) {
+                    return Ok(answers.is_complete(asked)? && is_sent);
+                },
+                () = child.over(), if !is_over => is_over = true,
+                // What it wrote before is in the pipe.
+                () = tokio::time::sleep(LAST_BYTES), if is_over => return Ok(is_complete && is_sent),
+                () = tokio::time::sleep(SILENCE), if is_sent && !is_silent => {
+                    is_silent = true;
+                    if child.unread() == 0 {
+                        lines("it has read all rows and not answered for 10s: does it write out what it has (flush)?");
+                    }
+                },
+            }
+        }
     }
 
     /// Why it does not answer.
     async fn ended(&mut self) -> Error {
         (self.stdin, self.stdout) = (None, None);
+        // One that has closed its output gives nothing any more.
+        let _ = tokio::time::timeout(LAST_BYTES, self.child.over()).await;
+        self.child.kill();
         let what = format!("the program `{}` ended before it had answered", self.name());
         Error::data(what).cause(self.child.last_words().await)
     }
@@ -138,12 +169,14 @@ impl CommandWorker {
         let is_stream = self.command.per == Per::Stream;
         let CommandWorker { child, encoder, answers, .. } = self;
         let child = &*child;
+        let (fed, mut is_fed) = oneshot::channel::<()>();
         let feed = async move {
+            let _fed = fed;
             let mut bytes = Vec::new();
             encoder.begin(&mut bytes);
             let mut is_open = true;
             while is_open && let Some(batch) = rows.next().await {
-                encoder.rows(&batch?, !is_stream, &mut bytes)?;
+                encoder.rows(&batch?, &mut bytes)?;
                 is_open = send(&mut stdin, &bytes, child).await;
                 bytes.clear();
             }
@@ -157,28 +190,30 @@ impl CommandWorker {
         };
         let drain = async {
             let mut reading = Given::new(answers)?;
+            let mut is_over = false;
             loop {
                 for rows in reading.rows()? {
                     given.take(rows).await?;
                 }
-                if reading.is_complete() || !matches!(stdout.read_buf(reading.space()).await, Ok(1..)) {
+                if reading.is_complete() && (is_over || reading.is_surplus() || is_fed.is_terminated()) {
                     break;
+                }
+                if reading.is_too_long() {
+                    return Err(too_long());
+                }
+                tokio::select! {
+                    biased;
+                    read = stdout.read_buf(reading.space()) => if !matches!(read, Ok(1..)) {
+                        break;
+                    },
+                    _ = &mut is_fed, if reading.is_complete() && !is_fed.is_terminated() => {}
+                    () = child.over(), if !is_over => is_over = true,
+                    () = tokio::time::sleep(LAST_BYTES), if is_over => return Err(held_open()),
                 }
             }
             Ok((reading.is_complete(), if is_stream { reading.rest() } else { Ok(Vec::new()) }))
         };
-        let both = async { futures::try_join!(feed, drain) };
-        tokio::pin!(both);
-        let done = tokio::select! {
-            biased;
-            done = &mut both => done,
-            () = child.over() => {
-                // What it has left behind may hold its output open.
-                child.kill();
-                both.await
-            }
-        };
-        let ((stdin, is_taken), (is_complete, rest)) = done?;
+        let ((stdin, is_taken), (is_complete, rest)) = futures::try_join!(feed, drain)?;
         Ok(Passed { stdin, is_taken, is_complete, rest })
     }
 
@@ -197,6 +232,26 @@ impl CommandWorker {
         }
     }
 
+    /// Looks for what came too late to be seen with the answer that it belongs to.
+    fn check_trust(&mut self) -> Result<()> {
+        if self.has_answered {
+            if let Some(stdout) = &self.stdout {
+                let _ = stdout.try_read_buf(self.answers.space());
+            }
+            if self.answers.is_surplus() {
+                return Err(self.untrusted());
+            }
+        }
+        Ok(())
+    }
+
+    /// More has come than was asked for, some time after the answer: nobody knows to which rows it belongs.
+    fn untrusted(&self) -> Error {
+        let (surplus, kind) = (self.surplus(), "rows of earlier answers may be those of other rows");
+        let error = Error::refused(surplus.what()).cause(kind);
+        surplus.hint_text().into_iter().fold(error, Error::hint)
+    }
+
     fn surplus(&self) -> Error {
         let what = format!("the program `{}` gave more than it was asked for", self.name());
         Error::data(what).hint(match self.command.per {
@@ -209,14 +264,7 @@ impl CommandWorker {
 #[async_trait]
 impl Worker for CommandWorker {
     async fn call(&mut self, batch: &RecordBatch, ends: &[usize]) -> Result<Answer> {
-        if self.has_answered {
-            if let Some(stdout) = &self.stdout {
-                let _ = stdout.try_read_buf(self.answers.space());
-            }
-            if self.answers.is_surplus() {
-                return Err(self.surplus());
-            }
-        }
+        self.check_trust()?;
         let (request, asked) = match self.request(batch, ends) {
             Ok(request) => request,
             Err(error) => {
@@ -240,6 +288,7 @@ impl Worker for CommandWorker {
     }
 
     async fn pass(&mut self, rows: RowStream, given: &dyn GivenRows) -> Result<()> {
+        self.check_trust()?;
         let (Some(stdin), Some(mut stdout)) = (self.stdin.take(), self.stdout.take()) else {
             return Err(self.ended().await);
         };
@@ -258,10 +307,46 @@ impl Worker for CommandWorker {
         if self.answers.is_surplus() { Err(self.surplus()) } else { Ok(()) }
     }
 
+    async fn finish(&mut self) -> Result<()> {
+        // One that nobody has asked for anything has nothing to say.
+        if !self.has_answered {
+            return Ok(());
+        }
+        self.stdin = None;
+        if let Some(mut stdout) = self.stdout.take() {
+            let mut is_over = false;
+            loop {
+                tokio::select! {
+                    biased;
+                    read = stdout.read_buf(self.answers.space()) => {
+                        if !matches!(read, Ok(1..)) || self.answers.is_too_long() {
+                            break;
+                        }
+                    }
+                    () = self.child.over(), if !is_over => is_over = true,
+                    () = tokio::time::sleep(LAST_BYTES), if is_over => break,
+                }
+            }
+        }
+        if self.answers.has_rows_left()? {
+            return Err(self.untrusted());
+        }
+        self.succeeded(true).await
+    }
+
     fn measure(&self) -> Box<dyn Fn() -> u64 + Send + Sync> {
         let id = self.child.id();
         Box::new(move || crate::memory::of_tree(id))
     }
+}
+
+fn too_long() -> Error {
+    Error::data("the program gave more for one batch or group than can be held").hint("does it end its answers?")
+}
+
+fn held_open() -> Error {
+    Error::data("the program has ended, but what it has started holds its output open")
+        .hint("have it wait for the programs that it starts, or give these another output")
 }
 
 /// Writes `bytes`; whether the program has taken them, or may do so.

@@ -473,33 +473,46 @@ PART_ROWS = 4096
 
 def stream(rows, function, pipe, takes_all):
     """Calls the function with the rows of a stream, and sends what it gives."""
-    at_end = False
+    at_end, fault = False, None
 
     def taken():
-        nonlocal at_end
+        nonlocal at_end, fault
         while not at_end:
             kind, message = pipe.receive()
             if kind == b"E":
                 at_end = True
-            else:
+                continue
+            try:
                 count, columns, _ = marshal.loads(message)
-                yield from rows.one_by_one(rows.taken(count, columns))
+                together = rows.taken(count, columns)
+            except Exception as error:
+                # The function may catch it, and the rows are missing all the same.
+                fault = error
+                raise
+            yield from rows.one_by_one(together)
 
     def whole():
         """All rows of a group, which takes a batch."""
-        batches = list(taken())
-        return rows.pyarrow.Table.from_batches(batches).combine_chunks().to_batches()[0]
+        batches = rows.pyarrow.Table.from_batches(list(source)).combine_chunks().to_batches()
+        if len(batches) != 1:
+            raise Fault("a group is too large for one batch of pyarrow")
+        return batches[0]
 
+    source = taken()
     part, errors = [], []
     try:
-        for values in rows.given(function(taken() if takes_all or isinstance(rows, Rows) else whole())):
+        for values in rows.given(function(source if takes_all or isinstance(rows, Rows) else whole())):
             part.append(values)
             if len(part) >= PART_ROWS or isinstance(rows, Batches):
                 pipe.send(b"P", rows.answer(part))
                 part = []
-        if takes_all and not at_end:
-            for _ in taken():
+        if fault is not None:
+            raise fault
+        if takes_all:
+            for _ in source:
                 raise Fault("the function returned before it had taken all rows")
+            if not at_end:
+                raise Fault("the function closed its rows before it had taken all")
         last = rows.answer(part)
     except Exception as error:
         last = None
@@ -510,8 +523,8 @@ def stream(rows, function, pipe, takes_all):
                 error = fault
                 break
         errors.append((-1, *in_words(error)))
-    for _ in taken():
-        pass
+    while not at_end:
+        at_end = pipe.receive()[0] == b"E"
     return last if last is not None else rows.answer([], None, errors)
 
 

@@ -52,7 +52,8 @@ pub struct MapSpec {
     /// load can go chunk by chunk then.
     #[serde(default)]
     pub deterministic: bool,
-    /// The version of what the rows depend on beside the file of the function or the command. A load that began with another one is not resumed.
+    /// The version of what the rows depend on beside the file of the function or the command. A load that began with
+    /// another one is not resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The Python to run the function with, `python3` if left out; a path is relative to the job file. Python 3.8 or

@@ -16,8 +16,8 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
-use millstream_core::transform::Per;
 use millstream_core::Error;
+use millstream_core::transform::Per;
 use tokio::sync::mpsc;
 
 use super::groups::{Groups, cut};
@@ -174,10 +174,7 @@ impl WorkExec {
 }
 
 /// The groups of `input`, which is in order, with equal values in its columns `by`.
-fn groups_of(
-    input: SendableRecordBatchStream,
-    by: Vec<usize>,
-) -> BoxStream<'static, DataFusionResult<Groups>> {
+fn groups_of(input: SendableRecordBatchStream, by: Vec<usize>) -> BoxStream<'static, DataFusionResult<Groups>> {
     let begin = async move {
         let (sender, groups) = mpsc::channel(1);
         // A task of its own: it feeds a long group while nobody asks for the next one.

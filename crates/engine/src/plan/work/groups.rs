@@ -5,9 +5,9 @@ use arrow::compute::{concat_batches, partition};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::{StreamExt, stream};
+use millstream_core::Result;
 use millstream_core::format::{BATCH_BYTES, BATCH_ROWS};
 use millstream_core::transform::RowStream;
-use millstream_core::{Error, Result};
 use tokio::sync::mpsc;
 
 use super::rows::{Part, unfit};
@@ -30,7 +30,8 @@ pub async fn cut(
     by: Vec<usize>,
     groups: mpsc::Sender<Result<Groups, DataFusionError>>,
 ) {
-    let mut cutter = Cutter { by, groups, held: Vec::new(), rows: 0, bytes: 0, ends: Vec::new(), ended_bytes: 0, long: None };
+    let mut cutter =
+        Cutter { by, groups, held: Vec::new(), rows: 0, bytes: 0, ends: Vec::new(), ended_bytes: 0, long: None };
     let mut last: Option<RecordBatch> = None;
     while let Some(batch) = input.next().await {
         let goes_on = match batch {
@@ -41,11 +42,12 @@ pub async fn cut(
                 taken
             }
             Err(error) => {
-                let _ = cutter.groups.send(Err(error)).await;
+                let error = fault::unwrap(error);
                 // Whoever takes a long group must not believe that it has ended.
                 if let Some(long) = cutter.long.take() {
-                    let _ = long.send(Err(Error::internal("the rows before have failed"))).await;
+                    let _ = long.send(Err(error.clone())).await;
                 }
+                let _ = cutter.groups.send(Err(fault::carry(error))).await;
                 return;
             }
         };
@@ -129,15 +131,17 @@ impl Cutter {
     async fn hand_on(&mut self) -> bool {
         let ends = std::mem::take(&mut self.ends);
         let Some(count) = ends.last().copied() else { return true };
-        let (mut rows, mut left) = (Vec::new(), count);
-        while left > 0 {
-            let batch = self.held.remove(0);
-            if batch.num_rows() > left {
-                self.held.insert(0, batch.slice(left, batch.num_rows() - left));
-            }
-            let taken = batch.num_rows().min(left);
-            rows.push(batch.slice(0, taken));
-            left -= taken;
+        // The batch in which the last of them ends stays, as far as it is behind that.
+        let (mut whole, mut left) = (0, count);
+        while left > 0 && self.held[whole].num_rows() <= left {
+            left -= self.held[whole].num_rows();
+            whole += 1;
+        }
+        let mut rows: Vec<RecordBatch> = self.held.drain(..whole).collect();
+        if left > 0 {
+            let last = &mut self.held[0];
+            rows.push(last.slice(0, left));
+            *last = last.slice(left, last.num_rows() - left);
         }
         self.rows -= count;
         self.bytes -= self.ended_bytes;

@@ -12,7 +12,7 @@ use futures::{StreamExt, stream};
 use millstream_core::program::StepLines;
 use millstream_core::spec::{Duration as Time, Size};
 use millstream_core::transform::{Answer, GivenRows, Per, RowStream, WorkContext, WorkRules, Worker, Workers};
-use millstream_core::{Error, Result};
+use millstream_core::{Error, ErrorKind, Result};
 use millstream_job::Job;
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -25,6 +25,9 @@ const LEAST_PAUSE: Duration = Duration::from_millis(1);
 
 /// How long a worker may take to start, with what it loads.
 const LONGEST_START: Duration = Duration::from_secs(600);
+
+/// How long a worker may take to end, unless the job says how long it may take for a batch.
+const LONGEST_END: Duration = Duration::from_secs(60);
 
 /// The most lines of standard error of a step that are shown.
 const MOST_LINES: usize = 1000;
@@ -193,15 +196,46 @@ impl Pool {
         let permit = self.permits.acquire().await;
         let _permit = permit.map_err(|_| Error::internal("the workers of a step have ended"))?;
         let idle = self.idle().pop();
-        let mut worker = match idle.filter(|_| !fresh) {
-            Some(worker) => worker,
-            None => self.start().await?,
+        let mut worker = match idle {
+            Some(worker) if !fresh => worker,
+            replaced => {
+                // What it has answered may be wrong all the same.
+                if let Some(replaced) = replaced
+                    && let Err(error) = self.ended(replaced).await
+                    && error.kind() == ErrorKind::Refused
+                {
+                    return Err(error);
+                }
+                self.start().await?
+            }
         };
-        let answer = self.called(&mut worker, batch, ends).await;
-        if answer.is_ok() {
-            self.idle().push(worker);
+        match self.called(&mut worker, batch, ends).await {
+            Err(error) if error.kind() == ErrorKind::Refused => Err(error),
+            Err(error) => Ok(Err(error)),
+            Ok(answer) => {
+                self.idle().push(worker);
+                Ok(Ok(answer))
+            }
         }
-        Ok(answer)
+    }
+
+    /// No more rows follow: looks whether the workers agree.
+    ///
+    /// # Errors
+    /// If one has given more than it was asked for, says that it has failed, or does not end in time.
+    pub async fn finish(&self) -> Result<()> {
+        let idle = std::mem::take(&mut *self.idle());
+        futures::future::try_join_all(idle.into_iter().map(|idle| self.ended(idle))).await.map(drop)
+    }
+
+    /// Has a worker end.
+    async fn ended(&self, mut idle: Idle) -> Result<()> {
+        let time = self.rules().timeout.unwrap_or(LONGEST_END);
+        let ended = tokio::time::timeout(time, idle.worker.finish()).await.unwrap_or_else(|_| {
+            let what = format!("the {} worker has not ended within {}", self.name(), Time(time));
+            Err(Error::data(what).hint("it has to end when there are no more rows to read; raise `timeout`"))
+        });
+        ended.map_err(|error| error.in_step(&self.step))
     }
 
     /// Passes `rows` through a worker, as [`Worker::pass`] says. It counts as none of those that calls wait for: how
@@ -210,7 +244,8 @@ impl Pool {
     /// # Errors
     /// If no worker can be started; those of the worker.
     pub async fn pass(&self, rows: RowStream, given: &dyn GivenRows) -> Result<()> {
-        let idle = self.idle().pop();
+        // There is no second try, so it is one that cannot have ended since its last batch.
+        let idle = if self.rules().per == Per::Stream { self.idle().pop() } else { None };
         let mut worker = match idle {
             Some(worker) => worker,
             None => self.start().await?,
@@ -257,7 +292,8 @@ impl Pool {
         tokio::pin!(work);
         loop {
             let since = last();
-            let left = timeout.map(|timeout| timeout.saturating_sub(since.map_or(Duration::ZERO, |last| last.elapsed())));
+            let left =
+                timeout.map(|timeout| timeout.saturating_sub(since.map_or(Duration::ZERO, |last| last.elapsed())));
             let next = memory.map(|_| MEASURE_EVERY.saturating_sub(measured.elapsed()));
             let pause = [left, next].into_iter().flatten().min().unwrap_or(MEASURE_EVERY);
             tokio::select! {

@@ -150,14 +150,7 @@ impl Work {
     }
 
     /// What is done about `part`, at which a worker has failed as a whole, `now` in this way.
-    fn again(
-        &self,
-        part: Part,
-        tried: Tried,
-        now: Tried,
-        error: Error,
-        parts: &mut Vec<(Part, Tried)>,
-    ) -> Result<()> {
+    fn again(&self, part: Part, tried: Tried, now: Tried, error: Error, parts: &mut Vec<(Part, Tried)>) -> Result<()> {
         let pieces = part.pieces(self);
         match tried {
             Tried::Never => parts.push((part, now)),
