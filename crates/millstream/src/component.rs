@@ -31,9 +31,9 @@ pub use millstream_core::source::{
 pub use millstream_core::spec::{Duration, Fault, Secret, Size, Spec, SpecInfo, TextOrSecret, parse};
 pub use millstream_core::store::{Brought, Store, Stored, Upload};
 pub use millstream_core::transform::{
-    Answer, Column, ColumnName, ColumnsFault, Distinct, EntryName, Expression, Failure, Keep, Per, Query, Relation,
-    ScratchPool, SortKey, SortTerm, SqlText, Text, TextKind, Transform, UnionBy, WorkContext, WorkRules, Worker,
-    Workers,
+    Answer, Column, ColumnName, ColumnsFault, Distinct, EntryName, Expression, Failure, GivenRows, Keep, Per, Query,
+    Relation, RowStream, ScratchPool, SortKey, SortTerm, SqlText, Text, TextKind, Transform, UnionBy, WorkContext,
+    WorkRules, Worker, Workers,
 };
 pub use millstream_core::{Step, Steps, Unit};
 pub use millstream_engine::registry;
