@@ -26,7 +26,8 @@ fn lab_of(map: &str, rows: impl Iterator<Item = (usize, usize, String)>) -> Lab 
     let lab = Lab::with_job(&format!(
         "sources:\n  s: {{read: in.csv, csv: {{columns: {{id: int64, day: int64, name: utf8}}}}}}\ntransforms:\n  \
          names: {{select: {{from: s, columns: [name]}}}}\n  numbers: {{select: {{from: s, columns: [id, day]}}}}\n  \
-         nulls: {{select: {{from: s, columns: {{id: \"CASE WHEN id % 3 > 0 THEN id END\"}}}}}}\n  ordered: {{sort: {{from: s, by: [name desc]}}}}\n  t:\n    \
+         nulls: {{select: {{from: s, columns: {{id: \"CASE WHEN id % 3 > 0 THEN id END\"}}}}}}\n  \
+         ordered: {{sort: {{from: s, by: [name desc]}}}}\n  t:\n    \
          map: {{{map}}}\nsinks:\n  o: {{from: t, write: out.csv}}\n"
     ));
     let mut text = "id,day,name\n".to_owned();
@@ -57,7 +58,8 @@ fn every_exchange_takes_and_gives_rows() {
     for exchange in ["csv", "json", "arrow"] {
         for per in ["row", "batch", "group, by: [day, id]", "group, by: day, order_by: [id desc]", "stream"] {
             let lab = lab(&format!(
-                "from: s, command: [cat], exchange: {exchange}, per: {per}, columns: {{id: int64, name: utf8, day: int64}}"
+                "from: s, command: [cat], exchange: {exchange}, per: {per}, columns: {{id: int64, name: utf8, day: \
+                 int64}}"
             ));
             lab.run(&["run", "job.yaml"]).ok();
             let mut rows = rows_of(&lab);
@@ -84,7 +86,8 @@ fn every_exchange_takes_and_gives_rows() {
 fn what_has_no_bytes_is_sent_and_read() {
     for per in ["row", "batch", "group, by: day"] {
         let lab = lab(&format!(
-            "from: numbers, command: [cat], exchange: arrow, per: {per}, timeout: 20s, columns: {{id: int64, day: int64}}"
+            "from: numbers, command: [cat], exchange: arrow, per: {per}, timeout: 20s, columns: {{id: int64, day: \
+             int64}}"
         ));
         lab.run(&["run", "job.yaml"]).ok();
         assert_eq!(rows_of(&lab).len(), ROWS, "{per}");
@@ -108,8 +111,13 @@ fn what_has_no_bytes_is_sent_and_read() {
 
 #[test]
 fn a_program_may_leave_rows_out_or_add_some() {
-    let code = "print('id,twice', flush=True)\nnext(sys.stdin)\nfor line in sys.stdin:\n    id = int(line.split(',')[0])\n    \
-                print('' if id % 3 else f'{id},{id * 2}', flush=True)\n";
+    let code = r"
+print('id,twice', flush=True)
+next(sys.stdin)
+for line in sys.stdin:
+    id = int(line.split(',')[0])
+    print('' if id % 3 else f'{id},{id * 2}', flush=True)
+";
     let lab = lab("from: s, command: [./step, 1, x], exchange: csv, columns: {id: int64, twice: int64}, keep: [day]");
     script(&lab, code);
     let report = lab.report(&[]);
@@ -145,8 +153,8 @@ fn a_program_that_fails_never_leads_to_rows_missing() {
         (after("if '\"id\":900,' in line: print('no disk', file=sys.stderr); sys.exit(0)"), json, &["no disk"]),
         (
             after("if '\"id\":900,' in line: continue"),
-            "exchange: json, columns: {id: int64, day: int64, name: utf8}, timeout: 1s",
-            &["within 1s"],
+            "exchange: json, columns: {id: int64, day: int64, name: utf8}, timeout: 300ms",
+            &["within 300ms"],
         ),
         (
             after("if '\"id\":900,' in line: print(line, end='')"),
@@ -160,11 +168,6 @@ fn a_program_that_fails_never_leads_to_rows_missing() {
             "print('Loaded.', flush=True)\ntime.sleep(1000)\n".to_owned(),
             "exchange: arrow, columns: {id: int64}",
             &["no Arrow IPC stream"],
-        ),
-        (
-            BATCHES.replace("else:", "elif '\"id\":77,' not in line:"),
-            "per: batch, timeout: 1s, exchange: json, columns: {id: int64}",
-            &["error"],
         ),
         (
             after("if '\"id\":900,' in line: sys.exit(3)"),
@@ -238,10 +241,15 @@ fn a_program_that_fails_never_leads_to_rows_missing() {
 
 #[test]
 fn a_record_that_is_no_row_is_a_reject_and_so_is_a_whole_group() {
-    let code = "for line in sys.stdin:\n    row = json.loads(line)\n    if row['id'] in (5000, 5001): row['id'] = 'x'\n    \
-                print(json.dumps(row), flush=True)\n";
+    let code = r"
+for line in sys.stdin:
+    row = json.loads(line)
+    if row['id'] in (5000, 5001): row['id'] = 'x'
+    print(json.dumps(row), flush=True)
+";
     let lab = lab(
-        "from: s, command: [./step], exchange: json, columns: {id: int64, day: int64, name: utf8}}\n    max_rejects: {0: 2",
+        "from: s, command: [./step], exchange: json, columns: {id: int64, day: int64, name: utf8}}\n    max_rejects: \
+         {0: 2",
     );
     let job = lab.read("job.yaml").replace("max_rejects: {0: 2}", "max_rejects: 2");
     lab.file("job.yaml", job);
@@ -286,8 +294,26 @@ fn of_long_groups() -> Vec<Vec<String>> {
         .to_vec()
 }
 
-const COUNT: &str = "def count(rows):\n    ids, day = [], None\n    for row in rows:\n        ids.append(row['id'])\n        \
-                     day = row['day']\n    return {'day': day, 'count': len(ids), 'sorted': ids == sorted(ids)}\n";
+const COUNT: &str = r"
+def count(rows):
+    ids, day = [], None
+    for row in rows:
+        ids.append(row['id'])
+        day = row['day']
+    return {'day': day, 'count': len(ids), 'sorted': ids == sorted(ids)}
+";
+
+const COUNT_PROGRAM: &str = r"
+ids, day = [], None
+for line in sys.stdin:
+    if line == '\n':
+        print(json.dumps({'day': day, 'count': len(ids), 'sorted': ids == sorted(ids)}), end='\n\n', flush=True)
+        ids = []
+    else:
+        row = json.loads(line)
+        ids.append(row['id'])
+        day = row['day']
+";
 
 #[test]
 fn a_group_that_is_too_large_to_hold_is_passed_through() {
@@ -298,12 +324,7 @@ fn a_group_that_is_too_large_to_hold_is_passed_through() {
     assert_eq!(rows_of(&function), of_long_groups());
 
     let program = lab_of(&format!("from: s, command: [./step], exchange: json, {settings}"), long_groups());
-    script(
-        &program,
-        "ids, day = [], None\nfor line in sys.stdin:\n    if line == '\\n':\n        print(json.dumps({'day': day, 'count': \
-         len(ids), 'sorted': ids == sorted(ids)}), end='\\n\\n', flush=True)\n        ids = []\n    else:\n        row = \
-         json.loads(line)\n        ids.append(row['id'])\n        day = row['day']\n",
-    );
+    script(&program, COUNT_PROGRAM);
     program.run(&["run", "job.yaml"]).ok();
     assert_eq!(rows_of(&program), of_long_groups());
 
@@ -328,7 +349,8 @@ fn a_group_that_is_too_large_to_hold_is_passed_through() {
 #[test]
 fn functions_take_groups_and_streams() {
     let lab = lab(
-        "from: s, python: code.py:count, per: group, by: [day], order_by: [id], columns: {day: int64, count: int64, sorted: bool}",
+        "from: s, python: code.py:count, per: group, by: [day], order_by: [id], columns: {day: int64, count: int64, \
+         sorted: bool}",
     );
     lab.file("code.py", COUNT);
     lab.run(&["run", "job.yaml"]).ok();
@@ -340,8 +362,13 @@ fn functions_take_groups_and_streams() {
     assert!(explained.ok().stdout.contains("all at once"), "{}", explained.stdout);
 
     // One filter sees the rows of a sort in its order.
-    let code = "def names(rows):\n    last = None\n    for row in rows:\n        if last is None or last >= row['name']: yield \
-                {'name': row['name'], 'is_less': True}\n        last = row['name']\n";
+    let code = r"
+def names(rows):
+    last = None
+    for row in rows:
+        if last is None or last >= row['name']: yield {'name': row['name'], 'is_less': True}
+        last = row['name']
+";
     let lab = self::lab("from: ordered, python: code.py:names, per: stream, columns: {name: utf8, is_less: bool}");
     lab.file("code.py", code);
     lab.run(&["run", "job.yaml"]).ok();
@@ -350,7 +377,8 @@ fn functions_take_groups_and_streams() {
     for (code, says) in [
         ("def names(rows):\n    next(rows)\n    return None\n", "returned before it had taken all rows"),
         (
-            "def names(rows):\n    for row in rows:\n        if row['id'] == 900: raise ValueError('no')\n        yield {'name': '', 'is_less': None}\n",
+            "def names(rows):\n    for row in rows:\n        if row['id'] == 900: raise ValueError('no')\n        \
+             yield {'name': '', 'is_less': None}\n",
             "ValueError: no",
         ),
         (
@@ -366,14 +394,26 @@ fn functions_take_groups_and_streams() {
 
 #[test]
 fn functions_take_batches_of_pyarrow() {
-    let code = "import pyarrow as pa, pyarrow.compute as pc\n\ndef upper(batch):\n    return pa.record_batch({'id': batch['id'], \
-                'name': pc.utf8_upper(batch['name'])})\n\ndef wrong(batch):\n    return pa.table({'id': batch['name'], 'name': \
-                batch['name']})\n\ndef count(batch):\n    yield pa.record_batch({'id': batch['day'].slice(0, 1), 'name': [str(len(batch))]})\n\n\
-                def each(batches):\n    for batch in batches: yield upper(batch)\n";
+    let code = r"
+import pyarrow as pa, pyarrow.compute as pc
+
+def upper(batch):
+    return pa.record_batch({'id': batch['id'], 'name': pc.utf8_upper(batch['name'])})
+
+def wrong(batch):
+    return pa.table({'id': batch['name'], 'name': batch['name']})
+
+def count(batch):
+    yield pa.record_batch({'id': batch['day'].slice(0, 1), 'name': [str(len(batch))]})
+
+def each(batches):
+    for batch in batches: yield upper(batch)
+";
     let python: PathBuf = python_with_libraries();
     let lab = |function: &str, settings: &str| {
         let lab = lab(&format!(
-            "from: s, python: code.py:{function}, interpreter: {}, exchange: arrow, columns: {{id: int64, name: utf8}}, {settings}",
+            "from: s, python: code.py:{function}, interpreter: {}, exchange: arrow, columns: {{id: int64, name: \
+             utf8}}, {settings}",
             python.display()
         ));
         lab.file("code.py", code);
@@ -443,7 +483,8 @@ fn what_makes_no_sense_is_found_by_check() {
 #[test]
 fn a_killed_run_leaves_no_program_behind() {
     let lab = lab(
-        "from: s, command: [sh, -c, 'sleep 1000 >&2 & cat'], exchange: csv, per: stream, columns: {id: int64, day: int64, name: utf8}",
+        "from: s, command: [sh, -c, 'sleep 1000 >&2 & cat'], exchange: csv, per: stream, columns: {id: int64, day: \
+         int64, name: utf8}",
     );
     // What has left a child behind has ended all the same, unless more may come from that.
     let begun = Instant::now();
