@@ -9,6 +9,12 @@ use millstream_core::columns::{type_name, widen};
 use millstream_core::reject::RejectKind;
 use millstream_core::{Error, Result};
 
+/// `schema` with columns that may be null: those that a program or function gives.
+pub fn nullable(schema: &Schema) -> SchemaRef {
+    let fields: Vec<_> = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
+    Arc::new(Schema::new(fields))
+}
+
 /// `schema` without views and dictionaries, which few programs read.
 pub fn common_schema(schema: &Schema) -> SchemaRef {
     let fields = schema.fields().iter().map(common_field).collect::<Vec<_>>();
@@ -78,9 +84,8 @@ pub fn given(batch: &RecordBatch, gives: &SchemaRef, who: &str) -> Result<Record
             .map_err(|cause| fault(format!("{who} gave a value of another type")).column(field.name()).cause(cause))
     });
     let columns = columns.collect::<Result<Vec<_>>>()?;
-    let fields: Vec<_> = gives.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-    RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)
+    RecordBatch::try_new_with_options(nullable(gives), columns, &options)
         .map_err(|cause| fault(format!("{who} gave columns that do not fit together")).cause(cause))
 }
 

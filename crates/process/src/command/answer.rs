@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::concat_batches;
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use bytes::{Bytes, BytesMut};
 use millstream_core::format::{EmptyFiles, ParseRequest, Parsed, Parser, Reject};
 use millstream_core::reject::RejectKind;
@@ -14,7 +14,7 @@ use millstream_core::{Error, Result};
 
 use super::arrow_stream::ArrowStream;
 use super::exchange::{Exchange, Records};
-use crate::arrow_rows::given;
+use crate::arrow_rows::{given, nullable};
 
 /// The longest answer that is held, in bytes.
 const MOST_BYTES: usize = 256 << 20;
@@ -150,8 +150,8 @@ impl Answers {
                 }
             }
             Form::Arrow { batches, ends, .. } => {
-                let (batches, ends) = (std::mem::take(batches), std::mem::take(ends));
-                drop(ends);
+                let batches = std::mem::take(batches);
+                ends.clear();
                 let rows = batches.iter().map(|batch| given(batch, &self.gives, "the program"));
                 let rows = together(&self.gives, rows.collect::<Result<Vec<_>>>()?)?;
                 let origins = match self.per {
@@ -375,8 +375,7 @@ fn unreadable_record(reject: &Reject) -> Error {
 
 /// All rows of `batches`.
 fn together(gives: &SchemaRef, batches: Vec<RecordBatch>) -> Result<RecordBatch> {
-    let fields: Vec<_> = gives.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
-    let schema = Arc::new(Schema::new(fields));
+    let schema = nullable(gives);
     let batches: Vec<RecordBatch> = batches
         .into_iter()
         .map(|batch| batch.with_schema(Arc::clone(&schema)))

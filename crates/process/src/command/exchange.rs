@@ -109,7 +109,7 @@ impl Encoder {
     /// Adds the end of a batch or group.
     ///
     /// # Errors
-    /// Never, unless an empty batch cannot be written.
+    /// If an empty batch cannot be written.
     pub fn end(&mut self, out: &mut Vec<u8>) -> Result<()> {
         match self {
             Encoder::Text { .. } => out.push(b'\n'),
@@ -124,7 +124,7 @@ impl Encoder {
     /// Adds what stands behind all rows.
     ///
     /// # Errors
-    /// Never, unless the end cannot be written.
+    /// If the end of a stream cannot be written.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<()> {
         match self {
             Encoder::Text { encoder, .. } => encoder.finish(out),

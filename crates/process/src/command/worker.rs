@@ -275,7 +275,10 @@ impl Worker for CommandWorker {
         };
         let mut bytes = Vec::new();
         self.encoder.begin(&mut bytes);
-        bytes.extend(request);
+        match bytes.is_empty() {
+            true => bytes = request,
+            false => bytes.extend(request),
+        }
         if !self.exchange(&bytes, asked).await? {
             return Err(self.ended().await);
         }

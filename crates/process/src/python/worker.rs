@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arrow::array::{Array, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{concat_batches, filter, filter_record_batch};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, SchemaRef};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use async_trait::async_trait;
@@ -22,7 +22,7 @@ use tokio::net::unix::pipe;
 
 use super::marshal;
 use super::unmarshal::{self, Faults, Object, Objects, unreadable};
-use crate::arrow_rows::{common_schema, given, in_common_types};
+use crate::arrow_rows::{common_schema, given, in_common_types, nullable};
 use crate::{Child, Children, Program};
 
 /// What a worker runs.
@@ -193,11 +193,6 @@ fn arrow_stream(batch: &RecordBatch) -> Result<Vec<u8>> {
     let mut writer = StreamWriter::try_new(Vec::new(), &schema).map_err(failed)?;
     writer.write(&batch).map_err(failed)?;
     writer.into_inner().map_err(failed)
-}
-
-fn nullable(schema: &SchemaRef) -> SchemaRef {
-    let fields: Vec<_> = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
-    Arc::new(Schema::new(fields))
 }
 
 /// How the worker packs the values of a column.

@@ -100,9 +100,7 @@ impl MapSpec {
         };
         (!file.is_empty() && name.split('.').all(is_name)).then_some((file, name))
     }
-}
 
-impl MapSpec {
     /// What computes the rows.
     fn check_code(&self, faults: &mut Vec<Fault>) {
         const FORM: &str = "write `python: features.py:score` or `command: [./score, --fast]`";

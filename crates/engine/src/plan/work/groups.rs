@@ -43,7 +43,7 @@ pub async fn cut(
             }
             Err(error) => {
                 let error = fault::unwrap(error);
-                // Whoever takes a long group must not believe that it has ended.
+                // A long group has to fail, too: the end of its rows would look like the end of the group.
                 if let Some(long) = cutter.long.take() {
                     let _ = long.send(Err(error.clone())).await;
                 }
