@@ -16,7 +16,7 @@ use crate::sink::{Sink, SinkParts};
 use crate::source::Source;
 use crate::spec::{Fault, SpecInfo};
 use crate::store::Store;
-use crate::transform::{KEYS_BESIDE, Relation};
+use crate::transform::{KEYS_BESIDE, Relation, WorkFunction};
 
 /// A component, or all faults of its settings.
 pub type Built<T> = Result<Arc<T>, Vec<Fault>>;
@@ -87,6 +87,15 @@ pub struct TransformEntry {
     pub build: &'static (dyn Fn(&Value) -> Result<Relation, Vec<Fault>> + Send + Sync),
 }
 
+/// How a job says functions for SQL.
+#[derive(Clone, Copy)]
+pub struct FunctionEntry {
+    /// The settings of an entry of `functions`.
+    pub spec: SpecInfo,
+    /// Makes the function. Does no I/O.
+    pub build: &'static (dyn Fn(&Value) -> Result<WorkFunction, Vec<Fault>> + Send + Sync),
+}
+
 /// A kind of sink.
 #[derive(Clone, Copy)]
 pub struct SinkEntry {
@@ -135,7 +144,7 @@ macro_rules! shown_by_name {
     };
 }
 
-shown_by_name!(SourceEntry, StoreEntry, FormatEntry, SinkEntry, TransformEntry);
+shown_by_name!(SourceEntry, StoreEntry, FormatEntry, SinkEntry, TransformEntry, FunctionEntry);
 
 /// All components.
 #[derive(Debug, Clone, Default)]
@@ -148,6 +157,8 @@ pub struct Registry {
     pub formats: Vec<&'static FormatEntry>,
     /// Ways to compute rows from those of other entries.
     pub transforms: Vec<&'static TransformEntry>,
+    /// What functions for SQL are made of, if a job may have some.
+    pub function: Option<&'static FunctionEntry>,
     /// Places to write to.
     pub sinks: Vec<&'static SinkEntry>,
     /// Places for objects, which sinks of files write to.
@@ -181,6 +192,11 @@ impl Registry {
     /// its feature.
     pub fn with_optional(self, sources: &'static [OptionalComponent], sinks: &'static [OptionalComponent]) -> Self {
         Registry { optional_sources: sources, optional_sinks: sinks, ..self }
+    }
+
+    /// The same registry, where a job may have functions for SQL.
+    pub fn with_functions(self, function: &'static FunctionEntry) -> Self {
+        Registry { function: Some(function), ..self }
     }
 
     /// Adds a kind of source.

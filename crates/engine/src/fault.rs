@@ -5,6 +5,7 @@
 
 use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
+use millstream_core::reject::RejectKind;
 use millstream_core::{Error, ErrorKind};
 
 use crate::reword::{Words, first_line, reword};
@@ -67,9 +68,9 @@ fn scratch_fault(cause: &std::io::Error) -> Error {
     }
 }
 
-/// Whether an error of ours is inside `error`.
-pub fn is_ours(error: &DataFusionError) -> bool {
-    ours(error).is_some()
+/// Whether an error of ours is inside `error`, and not one of an expression whose step is still to be found.
+pub fn is_placed(error: &DataFusionError) -> bool {
+    ours(error).is_some_and(|error| error.step_name().is_some() || error.reject_kind() != RejectKind::Expression)
 }
 
 /// `error` as a command without a job file tells it: a hint that names a setting says where there are settings.

@@ -20,7 +20,7 @@ use millstream_core::sink::{Chunk, WrittenChunks};
 use millstream_core::stable_hash::hash;
 use millstream_core::transform::{Distinct, Keep, Relation, SortKey, UnionBy};
 use millstream_core::{Registry, redact};
-use millstream_job::{Job, SinkStep, SourceStep, TransformStep};
+use millstream_job::{FunctionStep, Job, SinkStep, SourceStep, TransformStep};
 use serde_json::{Map, Value, json};
 
 use crate::prepare::Prepared;
@@ -185,11 +185,24 @@ fn normal_form(job: &Job, facts: &Facts<'_>) -> Value {
         entries.sort_by_key(|entry| entry["name"].as_str().map(str::to_owned));
         entries
     };
-    json!({
+    let mut form = json!({
         "sources": sorted(job.sources.iter().map(|step| source(step, facts)).collect()),
         "transforms": sorted(job.transforms.iter().map(|step| transform(step, facts)).collect()),
         "sinks": sorted(job.sinks.iter().map(sink).collect()),
-    })
+    });
+    let functions = sorted(job.functions.iter().map(|step| function(step, facts)).collect());
+    add(&mut form, "functions", Value::Array(functions));
+    form
+}
+
+fn function(step: &FunctionStep, facts: &Facts<'_>) -> Value {
+    let name = step.name.value.as_str();
+    let settings = step.settings.as_object().into_iter().flatten();
+    let what: Map<String, Value> = settings
+        .filter(|(key, _)| !HOW_WORKERS_RUN.contains(&key.as_str()))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    json!({"name": name, "function": what, "code": (facts.code)(name)})
 }
 
 fn source(step: &SourceStep, facts: &Facts<'_>) -> Value {
@@ -203,6 +216,11 @@ fn source(step: &SourceStep, facts: &Facts<'_>) -> Value {
                 let what =
                     ["table", "query"].into_iter().filter_map(|key| Some((key.to_owned(), value.get(key)?.clone())));
                 settings.insert(key.clone(), Value::Object(what.collect()));
+            }
+            // What a program gives depends on its words.
+            Some(place) if place.spec.name == "command" => {
+                let words = value.get("run").unwrap_or(value);
+                settings.insert(key.clone(), words.clone());
             }
             Some(_) => {}
             None if NO_PART.contains(&key.as_str()) || IN_OTHER_WORDS.contains(&key.as_str()) => {}

@@ -13,7 +13,7 @@ use millstream_core::sink::Sink;
 use millstream_core::source::SourceContext;
 use millstream_core::transform::ScratchPool;
 use millstream_core::{Error, ErrorKind, Registry, Result};
-use millstream_job::{Job, Lint, SinkStep, SortKey, SourceStep, TransformStep};
+use millstream_job::{FunctionStep, Job, Lint, SinkStep, SortKey, SourceStep, TransformStep};
 use serde_json::{Value, json};
 
 use crate::context::RunContext;
@@ -25,7 +25,7 @@ use crate::plan::shared::{Physical, Planner, StepTable, scan};
 use crate::plan::sort::Sorting;
 use crate::plan::step::LogicalStep;
 use crate::plan::steps::{StepFault, StepPlanner};
-use crate::plan::work::Pool;
+use crate::plan::work::{Pool, arguments, sql_function};
 use crate::read::source_plan::{named_format, sorted_by};
 use crate::read::table::SourceTable;
 use crate::read::{ReadSteps, Reader, SourcePlan, naming, replayed, sample};
@@ -152,6 +152,7 @@ async fn look<'a>(
             prepared.unknown.push(name.clone());
         }
     }
+    prepared.add_functions(job, &mut failure).await;
     prepared.add_transforms(job, &mut failure).await;
     failure.errors.append(&mut prepared.misfits);
     (prepared, failure)
@@ -283,6 +284,31 @@ impl Prepared<'_> {
         scanned.and_then(|plan| self.add(name, plan))?;
         self.readers.push(reader);
         Ok(())
+    }
+
+    /// Makes the functions of `job` known to SQL, and starts a worker of each.
+    async fn add_functions(&mut self, job: &Job, failure: &mut Failure) {
+        let cores = self.context.machine().cores;
+        for FunctionStep { name, function, .. } in &job.functions {
+            let state = self.context.session.state();
+            let called = name.value.as_str();
+            if state.scalar_functions().contains_key(called) || state.aggregate_functions().contains_key(called) {
+                let what = format!("SQL has a function `{called}` of its own");
+                failure.lints.push(job.text.error(name.span, what).hint("give it another name"));
+                continue;
+            }
+            let takes = arguments(function);
+            if let Err(fault) = function.workers.columns(&takes) {
+                failure.add(Failure::from(fault.error.in_step(called)));
+                continue;
+            }
+            let pool = Arc::new(Pool::new(Arc::clone(&function.workers), called, takes, &self.surroundings, cores));
+            self.context.session.register_udf(sql_function(function, &pool, self.context.runtimes.workers()));
+            match pool.begin().await {
+                Ok(()) => self.pools.push(pool),
+                Err(error) => failure.add(Failure::from(error.in_step(called))),
+            }
+        }
     }
 
     /// Plans the transforms; those that use something unknown are unknown themselves. All faults of the job's SQL go to

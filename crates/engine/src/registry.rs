@@ -12,6 +12,7 @@ pub fn registry() -> Registry {
         millstream_sink::SINKS,
         millstream_source::STORES,
     )
+    .with_functions(&millstream_transform::FUNCTION)
     .with_optional(millstream_source::OPTIONAL, millstream_sink::OPTIONAL)
 }
 

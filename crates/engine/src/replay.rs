@@ -180,6 +180,7 @@ fn reduced(job: &Job, sink: &SinkStep) -> Result<Job> {
     Ok(Job {
         text: job.text.clone(),
         sources: job.sources.iter().filter(|source| used(&source.name.value)).cloned().collect(),
+        functions: job.functions.clone(),
         transforms: job.transforms.iter().filter(|step| used(&step.name.value)).cloned().collect(),
         sinks: vec![sink],
         variables: job.variables.clone(),

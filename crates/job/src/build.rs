@@ -16,9 +16,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::entries::{COMMAND, MAX_REJECTS, SORTED_BY, SourceKeys};
-use crate::graph::{Located, SinkStep, SortKey, SourceStep, TransformStep};
+use crate::graph::{FunctionStep, Located, SinkStep, SortKey, SourceStep, TransformStep};
 use crate::lint::{Lint, LintCode};
-use crate::schema::{SOURCE, TRANSFORM, compressions, sink_definition};
+use crate::schema::{FUNCTION, SOURCE, TRANSFORM, compressions, sink_definition};
 use crate::settings::Settings;
 use crate::text::{JobText, Span};
 use crate::tree::{Entry, Kind, Node, Scalar, Typed};
@@ -521,6 +521,25 @@ impl<'a> Builder<'a> {
     fn max_rejects(&mut self, node: &Node) -> MaxRejects {
         let allowed = node.get(MAX_REJECTS).map(|allowed| serde_json::from_value(allowed.to_value()));
         allowed.and_then(Result::ok).unwrap_or_default()
+    }
+
+    /// An entry of `functions`.
+    pub fn function(&mut self, entry: &Entry) -> Option<FunctionStep> {
+        let Some(kind) = self.registry.function else {
+            self.error(entry.key_span, "there are no functions here", "remove `functions`");
+            return None;
+        };
+        if !self.walk(entry, FUNCTION) {
+            return None;
+        }
+        let settings = entry.value.to_value();
+        match (kind.build)(&settings) {
+            Ok(function) => Some(FunctionStep { name: name_of(entry), function, settings }),
+            Err(faults) => {
+                self.faults(faults, &entry.value, entry.key_span);
+                None
+            }
+        }
     }
 
     /// An entry of `transforms`; what it uses is [`crate::links`]'s to say.

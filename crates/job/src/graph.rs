@@ -11,7 +11,7 @@ use millstream_core::reject::MaxRejects;
 use millstream_core::sink::Sink;
 use millstream_core::source::OnError;
 use millstream_core::source::Source;
-use millstream_core::transform::{Relation, Text};
+use millstream_core::transform::{Relation, Text, WorkFunction};
 use serde_json::Value;
 
 use crate::entries::AddColumn;
@@ -25,6 +25,8 @@ pub struct Job {
     pub text: JobText,
     /// Where rows come from, in file order. Names are unique over sources and transforms.
     pub sources: Vec<SourceStep>,
+    /// The functions that its SQL may call, in file order.
+    pub functions: Vec<FunctionStep>,
     /// What is done with them, in file order.
     pub transforms: Vec<TransformStep>,
     /// Where they go, in file order.
@@ -201,6 +203,17 @@ impl SourceStep {
             self.inputs.iter().find(|(entry, _)| entry.schemes.contains(&scheme))?.1.reads_once()
         })
     }
+}
+
+/// An entry of `functions`.
+#[derive(Debug, Clone)]
+pub struct FunctionStep {
+    /// Its name, as SQL calls it.
+    pub name: Located<String>,
+    /// What it computes.
+    pub function: WorkFunction,
+    /// The whole entry.
+    pub settings: Value,
 }
 
 /// An entry of `transforms`.

@@ -34,7 +34,7 @@ use millstream_core::hint::did_you_mean;
 use serde_json::{Map, Value};
 
 pub use entries::AddColumn;
-pub use graph::{Job, Located, SinkStep, SortKey, SourceStep, SqlFault, TransformStep};
+pub use graph::{FunctionStep, Job, Located, SinkStep, SortKey, SourceStep, SqlFault, TransformStep};
 pub use lint::{Lint, LintCode, Severity};
 pub use machine::{MachineFile, RunCompression};
 pub use reference::{machine_reference, reference};
@@ -97,7 +97,10 @@ struct Loader<'a> {
 const SECTIONS: [&str; 3] = ["sources", "transforms", "sinks"];
 
 /// The keys of a job file: its sections, and what is said of the whole job.
-const KEYS: [&str; 4] = ["sources", "transforms", "sinks", INCREMENTAL];
+const KEYS: [&str; 5] = ["sources", FUNCTIONS, "transforms", "sinks", INCREMENTAL];
+
+/// The key of the functions that SQL may call.
+const FUNCTIONS: &str = "functions";
 
 /// The key that makes all sources incremental.
 const INCREMENTAL: &str = "incremental";
@@ -177,11 +180,15 @@ impl Loader<'_> {
             transforms: self.section(root, "transforms"),
             sinks: self.section(root, "sinks"),
         };
+        let functions = self.section(root, FUNCTIONS);
+        for entry in functions {
+            self.function_name(entry);
+        }
         for entry in sections.sources.iter().chain(sections.transforms).chain(sections.sinks) {
             self.name(entry);
         }
         let incremental = self.incremental(root);
-        self.steps(&sections, incremental, definitions)
+        self.steps(&sections, functions, incremental, definitions)
     }
 
     /// Whether sources that do not say otherwise are incremental.
@@ -206,7 +213,7 @@ impl Loader<'_> {
                 &[]
             }
             // An unknown key is probably this section with a slip of the pen.
-            _ if name != "transforms" && !self.has_misspelt(root, name) => {
+            _ if !["transforms", FUNCTIONS].contains(&name) && !self.has_misspelt(root, name) => {
                 let span = entry.map_or(Span::default(), |entry| entry.key_span);
                 self.error(
                     span,
@@ -239,10 +246,27 @@ impl Loader<'_> {
         }
     }
 
-    fn steps(&mut self, sections: &Sections<'_>, incremental: bool, definitions: &Map<String, Value>) -> Option<Job> {
+    /// SQL folds the names of functions to lower case.
+    fn function_name(&mut self, entry: &Entry) {
+        self.name(entry);
+        let lower = entry.key.to_ascii_lowercase();
+        if lower != entry.key {
+            let what = format!("the function `{}` is not in lower case, and SQL reads names so", entry.key);
+            self.error(entry.key_span, what, format!("call it `{lower}`"));
+        }
+    }
+
+    fn steps(
+        &mut self,
+        sections: &Sections<'_>,
+        functions: &[Entry],
+        incremental: bool,
+        definitions: &Map<String, Value>,
+    ) -> Option<Job> {
         let found = walk::Found::default();
         let mut builder = build::Builder { text: self.text, registry: self.registry, definitions, incremental, found };
         let sources: Vec<SourceStep> = sections.sources.iter().filter_map(|entry| builder.source(entry)).collect();
+        let functions = functions.iter().filter_map(|entry| builder.function(entry)).collect();
         let transforms: Vec<_> =
             sections.transforms.iter().filter_map(|entry| Some((entry, builder.transform(entry)?))).collect();
         let sinks: Vec<SinkStep> = sections.sinks.iter().filter_map(|entry| builder.sink(entry)).collect();
@@ -261,6 +285,7 @@ impl Loader<'_> {
         let mut job = Job {
             text: self.text.clone(),
             transforms,
+            functions,
             sources,
             sinks,
             variables: BTreeMap::new(),

@@ -20,6 +20,9 @@ pub const SOURCE: &str = "source";
 /// The definition that the entries of `transforms` follow.
 pub const TRANSFORM: &str = "transform";
 
+/// The definition that the entries of `functions` follow.
+pub const FUNCTION: &str = "function";
+
 /// The definition that a sink of this kind follows.
 pub fn sink_definition(entry: &SinkEntry) -> String {
     format!("{}_sink", entry.spec.name)
@@ -36,9 +39,15 @@ pub fn schema(registry: &Registry) -> Value {
         .map(|entry| (sink_definition(entry), sink_schema(entry, registry, &mut generator)))
         .collect();
     let choice = sink_choice(registry);
+    let function = registry.function.map(|entry| {
+        let mut settings = (entry.spec.schema)(&mut generator).to_value();
+        settings["description"] = entry.spec.summary.into();
+        settings
+    });
     let mut definitions = generator.take_definitions(true);
     definitions.insert(SOURCE.to_owned(), source);
     definitions.insert(TRANSFORM.to_owned(), transform);
+    definitions.extend(function.map(|settings| (FUNCTION.to_owned(), settings)));
     definitions.extend(sinks);
     definitions.insert("sink".to_owned(), choice);
     let names = json!({"pattern": NAME_PATTERN});
@@ -56,7 +65,7 @@ pub fn schema(registry: &Registry) -> Value {
     sinks["minProperties"] = json!(1);
     let mut transforms = section(TRANSFORM, "What is done with rows. Each entry has a name; SQL sees it as a table.");
     transforms["type"] = json!(["object", "null"]);
-    json!({
+    let mut schema = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Millstream job",
         "type": "object",
@@ -68,7 +77,12 @@ pub fn schema(registry: &Registry) -> Value {
         "required": ["sources", "sinks"],
         "additionalProperties": false,
         "$defs": definitions,
-    })
+    });
+    if registry.function.is_some() {
+        let functions = section(FUNCTION, "Functions that SQL may call. Each entry has a name in lower case.");
+        schema["properties"]["functions"] = functions;
+    }
+    schema
 }
 
 /// The schema that `schema` refers to, or itself.

@@ -51,6 +51,11 @@ impl JobBuilder {
         self.transform(name, json!({"sql": query}))
     }
 
+    /// Adds a function that the queries may call, or replaces the one of that name.
+    pub fn function(self, name: &str, settings: Value) -> Self {
+        self.entry("functions", name, settings)
+    }
+
     /// Adds a sink, or replaces the one of that name.
     pub fn sink(self, name: &str, settings: Value) -> Self {
         self.entry("sinks", name, settings)

@@ -47,6 +47,7 @@ impl Module {
             name: name.to_owned(),
             per,
             is_arrow: false,
+            takes_values: false,
             takes: takes.schema(),
             gives: Arc::new(Schema::new(gives)),
         };

@@ -6,8 +6,10 @@
 
 mod dedupe;
 mod filter;
+mod function;
 mod keys;
 mod map;
+mod python;
 mod select;
 mod sort;
 mod sql;
@@ -16,6 +18,8 @@ mod tests;
 mod union;
 
 use millstream_core::registry::TransformEntry;
+
+pub use function::ENTRY as FUNCTION;
 
 /// All transforms.
 pub const TRANSFORMS: &[TransformEntry] =

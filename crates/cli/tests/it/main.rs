@@ -18,6 +18,7 @@ mod use_databases;
 mod use_demo;
 mod use_file_modes;
 mod use_formats;
+mod use_functions;
 mod use_guess;
 mod use_large;
 mod use_map;

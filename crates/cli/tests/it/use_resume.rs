@@ -734,7 +734,7 @@ fn only_what_goes_row_by_row_is_loaded_chunk_by_chunk() {
         ("{sql: 'SELECT count(*) AS n FROM s'}", "an aggregate combines rows"),
         ("{sort: {from: s, by: id}}", "a sort needs all rows"),
         ("{sql: 'SELECT id FROM s LIMIT 5'}", "a limit counts all rows"),
-        ("{sql: 'SELECT id, random() AS r FROM s'}", "a function is volatile"),
+        ("{sql: 'SELECT id, random() AS r FROM s'}", "the function `random` may give another value each time"),
         ("{sql: 'SELECT id, row_number() OVER (ORDER BY id) AS r FROM s'}", "all at once"),
     ] {
         let line = explained(transform, "");

@@ -8,6 +8,7 @@
 //! that the engine can plan. What these cannot express, a transform computes by itself, batch by batch ([`Transform`]),
 //! or in other processes ([`Workers`]). It knows nothing of plans, and the engine knows no transform.
 
+mod function;
 mod order;
 mod relation;
 mod text;
@@ -20,6 +21,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 
 use crate::error::{Error, Result};
 
+pub use function::WorkFunction;
 pub use order::SortKey;
 pub use relation::{Column, Distinct, Keep, Relation, SqlText, UnionBy};
 pub use text::{ColumnName, EntryName, Expression, Query, ScratchPool, SortTerm, Text, TextKind};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::ExecutionPlan;
 use millstream_core::format::Reading;
@@ -169,16 +169,27 @@ fn check(node: &Arc<dyn ExecutionPlan>) -> Result<(), String> {
     if !preserves && !is_left_out(name) {
         return Err(why_not(name));
     }
-    let mut volatile = false;
+    let mut volatile = None;
     let looked = node.apply_expressions(&mut |expression: &Arc<dyn PhysicalExpr>| {
-        volatile |= is_volatile(expression);
+        if is_volatile(expression) {
+            volatile.get_or_insert_with(|| volatile_function(expression));
+        }
         Ok(TreeNodeRecursion::Continue)
     });
-    match looked {
-        Ok(_) if volatile => Err("a function is volatile".to_owned()),
-        Ok(_) => Ok(()),
-        Err(error) => Err(error.strip_backtrace()),
+    match (looked, volatile) {
+        (Ok(_), Some(function)) => Err(format!("the function `{function}` may give another value each time")),
+        (Ok(_), None) => Ok(()),
+        (Err(error), _) => Err(error.strip_backtrace()),
     }
+}
+
+/// The name of the function that makes `expression` volatile.
+fn volatile_function(expression: &Arc<dyn PhysicalExpr>) -> String {
+    let inside = expression.children().into_iter().find(|child| is_volatile(child)).map(volatile_function);
+    inside.unwrap_or_else(|| match expression.downcast_ref::<ScalarFunctionExpr>() {
+        Some(call) => call.name().to_owned(),
+        None => expression.to_string(),
+    })
 }
 
 fn why_not(name: &str) -> String {

@@ -53,7 +53,7 @@ impl ErrorLocator {
 
     /// `error`, which came out of the operator `operator`, with the step at fault, unless someone below has told it.
     pub fn place(&self, error: DataFusionError, operator: &str) -> DataFusionError {
-        if fault::is_ours(&error) {
+        if fault::is_placed(&error) {
             return error;
         }
         let steps = deed(&error, operator).and_then(|deed| self.steps_that(deed));

@@ -363,6 +363,11 @@ def each_row(rows, function, message):
     return rows.answer(good, numbers, errors)
 
 
+def of_values(function, name):
+    """The function, which takes arguments and gives a value, as one that takes and gives rows."""
+    return lambda row: {name: function(*row.values())}
+
+
 def unless_at_fault(function, faults):
     """The function, which is called with one row after the other, but for those that are at fault."""
     numbers = itertools.count()
@@ -537,6 +542,8 @@ def main():
     hello = marshal.loads(message)
     try:
         function = load(hello["file"], hello["function"])
+        if hello["values"]:
+            function = of_values(function, hello["answers"][0][0])
         rows, call = (Batches if hello["form"] == "arrow" else Rows)(hello), CALLS[hello["per"]]
     except Exception as error:
         pipe.send(b"F", marshal.dumps(in_words(error), 2))

@@ -59,6 +59,8 @@ pub struct Function {
     pub per: Per,
     /// Whether it takes and gives batches of pyarrow; otherwise dicts.
     pub is_arrow: bool,
+    /// Whether it takes the values of a row as its arguments, and gives the value of the one column; only for rows.
+    pub takes_values: bool,
     /// The columns of the rows that it takes.
     pub takes: SchemaRef,
     /// The columns of the rows that it gives.
@@ -84,6 +86,7 @@ impl Function {
                 Per::Group => "group",
                 Per::Stream => "stream",
             },
+            "values": self.takes_values,
             "form": if self.is_arrow { "arrow" } else { "dicts" },
             "names": names,
             "conversions": if self.is_arrow { json!([]) } else { marshal::conversions(&self.takes)? },

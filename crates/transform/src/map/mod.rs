@@ -1,7 +1,6 @@
 //! Functions and programs of one's own.
 
 mod command;
-mod python;
 mod spec;
 
 use std::sync::Arc;
@@ -12,8 +11,8 @@ use millstream_core::spec::{Fault, SpecInfo, parse};
 use millstream_core::transform::{Relation, SortTerm, WorkRules, Workers};
 
 use crate::keys::Keys;
+use crate::python::{PythonCode, PythonWorkers};
 use command::CommandWorkers;
-use python::PythonWorkers;
 use spec::MapSpec;
 
 /// The transform `map`.
@@ -23,7 +22,7 @@ pub const ENTRY: TransformEntry = TransformEntry {
         let own = Own::new(parse(settings)?)?;
         let from = Relation::of(own.spec.from.clone());
         let workers: Arc<dyn Workers> = match own.spec.python {
-            Some(_) => Arc::new(PythonWorkers(own)),
+            Some(_) => Arc::new(own.python()),
             None => Arc::new(CommandWorkers::new(own)?),
         };
         Ok(Relation::Work { from, workers })
@@ -57,5 +56,19 @@ impl Own {
             memory: spec.memory.map(|size| size.0),
         };
         Ok(Own { spec, rules, gives })
+    }
+
+    /// Workers that call the function.
+    fn python(self) -> PythonWorkers {
+        let Own { spec, rules, gives } = self;
+        let code = PythonCode {
+            function: spec.python.unwrap_or_default(),
+            interpreter: spec.interpreter,
+            env: spec.env,
+            version: spec.version,
+            is_arrow: spec.exchange.is_some(),
+            takes_values: false,
+        };
+        PythonWorkers { code, rules, gives }
     }
 }

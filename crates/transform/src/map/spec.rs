@@ -77,17 +77,6 @@ pub struct MapSpec {
 }
 
 impl MapSpec {
-    /// The file and the name of the function.
-    pub fn function(&self) -> Option<(&str, &str)> {
-        let (file, name) = self.python.as_ref()?.rsplit_once(':')?;
-        let is_name = |part: &str| {
-            let mut characters = part.chars();
-            characters.next().is_some_and(|first| first.is_alphabetic() || first == '_')
-                && characters.all(|character| character.is_alphanumeric() || character == '_')
-        };
-        (!file.is_empty() && name.split('.').all(is_name)).then_some((file, name))
-    }
-
     /// What computes the rows.
     fn check_code(&self, faults: &mut Vec<Fault>) {
         const FORM: &str = "write `python: features.py:score` or `command: [./score, --fast]`";
@@ -97,14 +86,7 @@ impl MapSpec {
                 faults.push(Fault::of_key("command", "either a function or a program computes the rows").hint(FORM));
             }
             (Some(python), None) => {
-                if self.function().is_none() {
-                    let what = format!("`{python}` names no function of a Python file");
-                    let hint = "write the file, a colon and the function: features.py:score";
-                    faults.push(Fault::new("python", what).hint(hint));
-                } else if self.function().is_some_and(|(file, _)| !file.ends_with(".py")) {
-                    let what = format!("`{python}` names no Python file");
-                    faults.push(Fault::new("python", what).hint("its name ends in .py: features.py:score"));
-                }
+                faults.extend(crate::python::fault(python));
                 match self.exchange {
                     None | Some(ExchangeForm::Arrow) => {}
                     Some(_) => {

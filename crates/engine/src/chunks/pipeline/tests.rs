@@ -187,8 +187,8 @@ fn plans_are_row_preserving_or_say_why_not() {
         (Arc::new(CrossJoinExec::new(a(), b())), combined),
         (join(a(), b()), combined),
         (shared(a()), "a step with several consumers runs once for all of them"),
-        (select(call(Volatility::Volatile), a()), "a function is volatile"),
-        (filter(select(call(Volatility::Volatile), a())), "a function is volatile"),
+        (select(call(Volatility::Volatile), a()), "the function `f` may give another value each time"),
+        (filter(select(call(Volatility::Volatile), a())), "the function `f` may give another value each time"),
         (Arc::new(EmptyExec::new(schema())), "Empty needs all rows"),
         // One that is not is enough, wherever it is.
         (filter(union(vec![a(), sorted(b())])), sort),

@@ -54,7 +54,8 @@ impl WorkExec {
         by: Vec<usize>,
     ) -> Self {
         let width = input.schema().fields().len();
-        let work = Work { pool: Arc::clone(pool), schema, keep, width, taker: None, failed: Arc::default() };
+        let work =
+            Work { pool: Arc::clone(pool), schema, keep, width, taker: None, is_entry: true, failed: Arc::default() };
         WorkExec::over(input, Arc::new(work), by)
     }
 

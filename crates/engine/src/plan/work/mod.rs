@@ -7,13 +7,15 @@
 //!                                       └▶ a group too large to hold ─▶ passed through a worker (pass.rs)
 //!  stream      rows ─▶ passed through a worker (pass.rs)
 //! ```
-//! `exec.rs` is the node of the plan, `pool.rs` the workers of a step.
+//! `exec.rs` is the node of the plan, `function.rs` calls workers from SQL, `pool.rs` are the workers of a step.
 
 mod exec;
+mod function;
 mod groups;
 mod pass;
 mod pool;
 mod rows;
 
 pub use exec::WorkExec;
+pub use function::{arguments, sql_function};
 pub use pool::Pool;

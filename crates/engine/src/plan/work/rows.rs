@@ -30,6 +30,8 @@ pub struct Work {
     pub width: usize,
     /// Takes the rows that fail, and counts those that come; `None` if none may fail.
     pub taker: Option<(Arc<dyn TakeRow>, Arc<Rejects>)>,
+    /// Whether it is an entry of the job, which may be allowed to leave rows out.
+    pub is_entry: bool,
     /// How many rows have failed.
     pub failed: Arc<AtomicU64>,
 }
@@ -173,7 +175,9 @@ impl Work {
                 _ => error.clone(),
             };
             let error = error.in_step(step);
-            let Some((taker, _)) = &self.taker else { return Err(allowing(error, &Entry::Step(step.to_owned()))) };
+            let Some((taker, _)) = &self.taker else {
+                return Err(if self.is_entry { allowing(error, &Entry::Step(step.to_owned())) } else { error });
+            };
             taker.take(step, &row, error)?;
             self.failed.fetch_add(1, Ordering::Relaxed);
         }

@@ -1,0 +1,187 @@
+//! Python functions that SQL calls, through the real binary.
+
+use crate::use_map::none_is_left;
+use crate::use_support::{Lab, csv_rows, sorted, sqlite};
+
+const ROWS: usize = 20_000;
+
+/// A job with `functions` and one query over a file of ids and names, every tenth of which is null.
+fn lab(functions: &str, query: &str, sink: &str) -> Lab {
+    let lab = Lab::with_job(&format!(
+        "sources:\n  s: {{read: in.csv, csv: {{columns: {{id: int64, name: utf8}}}}}}\nfunctions:\n  \
+         {functions}\ntransforms:\n  t:\n    sql: {query}\nsinks:\n  o: {{from: t, {sink}}}\n"
+    ));
+    let rows: String =
+        (0..ROWS).map(|id| if id % 10 == 0 { format!("{id},\n") } else { format!("{id},name {id}\n") }).collect();
+    lab.file("in.csv", format!("id,name\n{rows}"));
+    lab
+}
+
+const LENGTH: &str =
+    "length_of: {python: own.py:length, arguments: [utf8, int64], returns: int64, deterministic: true}";
+
+const OWN: &str = "\
+import os, sys
+from decimal import Decimal
+def length(name, more):
+    return None if name is None else len(name) + more
+def bad(id):
+    if id == 777:
+        raise ValueError('777 is no good')
+    return id * 2
+def dies(id):
+    if id == 777:
+        os._exit(7)
+    return id * 2
+def wrong(id):
+    return 'text'
+def nothing():
+    return os.getpid()
+def price(cents):
+    return Decimal(cents) / 100
+";
+
+#[test]
+fn sql_calls_functions_wherever_it_calls_others() {
+    let lab = lab(
+        LENGTH,
+        "SELECT id, length_of(name, 1) AS n FROM s WHERE coalesce(length_of(name, CAST(0 AS INT)), 0) <> 6",
+        "write: out.csv",
+    );
+    lab.file("own.py", OWN);
+    lab.run(&["run", "job.yaml"]).ok();
+    let expected: Vec<Vec<String>> = (0..ROWS)
+        .map(|id| (id, format!("name {id}").len()))
+        .filter(|(id, length)| id % 10 == 0 || *length != 6)
+        .map(|(id, length)| vec![id.to_string(), if id % 10 == 0 { String::new() } else { (length + 1).to_string() }])
+        .collect();
+    assert_eq!(sorted(csv_rows(&lab.read("out.csv"))), sorted(expected));
+    none_is_left(&lab);
+
+    // In an aggregate, a join, an order, a CASE; with constants alone, and without arguments.
+    for (query, rows) in [
+        ("SELECT sum(length_of(name, 0)) AS n FROM s WHERE id < 12", "n\n61\n"),
+        (
+            "SELECT length_of(name, 0) AS l, count(*) AS n FROM s WHERE id < 100 GROUP BY 1 ORDER BY 1",
+            "l,n\n6,9\n7,81\n,10\n",
+        ),
+        ("SELECT a.id FROM s a JOIN s b ON a.id = length_of(b.name, 0) WHERE b.id BETWEEN 1 AND 11 ORDER BY 1", {
+            "id\n6\n6\n6\n6\n6\n6\n6\n6\n6\n7\n"
+        }),
+        (
+            "SELECT CASE WHEN id = 1 THEN length_of(name, id) ELSE -1 END AS n FROM s WHERE id IN (1, 2) ORDER BY id",
+            "n\n7\n-1\n",
+        ),
+        ("SELECT length_of('abc', 1) AS n FROM s WHERE id = 1", "n\n4\n"),
+        ("SELECT id FROM s WHERE id < 3 ORDER BY length_of(name, id) DESC NULLS FIRST", "id\n0\n2\n1\n"),
+    ] {
+        let job = lab.read("job.yaml");
+        let (before, rest) = job.split_once("    sql: ").expect("a query");
+        let (_, after) = rest.split_once('\n').expect("a line");
+        lab.file("job.yaml", format!("{before}    sql: {query}\n{after}"));
+        lab.run(&["run", "job.yaml"]).ok();
+        assert_eq!(lab.read("out.csv"), rows, "{query}");
+    }
+    let other = self::lab(
+        "pid: {python: own.py:nothing, arguments: [], returns: int64, workers: 1}\n  price: {python: own.py:price, \
+         arguments: [int64], returns: \"decimal(10, 2)\"}",
+        "SELECT count(DISTINCT pid()) AS n, sum(price(id)) AS p FROM s",
+        "write: out.csv",
+    );
+    other.file("own.py", OWN);
+    other.run(&["run", "job.yaml"]).ok();
+    assert_eq!(other.read("out.csv"), "n,p\n1,1999900.00\n");
+}
+
+#[test]
+fn what_a_function_promises_decides_how_it_is_loaded() {
+    let sink = "write: \"sqlite:out.db\", table: t";
+    let lab = lab(LENGTH, "SELECT id, length_of(name, 0) AS n FROM s", sink);
+    lab.file("own.py", OWN);
+    let plan = lab.run(&["explain", "job.yaml"]);
+    plan.ok();
+    assert!(plan.stdout.contains("chunk by chunk"), "{}", plan.stdout);
+    lab.run(&["run", "job.yaml"]).ok();
+    assert_eq!(sqlite(&lab.path("out.db"), "SELECT count(*), sum(n) FROM t"), [["20000", "170001"]]);
+    lab.file("job.yaml", lab.read("job.yaml").replace(", deterministic: true", ""));
+    let plan = lab.run(&["explain", "job.yaml"]);
+    assert!(
+        plan.stdout.contains("all at once, since the function `length_of` may give another value each time"),
+        "{}",
+        plan.stdout
+    );
+}
+
+#[test]
+fn a_value_that_fails_is_that_of_its_row() {
+    for (name, parts) in [
+        ("bad", ["the function `f` failed: ValueError: 777 is no good", "own.py", "line 7"]),
+        ("dies", ["the function `f` failed", "status 7", "777"]),
+    ] {
+        let functions = format!("f: {{python: own.py:{name}, arguments: [int64], returns: int64}}");
+        let lab = lab(&functions, "SELECT id, f(id) AS n FROM s", "write: out.csv");
+        lab.file("own.py", OWN);
+        lab.run(&["run", "job.yaml"]).ended(1).says(&parts);
+        assert!(!lab.path("out.csv").exists());
+        lab.file("job.yaml", lab.read("job.yaml").replace("    sql:", "    max_rejects: 1\n    sql:"));
+        lab.run(&["run", "job.yaml"]).ok().says(&["1 rejected"]);
+        let rows = csv_rows(&lab.read("out.csv"));
+        assert_eq!((rows.len(), rows.iter().any(|row| row[0] == "777")), (ROWS - 1, false));
+        assert!(rows.iter().all(|row| row[1] == (row[0].parse::<u64>().expect("a number") * 2).to_string()));
+        none_is_left(&lab);
+    }
+    let lab = lab(
+        "f: {python: own.py:wrong, arguments: [int64], returns: int64}",
+        "SELECT f(id) AS n FROM s",
+        "write: o.csv",
+    );
+    lab.file("own.py", OWN);
+    lab.run(&["run", "job.yaml"]).ended(1).says(&["the function gave a value that is no int64"]);
+}
+
+#[test]
+fn mistakes_in_functions_are_found_by_check() {
+    let lab = lab(
+        "f: {python: own.py:lenght, arguments: [int64], returns: int64}",
+        "SELECT f(id) AS n FROM s",
+        "write: o.csv",
+    );
+    lab.file("own.py", OWN);
+    lab.run(&["check", "job.yaml"]).ended(2).says(&["there is no function `lenght`; did you mean `length`?", "step f"]);
+    let job = lab.read("job.yaml");
+    for (functions, query, parts) in [
+        (
+            "Upper: {python: own.py:length, arguments: [utf8, int64], returns: utf8}",
+            "SELECT 1 AS a FROM s",
+            &["not in lower case"][..],
+        ),
+        (
+            "upper: {python: own.py:length, arguments: [utf8, int64], returns: utf8}",
+            "SELECT 1 AS a FROM s",
+            &["SQL has a function `upper` of its own"],
+        ),
+        (
+            "f: {python: own.py, arguments: [int46], returns: utf}",
+            "SELECT 1 AS a FROM s",
+            &["names no function", "int46", "utf"],
+        ),
+        (
+            "f: {python: own.py:length, returns: utf8, volatile: true}",
+            "SELECT 1 AS a FROM s",
+            &["`arguments` is missing", "unknown key `volatile`"],
+        ),
+        ("f: {python: own.py:length, arguments: [utf8, int64], returns: int64}", "SELECT f(id) AS n FROM s", &["f"]),
+        ("f: {python: own.py:length, arguments: [utf8, int64], returns: int64}", "SELECT g(id) AS n FROM s", &["g"]),
+    ] {
+        let (before, rest) = job.split_once("functions:\n").expect("functions");
+        let (_, after) = rest.split_once("transforms:").expect("transforms");
+        let (_, sinks) = after.split_once("sinks:").expect("sinks");
+        lab.file(
+            "job.yaml",
+            format!("{before}functions:\n  {functions}\ntransforms:\n  t:\n    sql: {query}\nsinks:{sinks}"),
+        );
+        let ran = lab.run(&["check", "job.yaml"]);
+        ran.says(parts);
+        assert_ne!(ran.code, 0, "{}", ran.stderr);
+    }
+}
