@@ -24,7 +24,7 @@ use crate::plan::shared::{Physical, Planner, StepTable, scan};
 use crate::plan::sort::Sorting;
 use crate::plan::step::LogicalStep;
 use crate::plan::steps::{StepFault, StepPlanner};
-use crate::plan::work::{Pool, WorkSurroundings};
+use crate::plan::work::{Pool, WorkSurroundings, lacks_secret};
 use crate::read::source_plan::{named_format, sorted_by};
 use crate::read::table::SourceTable;
 use crate::read::{ReadSteps, Reader, SourcePlan, naming, replayed, sample};
@@ -134,7 +134,7 @@ async fn look<'a>(
         warnings: Vec::new(),
         misfits: Vec::new(),
         steps: Vec::new(),
-        surroundings: WorkSurroundings::of(job, Arc::clone(&context.lines)),
+        surroundings: WorkSurroundings::of(job, Arc::clone(&context.lines), Arc::clone(context.threads.processes())),
         pools: Vec::new(),
         tables: HashMap::new(),
         source_columns: HashMap::new(),
@@ -325,7 +325,9 @@ impl Prepared<'_> {
             Failure { lints, errors: Vec::new() }
         })?;
         for pool in planner.pools.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            pool.begin().await.map_err(|error| error.in_step(&step.name.value))?;
+            if !lacks_secret(&step.settings) {
+                pool.begin().await.map_err(|error| error.in_step(&step.name.value))?;
+            }
             self.pools.push(pool);
         }
         if step.sorted_by.is_empty() {
@@ -354,9 +356,14 @@ impl Prepared<'_> {
         futures::future::try_join_all(self.pools.iter().map(|pool| pool.finish())).await.map(drop)
     }
 
+    /// The workers of `step`, if it has some.
+    pub fn pool(&self, step: &str) -> Option<&Arc<Pool>> {
+        self.pools.iter().find(|pool| pool.step() == step)
+    }
+
     /// What the rows of `step` depend on beside its settings, if workers compute them.
     pub fn code(&self, step: &str) -> Value {
-        let pool = self.pools.iter().find(|pool| pool.step() == step);
+        let pool = self.pool(step);
         // What cannot be read is no code that a load began with.
         pool.map_or(Value::Null, |pool| pool.code().unwrap_or_else(|error| json!(error.what())))
     }

@@ -8,6 +8,8 @@ use std::process::Command;
 /// A program, its arguments and its surroundings. No shell is involved.
 #[derive(Clone, Default)]
 pub struct Program {
+    /// The entry of the job that it works for.
+    pub step: String,
     /// The program and its arguments. A program without a slash is looked up in `PATH`; a relative path is resolved
     /// against `folder`.
     pub command: Vec<OsString>,

@@ -64,6 +64,8 @@ pub struct WorkRules {
 /// What workers are started with.
 #[derive(Clone)]
 pub struct WorkContext {
+    /// The entry of the job that they work for.
+    pub step: String,
     /// The folder of the job file: paths in the job are relative to it.
     pub folder: PathBuf,
     /// Variables of the environment that hold secrets of the job: workers do not inherit them.

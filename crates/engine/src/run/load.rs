@@ -36,7 +36,11 @@ impl<'w, 'j> Begun<'w, 'j> {
             loaded = Err(error);
         }
         self.settle();
-        let judged = loaded.and_then(|loaded| run.rejects.judge_all().map(|()| loaded));
+        let judged = loaded.and_then(|loaded| {
+            run.rejects.judge_all()?;
+            run.steps.all().iter().try_for_each(|step| step.check())?;
+            Ok(loaded)
+        });
         match judged {
             Ok(loaded) => self.sinks.set_loaded(loaded),
             Err(error) => return Err(self.fail(error).await),

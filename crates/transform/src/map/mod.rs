@@ -67,6 +67,7 @@ impl Own {
         let environment =
             self.spec.env.iter().map(|(name, value)| Ok((name.clone(), OsString::from(value.resolve()?))));
         Ok(Program {
+            step: context.step.clone(),
             command,
             folder: Some(context.folder.clone()),
             environment: environment.collect::<Result<_>>()?,
