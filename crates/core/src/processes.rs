@@ -205,15 +205,18 @@ impl Processes {
             if told.is_some() {
                 return false;
             }
-            let of_step = |(step, (count, bytes)): (&str, (usize, u64))| {
-                let processes = if count == 1 { "process" } else { "processes" };
-                format!("step {step}: {} in {count} {processes}", Size(bytes))
+            let steps = state.memory_by_step();
+            let of_step = |(step, (count, bytes)): (&&str, &(usize, u64))| {
+                let processes = if *count == 1 { "process" } else { "processes" };
+                format!("step {step}: {} in {count} {processes}", Size(*bytes))
             };
-            let mut held: Vec<String> = state.memory_by_step().into_iter().map(of_step).collect();
+            let mut held: Vec<String> = steps.iter().map(of_step).collect();
             held.push(format!("Millstream itself: {}", Size(own)));
             held.push(of_memory(budget));
             let error = Error::new(ErrorKind::Memory, "the processes of the run hold more memory than it has for them");
-            *told = Some(error.cause(held.join("\n")).hint(LESS_MEMORY));
+            let error = error.cause(held.join("\n")).hint(LESS_MEMORY);
+            let largest = steps.iter().max_by_key(|(_, (_, bytes))| *bytes);
+            *told = Some(largest.into_iter().fold(error, |error, (step, _)| error.in_step(step)));
             true
         });
     }
@@ -437,6 +440,7 @@ mod tests {
         let error = tokio::time::timeout(Duration::from_secs(60), processes.too_much()).await.expect("told");
         let cause = error.cause_text().expect("figures");
         assert!(cause.contains("step a: ") && cause.contains("Millstream itself: "), "{cause}");
+        assert_eq!(error.step_name(), Some("a"));
         drop(member);
         end(child);
     }

@@ -224,6 +224,11 @@ fn python_workers_are_asked_to_end() {
     asked.run(&["preview", "job.yaml", "t"]).ok();
     assert_eq!(ended(), 2);
 
+    let job = asked.read("job.yaml").replace("per: batch", "per: stream");
+    asked.file("job.yaml", job);
+    asked.run(&["run", "job.yaml"]).ok();
+    assert_eq!(ended(), 3);
+
     let hangs = "import atexit, time\natexit.register(time.sleep, 1000)\n\ndef f(rows): return rows\n";
     asked.file("code.py", hangs);
     let begun = Instant::now();

@@ -312,12 +312,10 @@ impl Pool {
         let Idle { worker: own, measured } = &mut worker;
         let pass = own.pass(rows.boxed(), &given);
         self.watched(pass, measure, measured, || signs.last()).await?;
-        // One that has seen the end of a stream has ended.
-        if self.rules().per == Per::Stream {
-            return Ok(());
-        }
-        match self.keep_idle(worker) {
-            Some(surplus) => self.ended(surplus).await,
+        // One that has seen the end of a stream has no more to do.
+        let done = if self.rules().per == Per::Stream { Some(worker) } else { self.keep_idle(worker) };
+        match done {
+            Some(worker) => self.ended(worker).await,
             None => Ok(()),
         }
     }
