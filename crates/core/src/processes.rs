@@ -362,13 +362,13 @@ fn used_by(process: i32) -> ProcessorUse {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Child, Command};
+    use std::process::{Child, Command, Stdio};
 
     use super::*;
 
-    /// A shell that works as long as it lives, or sleeps.
+    /// A shell that runs `code`. If it reads a line it waits until it is killed.
     fn shell(code: &str) -> (Child, i32) {
-        let child = Command::new("sh").args(["-c", code]).spawn().expect("started");
+        let child = Command::new("sh").args(["-c", code]).stdin(Stdio::piped()).spawn().expect("started");
         let id = child.id() as i32;
         (child, id)
     }
@@ -413,7 +413,7 @@ mod tests {
     fn what_they_hold_is_taken_from_the_budget_until_they_have_ended() {
         let budget = Budget::of_process(1 << 30, 1 << 29);
         let processes = Arc::new(Processes::within(&budget));
-        let (child, id) = shell("sleep 1000");
+        let (child, id) = shell("read line");
         let member = processes.add(id, "a");
         assert!(within(Duration::from_secs(60), || budget.limit() < 1 << 29), "what it holds");
         let kept = processes.keep("a", 1 << 28, "a").expect("a quarter of the memory");
@@ -435,7 +435,7 @@ mod tests {
     async fn too_much_is_said_with_all_figures() {
         let budget = Budget::of_process(1 << 20, 1 << 20);
         let processes = Arc::new(Processes::within(&budget));
-        let (child, id) = shell("x=$(head -c 3000000 /dev/zero | tr '\\0' x); sleep 1000");
+        let (child, id) = shell("x=$(head -c 3000000 /dev/zero | tr '\\0' x); read line");
         let member = processes.add(id, "a");
         let error = tokio::time::timeout(Duration::from_secs(60), processes.too_much()).await.expect("told");
         let cause = error.cause_text().expect("figures");
