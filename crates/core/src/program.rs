@@ -1,6 +1,8 @@
 //! Programs that a step runs: how a job says them, and their messages.
 
 use std::borrow::Cow;
+use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -14,6 +16,34 @@ pub type Lines = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The same for the programs of several steps: takes the name of a step and a line.
 pub type StepLines = Arc<dyn Fn(&str, &str) + Send + Sync>;
+
+/// What the programs of a step are started with.
+#[derive(Clone)]
+pub struct ProgramContext {
+    /// The entry of the job that they work for.
+    pub step: String,
+    /// The folder of the job file: paths in the job are relative to it.
+    pub folder: PathBuf,
+    /// Variables of the environment that hold secrets of the job: programs do not inherit them.
+    pub withheld: Vec<String>,
+    /// Takes what they write to standard error.
+    pub lines: Lines,
+}
+
+/// Of no job: the folder is that of this process, and nobody takes the lines.
+impl Default for ProgramContext {
+    fn default() -> Self {
+        let (step, folder) = (String::new(), PathBuf::from("."));
+        ProgramContext { step, folder, withheld: Vec::new(), lines: Arc::new(|_| {}) }
+    }
+}
+
+impl fmt::Debug for ProgramContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("ProgramContext");
+        shown.field("folder", &self.folder).field("withheld", &self.withheld).finish_non_exhaustive()
+    }
+}
 
 /// A program and its arguments, as a job file says them: texts, or whole numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

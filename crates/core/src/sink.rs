@@ -29,6 +29,7 @@ use serde::Serialize;
 
 use crate::codec::Codec;
 use crate::format::Format;
+use crate::program::ProgramContext;
 use crate::source::{SourceContext, TableName};
 use crate::store::Store;
 use crate::{Budget, Error, RejectKind, Result, Step};
@@ -82,6 +83,8 @@ pub struct LoadContext {
     pub io: tokio::runtime::Handle,
     /// The folder for what does not fit in memory.
     pub scratch: PathBuf,
+    /// What programs are started with.
+    pub programs: Arc<ProgramContext>,
     /// Buffers are charged here.
     pub budget: Arc<Budget>,
     /// The sink counts what it writes here: bytes as they go out, time busy (encoding) and waiting for the target.

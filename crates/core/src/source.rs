@@ -17,6 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::format::{ParseRequest, Rows};
+use crate::program::ProgramContext;
 use crate::{Budget, Reservation, Result, Unit};
 
 /// The bytes of one unit, in order, in chunks of any size above zero. After an error the stream ends.
@@ -44,6 +45,8 @@ pub struct SourceContext {
     pub budget: Arc<Budget>,
     /// Where the bytes of local files came from.
     pub cache: Arc<CacheUse>,
+    /// What programs are started with.
+    pub programs: Arc<ProgramContext>,
 }
 
 /// How many bytes of local files were in the page cache when they were wanted, and how many had to come from the disk.
@@ -155,6 +158,20 @@ pub trait Source: Debug + Send + Sync {
     /// Whether `unit` can be opened more than once: a pipe cannot.
     fn can_reopen(&self, _unit: &Unit) -> bool {
         true
+    }
+
+    /// Looks whether there is something to read, where that costs nothing.
+    ///
+    /// # Errors
+    /// If there is certainly nothing.
+    fn look_up(&self, _context: &SourceContext) -> Result<()> {
+        Ok(())
+    }
+
+    /// What it reads, in words, if that can be read only once: standard input, or the output of a program. Its rows
+    /// cannot be loaded chunk by chunk, since no run could continue behind a chunk.
+    fn reads_once(&self) -> Option<&'static str> {
+        None
     }
 
     /// The table of a database that `pattern` (one URL) and the settings stand for; `None` if it is not a table.

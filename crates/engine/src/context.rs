@@ -8,7 +8,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use millstream_core::budget::Share;
 use millstream_core::format::BATCH_ROWS;
-use millstream_core::program::StepLines;
+use millstream_core::program::{ProgramContext, StepLines};
 use millstream_core::source::{CacheUse, SourceContext};
 use millstream_core::{Budget, Error, Registry, Result, Steps, ThreadGroup};
 use tokio::sync::oneshot;
@@ -106,9 +106,14 @@ impl RunContext {
         self.engine.govern()
     }
 
-    /// What sources work with.
-    pub fn source_context(&self) -> SourceContext {
-        SourceContext { io: self.runtimes.io(), budget: Arc::clone(&self.budget), cache: Arc::clone(&self.cache) }
+    /// What the sources of a step work with that starts `programs`.
+    pub fn source_context(&self, programs: Arc<ProgramContext>) -> SourceContext {
+        SourceContext {
+            io: self.runtimes.io(),
+            budget: Arc::clone(&self.budget),
+            cache: Arc::clone(&self.cache),
+            programs,
+        }
     }
 }
 

@@ -38,6 +38,7 @@ mod runtime;
 mod scratch;
 pub mod sql;
 mod stream;
+mod surroundings;
 pub mod urls;
 pub mod verdict;
 

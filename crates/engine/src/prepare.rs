@@ -8,6 +8,7 @@ use datafusion::catalog::TableProvider;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use millstream_core::format::Defaults;
+use millstream_core::program::ProgramContext;
 use millstream_core::sink::Sink;
 use millstream_core::source::SourceContext;
 use millstream_core::transform::ScratchPool;
@@ -24,12 +25,13 @@ use crate::plan::shared::{Physical, Planner, StepTable, scan};
 use crate::plan::sort::Sorting;
 use crate::plan::step::LogicalStep;
 use crate::plan::steps::{StepFault, StepPlanner};
-use crate::plan::work::{Pool, WorkSurroundings, lacks_secret};
+use crate::plan::work::Pool;
 use crate::read::source_plan::{named_format, sorted_by};
 use crate::read::table::SourceTable;
 use crate::read::{ReadSteps, Reader, SourcePlan, naming, replayed, sample};
 use crate::report::{MissingColumn, Skipped};
 use crate::sql;
+use crate::surroundings::{Surroundings, lacks_secret};
 
 /// A job whose readers are known and whose steps are planned.
 pub struct Prepared<'a> {
@@ -43,7 +45,7 @@ pub struct Prepared<'a> {
     /// Files that do not have the columns which the job declares.
     misfits: Vec<Error>,
     steps: Vec<LogicalStep>,
-    surroundings: WorkSurroundings,
+    surroundings: Surroundings,
     /// The workers of all steps that have some.
     pools: Vec<Arc<Pool>>,
     tables: HashMap<String, Arc<dyn TableProvider>>,
@@ -134,7 +136,7 @@ async fn look<'a>(
         warnings: Vec::new(),
         misfits: Vec::new(),
         steps: Vec::new(),
-        surroundings: WorkSurroundings::of(job, Arc::clone(&context.lines), Arc::clone(context.threads.processes())),
+        surroundings: Surroundings::of(job, Arc::clone(&context.lines), Arc::clone(context.threads.processes())),
         pools: Vec::new(),
         tables: HashMap::new(),
         source_columns: HashMap::new(),
@@ -244,7 +246,7 @@ impl Prepared<'_> {
             self.unknown.push(name.to_owned());
             return Ok(());
         }
-        let reader = reader(self.context, source).await?;
+        let reader = reader(self.context, source, self.programs(&source.name.value)).await?;
         // What could not be opened before it is told with it.
         let columns = match known.and_then(|known| known.columns.get(name)) {
             Some(columns) => Arc::clone(columns),
@@ -443,9 +445,14 @@ impl Prepared<'_> {
         format!("{:016x}", millstream_core::stable_hash::hash(&text))
     }
 
-    /// What asks targets behind a network.
-    pub fn network(&self) -> SourceContext {
-        self.context.source_context()
+    /// What the targets of `sink` are asked with.
+    pub fn network(&self, sink: &str) -> SourceContext {
+        self.context.source_context(self.programs(sink))
+    }
+
+    /// What the programs of `step` are started with.
+    pub fn programs(&self, step: &str) -> Arc<ProgramContext> {
+        Arc::new(self.surroundings.context(step))
     }
 
     /// Whether the targets would take the rows.
@@ -459,7 +466,7 @@ impl Prepared<'_> {
         for sink in &job.sinks {
             let Some(columns) = self.sink_columns(sink) else { continue };
             let checked = match sink.sink.check(columns).await {
-                Ok(()) => self.reach_target(sink.sink.as_ref(), asked).await,
+                Ok(()) => self.reach_target(&sink.name.value, sink.sink.as_ref(), asked).await,
                 faults => faults,
             };
             let errors = checked.err().into_iter().flatten();
@@ -470,8 +477,8 @@ impl Prepared<'_> {
 
     /// Whether the target would take the rows. What a run that died had committed there is finished first by a run that
     /// would be refused for it otherwise.
-    async fn reach_target(&self, sink: &dyn Sink, asked: Asked<'_>) -> Result<(), Vec<Error>> {
-        let context = self.context.source_context();
+    async fn reach_target(&self, name: &str, sink: &dyn Sink, asked: Asked<'_>) -> Result<(), Vec<Error>> {
+        let context = self.network(name);
         let Asked::Run { resumes, .. } = asked else { return sink.reach(&context, None).await };
         let faults = match sink.reach(&context, resumes).await {
             Err(faults) if faults.iter().any(|fault| fault.kind() == ErrorKind::Refused) => faults,
@@ -569,13 +576,15 @@ fn lint(job: &Job, StepFault { text, fault }: StepFault) -> Lint {
 }
 
 /// The reader of an entry. Where neither the entry nor its patterns tell the format, the names of the files do.
-async fn reader(context: &RunContext, source: &SourceStep) -> Result<Arc<Reader>> {
+async fn reader(context: &RunContext, source: &SourceStep, programs: Arc<ProgramContext>) -> Result<Arc<Reader>> {
     let (plan, format) = SourcePlan::of_step(context.registry(), source);
     let steps = ReadSteps::new(&context.steps, &source.name.value);
-    let reader = Reader::new(plan, context.source_context(), steps, Arc::clone(&context.rejects));
+    let reader = Reader::new(plan, context.source_context(programs), steps, Arc::clone(&context.rejects));
     // Where the entries of a list are, the list tells when it is read.
     for pattern in reader.patterns.iter().filter(|pattern| !pattern.starts_with('@')) {
-        reader.steps.fetch.add_detail(reader.source_of(pattern)?.name());
+        let source = reader.source_of(pattern)?;
+        source.look_up(&reader.context)?;
+        reader.steps.fetch.add_detail(source.name());
     }
     let reader = Arc::new(reader);
     let reader = match format {

@@ -60,7 +60,7 @@ impl Urls {
         let plan = SourcePlan::of_lines(name, self.patterns.clone(), sources, context.registry());
         let plan = SourcePlan { members: self.members.clone(), ..plan };
         let steps = ReadSteps::new(&context.steps, name);
-        let reader = Reader::new(plan, context.source_context(), steps, Arc::clone(&context.rejects));
+        let reader = Reader::new(plan, context.source_context(Arc::default()), steps, Arc::clone(&context.rejects));
         reader.steps.parse.add_detail("lines");
         for pattern in &reader.patterns {
             reader.source_of(pattern.trim_start_matches('@'))?;

@@ -15,7 +15,7 @@ use millstream_core::{Registry, redact};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::entries::{MAX_REJECTS, SORTED_BY, SourceKeys};
+use crate::entries::{COMMAND, MAX_REJECTS, SORTED_BY, SourceKeys};
 use crate::graph::{Located, SinkStep, SortKey, SourceStep, TransformStep};
 use crate::lint::{Lint, LintCode};
 use crate::schema::{SOURCE, TRANSFORM, compressions, sink_definition};
@@ -632,7 +632,7 @@ impl<'a> Builder<'a> {
     /// Two sinks must not write to the same place.
     pub fn targets(&mut self, sinks: &[SinkStep]) {
         let mut seen: BTreeMap<(String, String), &SinkStep> = BTreeMap::new();
-        for sink in sinks {
+        for sink in sinks.iter().filter(|sink| sink.entry.spec.name != COMMAND) {
             // Databases do not tell capitals in names of tables apart.
             let table = sink.settings.get("table").map(|table| table.to_string().to_lowercase()).unwrap_or_default();
             let target = plain_target(&sink.write.value);
@@ -750,6 +750,7 @@ fn is_scheme(text: &str) -> bool {
 /// Schemes as a user writes them.
 fn schemes(schemes: impl Iterator<Item = &'static str>) -> Vec<String> {
     schemes
+        .filter(|scheme| *scheme != COMMAND)
         .map(|scheme| match scheme {
             "" => "a path".to_owned(),
             "-" => "`-`".to_owned(),

@@ -138,6 +138,10 @@ pub struct TransformKeys {
     pub max_rejects: MaxRejects,
 }
 
+/// The key of a source or sink for a program, which stands in place of `read` or `write`. What these have then begins
+/// with it as a scheme.
+pub const COMMAND: &str = "command";
+
 /// The key of a transform for the order of its rows.
 pub const SORTED_BY: &str = "sorted_by";
 

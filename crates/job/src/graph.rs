@@ -190,6 +190,19 @@ pub struct SourceStep {
     pub settings: Value,
 }
 
+impl SourceStep {
+    /// What it reads, in words, if that can be read only once.
+    pub fn reads_once(&self) -> Option<&'static str> {
+        self.read.iter().find_map(|pattern| {
+            let scheme = match pattern.value.as_str() {
+                "-" => "-",
+                other => other.split_once(':')?.0,
+            };
+            self.inputs.iter().find(|(entry, _)| entry.schemes.contains(&scheme))?.1.reads_once()
+        })
+    }
+}
+
 /// An entry of `transforms`.
 #[derive(Debug, Clone)]
 pub struct TransformStep {

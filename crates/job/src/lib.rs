@@ -41,6 +41,7 @@ pub use reference::{machine_reference, reference};
 pub use schema::schema;
 pub use text::{JobText, Position, Span, decode};
 
+use entries::COMMAND;
 use links::{References, Sections};
 use tree::{Entry, Kind, Node};
 
@@ -126,6 +127,7 @@ impl Loader<'_> {
         let none = Map::new();
         let definitions = schema.get("$defs").and_then(Value::as_object).unwrap_or(&none);
         settle_sources(root, definitions);
+        self.name_programs(root);
         let job = self.root(root, definitions).map(|job| Job {
             variables: filled.values,
             set: self.options.set.clone(),
@@ -133,6 +135,27 @@ impl Loader<'_> {
         });
         exposed::hide_passwords(&mut self.lints);
         job
+    }
+
+    /// Gives sources and sinks that are programs the `read` or `write` that all others have.
+    fn name_programs(&mut self, root: &mut Node) {
+        for section in root.entries_mut() {
+            let place = match section.key.as_str() {
+                "sources" => "read",
+                "sinks" => "write",
+                _ => continue,
+            };
+            for entry in section.value.entries_mut() {
+                let Some(command) = entry.value.entry(COMMAND) else { continue };
+                let (key, key_span) = (place.to_owned(), command.key_span);
+                let value = Node::text(&format!("{COMMAND}:{}", program_name(&command.value)), key_span);
+                if let Some(other) = entry.value.entry(place) {
+                    let what = format!("`{}` has both `{place}` and `command`", entry.key);
+                    self.lints.push(self.text.error(other.key_span, what).hint("keep one of them"));
+                }
+                entry.value.set(Entry { key, key_span, value });
+            }
+        }
     }
 
     fn root(&mut self, root: &Node, definitions: &Map<String, Value>) -> Option<Job> {
@@ -260,6 +283,17 @@ impl Loader<'_> {
             self.lints.push(lint.hint(format!("set it in the environment before the job runs: export {name}=…")));
         }
     }
+}
+
+/// The name of the program that `command` says, without its folder and what patterns would expand.
+fn program_name(command: &Node) -> String {
+    let words = command.get("run").unwrap_or(command);
+    let program = match &words.kind {
+        Kind::List(words) => words.first().and_then(Node::scalar),
+        _ => None,
+    };
+    let name = program.and_then(|program| program.text.rsplit('/').next()).unwrap_or_default();
+    name.chars().map(|one| if one.is_alphanumeric() || "._-".contains(one) { one } else { '_' }).collect()
 }
 
 /// `on_drift: null` means the choice, not nothing.

@@ -9,7 +9,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use crate::entries::{MAX_REJECTS, SinkKeys, SourceKeys, TransformKeys};
+use crate::entries::{COMMAND, MAX_REJECTS, SinkKeys, SourceKeys, TransformKeys};
 
 /// What names of entries look like: SQL takes them without quotes.
 pub const NAME_PATTERN: &str = "^[A-Za-z_][A-Za-z0-9_]*$";
@@ -122,9 +122,9 @@ fn source_schema(registry: &Registry, generator: &mut SchemaGenerator) -> Value 
         "description": "Rows from files, objects or streams.",
         "type": "object",
         "properties": properties,
-        "required": ["read"],
         "additionalProperties": false,
     });
+    unless_command(&mut schema, "read");
     exclude_pairs(&mut schema, &registry.formats);
     schema
 }
@@ -154,7 +154,7 @@ fn sink_schema(entry: &SinkEntry, registry: &Registry, generator: &mut SchemaGen
     let settings = (entry.spec.schema)(generator).to_value();
     let settings = resolve(&settings, generator.definitions()).clone();
     properties.extend(object_part(&settings, "properties"));
-    let mut required: Vec<Value> = vec!["from".into(), "write".into()];
+    let mut required: Vec<Value> = vec!["from".into()];
     required.extend(settings.get("required").and_then(Value::as_array).cloned().unwrap_or_default());
     if entry.formats {
         properties.insert(
@@ -175,9 +175,14 @@ fn sink_schema(entry: &SinkEntry, registry: &Registry, generator: &mut SchemaGen
         "description": entry.spec.summary,
         "type": "object",
         "properties": properties,
-        "required": required,
         "additionalProperties": false,
     });
+    if is_command(entry) {
+        schema["properties"]["write"]["description"] = "Left out: `command` stands in its place.".into();
+    } else {
+        required.push("write".into());
+    }
+    schema["required"] = required.into();
     if entry.formats {
         exclude_pairs(&mut schema, &registry.formats);
     }
@@ -187,7 +192,7 @@ fn sink_schema(entry: &SinkEntry, registry: &Registry, generator: &mut SchemaGen
 /// Which kind of sink an entry is, is told by its `write`.
 fn sink_choice(registry: &Registry) -> Value {
     let pattern_of = |entry: &SinkEntry| {
-        let schemes = registry.sink_schemes(entry).filter(|scheme| !scheme.is_empty());
+        let schemes = registry.sink_schemes(entry).filter(|scheme| !scheme.is_empty() && *scheme != COMMAND);
         let patterns: Vec<String> =
             schemes.map(|scheme| if scheme == "-" { "^-$".to_owned() } else { format!("^{scheme}:") }).collect();
         (!patterns.is_empty()).then(|| patterns.join("|"))
@@ -196,16 +201,33 @@ fn sink_choice(registry: &Registry) -> Value {
     let paths = json!({"not": {"pattern": if others.is_empty() { "^$".to_owned() } else { others.join("|") }}});
     let mut choices = Vec::new();
     for entry in &registry.sinks {
+        if is_command(entry) {
+            choices.push(json!({"if": {"required": [COMMAND]}, "then": reference(&sink_definition(entry))}));
+            continue;
+        }
         let mut conditions: Vec<Value> = pattern_of(entry).iter().map(|pattern| json!({"pattern": pattern})).collect();
         if entry.schemes.contains(&"") {
             conditions.push(paths.clone());
         }
         choices.push(json!({
-            "if": {"properties": {"write": {"anyOf": conditions}}},
+            "if": {"properties": {"write": {"anyOf": conditions}}, "not": {"required": [COMMAND]}},
             "then": reference(&sink_definition(entry)),
         }));
     }
-    json!({"type": "object", "required": ["from", "write"], "allOf": choices})
+    let mut choice = json!({"type": "object", "required": ["from"], "allOf": choices});
+    unless_command(&mut choice, "write");
+    choice
+}
+
+/// Whether the sink is a program.
+fn is_command(entry: &SinkEntry) -> bool {
+    entry.spec.name == COMMAND
+}
+
+/// `key` is required where no program stands in its place.
+fn unless_command(schema: &mut Value, key: &str) {
+    schema["if"] = json!({"required": [COMMAND]});
+    schema["else"] = json!({"required": [key]});
 }
 
 fn add_formats(properties: &mut Map<String, Value>, formats: &[&FormatEntry], generator: &mut SchemaGenerator) {

@@ -109,6 +109,21 @@ impl Node {
         }
     }
 
+    /// Gives a block `entry`, in place of the one with its key if there is one; does nothing with anything else.
+    pub fn set(&mut self, entry: Entry) {
+        if let Kind::Block(entries) = &mut self.kind {
+            entries.retain(|other| other.key != entry.key);
+            entries.push(entry);
+        }
+    }
+
+    /// The text `text` that stands for what the file has at `span`.
+    pub fn text(text: &str, span: Span) -> Node {
+        let typed = Typed::Text;
+        let scalar = Scalar { text: text.to_owned(), plain: true, typed, positions: Vec::new(), unfilled: None };
+        Node { span, kind: Kind::Scalar(scalar) }
+    }
+
     /// The scalar, if it is one.
     pub fn scalar(&self) -> Option<&Scalar> {
         match &self.kind {

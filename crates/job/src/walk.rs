@@ -269,7 +269,7 @@ impl<'a> Walker<'a> {
                 (None, None) => {}
             }
         }
-        for key in schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
+        for key in required(schema, entries) {
             // An unknown key that is this one with a slip of the pen has been told, with this one as its hint.
             let is_slip = |entry: &Entry| {
                 !properties.contains_key(&entry.key)
@@ -472,6 +472,18 @@ pub fn settle(node: &mut Node, schema: &Value, definitions: &Map<String, Value>)
         }
         _ => {}
     }
+}
+
+/// The keys that a block with `entries` must have: those of `required`, and of the `else` of a schema whose `if` asks
+/// for keys that are not there.
+fn required<'a>(schema: &'a Value, entries: &'a [Entry]) -> impl Iterator<Item = &'a str> {
+    let keys = |schema: Option<&'a Value>| {
+        let keys = schema.and_then(|schema| schema.get("required")).and_then(Value::as_array);
+        keys.into_iter().flatten().filter_map(Value::as_str)
+    };
+    let is_there = |key: &str| entries.iter().any(|entry| entry.key == key);
+    let otherwise = keys(schema.get("if")).all(is_there);
+    keys(Some(schema)).chain(keys(schema.get("else")).filter(move |_| !otherwise))
 }
 
 /// A reference to a secret is a block with the one key `secret`.

@@ -16,7 +16,7 @@ pub use millstream_core::format::{
     Bound, Comparison, EmptyFiles, Format, OnDrift, ParseRequest, Parsed, Parser, RangeFormat, ReadAt, Reading, Reject,
     Required, RowEncoder, Rows, Sample, SeenColumns, Splitter, StreamFormat, TextPiece, TextPosition, Validate,
 };
-pub use millstream_core::program::Lines;
+pub use millstream_core::program::{Lines, ProgramContext};
 pub use millstream_core::registry::{
     Build, Built, CodecEntry, FormatEntry, OptionalComponent, Registry, SinkEntry, SourceEntry, StoreEntry,
     TransformEntry,
@@ -32,8 +32,8 @@ pub use millstream_core::spec::{Duration, Fault, Secret, Size, Spec, SpecInfo, T
 pub use millstream_core::store::{Brought, Store, Stored, Upload};
 pub use millstream_core::transform::{
     Answer, Column, ColumnName, ColumnsFault, Distinct, EntryName, Expression, Failure, GivenRows, Keep, Per, Query,
-    Relation, RowStream, ScratchPool, SortKey, SortTerm, SqlText, Text, TextKind, Transform, UnionBy, WorkContext,
-    WorkRules, Worker, Workers,
+    Relation, RowStream, ScratchPool, SortKey, SortTerm, SqlText, Text, TextKind, Transform, UnionBy, WorkRules,
+    Worker, Workers,
 };
 pub use millstream_core::{Step, Steps, Unit};
 pub use millstream_engine::registry;

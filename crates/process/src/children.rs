@@ -75,7 +75,7 @@ impl Children {
     /// # Errors
     /// If it cannot be started: it is not there, is not a program, or there are too many processes.
     pub async fn start(&self, program: &Program, lines: Lines) -> Result<Child> {
-        let failed = |cause: &std::io::Error| cannot_start(program, cause);
+        let failed = |cause: &std::io::Error| program.cannot_start(cause);
         let (to, from, errors) = (pipe_pair(), pipe_pair(), pipe_with(PipeFlags::CLOEXEC).map_err(Into::into));
         let ((input, stdin), (stdout, output), (stderr, error)) = match (to, from, errors) {
             (Ok((input, stdin)), Ok((stdout, output)), Ok(errors)) => ((input, stdin), (stdout, output), errors),
@@ -83,17 +83,24 @@ impl Children {
         };
         let mut command = program.command();
         let unread = input.try_clone().map_err(|cause| failed(&cause))?;
+        let output = if program.shows_output { error.try_clone().map_err(|cause| failed(&cause))? } else { output };
         command.stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::from(error)).process_group(0);
-        // SAFETY: the closure makes one system call, which is safe between fork and exec.
+        let (number, mut add_to_guard) = self.0.guard.start_of_group();
+        // SAFETY: the closure makes three system calls, which are safe between fork and exec.
         unsafe {
-            command.pre_exec(|| {
-                rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(std::io::Error::from)
+            command.pre_exec(move || {
+                rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+                add_to_guard()
             });
         }
         let (answer, answered) = oneshot::channel();
         let (shared, group, step) = (Arc::clone(&self.0), ThreadGroup::current(), program.step.clone());
         let start = move || {
-            let started = command.spawn().map(|process| Process::new(process, shared, group.as_deref(), &step));
+            let started = command.spawn();
+            if started.is_err() {
+                shared.guard.forget(number);
+            }
+            let started = started.map(|process| Process::new(process, shared, group.as_deref(), &step));
             // The pipes' other ends are in `command`.
             drop(command);
             // A program whose starting nobody waits for any more is ended by the drop.
@@ -111,8 +118,8 @@ impl Children {
         };
         let (over, stdin, stdout, stderr) = pipes().map_err(|cause| failed(&cause))?;
         let last = stderr::relay(stderr, lines);
-        let (stdin, stdout) = (Some(stdin), Some(stdout));
-        Ok(Child { name: program.name(), stdin, stdout, unread, over, last, process })
+        let (stdin, stdout) = (Some(stdin), (!program.shows_output).then_some(stdout));
+        Ok(Child { name: program.name(), process, stdin, stdout, unread, over, last })
     }
 }
 
@@ -130,20 +137,6 @@ fn pipe_pair() -> std::io::Result<(OwnedFd, OwnedFd)> {
     Ok((reader, writer))
 }
 
-fn cannot_start(program: &Program, cause: &std::io::Error) -> Error {
-    let error = Error::io(format!("the program `{}` cannot be started", program.name()), cause);
-    match cause.kind() {
-        std::io::ErrorKind::NotFound => error.hint(
-            "is it there, and is the program in its first line (`#!…`)? A name without a slash is looked up in PATH",
-        ),
-        std::io::ErrorKind::PermissionDenied => error.hint("make it executable: chmod +x"),
-        _ if cause.raw_os_error() == Some(libc::ENOEXEC) => {
-            error.hint("a script says in its first line what runs it: #!/usr/bin/env python3")
-        }
-        _ => error,
-    }
-}
-
 /// A started process, the leader of its group.
 struct Process {
     id: Pid,
@@ -158,7 +151,6 @@ struct Process {
 impl Process {
     fn new(process: std::process::Child, shared: Arc<Shared>, group: Option<&ThreadGroup>, step: &str) -> Self {
         let id = Pid::from_child(&process);
-        shared.guard.add(id.as_raw_nonzero().get());
         let member = group.map(|group| group.processes().add(id.as_raw_nonzero().get(), step));
         Process { id, process: Some(process), member, status: None, shared }
     }
@@ -197,16 +189,17 @@ impl Drop for Process {
 /// A program that runs. It is killed with its children when this is dropped.
 pub struct Child {
     name: String,
+    /// Dropped before its pipes: the program must not see the end of its input and take it for the end of the rows.
+    process: Process,
     /// What it reads.
     pub stdin: Option<pipe::Sender>,
-    /// What it writes.
+    /// What it writes, unless that is shown.
     pub stdout: Option<pipe::Receiver>,
     /// The end of its standard input that it reads from: what is left there when it has ended was never read.
     unread: OwnedFd,
     /// Readable when it has ended.
     over: AsyncFd<OwnedFd>,
     last: LastLines,
-    process: Process,
 }
 
 impl Child {
@@ -237,6 +230,19 @@ impl Child {
     /// How many bytes of its standard input it has not read.
     pub fn unread(&self) -> u64 {
         ioctl_fionread(&self.unread).unwrap_or(0)
+    }
+
+    /// Sees that its input does not end with this process before it is killed, until [`Child::end_input`].
+    pub fn hold_input(&self) {
+        if let Some(stdin) = &self.stdin {
+            self.process.shared.guard.hold(self.id(), stdin.as_fd());
+        }
+    }
+
+    /// Ends its input.
+    pub fn end_input(&mut self) {
+        self.stdin = None;
+        self.process.shared.guard.release(self.id());
     }
 
     /// Ends it with its children.

@@ -1,73 +1,147 @@
 //! A process that ends all programs when this one has ended without doing so.
 //!
 //! A process that is killed cannot end its children. The kernel can signal a child when its parent ends, but not the
-//! children of that child. So a copy of this process, which does nothing but wait, holds the reading end of a pipe. It
-//! reads which process groups there are. The pipe ends when this process does, and then the copy kills the groups.
+//! children of that child. So a copy of this process, which does nothing but wait, holds one end of a socket. It reads
+//! which process groups there are. The socket ends when this process does, and then the copy kills the groups.
+//!
+//! The copy can also hold the input of a program open, so that a program whose run is killed does not see its end
+//! before it is killed itself.
 
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::AsRawFd;
-use std::sync::{Mutex, PoisonError};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
+};
 
 /// The most groups that are guarded at once; further ones are not.
 const MOST_GROUPS: usize = 4096;
 
+/// A message: the group, what of it, and the number of its start.
+type Message = [i32; 3];
+
+/// The length of a message, in bytes.
+const MESSAGE_BYTES: usize = size_of::<Message>();
+
+/// The group has ended.
+const REMOVE: i32 = 0;
+/// The group is to be killed.
+const ADD: i32 = 1;
+/// The file that comes with the message is to be held as long as the group is guarded.
+const HOLD: i32 = 2;
+/// The file is not to be held any more.
+const RELEASE: i32 = 3;
+/// What was added with this number has not become a program.
+const FORGET: i32 = 4;
+
 /// The guard of this process.
 #[derive(Debug)]
 pub struct Guard {
-    pipe: Mutex<Option<File>>,
+    socket: Mutex<Option<OwnedFd>>,
     process: libc::pid_t,
+    starts: AtomicI32,
 }
 
 impl Guard {
     /// Starts the guard.
     ///
     /// # Errors
-    /// If there can be no further process or pipe.
+    /// If there can be no further process or socket.
     pub fn start() -> io::Result<Guard> {
-        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (reader, writer) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         // SAFETY: the copy has only the calling thread. It calls nothing but `watch`, which takes no lock, allocates
         // nothing, and never returns.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => watch(reader.as_raw_fd()),
-            process => Ok(Guard { pipe: Mutex::new(Some(File::from(writer))), process }),
+            process => Ok(Guard { socket: Mutex::new(Some(writer)), process, starts: AtomicI32::new(0) }),
         }
     }
 
-    /// From now on kills the process group `group` when this process has ended.
-    pub fn add(&self, group: i32) {
-        self.tell(group);
+    /// The number of a start, and what the new process is to call before it becomes a program: from then on its group
+    /// is killed when this process has ended. If this process did it, the program could run for a moment without.
+    /// To be called while the guard lives.
+    pub fn start_of_group(&self) -> (i32, impl FnMut() -> io::Result<()> + Send + Sync + 'static) {
+        let number = self.starts.fetch_add(1, Ordering::Relaxed);
+        let socket = self.lock().as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let add = move || {
+            // SAFETY: two calls that are safe between fork and exec, with a message of this function. If the guard has
+            // ended, that is no reason not to start.
+            unsafe {
+                let message: Message = [libc::getpid(), ADD, number];
+                libc::send(socket, message.as_ptr().cast(), MESSAGE_BYTES, libc::MSG_NOSIGNAL);
+            }
+            Ok(())
+        };
+        (number, add)
     }
 
-    /// Does not kill `group` any more.
+    /// The start of this number has failed.
+    pub fn forget(&self, number: i32) {
+        self.send([0, FORGET, number], None);
+    }
+
+    /// Does not kill `group` any more, and holds nothing of it.
     pub fn remove(&self, group: i32) {
-        self.tell(-group);
+        self.send([group, REMOVE, 0], None);
+    }
+
+    /// Holds `input`, the writing end of a pipe to `group`, until that is killed or the guard is asked to release it.
+    pub fn hold(&self, group: i32, input: BorrowedFd<'_>) {
+        self.send([group, HOLD, 0], Some(input));
+    }
+
+    /// Does not hold the input of `group` any more.
+    pub fn release(&self, group: i32) {
+        self.send([group, RELEASE, 0], None);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A guard that has ended is none; the programs are ended by this process all the same.
-    fn tell(&self, message: i32) {
-        let mut pipe = self.pipe.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = pipe.as_mut().map(|pipe| pipe.write_all(&message.to_ne_bytes()));
+    fn send(&self, message: Message, file: Option<BorrowedFd<'_>>) {
+        let message: Vec<u8> = message.iter().flat_map(|part| part.to_ne_bytes()).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let files: Vec<BorrowedFd<'_>> = file.into_iter().collect();
+        if !files.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(&files));
+        }
+        let socket = self.lock();
+        let data = [io::IoSlice::new(&message)];
+        let _ = socket.as_ref().map(|socket| sendmsg(socket.as_fd(), &data, &mut control, SendFlags::NOSIGNAL));
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        drop(self.pipe.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.lock().take());
         // SAFETY: the process is a child of this one; no status is asked for. If another has waited for it, the call
         // fails at once.
         unsafe { libc::waitpid(self.process, std::ptr::null_mut(), 0) };
     }
 }
 
-/// Reads groups from `pipe` until it ends, then kills them. Only calls that are safe in a signal handler.
-fn watch(pipe: i32) -> ! {
-    let mut groups = [0_i32; MOST_GROUPS];
+/// A guarded group, the number of its start, and the file that is held for it; 0 and -1 for none.
+#[derive(Clone, Copy)]
+struct Guarded {
+    group: i32,
+    start: i32,
+    file: i32,
+}
+
+const NONE: Guarded = Guarded { group: 0, start: -1, file: -1 };
+
+/// Reads messages from `socket` until it ends, then kills the groups. Only calls that are safe in a signal handler.
+fn watch(socket: i32) -> ! {
+    let mut all_guarded = [NONE; MOST_GROUPS];
     // SAFETY: each call gets valid arguments, and memory of this function only. The process has one thread, and shares
-    // nothing with its parent but the pipe: all other files are closed.
+    // nothing with its parent but the socket: all other files are closed.
     unsafe {
         // A terminal's interrupt goes to the programs, not to their guard.
         libc::setsid();
@@ -75,33 +149,62 @@ fn watch(pipe: i32) -> ! {
         libc::sigfillset(&raw mut all);
         libc::sigprocmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
         libc::prctl(libc::PR_SET_NAME, c"millstream-guard".as_ptr());
-        close_all_but(pipe);
+        close_all_but(socket);
         loop {
-            let mut message = [0_u8; 4];
-            // Messages are shorter than what a pipe takes at once, so they come whole.
-            let length = libc::read(pipe, message.as_mut_ptr().cast(), message.len());
+            let (length, [group, what, start], file) = receive(socket);
             if length < 0 && *libc::__errno_location() == libc::EINTR {
                 continue;
             }
-            if length < 4 {
+            if length < MESSAGE_BYTES as isize {
                 break;
             }
-            let group = i32::from_ne_bytes(message);
-            let (old, new) = if group > 0 { (0, group) } else { (-group, 0) };
-            let mut place = 0;
-            while place < MOST_GROUPS && groups[place] != old {
-                place += 1;
-            }
-            if place < MOST_GROUPS {
-                groups[place] = new;
-            }
+            let found = all_guarded.iter_mut().find(|guarded| match what {
+                ADD => guarded.group == 0,
+                FORGET => guarded.start == start,
+                _ => guarded.group == group,
+            });
+            // One too many is not guarded.
+            let Some(guarded) = found else {
+                libc::close(file);
+                continue;
+            };
+            let before = guarded.file;
+            *guarded = match what {
+                ADD => Guarded { group, start, file: -1 },
+                HOLD => Guarded { file, ..*guarded },
+                RELEASE => Guarded { file: -1, ..*guarded },
+                _ => NONE,
+            };
+            libc::close(before);
         }
-        for group in groups {
-            if group > 0 {
-                libc::kill(-group, libc::SIGKILL);
+        for guarded in all_guarded {
+            if guarded.group > 0 {
+                libc::kill(-guarded.group, libc::SIGKILL);
             }
         }
         libc::_exit(0)
+    }
+}
+
+/// The next message of `socket`: its length, the group and what of it, and the file that came with it, or -1.
+///
+/// # Safety
+/// Safe in a signal handler; `socket` must be one.
+unsafe fn receive(socket: i32) -> (isize, Message, i32) {
+    // As large as a control message with a file, and aligned for it.
+    let (mut message, mut control): (Message, [u64; 8]) = ([0; 3], [0; 8]);
+    let mut data = libc::iovec { iov_base: message.as_mut_ptr().cast(), iov_len: MESSAGE_BYTES };
+    // SAFETY: `header` names the two buffers above with their lengths; the macros read what the kernel has written.
+    unsafe {
+        let mut header: libc::msghdr = std::mem::zeroed();
+        (header.msg_iov, header.msg_iovlen) = (&raw mut data, 1);
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = size_of_val(&control) as _;
+        let length = libc::recvmsg(socket, &raw mut header, 0);
+        let first = if length > 0 { libc::CMSG_FIRSTHDR(&raw const header) } else { std::ptr::null_mut() };
+        let is_file = !first.is_null() && (*first).cmsg_type == libc::SCM_RIGHTS;
+        let file = if is_file { libc::CMSG_DATA(first).cast::<i32>().read_unaligned() } else { -1 };
+        (length, message, file)
     }
 }
 

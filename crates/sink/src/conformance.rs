@@ -122,6 +122,7 @@ pub(crate) fn context(partitions: usize) -> LoadContext {
         ordered: false,
         io: tokio::runtime::Handle::current(),
         scratch: std::env::temp_dir(),
+        programs: Arc::default(),
         budget: Budget::new(64 << 20),
         step: Step::new("result", StepKind::Load, "test"),
         refusals: None,

@@ -1,4 +1,4 @@
-//! Millstream's sinks: files, databases, standard output.
+//! Millstream's sinks: files, databases, standard output, programs.
 //!
 //! Each sink is a folder with the same file names: `mod.rs` (the sink), `spec.rs` (its settings), its implementation,
 //! and `tests.rs`. `encode.rs` is shared by sinks that write bytes, `database` by those of database servers;
@@ -8,6 +8,7 @@
 // Of what the sinks of databases share, a build without some of them leaves parts unused.
 #![cfg_attr(not(all(feature = "mysql", feature = "postgres")), allow(dead_code))]
 
+pub mod command;
 #[cfg(test)]
 mod conformance;
 mod database;
@@ -34,6 +35,7 @@ pub const SINKS: &[SinkEntry] = &[
     postgres::ENTRY,
     sqlite::ENTRY,
     stdout::ENTRY,
+    command::ENTRY,
 ];
 
 /// The sinks that are behind a feature, whether this build has them or not, and the stores that sinks write to.

@@ -50,7 +50,12 @@ impl TestSource {
 pub(crate) fn with_context<F: Future>(budget: usize, test: impl FnOnce(SourceContext) -> F) -> F::Output {
     let io = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let own = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let context = SourceContext { io: io.handle().clone(), budget: Budget::new(budget), cache: Arc::default() };
+    let context = SourceContext {
+        io: io.handle().clone(),
+        budget: Budget::new(budget),
+        cache: Arc::default(),
+        programs: Arc::default(),
+    };
     let result = own.block_on(async { tokio::time::timeout(std::time::Duration::from_secs(50), test(context)).await });
     io.shutdown_timeout(std::time::Duration::from_secs(5));
     result.expect("it ends in time")

@@ -220,7 +220,12 @@ mod tests {
     use std::time::Duration;
 
     fn context(budget: usize) -> SourceContext {
-        SourceContext { io: tokio::runtime::Handle::current(), budget: Budget::new(budget), cache: Arc::default() }
+        SourceContext {
+            io: tokio::runtime::Handle::current(),
+            budget: Budget::new(budget),
+            cache: Arc::default(),
+            programs: Arc::default(),
+        }
     }
 
     fn blocks(context: &SourceContext, window: usize, sizes: &'static [usize]) -> ByteStream {

@@ -1,4 +1,4 @@
-//! Millstream's sources: files, standard input, HTTP, FTP, SFTP, buckets, databases.
+//! Millstream's sources: files, standard input, programs, HTTP, FTP, SFTP, buckets, databases.
 //!
 //! ```text
 //!  pattern ─expand─▶ paths and URLs ─list─▶ units ─open─▶ bytes
@@ -15,6 +15,7 @@
     allow(dead_code)
 )]
 
+pub mod command;
 pub mod database;
 mod feed;
 pub mod file;
@@ -52,6 +53,7 @@ use serde_json::Value;
 pub const SOURCES: &[SourceEntry] = &[
     file::ENTRY,
     stdin::ENTRY,
+    command::ENTRY,
     #[cfg(feature = "http")]
     http::ENTRY,
     #[cfg(feature = "ftp")]

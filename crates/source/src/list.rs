@@ -187,6 +187,7 @@ mod tests {
             io: tokio::runtime::Handle::current(),
             budget: Budget::new(1 << 20),
             cache: Arc::default(),
+            programs: Arc::default(),
         };
         let source: Arc<dyn Source> = Arc::new(FileSource);
         list_file(&source, &context, &tree.text(name)).try_collect().await

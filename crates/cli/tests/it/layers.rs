@@ -14,7 +14,7 @@ const LARGEST_CIRCLE: usize = 3;
 /// The parts of the engine, each of which may import those of the layers above it in this list only.
 const ENGINE: &[&[&str]] = &[
     &["explain", "failure", "job_text", "member", "memory", "node", "overlap", "registry", "reword", "routing"],
-    &["runtime", "verdict"],
+    &["runtime", "surroundings", "verdict"],
     &["fault", "machine", "rejects", "report"],
     &["engine", "load", "options", "read", "scratch", "sql"],
     &["context", "job_plan", "plan"],

@@ -23,6 +23,7 @@ mod use_large;
 mod use_map;
 mod use_memory;
 mod use_parquet;
+mod use_program_ends;
 mod use_programs;
 mod use_rejects;
 mod use_report;

@@ -10,7 +10,6 @@
 
 use std::fmt::Debug;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use arrow::array::{RecordBatch, UInt32Array};
@@ -23,7 +22,7 @@ use serde_json::Value;
 
 use super::{ColumnName, ColumnsFault, SortKey};
 use crate::error::{Error, Result};
-use crate::program::Lines;
+use crate::program::ProgramContext;
 
 /// What a worker is called with.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -61,19 +60,6 @@ pub struct WorkRules {
     pub memory: Option<u64>,
 }
 
-/// What workers are started with.
-#[derive(Clone)]
-pub struct WorkContext {
-    /// The entry of the job that they work for.
-    pub step: String,
-    /// The folder of the job file: paths in the job are relative to it.
-    pub folder: PathBuf,
-    /// Variables of the environment that hold secrets of the job: workers do not inherit them.
-    pub withheld: Vec<String>,
-    /// Takes what they write to standard error.
-    pub lines: Lines,
-}
-
 /// Workers of one kind, with the settings of one entry.
 #[async_trait]
 pub trait Workers: Debug + Send + Sync {
@@ -100,7 +86,7 @@ pub trait Workers: Debug + Send + Sync {
     ///
     /// # Errors
     /// If it cannot be started, or cannot load what it computes with.
-    async fn start(&self, input: &SchemaRef, context: &WorkContext) -> Result<Box<dyn Worker>>;
+    async fn start(&self, input: &SchemaRef, context: &ProgramContext) -> Result<Box<dyn Worker>>;
 }
 
 /// A worker. It ends when it is dropped.

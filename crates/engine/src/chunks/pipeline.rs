@@ -42,8 +42,8 @@ pub fn repeatable(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Pipeline>, String
     let found = row_preserving(plan)?;
     for pipeline in &found {
         let read = pipeline.read();
-        if read.reader().patterns.iter().any(|pattern| pattern == "-") {
-            return Err(format!("`{}` reads standard input, which cannot be read again", read.source()));
+        if let Some(what) = read.reader().reads_once() {
+            return Err(format!("`{}` reads {what}, which cannot be read again", read.source()));
         }
         let work = pipeline.operators.iter().filter_map(|operator| operator.downcast_ref::<WorkExec>());
         if let Some(work) = work.map(WorkExec::pool).find(|pool| !pool.rules().deterministic) {

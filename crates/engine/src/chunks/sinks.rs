@@ -76,8 +76,8 @@ pub fn lints(job: &Job) -> Vec<Lint> {
             let of_rows = source.read.iter().any(|read| reads_rows.contains(&scheme(&read.value).as_str()));
             let hint = if of_rows {
                 "a database has no files; leave out `incremental`".to_owned()
-            } else if source.read.iter().any(|read| read.value == "-") {
-                "standard input has no files, and cannot be read again; leave out `incremental`".to_owned()
+            } else if let Some(what) = source.reads_once() {
+                format!("{what} has no files, and cannot be read again; leave out `incremental`")
             } else if !sink.sink.may_keep_ledger() {
                 format!("this target takes all rows at once, or its settings require it; {INCREMENTAL_HINT}")
             } else {

@@ -24,7 +24,8 @@ use super::mapped::{MappedRows, indices};
 use super::shared::scan;
 use super::sorted::SortedRows;
 use super::unknown::Unknown;
-use super::work::{Pool, WorkSurroundings};
+use super::work::Pool;
+use crate::surroundings::Surroundings;
 use crate::{fault, sql};
 
 /// Of more calls of one function it is not looked which is at fault.
@@ -55,7 +56,7 @@ pub struct StepPlanner<'a> {
     /// The tables of the steps planned so far.
     pub tables: &'a std::collections::HashMap<String, Arc<dyn datafusion::catalog::TableProvider>>,
     /// What workers are started with.
-    pub surroundings: &'a WorkSurroundings,
+    pub surroundings: &'a Surroundings,
     /// How many workers a step has if the job does not say.
     pub cores: usize,
     /// The workers of what was planned.

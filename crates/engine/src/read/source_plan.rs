@@ -168,6 +168,11 @@ impl SourcePlan {
         })
     }
 
+    /// What it reads, in words, if that can be read only once.
+    pub fn reads_once(&self) -> Option<&'static str> {
+        self.patterns.iter().find_map(|pattern| self.source_of(pattern).ok()?.reads_once())
+    }
+
     /// How `unit` is unpacked.
     pub fn unpack_options(&self, unit: &Unit) -> UnpackOptions {
         UnpackOptions {

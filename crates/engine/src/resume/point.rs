@@ -210,7 +210,7 @@ async fn since_the_end(done: &RunRecord, job: &Job, prepared: &Prepared<'_>) -> 
 /// The first sink whose target has lost what was added to it, and what the target lacks.
 async fn first_lost(job: &Job, prepared: &Prepared<'_>) -> Result<Option<(String, String)>> {
     for sink in job.sinks.iter().filter(|sink| sink.sink.adds_rows()) {
-        let is_gone = sink.sink.is_gone(&prepared.network()).await;
+        let is_gone = sink.sink.is_gone(&prepared.network(&sink.name.value)).await;
         if is_gone.map_err(|error| error.in_step(&sink.name.value))? {
             let target = sink.sink.target();
             let lost = match sink.settings.get("table") {

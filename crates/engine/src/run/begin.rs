@@ -188,6 +188,7 @@ impl<'j> Begun<'_, 'j> {
             ordered: plan.output_ordering().is_some(),
             io: run.runtimes.io(),
             scratch: run.scratch.folder().to_owned(),
+            programs: self.work.prepared.programs(name),
             budget: Arc::clone(&run.budget),
             step: run.steps.add(name, StepKind::Load, sink.sink.name()),
             refusals: None,

@@ -84,15 +84,20 @@ impl Loaded<'_, '_> {
     }
 
     /// Makes everything durable that is not visible yet, and what was rejected. If this succeeds, not too much was
-    /// rejected, and no record is missing.
+    /// rejected, and no record is missing. What cannot be rolled back comes last.
     async fn prepare(&self) -> Result<()> {
-        let at_once = self.sinks.at_once();
-        for sink in &at_once {
+        let (first, last): (Vec<_>, Vec<_>) =
+            self.sinks.at_once().into_iter().partition(|sink| sink.load.can_roll_back());
+        for sink in first {
             sink.load.prepare().await.map_err(|error| error.in_step(sink.name()))?;
         }
         self.work.run.rejects.judge_all()?;
         self.work.run.rejects.flush()?;
-        at_once.iter().try_for_each(|sink| sink.tally().map(drop))
+        self.sinks.at_once().iter().try_for_each(|sink| sink.tally().map(drop))?;
+        for sink in last {
+            sink.load.prepare().await.map_err(|error| error.in_step(sink.name()))?;
+        }
+        Ok(())
     }
 
     fn summary(&self, results: Vec<SinkResult>) -> Summary {

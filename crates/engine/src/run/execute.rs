@@ -81,10 +81,10 @@ pub(crate) fn execute(
     Ok(recorded.forget(&run, job))
 }
 
-/// What reports lines of programs to `observer`.
+/// What reports lines of programs to `observer`, as long as the run has it.
 fn lines_to(observer: &Observer) -> StepLines {
-    let observer = observer.clone();
-    Arc::new(move |step, line| observer.report(Event::Line { step: step.to_owned(), line: line.to_owned() }))
+    let reports = observer.reports();
+    Arc::new(move |step, line| reports.report(Event::Line { step: step.to_owned(), line: line.to_owned() }))
 }
 
 /// Waits until the run may load.

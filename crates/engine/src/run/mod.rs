@@ -21,7 +21,7 @@ use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use millstream_core::{Error, Result};
 use millstream_job::Lint;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, WeakUnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 
 use crate::engine::Engine;
@@ -104,11 +104,26 @@ impl Observer {
         let _ = self.rare.send(event);
     }
 
+    /// What reports events for others, who may outlive the run: they do not keep its events from ending.
+    pub(crate) fn reports(&self) -> Reports {
+        Reports(self.rare.downgrade())
+    }
+
     /// Reports what is strange about the job, if anything is.
     pub(crate) fn warn(&self, warnings: &[Lint]) {
         if !warnings.is_empty() {
             self.report(Event::Warnings(warnings.to_vec()));
         }
+    }
+}
+
+/// What reports events until the run has ended.
+pub(crate) struct Reports(WeakUnboundedSender<Event>);
+
+impl Reports {
+    /// Reports `event`, if the run has not ended.
+    pub(crate) fn report(&self, event: Event) {
+        let _ = self.0.upgrade().map(|rare| rare.send(event));
     }
 }
 

@@ -80,7 +80,8 @@ impl Recorded {
             run.runtimes.workers().block_on(async {
                 for sink in &job.sinks {
                     // It does no harm if something stays: it only says whose the files are.
-                    let _ = sink.sink.settle(&run.source_context(), self.summary.first()).await;
+                    let _ =
+                        sink.sink.settle(&run.source_context(std::sync::Arc::default()), self.summary.first()).await;
                 }
             });
         }

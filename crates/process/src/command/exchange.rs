@@ -46,7 +46,9 @@ impl Exchange {
 }
 
 /// Writes rows.
-pub(super) enum Encoder {
+pub struct Encoder(Form);
+
+enum Form {
     Text { records: Records, per: Per, encoder: Box<dyn RowEncoder>, header: Vec<u8> },
     Arrow { writer: Box<StreamWriter<Vec<u8>>>, schema: SchemaRef },
 }
@@ -62,22 +64,22 @@ impl Encoder {
                 let mut encoder = format.encoder(Arc::clone(takes), true)?;
                 let mut header = Vec::new();
                 encoder.encode(&RecordBatch::new_empty(Arc::clone(takes)), &mut header)?;
-                Ok(Encoder::Text { records: *records, per, encoder, header })
+                Ok(Encoder(Form::Text { records: *records, per, encoder, header }))
             }
             Exchange::Arrow => {
                 let schema = common_schema(takes);
                 let writer = StreamWriter::try_new(Vec::new(), &schema)
                     .map_err(|cause| Error::job("Arrow IPC has no form for these columns").cause(cause))?;
-                Ok(Encoder::Arrow { writer: Box::new(writer), schema })
+                Ok(Encoder(Form::Arrow { writer: Box::new(writer), schema }))
             }
         }
     }
 
     /// Adds what stands before all rows, once.
     pub fn begin(&mut self, out: &mut Vec<u8>) {
-        match self {
-            Encoder::Text { header, .. } => out.append(header),
-            Encoder::Arrow { writer, .. } => out.append(writer.get_mut()),
+        match &mut self.0 {
+            Form::Text { header, .. } => out.append(header),
+            Form::Arrow { writer, .. } => out.append(writer.get_mut()),
         }
     }
 
@@ -86,8 +88,8 @@ impl Encoder {
     /// # Errors
     /// If a value has no form. What was added is to be forgotten then.
     pub fn rows(&mut self, rows: &RecordBatch, out: &mut Vec<u8>) -> Result<()> {
-        match self {
-            Encoder::Text { records, per, encoder, .. } => {
+        match &mut self.0 {
+            Form::Text { records, per, encoder, .. } => {
                 match (records, per) {
                     (_, Per::Stream) | (Records::Lines, Per::Row) | (Records::Json, _) => {}
                     (Records::Lines, _) => no_empty_line(rows)?,
@@ -95,7 +97,7 @@ impl Encoder {
                 }
                 encoder.encode(rows, out)
             }
-            Encoder::Arrow { writer, schema } => {
+            Form::Arrow { writer, schema } => {
                 let rows = in_common_types(rows, schema)?;
                 let written = writer.write(&rows);
                 let bytes = std::mem::take(writer.get_mut());
@@ -111,9 +113,9 @@ impl Encoder {
     /// # Errors
     /// If an empty batch cannot be written.
     pub fn end(&mut self, out: &mut Vec<u8>) -> Result<()> {
-        match self {
-            Encoder::Text { .. } => out.push(b'\n'),
-            Encoder::Arrow { schema, .. } => {
+        match &mut self.0 {
+            Form::Text { .. } => out.push(b'\n'),
+            Form::Arrow { schema, .. } => {
                 let empty = RecordBatch::new_empty(Arc::clone(schema));
                 self.rows(&empty, out)?;
             }
@@ -126,9 +128,9 @@ impl Encoder {
     /// # Errors
     /// If the end of a stream cannot be written.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<()> {
-        match self {
-            Encoder::Text { encoder, .. } => encoder.finish(out),
-            Encoder::Arrow { writer, .. } => {
+        match &mut self.0 {
+            Form::Text { encoder, .. } => encoder.finish(out),
+            Form::Arrow { writer, .. } => {
                 writer.finish().map_err(|cause| Error::internal("the end of an Arrow stream").cause(cause))?;
                 out.append(writer.get_mut());
                 Ok(())

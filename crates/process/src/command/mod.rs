@@ -4,8 +4,8 @@
 //!  batch ─encode─▶ ┌ program ┐ ─read─▶ answer ─parse─▶ rows, failures      row, batch, group
 //!  rows  ─encode─▶ └ program ┘ ─────────────── parse─▶ rows                stream
 //! ```
-//! `exchange.rs` writes rows, `answer.rs` finds where an answer ends and reads its rows
-//! (`arrow_stream.rs` those of Arrow), `worker.rs` is the program.
+//! `form.rs` is how a job says the form of rows, `exchange.rs` writes rows, `answer.rs` finds where an answer ends and
+//! reads its rows (`arrow_stream.rs` those of Arrow), `worker.rs` is the program.
 //!
 //! | | an answer | behind a batch or group |
 //! |---|---|---|
@@ -17,7 +17,9 @@
 mod answer;
 mod arrow_stream;
 mod exchange;
+mod form;
 mod worker;
 
-pub use exchange::{Exchange, Records};
+pub use exchange::{Encoder, Exchange, Records};
+pub use form::ExchangeForm;
 pub use worker::{Command, CommandWorker};

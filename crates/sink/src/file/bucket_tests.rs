@@ -106,7 +106,12 @@ fn sink(target: &str, settings: Value, store: Arc<dyn Store>) -> Arc<dyn Sink> {
 }
 
 pub(crate) fn network() -> SourceContext {
-    SourceContext { io: tokio::runtime::Handle::current(), budget: Budget::new(64 << 20), cache: Arc::default() }
+    SourceContext {
+        io: tokio::runtime::Handle::current(),
+        budget: Budget::new(64 << 20),
+        cache: Arc::default(),
+        programs: Arc::default(),
+    }
 }
 
 fn expected(count: i64) -> Vec<String> {

@@ -74,7 +74,12 @@ fn name_fault(store: &dyn Store, spec: &FileSpec, target: &Target) -> Option<Fau
 
 /// The context for requests to a store.
 fn network(context: &LoadContext) -> SourceContext {
-    SourceContext { io: context.io.clone(), budget: Arc::clone(&context.budget), cache: Arc::default() }
+    SourceContext {
+        io: context.io.clone(),
+        budget: Arc::clone(&context.budget),
+        cache: Arc::default(),
+        programs: Arc::clone(&context.programs),
+    }
 }
 
 /// The paths that are known before there are rows.

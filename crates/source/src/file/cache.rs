@@ -89,6 +89,7 @@ mod tests {
             io: tokio::runtime::Handle::current(),
             budget: Budget::new(1 << 20),
             cache: Arc::default(),
+            programs: Arc::default(),
         };
         let range = 0..1 << 20;
         // Before Linux 6.5 this is unknown.

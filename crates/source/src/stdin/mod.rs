@@ -64,6 +64,10 @@ impl Source for StdinSource {
         false
     }
 
+    fn reads_once(&self) -> Option<&'static str> {
+        Some("standard input")
+    }
+
     fn connections(&self) -> usize {
         1
     }

@@ -1,23 +1,20 @@
 //! Workers that are programs.
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
 use millstream_core::format::{Format, TEXT};
-use millstream_core::registry::FormatEntry;
+use millstream_core::program::ProgramContext;
 use millstream_core::spec::Fault;
-use millstream_core::transform::{ColumnsFault, WorkContext, WorkRules, Worker, Workers};
+use millstream_core::transform::{ColumnsFault, WorkRules, Worker, Workers};
 use millstream_core::{Result, stable_hash};
-use millstream_format::{csv, json, lines};
-use millstream_process::Children;
-use millstream_process::command::{Command, CommandWorker, Exchange, Records};
+use millstream_process::command::{Command, CommandWorker, Exchange, ExchangeForm};
+use millstream_process::{Children, Program};
 use serde_json::{Value, json};
 
 use super::Own;
-use super::spec::ExchangeForm;
 
 /// The longest script whose text is part of the fingerprint, in bytes. What is longer is a program, and has a version.
 const MOST_SCRIPT: u64 = 1 << 20;
@@ -35,22 +32,15 @@ impl CommandWorkers {
     /// # Errors
     /// If the columns do not go with the exchange.
     pub fn new(own: Own) -> Result<Self, Vec<Fault>> {
-        let text = |records, entry: FormatEntry, settings: Value| {
-            Ok::<_, Vec<Fault>>(Exchange::Text(records, (entry.build)(&settings)?))
-        };
-        let exchange = match own.spec.exchange {
-            Some(ExchangeForm::Lines) => {
-                if let Some(column) = own.gives.fields().iter().find(|column| *column.data_type() != TEXT) {
-                    let what = format!("lines are text, and `{}` is of another type", column.name());
-                    return Err(vec![Fault::new("columns", what).hint("write utf8, and convert it behind this step")]);
-                }
-                text(Records::Lines, lines::ENTRY, json!({}))
-            }
-            Some(ExchangeForm::Csv) => text(Records::Csv, csv::ENTRY, json!({})),
-            Some(ExchangeForm::Json) => text(Records::Json, json::ENTRY, json!({"layout": "lines"})),
-            Some(ExchangeForm::Arrow) | None => Ok(Exchange::Arrow),
-        };
-        Ok(CommandWorkers { own, exchange: exchange? })
+        let form = own.spec.exchange.unwrap_or(ExchangeForm::Arrow);
+        if form == ExchangeForm::Lines
+            && let Some(column) = own.gives.fields().iter().find(|column| *column.data_type() != TEXT)
+        {
+            let what = format!("lines are text, and `{}` is of another type", column.name());
+            return Err(vec![Fault::new("columns", what).hint("write utf8, and convert it behind this step")]);
+        }
+        let exchange = form.exchange()?;
+        Ok(CommandWorkers { own, exchange })
     }
 
     /// The program and its arguments.
@@ -90,10 +80,9 @@ impl Workers for CommandWorkers {
         Ok(json!({"command": words, "files": files, "version": self.own.spec.version}))
     }
 
-    async fn start(&self, input: &SchemaRef, context: &WorkContext) -> Result<Box<dyn Worker>> {
-        let words = self.words().iter().map(OsString::from).collect();
+    async fn start(&self, input: &SchemaRef, context: &ProgramContext) -> Result<Box<dyn Worker>> {
         let command = Command {
-            program: self.own.program(words, context)?,
+            program: Program::new(self.words(), &self.own.spec.env, context)?,
             exchange: self.exchange.clone(),
             per: self.own.spec.per,
             takes: Arc::clone(input),

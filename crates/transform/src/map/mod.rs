@@ -4,15 +4,12 @@ mod command;
 mod python;
 mod spec;
 
-use std::ffi::OsString;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
-use millstream_core::Result;
 use millstream_core::registry::TransformEntry;
 use millstream_core::spec::{Fault, SpecInfo, parse};
-use millstream_core::transform::{Relation, SortTerm, WorkContext, WorkRules, Workers};
-use millstream_process::Program;
+use millstream_core::transform::{Relation, SortTerm, WorkRules, Workers};
 
 use crate::keys::Keys;
 use command::CommandWorkers;
@@ -60,18 +57,5 @@ impl Own {
             memory: spec.memory.map(|size| size.0),
         };
         Ok(Own { spec, rules, gives })
-    }
-
-    /// `command` in the surroundings that the settings say.
-    fn program(&self, command: Vec<OsString>, context: &WorkContext) -> Result<Program> {
-        let environment =
-            self.spec.env.iter().map(|(name, value)| Ok((name.clone(), OsString::from(value.resolve()?))));
-        Ok(Program {
-            step: context.step.clone(),
-            command,
-            folder: Some(context.folder.clone()),
-            environment: environment.collect::<Result<_>>()?,
-            withheld: context.withheld.clone(),
-        })
     }
 }

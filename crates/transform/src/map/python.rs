@@ -1,15 +1,15 @@
 //! Workers that call a Python function.
 
-use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
 use async_trait::async_trait;
-use millstream_core::transform::{ColumnsFault, WorkContext, WorkRules, Worker, Workers};
+use millstream_core::program::ProgramContext;
+use millstream_core::transform::{ColumnsFault, WorkRules, Worker, Workers};
 use millstream_core::{Error, Result, stable_hash};
-use millstream_process::Children;
 use millstream_process::python::{Function, PythonWorker, check_columns};
+use millstream_process::{Children, Program};
 use serde_json::{Value, json};
 
 use super::Own;
@@ -53,7 +53,7 @@ impl Workers for PythonWorkers {
         }))
     }
 
-    async fn start(&self, input: &SchemaRef, context: &WorkContext) -> Result<Box<dyn Worker>> {
+    async fn start(&self, input: &SchemaRef, context: &ProgramContext) -> Result<Box<dyn Worker>> {
         let (file, name) = self.function();
         let file = std::path::absolute(context.folder.join(file))
             .map_err(|cause| Error::io(format!("the folder of {file} is not known"), &cause))?;
@@ -62,9 +62,9 @@ impl Workers for PythonWorkers {
             return Err(error.hint("its path is relative to the folder of the job file"));
         }
         let spec = &self.0.spec;
-        let interpreter = OsString::from(spec.interpreter.as_deref().unwrap_or("python3"));
+        let interpreter = spec.interpreter.as_deref().unwrap_or("python3");
         let function = Function {
-            interpreter: self.0.program(vec![interpreter], context)?,
+            interpreter: Program::new([interpreter], &spec.env, context)?,
             file,
             name: name.to_owned(),
             per: spec.per,

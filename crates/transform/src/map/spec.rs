@@ -7,6 +7,7 @@ use millstream_core::columns::{ColumnSpec, Columns};
 use millstream_core::program::CommandLine;
 use millstream_core::spec::{Duration, Fault, Size, Spec, TextOrSecret};
 use millstream_core::transform::{ColumnName, EntryName, Per, SortTerm};
+use millstream_process::command::ExchangeForm;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -73,20 +74,6 @@ pub struct MapSpec {
     /// How much memory each process may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Size>,
-}
-
-/// The form of rows between Millstream and a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum ExchangeForm {
-    /// One column of text, a line for each row.
-    Lines,
-    /// Records with a header.
-    Csv,
-    /// An object a line.
-    Json,
-    /// A stream of Arrow IPC.
-    Arrow,
 }
 
 impl MapSpec {

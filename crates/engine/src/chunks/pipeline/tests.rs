@@ -41,7 +41,12 @@ fn source(name: &str, pattern: &str) -> SourcePlan {
 }
 
 fn read_with(runtime: &tokio::runtime::Runtime, plan: SourcePlan) -> Plan {
-    let context = SourceContext { io: runtime.handle().clone(), budget: Budget::new(1 << 20), cache: Arc::default() };
+    let context = SourceContext {
+        io: runtime.handle().clone(),
+        budget: Budget::new(1 << 20),
+        cache: Arc::default(),
+        programs: Arc::default(),
+    };
     let steps = ReadSteps::new(&Steps::default(), &plan.name);
     let request = RowsRequest {
         parse: ParseRequest::all(schema()),

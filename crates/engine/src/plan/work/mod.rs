@@ -16,4 +16,4 @@ mod pool;
 mod rows;
 
 pub use exec::WorkExec;
-pub use pool::{Pool, WorkSurroundings, lacks_secret};
+pub use pool::Pool;

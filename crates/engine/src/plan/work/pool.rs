@@ -1,7 +1,6 @@
 //! The workers of a step: as many processes as it may have, started when they are needed, kept for the whole run.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,13 +9,14 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
 use millstream_core::processes::{Kept, Processes};
-use millstream_core::program::StepLines;
+use millstream_core::program::ProgramContext;
 use millstream_core::spec::{Duration as Time, Size};
-use millstream_core::transform::{Answer, GivenRows, Per, RowStream, WorkContext, WorkRules, Worker, Workers};
+use millstream_core::transform::{Answer, GivenRows, Per, RowStream, WorkRules, Worker, Workers};
 use millstream_core::{Error, ErrorKind, Result, Step};
-use millstream_job::Job;
 use serde_json::Value;
 use tokio::sync::Semaphore;
+
+use crate::surroundings::Surroundings;
 
 /// How often the memory of a worker is measured that may not take any amount.
 const MEASURE_EVERY: Duration = Duration::from_millis(200);
@@ -30,73 +30,12 @@ const LONGEST_START: Duration = Duration::from_secs(600);
 /// How long a worker may take to end, unless the job says how long it may take for a batch.
 const LONGEST_END: Duration = Duration::from_secs(60);
 
-/// The most lines of standard error of a step that are shown.
-const MOST_LINES: usize = 1000;
-
-/// What the workers of a job are started with, but for what depends on their step.
-pub struct WorkSurroundings {
-    folder: PathBuf,
-    withheld: Vec<String>,
-    lines: StepLines,
-    processes: Arc<Processes>,
-}
-
-impl WorkSurroundings {
-    /// Those of `job`, in a run that has these `processes`.
-    pub fn of(job: &Job, lines: StepLines, processes: Arc<Processes>) -> Self {
-        let folder = Path::new(job.path()).parent().map(Path::to_owned).unwrap_or_default();
-        // Without a working folder, relative paths lead nowhere, whatever they are relative to.
-        let folder = std::path::absolute(folder.join(".")).unwrap_or(folder);
-        let mut withheld = Vec::new();
-        let sources = job.sources.iter().map(|step| &step.settings);
-        let transforms = job.transforms.iter().map(|step| &step.settings);
-        let sinks = job.sinks.iter().map(|step| &step.settings);
-        sources.chain(transforms).chain(sinks).for_each(|settings| variables_of_secrets(settings, &mut withheld));
-        WorkSurroundings { folder, withheld, lines, processes }
-    }
-
-    fn context(&self, step: &str) -> WorkContext {
-        let (name, lines, shown) = (step.to_owned(), Arc::clone(&self.lines), Mutex::new(0_usize));
-        let take = move |line: &str| {
-            let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
-            *shown += 1;
-            match *shown {
-                ..=MOST_LINES => lines(&name, line),
-                count if count == MOST_LINES + 1 => lines(&name, "… further lines are not shown"),
-                _ => {}
-            }
-        };
-        let (folder, withheld) = (self.folder.clone(), self.withheld.clone());
-        WorkContext { step: step.to_owned(), folder, withheld, lines: Arc::new(take) }
-    }
-}
-
-/// Whether a secret of `settings` is not there. That is known before anything is started.
-pub fn lacks_secret(settings: &Value) -> bool {
-    let mut variables = Vec::new();
-    variables_of_secrets(settings, &mut variables);
-    variables.iter().any(|variable| std::env::var_os(variable).is_none())
-}
-
-/// The variables of the environment that hold secrets of `settings`.
-fn variables_of_secrets(settings: &Value, variables: &mut Vec<String>) {
-    match settings {
-        Value::Object(members) => {
-            let secret = members.get("secret").and_then(Value::as_str).filter(|_| members.len() == 1);
-            variables.extend(secret.and_then(|secret| secret.strip_prefix("env:")).map(str::to_owned));
-            members.values().for_each(|member| variables_of_secrets(member, variables));
-        }
-        Value::Array(items) => items.iter().for_each(|item| variables_of_secrets(item, variables)),
-        _ => {}
-    }
-}
-
 /// The workers of a step.
 pub struct Pool {
     workers: Arc<dyn Workers>,
     counters: Arc<Step>,
     takes: SchemaRef,
-    context: WorkContext,
+    context: ProgramContext,
     size: usize,
     permits: Semaphore,
     idle: Mutex<Vec<Idle>>,
@@ -130,7 +69,7 @@ impl Pool {
         workers: Arc<dyn Workers>,
         step: &str,
         takes: SchemaRef,
-        surroundings: &WorkSurroundings,
+        surroundings: &Surroundings,
         cores: usize,
     ) -> Self {
         let cores = if workers.rules().per == Per::Stream { 1 } else { cores };
@@ -463,23 +402,5 @@ impl GivenRows for SeenRows<'_> {
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pool").field("step", &self.step()).field("workers", &self.workers).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn secrets_are_found_wherever_they_are() {
-        let settings = json!({
-            "env": {"TOKEN": {"secret": "env:TOKEN"}, "PLAIN": "env:NO_SECRET"},
-            "list": [{"secret": "env:OTHER"}, {"secret": "file:/secret"}, {"secret": "env:NONE", "beside": 1}],
-        });
-        let mut variables = Vec::new();
-        variables_of_secrets(&settings, &mut variables);
-        assert_eq!(variables, ["TOKEN", "OTHER"]);
     }
 }

@@ -1,0 +1,90 @@
+//! What the programs of a job are started with: its folder, none of its secrets, and what takes their lines.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use millstream_core::Processes;
+use millstream_core::program::{ProgramContext, StepLines};
+use millstream_job::Job;
+use serde_json::Value;
+
+/// The most lines of standard error of a step that are shown.
+const MOST_LINES: usize = 1000;
+
+/// What the programs of a job are started with, but for what depends on their step.
+pub struct Surroundings {
+    folder: PathBuf,
+    withheld: Vec<String>,
+    lines: StepLines,
+    /// The processes of the run.
+    pub processes: Arc<Processes>,
+}
+
+impl Surroundings {
+    /// Those of `job`, in a run that has these `processes`.
+    pub fn of(job: &Job, lines: StepLines, processes: Arc<Processes>) -> Self {
+        let folder = Path::new(job.path()).parent().map(Path::to_owned).unwrap_or_default();
+        // Without a working folder, relative paths lead nowhere, whatever they are relative to.
+        let folder = std::path::absolute(folder.join(".")).unwrap_or(folder);
+        let mut withheld = Vec::new();
+        let sources = job.sources.iter().map(|step| &step.settings);
+        let transforms = job.transforms.iter().map(|step| &step.settings);
+        let sinks = job.sinks.iter().map(|step| &step.settings);
+        sources.chain(transforms).chain(sinks).for_each(|settings| variables_of_secrets(settings, &mut withheld));
+        Surroundings { folder, withheld, lines, processes }
+    }
+
+    /// What those of `step` are started with.
+    pub fn context(&self, step: &str) -> ProgramContext {
+        let (name, lines, shown) = (step.to_owned(), Arc::clone(&self.lines), Mutex::new(0_usize));
+        let take = move |line: &str| {
+            let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
+            *shown += 1;
+            match *shown {
+                ..=MOST_LINES => lines(&name, line),
+                count if count == MOST_LINES + 1 => lines(&name, "… further lines are not shown"),
+                _ => {}
+            }
+        };
+        let (folder, withheld) = (self.folder.clone(), self.withheld.clone());
+        ProgramContext { step: step.to_owned(), folder, withheld, lines: Arc::new(take) }
+    }
+}
+
+/// Whether a secret of `settings` is not there. That is known before anything is started.
+pub fn lacks_secret(settings: &Value) -> bool {
+    let mut variables = Vec::new();
+    variables_of_secrets(settings, &mut variables);
+    variables.iter().any(|variable| std::env::var_os(variable).is_none())
+}
+
+/// The variables of the environment that hold secrets of `settings`.
+fn variables_of_secrets(settings: &Value, variables: &mut Vec<String>) {
+    match settings {
+        Value::Object(members) => {
+            let secret = members.get("secret").and_then(Value::as_str).filter(|_| members.len() == 1);
+            variables.extend(secret.and_then(|secret| secret.strip_prefix("env:")).map(str::to_owned));
+            members.values().for_each(|member| variables_of_secrets(member, variables));
+        }
+        Value::Array(items) => items.iter().for_each(|item| variables_of_secrets(item, variables)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn secrets_are_found_wherever_they_are() {
+        let settings = json!({
+            "env": {"TOKEN": {"secret": "env:TOKEN"}, "PLAIN": "env:NO_SECRET"},
+            "list": [{"secret": "env:OTHER"}, {"secret": "file:/secret"}, {"secret": "env:NONE", "beside": 1}],
+        });
+        let mut variables = Vec::new();
+        variables_of_secrets(&settings, &mut variables);
+        assert_eq!(variables, ["TOKEN", "OTHER"]);
+    }
+}
