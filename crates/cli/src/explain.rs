@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use millstream::explain::{ColumnSummary, Explanation, Operator, Visibility};
+use millstream::explain::{ColumnSummary, Explanation, Operator, Visibility, WorkersSummary};
 use millstream::text::Size;
 
 /// How a job would run, as text.
@@ -21,9 +21,10 @@ pub fn explanation(explanation: &Explanation) -> String {
         text.push_str(&left_out(source.max_rejects.as_deref(), "records that cannot be read"));
     }
     for transform in transforms {
+        let workers = transform.workers.as_ref().map(workers).unwrap_or_default();
         let left_out = left_out(transform.max_rejects.as_deref(), "rows that cannot be computed");
-        if !left_out.is_empty() {
-            let _ = write!(text, "\nstep {}:\n{left_out}", transform.name);
+        if !workers.is_empty() || !left_out.is_empty() {
+            let _ = write!(text, "\nstep {}:\n{workers}{left_out}", transform.name);
         }
     }
     for step in shared {
@@ -42,6 +43,19 @@ pub fn explanation(explanation: &Explanation) -> String {
         text.push_str(&plan(&sink.plan));
     }
     text
+}
+
+/// The processes of a step, in a line.
+fn workers(workers: &WorkersSummary) -> String {
+    let WorkersSummary { kind, count, memory_bytes } = workers;
+    let processes = if *count == 1 { "process" } else { "processes" };
+    match memory_bytes {
+        Some(each) => {
+            let all = Size(each.saturating_mul(*count as u64));
+            format!("  {count} {kind} {processes} of up to {}: {all} of the memory are kept for them\n", Size(*each))
+        }
+        None => format!("  {count} {kind} {processes}: what they hold is taken from the memory\n"),
+    }
 }
 
 /// How many rejects an entry allows, in a line; empty if the first one ends the run.

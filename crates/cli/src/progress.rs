@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use millstream::report::{Phase, Progress};
+use millstream::report::{Phase, Progress, WorkedRows};
 
 use crate::human;
 use crate::output::Output;
@@ -105,6 +105,9 @@ fn line(progress: &Progress) -> String {
     if totals.rows_rejected > 0 {
         parts.push(format!("{} rejected", human::count(totals.rows_rejected)));
     }
+    for WorkedRows { step, rows_in, rows_out } in progress.worked.iter().filter(|worked| worked.rows_in > 0) {
+        parts.push(format!("{step}: {} in, {} out", human::count(*rows_in), human::count(*rows_out)));
+    }
     match (progress.phase, progress.remaining()) {
         (Phase::Committing, _) => parts.push("committing".to_owned()),
         (Phase::Finishing, _) => parts.push("finishing".to_owned()),
@@ -124,9 +127,13 @@ mod tests {
     fn a_line_tells_rate_and_time_left() {
         let totals =
             Totals { bytes_read: 25_000_000, bytes_expected: 100_000_000, rows_read: 12_345, ..Totals::default() };
-        let progress = Progress { elapsed: Duration::from_secs(5), totals, phase: Phase::Reading };
+        let progress = Progress { elapsed: Duration::from_secs(5), totals, worked: Vec::new(), phase: Phase::Reading };
         assert_eq!(line(&progress), "25.0 MB of 100 MB, 5.00 MB/s, 12,345 rows, about 15.0 s left");
-        let progress = Progress { phase: Phase::Committing, ..progress };
-        assert_eq!(line(&progress), "25.0 MB of 100 MB, 5.00 MB/s, 12,345 rows, committing");
+        let worked = vec![WorkedRows { step: "scored".to_owned(), rows_in: 12_000, rows_out: 3_000 }];
+        let progress = Progress { phase: Phase::Committing, worked, ..progress };
+        assert_eq!(
+            line(&progress),
+            "25.0 MB of 100 MB, 5.00 MB/s, 12,345 rows, scored: 12,000 in, 3,000 out, committing"
+        );
     }
 }

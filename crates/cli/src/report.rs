@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use millstream::report::Removed;
 use millstream::report::StepKind;
-use millstream::report::StepSnapshot;
 use millstream::report::{MissingColumn, Report};
+use millstream::report::{StepSnapshot, WorkSnapshot};
 
 use crate::human;
 use crate::output::{Output, Role};
@@ -73,9 +73,13 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
             human::size(report.bytes_from_disk)
         ));
     }
+    let workers = match report.peak_workers_bytes {
+        0 => String::new(),
+        bytes => format!(", workers up to {}", human::size(bytes)),
+    };
     text.push_str(&format!(
-        "peak memory {} of {}\n",
-        human::size(report.peak_rss_bytes),
+        "peak memory {} of {}{workers}\n",
+        human::size(report.peak_memory_bytes),
         human::size(report.memory_bytes)
     ));
     text.push_str(&format!("{}\n", output.paint(Role::Strong, &report.verdict.sentence)));
@@ -152,13 +156,15 @@ fn is_notable(step: &StepSnapshot, seconds: f64) -> bool {
     match step.kind {
         StepKind::Fetch | StepKind::Decode | StepKind::Parse | StepKind::Load => true,
         StepKind::List => worth(step.busy + step.waiting_input),
-        StepKind::Transform => worth(step.busy) || step.spilled_bytes > 0 || step.rejected > 0,
+        StepKind::Transform => step.work.is_some() || worth(step.busy) || step.spilled_bytes > 0 || step.rejected > 0,
     }
 }
 
 fn steps(steps: &[&StepSnapshot]) -> String {
     let some = |number: u64, text: fn(u64) -> String| if number == 0 { String::new() } else { text(number) };
     let seconds = |seconds: f64| if seconds < NO_TIME { String::new() } else { format!("{seconds:.2} s") };
+    let of_work =
+        |step: &StepSnapshot, text: &dyn Fn(&WorkSnapshot) -> String| step.work.as_ref().map_or_else(String::new, text);
     let rows: Vec<Vec<String>> = steps
         .iter()
         .map(|step| {
@@ -166,9 +172,12 @@ fn steps(steps: &[&StepSnapshot]) -> String {
                 step.name.clone(),
                 step.kind.to_string(),
                 step.detail.clone(),
+                of_work(step, &|work| work.workers.to_string()),
+                of_work(step, &|work| human::count(work.rows_in)),
                 some(step.rows, human::count),
                 some(step.bytes, human::size),
                 seconds(step.busy),
+                of_work(step, &|work| seconds(work.cpu_seconds)),
                 seconds(step.waiting_input),
                 seconds(step.waiting_output),
                 some(step.rejected, human::count),
@@ -176,11 +185,26 @@ fn steps(steps: &[&StepSnapshot]) -> String {
             ]
         })
         .collect();
-    let header =
-        ["step", "kind", "with", "rows", "bytes", "busy", "waited for input", "for output", "rejected", "spilled"];
-    // The last two columns are only shown if a step has such values.
+    let header = [
+        "step",
+        "kind",
+        "with",
+        "workers",
+        "rows in",
+        "rows",
+        "bytes",
+        "busy",
+        "processor",
+        "waited for input",
+        "for output",
+        "rejected",
+        "spilled",
+    ];
+    // Those of workers, and the last two, are only shown if a step has such values.
+    let always =
+        |column: usize| !matches!(header[column], "workers" | "rows in" | "processor" | "rejected" | "spilled");
     let kept: Vec<usize> =
-        (0..header.len()).filter(|&column| column < 8 || rows.iter().any(|row| !row[column].is_empty())).collect();
+        (0..header.len()).filter(|&column| always(column) || rows.iter().any(|row| !row[column].is_empty())).collect();
     let header: Vec<String> = kept.iter().map(|&column| header[column].to_owned()).collect();
     let rows: Vec<Vec<String>> =
         rows.iter().map(|row| kept.iter().map(|&column| row[column].clone()).collect()).collect();
@@ -223,6 +247,13 @@ mod tests {
             steps(&[&quiet]),
             "step    kind   with  rows  bytes    busy  waited for input  for output\n\
              places  parse  x                  1.00 s\n"
+        );
+        let work = WorkSnapshot { workers: 2, rows_in: 5_000, rows_rejected: 0, cpu_seconds: 3.5 };
+        let worked = StepSnapshot { rows: 70, work: Some(work), ..step(StepKind::Transform, 2.0) };
+        assert_eq!(
+            steps(&[&worked]),
+            "step    kind       with  workers  rows in  rows  bytes    busy  processor  waited for input  for output\n\
+             places  transform  x           2    5,000    70         2.00 s     3.50 s\n"
         );
         let rejecting = StepSnapshot { rejected: 1_234, ..quiet };
         assert!(steps(&[&rejecting]).contains("for output  rejected\n") && steps(&[&rejecting]).contains("1,234"));

@@ -8,6 +8,8 @@
 //! Several runs at once have equal shares. A share is a budget of its own, whose bytes count in the whole budget too;
 //! its limit is the limit of the whole divided by the number of open shares. So one run alone may use everything, and
 //! when a second begins, the first reserves no more until it is within its half.
+//!
+//! What the processes that work for a run hold lowers the limit of its share, and that of the whole.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,6 +20,13 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::spec::Size;
+
+/// However much other processes hold, one part in so many of the limit stays.
+const LEAST_PART: usize = 8;
+
+/// What other processes must leave of the memory, in bytes, or the half of it if that is less: what a run needs alone.
+const LEAST_INSIDE: u64 = 64 << 20;
 
 /// How many bytes may be held, and how many are.
 #[derive(Debug)]
@@ -25,6 +34,8 @@ pub struct Budget {
     process: u64,
     limit: AtomicUsize,
     used: AtomicUsize,
+    /// Bytes that other processes hold.
+    outside: AtomicUsize,
     peak: AtomicUsize,
     refusals: AtomicUsize,
     /// Common to a budget and its shares: bytes that one gives back may be what another waits for.
@@ -73,6 +84,7 @@ impl Budget {
             process,
             limit: AtomicUsize::new(limit),
             used: AtomicUsize::new(0),
+            outside: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
             refusals: AtomicUsize::new(0),
             signals: Arc::default(),
@@ -88,6 +100,7 @@ impl Budget {
             process: self.process,
             limit: AtomicUsize::new(usize::MAX),
             used: AtomicUsize::new(0),
+            outside: AtomicUsize::new(0),
             peak: AtomicUsize::new(0),
             refusals: AtomicUsize::new(0),
             signals: Arc::clone(&self.signals),
@@ -103,12 +116,57 @@ impl Budget {
 
     /// The limit in bytes, as it stands now.
     pub fn limit(&self) -> usize {
+        let all = self.limit_with_outside();
+        all.saturating_sub(self.outside()).max(all / LEAST_PART)
+    }
+
+    /// The limit in bytes if other processes held nothing.
+    pub fn limit_with_outside(&self) -> usize {
         let own = self.limit.load(Ordering::Relaxed);
-        let of_whole = |whole: &Arc<Budget>| whole.limit() / whole.shares.load(Ordering::Relaxed).max(1);
+        let of_whole = |whole: &Arc<Budget>| whole.limit_with_outside() / whole.open_shares();
         self.whole.as_ref().map_or(own, |whole| own.min(of_whole(whole)))
     }
 
-    /// Moves the limit. What is already reserved stays, even if it is more.
+    fn open_shares(&self) -> usize {
+        self.shares.load(Ordering::Relaxed).max(1)
+    }
+
+    /// Bytes that other processes hold, which work for the run, or for all runs.
+    pub fn outside(&self) -> usize {
+        self.outside.load(Ordering::Relaxed)
+    }
+
+    /// Other processes hold `bytes` now.
+    pub fn set_outside(&self, bytes: usize) {
+        let before = self.outside.swap(bytes, Ordering::Relaxed);
+        if let Some(whole) = &self.whole {
+            whole.outside.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
+        }
+        if bytes < before {
+            self.signals.freed.notify_waiters();
+        }
+    }
+
+    /// The most bytes that other processes may hold: the rest is for this one.
+    pub fn most_outside(&self) -> u64 {
+        self.process - LEAST_INSIDE.min(self.process / 2)
+    }
+
+    /// Whether other processes hold too much, and those of this share, with `bytes`, more than their part.
+    pub fn is_too_much_outside(&self, bytes: u64) -> bool {
+        let whole = self.whole.as_deref().unwrap_or(self);
+        whole.outside() as u64 > self.most_outside() && bytes > self.most_outside() / whole.open_shares() as u64
+    }
+
+    /// What other processes hold, in words that follow what is in use here; nothing if there are none.
+    pub fn beside(&self) -> String {
+        match self.outside() {
+            0 => String::new(),
+            bytes => format!("; the processes of the run hold {}", Size(bytes as u64)),
+        }
+    }
+
+    /// Moves the limit, to which other processes' bytes count. What is already reserved stays, even if it is more.
     pub fn set_limit(&self, limit: usize) {
         self.limit.store(limit, Ordering::Relaxed);
         self.signals.freed.notify_waiters();
@@ -181,11 +239,9 @@ impl Budget {
             return Ok(Reservation { budget: Arc::clone(self), bytes });
         }
         let full = self.full_for(bytes);
-        Err(Error::new(
-            ErrorKind::Memory,
-            format!("{holder} needs {bytes} more bytes of memory, and {} of {} are in use", full.used(), full.limit()),
-        )
-        .hint("raise `--memory`"))
+        let (used, limit, beside) = (full.used(), full.limit(), full.beside());
+        let what = format!("{holder} needs {bytes} more bytes of memory, and {used} of {limit} are in use{beside}");
+        Err(Error::new(ErrorKind::Memory, what).hint("raise `--memory`"))
     }
 
     /// The budget that has no room for `bytes`: this share, or the whole.
@@ -390,6 +446,31 @@ mod tests {
         assert_eq!(second.budget().try_reserve("b", 40).expect("free now").bytes(), 40);
         drop(taken);
         assert_eq!((whole.used(), second.budget().used()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn what_other_processes_hold_is_less_for_this_one() {
+        let whole = Budget::of_process(200, 160);
+        let (first, second) = (whole.share(), whole.share());
+        first.budget().set_outside(50);
+        assert_eq!((first.budget().limit(), second.budget().limit(), whole.limit()), (30, 80, 110));
+        let refused = first.budget().try_reserve("a", 40).expect_err("40 of 30");
+        assert!(refused.what().ends_with("0 of 30 are in use; the processes of the run hold 50 B"), "{refused}");
+        assert!(!first.budget().is_too_much_outside(50), "a half may be outside, and all of it is that of one run");
+        second.budget().set_outside(60);
+        assert!(first.budget().is_too_much_outside(51) && !second.budget().is_too_much_outside(50));
+        assert_eq!(first.budget().reserve(40).await.bytes(), 40, "alone it may be larger");
+        let waiting = tokio::spawn({
+            let budget = Arc::clone(first.budget());
+            async move { (budget.reserve(50).await.bytes(), budget.reserve(20).await.bytes()) }
+        });
+        tokio::task::yield_now().await;
+        first.budget().set_outside(0);
+        assert_eq!(waiting.await.expect("no panic"), (50, 20));
+        second.budget().set_outside(1000);
+        assert_eq!((second.budget().limit(), whole.limit()), (10, 20), "some of it stays");
+        second.budget().set_outside(0);
+        assert_eq!((whole.outside(), whole.limit()), (0, 160));
     }
 
     #[tokio::test]

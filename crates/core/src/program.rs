@@ -20,6 +20,8 @@ pub type StepLines = Arc<dyn Fn(&str, &str) + Send + Sync>;
 /// What the programs of a step are started with.
 #[derive(Clone)]
 pub struct ProgramContext {
+    /// The entry of the job that they work for.
+    pub step: String,
     /// The folder of the job file: paths in the job are relative to it.
     pub folder: PathBuf,
     /// Variables of the environment that hold secrets of the job: programs do not inherit them.
@@ -31,7 +33,8 @@ pub struct ProgramContext {
 /// Of no job: the folder is that of this process, and nobody takes the lines.
 impl Default for ProgramContext {
     fn default() -> Self {
-        ProgramContext { folder: PathBuf::from("."), withheld: Vec::new(), lines: Arc::new(|_| {}) }
+        let (step, folder) = (String::new(), PathBuf::from("."));
+        ProgramContext { step, folder, withheld: Vec::new(), lines: Arc::new(|_| {}) }
     }
 }
 

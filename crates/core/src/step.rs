@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::error::{Error, Result};
+
 /// What a step does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -59,15 +61,37 @@ pub struct Step {
     waiting_scratch: AtomicU64,
     spilled: AtomicU64,
     spilled_for_want: AtomicU64,
+    /// If processes compute it.
+    work: Option<Work>,
+}
+
+/// What is counted of a step that processes compute, which may give more or fewer rows than it takes.
+#[derive(Debug, Default)]
+struct Work {
+    workers: usize,
+    rows_in: AtomicU64,
+    answered: AtomicU64,
+    rejected: AtomicU64,
+    given: AtomicU64,
+    streams: AtomicU64,
 }
 
 impl Step {
     /// A step with all counters at zero. `detail` says more than the kind: `gzip`, `http`, `hash join`.
     pub fn new(name: impl Into<String>, kind: StepKind, detail: impl Into<String>) -> Arc<Self> {
+        Step::with(name.into(), kind, detail.into(), None)
+    }
+
+    /// A step that at most `workers` processes compute, with all counters at zero.
+    pub fn of_processes(name: impl Into<String>, detail: impl Into<String>, workers: usize) -> Arc<Self> {
+        Step::with(name.into(), StepKind::Transform, detail.into(), Some(Work { workers, ..Work::default() }))
+    }
+
+    fn with(name: String, kind: StepKind, detail: String, work: Option<Work>) -> Arc<Self> {
         Arc::new(Step {
-            name: name.into(),
+            name,
             kind,
-            detail: Mutex::new(detail.into()),
+            detail: Mutex::new(detail),
             units: AtomicU64::new(0),
             units_total: AtomicU64::new(0),
             rows: AtomicU64::new(0),
@@ -80,7 +104,71 @@ impl Step {
             waiting_scratch: AtomicU64::new(0),
             spilled: AtomicU64::new(0),
             spilled_for_want: AtomicU64::new(0),
+            work,
         })
+    }
+
+    /// Whether processes compute it.
+    pub fn is_of_processes(&self) -> bool {
+        self.work.is_some()
+    }
+
+    /// Rows that came to the processes of the step.
+    pub fn add_rows_in(&self, rows: u64) {
+        self.count(rows, |work| &work.rows_in);
+    }
+
+    /// Rows that its processes have answered.
+    pub fn add_answered(&self, rows: u64) {
+        self.count(rows, |work| &work.answered);
+    }
+
+    /// Rows at which its processes have failed and that were left out. They are rejected where they are kept.
+    pub fn add_failed(&self, rows: u64) {
+        self.count(rows, |work| &work.rejected);
+    }
+
+    /// Rows that its processes have given.
+    pub fn add_given(&self, rows: u64) {
+        self.count(rows, |work| &work.given);
+    }
+
+    /// A stream of the step's rows begins.
+    pub fn begin_stream(&self) {
+        self.count(1, |work| &work.streams);
+    }
+
+    /// A stream of the step's rows has come to its end.
+    pub fn end_stream(&self) {
+        if let Some(work) = &self.work {
+            work.streams.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn count(&self, count: u64, counter: impl Fn(&Work) -> &AtomicU64) {
+        if let Some(work) = &self.work {
+            counter(work).fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether no row is missing on either side of a step that processes compute: each that came in was answered or
+    /// left out, and each that was given has gone out. Where not all rows were wanted, that is not known.
+    ///
+    /// # Errors
+    /// If rows are missing.
+    pub fn check(&self) -> Result<()> {
+        let Some(work) = &self.work else { return Ok(()) };
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (rows_in, answered, rejected) = (read(&work.rows_in), read(&work.answered), read(&work.rejected));
+        let (given, out) = (read(&work.given), read(&self.rows));
+        if read(&work.streams) > 0 || (rows_in == answered + rejected && given == out) {
+            return Ok(());
+        }
+        let cause = format!(
+            "{rows_in} came in, but {answered} were answered + {rejected} rejected; {given} were given, but {out} went \
+             out"
+        );
+        Err(Error::internal("the numbers of rows do not fit together").in_step(&self.name).cause(cause))
     }
 
     /// What the step works on, for people: `gzip`, `http`.
@@ -222,6 +310,12 @@ impl Step {
             waiting_scratch,
             spilled_bytes: self.spilled.load(Ordering::Relaxed),
             spilled_for_want: self.spilled_for_want.load(Ordering::Relaxed),
+            work: self.work.as_ref().map(|work| WorkSnapshot {
+                workers: work.workers,
+                rows_in: work.rows_in.load(Ordering::Relaxed),
+                rows_rejected: work.rejected.load(Ordering::Relaxed),
+                cpu_seconds: 0.0,
+            }),
         }
     }
 }
@@ -265,6 +359,23 @@ pub struct StepSnapshot {
     pub spilled_bytes: u64,
     /// Of these, what was not planned: more memory would save it.
     pub spilled_for_want: u64,
+    /// If processes compute the step: what came into it, and what they took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work: Option<WorkSnapshot>,
+}
+
+/// A step that processes compute, at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WorkSnapshot {
+    /// How many processes there are at most.
+    pub workers: usize,
+    /// Rows that came into the step.
+    pub rows_in: u64,
+    /// Of these, rows at which the processes have failed. Where rows keep their origin up to a target that loads them
+    /// chunk by chunk, they count among those that the target's step rejected.
+    pub rows_rejected: u64,
+    /// Processor time of the processes, in seconds.
+    pub cpu_seconds: f64,
 }
 
 /// All steps of a run, in the order in which they were added.
@@ -275,8 +386,13 @@ impl Steps {
     /// Adds a step.
     pub fn add(&self, name: impl Into<String>, kind: StepKind, detail: impl Into<String>) -> Arc<Step> {
         let step = Step::new(name, kind, detail);
-        self.lock().push(Arc::clone(&step));
+        self.push(Arc::clone(&step));
         step
+    }
+
+    /// Adds `step`.
+    pub fn push(&self, step: Arc<Step>) {
+        self.lock().push(step);
     }
 
     /// All steps.
@@ -286,5 +402,30 @@ impl Steps {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Step>>> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_processes_balance_on_each_side() {
+        let step = Step::of_processes("t", "python", 2);
+        step.begin_stream();
+        step.add_rows_in(10);
+        step.add_given(5);
+        step.check().expect("not all rows were wanted");
+        step.end_stream();
+        let error = step.check().expect_err("ten are missing");
+        assert_eq!((error.kind(), error.step_name()), (crate::ErrorKind::Internal, Some("t")));
+        step.add_answered(9);
+        step.add_failed(1);
+        assert!(step.check().is_err(), "five were given that never went out");
+        step.add_rows(5);
+        step.check().expect("all are accounted for");
+        let snapshot = step.snapshot().work.expect("processes compute it");
+        assert_eq!((snapshot.workers, snapshot.rows_in, snapshot.rows_rejected), (2, 10, 1));
+        assert_eq!(Step::new("s", StepKind::Parse, "csv").snapshot().work, None);
     }
 }

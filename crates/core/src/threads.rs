@@ -2,7 +2,8 @@
 //!
 //! A process may have several runs at once. Each has its threads in a [`ThreadGroup`]; a thread that one of them starts
 //! through [`spawn`] joins the group of its parent. The kernel counts for each thread by itself, so what a run has used
-//! is the sum over its group, of threads that live and of those that have ended.
+//! is the sum over its group, of threads that live and of those that have ended, and over the processes that they have
+//! started.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -10,6 +11,9 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use crate::budget::Budget;
+use crate::processes::Processes;
 
 thread_local! {
     static MEMBER: RefCell<Option<Member>> = const { RefCell::new(None) };
@@ -28,16 +32,18 @@ pub struct ProcessorUse {
 }
 
 impl ProcessorUse {
-    fn add(&mut self, other: ProcessorUse) {
+    /// Adds `other`.
+    pub fn add(&mut self, other: ProcessorUse) {
         self.busy += other.busy;
         self.delayed += other.delayed;
     }
 }
 
-/// The threads of one run.
+/// The threads of one run, and the processes that they start.
 #[derive(Debug, Default)]
 pub struct ThreadGroup {
     state: Mutex<State>,
+    processes: Arc<Processes>,
 }
 
 #[derive(Debug, Default)]
@@ -54,6 +60,16 @@ struct Member {
 }
 
 impl ThreadGroup {
+    /// That of a run whose share of the memory is `budget`.
+    pub fn within(budget: &Arc<Budget>) -> Self {
+        ThreadGroup { processes: Arc::new(Processes::within(budget)), ..ThreadGroup::default() }
+    }
+
+    /// The processes that work for the run.
+    pub fn processes(&self) -> &Arc<Processes> {
+        &self.processes
+    }
+
     /// Makes the calling thread a member until it ends. Call it first thing on a new thread: what the thread has used
     /// before counts too.
     pub fn join(self: &Arc<Self>) {
@@ -70,10 +86,11 @@ impl ThreadGroup {
         MEMBER.try_with(group).ok().flatten()
     }
 
-    /// What all members have used so far.
+    /// What all members have used so far, and the processes.
     pub fn used(&self) -> ProcessorUse {
+        let mut used = self.processes.used();
         let state = self.lock();
-        let mut used = state.ended;
+        used.add(state.ended);
         state.live.iter().for_each(|thread| used.add(used_by(*thread)));
         used
     }

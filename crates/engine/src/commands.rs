@@ -15,8 +15,8 @@ use crate::chunks::sinks;
 use crate::context::RunContext;
 use crate::engine::Engine;
 use crate::explain::{
-    Explanation, MachineSummary, SharedStep, SinkSummary, SourceSummary, TransformSummary, Visibility, columns,
-    operators,
+    Explanation, MachineSummary, SharedStep, SinkSummary, SourceSummary, TransformSummary, Visibility, WorkersSummary,
+    columns, operators,
 };
 use crate::failure::Failure;
 use crate::job_plan::{JobPlan, KnownSources, WrittenPlan};
@@ -124,6 +124,8 @@ async fn first_rows(
     while let Some(batch) = stream.next().await {
         batches.push(batch.map_err(fault::unwrap)?);
     }
+    drop(stream);
+    prepared.finish_workers().await?;
     Failure::of(prepared.unopened())?;
     Ok((root.plan.schema(), batches))
 }
@@ -158,6 +160,11 @@ async fn explanation(context: &RunContext, job: &Job, prepared: &Prepared<'_>) -
         name: step.name.value.clone(),
         columns: columns_of(&step.name.value),
         max_rejects: of_step(&step.name.value),
+        workers: prepared.pool(&step.name.value).map(|pool| WorkersSummary {
+            kind: pool.name().to_owned(),
+            count: pool.size(),
+            memory_bytes: pool.rules().memory,
+        }),
     });
     let shared = physical
         .shared_scans
@@ -176,11 +183,13 @@ async fn explanation(context: &RunContext, job: &Job, prepared: &Prepared<'_>) -
             plan: operators(&root.plan),
         }
     });
+    // What workers hold that are started to look at their code is not what they will hold.
+    let pool_bytes = (context.budget.limit_with_outside() as u64).saturating_sub(context.threads.processes().kept());
     Ok(Explanation {
         machine: MachineSummary {
             cores: machine.cores,
             memory_bytes: machine.memory,
-            pool_bytes: context.budget.limit() as u64,
+            pool_bytes,
             scratch: machine.scratch.to_string(),
         },
         sources: sources.collect(),

@@ -43,7 +43,7 @@ pub struct RunContext {
     pub lines: StepLines,
     /// DataFusion, with the run's tables.
     pub session: SessionContext,
-    /// The run's threads, those of [`RunContext::runtimes`] and the one that drives it.
+    /// The run's threads, those of [`RunContext::runtimes`] and the one that drives it, and its processes.
     pub threads: Arc<ThreadGroup>,
     /// They end after what they work for.
     pub runtimes: Runtimes,
@@ -63,7 +63,7 @@ impl RunContext {
     /// the run loads rejects again.
     pub fn of_run(engine: &Engine, budget: Arc<Budget>, replay: Option<Arc<Replay>>) -> Result<Self> {
         let machine = engine.machine();
-        let threads = Arc::<ThreadGroup>::default();
+        let threads = Arc::new(ThreadGroup::within(&budget));
         threads.join();
         let runtimes = Runtimes::new(machine.cores, &threads)?;
         let scratch = Arc::new(Scratch::new(&machine.scratch));

@@ -70,6 +70,20 @@ pub struct TransformSummary {
     pub columns: Vec<ColumnSummary>,
     /// How many rows it may reject, if it may reject any: `100`, or `1%` of all.
     pub max_rejects: Option<String>,
+    /// The processes that compute it, if there are some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<WorkersSummary>,
+}
+
+/// The processes of a transform.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkersSummary {
+    /// What they run: `python`, `command`.
+    pub kind: String,
+    /// How many there are at most.
+    pub count: usize,
+    /// How much memory each may take, in bytes. That of all is kept for them.
+    pub memory_bytes: Option<u64>,
 }
 
 /// A step that several others read and that runs once.

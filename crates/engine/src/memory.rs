@@ -1,9 +1,9 @@
 //! The one memory budget: DataFusion's pool on top of it, and the governor that holds the process to it.
 //!
-//! The budget means the resident size of the process, if the engine has the process to itself. A pool knows only what
-//! is declared to it, so it is given (budget − what the process holds before the run − slack), and a governor compares
-//! the resident size with the budget all the time: where the process holds more than it declared, the pool shrinks and
-//! the readers are held back.
+//! The budget means the resident size of the process, if the engine has the process to itself, and what the processes
+//! hold that work for its runs. A pool knows only what is declared to it, so it is given (budget − what the process
+//! holds before the run − slack), and a governor compares the resident size with the budget all the time: where the
+//! process holds more than it declared, the pool shrinks and the readers are held back.
 
 use std::fmt;
 use std::path::Path;
@@ -60,12 +60,13 @@ impl BudgetPool {
     fn refused(&self, reservation: &MemoryReservation, additional: usize) -> DataFusionError {
         let full = self.budget.full_for(additional);
         DataFusionError::ResourcesExhausted(format!(
-            "{} holds {} and needs {} more; all steps together hold {} of {}",
+            "{} holds {} and needs {} more; all steps together hold {} of {}{}",
             holder(reservation.consumer().name()),
             Size(reservation.size() as u64),
             Size(additional as u64),
             Size(full.used() as u64),
             Size(full.limit() as u64),
+            full.beside(),
         ))
     }
 }
@@ -226,9 +227,10 @@ fn govern(memory: u64, budget: &Budget, full: usize, stop: &AtomicBool, held: &A
     let mut hold_since: Option<Instant> = None;
     let mut code_given_back: Option<Instant> = None;
     while !stop.load(Ordering::Relaxed) {
+        let own = memory.saturating_sub(budget.outside() as u64);
         let mut now = Resident::now();
         let is_due = code_given_back.is_none_or(|last| last.elapsed() > CODE_INTERVAL);
-        if is_due && now.shared > memory / CODE_SHARE && now.private + now.shared > memory / 10 * 9 {
+        if is_due && now.shared > own / CODE_SHARE && now.private + now.shared > own / 10 * 9 {
             give_back_code();
             code_given_back = Some(Instant::now());
             now = Resident::now();
@@ -236,9 +238,10 @@ fn govern(memory: u64, budget: &Budget, full: usize, stop: &AtomicBool, held: &A
         let resident = now.counted(memory);
         let declared = budget.used() as u64;
         let undeclared = resident.saturating_sub(declared);
+        // What other processes hold counts to the limit.
         let room = memory.saturating_sub(undeclared) as usize;
         budget.set_limit(room.clamp(least, full));
-        let short = resident > memory / 100 * 95;
+        let short = resident > own / 100 * 95;
         hold_since = match hold_since {
             None if short => {
                 budget.hold_back(true);
@@ -348,6 +351,20 @@ mod tests {
     fn holders_are_named_in_the_words_of_sql() {
         let names = ["HashJoinInput[0]", "FinalHashAggregateStream[1]", "ExternalSorterMerge[0]", "Other[3]"];
         assert_eq!(names.map(holder), ["a join", "an aggregation", "a sort", "Other"]);
+    }
+
+    #[test]
+    fn the_governor_leaves_other_processes_what_they_hold() {
+        let (memory, full) = (64 << 30, 32 << 30);
+        let budget = Budget::of_process(memory, full);
+        let governor = Governor::start(memory, Arc::clone(&budget), full).expect("a thread");
+        budget.set_outside(24 << 30);
+        std::thread::sleep(INTERVAL * 5);
+        assert_eq!((budget.limit(), governor.held()), (8 << 30, Duration::ZERO));
+        budget.set_outside(64 << 30);
+        std::thread::sleep(LONGEST_HOLD + INTERVAL * 5);
+        assert_eq!(budget.limit(), full / 8);
+        assert!(governor.held() >= LONGEST_HOLD, "nothing is left for the process");
     }
 
     #[test]

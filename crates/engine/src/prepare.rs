@@ -31,7 +31,7 @@ use crate::read::table::SourceTable;
 use crate::read::{ReadSteps, Reader, SourcePlan, naming, replayed, sample};
 use crate::report::{MissingColumn, Skipped};
 use crate::sql;
-use crate::surroundings::Surroundings;
+use crate::surroundings::{Surroundings, lacks_secret};
 
 /// A job whose readers are known and whose steps are planned.
 pub struct Prepared<'a> {
@@ -136,7 +136,7 @@ async fn look<'a>(
         warnings: Vec::new(),
         misfits: Vec::new(),
         steps: Vec::new(),
-        surroundings: Surroundings::of(job, Arc::clone(&context.lines)),
+        surroundings: Surroundings::of(job, Arc::clone(&context.lines), Arc::clone(context.threads.processes())),
         pools: Vec::new(),
         tables: HashMap::new(),
         source_columns: HashMap::new(),
@@ -353,7 +353,9 @@ impl Prepared<'_> {
             Failure { lints, errors: Vec::new() }
         })?;
         for pool in planner.pools.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            pool.begin().await.map_err(|error| error.in_step(&step.name.value))?;
+            if !lacks_secret(&step.settings) {
+                pool.begin().await.map_err(|error| error.in_step(&step.name.value))?;
+            }
             self.pools.push(pool);
         }
         if step.sorted_by.is_empty() {
@@ -382,9 +384,14 @@ impl Prepared<'_> {
         futures::future::try_join_all(self.pools.iter().map(|pool| pool.finish())).await.map(drop)
     }
 
+    /// The workers of `step`, if it has some.
+    pub fn pool(&self, step: &str) -> Option<&Arc<Pool>> {
+        self.pools.iter().find(|pool| pool.step() == step)
+    }
+
     /// What the rows of `step` depend on beside its settings, if workers compute them.
     pub fn code(&self, step: &str) -> Value {
-        let pool = self.pools.iter().find(|pool| pool.step() == step);
+        let pool = self.pool(step);
         // What cannot be read is no code that a load began with.
         pool.map_or(Value::Null, |pool| pool.code().unwrap_or_else(|error| json!(error.what())))
     }

@@ -48,11 +48,15 @@ pub struct Report {
     pub bytes_written: u64,
     /// The largest resident size of the process.
     pub peak_rss_bytes: u64,
+    /// The most memory of the process and of those that worked for the run, at one time.
+    pub peak_memory_bytes: u64,
+    /// The most memory of the processes that worked for the run.
+    pub peak_workers_bytes: u64,
     /// The memory budget.
     pub memory_bytes: u64,
     /// Workers.
     pub cores: usize,
-    /// Processor time of the process over the run, in seconds.
+    /// Processor time of the process over the run, and of those that worked for it, in seconds.
     pub cpu_seconds: f64,
     /// What each sink now holds.
     pub results: Vec<SinkResult>,
@@ -185,6 +189,17 @@ impl Tally {
     }
 }
 
+/// The rows of a step that processes compute, as the run stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkedRows {
+    /// The entry of the job.
+    pub step: String,
+    /// Rows that came into the step.
+    pub rows_in: u64,
+    /// Rows that it gave.
+    pub rows_out: u64,
+}
+
 /// How far a run is.
 #[derive(Debug, Clone)]
 pub struct Progress {
@@ -192,6 +207,8 @@ pub struct Progress {
     pub elapsed: Duration,
     /// The sums so far.
     pub totals: Totals,
+    /// The steps that processes compute.
+    pub worked: Vec<WorkedRows>,
     /// What the run is doing: `reading`, `committing`.
     pub phase: Phase,
 }
@@ -212,12 +229,17 @@ impl Progress {
     pub fn of(steps: &Steps, elapsed: Duration, committing: bool) -> Self {
         let snapshots: Vec<StepSnapshot> = steps.all().iter().map(|step| step.snapshot()).collect();
         let totals = Totals::of(&snapshots);
+        let worked = |step: &StepSnapshot| {
+            let rows_in = step.work.as_ref()?.rows_in;
+            Some(WorkedRows { step: step.name.clone(), rows_in, rows_out: step.rows })
+        };
+        let worked = snapshots.iter().filter_map(worked).collect();
         let phase = match committing {
             true => Phase::Committing,
             false if totals.units_expected > 0 && totals.units == totals.units_expected => Phase::Finishing,
             false => Phase::Reading,
         };
-        Progress { elapsed, totals, phase }
+        Progress { elapsed, totals, worked, phase }
     }
 
     /// Time until all that is known of is read, at the rate so far; `None` where nothing can be said.

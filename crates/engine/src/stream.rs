@@ -145,7 +145,9 @@ async fn read(
             return;
         }
     }
-    let ended = context.rejects.judge_all().map_err(Failure::from).and_then(|()| Failure::of(prepared.unopened()));
+    drop(rows);
+    let finished = prepared.finish_workers().await.and_then(|()| context.rejects.judge_all());
+    let ended = finished.map_err(Failure::from).and_then(|()| Failure::of(prepared.unopened()));
     // The one who reads may have left.
     let _ = sender.send(ended.err().map(Err)).await;
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use millstream_core::Processes;
 use millstream_core::program::{ProgramContext, StepLines};
 use millstream_job::Job;
 use serde_json::Value;
@@ -15,11 +16,13 @@ pub struct Surroundings {
     folder: PathBuf,
     withheld: Vec<String>,
     lines: StepLines,
+    /// The processes of the run.
+    pub processes: Arc<Processes>,
 }
 
 impl Surroundings {
-    /// Those of `job`.
-    pub fn of(job: &Job, lines: StepLines) -> Self {
+    /// Those of `job`, in a run that has these `processes`.
+    pub fn of(job: &Job, lines: StepLines, processes: Arc<Processes>) -> Self {
         let folder = Path::new(job.path()).parent().map(Path::to_owned).unwrap_or_default();
         // Without a working folder, relative paths lead nowhere, whatever they are relative to.
         let folder = std::path::absolute(folder.join(".")).unwrap_or(folder);
@@ -28,23 +31,31 @@ impl Surroundings {
         let transforms = job.transforms.iter().map(|step| &step.settings);
         let sinks = job.sinks.iter().map(|step| &step.settings);
         sources.chain(transforms).chain(sinks).for_each(|settings| variables_of_secrets(settings, &mut withheld));
-        Surroundings { folder, withheld, lines }
+        Surroundings { folder, withheld, lines, processes }
     }
 
     /// What those of `step` are started with.
     pub fn context(&self, step: &str) -> ProgramContext {
-        let (step, lines, shown) = (step.to_owned(), Arc::clone(&self.lines), Mutex::new(0_usize));
+        let (name, lines, shown) = (step.to_owned(), Arc::clone(&self.lines), Mutex::new(0_usize));
         let take = move |line: &str| {
             let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
             *shown += 1;
             match *shown {
-                ..=MOST_LINES => lines(&step, line),
-                count if count == MOST_LINES + 1 => lines(&step, "… further lines are not shown"),
+                ..=MOST_LINES => lines(&name, line),
+                count if count == MOST_LINES + 1 => lines(&name, "… further lines are not shown"),
                 _ => {}
             }
         };
-        ProgramContext { folder: self.folder.clone(), withheld: self.withheld.clone(), lines: Arc::new(take) }
+        let (folder, withheld) = (self.folder.clone(), self.withheld.clone());
+        ProgramContext { step: step.to_owned(), folder, withheld, lines: Arc::new(take) }
     }
+}
+
+/// Whether a secret of `settings` is not there. That is known before anything is started.
+pub fn lacks_secret(settings: &Value) -> bool {
+    let mut variables = Vec::new();
+    variables_of_secrets(settings, &mut variables);
+    variables.iter().any(|variable| std::env::var_os(variable).is_none())
 }
 
 /// The variables of the environment that hold secrets of `settings`.

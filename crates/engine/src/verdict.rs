@@ -1,11 +1,13 @@
 //! What limited a run, in one sentence with its evidence.
 //!
-//! Five shares of the time of the run are compared, each computed from the counters:
+//! Six shares of the time of the run are compared, each computed from the counters:
 //!
 //! - *cores*: processor time, and time ready to run while others had the processor, over cores × time;
 //! - *input*: how much of the readers' time went by waiting for bytes;
 //! - *target*: how much of the loaders' time went by waiting for the target;
 //! - *scratch*: how much of the sorts' time went by waiting for their disks;
+//! - *workers*: how much of the time the processes of a step were at work, where they are not what the cores are busy
+//!   with;
 //! - *memory*: time that readers were held back, and bytes that the busiest step spilled although it was not planned
 //!   so.
 //!
@@ -29,6 +31,8 @@ pub enum Limit {
     Cores,
     /// One core: the work could not be divided.
     Core,
+    /// The processes that compute a step, which are too few.
+    Workers,
     /// Where the bytes come from: disk, pipe or network.
     Source,
     /// Where the rows go.
@@ -57,7 +61,7 @@ pub struct Evidence<'a> {
     pub steps: &'a [StepSnapshot],
     /// The time of the run.
     pub elapsed: Duration,
-    /// The process's own processor time over the run, user and system.
+    /// The processor time of the process over the run, and of those that worked for it, user and system.
     pub processor: Duration,
     /// How long its threads were ready to run while others had the processor.
     pub delayed: Duration,
@@ -108,6 +112,8 @@ struct Shares<'a> {
     cores: f64,
     /// Of that, ready and not running.
     delayed: f64,
+    /// Of the time that the processes of a step were at work, and the step where that is most.
+    workers: Option<(f64, &'a StepSnapshot)>,
     /// Of the time that the slowest source was waited for, and its decoder.
     source: Option<(f64, &'a StepSnapshot)>,
     /// Of the time that the slowest target was waited for, and its loader.
@@ -130,13 +136,14 @@ impl<'a> Shares<'a> {
         Shares {
             cores: (wanted / (elapsed * evidence.cores as f64)).min(1.0),
             delayed: evidence.delayed.as_secs_f64() / wanted.max(1e-6),
+            workers: busy_workers(evidence.steps, elapsed),
             source: waiting_for_source(evidence.steps, elapsed),
             target: waiting_for_target(evidence.steps, elapsed),
             scratch: waiting_for_scratch(evidence.steps, elapsed),
             held: evidence.held.as_secs_f64() / elapsed,
             spilled: evidence.steps.iter().map(|step| step.spilled_bytes).sum(),
             spilled_for_want: evidence.steps.iter().map(|step| step.spilled_for_want).sum(),
-            busiest: busiest(evidence.steps).map(|step| (step.busy / elapsed, step)),
+            busiest: busiest(evidence.steps).map(|step| (worked(step) / elapsed, step)),
         }
     }
 
@@ -151,6 +158,10 @@ impl<'a> Shares<'a> {
         let target = self.target.filter(|(share, _)| *share >= MOST);
         let cores = percent(self.cores);
         let others = source.iter().chain(&target).map(|(share, _)| *share).fold(MOST, f64::max);
+        let all_others = self.scratch.iter().map(|(share, _)| *share).fold(others, f64::max);
+        if let Some((share, step)) = self.workers.filter(|(share, _)| *share >= all_others) {
+            return (Limit::Workers, too_few_workers(share, step, &cores));
+        }
         if let Some((share, step)) = self.scratch.filter(|(share, _)| *share >= others) {
             let (share, spilled) = (percent(share), Size(step.spilled_bytes));
             let what = format!("scratch: {} waited for it {share} of the time", describe(step));
@@ -220,7 +231,27 @@ impl<'a> Shares<'a> {
 
 /// The step that worked most.
 fn busiest(steps: &[StepSnapshot]) -> Option<&StepSnapshot> {
-    steps.iter().filter(|step| step.busy > 0.0).max_by(|a, b| a.busy.total_cmp(&b.busy))
+    steps.iter().filter(|step| worked(step) > 0.0).max_by(|a, b| worked(a).total_cmp(&worked(b)))
+}
+
+/// How long a step had a processor, in seconds. Processes may be at work on something and wait for others meanwhile.
+fn worked(step: &StepSnapshot) -> f64 {
+    step.work.as_ref().map_or(step.busy, |work| work.cpu_seconds)
+}
+
+/// The step whose processes were at work most, and how much of their time.
+fn busy_workers(steps: &[StepSnapshot], elapsed: f64) -> Option<(f64, &StepSnapshot)> {
+    let share = |step: &StepSnapshot| Some(step.busy / (elapsed * step.work.as_ref()?.workers.max(1) as f64));
+    steps.iter().filter_map(|step| Some((share(step)?, step))).max_by(|a, b| a.0.total_cmp(&b.0))
+}
+
+fn too_few_workers(share: f64, step: &StepSnapshot, cores: &str) -> String {
+    let workers = match step.work.as_ref().map_or(0, |work| work.workers) {
+        1 => "the worker".to_owned(),
+        workers => format!("the {workers} workers"),
+    };
+    let (StepSnapshot { name, detail, .. }, share) = (step, percent(share));
+    format!("{workers} of {name} ({detail}), busy {share} of the time, cores busy {cores}; give it more `workers`")
 }
 
 /// What a step does, as a phrase: "decoding gzip (places)".
@@ -230,6 +261,7 @@ fn describe(step: &StepSnapshot) -> String {
         StepKind::Fetch => format!("fetching {}", step.detail),
         StepKind::Decode => format!("decoding {}", step.detail),
         StepKind::Parse => format!("parsing {}", step.detail),
+        StepKind::Transform if step.work.is_some() => format!("{} workers", step.detail),
         // What came of its plan is in the report.
         StepKind::Transform => step.detail.split(", ").next().unwrap_or_default().to_owned(),
         StepKind::Load => format!("writing {}", step.detail),
@@ -315,6 +347,33 @@ mod tests {
         let serial = [step(StepKind::Decode, "gzip", 9.0, 0.2, 0.0)];
         assert_eq!(judge(&serial, 9.5, 0.0).limit, Limit::Core);
         assert_eq!(judge(&[], 0.1, 0.0).limit, Limit::Nothing);
+    }
+
+    #[test]
+    fn processes_are_too_few_or_keep_the_cores_busy() {
+        let work = |busy: f64, processor: f64| {
+            let step = Step::of_processes("scored", "python", 4);
+            step.add_busy(Duration::from_secs_f64(busy));
+            let mut step = step.snapshot();
+            step.work.iter_mut().for_each(|work| work.cpu_seconds = processor);
+            step
+        };
+        let verdict = judge(&[work(39.0, 1.0), step(StepKind::Parse, "csv", 2.0, 0.0, 0.0)], 4.0, 0.0);
+        assert_eq!(
+            (verdict.limit, verdict.sentence.as_str()),
+            (
+                Limit::Workers,
+                "limited by: the 4 workers of scored (python), busy 98 % of the time, cores busy 20 %; give it more \
+                 `workers`"
+            )
+        );
+        let verdict = judge(&[work(39.0, 17.0), step(StepKind::Parse, "csv", 2.0, 0.0, 0.0)], 19.0, 0.0);
+        let told = "limited by: python workers (scored), 2 of 2 cores busy 95 %";
+        assert_eq!((verdict.limit, verdict.sentence.as_str()), (Limit::Cores, told));
+        let verdict = judge(&[work(39.0, 1.0), step(StepKind::Parse, "csv", 18.0, 0.0, 0.0)], 19.0, 0.0);
+        assert!(verdict.sentence.contains("parsing csv"), "they only wait for others: {}", verdict.sentence);
+        let starved = [work(10.0, 1.0), step(StepKind::Decode, "gzip", 0.5, 18.0, 0.0)];
+        assert_eq!(judge(&starved, 2.0, 0.0).limit, Limit::Source);
     }
 
     #[test]

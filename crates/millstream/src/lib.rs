@@ -124,16 +124,18 @@ struct Guide;
 pub mod explain {
     pub use millstream_engine::explain::{
         ColumnSummary, Explanation, MachineSummary, Operator, SharedStep, SinkSummary, SourceSummary, TransformSummary,
-        Visibility,
+        Visibility, WorkersSummary,
     };
 }
 
 /// What a run reports, while it lasts and at its end.
 pub mod report {
     pub use millstream_core::sink::Removed;
-    pub use millstream_core::step::StepSnapshot;
+    pub use millstream_core::step::{StepSnapshot, WorkSnapshot};
     pub use millstream_core::{Step, StepKind};
-    pub use millstream_engine::report::{MissingColumn, Phase, Progress, Report, SinkResult, Skipped, Tally, Totals};
+    pub use millstream_engine::report::{
+        MissingColumn, Phase, Progress, Report, SinkResult, Skipped, Tally, Totals, WorkedRows,
+    };
     pub use millstream_engine::verdict::{Limit, Verdict};
 }
 

@@ -7,8 +7,9 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use millstream_core::processes::{Membership, memory_of_tree};
 use millstream_core::program::Lines;
-use millstream_core::{Error, Result};
+use millstream_core::{Error, Result, ThreadGroup};
 use rustix::io::ioctl_fionread;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
@@ -68,8 +69,8 @@ impl Children {
         Ok(children)
     }
 
-    /// Starts `program`. What it writes to standard error goes to `lines`, line by line. Needs a tokio runtime that
-    /// drives files and time.
+    /// Starts `program`. What it writes to standard error goes to `lines`, line by line. It counts as one of the run
+    /// that the calling thread works for. Needs a tokio runtime that drives files and time.
     ///
     /// # Errors
     /// If it cannot be started: it is not there, is not a program, or there are too many processes.
@@ -93,13 +94,13 @@ impl Children {
             });
         }
         let (answer, answered) = oneshot::channel();
-        let shared = Arc::clone(&self.0);
+        let (shared, group, step) = (Arc::clone(&self.0), ThreadGroup::current(), program.step.clone());
         let start = move || {
             let started = command.spawn();
             if started.is_err() {
                 shared.guard.forget(number);
             }
-            let started = started.map(|process| Process::new(process, shared));
+            let started = started.map(|process| Process::new(process, shared, group.as_deref(), &step));
             // The pipes' other ends are in `command`.
             drop(command);
             // A program whose starting nobody waits for any more is ended by the drop.
@@ -141,14 +142,17 @@ struct Process {
     id: Pid,
     /// Until it has been waited for.
     process: Option<std::process::Child>,
+    /// The same, if it works for a run.
+    member: Option<Membership>,
     status: Option<ExitStatus>,
     shared: Arc<Shared>,
 }
 
 impl Process {
-    fn new(process: std::process::Child, shared: Arc<Shared>) -> Self {
+    fn new(process: std::process::Child, shared: Arc<Shared>, group: Option<&ThreadGroup>, step: &str) -> Self {
         let id = Pid::from_child(&process);
-        Process { id, process: Some(process), status: None, shared }
+        let member = group.map(|group| group.processes().add(id.as_raw_nonzero().get(), step));
+        Process { id, process: Some(process), member, status: None, shared }
     }
 
     /// Kills what is left of the group. The leader's number stays taken until it has been waited for, so this cannot
@@ -162,6 +166,7 @@ impl Process {
 
     /// How it has ended. Kills what is left of the group.
     fn end(&mut self) -> std::io::Result<ExitStatus> {
+        self.member = None;
         self.kill();
         if let Some(mut process) = self.process.take() {
             self.status = Some(process.wait()?);
@@ -172,6 +177,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        self.member = None;
         self.kill();
         if let Some(mut process) = self.process.take() {
             // A process that hangs in the kernel ends late, and must hold up neither the caller nor the starter.
@@ -200,6 +206,17 @@ impl Child {
     /// The number of its process.
     pub fn id(&self) -> i32 {
         self.process.id.as_raw_nonzero().get()
+    }
+
+    /// What measures its memory with that of its children, in bytes.
+    pub fn measure(&self) -> Box<dyn Fn() -> u64 + Send + Sync> {
+        match &self.process.member {
+            Some(member) => Box::new(member.measure()),
+            None => {
+                let id = self.id();
+                Box::new(move || memory_of_tree(id))
+            }
+        }
     }
 
     /// Waits until it has ended. Its children may live.

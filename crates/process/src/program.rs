@@ -15,6 +15,8 @@ use rustix::fs::Access;
 /// A program, its arguments and its surroundings. No shell is involved.
 #[derive(Clone, Default)]
 pub struct Program {
+    /// The entry of the job that it works for.
+    pub step: String,
     /// The program and its arguments. A program without a slash is looked up in `PATH`; a relative path is resolved
     /// against `folder`.
     pub command: Vec<OsString>,
@@ -40,6 +42,7 @@ impl Program {
     ) -> Result<Self> {
         let environment = environment.iter().map(|(name, value)| Ok((name.clone(), OsString::from(value.resolve()?))));
         Ok(Program {
+            step: context.step.clone(),
             command: command.into_iter().map(Into::into).collect(),
             folder: Some(context.folder.clone()),
             environment: environment.collect::<Result<_>>()?,

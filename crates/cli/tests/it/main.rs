@@ -38,5 +38,6 @@ mod use_sources;
 mod use_support;
 mod use_transforms;
 mod use_upgrade;
+mod use_workers;
 mod verdict;
 mod workspace;

@@ -104,7 +104,14 @@ pub fn meter(
         false => plan.replace_children(wrapped, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep))?,
     };
     let node = lenient(&node, with).unwrap_or(node);
-    let step = (!counts_itself).then(|| with.steps.add(with.root, StepKind::Transform, label(node.as_ref())));
+    let step = (!counts_itself).then(|| match node.downcast_ref::<WorkExec>() {
+        Some(work) => {
+            let counters = Arc::clone(work.pool().counters());
+            with.steps.push(Arc::clone(&counters));
+            counters
+        }
+        None => with.steps.add(with.root, StepKind::Transform, label(node.as_ref())),
+    });
     if let Some(step) = &step {
         metered.push(Metered { node: Arc::clone(&node), step: Arc::clone(step) });
     }
@@ -130,9 +137,6 @@ fn lenient(node: &Arc<dyn ExecutionPlan>, with: &Metering<'_>) -> Option<Arc<dyn
 fn label(plan: &dyn ExecutionPlan) -> String {
     if let Some(lenient) = plan.downcast_ref::<LenientExec>() {
         return label(lenient.operator().as_ref());
-    }
-    if let Some(work) = plan.downcast_ref::<WorkExec>() {
-        return work.pool().name().to_owned();
     }
     let name = match plan.name() {
         "SortExec(TopK)" => return "top k".to_owned(),
@@ -200,7 +204,8 @@ impl ExecutionPlan for MeterExec {
         let placed = |error| self.locator.place(error, self.input.name());
         let input = self.input.execute(partition, context).map_err(placed)?;
         let (locator, operator) = (Arc::clone(&self.locator), self.input.name().to_owned());
-        let waits_for_input = !self.input.is::<ExternalSort>();
+        let is_of_processes = self.step.as_ref().is_some_and(|step| step.is_of_processes());
+        let waits_for_input = !self.input.is::<ExternalSort>() && !is_of_processes;
         Ok(Box::pin(MeterStream { input, step: self.step.clone(), waits_for_input, idle: None, locator, operator }))
     }
 }
@@ -214,7 +219,8 @@ enum Idle {
 struct MeterStream {
     input: SendableRecordBatchStream,
     step: Option<Arc<Step>>,
-    /// Whether it waits for its input when it has nothing to give. A sort may be at work then, in tasks of its own.
+    /// Whether it waits for its input when it has nothing to give. A sort may be at work then, in tasks of its own, and
+    /// so may processes.
     waits_for_input: bool,
     idle: Option<Idle>,
     locator: Arc<ErrorLocator>,

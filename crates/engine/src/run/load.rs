@@ -5,7 +5,7 @@ use std::sync::Arc;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlanProperties;
 use futures::StreamExt;
-use millstream_core::{Error, Result};
+use millstream_core::{Error, Processes, Result};
 use tokio::task::JoinSet;
 
 use super::begin::{Begun, Tasks};
@@ -36,7 +36,11 @@ impl<'w, 'j> Begun<'w, 'j> {
             loaded = Err(error);
         }
         self.settle();
-        let judged = loaded.and_then(|loaded| run.rejects.judge_all().map(|()| loaded));
+        let judged = loaded.and_then(|loaded| {
+            run.rejects.judge_all()?;
+            run.steps.all().iter().try_for_each(|step| step.check())?;
+            Ok(loaded)
+        });
         match judged {
             Ok(loaded) => self.sinks.set_loaded(loaded),
             Err(error) => return Err(self.fail(error).await),
@@ -52,10 +56,10 @@ impl<'w, 'j> Begun<'w, 'j> {
 }
 
 /// Drives all partitions of the plans, each as a task on the workers, and the loads chunk by chunk beside them. The
-/// first error, or the user, ends them all, and no task is left when this returns: what they have written can then be
-/// rolled back.
+/// first error, processes that hold too much memory, or the user, ends them all, and no task is left when this returns:
+/// what they have written can then be rolled back.
 async fn drive(run: &RunContext, tasks: Tasks, cancel: &Cancel) -> Result<Vec<LoadedChunks>> {
-    joined(spawn(run, tasks)?, cancel).await
+    joined(spawn(run, tasks)?, cancel, run.threads.processes()).await
 }
 
 /// Starts the tasks, each of which ends with what a load chunk by chunk has come to, if it is one.
@@ -84,7 +88,11 @@ fn spawn(run: &RunContext, tasks: Tasks) -> Result<JoinSet<Result<Option<LoadedC
 }
 
 /// Waits until all tasks have ended.
-async fn joined(mut tasks: JoinSet<Result<Option<LoadedChunks>>>, cancel: &Cancel) -> Result<Vec<LoadedChunks>> {
+async fn joined(
+    mut tasks: JoinSet<Result<Option<LoadedChunks>>>,
+    cancel: &Cancel,
+    processes: &Processes,
+) -> Result<Vec<LoadedChunks>> {
     let mut loaded = Vec::new();
     let mut first: Result<()> = Ok(());
     loop {
@@ -92,6 +100,11 @@ async fn joined(mut tasks: JoinSet<Result<Option<LoadedChunks>>>, cancel: &Cance
             biased;
             () = cancel.cancelled(), if first.is_ok() => {
                 first = Err(interruption());
+                tasks.abort_all();
+                continue;
+            }
+            error = processes.too_much(), if first.is_ok() => {
+                first = Err(error);
                 tasks.abort_all();
                 continue;
             }

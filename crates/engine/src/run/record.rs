@@ -105,7 +105,12 @@ impl Entries {
 }
 
 fn snapshots(run: &RunContext) -> Vec<StepSnapshot> {
-    run.steps.all().iter().map(|step| step.snapshot()).collect()
+    let mut snapshots: Vec<StepSnapshot> = run.steps.all().iter().map(|step| step.snapshot()).collect();
+    for StepSnapshot { name, work, .. } in &mut snapshots {
+        let work = work.iter_mut();
+        work.for_each(|work| work.cpu_seconds = run.threads.processes().used_by(name).busy.as_secs_f64());
+    }
+    snapshots
 }
 
 /// What the history stores of a run that ends now, without its report.
@@ -125,6 +130,7 @@ fn report(run: &RunContext, job: &Job, summary: &Summary, used: Used) -> Report 
     let totals = Totals::of(&steps);
     let Used { elapsed, processor: ProcessorUse { busy: processor, delayed }, held } = used;
     let (cores, media) = (run.machine().cores, media(job));
+    let (resident, peak) = (memory::peak_resident(), run.threads.processes().peak());
     let verdict = verdict(&Evidence { steps: &steps, elapsed, processor, delayed, cores, held, media: &media });
     Report {
         job: job.path().to_owned(),
@@ -148,7 +154,9 @@ fn report(run: &RunContext, job: &Job, summary: &Summary, used: Used) -> Report 
         bytes_from_cache: run.cache.cached(),
         bytes_from_disk: run.cache.disk(),
         bytes_written: totals.bytes_written,
-        peak_rss_bytes: memory::peak_resident(),
+        peak_rss_bytes: resident,
+        peak_memory_bytes: resident.max(peak.total),
+        peak_workers_bytes: peak.processes,
         memory_bytes: run.machine().memory,
         cores: run.machine().cores,
         cpu_seconds: processor.as_secs_f64(),

@@ -338,8 +338,7 @@ impl Worker for CommandWorker {
     }
 
     fn measure(&self) -> Box<dyn Fn() -> u64 + Send + Sync> {
-        let id = self.child.id();
-        Box::new(move || crate::memory::of_tree(id))
+        self.child.measure()
     }
 }
 

@@ -43,6 +43,9 @@ const HEAD_BYTES: usize = 9;
 /// How long the rest of an answer is awaited when the worker has ended: it is in the pipe by then.
 const LAST_BYTES: Duration = Duration::from_secs(1);
 
+/// How long a worker may take to end when it has no more to do.
+const LONGEST_END: Duration = Duration::from_secs(5);
+
 /// The longest message that is taken, in bytes.
 const MOST_BYTES: u64 = 4 << 30;
 
@@ -322,9 +325,16 @@ impl Worker for PythonWorker {
         if self.through(rows, taker).await? { Ok(()) } else { Err(self.ended().await) }
     }
 
+    async fn finish(&mut self) -> Result<()> {
+        // Without requests it ends by itself, and does what the code has registered for its end.
+        (self.requests, self.answers) = (None, None);
+        let _ = tokio::time::timeout(LONGEST_END, self.child.over()).await;
+        self.child.kill();
+        self.child.wait().await.map(drop)
+    }
+
     fn measure(&self) -> Box<dyn Fn() -> u64 + Send + Sync> {
-        let id = self.child.id();
-        Box::new(move || crate::memory::of_tree(id))
+        self.child.measure()
     }
 }
 

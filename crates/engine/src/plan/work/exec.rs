@@ -130,8 +130,11 @@ impl WorkExec {
         let work = Arc::clone(&self.work);
         let limits = work.taker.as_ref().and_then(|(_, rejects)| rejects.of_step(self.pool().step()));
         let input = self.input.execute(partition, context)?;
+        let counters = Arc::clone(self.pool().counters());
         let input = input.inspect_ok(move |batch| {
-            limits.iter().for_each(|limit| limit.add_came(batch.num_rows() as u64));
+            let rows = batch.num_rows() as u64;
+            counters.add_rows_in(rows);
+            limits.iter().for_each(|limit| limit.add_came(rows));
         });
         let groups = match self.per() {
             Per::Group => {
@@ -170,7 +173,9 @@ impl WorkExec {
         })?;
         // If all others have ended, nothing is left for this one.
         let rows = begun.or_else(|| feed.upgrade()).map_or_else(|| stream::empty().boxed(), Feed::rows);
-        Ok(passed(&self.work, rows))
+        let counters = Arc::clone(self.pool().counters());
+        let rows = rows.inspect_ok(move |batch| counters.add_rows_in(batch.num_rows() as u64));
+        Ok(passed(&self.work, rows.boxed()))
     }
 }
 
@@ -248,6 +253,13 @@ impl ExecutionPlan for WorkExec {
             Per::Stream => self.stream(partition, &context)?,
             _ => self.parts(partition, context)?,
         };
+        let counters = Arc::clone(self.pool().counters());
+        counters.begin_stream();
+        let end = stream::once(async move {
+            counters.end_stream();
+            None
+        });
+        let rows = rows.map(Some).chain(end).filter_map(std::future::ready);
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
     }
 }

@@ -1,6 +1,6 @@
 //! Rows that are passed through a worker.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use arrow::array::RecordBatch;
@@ -28,10 +28,17 @@ pub fn passed(work: &Arc<Work>, rows: RowStream) -> BoxStream<'static, DataFusio
         let mut receiver = RecordBatchReceiverStreamBuilder::new(Arc::clone(&work.schema), AHEAD);
         let given = Given { work: Arc::clone(&work), rows: receiver.tx() };
         receiver.spawn(async move {
-            let width = Arc::clone(&work);
-            let rows = rows.map(move |rows| width.asked(&rows?)).boxed();
-            let passed = work.pool.pass(rows, &given).await;
-            passed.map_err(|error| fault::carry(error.in_step(work.pool.step())))
+            let (width, sent) = (Arc::clone(&work), Arc::<AtomicU64>::default());
+            let count = Arc::clone(&sent);
+            let rows = rows.map(move |rows| {
+                let rows = width.asked(&rows?)?;
+                count.fetch_add(rows.num_rows() as u64, Ordering::Relaxed);
+                Ok(rows)
+            });
+            let passed = work.pool.pass(rows.boxed(), &given).await;
+            passed.map_err(|error| fault::carry(error.in_step(work.pool.step())))?;
+            work.pool.counters().add_answered(sent.load(Ordering::Relaxed));
+            Ok(())
         });
         receiver.build()
     };
@@ -47,6 +54,7 @@ struct Given {
 impl GivenRows for Given {
     async fn take(&self, rows: RecordBatch) -> Result<()> {
         let rows = rows.with_schema(Arc::clone(&self.work.schema)).map_err(super::rows::unfit)?;
+        self.work.pool.counters().add_given(rows.num_rows() as u64);
         let sent = self.rows.send(Ok(rows)).await;
         // Who wanted them has gone, and the task is ended with it.
         sent.map_err(|_| Error::internal("nobody wants the rows any more"))

@@ -8,10 +8,11 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use futures::{StreamExt, stream};
+use millstream_core::processes::{Kept, Processes};
 use millstream_core::program::ProgramContext;
 use millstream_core::spec::{Duration as Time, Size};
 use millstream_core::transform::{Answer, GivenRows, Per, RowStream, WorkRules, Worker, Workers};
-use millstream_core::{Error, ErrorKind, Result};
+use millstream_core::{Error, ErrorKind, Result, Step};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
@@ -32,7 +33,7 @@ const LONGEST_END: Duration = Duration::from_secs(60);
 /// The workers of a step.
 pub struct Pool {
     workers: Arc<dyn Workers>,
-    step: String,
+    counters: Arc<Step>,
     takes: SchemaRef,
     context: ProgramContext,
     size: usize,
@@ -40,6 +41,19 @@ pub struct Pool {
     idle: Mutex<Vec<Idle>>,
     /// What its rows depend on beside the settings, when the first worker was started.
     code: OnceLock<Value>,
+    /// All processes of the run.
+    processes: Arc<Processes>,
+    /// The memory that the workers may take.
+    kept: OnceLock<Kept>,
+}
+
+/// Counts the time of a worker as busy until it is dropped.
+struct Busy<'a>(&'a Step, Instant);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.add_busy(self.1.elapsed());
+    }
 }
 
 /// A worker that does nothing, and when its memory was measured.
@@ -61,20 +75,27 @@ impl Pool {
         let cores = if workers.rules().per == Per::Stream { 1 } else { cores };
         let size = workers.rules().workers.map_or(cores, Into::into);
         Pool {
+            counters: Step::of_processes(step, workers.name(), size),
             workers,
-            step: step.to_owned(),
             takes,
             context: surroundings.context(step),
             size,
             permits: Semaphore::new(size),
             idle: Mutex::default(),
             code: OnceLock::new(),
+            processes: Arc::clone(&surroundings.processes),
+            kept: OnceLock::new(),
         }
     }
 
     /// The name of the step.
     pub fn step(&self) -> &str {
-        &self.step
+        &self.counters.name
+    }
+
+    /// The counters of the step.
+    pub fn counters(&self) -> &Arc<Step> {
+        &self.counters
     }
 
     /// What its workers are called.
@@ -110,8 +131,9 @@ impl Pool {
     /// Starts a worker, unless there is one: whatever keeps the step from working is known then.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// If it cannot be started, or there is too little memory for all of them.
     pub async fn begin(&self) -> Result<()> {
+        self.keep_memory()?;
         if self.idle().is_empty() {
             let worker = self.start().await?;
             self.idle().push(worker);
@@ -119,17 +141,31 @@ impl Pool {
         Ok(())
     }
 
+    /// Keeps memory for the workers, if the job says how much they may take.
+    fn keep_memory(&self) -> Result<()> {
+        let Some(each) = self.rules().memory else { return Ok(()) };
+        let words = match self.size {
+            1 => format!("a process of up to {}", Size(each)),
+            count => format!("{count} processes of up to {} each", Size(each)),
+        };
+        let _ = self.kept.set(self.processes.keep(self.step(), each.saturating_mul(self.size as u64), &words)?);
+        Ok(())
+    }
+
     async fn start(&self) -> Result<Idle> {
-        let started = self.workers.start(&self.takes, &self.context);
+        let started = self.within_memory(self.workers.start(&self.takes, &self.context));
         let started = tokio::time::timeout(LONGEST_START, started).await.unwrap_or_else(|_| {
             let what = format!("the {} worker has not started within {}", self.name(), Time(LONGEST_START));
             Err(Error::refused(what).hint("what does the code do when it is loaded?"))
         });
         let worker = started?;
+        // What it has loaded may be most of what it ever holds.
+        worker.measure()();
+        self.within_memory(std::future::ready(Ok(()))).await?;
         // What was loaded before may have changed since, but not what is loaded after.
         let code = self.workers.fingerprint(&self.context.folder)?;
         if *self.code.get_or_init(|| code.clone()) != code {
-            let what = format!("the code of `{}` has changed since the run began", self.step);
+            let what = format!("the code of `{}` has changed since the run began", self.step());
             return Err(Error::refused(what).hint("run it again: rows of two versions would be mixed"));
         }
         Ok(Idle { worker, measured: Instant::now() })
@@ -143,6 +179,7 @@ impl Pool {
     pub async fn call(&self, batch: &RecordBatch, ends: &[usize], fresh: bool) -> Result<Result<Answer>> {
         let permit = self.permits.acquire().await;
         let _permit = permit.map_err(|_| Error::internal("the workers of a step have ended"))?;
+        let _busy = Busy(&self.counters, Instant::now());
         let idle = self.idle().pop();
         let mut worker = match idle {
             Some(worker) if !fresh => worker,
@@ -158,7 +195,7 @@ impl Pool {
             }
         };
         match self.called(&mut worker, batch, ends).await {
-            Err(error) if error.kind() == ErrorKind::Refused => Err(error),
+            Err(error) if matches!(error.kind(), ErrorKind::Refused | ErrorKind::Memory) => Err(error),
             Err(error) => Ok(Err(error)),
             Ok(answer) => {
                 self.idle().push(worker);
@@ -183,7 +220,7 @@ impl Pool {
             let what = format!("the {} worker has not ended within {}", self.name(), Time(time));
             Err(Error::data(what).hint("it has to end when there are no more rows to read; raise `timeout`"))
         });
-        ended.map_err(|error| error.in_step(&self.step))
+        ended.map_err(|error| error.in_step(self.step()))
     }
 
     /// Passes `rows` through a worker, as [`Worker::pass`] says. It counts as none of those that calls wait for: how
@@ -198,12 +235,14 @@ impl Pool {
             Some(worker) => worker,
             None => self.start().await?,
         };
-        let signs = Arc::new(Signs::default());
+        let signs = Arc::new(Signs::new(&self.counters));
         let seen = Arc::clone(&signs);
         let rows = stream::unfold(rows, move |mut rows| {
             let seen = Arc::clone(&seen);
             async move {
+                let begun = Instant::now();
                 let next = seen.while_others_work(rows.next()).await;
+                seen.counters.add_waiting_input(begun.elapsed());
                 Some((next?, rows))
             }
         });
@@ -212,11 +251,22 @@ impl Pool {
         let Idle { worker: own, measured } = &mut worker;
         let pass = own.pass(rows.boxed(), &given);
         self.watched(pass, measure, measured, || signs.last()).await?;
-        // One that has seen the end of a stream has ended.
-        if self.rules().per != Per::Stream {
-            self.idle().push(worker);
+        // One that has seen the end of a stream has no more to do.
+        let done = if self.rules().per == Per::Stream { Some(worker) } else { self.keep_idle(worker) };
+        match done {
+            Some(worker) => self.ended(worker).await,
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Keeps `worker` for the next call, unless there are as many as there may be.
+    fn keep_idle(&self, worker: Idle) -> Option<Idle> {
+        let (mut idle, at_work) = (self.idle(), self.size - self.permits.available_permits());
+        if idle.len() + at_work >= self.size {
+            return Some(worker);
+        }
+        idle.push(worker);
+        None
     }
 
     async fn called(&self, worker: &mut Idle, batch: &RecordBatch, ends: &[usize]) -> Result<Answer> {
@@ -225,8 +275,28 @@ impl Pool {
         self.watched(worker.call(batch, ends), measure, measured, || Some(asked)).await
     }
 
-    /// Waits for `work`, within the time since `last` and within the memory of a worker.
+    /// Waits for `work`, within the time since `last`, the memory of a worker, and that of the run.
     async fn watched<T>(
+        &self,
+        work: impl Future<Output = Result<T>>,
+        measure: Box<dyn Fn() -> u64 + Send + Sync>,
+        measured: &mut Instant,
+        last: impl Fn() -> Option<Instant>,
+    ) -> Result<T> {
+        self.within_memory(self.within_rules(work, measure, measured, last)).await
+    }
+
+    /// Waits for `work`, unless the processes of the run hold too much memory before.
+    async fn within_memory<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::select! {
+            biased;
+            error = self.processes.too_much() => Err(error),
+            done = work => done,
+        }
+    }
+
+    /// Waits for `work`, within the time since `last` and within the memory of a worker.
+    async fn within_rules<T>(
         &self,
         work: impl Future<Output = Result<T>>,
         measure: Box<dyn Fn() -> u64 + Send + Sync>,
@@ -269,7 +339,10 @@ impl Pool {
 }
 
 /// When a worker that rows are passed through was last seen to work.
-struct Signs(Mutex<Seen>);
+struct Signs {
+    counters: Arc<Step>,
+    seen: Mutex<Seen>,
+}
 
 struct Seen {
     last: Instant,
@@ -277,23 +350,25 @@ struct Seen {
     waits: usize,
 }
 
-impl Default for Signs {
-    fn default() -> Self {
-        Signs(Mutex::new(Seen { last: Instant::now(), waits: 0 }))
-    }
-}
-
 impl Signs {
+    fn new(counters: &Arc<Step>) -> Self {
+        Signs { counters: Arc::clone(counters), seen: Mutex::new(Seen { last: Instant::now(), waits: 0 }) }
+    }
+
     /// When it was last seen to work; `None` while it cannot be its fault that nothing happens.
     fn last(&self) -> Option<Instant> {
-        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         (seen.waits == 0).then_some(seen.last)
     }
 
     fn changed(&self, change: impl FnOnce(&mut usize)) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let (now, was_busy) = (Instant::now(), seen.waits == 0);
+        if was_busy {
+            self.counters.add_busy(now.duration_since(seen.last));
+        }
         change(&mut seen.waits);
-        seen.last = Instant::now();
+        seen.last = now;
     }
 
     /// Waits for `work` of others.
@@ -302,6 +377,12 @@ impl Signs {
         let done = work.await;
         self.changed(|waits| *waits -= 1);
         done
+    }
+}
+
+impl Drop for Signs {
+    fn drop(&mut self) {
+        self.changed(|_| {});
     }
 }
 
@@ -320,6 +401,6 @@ impl GivenRows for SeenRows<'_> {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("step", &self.step).field("workers", &self.workers).finish_non_exhaustive()
+        f.debug_struct("Pool").field("step", &self.step()).field("workers", &self.workers).finish_non_exhaustive()
     }
 }

@@ -78,6 +78,11 @@ impl Part {
         }
     }
 
+    /// How many rows the piece `piece` has, of which a worker speaks.
+    fn rows_at(&self, piece: Option<u32>) -> usize {
+        piece.map_or(self.rows.num_rows(), |piece| self.rows_of(piece as usize..piece as usize + 1).len())
+    }
+
     /// Some of its pieces, which follow each other.
     fn slice(&self, pieces: Range<usize>) -> Part {
         let rows = self.rows_of(pieces.clone());
@@ -138,7 +143,10 @@ impl Work {
                     self.reject(&part.slice(piece as usize..piece as usize + 1), &error)?;
                 }
             }
+            let failed: usize = answer.failures.iter().map(|failure| part.rows_at(failure.part)).sum();
             let rows = self.beside(&part.rows, answer)?;
+            self.pool.counters().add_answered((part.rows.num_rows() - failed) as u64);
+            self.pool.counters().add_given(rows.num_rows() as u64);
             if rows.num_rows() > 0 {
                 done.push(rows);
             }
@@ -180,6 +188,7 @@ impl Work {
             };
             taker.take(step, &row, error)?;
             self.failed.fetch_add(1, Ordering::Relaxed);
+            self.pool.counters().add_failed(1);
         }
         Ok(())
     }
