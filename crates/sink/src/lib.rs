@@ -1,4 +1,4 @@
-//! Millstream's sinks: files, databases, standard output.
+//! Millstream's sinks: files, databases, standard output, nothing.
 //!
 //! Each sink is a folder with the same file names: `mod.rs` (the sink), `spec.rs` (its settings), its implementation,
 //! and `tests.rs`. `encode.rs` is shared by sinks that write bytes, `database` by those of database servers;
@@ -11,6 +11,7 @@
 #[cfg(test)]
 mod conformance;
 mod database;
+pub mod discard;
 mod encode;
 pub mod file;
 mod ledger_version;
@@ -34,6 +35,7 @@ pub const SINKS: &[SinkEntry] = &[
     postgres::ENTRY,
     sqlite::ENTRY,
     stdout::ENTRY,
+    discard::ENTRY,
 ];
 
 /// The sinks that are behind a feature, whether this build has them or not, and the stores that sinks write to.
