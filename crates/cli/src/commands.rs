@@ -270,8 +270,9 @@ fn show_rows(global: &Global, output: Output, preview: &arguments::Preview) -> R
 fn query(global: &Global, output: Output, sql: &arguments::Sql) -> Result<(), Failure> {
     let form = Form::of(output, sql)?;
     let engine = engine(global)?;
-    let rows = block_on(async { engine.query(&sql.query).await?.rows().await });
-    rows.and_then(|rows| form.show(output, &engine, rows)).map_err(all_without_job)
+    let query = block_on(engine.query(&sql.query))?;
+    tell_lints(output, query.warnings());
+    block_on(query.rows()).and_then(|rows| form.show(output, &engine, rows)).map_err(all_without_job)
 }
 
 fn guess_job(global: &Global, output: Output, url: &str) -> Result<(), Failure> {

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use millstream_core::error::printable;
 use millstream_core::format::Reading;
 use millstream_core::{Result, Unit};
 use serde_json::{Value, json};
@@ -55,6 +56,17 @@ impl Guessed {
     /// The settings of the source, with its format and columns.
     pub fn source(&self) -> Value {
         json!({"read": self.url, self.guess.format: self.guess.settings})
+    }
+
+    /// What was found beyond what the name of the file says: its format, or settings beside the columns.
+    pub fn beyond_name(&self) -> Option<String> {
+        let named = self.reader.registry.by_name(&self.first.uri).1;
+        let named = named.filter(|(format, _)| format.spec.name == self.guess.format);
+        let suggested = named.map(|(format, ending)| (format.suggested)(ending)).unwrap_or_default();
+        let is_new = |(key, value): (&String, &Value)| key != "columns" && suggested.get(key) != Some(value);
+        let has_new = self.guess.settings.as_object().is_some_and(|settings| settings.iter().any(is_new));
+        let evidence: Vec<String> = self.guess.evidence.iter().map(|line| printable(line.as_bytes())).collect();
+        (named.is_none() || has_new).then(|| format!("read as {}: {}", self.guess.format, evidence.join("; ")))
     }
 
     /// What was read of something that cannot be read again, such as standard input.

@@ -24,6 +24,9 @@ use crate::stream::RowStream;
 /// What a query is called in messages, and the transform in its job.
 const QUERY: &str = "query";
 
+/// What to do about a guess.
+const KEEP: &str = "if that is wrong, write it down in a job: `millstream guess URL > job.yaml` begins one";
+
 /// A SQL query over files: `SELECT … FROM 'data/*.csv.gz' JOIN 's3://bucket/names.parquet' USING (id)`.
 ///
 /// It is a job with a source for each file and one transform, `query`.
@@ -31,7 +34,18 @@ const QUERY: &str = "query";
 pub struct Query {
     engine: Engine,
     entries: Map<String, Value>,
+    warnings: Vec<Lint>,
     origin: Origin,
+}
+
+/// What is found out of the files of a query.
+#[derive(Default)]
+struct Found {
+    /// The settings of the sources that it needs.
+    sources: Map<String, Value>,
+    /// The names of the sources by those of the files.
+    names: HashMap<String, String>,
+    warnings: Vec<Lint>,
 }
 
 /// The text that a query was given as, and where its job has it from.
@@ -62,39 +76,37 @@ impl Engine {
             let lint = text.error(Span { line: 1, column: 1, length: 1 }, "the query reads no file");
             return Err(lint.hint("name a file or a URL in quotes: SELECT … FROM 'data/*.csv.gz'").into());
         }
-        let (sources, names) = self.sources_of(&text, &files).await?;
+        let Found { sources, names, warnings } = self.look_at(&text, &files).await?;
         let (rewritten, places) = rewritten(sql, &files.names, &names);
         let first = |file: &FileName| (names[&file.name].clone(), span_of(&text, file));
         let origin = Origin { sources: files.names.iter().rev().map(first).collect(), text, places };
         let entries = json!({"sources": sources, "transforms": {QUERY: {"sql": rewritten}}});
         let Value::Object(entries) = entries else { return Err(Error::internal("a job is no object").into()) };
-        Ok(Query { engine: self.clone(), entries, origin })
+        Ok(Query { engine: self.clone(), entries, warnings, origin })
     }
 
-    /// The settings of the sources that `files` need, and their names by those of the files.
-    async fn sources_of(
-        &self,
-        text: &JobText,
-        files: &Files,
-    ) -> Result<(Map<String, Value>, HashMap<String, String>), Failure> {
+    /// Guesses all `files`.
+    async fn look_at(&self, text: &JobText, files: &Files) -> Result<Found, Failure> {
         let mut seen = BTreeSet::new();
         let names: Vec<FileName> = files.names.iter().filter(|file| seen.insert(file.name.clone())).cloned().collect();
         let (text, mut taken) = (text.clone(), files.expressions.clone());
         self.with_context(async move |context: &RunContext| {
-            let (mut sources, mut entries, mut failure) = (Map::new(), HashMap::new(), Failure::default());
+            let (mut found, mut failure) = (Found::default(), Failure::default());
             taken.push(QUERY.to_owned());
             for file in names {
                 match guess(context, &file).await {
                     Ok(guessed) => {
                         let name = free_name(guessed.name(), &taken);
                         taken.push(name.clone());
-                        sources.insert(name.clone(), guessed.source());
-                        entries.insert(file.name, name);
+                        found.sources.insert(name.clone(), guessed.source());
+                        let told = guessed.beyond_name().map(|what| text.warning(span_of(&text, &file), what));
+                        found.warnings.extend(told.map(|lint| lint.hint(KEEP)));
+                        found.names.insert(file.name, name);
                     }
                     Err(error) => failure.add(in_query(&text, &file, error)),
                 }
             }
-            failure.none().map(|()| (sources, entries))
+            failure.none().map(|()| found)
         })
         .await
     }
@@ -171,6 +183,11 @@ fn rewritten(sql: &str, files: &[FileName], names: &HashMap<String, String>) -> 
 }
 
 impl Query {
+    /// What was guessed of files beyond what their names say.
+    pub fn warnings(&self) -> &[Lint] {
+        &self.warnings
+    }
+
     /// The job as a job file. It has no sink.
     pub fn job_file(&self) -> String {
         job_file(&self.entries)

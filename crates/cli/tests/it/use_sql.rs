@@ -92,7 +92,8 @@ fn rows_have_the_form_that_is_asked_for() {
 #[test]
 fn a_table_has_the_first_rows_and_says_that_there_are_more() {
     let lab = lab();
-    let table = |rows: &str| lab.run(&["sql", "SELECT id FROM 'places.dat'", "--format", "table", "-n", rows]);
+    lab.file("places.csv", PLACES.replace(';', ","));
+    let table = |rows: &str| lab.run(&["sql", "SELECT id FROM 'places.csv'", "--format", "table", "-n", rows]);
     assert_eq!(table("3").ok().stderr, "");
     let two = table("2");
     assert_eq!(two.ok().stdout, "id\n 1\n 2\n");
@@ -104,11 +105,25 @@ fn a_table_has_the_first_rows_and_says_that_there_are_more() {
 #[test]
 fn a_terminal_gets_a_table() {
     let lab = lab();
-    let query = "SELECT name, id FROM 'places.dat' LIMIT 1";
+    let query = "SELECT day, id FROM 'visits.csv' LIMIT 1";
     let mut script = program(lab.0.root(), "script");
     script.args(["-qec", &format!("{MILLSTREAM} sql \"{query}\""), "/dev/null"]);
     let shown = finish(script, None);
-    assert_eq!(shown.ok().stdout.replace('\r', ""), "name  id\nOslo   1\n");
+    assert_eq!(shown.ok().stdout.replace('\r', ""), "day         id\n2026-01-01   1\n");
+}
+
+#[test]
+fn what_is_guessed_beyond_a_name_is_told() {
+    let lab = lab();
+    lab.file("tabs.tsv.gz", gzip(PLACES.replace(';', "\t").as_bytes()));
+    lab.file("report.csv", "Report of sales;;\n\nid;amount\n1;2,5\n");
+    lab.file("rows.jsonl", "{\"id\": 1}\n");
+    for named in ["visits.csv", "in/*.csv.gz", "tabs.tsv.gz", "rows.jsonl"] {
+        assert_eq!(lab.run(&["sql", &format!("SELECT id FROM '{named}' LIMIT 1")]).ok().stderr, "", "{named}");
+    }
+    let told = lab.run(&["sql", "SELECT id FROM 'places.dat' JOIN 'report.csv' USING (id)"]);
+    told.ok().says(&["--> query:1:16", "read as csv: `;` cuts 4 of 4 records into 3 fields", "--> query:1:34"]);
+    told.says(&["lines 1 to 2 are skipped: `Report of sales;;`", "`2,5` is read as 2.5", "millstream guess"]);
 }
 
 #[test]
