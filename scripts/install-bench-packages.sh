@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Installs the peers and servers that benches/run uses, where they are missing (Debian, Ubuntu). DuckDB, Polars,
-# rapidgzip, Celery and dlt come from PyPI, in the versions that benches/requirements.txt pins.
+# rapidgzip, Celery, dlt, Ray and PySpark come from PyPI, in the versions that benches/requirements.txt pins.
 set -euo pipefail
 
 declare -A package_of=(
-    [cc]=build-essential [curl]=curl [igzip]=isal [mariadbd]=mariadb-server [nginx]=nginx-light [parallel]=parallel
-    [pigz]=pigz [postgres]=postgresql [python3]=python3 [redis-server]=redis-server [sqlite3]=sqlite3 [unzip]=unzip
-    [wget]=wget [wrk]=wrk [zcat]=gzip [zstd]=zstd
+    [cc]=build-essential [curl]=curl [igzip]=isal [java]=default-jre-headless [mariadbd]=mariadb-server
+    [nginx]=nginx-light [parallel]=parallel [pigz]=pigz [postgres]=postgresql [python3]=python3
+    [redis-server]=redis-server [sqlite3]=sqlite3 [unzip]=unzip [wget]=wget [wrk]=wrk [zcat]=gzip [zstd]=zstd
 )
 missing=()
 # Debian keeps the programs of PostgreSQL in a folder for each version.

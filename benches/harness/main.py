@@ -12,6 +12,7 @@ from harness.costs import COSTS
 from harness.curve import curves
 from harness.loading import LOADS
 from harness.measure import Results, Watch, check, rotated
+from harness.own_code import OWN_CODE, WITH_PACKAGES
 from harness.reading import TABLES_READ
 from harness.report import Done, Report
 from harness.sorting import SORTS
@@ -20,7 +21,8 @@ from harness.techniques import TECHNIQUES as TABLES
 from harness.workloads import Context
 from harness.workloads import WORKLOADS as READS
 
-WORKLOADS = {**READS, **SORTS, **LOADS, **COSTS, **TABLES_READ}
+COMPARED = {**READS, **SORTS, **LOADS, **COSTS, **TABLES_READ, **OWN_CODE}
+WORKLOADS = {**COMPARED, **WITH_PACKAGES}
 TECHNIQUES = {**TABLES, "loading-curve": curves}
 ALL = [*WORKLOADS, *TECHNIQUES]
 
@@ -43,7 +45,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--programs", type=Path, metavar="FOLDER", help="binaries of benches/limit [default: cargo builds]"
     )
-    parser.add_argument("--without-peers", action="store_true", help="neither DuckDB, Polars nor rapidgzip")
+    parser.add_argument("--wheel", type=Path, metavar="FILE", help="the Python package, from `make wheel`")
+    parser.add_argument("--without-peers", action="store_true", help="none of the peers from PyPI")
     parser.add_argument(
         "--cache", type=Path, default=cache, metavar="FOLDER", help=f"data and peers [default: {cache}]"
     )
@@ -59,8 +62,12 @@ def arguments() -> argparse.Namespace:
         parser.error(f"no such workload: {', '.join(unknown)}; there are {', '.join(ALL)}")
     if given.base and not given.base.is_file():
         parser.error(f"there is no file {given.base}")
-    if given.base and (techniques := [name for name in given.workloads if name in TECHNIQUES]):
-        parser.error(f"these compare no builds: {', '.join(techniques)}")
+    if given.base and (others := [name for name in given.workloads if name not in COMPARED]):
+        parser.error(f"these compare no builds: {', '.join(others)}")
+    if given.wheel and not given.wheel.is_file():
+        parser.error(f"there is no file {given.wheel}")
+    if given.wheel and given.without_peers:
+        parser.error("--wheel needs the peers: leave out --without-peers")
     if given.base and not given.millstream:
         parser.error("with --base name the other binary with --millstream: cargo may overwrite either")
     if not 0 < given.scale <= 10 or given.repetitions < 1:
@@ -77,15 +84,17 @@ def main() -> int:
         print(f"left out, since not installed (scripts/install-bench-packages.sh): {', '.join(missing)}")
     cache = given.cache.resolve()
     (cache / "data").mkdir(parents=True, exist_ok=True)
+    peers = None if given.without_peers or given.base else tools.peers(cache)
     kit = tools.Tools(
         millstream=(given.millstream or tools.build("millstream") / "millstream").resolve(),
         own=(given.programs or tools.build("millstream-limit")).resolve(),
-        python=None if given.without_peers or given.base else tools.peers(cache),
+        python=peers,
         base=given.base and given.base.resolve(),
+        package=tools.package(cache, given.wheel, peers) if given.wheel and peers else None,
     )
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
         context = Context(Store(cache, given.scale), kit, Path(scratch))
-        names = given.workloads or (list(WORKLOADS) if given.base else ALL)
+        names = given.workloads or (list(COMPARED) if given.base else ALL)
         report = everything(context, names, given.scale, given.repetitions)
     print("\n" + report.markdown())
     print(f"kept in {report.keep(given.results)}")

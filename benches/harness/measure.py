@@ -187,9 +187,10 @@ class Watch:
         """Runs the command and returns its output. A process group of its own lets a pipeline end as a whole."""
         errors = Path(folder) / "errors.txt"
         with errors.open("wb") as kept:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=kept, cwd=folder, process_group=0
-            )
+            # Python writes in pieces, however the shell of the user has it.
+            environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+            pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": kept}
+            process = subprocess.Popen(command, **pipes, cwd=folder, env=environment, process_group=0)
         try:
             output, _ = process.communicate(timeout=LONGEST)
         except BaseException:

@@ -120,6 +120,19 @@ def places_whole(path: Path, units: int) -> Made:
     return written_gzip(path, ("".join(data.places(unit, data.PLACES_A_UNIT)) for unit in range(units)))
 
 
+def places_text(path: Path, first: int, end: int) -> Made:
+    """The text of some units in one plain file."""
+    size = lines = 0
+    with path.open("wb") as file:
+        for unit in range(first, end):
+            text = "".join(data.places(unit, data.PLACES_A_UNIT)).encode()
+            size += len(text)
+            lines += text.count(b"\n")
+            file.write(text)
+    # The halves together are one text, and count as one file.
+    return Made(int(first == 0), size, size, lines)
+
+
 def places_zstd(folder: Path, first: int, rows: list[int]) -> Made:
     """Files of different sizes, packed by the command `zstd`: Python 3.11 has none."""
     total = Made()
@@ -187,6 +200,24 @@ def tasks_whole(folder: Path, scale: float) -> list[Task]:
     return [(places_whole, (folder / "places.tsv.gz", scaled(data.PLACE_UNITS, scale, 50)))]
 
 
+def tasks_text(folder: Path, scale: float) -> list[Task]:
+    """All places as plain text, in two halves; both follow each other in a third file."""
+    units = scaled(data.PLACE_UNITS, scale, 50)
+    middle = units // 2
+    return [
+        (places_text, (folder / "half-0.tsv", 0, middle)),
+        (places_text, (folder / "half-1.tsv", middle, units)),
+    ]
+
+
+def finish_text(folder: Path) -> None:
+    """The whole text."""
+    with (folder / "whole.tsv").open("wb") as whole:
+        for part in range(2):
+            with (folder / f"half-{part}.tsv").open("rb") as half:
+                shutil.copyfileobj(half, whole, 1 << 20)
+
+
 def tasks_zstd(folder: Path, scale: float) -> list[Task]:
     """Zstd files of very different sizes."""
     rows = data.zstd_rows(scaled(data.ZSTD_UNITS, scale, 20))
@@ -222,10 +253,14 @@ SETS: dict[str, Callable[[Path, float], list[Task]]] = {
     "json": tasks_json,
     "places": tasks_places,
     "whole": tasks_whole,
+    "text": tasks_text,
     "zstd": tasks_zstd,
     "objects": tasks_objects,
     "memory": tasks_memory,
 }
+
+# What is made of the files of a set once they are there.
+FINISH: dict[str, Callable[[Path], None]] = {"memory": finish_memory, "text": finish_text}
 
 
 def recipe() -> str:
@@ -243,22 +278,30 @@ class Store:
 
     def get(self, name: str) -> DataSet:
         """A data set, made if it is not there."""
-        folder = self.cache / "data" / f"{name}-{self.scale:g}-{recipe()}"
-        stamp = folder / "set.json"
-        if not stamp.exists():
-            print(f"making data: {name} at scale {self.scale:g}", flush=True)
-            self.forget(name)
-            folder.mkdir(parents=True)
+
+        def make(folder: Path) -> Made:
             made = run_tasks(SETS[name](folder, self.scale))
-            if name == "memory":
-                finish_memory(folder)
-            stamp.write_text(json.dumps(asdict(made)))
-        return DataSet(folder, Made(**json.loads(stamp.read_text())))
+            FINISH.get(name, lambda _: None)(folder)
+            return made
+
+        return kept(self, name, recipe(), make)
 
     def forget(self, name: str) -> None:
         """Removes what is left of the data set: broken off, or from another recipe."""
         for old in (self.cache / "data").glob(f"{name}-{self.scale:g}-*"):
             shutil.rmtree(old)
+
+
+def kept(store: Store, name: str, version: str, make: Callable[[Path], Made]) -> DataSet:
+    """A data set in a folder of its own, made if it is not there in this version."""
+    folder = store.cache / "data" / f"{name}-{store.scale:g}-{version}"
+    stamp = folder / "set.json"
+    if not stamp.exists():
+        print(f"making data: {name} at scale {store.scale:g}", flush=True)
+        store.forget(name)
+        folder.mkdir(parents=True)
+        stamp.write_text(json.dumps(asdict(make(folder))))
+    return DataSet(folder, Made(**json.loads(stamp.read_text())))
 
 
 def run_tasks(tasks: list[Task]) -> Made:

@@ -12,8 +12,8 @@ from pathlib import Path
 REPO = Path(__file__).parents[2]
 REQUIREMENTS = REPO / "benches" / "requirements.txt"
 DEBIAN = [
-    "bash", "curl", "igzip", "mariadbd", "nginx", "parallel", "pigz", "redis-server", "sqlite3", "unzip", "wget", "wrk",
-    "xargs", "zcat", "zstd",
+    "bash", "curl", "igzip", "java", "mariadbd", "nginx", "parallel", "pigz", "redis-server", "sqlite3", "unzip",
+    "wget", "wrk", "xargs", "zcat", "zstd",
 ]  # fmt: skip
 
 
@@ -26,10 +26,16 @@ class Tools:
     python: Path | None
     # Another build to compare with, in place of the peers.
     base: Path | None = None
+    # The Python of an environment that has our package.
+    package: Path | None = None
 
     def limit(self, name: str) -> str:
         """A program of `benches/limit`."""
         return str(self.own / name)
+
+    def run_job(self, job: Path) -> None:
+        """Runs a job that makes data."""
+        subprocess.run([str(self.millstream), "run", "--quiet", str(job)], check=True)
 
     def rapidgzip(self) -> str | None:
         """The command of the peer's package."""
@@ -68,9 +74,25 @@ def peers(cache: Path) -> Path:
     python = folder / "bin" / "python"
     stamp = folder / "complete"
     if not stamp.exists():
-        print("installing the peers: DuckDB, Polars, rapidgzip, Celery, dlt", flush=True)
+        print("installing the peers: DuckDB, Polars, rapidgzip, Celery, dlt, Ray, PySpark", flush=True)
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         subprocess.run([str(python), "-m", "pip", "install", "-q", "-r", str(REQUIREMENTS)], check=True)
+        stamp.touch()
+    return python
+
+
+def package(cache: Path, wheel: Path, peers: Path) -> Path:
+    """The Python of an environment with our package from `wheel`, and the peers from their own environment."""
+    recipe = hashlib.sha256(wheel.read_bytes()).hexdigest()[:8]
+    folder = cache / f"package-{recipe}"
+    python, stamp = folder / "bin" / "python", folder / "complete"
+    if not stamp.exists():
+        for old in cache.glob("package-*"):
+            shutil.rmtree(old)
+        subprocess.run([str(peers), "-m", "venv", str(folder)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "-q", "--no-index", "--no-deps", str(wheel)], check=True)
+        (own,), (theirs,) = (home.glob("lib/python*/site-packages") for home in (folder, peers.parents[1]))
+        (own / "peers.pth").write_text(f"{theirs}\n")
         stamp.touch()
     return python

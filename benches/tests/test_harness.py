@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -24,10 +25,12 @@ from harness import (  # noqa: E402
     loading,
     main,
     measure,
+    own_code,
     posts,
     reading,
     report,
     store,
+    tools,
     workloads,
 )
 
@@ -140,6 +143,56 @@ class Costs(unittest.TestCase):
             self.assertEqual(reading.counted_csv(text), wanted)
 
 
+class OwnCode(unittest.TestCase):
+    """What all contenders call, and how their results are compared."""
+
+    def run_script(self, name: str, text: str) -> str:
+        script = [sys.executable, str(own_code.CODE / name)]
+        return subprocess.run(script, input=text, capture_output=True, text=True, check=True).stdout
+
+    def test_the_mapper_and_the_reducer_are_filters(self) -> None:
+        places = "".join(f"{number}\t{name}\tx\n" for number, name in enumerate(["Bad Ems", "Ems", "bad\u00a0x"]))
+        words = self.run_script("mapper.py", places)
+        self.assertEqual(words, "bad\nems\nems\nbad\nx\n")
+        in_order = "".join(sorted(words.splitlines(keepends=True)))
+        self.assertEqual(self.run_script("reducer.py", in_order), "bad\t2\nems\t2\nx\t1\n")
+        self.assertEqual(self.run_script("reducer.py", "bad\nbad\n\nx\n\n"), "bad\t2\n\nx\t1\n\n")
+        self.assertEqual(self.run_script("reducer.py", ""), "")
+
+    def test_a_record_that_is_changed_missing_or_twice_is_seen(self) -> None:
+        sys.path.insert(0, str(own_code.CODE))
+        self.addCleanup(sys.path.remove, str(own_code.CODE))
+        from repackage import repackage
+
+        lines = [json.loads(posts.json_line(post)) for post in posts.posts(1, 200)]
+        made = [record for record in map(repackage, lines) if record]
+        self.assertEqual(len(made), sum(not post["locked"] for post in lines))
+        with tempfile.TemporaryDirectory() as folder:
+
+            def found(rows: list[dict]) -> measure.Answer:
+                path = Path(folder, "rows.jsonl")
+                path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+                return own_code.records([path])
+
+            whole = found(made)
+            self.assertEqual(found(made[::-1]), whole)
+            changed = [*made[:-1], {**made[-1], "document": made[-1]["document"].replace("1", "2")}]
+            for other in (made[1:], [*made, made[0]], [*made[1:], made[1]], changed):
+                self.assertFalse(measure.same(found(other), whole))
+
+    def test_a_missing_package_is_said(self) -> None:
+        kit = tools.Tools(Path("millstream"), Path("own"), None)
+        with tempfile.TemporaryDirectory() as folder:
+            context = workloads.Context(store.Store(Path(folder), 0.0005), kit, Path(folder))
+            for open_workload in (own_code.python_group, own_code.python_import):
+                with (
+                    contextlib.redirect_stdout(io.StringIO()),
+                    self.assertRaisesRegex(RuntimeError, "--wheel"),
+                    open_workload(context),
+                ):
+                    self.fail("there is no package")
+
+
 class Builds(unittest.TestCase):
     """Two builds against each other."""
 
@@ -177,7 +230,7 @@ class SmallestScale(unittest.TestCase):
     def test_it_runs_and_all_answers_are_right(self) -> None:
         programs = Path(os.environ["PROGRAMS"])
         chosen = [name for name in workloads.WORKLOADS if name not in ("memory",)]
-        chosen += [*loading.LOADS, *costs.COSTS, *reading.TABLES_READ]
+        chosen += [*loading.LOADS, *costs.COSTS, *reading.TABLES_READ, *own_code.OWN_CODE]
         with tempfile.TemporaryDirectory() as folder:
             line = ["benches/run", *chosen, "--scale", SMALLEST, "--repetitions", "1", "--without-peers"]
             line += ["--millstream", str(programs / "millstream"), "--programs", str(programs)]

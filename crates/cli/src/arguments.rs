@@ -2,10 +2,13 @@
 
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use millstream::text::Size;
+
+use crate::rows::TABLE;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -19,6 +22,7 @@ Examples:
   millstream check job.yaml                     report everything that is wrong with it, at once
   millstream preview job.yaml                   show the first rows
   millstream run job.yaml --set DAY=2026-01-31  run it
+  millstream sql \"SELECT * FROM 'a.csv.gz'\"     query files without a job
   millstream count 'https://host/{000..999}.gz' count the lines of a thousand files
   millstream cat archive.zip | sort | uniq -c   the decoded text, for other programs
 
@@ -117,6 +121,11 @@ pub enum Command {
     /// Show the first rows of a step of a job
     #[command(after_help = "Examples:\n  millstream preview job.yaml\n  millstream preview job.yaml places --rows 100")]
     Preview(Preview),
+    /// Query files and URLs with SQL
+    #[command(after_help = "Examples:\n  millstream sql \"SELECT city, sum(amount) FROM 'sales/*.csv.gz' GROUP BY \
+                      city\"\n  millstream sql \"SELECT * FROM 'a.csv' JOIN 's3://bucket/b.parquet' USING (id)\" \
+                      --format json > joined.jsonl")]
+    Sql(Sql),
     /// Inspect files and write a job that reads them
     #[command(after_help = "Examples:\n  millstream guess 'data/*.csv.gz' > job.yaml\n  millstream guess \
                       https://host/places.zip")]
@@ -237,6 +246,26 @@ pub struct Preview {
     /// How many rows
     #[arg(long, short = 'n', value_name = "N", default_value_t = 10)]
     pub rows: usize,
+}
+
+/// What to query.
+#[derive(Debug, Args)]
+pub struct Sql {
+    /// One query. A path, a glob or a URL in quotes is a table: `SELECT … FROM 'data/*.csv.gz'`
+    #[arg(value_name = "QUERY")]
+    pub query: String,
+    /// Form of the rows [default: a table on a terminal, else csv]
+    #[arg(long, value_name = "FORMAT", value_parser = row_formats())]
+    pub format: Option<String>,
+    /// How many rows a table shows
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 40)]
+    pub rows: usize,
+}
+
+/// The forms of the rows of a query.
+fn row_formats() -> PossibleValuesParser {
+    let formats = millstream::component::registry().formats;
+    std::iter::once(TABLE).chain(formats.iter().map(|format| format.spec.name)).collect::<Vec<_>>().into()
 }
 
 /// What to guess from.

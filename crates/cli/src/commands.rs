@@ -3,10 +3,6 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, SchemaRef};
-use arrow::util::display::{ArrayFormatter, FormatOptions};
-use arrow_json::writer::{JsonArray, WriterBuilder};
 use clap::CommandFactory;
 use futures::executor::block_on;
 use millstream::files::{Urls, without_job};
@@ -22,7 +18,7 @@ use serde_json::{Value, json};
 use crate::arguments::{self, Arguments, Command, Global};
 use crate::output::Output;
 use crate::progress::Display;
-use crate::table::table;
+use crate::rows::{Form, rows_as_json, rows_as_table};
 use crate::{allocator, interrupt, message, report};
 
 /// The exit code for a job file or arguments that are wrong.
@@ -39,6 +35,7 @@ pub fn run(arguments: Arguments) -> u8 {
         Command::Check(check) => check_job(global, output, check),
         Command::Explain(job) => explain(global, output, &job.path),
         Command::Preview(preview) => show_rows(global, output, preview),
+        Command::Sql(sql) => query(global, output, sql),
         Command::Guess(guess) => guess_job(global, output, &guess.url),
         Command::Count(count) => count_lines(global, output, count),
         Command::Cat(urls) => cat(global, urls),
@@ -270,63 +267,12 @@ fn show_rows(global: &Global, output: Output, preview: &arguments::Preview) -> R
     Ok(())
 }
 
-/// One object a row.
-fn rows_as_json(batches: &[RecordBatch]) -> Result<String> {
-    let failed = |cause: arrow::error::ArrowError| Error::internal("rows cannot be written as JSON").cause(cause);
-    let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, JsonArray>(Vec::new());
-    writer.write_batches(&batches.iter().collect::<Vec<_>>()).map_err(failed)?;
-    writer.finish().map_err(failed)?;
-    let mut text = String::from_utf8_lossy(&writer.into_inner()).into_owned();
-    if text.is_empty() {
-        text.push_str("[]");
-    }
-    text.push('\n');
-    Ok(text)
-}
-
-/// Cells longer than this are cut.
-const CELL_LIMIT: usize = 60;
-
-fn rows_as_table(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<String> {
-    let failed = |cause: arrow::error::ArrowError| Error::internal("rows cannot be shown").cause(cause);
-    let options = FormatOptions::default().with_null("");
-    let mut rows = Vec::new();
-    for batch in batches {
-        let columns: Vec<ArrayFormatter<'_>> = batch
-            .columns()
-            .iter()
-            .map(|column| ArrayFormatter::try_new(column.as_ref(), &options))
-            .collect::<Result<_, _>>()
-            .map_err(failed)?;
-        for row in 0..batch.num_rows() {
-            rows.push(columns.iter().map(|column| cell(&column.value(row).to_string())).collect());
-        }
-    }
-    let header: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
-    let right: Vec<bool> = schema.fields().iter().map(|field| is_number(field.data_type())).collect();
-    Ok(table(&header, &rows, &right))
-}
-
-fn is_number(kind: &DataType) -> bool {
-    kind.is_numeric()
-}
-
-/// A value in one line, not too long.
-fn cell(text: &str) -> String {
-    let mut shown = String::new();
-    for (index, character) in text.chars().enumerate() {
-        if index == CELL_LIMIT {
-            shown.push('…');
-            break;
-        }
-        match character {
-            '\n' => shown.push_str("\\n"),
-            '\t' => shown.push_str("\\t"),
-            other if other.is_control() => shown.push('·'),
-            other => shown.push(other),
-        }
-    }
-    shown
+fn query(global: &Global, output: Output, sql: &arguments::Sql) -> Result<(), Failure> {
+    let form = Form::of(output, sql)?;
+    let engine = engine(global)?;
+    let query = block_on(engine.query(&sql.query))?;
+    tell_lints(output, query.warnings());
+    block_on(query.rows()).and_then(|rows| form.show(output, &engine, rows)).map_err(all_without_job)
 }
 
 fn guess_job(global: &Global, output: Output, url: &str) -> Result<(), Failure> {
@@ -396,34 +342,6 @@ fn man(output: Output, folder: Option<&std::path::Path>) -> Result<(), Failure> 
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use arrow::array::{Int64Array, StringArray};
-    use arrow::datatypes::{Field, Schema};
-
-    use super::*;
-
-    #[test]
-    fn rows_are_shown_in_one_line_each() {
-        let schema: SchemaRef = Arc::new(Schema::new(vec![
-            Field::new("n", DataType::Int64, true),
-            Field::new("text", DataType::Utf8, true),
-        ]));
-        let long = "x".repeat(100);
-        let batch = RecordBatch::try_new(
-            Arc::clone(&schema),
-            vec![
-                Arc::new(Int64Array::from(vec![Some(1000), None])),
-                Arc::new(StringArray::from(vec!["a\nb\u{7}", long.as_str()])),
-            ],
-        )
-        .expect("a batch");
-        let shown = rows_as_table(&schema, std::slice::from_ref(&batch)).expect("shown");
-        assert_eq!(shown, format!("   n  text\n1000  a\\nb·\n      {}…\n", "x".repeat(60)));
-        assert_eq!(rows_as_json(&[]).expect("json"), "[]\n");
-        assert!(rows_as_json(&[batch]).expect("json").starts_with(r#"[{"n":1000,"text":"a\nb\u0007"}"#));
-    }
-
     #[test]
     fn the_reference_in_the_docs_is_that_of_the_specs() {
         let written = include_str!("../../../docs/reference/job-file.md");

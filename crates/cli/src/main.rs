@@ -12,6 +12,7 @@ mod output;
 mod progress;
 mod rejects;
 mod report;
+mod rows;
 mod runs;
 mod table;
 

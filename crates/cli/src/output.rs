@@ -61,9 +61,14 @@ impl Output {
 
     /// Writes a result. If the reader has closed the pipe, the error is [`millstream::ErrorKind::OutputClosed`].
     pub fn result(&self, text: &str) -> Result<()> {
+        self.bytes(text.as_bytes())
+    }
+
+    /// The same for a result that may be no text.
+    pub fn bytes(&self, bytes: &[u8]) -> Result<()> {
         let mut stdout = std::io::stdout().lock();
         stdout
-            .write_all(text.as_bytes())
+            .write_all(bytes)
             .and_then(|()| stdout.flush())
             .map_err(|cause| Error::io("standard output cannot be written", &cause))
     }

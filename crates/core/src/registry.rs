@@ -101,8 +101,10 @@ pub struct FunctionEntry {
 pub struct SinkEntry {
     /// Its settings, beside `from` and `write` in a sink's entry.
     pub spec: SpecInfo,
-    /// What `write` begins with, without the colon: `sqlite`; `""` stands for plain paths, `-` for standard output.
+    /// What `write` begins with, without the colon: `sqlite`; `""` stands for plain paths.
     pub schemes: &'static [&'static str],
+    /// What `write` may say as a whole: `-` for standard output. A sink that has nothing else takes every row.
+    pub words: &'static [&'static str],
     /// Whether it writes to every store too. Then the stores' schemes are its own, and so are their blocks.
     pub stores: bool,
     /// Whether the entry may have a format block and `compress`.
@@ -213,11 +215,12 @@ impl Registry {
     /// Adds a kind of sink.
     ///
     /// # Errors
-    /// If there is one of that name, or one that writes one of its schemes.
+    /// If there is one of that name, or one that writes one of its schemes or words.
     pub fn add_sink(&mut self, entry: SinkEntry) -> Result<(), Error> {
         let others = self.sinks.iter().map(|other| (&other.spec, other.schemes));
         let stores = self.stores.iter().map(|store| (&store.spec, store.schemes));
         is_new("sink", &entry.spec, entry.schemes, others.chain(stores))?;
+        is_new("sink", &entry.spec, entry.words, self.sinks.iter().map(|other| (&other.spec, other.words)))?;
         self.sinks.push(Box::leak(Box::new(entry)));
         Ok(())
     }
@@ -272,8 +275,11 @@ impl Registry {
         entry.schemes.iter().copied().chain(stores)
     }
 
-    /// The sink that writes `target` (a path, `scheme:…` or `-`).
+    /// The sink that writes `target` (a path, `scheme:…` or a word such as `-`).
     pub fn sink_for(&self, target: &str) -> Option<&'static SinkEntry> {
+        if let Some(entry) = self.sinks.iter().copied().find(|entry| entry.words.contains(&target)) {
+            return Some(entry);
+        }
         if self.store_for(target).is_some() {
             return self.sinks.iter().copied().find(|entry| entry.stores);
         }

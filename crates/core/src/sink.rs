@@ -145,6 +145,12 @@ pub trait Sink: Debug + Send + Sync {
         Vec::new()
     }
 
+    /// Whether several sinks of a job may have its target, since what one writes there does not meet the rows of
+    /// another.
+    fn is_shareable(&self) -> bool {
+        false
+    }
+
     /// How rows are spread over files, if they are.
     fn routing(&self) -> Option<Routing> {
         None

@@ -75,7 +75,8 @@ pub fn is_placed(error: &DataFusionError) -> bool {
 
 /// `error` as a command without a job file tells it: a hint that names a setting says where there are settings.
 pub fn without_job(error: Error) -> Error {
-    const SETTINGS: &[&str] = &["of the source", "in `ca`", "raise `timeout`", "raise `connect_timeout`"];
+    const SETTINGS: &[&str] =
+        &["of the source", "in `ca`", "raise `timeout`", "raise `connect_timeout`", "`max_rejects:"];
     let hint = match error.hint_text() {
         Some(hint) if hint.contains("`allow_empty") => hint.split(';').next().unwrap_or(hint).to_owned(),
         Some(hint) if SETTINGS.iter().any(|words| hint.contains(words)) => {
@@ -151,6 +152,8 @@ mod tests {
         assert_eq!(hint(empty).as_deref(), Some("check the pattern"));
         let bomb = Error::data("too much").hint("raise `limits: {ratio: …}` of the source if you trust the data");
         assert!(hint(bomb).is_some_and(|hint| hint.contains("; that is a setting of a job file")));
+        let reject = Error::data("no number").hint("to continue without such records: `max_rejects: 100` at `a`");
+        assert!(hint(reject).is_some_and(|hint| hint.contains("; that is a setting of a job file")));
         assert_eq!(hint(Error::data("bad")), None);
     }
 

@@ -3,9 +3,10 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use millstream_core::error::printable;
 use millstream_core::format::Reading;
 use millstream_core::{Result, Unit};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::context::RunContext;
 use crate::job_text::{block_of, in_comment, scalar};
@@ -20,14 +21,58 @@ const RANGED_HEAD: u64 = 4096;
 
 /// A job file that reads `url` (a path, glob, URL or list) and prints its rows.
 pub async fn guess(context: &RunContext, url: &str) -> Result<String> {
-    let urls = Urls { patterns: vec![url.to_owned()], members: Vec::new() };
-    let reader = urls.reader(context, "guess")?;
-    let _governor = context.govern()?;
-    let first = sample::units(&reader, 1).await?.into_iter().next().ok_or_else(|| no_match(&reader.patterns))?;
-    let head = head_of(&reader, &first).await?;
-    let guess = sample::guess_of(&head).map_err(|error| error.in_unit(&first.uri, head.member.as_deref()))?;
-    let sink = if is_nested(&reader, &first, &guess).await { "json" } else { "csv" };
-    Ok(job_text(url, &first, &head, &guess, sink))
+    let guessed = Guessed::of(context, url).await?;
+    let Guessed { reader, first, head, guess, .. } = &guessed;
+    let sink = if is_nested(reader, first, guess).await { "json" } else { "csv" };
+    Ok(job_text(url, first, head, guess, sink))
+}
+
+/// What the first file of a URL says of all of them.
+pub struct Guessed {
+    url: String,
+    reader: Arc<Reader>,
+    first: Unit,
+    head: Head,
+    guess: millstream_format::Guess,
+}
+
+impl Guessed {
+    /// Looks at the first file of `url` (a path, glob, URL or list).
+    pub async fn of(context: &RunContext, url: &str) -> Result<Self> {
+        let urls = Urls { patterns: vec![url.to_owned()], members: Vec::new() };
+        let reader = urls.reader(context, "guess")?;
+        let _governor = context.govern()?;
+        let first = sample::units(&reader, 1).await?.into_iter().next().ok_or_else(|| no_match(&reader.patterns))?;
+        let head = head_of(&reader, &first).await?;
+        let guess = sample::guess_of(&head).map_err(|error| error.in_unit(&first.uri, head.member.as_deref()))?;
+        Ok(Guessed { url: url.to_owned(), reader, first, head, guess })
+    }
+
+    /// A name for the source, by the URL alone.
+    pub fn name(&self) -> String {
+        entry_name(&self.url, &self.first, None)
+    }
+
+    /// The settings of the source, with its format and columns.
+    pub fn source(&self) -> Value {
+        json!({"read": self.url, self.guess.format: self.guess.settings})
+    }
+
+    /// What was found beyond what the name of the file says: its format, or settings beside the columns.
+    pub fn beyond_name(&self) -> Option<String> {
+        let named = self.reader.registry.by_name(&self.first.uri).1;
+        let named = named.filter(|(format, _)| format.spec.name == self.guess.format);
+        let suggested = named.map(|(format, ending)| (format.suggested)(ending)).unwrap_or_default();
+        let is_new = |(key, value): (&String, &Value)| key != "columns" && suggested.get(key) != Some(value);
+        let has_new = self.guess.settings.as_object().is_some_and(|settings| settings.iter().any(is_new));
+        let evidence: Vec<String> = self.guess.evidence.iter().map(|line| printable(line.as_bytes())).collect();
+        (named.is_none() || has_new).then(|| format!("read as {}: {}", self.guess.format, evidence.join("; ")))
+    }
+
+    /// What was read of something that cannot be read again, such as standard input.
+    pub fn consumed(&self) -> Vec<String> {
+        self.reader.opened.consumed()
+    }
 }
 
 /// The first bytes of `unit`: as they are for a file that is read by ranges, else decoded.

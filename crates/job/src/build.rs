@@ -374,7 +374,7 @@ impl<'a> Builder<'a> {
             return kind;
         }
         let registry = self.registry;
-        let schemes = schemes(registry.sinks.iter().flat_map(|entry| registry.sink_schemes(entry)));
+        let schemes = targets(registry, registry.sinks.iter().copied());
         let choices: Vec<&str> = schemes.iter().map(String::as_str).collect();
         let mut hint = did_you_mean(&format!("{scheme}:"), "places to write to", &choices);
         if is_path {
@@ -418,13 +418,8 @@ impl<'a> Builder<'a> {
                     others.join(" and "),
                     kind.spec.name
                 );
-                let write = schemes(
-                    registry
-                        .sinks
-                        .iter()
-                        .filter(|one| others.contains(&one.spec.name))
-                        .flat_map(|one| registry.sink_schemes(one)),
-                );
+                let write =
+                    targets(registry, registry.sinks.iter().copied().filter(|one| others.contains(&one.spec.name)));
                 lint.hint = Some(format!("remove it, or start `write` with {}", write.join(" or ")));
             }
         }
@@ -651,7 +646,7 @@ impl<'a> Builder<'a> {
     /// Two sinks must not write to the same place.
     pub fn targets(&mut self, sinks: &[SinkStep]) {
         let mut seen: BTreeMap<(String, String), &SinkStep> = BTreeMap::new();
-        for sink in sinks.iter().filter(|sink| sink.entry.spec.name != COMMAND) {
+        for sink in sinks.iter().filter(|sink| !sink.sink.is_shareable()) {
             // Databases do not tell capitals in names of tables apart.
             let table = sink.settings.get("table").map(|table| table.to_string().to_lowercase()).unwrap_or_default();
             let target = plain_target(&sink.write.value);
@@ -764,6 +759,12 @@ fn is_scheme(text: &str) -> bool {
     text.len() >= 2
         && text.starts_with(|first: char| first.is_ascii_lowercase())
         && text.chars().all(|one| one.is_ascii_lowercase() || one.is_ascii_digit() || "+-.".contains(one))
+}
+
+/// What `write` of these sinks begins with, or says as a whole, as a user writes it.
+fn targets(registry: &Registry, sinks: impl Iterator<Item = &'static SinkEntry> + Clone) -> Vec<String> {
+    let words = sinks.clone().flat_map(|sink| sink.words).map(|word| format!("`{word}`"));
+    schemes(sinks.flat_map(|sink| registry.sink_schemes(sink))).into_iter().chain(words).collect()
 }
 
 /// Schemes as a user writes them.

@@ -111,8 +111,8 @@ pub struct SourceKeys {
 pub struct SinkKeys {
     /// The source or transform whose rows are written.
     pub from: String,
-    /// Where to: a path, `-` for standard output, or a target with its scheme, such as `s3://bucket/result.csv.gz` or
-    /// `sqlite:out/result.db`.
+    /// Where to: a path, `-` for standard output, `discard` for nowhere, or a target with its scheme, such as
+    /// `s3://bucket/result.csv.gz` or `sqlite:out/result.db`.
     pub write: String,
     /// How many rows may be left out because the target refuses them: a number (`100`), or a share of those that came
     /// (`1%`). With more the run fails. What is left out is kept for `millstream rejects`.

@@ -161,8 +161,8 @@ fn transform_schema(registry: &Registry, generator: &mut SchemaGenerator) -> Val
 fn sink_schema(entry: &SinkEntry, registry: &Registry, generator: &mut SchemaGenerator) -> Value {
     let keys = SinkKeys::json_schema(generator).to_value();
     let mut properties = object_part(&keys, "properties");
-    if entry.formats {
-        // Files take every row.
+    if entry.formats || entry.schemes.is_empty() || is_command(entry) {
+        // Files, programs, and what has no address take every row.
         properties.remove(MAX_REJECTS);
     }
     let settings = (entry.spec.schema)(generator).to_value();
@@ -207,8 +207,8 @@ fn sink_schema(entry: &SinkEntry, registry: &Registry, generator: &mut SchemaGen
 fn sink_choice(registry: &Registry) -> Value {
     let pattern_of = |entry: &SinkEntry| {
         let schemes = registry.sink_schemes(entry).filter(|scheme| !scheme.is_empty() && *scheme != COMMAND);
-        let patterns: Vec<String> =
-            schemes.map(|scheme| if scheme == "-" { "^-$".to_owned() } else { format!("^{scheme}:") }).collect();
+        let words = entry.words.iter().map(|word| format!("^{word}$"));
+        let patterns: Vec<String> = schemes.map(|scheme| format!("^{scheme}:")).chain(words).collect();
         (!patterns.is_empty()).then(|| patterns.join("|"))
     };
     let others: Vec<String> = registry.sinks.iter().copied().filter_map(pattern_of).collect();

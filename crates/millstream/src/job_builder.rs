@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use millstream_engine::job_text::job_file;
-use millstream_engine::{Engine, Failure, ParseOptions, RowStream};
+use millstream_engine::{Engine, Failure, ParseOptions, Query, RowStream};
 use millstream_job::Job;
 use serde_json::{Map, Value, json};
 
@@ -82,8 +82,15 @@ impl JobBuilder {
     /// Everything that is wrong with it; what goes wrong later comes from the stream.
     pub async fn read(engine: &Engine, source: Value) -> Result<RowStream, Failure> {
         // A job has a sink; this one is never opened.
-        let job = JobBuilder::new().source("rows", source).sink("stream", json!({"from": "rows", "write": "-"}));
+        let job = JobBuilder::new().source("rows", source).sink("stream", json!({"from": "rows", "write": "discard"}));
         engine.rows(job.build(engine).await?, "rows").await
+    }
+}
+
+/// The job of a query, whose rows are those of [`Query::entry`]. It needs a sink.
+impl From<&Query> for JobBuilder {
+    fn from(query: &Query) -> Self {
+        JobBuilder { root: query.entries().clone(), ..JobBuilder::new() }
     }
 }
 

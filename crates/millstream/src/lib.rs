@@ -111,7 +111,7 @@ pub use millstream_core::{Error, ErrorKind, Result};
 pub use millstream_engine::options::{Cancel, RunOptions};
 pub use millstream_engine::run::{Event, Run, Running};
 pub use millstream_engine::{
-    Checked, Engine, EngineBuilder, Failure, JobPlan, ParseOptions, Parsed, RowStream, Runnable,
+    Checked, Engine, EngineBuilder, Failure, JobPlan, ParseOptions, Parsed, Query, RowStream, Runnable,
 };
 pub use millstream_job::{Job, Lint, LintCode, Severity};
 

@@ -1,4 +1,4 @@
-//! Millstream's sinks: files, databases, standard output, programs.
+//! Millstream's sinks: files, databases, standard output, programs, nothing.
 //!
 //! Each sink is a folder with the same file names: `mod.rs` (the sink), `spec.rs` (its settings), its implementation,
 //! and `tests.rs`. `encode.rs` is shared by sinks that write bytes, `database` by those of database servers;
@@ -12,6 +12,7 @@ pub mod command;
 #[cfg(test)]
 mod conformance;
 mod database;
+pub mod discard;
 mod encode;
 pub mod file;
 mod ledger_version;
@@ -36,6 +37,7 @@ pub const SINKS: &[SinkEntry] = &[
     sqlite::ENTRY,
     stdout::ENTRY,
     command::ENTRY,
+    discard::ENTRY,
 ];
 
 /// The sinks that are behind a feature, whether this build has them or not, and the stores that sinks write to.

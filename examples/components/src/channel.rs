@@ -45,6 +45,7 @@ pub fn add_to(registry: &mut Registry) -> Result<Receiver<Named>> {
     registry.add_sink(SinkEntry {
         spec: SpecInfo::of::<ChannelSpec>(),
         schemes: &["channel"],
+        words: &[],
         stores: false,
         formats: false,
         build,

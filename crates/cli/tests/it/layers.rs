@@ -23,7 +23,7 @@ const ENGINE: &[&[&str]] = &[
     &["guess", "resume"],
     &["parse"],
     &["commands", "run", "stream"],
-    &["replay"],
+    &["query", "replay"],
 ];
 
 /// The modules of one crate that are files, and what each imports of the others.

@@ -35,6 +35,7 @@ mod use_shared;
 mod use_sinks;
 mod use_sorts;
 mod use_sources;
+mod use_sql;
 mod use_support;
 mod use_transforms;
 mod use_upgrade;

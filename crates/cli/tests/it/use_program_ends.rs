@@ -263,6 +263,8 @@ fn mistakes_in_programs_are_found_by_check() {
         "`g` has both `write` and `command`",
         "the key `write` is missing in `h`",
     ]);
+    lab.file("job.yaml", "sources: {a: {read: \"command:cat\", lines: {}}}\nsinks: {o: {from: a, write: o.csv}}\n");
+    lab.run(&["check", "job.yaml"]).ended(1).says(&["nothing says which program is read", "in place of `read`"]);
     lab.file(
         "job.yaml",
         "sources: {a: {command: [./nothing], csv: {columns: {id: int64}}}}\nsinks: {o: {from: a, write: o.csv}}\n",

@@ -1,4 +1,4 @@
-//! Sinks through the real binary: every way of cutting rows into files, SQLite's modes, standard output.
+//! Sinks through the real binary: every way of cutting rows into files, SQLite's modes, standard output, nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -209,4 +209,22 @@ fn standard_output_takes_every_format_and_nothing_else() {
     );
     let output = lab.command(&["run", "job.yaml", "-q"]).output().expect("it runs");
     assert_eq!(gunzip(&output.stdout), "id,line\n1,a\n2,b\n");
+}
+
+#[test]
+fn what_is_discarded_is_counted_and_nowhere() {
+    let lab = lab("transforms:\n  t: {filter: {from: s, where: 'id % 2 = 0'}}\n", "from: t, write: discard");
+    let job = format!("{}  p: {{from: s, write: discard}}\n", lab.read("job.yaml"));
+    lab.file("job.yaml", &job);
+    let report = lab.report(&[]);
+    let summaries = report["results"].as_array().expect("results").iter().map(|one| one["summary"].as_str());
+    assert_eq!(summaries.collect::<Vec<_>>(), [Some("5000 rows discarded"), Some("10000 rows discarded")]);
+    assert_eq!(report["rows_written"], COUNT + COUNT / 2, "{report:#}");
+    assert_eq!(names(&lab.path(".")), [".scratch", ".state", "in", "job.yaml"]);
+    lab.run(&["run", "job.yaml"]).ok().says(&["10,000 rows discarded"]);
+    // A row that cannot be computed ends such a run, too.
+    lab.file("job.yaml", job.replace("id % 2 = 0", "1 / (id - 9999) < 0"));
+    lab.run(&["run", "job.yaml"]).ended(1).says(&["division by zero"]);
+    lab.file("job.yaml", job.replace("write: discard}", "write: discard, csv: {}, max_rejects: 1}"));
+    lab.run(&["check", "job.yaml"]).ended(2).says(&["`csv` is for files", "`max_rejects`"]);
 }

@@ -10,14 +10,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("millstream-core", &[]),
     ("millstream-job", &["millstream-core"]),
     ("millstream-database", &["millstream-core"]),
-    ("millstream-process", &["millstream-core"]),
+    ("millstream-process", &["millstream-core", "millstream-format"]),
     ("millstream-source", &["millstream-core", "millstream-database", "millstream-process"]),
     ("millstream-codec", &["millstream-core"]),
     ("millstream-format", &["millstream-core"]),
     ("millstream-sink", &["millstream-core", "millstream-database", "millstream-process"]),
     ("millstream-sort", &["millstream-core"]),
     ("millstream-state", &["millstream-core"]),
-    ("millstream-transform", &["millstream-core", "millstream-format", "millstream-process"]),
+    ("millstream-transform", &["millstream-core", "millstream-process"]),
     (
         "millstream-engine",
         &[

@@ -6,6 +6,7 @@ mod arithmetic;
 mod casts;
 mod constants;
 mod dialect_hints;
+pub mod files;
 pub mod function;
 mod rewrite;
 mod sum;
@@ -79,23 +80,42 @@ pub fn references(sql: &str) -> Result<Vec<String>, SqlFault> {
     Ok(names)
 }
 
-/// One query, or what is wrong with the text.
+/// Why a text is not one query.
+enum NotOneQuery {
+    Syntax(SqlFault),
+    Empty,
+    Several,
+    Other,
+}
+
+/// One query, or what is wrong with the text, which is that of an entry.
 pub fn parse(sql: &str) -> Result<Statement, SqlFault> {
-    let statements = DFParser::parse_sql(sql).map_err(|error| syntax_fault(sql, &error))?;
+    one_query(sql).map_err(|fault| {
+        let (what, hint) = match fault {
+            NotOneQuery::Syntax(fault) => return fault,
+            NotOneQuery::Empty => ("the SQL is empty", "write a query: SELECT …"),
+            NotOneQuery::Several => (
+                "an entry holds one query, not several",
+                "give each query an entry of its own; an entry is used by its name",
+            ),
+            NotOneQuery::Other => {
+                ("this statement is not a query", "a transform is a query: SELECT …, WITH … SELECT …, VALUES …")
+            }
+        };
+        SqlFault { hint: Some(hint.to_owned()), ..at_start(what) }
+    })
+}
+
+fn one_query(sql: &str) -> Result<Statement, NotOneQuery> {
+    let statements = DFParser::parse_sql(sql).map_err(|error| NotOneQuery::Syntax(syntax_fault(sql, &error)))?;
     let mut statements = statements.into_iter();
     match (statements.next(), statements.next()) {
-        (None, _) => Err(SqlFault { hint: Some("write a query: SELECT …".into()), ..at_start("the SQL is empty") }),
-        (Some(_), Some(_)) => Err(SqlFault {
-            hint: Some("give each query an entry of its own; an entry is used by its name".into()),
-            ..at_start("an entry holds one query, not several")
-        }),
+        (None, _) => Err(NotOneQuery::Empty),
+        (Some(_), Some(_)) => Err(NotOneQuery::Several),
         (Some(Statement::Statement(statement)), None) if matches!(*statement, SqlStatement::Query(_)) => {
             Ok(Statement::Statement(statement))
         }
-        (Some(_), None) => Err(SqlFault {
-            hint: Some("a transform is a query: SELECT …, WITH … SELECT …, VALUES …".into()),
-            ..at_start("this statement is not a query")
-        }),
+        (Some(_), None) => Err(NotOneQuery::Other),
     }
 }
 

@@ -83,7 +83,8 @@ pub static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
             &[
                 SinkEntry {
                     spec: SpecInfo::of::<FilesSpec>(),
-                    schemes: &["", "-"],
+                    schemes: &[""],
+                    words: &["-"],
                     stores: true,
                     formats: true,
                     build: &target::<FilesSpec>,
@@ -91,6 +92,7 @@ pub static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
                 SinkEntry {
                     spec: SpecInfo::of::<TableSpec>(),
                     schemes: &["sqlite"],
+                    words: &[],
                     stores: false,
                     formats: false,
                     build: &target::<TableSpec>,

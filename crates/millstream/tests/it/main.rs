@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod plans;
+mod queries;
 mod runs;
 mod surface;

@@ -34,6 +34,7 @@ use crate::shared::counted;
 pub const ENTRY: SinkEntry = SinkEntry {
     spec: SpecInfo::of::<CommandSpec>(),
     schemes: &["command"],
+    words: &[],
     stores: false,
     formats: false,
     build: &build,
@@ -77,6 +78,11 @@ impl Sink for CommandSink {
 
     fn target(&self) -> String {
         format!("the program {}", self.spec.command.program().unwrap_or_default())
+    }
+
+    /// What two programs of one name do is their own.
+    fn is_shareable(&self) -> bool {
+        true
     }
 
     async fn check(&self, schema: SchemaRef) -> Result<(), Vec<Error>> {

@@ -38,8 +38,14 @@ use crate::encode::Encoding;
 use crate::shared::blocking;
 
 /// The registry's entry.
-pub const ENTRY: SinkEntry =
-    SinkEntry { spec: SpecInfo::of::<FileSpec>(), schemes: &[""], stores: true, formats: true, build: &build };
+pub const ENTRY: SinkEntry = SinkEntry {
+    spec: SpecInfo::of::<FileSpec>(),
+    schemes: &[""],
+    words: &[],
+    stores: true,
+    formats: true,
+    build: &build,
+};
 
 fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
     let spec: FileSpec = parse(settings)?;

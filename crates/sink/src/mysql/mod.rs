@@ -35,6 +35,7 @@ use crate::database::text::Flavour;
 pub const ENTRY: SinkEntry = SinkEntry {
     spec: SpecInfo::of::<MysqlSpec>(),
     schemes: &["mysql", "mariadb"],
+    words: &[],
     stores: false,
     formats: false,
     build: &build,

@@ -40,6 +40,7 @@ use crate::database::text;
 pub const ENTRY: SinkEntry = SinkEntry {
     spec: SpecInfo::of::<PostgresSpec>(),
     schemes: &["postgres", "postgresql"],
+    words: &[],
     stores: false,
     formats: false,
     build: &build,

@@ -53,6 +53,7 @@ use crate::shared::{Charge, counted, folder_fault};
 pub const ENTRY: SinkEntry = SinkEntry {
     spec: SpecInfo::of::<SqliteSpec>(),
     schemes: &["sqlite"],
+    words: &[],
     stores: false,
     formats: false,
     build: &build,

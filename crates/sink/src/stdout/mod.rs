@@ -29,8 +29,14 @@ use crate::encode::{ENCODE_ROWS, EncodeStream, Encoding};
 use crate::shared::{Charge, blocking, counted};
 
 /// The registry's entry.
-pub const ENTRY: SinkEntry =
-    SinkEntry { spec: SpecInfo::of::<StdoutSpec>(), schemes: &["-"], stores: false, formats: true, build: &build };
+pub const ENTRY: SinkEntry = SinkEntry {
+    spec: SpecInfo::of::<StdoutSpec>(),
+    schemes: &[],
+    words: &["-"],
+    stores: false,
+    formats: true,
+    build: &build,
+};
 
 /// Text of one writer that is written at once.
 const PIECE_BYTES: usize = 256 << 10;

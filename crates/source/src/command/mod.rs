@@ -18,7 +18,7 @@ use futures::stream::BoxStream;
 use millstream_core::program::ProgramContext;
 use millstream_core::registry::SourceEntry;
 use millstream_core::source::{Source, SourceContext};
-use millstream_core::spec::{Duration as Time, Fault, SpecInfo};
+use millstream_core::spec::{Duration as Time, SpecInfo};
 use millstream_core::{ByteStream, Error, Result, Unit};
 use millstream_process::{Child, Children, Program};
 use tokio::io::AsyncReadExt;
@@ -34,11 +34,10 @@ pub const ENTRY: SourceEntry = SourceEntry {
     check: &|_| Ok(()),
     rows: false,
     build: &|settings| {
-        if settings.as_object().is_some_and(serde_json::Map::is_empty) {
-            let fault = Fault::new("", "nothing says which program is read");
-            return Err(vec![fault.hint("write `command: [./export.sh, --all]` in place of `read`")]);
-        }
-        Ok(Arc::new(CommandSource(crate::settings::<CommandSpec>(settings)?.into_settings())))
+        // Every source has one of each kind; most have no program.
+        let is_none = settings.as_object().is_some_and(serde_json::Map::is_empty);
+        let spec = if is_none { None } else { Some(crate::settings::<CommandSpec>(settings)?) };
+        Ok(Arc::new(CommandSource(spec.map(CommandSpec::into_settings).unwrap_or_default())))
     },
 };
 
@@ -57,6 +56,10 @@ struct CommandSource(CommandSettings);
 
 impl CommandSource {
     fn program(&self, context: &ProgramContext) -> Result<Program> {
+        if self.0.run.program().is_none() {
+            let hint = "write `command: [./export.sh, --all]` in place of `read`";
+            return Err(Error::job("nothing says which program is read").hint(hint));
+        }
         Program::new(&self.0.run.0, &self.0.env, context)
     }
 }
