@@ -23,8 +23,18 @@ pub struct Limits {
     cores: Option<usize>,
 }
 
+/// Whether an engine reads rows that Python gives: only one that loads these does, so that no other job has them among
+/// what it can read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    /// What job files can name.
+    Places,
+    /// Rows of Python, too.
+    Given,
+}
+
 /// Engines by what was asked of them.
-type Engines = Vec<(Limits, Engine)>;
+type Engines = Vec<(Limits, Reads, Engine)>;
 
 /// The engines of the process with this number. A copy of the process (by fork) makes its own: the memory and the turns
 /// of the runs that go on in the other process are none of its.
@@ -34,7 +44,7 @@ static ENGINES: Mutex<Option<(u32, Engines)>> = Mutex::new(None);
 ///
 /// # Errors
 /// If the machine cannot be used like that.
-pub fn engine(limits: &Limits) -> Result<Engine, Failure> {
+pub fn engine(limits: &Limits, reads: Reads) -> Result<Engine, Failure> {
     let mut known = ENGINES.lock().unwrap_or_else(PoisonError::into_inner);
     let process = std::process::id();
     if known.as_ref().is_none_or(|(of, _)| *of != process) {
@@ -42,11 +52,15 @@ pub fn engine(limits: &Limits) -> Result<Engine, Failure> {
         std::mem::forget(known.replace((process, Vec::new())));
     }
     let engines = known.as_mut().map(|(_, engines)| engines).ok_or_else(|| Error::internal("there are no engines"))?;
-    if let Some((_, engine)) = engines.iter().find(|(of, _)| of == limits) {
+    if let Some((_, _, engine)) = engines.iter().find(|(of, its, _)| of == limits && *its == reads) {
         return Ok(engine.clone());
     }
-    let engine = Engine::builder().machine(machine(limits)?).registry(given::registry()?).build()?;
-    engines.push((limits.clone(), engine.clone()));
+    let registry = match reads {
+        Reads::Places => millstream::component::registry(),
+        Reads::Given => given::registry()?,
+    };
+    let engine = Engine::builder().machine(machine(limits)?).registry(registry).build()?;
+    engines.push((limits.clone(), reads, engine.clone()));
     Ok(engine)
 }
 

@@ -39,15 +39,30 @@ fn made(py: Python<'_>, failure: Failure, author: Author) -> PyResult<PyErr> {
     Ok(PyErr::from_value(class.call1((text.trim_end(), problems))?))
 }
 
-/// The same, without places in a job that the caller has never seen.
+/// The same, without places and entries of a job that the caller has never seen.
 fn without_places(failure: Failure) -> Failure {
     let Failure { lints, errors } = failure;
     let as_error = |lint: Lint| {
-        let error = Error::job(lint.what).text(&lint.text);
+        let error = Error::job(lint.what);
+        let error = if lint.text.is_empty() { error } else { error.text(&lint.text) };
         lint.hint.into_iter().fold(error, Error::hint)
     };
     let of_lints = lints.into_iter().filter(Lint::is_error).map(as_error);
-    Failure { lints: Vec::new(), errors: of_lints.chain(errors).collect() }
+    Failure { lints: Vec::new(), errors: of_lints.chain(errors.iter().map(without_step)).collect() }
+}
+
+fn without_step(error: &Error) -> Error {
+    let place = error.location().clone();
+    let mut same = Error::new(error.kind(), error.what());
+    if let Some(uri) = &place.uri {
+        same = same.in_unit(uri, place.member.as_deref());
+    }
+    same = place.line.into_iter().fold(same, Error::line);
+    same = place.byte.into_iter().fold(same, Error::byte);
+    same = place.column.into_iter().fold(same, Error::column);
+    same = error.offending_text().into_iter().fold(same, Error::text);
+    same = error.cause_text().into_iter().fold(same, Error::cause);
+    error.hint_text().into_iter().fold(same, Error::hint)
 }
 
 fn of_lint<'py>(py: Python<'py>, lint: &Lint) -> PyResult<Bound<'py, PyDict>> {

@@ -22,7 +22,11 @@ pub async fn built(engine: &Engine, job: &str, path: &str) -> Result<Arc<Job>, F
     builder(job)?.path(path).build(engine).await
 }
 
-fn builder(job: &str) -> Result<JobBuilder> {
+/// The builder of the job.
+///
+/// # Errors
+/// If it is not JSON of such a form.
+pub fn builder(job: &str) -> Result<JobBuilder> {
     let not_json = |cause| Error::internal("a job was not handed over as JSON").cause(cause);
     let job: Map<String, Value> = serde_json::from_str(job).map_err(not_json)?;
     let mut builder = JobBuilder::new();

@@ -18,9 +18,9 @@ use futures::StreamExt;
 use millstream::{Engine, Error, ErrorKind, Failure, JobPlan, RowStream};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::engine::{Limits, engine};
+use crate::engine::{Limits, Reads, engine};
 use crate::errors::{Author, exception, of_error};
 use crate::job;
 use crate::wait::{wait, wait_anywhere};
@@ -48,9 +48,10 @@ impl Rows {
     #[new]
     fn new(py: Python<'_>, job: &str, entry: String, limits: Limits) -> PyResult<Self> {
         let planned = wait(py, async {
-            let engine = engine(&limits)?;
-            let job = job::built(&engine, job, "job.yaml").await?;
-            engine.plan(job).await
+            let engine = engine(&limits, Reads::Places)?;
+            // A job has a sink; this one is never opened.
+            let job = job::builder(job)?.sink("stream", json!({"from": entry, "write": "-"}));
+            engine.plan(job.build(&engine).await?).await
         })?;
         let failed = |failure: Failure| exception(py, failure, Author::Package);
         let plan = planned.map_err(failed)?;
@@ -65,6 +66,11 @@ impl Rows {
     #[getter]
     fn columns(&self) -> Vec<(String, String)> {
         columns(&self.schema)
+    }
+
+    /// A batch with these columns and without rows.
+    fn empty(&self) -> Batch {
+        Batch(RecordBatch::new_empty(SchemaRef::clone(&self.schema)))
     }
 
     /// The columns, by the C data interface.
@@ -88,7 +94,7 @@ impl Rows {
 impl Rows {
     fn open(&self, py: Python<'_>) -> PyResult<RowStream> {
         let opened = wait(py, async {
-            let engine = engine(&self.limits)?;
+            let engine = engine(&self.limits, Reads::Places)?;
             let plan = self.plan(&engine)?;
             engine.rows(&plan, &self.entry).await
         })?;

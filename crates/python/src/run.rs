@@ -9,7 +9,7 @@ use millstream_cli::progress::{Display, line};
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-use crate::engine::{Limits, engine};
+use crate::engine::{Limits, Reads, engine};
 use crate::errors::{Author, exception, of_error};
 use crate::given::Given;
 use crate::job;
@@ -47,7 +47,7 @@ pub fn run(
 ) -> PyResult<(String, String)> {
     let watcher = Watcher::new(notify, progress, terminal);
     let failed = |failure| exception(py, failure, Author::Caller);
-    let engine = engine(&limits).map_err(failed)?;
+    let engine = engine(&limits, Reads::Places).map_err(failed)?;
     let parsed = wait(py, async {
         match job {
             Some(job) => job::built(&engine, job, path).await.map(|job| Parsed { job, warnings: Vec::new() }),
@@ -79,7 +79,7 @@ pub fn write(
     let watcher = Watcher::new(notify, progress, terminal);
     let given = Given::new(data)?;
     let failed = |failure| exception(py, failure, Author::Package);
-    let engine = engine(&limits).map_err(failed)?;
+    let engine = engine(&limits, Reads::Given).map_err(failed)?;
     let url = given.url();
     let job = format!(r#"{{"sources": {{"rows": {{"read": "{url}"}}}}, "sinks": {{"target": {sink}}}}}"#);
     let job = wait(py, job::built(&engine, &job, "millstream.write"))?.map_err(failed)?;
