@@ -32,7 +32,8 @@ where
 }
 
 /// Waits for `future` on a thread that may belong to another library. On the main thread, an interrupt of the user ends
-/// that: `None`, and Python raises `KeyboardInterrupt` as soon as its own code goes on.
+/// that: `None`. The other library then fails with the error that it gets. (To set the signal again, so that Python
+/// raises `KeyboardInterrupt` too, was tried: it comes while the first exception is shown, and garbles it.)
 pub fn wait_anywhere<F: Future>(future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     loop {
@@ -75,14 +76,8 @@ fn is_main_thread() -> bool {
     rustix::thread::gettid() == rustix::process::getpid()
 }
 
-/// Whether the user wants to interrupt the program. The signal is set again for the handler that is in charge of it.
+/// Whether the user wants to interrupt the program. This can be asked once.
 fn is_interrupted(_: Python<'_>) -> bool {
     // SAFETY: the thread is attached to the interpreter.
-    unsafe {
-        let interrupted = pyo3::ffi::PyOS_InterruptOccurred() != 0;
-        if interrupted {
-            pyo3::ffi::PyErr_SetInterrupt();
-        }
-        interrupted
-    }
+    unsafe { pyo3::ffi::PyOS_InterruptOccurred() != 0 }
 }

@@ -57,7 +57,8 @@ class Problem:
         """Where it is, as text: `job.yaml:3:5`, or `data/a.csv, line 7`; empty if it is nowhere."""
         if self.column is not None:
             return f"{self.file}:{self.line}:{self.column}"
-        named = (("member", self.member), ("line", self.line), ("byte", self.byte), ("column", self.field))
+        byte = self.byte if self.line is None else None
+        named = (("member", self.member), ("line", self.line), ("byte", byte), ("column", self.field))
         parts = [self.file] if self.file is not None else []
         return ", ".join(parts + [f"{name} {value}" for name, value in named if value is not None])
 
@@ -74,8 +75,8 @@ class Error(Exception):
     ...     millstream.read("places/nowhere.csv")
     ... except millstream.Error as error:
     ...     problem = error.problems[0]
-    >>> problem.file, problem.cause
-    ('places/nowhere.csv', 'no such file or directory')
+    >>> problem.file, problem.what
+    ('places/nowhere.csv', 'there is no such file')
 
     `kind`, `what`, `place`, `text`, `cause` and `hint` are those of the first problem.
     """

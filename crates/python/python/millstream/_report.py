@@ -99,8 +99,8 @@ class Report(_Record):
     """What a run has done. As text it is the report that the command prints; a notebook shows it as tables.
 
     >>> report = millstream.run("job.yaml")
-    >>> report.rows_read, report.rows_written, report.results[0].summary
-    (4, 2, '2 rows in file out/countries.csv')
+    >>> report.rows_read, report.rows_written, report.results[0].target
+    (4, 2, 'out/countries.csv')
     >>> print(report)  # doctest: +ELLIPSIS
     done in ...: 4 rows read, 2 written, 0 rejected
     ...

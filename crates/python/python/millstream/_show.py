@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from typing import Any
@@ -22,8 +23,7 @@ class Show:
 
     def __call__(self, kind: str, text: str, share: float | None) -> None:
         if kind == "warning":
-            # Above this function is the one of the package that the user has called.
-            warnings.warn(text, JobWarning, stacklevel=3)
+            warnings.warn(text, JobWarning, stacklevel=_levels_above())
         elif kind == "line":
             print(text, file=sys.stderr, flush=True)
         else:
@@ -44,6 +44,15 @@ class Show:
         """Removes what was shown of the progress."""
         if self._handle:
             self._handle.update({"text/plain": "", "text/html": ""}, raw=True)
+
+
+def _levels_above() -> int:
+    """How many calls there are from the caller of the package to the caller of this function, both included."""
+    package, levels = os.path.dirname(__file__), 1
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == package:
+        frame, levels = frame.f_back, levels + 1
+    return levels
 
 
 def _in_notebook() -> bool:

@@ -42,8 +42,8 @@ def write(
     `target` is what the key `write` of a sink says in a job file: a path or a URL. `table`, `mode`, `key` and further
     `settings` are keys of the sink:
 
-    >>> millstream.write(frame, "out/places.csv.gz", csv={"delimiter": ";"}).results[0].summary
-    '2 rows in file out/places.csv.gz'
+    >>> millstream.write(frame, "out/places.csv.gz", csv={"delimiter": ";"}).results[0].target
+    'out/places.csv.gz'
 
     All rows become visible at once, or none. Raises `Error` if they cannot be loaded; `memory`, `cores`, `machine` and
     `progress` are as in `run`.
