@@ -126,7 +126,6 @@ SLOW = """
     'list(millstream.read("pipe.csv", csv={"columns": {"n": "int64"}}).batches())',
     'import polars; polars.DataFrame(millstream.read("pipe.csv", csv={"columns": {"n": "int64"}}))',
     'import duckdb; r = millstream.read("pipe.csv", csv={"columns": {"n": "int64"}}); duckdb.sql("FROM r").fetchall()',
-    'millstream.read("pipe.csv", csv={"columns": {"n": "int64"}}).lazy().collect(engine="streaming")',
     'import pyarrow; pyarrow.table(millstream.read("pipe.csv", csv={"columns": {"n": "int64"}}))',
     'millstream.write(millstream.read("pipe.csv", csv={"columns": {"n": "int64"}}), "out/o.csv")',
 ])
