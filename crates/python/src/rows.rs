@@ -15,7 +15,7 @@ use arrow::error::ArrowError;
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow::ffi_stream::FFI_ArrowArrayStream;
 use futures::StreamExt;
-use millstream::{Engine, Error, ErrorKind, Failure, JobPlan, RowStream};
+use millstream::{Engine, Error, ErrorKind, Failure, JobPlan, Result, RowStream};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use serde_json::{Value, json};
@@ -50,16 +50,24 @@ impl Rows {
         let planned = wait(py, async {
             let engine = engine(&limits, Reads::Places)?;
             // A job has a sink; this one is never opened.
-            let job = job::builder(job)?.sink("stream", json!({"from": entry, "write": "-"}));
+            let job = job::builder(job)?.sink("discarded", json!({"from": entry, "write": "discard"}));
             engine.plan(job.build(&engine).await?).await
         })?;
-        let failed = |failure: Failure| exception(py, failure, Author::Package);
-        let plan = planned.map_err(failed)?;
-        let unknown = || Error::internal(format!("the columns of `{entry}` are not known"));
-        let schema = plan.columns(&entry).ok_or_else(unknown).map_err(|error| of_error(py, error))?;
-        let schema = SchemaRef::new(millstream::types::without_views(schema));
-        let written = plan.to_json().map_err(|error| of_error(py, error))?;
-        Ok(Rows { entry, limits, schema, plan: Mutex::new((std::process::id(), plan)), written })
+        let plan = planned.map_err(|failure| exception(py, failure, Author::Package))?;
+        Rows::of_plan(plan, entry, limits).map_err(|error| of_error(py, error))
+    }
+
+    /// Looks at the files that `query` names in place of tables. Returns its rows, and their job as JSON and entry.
+    #[staticmethod]
+    fn of_query(py: Python<'_>, query: &str, limits: Limits) -> PyResult<(Self, String, String)> {
+        let planned: Result<_, Failure> = wait(py, async {
+            let query = engine(&limits, Reads::Places)?.query(query).await?;
+            Ok((query.plan().await?, query))
+        })?;
+        let (plan, query) = planned.map_err(|failure| exception(py, failure, Author::Caller))?;
+        let (job, entry) = (Value::Object(query.entries().clone()).to_string(), query.entry().to_owned());
+        let rows = Rows::of_plan(plan, entry.clone(), limits).map_err(|error| of_error(py, error))?;
+        Ok((rows, job, entry))
     }
 
     /// The names of the columns and their types, as a job file declares them.
@@ -92,6 +100,13 @@ impl Rows {
 }
 
 impl Rows {
+    fn of_plan(plan: JobPlan, entry: String, limits: Limits) -> Result<Self> {
+        let unknown = || Error::internal(format!("the columns of `{entry}` are not known"));
+        let schema = SchemaRef::new(millstream::types::without_views(plan.columns(&entry).ok_or_else(unknown)?));
+        let written = plan.to_json()?;
+        Ok(Rows { entry, limits, schema, plan: Mutex::new((std::process::id(), plan)), written })
+    }
+
     fn open(&self, py: Python<'_>) -> PyResult<RowStream> {
         let opened = wait(py, async {
             let engine = engine(&self.limits, Reads::Places)?;

@@ -14,7 +14,7 @@ from millstream._errors import Error, JobWarning, Problem
 from millstream._job import Job
 from millstream._millstream import Batch, __version__
 from millstream._report import MissingColumn, Removed, Report, SinkResult, Skipped, Step, Tally, Verdict
-from millstream._rows import Rows, read
+from millstream._rows import Rows, read, sql
 from millstream._run import run
 from millstream._write import write
 
@@ -36,5 +36,6 @@ __all__ = [
     "__version__",
     "read",
     "run",
+    "sql",
     "write",
 ]

@@ -34,11 +34,13 @@ class Rows:
 
     __slots__ = ("__weakref__", "_entry", "_job", "_limits", "_rows")
 
-    def __init__(self, job: dict[str, dict[str, object]], entry: str, limits: Limits) -> None:
+    def __init__(
+        self, job: dict[str, dict[str, object]], entry: str, limits: Limits, rows: _millstream.Rows | None = None
+    ) -> None:
         self._job = job
         self._entry = entry
         self._limits = limits
-        self._rows = _millstream.Rows(as_json(job), entry, limits)
+        self._rows = _millstream.Rows(as_json(job), entry, limits) if rows is None else rows
 
     @property
     def schema(self) -> dict[str, str]:
@@ -102,8 +104,11 @@ class Rows:
 
     def part(self, columns: Sequence[str] | None, where: str | None, limit: int | None) -> Rows:
         """Some columns and rows of these: `where` is a condition in SQL, `limit` the most rows."""
-        transforms = {**self._job.get("transforms", {}), "part": {"sql": select(columns, where, limit, self._entry)}}
-        return Rows({**self._job, "transforms": transforms}, "part", self._limits)
+        name = "part"
+        while any(name in entries for entries in self._job.values()):
+            name += "_"
+        transforms = {**self._job.get("transforms", {}), name: {"sql": select(columns, where, limit, self._entry)}}
+        return Rows({**self._job, "transforms": transforms}, name, self._limits)
 
 
 def read(
@@ -147,6 +152,29 @@ def read(
         if columns is not None:
             _check(columns, Rows(job, "rows", bounds).columns)
         raise
+
+
+def sql(
+    query: str,
+    *,
+    machine: Path | None = None,
+    memory: int | str | None = None,
+    cores: int | None = None,
+) -> Rows:
+    """Computes rows with SQL of files, which stand in quotes in place of tables: paths and URLs, with `*` and `**`.
+
+    >>> people = millstream.sql("SELECT country, sum(population) AS people FROM 'places/*.csv.gz' GROUP BY country")
+    >>> sorted(polars.DataFrame(people).rows())
+    [('DE', 126329), ('NO', 1009650)]
+
+    What comes back is the same kind of object as that of `read`: the query runs each time that it is used, and within
+    `memory`. Raises `Error` with the place in the query if something is missing or wrong.
+    """
+    import json
+
+    bounds = limits(machine, memory, cores)
+    rows, job, entry = _millstream.Rows.of_query(query, bounds)
+    return Rows(json.loads(job), entry, bounds, rows)
 
 
 def _check(columns: Sequence[str], there: Sequence[str]) -> None:
