@@ -76,8 +76,8 @@ def _binary(tree: Any) -> tuple[Any, str, Any]:
 
 def _function(tree: Any) -> tuple[str, list[Any]]:
     match tree:
-        case {"Function": {"input": list(arguments), "function": {"Boolean": str(name)}}}:
-            return name, arguments  # pyright: ignore[reportUnknownVariableType]
+        case {"Function": {"input": [*arguments], "function": {"Boolean": str(name)}}}:
+            return name, arguments
         case _:
             return "", []
 
@@ -98,10 +98,12 @@ def _literal(tree: Any, kind: str) -> str:
             return "'" + text.replace("'", "''") + "'"
         case {"Literal": {"Scalar": {"Date": int(days)}}} if kind == "date":
             return f"DATE '{_date(days)}'"
-        case {"Literal": {"Scalar": dict(scalar)}} if kind in _WHOLE:
-            (name, value), *_ = scalar.items()  # pyright: ignore[reportUnknownVariableType]
-            if isinstance(name, str) and name.lower() in _WHOLE and isinstance(value, int) and abs(value) < 1 << 63:
-                return str(value)
+        case {"Literal": {"Scalar": {**scalar}}} if kind in _WHOLE:
+            for name, value in scalar.items():
+                if str(name).lower() in _WHOLE and isinstance(value, int) and abs(value) < 1 << 63:
+                    return str(value)
+        case _:
+            pass
     raise _Unknown
 
 

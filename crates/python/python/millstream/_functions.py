@@ -203,9 +203,10 @@ class _Source:
     def _constant(self, name: str, value: object, user: str) -> str:
         """The text of a constant."""
         if isinstance(value, re.Pattern):
+            pattern: Any = value  # pyright: ignore[reportUnknownVariableType]
             self._imports["import re"] = None
             self._known.setdefault("re", re)
-            return f"re.compile({value.pattern!r}, {int(value.flags)})"
+            return f"re.compile({pattern.pattern!r}, {int(pattern.flags)})"
         if _is_literal(value):
             return repr(value)
         what = f"`{user}` refers to `{name}`, a {type(value).__name__}, which cannot be written into a module"
@@ -278,14 +279,15 @@ def _imported(name: str, value: Any) -> str | None:
     return f"from {module.__name__} import {original}" + ("" if original == name else f" as {name}")
 
 
-def _is_literal(value: object) -> bool:
+def _is_literal(value: Any) -> bool:
     """Whether its `repr` is a text that means the same."""
     if value is None or type(value) in (bool, int, str, bytes):
         return True
     if type(value) is float:
         return value - value == 0
-    if isinstance(value, (list, tuple, set)) and type(value) in (list, tuple, set):
-        return all(map(_is_literal, value)) and bool(value or type(value) is not set)  # pyright: ignore
-    if type(value) is dict:
-        return all(_is_literal(key) and _is_literal(one) for key, one in value.items())  # pyright: ignore
-    return False
+    kind: Any = type(value)
+    if kind in (list, tuple):
+        return all(map(_is_literal, value))
+    if kind is set:
+        return bool(value) and all(map(_is_literal, value))
+    return kind is dict and all(_is_literal(key) and _is_literal(one) for key, one in value.items())

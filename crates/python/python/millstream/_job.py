@@ -158,7 +158,7 @@ class Job:
         constants that it refers to: so it cannot refer to other things, such as a frame.
         """
         reads = {"from": self._from(from_)}
-        code = {} if command is None else {"command": list(command)}
+        code: dict[str, object] = {} if command is None else {"command": list(command)}
         if callable(function):
             from millstream._functions import check
 

@@ -34,9 +34,10 @@ class Show:
 
         form = {"text/plain": text, "text/html": progress(text, share)}
         if self._handle is None:
-            from IPython.display import display
+            from importlib import import_module
 
-            self._handle = display(form, raw=True, display_id=True)
+            notebook: Any = import_module("IPython.display")
+            self._handle = notebook.display(form, raw=True, display_id=True)
         elif self._handle is not False:
             self._handle.update(form, raw=True)
 

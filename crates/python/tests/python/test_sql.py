@@ -16,7 +16,7 @@ def test_files_are_tables():
     )
     assert found.schema == {"title": "utf8", "n": "int64"}
     assert sorted(polars.DataFrame(found).rows()) == [("Germany", 1), ("Norway", 3)]
-    assert duckdb.sql("SELECT max(n) FROM found").fetchone() == (3,)
+    assert duckdb.sql("SELECT max(n) FROM found").fetchall() == [(3,)]
 
 
 def test_a_query_is_lazy_too():
