@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the tests need and Debian has no package of, in the versions that the tests name, into the user's cache:
-# an emulator of Google Cloud Storage and one of Azure Blob Storage, and the Python libraries that read Parquet files and
-# take rows, with what runs the tests of the Python package.
+# an emulator of Google Cloud Storage and one of Azure Blob Storage, and the Python libraries that read Parquet files
+# and take rows, with what runs the tests of the Python package.
 # Needs the network once.
 set -euo pipefail
 

@@ -4,8 +4,8 @@ use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{ExitStatus, Stdio};
-use std::sync::mpsc;
 use std::sync::Arc;
+use std::sync::mpsc;
 
 use millstream_core::program::Lines;
 use millstream_core::{Error, PerProcess, Result};

@@ -129,9 +129,8 @@ impl Rows {
 }
 
 fn columns(schema: &Schema) -> Vec<(String, String)> {
-    let column = |field: &arrow::datatypes::FieldRef| {
-        (field.name().clone(), millstream::types::type_name(field.data_type()))
-    };
+    let column =
+        |field: &arrow::datatypes::FieldRef| (field.name().clone(), millstream::types::type_name(field.data_type()));
     schema.fields().iter().map(column).collect()
 }
 

@@ -43,7 +43,8 @@ def main(library, folder):
 
 
 def sources():
-    return [path for path in (CRATE / "python/millstream").iterdir() if path.suffix in (".py", ".pyi", ".typed") or path.name == "py.typed"]
+    is_source = lambda path: path.suffix in (".py", ".pyi") or path.name == "py.typed"
+    return sorted(filter(is_source, (CRATE / "python/millstream").iterdir()))
 
 
 def digest(content):

@@ -183,7 +183,8 @@ class _Source:
     def _refer(self, name: str, own: Mapping[str, Any], user: str) -> None:
         """Adds what `name` is for `user`."""
         if name not in own:
-            raise of_caller(f"`{user}` refers to `{name}`, which is not defined", text=name, hint=f"define `{name}` first")
+            what = f"`{user}` refers to `{name}`, which is not defined"
+            raise of_caller(what, text=name, hint=f"define `{name}` first")
         value = own[name]
         if isinstance(value, types.ModuleType):
             self._know(name, value, user)
@@ -285,9 +286,9 @@ def _is_literal(value: Any) -> bool:
         return True
     if type(value) is float:
         return value - value == 0
-    kind: Any = type(value)
-    if kind in (list, tuple):
+    kind = type(value).__name__ if type(value).__module__ == "builtins" else ""
+    if kind in ("list", "tuple"):
         return all(map(_is_literal, value))
-    if kind is set:
+    if kind == "set":
         return bool(value) and all(map(_is_literal, value))
-    return kind is dict and all(_is_literal(key) and _is_literal(one) for key, one in value.items())
+    return kind == "dict" and all(_is_literal(key) and _is_literal(one) for key, one in value.items())

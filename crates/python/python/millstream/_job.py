@@ -152,9 +152,9 @@ class Job:
         >>> job.sink("result", "out/scores.csv").run().rows_written
         4
 
-        `function` is a function, or a text such as `"features.py:score"`. It takes and gives dicts; `per`, `columns` and
-        `settings` are keys of a `map` in a job file. A function of an importable file is called from there. One of a
-        notebook or of the main program is written into a module of its own, with the imports, functions, classes and
+        `function` is a function, or a text such as `"features.py:score"`. It takes and gives dicts; `per`, `columns`
+        and `settings` are keys of a `map` in a job file. A function of an importable file is called from there. One of
+        a notebook or of the main program is written into a module of its own, with the imports, functions, classes and
         constants that it refers to: so it cannot refer to other things, such as a frame.
         """
         reads = {"from": self._from(from_)}

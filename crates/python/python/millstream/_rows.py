@@ -126,16 +126,16 @@ def read(
     >>> millstream.read("places/*.csv.gz", columns=["name", "population"], where="population > 500000")
     <millstream.Rows name: utf8, population: int64>
 
-    `path` is what the key `read` of a source says in a job file: a path or a URL, with `*`, `**` and `{a,b}`, or several
-    of them. The format is guessed by the names and the beginning of the files. `columns` chooses columns: the others are
-    not even parsed. `where` is a condition in SQL. `settings` are further keys of the source:
+    `path` is what the key `read` of a source says in a job file: a path or a URL, with `*`, `**` and `{a,b}`, or
+    several of them. The format is guessed by the names and the beginning of the files. `columns` chooses columns: the
+    others are not even parsed. `where` is a condition in SQL. `settings` are further keys of the source:
 
     >>> types = {"name": "utf8", "country": "utf8", "population": "float64"}
     >>> millstream.read("places/*.csv.gz", csv={"columns": types}, max_rejects=100)
     <millstream.Rows name: utf8, country: utf8, population: float64>
 
-    The rows are read when they are used. `memory` (`"512MB"`), `cores` and `machine` (a machine file) say what Millstream
-    may use for that.
+    The rows are read when they are used. `memory` (`"512MB"`), `cores` and `machine` (a machine file) say what
+    Millstream may use for that.
 
     Raises `Error` if something is missing or wrong.
     """

@@ -36,11 +36,11 @@ def run(
 
     `job` is the path of a job file, or a `Job`. `variables` are the values of variables such as `${DAY}` in it. With
     `resume` the last run of the job is continued where it stopped, with `restart` started again; `accept_changed` loads
-    files that have changed meanwhile as they are now. `memory`, `cores` and `machine` (a machine file) say what Millstream
-    may use. The progress is shown on a terminal and in a notebook; `progress=False` shows none.
+    files that have changed meanwhile as they are now. `memory`, `cores` and `machine` (a machine file) say what
+    Millstream may use. The progress is shown on a terminal and in a notebook; `progress=False` shows none.
 
-    Ctrl-C cancels the run: what is not complete is rolled back, then `KeyboardInterrupt` is raised. A second Ctrl-C does
-    not wait for that.
+    Ctrl-C cancels the run: what is not complete is rolled back, then `KeyboardInterrupt` is raised. A second Ctrl-C
+    does not wait for that.
 
     Raises `Error` with everything that is wrong.
     """

@@ -215,7 +215,8 @@ def test_a_job_of_a_notebook(folder):
         "    exec(compile(text, name, 'exec'), globals())\n"
         "cell(1, 'STEP = 2\\ndef f(row):\\n    return {\"x\": STEP}\\n')\n"
         "cell(2, 'job = millstream.Job().source(\"s\", \"places/*.csv.gz\")\\n"
-        "job.map(\"m\", f, columns={\"x\": \"int64\"}).sink(\"o\", \"out/o.csv\")\\nprint(job.run().rows_written)\\n')\n"
+        "job.map(\"m\", f, columns={\"x\": \"int64\"}).sink(\"o\", \"out/o.csv\")\\n"
+        "print(job.run().rows_written)\\n')\n"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert ran.stdout == "4\n", ran.stderr

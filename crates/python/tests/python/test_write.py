@@ -59,9 +59,17 @@ def test_rows_become_a_file():
 def test_types_stay_what_they_are():
     when = datetime.datetime(2024, 1, 2, 3, 4, 5, 678901)
     frame = polars.DataFrame({
-        "b": [True, None], "i": polars.Series([1, -1], dtype=polars.Int8), "u": polars.Series([2**64 - 1, 0], dtype=polars.UInt64),
-        "f": [1.5, float("nan")], "d": [datetime.date(2024, 1, 2), None], "t": [when, None], "z": [when.replace(tzinfo=datetime.timezone.utc)] * 2,
-        "x": [decimal.Decimal("1.50"), None], "r": [b"\0\xff", b""], "l": [["a", None], []], "s": [{"k": 1}, {"k": None}],
+        "b": [True, None],
+        "i": polars.Series([1, -1], dtype=polars.Int8),
+        "u": polars.Series([2**64 - 1, 0], dtype=polars.UInt64),
+        "f": [1.5, float("nan")],
+        "d": [datetime.date(2024, 1, 2), None],
+        "t": [when, None],
+        "z": [when.replace(tzinfo=datetime.timezone.utc)] * 2,
+        "x": [decimal.Decimal("1.50"), None],
+        "r": [b"\0\xff", b""],
+        "l": [["a", None], []],
+        "s": [{"k": 1}, {"k": None}],
         "c": polars.Series(["one", "two"], dtype=polars.Categorical),
     })
     millstream.write(frame, "out/all.parquet")
