@@ -45,7 +45,7 @@ fn without_places(failure: Failure) -> Failure {
     let as_error = |lint: Lint| {
         let error = Error::job(lint.what);
         let error = if lint.text.is_empty() { error } else { error.text(&lint.text) };
-        lint.hint.into_iter().fold(error, Error::hint)
+        lint.hint.as_deref().map(without_entry).into_iter().fold(error, Error::hint)
     };
     let of_lints = lints.into_iter().filter(Lint::is_error).map(as_error);
     Failure { lints: Vec::new(), errors: of_lints.chain(errors.iter().map(without_step)).collect() }
@@ -62,7 +62,13 @@ fn without_step(error: &Error) -> Error {
     same = place.column.into_iter().fold(same, Error::column);
     same = error.offending_text().into_iter().fold(same, Error::text);
     same = error.cause_text().into_iter().fold(same, Error::cause);
-    error.hint_text().into_iter().fold(same, Error::hint)
+    error.hint_text().map(without_entry).into_iter().fold(same, Error::hint)
+}
+
+/// A hint that does not name the entries of the jobs that the package makes.
+fn without_entry(hint: &str) -> String {
+    const OWN: &[&str] = &[" at `rows`", " at `chosen`", " at `part`", " at `target`"];
+    OWN.iter().fold(hint.to_owned(), |hint, entry| hint.replace(entry, ""))
 }
 
 fn of_lint<'py>(py: Python<'py>, lint: &Lint) -> PyResult<Bound<'py, PyDict>> {

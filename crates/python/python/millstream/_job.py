@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from millstream import _millstream
 from millstream._report import Report
 from millstream._run import start
-from millstream._values import as_json, limits, without_none
+from millstream._values import as_json, as_paths, limits, without_none
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -70,8 +70,8 @@ class Job:
 
         >>> job = millstream.Job().source("places", "places/*.csv.gz", max_rejects=100)
         """
-        path: object = os.fspath(read) if isinstance(read, (str, os.PathLike)) else [os.fspath(one) for one in read]
-        return self._reads("sources", name, {"read": path, **settings})
+        paths = as_paths(read)
+        return self._reads("sources", name, {"read": paths[0] if len(paths) == 1 else paths, **settings})
 
     def transform(self, name: str, **settings: object) -> Self:
         """Adds a transform by its settings, as they stand in a job file.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from millstream import _millstream
 from millstream._errors import Error, of_caller
-from millstream._values import as_json, limits
+from millstream._values import as_json, as_paths, limits
 
 if TYPE_CHECKING:
     import polars
@@ -127,8 +126,9 @@ def read(
     <millstream.Rows name: utf8, population: int64>
 
     `path` is what the key `read` of a source says in a job file: a path or a URL, with `*`, `**` and `{a,b}`, or
-    several of them. The format is guessed by the names and the beginning of the files. `columns` chooses columns: the
-    others are not even parsed. `where` is a condition in SQL. `settings` are further keys of the source:
+    several of them. The format comes from the names, the types of columns from the beginning of the files. `columns`
+    chooses columns: the others are not even parsed. `where` is a condition in SQL. `settings` are further keys of the
+    source:
 
     >>> types = {"name": "utf8", "country": "utf8", "population": "float64"}
     >>> millstream.read("places/*.csv.gz", csv={"columns": types}, max_rejects=100)
@@ -139,7 +139,7 @@ def read(
 
     Raises `Error` if something is missing or wrong.
     """
-    paths = [os.fspath(path)] if isinstance(path, (str, os.PathLike)) else [os.fspath(one) for one in path]
+    paths = as_paths(path)
     source = {"read": paths[0] if len(paths) == 1 else paths, **settings}
     bounds = limits(machine, memory, cores)
     job: dict[str, dict[str, object]] = {"sources": {"rows": source}}

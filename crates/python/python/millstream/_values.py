@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
@@ -27,6 +27,17 @@ def limits(machine: Path | None, memory: int | str | None, cores: int | None) ->
         "memory": None if memory is None else str(memory),
         "cores": cores,
     }
+
+
+def as_paths(path: Path | Sequence[Path]) -> list[str]:
+    """A path or several as texts."""
+    if isinstance(path, (str, os.PathLike)):
+        return [os.fspath(path)]
+    if not isinstance(path, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"a {type(path).__name__} is no path: give a path, a URL, or a list of them")
+    if not path:
+        raise ValueError("the list of paths is empty")
+    return [os.fspath(one) for one in path]
 
 
 def as_json(value: object) -> str:

@@ -66,6 +66,13 @@ def test_several_paths_and_path_objects_are_read():
     assert polars.DataFrame(millstream.read(pathlib.Path("places") / "a.csv.gz")).height == 2
 
 
+def test_what_is_no_path_is_refused():
+    with pytest.raises(TypeError, match="a int is no path"):
+        millstream.read(5)
+    with pytest.raises(ValueError, match="empty"):
+        millstream.read([])
+
+
 def test_each_use_reads_anew():
     pathlib.Path("n.csv").write_text("n\n1\n")
     rows = millstream.read("n.csv")
