@@ -4,12 +4,15 @@ import doctest
 import importlib
 import importlib.metadata
 import json
+import os
 import pathlib
 import pkgutil
 import re
+import signal
 import statistics
 import subprocess
 import sys
+import time
 
 import pytest
 from conftest import command
@@ -30,6 +33,28 @@ def test_the_package_has_the_command():
     bad = subprocess.run([*module, "run", "nowhere.yaml"], capture_output=True, text=True)
     assert bad.returncode == 2 and "nowhere.yaml" in bad.stderr
     assert subprocess.run([*module, "--nonsense"], capture_output=True).returncode == 2
+
+
+def test_ctrl_c_ends_the_command_as_it_ends_the_program(folder):
+    os.mkfifo(folder / "pipe.csv")
+    job = "sources: {s: {read: pipe.csv, csv: {}}}\nsinks: {o: {from: s, write: out/o.csv}}\n"
+    (folder / "slow.yaml").write_text(job)
+    process = subprocess.Popen([command(), "run", "slow.yaml"], stderr=subprocess.PIPE, text=True)
+    with open(folder / "pipe.csv", "w") as pipe:
+        pipe.write("n\n1\n")
+        pipe.flush()
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 130 and "stopping and rolling back" in err and "Traceback" not in err, err
+
+
+def test_a_program_may_end_while_rows_are_read(output):
+    assert output("""
+        import millstream
+        batches = millstream.read("places/*.csv.gz").batches()
+        print(len(next(batches)) > 0)
+    """) == "True\n"
 
 
 def test_an_import_loads_nothing_that_is_not_used():
