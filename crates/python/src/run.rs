@@ -1,13 +1,13 @@
 //! Runs of jobs: what happens meanwhile goes to Python, and Ctrl-C cancels them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use millstream::report::{Progress, Report};
 use millstream::{Engine, Event, Failure, Job, Lint, ParseOptions, Parsed, Run, RunOptions};
 use millstream_cli::output::Output;
 use millstream_cli::progress::{Display, line};
 use pyo3::prelude::*;
-use std::sync::Arc;
 
 use crate::engine::{Limits, Reads, engine};
 use crate::errors::{Author, exception, of_error};
@@ -118,7 +118,6 @@ fn to_its_end(
         }
     }
     let ended = wait(py, finish(run))?;
-    watcher.end();
     match interrupted {
         Some(raised) => Err(raised),
         None => ended.map_err(|failure| exception(py, failure, author)),
@@ -179,8 +178,11 @@ impl<'py> Watcher<'py> {
         display.hide_while(|| said = say());
         said
     }
+}
 
-    fn end(&self) {
+/// The bar does not stay.
+impl Drop for Watcher<'_> {
+    fn drop(&mut self) {
         if let Some(display) = &self.display {
             display.end();
         }

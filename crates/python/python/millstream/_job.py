@@ -204,10 +204,12 @@ class Job:
         options: _millstream.Options = {"resume": resume, "restart": restart, "accept_changed": accept_changed}
         bounds = limits(machine, memory, cores)
         with Modules.temporary(self._functions) as modules:
-            steps = {name: {"python": path} for name, path in modules.paths.items()}
             # They find the packages that this program finds.
             interpreter = {"interpreter": sys.executable} if sys.executable else {}
-            text = as_json(self._with({name: {**interpreter, **step} for name, step in steps.items()}))
+            steps = {name: dict(interpreter) for name in self._calls_python()}
+            for name, path in modules.paths.items():
+                steps[name] = {**interpreter, "python": path}
+            text = as_json(self._with(steps))
             return start(self._path, text, variables, options, bounds, progress)
 
     def save(self, path: Path) -> None:
@@ -254,6 +256,11 @@ class Job:
         if self._last is None:
             raise ValueError("there is nothing to read yet: add a source first, or name an entry with `from_`")
         return self._last
+
+    def _calls_python(self) -> list[str]:
+        """The transforms that call a function of a file."""
+        calls: dict[str, Any] = {name: step.get("map") for name, step in self._entries["transforms"].items()}
+        return [name for name, call in calls.items() if isinstance(call, Mapping) and "python" in call]
 
     def _with(self, steps: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, Any]]:
         """The entries, with further keys in these steps. Sections without entries are left out."""

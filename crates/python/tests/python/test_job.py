@@ -88,7 +88,9 @@ def test_each_of_the_forms_of_calls():
 
 
 def test_a_named_function_and_a_program():
-    pathlib.Path("features.py").write_text("def up(row):\n    return {'name': row['name'].upper()}\n")
+    """The function runs with the Python of the program, which has Polars."""
+    features = "import polars\ndef up(row):\n    return {'name': row['name'].upper()}\n"
+    pathlib.Path("features.py").write_text(features)
     job = places().map("up", "features.py:up", columns={"name": "utf8"}).sink("o", "out/o.csv")
     job.map("cat", command=["cat"], exchange="csv", per="stream", columns={"name": "utf8"}).sink("c", "out/c.csv")
     job.run()

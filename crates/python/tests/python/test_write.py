@@ -121,6 +121,12 @@ def test_what_has_no_rows_is_refused():
         millstream.write(pyarrow.array([1, 2]), "out/n.csv")
 
 
+def test_two_columns_of_one_name_are_refused():
+    column = pyarrow.array([1])
+    with pytest.raises(millstream.Error, match="two columns have the same name"):
+        millstream.write(pyarrow.Table.from_arrays([column, column], names=["a", "a"]), "out/a.csv")
+
+
 def test_mistakes_are_those_of_a_sink():
     with pytest.raises(millstream.Error) as raised:
         millstream.write(FRAME, "sqlite:out/places.db", table="places", mode="upsert")
