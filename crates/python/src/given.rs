@@ -56,10 +56,13 @@ pub struct Given {
     number: u64,
 }
 
-/// What is given, by its number. The rows are taken out when they are read.
-static ALL: Mutex<BTreeMap<u64, (SchemaRef, Option<Box<Reader>>)>> = Mutex::new(BTreeMap::new());
-
 type Reader = dyn RecordBatchReader + Send;
+
+/// The columns of what is given, and its rows, which are taken out when they are read.
+type Kept = (SchemaRef, Option<Box<Reader>>);
+
+/// What is given, by its number.
+static ALL: Mutex<BTreeMap<u64, Kept>> = Mutex::new(BTreeMap::new());
 
 impl Given {
     /// The rows of `data`, which has `__arrow_c_stream__` or `__arrow_c_array__`.
