@@ -49,13 +49,19 @@ def folder(tmp_path, monkeypatch):
 def python(folder):
     """Starts a Python program in the folder: its text becomes a file, as one of a user is."""
 
+    started = []
+
     def start(text, *arguments, **options):
         path = folder / "program.py"
         path.write_text(textwrap.dedent(text))
         given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
-        return subprocess.Popen([sys.executable, path, *arguments], **given)
+        started.append(subprocess.Popen([sys.executable, path, *arguments], **given))
+        return started[-1]
 
-    return start
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
 @pytest.fixture
