@@ -1,5 +1,5 @@
 # `make demo` shows what Millstream does; `make test` runs every test. Both set up what they need.
-.PHONY: demo test check check-features reference
+.PHONY: demo test check check-features reference wheel
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR
@@ -32,6 +32,10 @@ check-features:
 	cargo clippy --locked -p millstream-cli --no-default-features --features mysql -- -D warnings
 	cargo clippy --locked -p millstream-cli --no-default-features --features cloud,sftp -- -D warnings
 	cargo clippy --locked -p millstream-cli --no-default-features --features ftp,postgres -- -D warnings
+
+# The Python package. Its tests pack one themselves, of the library that `make test` builds.
+wheel:
+	cd crates/python && "$$(../../scripts/install-python-tools.sh)/bin/maturin" build --release --locked --out ../../dist
 
 # Written from the specs of the components; a test tells when it is out of date.
 reference:

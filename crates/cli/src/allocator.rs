@@ -118,14 +118,20 @@ unsafe impl GlobalAlloc for Allocator {
 /// `mi_option_purge_delay` of mimalloc 3 (and 2): milliseconds until freed memory is returned.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 
-/// Returns freed memory to the system at once. Call it first of all.
+/// Has the kernel back no memory of this process with huge pages, and returns freed memory at once. Call it first of
+/// all, in a process of our own.
 pub fn settle() {
     const YES: c_ulong = 1;
     const UNUSED: c_ulong = 0;
-    let at_once: c_long = 0;
     // SAFETY: the call takes numbers only, and changes nothing but how the kernel backs pages. If the kernel refuses,
     // memory is backed as before.
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, YES, UNUSED, UNUSED, UNUSED) };
+    return_at_once();
+}
+
+/// Returns freed memory to the system at once. This concerns the allocator alone.
+pub fn return_at_once() {
+    let at_once: c_long = 0;
     // SAFETY: the option exists, and may be set at any time.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, at_once) };
 }

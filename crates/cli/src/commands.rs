@@ -62,11 +62,7 @@ fn report_failure(output: Output, failure: &Failure) -> u8 {
     if errors.iter().any(|error| error.kind() == ErrorKind::OutputClosed) {
         return ErrorKind::OutputClosed.exit_code();
     }
-    show_lints(output, lints);
-    for error in errors {
-        output.message(&message::error(output, error));
-    }
-    show_summary(output, lints, errors.len());
+    output.message(&message::failure(output, failure));
     if output.json {
         let errors: Vec<Value> = errors.iter().map(message::error_json).collect();
         let _ = output.json(&json!({"lints": lints, "errors": errors}));
@@ -79,32 +75,28 @@ fn report_failure(output: Output, failure: &Failure) -> u8 {
 }
 
 fn tell_lints(output: Output, lints: &[Lint]) {
-    show_lints(output, lints);
-    show_summary(output, lints, 0);
-}
-
-fn show_lints(output: Output, lints: &[Lint]) {
-    for lint in lints.iter().filter(|lint| lint.is_error() || !output.quiet) {
-        output.message(&message::lint(output, lint));
-    }
-}
-
-/// Shows how many `lints` and other errors there were, if more than one.
-fn show_summary(output: Output, lints: &[Lint], errors: usize) {
-    if lints.len() + errors > 1 {
-        output.chat(&format!("{}\n", message::summary(lints, errors)));
-    }
+    output.message(&message::lints(output, lints));
 }
 
 /// The machine by its file, or as detected.
 pub fn machine(global: &Global) -> Result<Machine, Failure> {
     let (cores, memory) = (global.cores, global.memory.map(|size| size.0));
     let asked = Asked { cores, memory, scratch: global.scratch.clone(), state: global.state.clone() };
-    let Some(path) = &global.machine else { return Ok(Machine::detect(asked)?) };
-    let named = "`--machine` and MILLSTREAM_MACHINE name it";
+    match &global.machine {
+        Some(path) => machine_of(path, global.node.clone(), asked, "`--machine` and MILLSTREAM_MACHINE name it"),
+        None => Ok(Machine::detect(asked)?),
+    }
+}
+
+/// The machine that the file at `path` describes for `node`, or for this host. `named` says in a hint what names the
+/// file.
+///
+/// # Errors
+/// Everything that is wrong with the file.
+pub fn machine_of(path: &str, node: Option<String>, asked: Asked, named: &str) -> Result<Machine, Failure> {
     let bytes = fs_err::read(path).map_err(|cause| unreadable("the machine file", path, &cause, named))?;
     let text = millstream::parse::decode(path, &bytes).map_err(|lint| Failure::from(*lint))?;
-    let node = global.node.clone().unwrap_or_else(millstream::machine::host_name);
+    let node = node.unwrap_or_else(millstream::machine::host_name);
     let file = millstream::machine::load(path, text, &node, &|name| std::env::var(name).ok());
     let file = file.map_err(|lints| Failure { lints, errors: Vec::new() })?;
     Machine::of_file(&file, asked)

@@ -1,26 +1,7 @@
-//! The `millstream` command: arguments, progress, rendering of errors and reports, exit codes. The library does all
-//! work.
-
-mod allocator;
-mod arguments;
-mod commands;
-mod explain;
-mod human;
-mod interrupt;
-mod message;
-mod output;
-mod progress;
-mod rejects;
-mod report;
-mod rows;
-mod runs;
-mod table;
+//! The program `millstream`: the command line as a process of its own.
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    allocator::settle();
-    ExitCode::from(commands::run(arguments::Arguments::parse()))
+    ExitCode::from(millstream_cli::main(std::env::args_os()))
 }

@@ -2,11 +2,35 @@
 
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
-use millstream::Error;
-use millstream::{Lint, Severity};
+use millstream::{Error, Failure, Lint, Severity};
 use serde_json::{Value, json};
 
 use crate::output::{Output, Role};
+
+/// Why a job does not run: lints, errors, and how many there are, if more than one.
+pub fn failure(output: Output, failure: &Failure) -> String {
+    let mut text = shown_lints(output, &failure.lints);
+    failure.errors.iter().for_each(|one| text.push_str(&error(output, one)));
+    text.push_str(&counted(output, &failure.lints, failure.errors.len()));
+    text
+}
+
+/// The lints, and how many there are, if more than one.
+pub fn lints(output: Output, lints: &[Lint]) -> String {
+    shown_lints(output, lints) + &counted(output, lints, 0)
+}
+
+fn shown_lints(output: Output, lints: &[Lint]) -> String {
+    lints.iter().filter(|one| one.is_error() || !output.quiet).map(|one| lint(output, one)).collect()
+}
+
+/// How many `lints` and other errors there were, if more than one.
+fn counted(output: Output, lints: &[Lint], errors: usize) -> String {
+    match lints.len() + errors > 1 && !output.quiet {
+        true => format!("{}\n", summary(lints, errors)),
+        false => String::new(),
+    }
+}
 
 /// An error: what, where, the offending text, the cause, then what to do.
 pub fn error(output: Output, error: &Error) -> String {
@@ -85,7 +109,7 @@ pub fn error_json(error: &Error) -> Value {
 }
 
 /// The number of errors and warnings as text: those of `lints`, and `more` errors.
-pub fn summary(lints: &[Lint], more: usize) -> String {
+fn summary(lints: &[Lint], more: usize) -> String {
     let warnings = lints.iter().filter(|lint| !lint.is_error()).count();
     let errors = lints.len() - warnings + more;
     let count = |number: usize, word: &str| match number {
@@ -105,12 +129,10 @@ mod tests {
 
     use super::*;
 
-    const PLAIN: Output = Output { colors: false, json: false, quiet: false };
-
     #[test]
     fn an_error_tells_all_its_facts() {
         let shown = error(
-            PLAIN,
+            Output::PLAIN,
             &Error::data("a record has 3 fields, and the header has 2")
                 .line(7)
                 .text("a,b,c")
@@ -130,7 +152,7 @@ mod tests {
     #[test]
     fn a_lint_shows_its_line_with_characters_counted_as_characters() {
         let shown = lint(
-            PLAIN,
+            Output::PLAIN,
             &Lint {
                 severity: Severity::Error,
                 code: LintCode::Other,
@@ -165,6 +187,6 @@ mod tests {
             source_line: String::new(),
             hint: None,
         };
-        assert_eq!(lint(PLAIN, &lint_of_file), "warning: the job has no sinks\n--> job.yaml\n\n");
+        assert_eq!(lint(Output::PLAIN, &lint_of_file), "warning: the job has no sinks\n--> job.yaml\n\n");
     }
 }

@@ -32,17 +32,22 @@ pub enum Role {
 }
 
 impl Output {
+    /// Text without colours.
+    pub const PLAIN: Output = Output { colors: false, json: false, quiet: false };
+
     /// The output by the options.
-    pub fn new(global: &Global) -> Self {
+    pub(crate) fn new(global: &Global) -> Self {
         let colors = match global.color {
             Color::Always => true,
             Color::Never => false,
-            Color::Auto => {
-                let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-                !refused && std::io::stderr().is_terminal()
-            }
+            Color::Auto => is_colorful(),
         };
         Output { colors, json: global.json, quiet: global.quiet }
+    }
+
+    /// Messages for people, with colours on a terminal.
+    pub fn for_people() -> Self {
+        Output { colors: is_colorful(), ..Output::PLAIN }
     }
 
     /// `text` in the colour of `role`.
@@ -91,4 +96,10 @@ impl Output {
             self.message(text);
         }
     }
+}
+
+/// Whether standard error is a terminal that has colours.
+fn is_colorful() -> bool {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    !refused && std::io::stderr().is_terminal()
 }

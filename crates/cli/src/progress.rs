@@ -91,7 +91,7 @@ fn style(known: bool, colors: bool) -> ProgressStyle {
 }
 
 /// The progress, its rate, and the remaining time, as a line.
-fn line(progress: &Progress) -> String {
+pub fn line(progress: &Progress) -> String {
     let totals = &progress.totals;
     let seconds = progress.elapsed.as_secs_f64().max(1e-3);
     let mut parts = Vec::new();

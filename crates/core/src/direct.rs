@@ -6,15 +6,18 @@
 //! [`ALIGNMENT`], and pieces that are large.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SendError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memmap2::MmapMut;
 use rustix::fs::OFlags;
+
+use crate::per_process::PerProcess;
 
 /// Places in memory and in files are multiples of this, in bytes: no disk asks for more.
 pub const ALIGNMENT: usize = 4096;
@@ -299,14 +302,15 @@ impl<T> Pending<T> {
 /// Has `work`, which waits for a disk, done by a thread that is for nothing else. It is done in any case, before the
 /// answer is waited for.
 pub fn wait_elsewhere<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Pending<T> {
-    static QUEUE: OnceLock<Sender<Work>> = OnceLock::new();
+    static QUEUE: PerProcess<Sender<Work>> = PerProcess::new();
     let (done, pending) = channel();
     let work: Work = Box::new(move || {
         // Where nobody waits any more, nothing is lost.
         let _ = done.send(work());
     });
     // Where there are no threads to be had, whoever asks does it.
-    if let Err(SendError(work)) = QUEUE.get_or_init(waiting_threads).send(work) {
+    let Ok::<_, Infallible>(queue) = QUEUE.get_or_make(|| Ok(waiting_threads()));
+    if let Err(SendError(work)) = queue.send(work) {
         work();
     }
     Pending(pending)

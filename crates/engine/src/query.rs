@@ -15,6 +15,7 @@ use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::fault::without_job;
 use crate::guess::Guessed;
+use crate::job_plan::JobPlan;
 use crate::job_text::job_file;
 use crate::parse::ParseOptions;
 use crate::sql::PlanFault;
@@ -209,14 +210,28 @@ impl Query {
     /// Everything that is wrong with it, with lines and columns of its text; what goes wrong later comes from the
     /// stream.
     pub async fn rows(&self) -> Result<RowStream, Failure> {
+        let job = self.job().await?;
+        let rows = self.engine.rows(Arc::clone(&job), QUERY).await;
+        rows.map_err(|failure| self.origin.in_text(failure, Some(&job)))
+    }
+
+    /// The plan of the query: its columns, and rows that are read from it any number of times.
+    ///
+    /// # Errors
+    /// As those of [`Query::rows`].
+    pub async fn plan(&self) -> Result<JobPlan, Failure> {
+        let job = self.job().await?;
+        let plan = self.engine.plan(Arc::clone(&job)).await;
+        plan.map_err(|failure| self.origin.in_text(failure, Some(&job)))
+    }
+
+    async fn job(&self) -> Result<Arc<Job>, Failure> {
         let mut entries = self.entries.clone();
         // A job has a sink; this one is never opened.
         entries.insert("sinks".to_owned(), json!({"discarded": {"from": QUERY, "write": "discard"}}));
         let options = ParseOptions { needs_secrets: true, ..ParseOptions::default() };
         let parsed = self.engine.parse_job(QUERY, &job_file(&entries), &options).await;
-        let job = parsed.map_err(|failure| self.origin.in_text(failure, None))?.job;
-        let rows = self.engine.rows(Arc::clone(&job), QUERY).await;
-        rows.map_err(|failure| self.origin.in_text(failure, Some(&job)))
+        Ok(parsed.map_err(|failure| self.origin.in_text(failure, None))?.job)
     }
 }
 

@@ -160,6 +160,11 @@ pub mod files {
     pub use millstream_engine::urls::{Counts, UnitCount, Urls};
 }
 
+/// Types of columns: their names in a job file, and which of them leave Millstream.
+pub mod types {
+    pub use millstream_core::types::{type_name, without_views};
+}
+
 /// Helpers for messages.
 pub mod text {
     pub use millstream_core::error::printable;

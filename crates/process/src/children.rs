@@ -4,12 +4,12 @@ use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use millstream_core::processes::{Membership, memory_of_tree};
 use millstream_core::program::Lines;
-use millstream_core::{Error, Result, ThreadGroup};
+use millstream_core::{Error, PerProcess, Result, ThreadGroup};
 use rustix::io::ioctl_fionread;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
@@ -57,16 +57,8 @@ impl Children {
     /// # Errors
     /// As [`Children::new`].
     pub fn of_process() -> Result<Self> {
-        static OWN: Mutex<Option<(u32, Children)>> = Mutex::new(None);
-        let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
-        let id = std::process::id();
-        if let Some((_, children)) = own.as_ref().filter(|(of, _)| *of == id) {
-            return Ok(children.clone());
-        }
-        let children = Children::new()?;
-        // Neither the thread nor the guard of the other process is there: nothing of it may be dropped here.
-        std::mem::forget(own.replace((id, children.clone())));
-        Ok(children)
+        static OWN: PerProcess<Children> = PerProcess::new();
+        OWN.get_or_make(Children::new)
     }
 
     /// Starts `program`. What it writes to standard error goes to `lines`, line by line. It counts as one of the run

@@ -1,26 +1,16 @@
 //! Parquet through the real binary, with Python's libraries on the other side: they read what it writes, and write
 //! what it has to read, or to refuse.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use millstream_testkit::TempTree;
+use millstream_testkit::{TempTree, python_with_libraries};
 use serde_json::{Value, json};
 
 use crate::harness::{self, MILLSTREAM};
 use crate::use_databases::Database;
 use crate::use_support::{Lab, Ran, csv_rows, sqlite};
-
-/// Python with pyarrow, pandas, Polars and DuckDB; `scripts/install-test-servers.sh` puts it there.
-pub fn python_with_libraries() -> PathBuf {
-    let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|cache| !cache.is_empty()).map(PathBuf::from).or(home);
-    let servers = cache.expect("the environment names a home").join("millstream/test-servers");
-    let program = servers.join("parquet-readers-1/bin/python");
-    assert!(program.exists(), "{} is needed by the tests: run scripts/install-test-servers.sh", program.display());
-    program
-}
 
 fn python(script: &str, folder: &Path) {
     let program = python_with_libraries();

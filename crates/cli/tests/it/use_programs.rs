@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use millstream_testkit::python_with_libraries;
 use serde_json::json;
 
 use crate::use_map::{none_is_left, processes_of};
-use crate::use_parquet::python_with_libraries;
 use crate::use_support::{Lab, csv_rows, sorted};
 
 const ROWS: usize = 20_000;

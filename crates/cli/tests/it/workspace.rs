@@ -1,5 +1,5 @@
 //! The dependency direction of the workspace: core ← database ← {source, sink}, core ← process ← {source, transform,
-//! sink}, core ← {job, codec, format, sort, state}; all ← engine ← millstream ← cli.
+//! sink}, core ← {job, codec, format, sort, state}; all ← engine ← millstream ← cli ← python.
 
 use std::collections::BTreeMap;
 
@@ -34,6 +34,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("millstream", &["millstream-core", "millstream-job", "millstream-engine", "millstream-state"]),
     ("millstream-cli", &["millstream"]),
+    ("millstream-python", &["millstream", "millstream-cli"]),
     ("millstream-example-components", &["millstream"]),
 ];
 

@@ -1,0 +1,40 @@
+//! The `millstream` command: arguments, progress, rendering of errors and reports, exit codes. The library does all
+//! work.
+//!
+//! It is a library itself, so that the Python package has the same command inside, and shows errors, reports and
+//! progress in the same words.
+
+pub mod allocator;
+mod arguments;
+mod commands;
+mod explain;
+mod human;
+mod interrupt;
+pub mod message;
+pub mod output;
+pub mod progress;
+mod rejects;
+pub mod report;
+mod rows;
+mod runs;
+mod table;
+
+use std::ffi::OsString;
+
+use clap::Parser;
+
+pub use commands::machine_of;
+
+/// Runs the command with `arguments`, the first of which is the name of the program. Returns the exit code. The process
+/// is the command's alone: its memory is held to a budget, and signals end the run.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    allocator::settle();
+    match arguments::Arguments::try_parse_from(arguments) {
+        Ok(arguments) => commands::run(arguments),
+        // Help is such an error, too.
+        Err(error) => {
+            let _ = error.print();
+            u8::try_from(error.exit_code()).unwrap_or(1)
+        }
+    }
+}

@@ -1,0 +1,282 @@
+"""Jobs that a program builds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from millstream import _millstream
+from millstream._report import Report
+from millstream._run import start
+from millstream._values import as_json, as_paths, limits, without_none
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from millstream._values import Path
+
+_SECTIONS = ("sources", "transforms", "sinks")
+
+
+class Job:
+    """A job in the making: what it builds is a job file, which can be read, compared and kept.
+
+    >>> job = (
+    ...     millstream.Job()
+    ...     .source("places", "places/*.csv.gz")
+    ...     .filter("large", "population > 200000")
+    ...     .sort("sorted", ["population desc"])
+    ...     .sink("result", "out/large.csv")
+    ... )
+    >>> job.run().rows_written
+    2
+    >>> print(job)
+    sources:
+      places:
+        read: "places/*.csv.gz"
+    <BLANKLINE>
+    transforms:
+      large:
+        filter:
+          from: places
+          where: "population > 200000"
+      sorted:
+        sort:
+          from: large
+          by: ["population desc"]
+    <BLANKLINE>
+    sinks:
+      result:
+        from: sorted
+        write: "out/large.csv"
+
+    Each method adds an entry, or replaces the one of that name, and returns the job. What reads another entry reads the
+    one that was added last, unless `from_` names one. Texts are taken as they are: a `${NAME}` in them is no variable.
+
+    `path` is where the job file would be: it appears in messages and in the run history, and a run resumes runs of the
+    same path only.
+    """
+
+    def __init__(self, path: Path = "job.yaml") -> None:
+        self._path = os.fspath(path)
+        self._entries: dict[str, dict[str, dict[str, object]]] = {section: {} for section in _SECTIONS}
+        self._functions: dict[str, Callable[..., object]] = {}
+        """The functions that transforms call, by the names of these."""
+        self._last: str | None = None
+
+    def source(self, name: str, read: Path | Sequence[Path], **settings: object) -> Self:
+        """Adds a source: a path, a URL or several, and further keys of the source.
+
+        >>> job = millstream.Job().source("places", "places/*.csv.gz", max_rejects=100)
+        """
+        paths = as_paths(read)
+        return self._reads("sources", name, {"read": paths[0] if len(paths) == 1 else paths, **settings})
+
+    def transform(self, name: str, **settings: object) -> Self:
+        """Adds a transform by its settings, as they stand in a job file.
+
+        >>> job = millstream.Job().source("places", "places/*.csv.gz").transform("all", union={"from": ["places"]})
+        """
+        return self._reads("transforms", name, settings)
+
+    def sql(self, name: str, query: str) -> Self:
+        """Adds a SQL query; the other entries are its tables.
+
+        >>> job = millstream.Job().source("places", "places/*.csv.gz").sql("count", "SELECT count(*) AS n FROM places")
+        """
+        return self.transform(name, sql=query)
+
+    def filter(self, name: str, where: str, *, from_: str | None = None) -> Self:
+        """Adds a filter: keeps the rows for which `where`, a condition in SQL, is true.
+
+        >>> job = millstream.Job().source("places", "places/*.csv.gz").filter("large", "population > 200000")
+        """
+        return self.transform(name, filter={"from": self._from(from_), "where": where})
+
+    def select(self, name: str, columns: Sequence[str] | Mapping[str, str], *, from_: str | None = None) -> Self:
+        """Adds a choice of columns: names or SQL expressions, or new names with their expressions.
+
+        >>> job = millstream.Job().source("places", "places/*.csv.gz").select("upper", {"name": "upper(name)"})
+        """
+        chosen = dict(columns) if isinstance(columns, Mapping) else list(columns)
+        return self.transform(name, select={"from": self._from(from_), "columns": chosen})
+
+    def sort(self, name: str, by: str | Sequence[str], *, from_: str | None = None, **settings: object) -> Self:
+        """Adds a sort, by the most important column first.
+
+        >>> job = millstream.Job().source("places", "places/*.csv.gz").sort("first", "population desc", limit=1)
+        """
+        return self.transform(name, sort={"from": self._from(from_), "by": _several(by), **settings})
+
+    def dedupe(
+        self, name: str, by: str | Sequence[str] | None = None, *, from_: str | None = None, **settings: object
+    ) -> Self:
+        """Adds a step that keeps one of the rows that are equal in the columns `by`, or in all.
+
+        >>> job = millstream.Job().source("places", "places/*.csv.gz").dedupe("countries", "country")
+        """
+        keys = without_none({"by": None if by is None else _several(by)})
+        return self.transform(name, dedupe={"from": self._from(from_), **keys, **settings})
+
+    def union(self, name: str, from_: Sequence[str], **settings: object) -> Self:
+        """Adds the rows of several entries as one.
+
+        >>> job = (
+        ...     millstream.Job()
+        ...     .source("one", "places/a.csv.gz")
+        ...     .source("other", "places/b.csv.gz")
+        ...     .union("both", ["one", "other"])
+        ... )
+        """
+        return self.transform(name, union={"from": list(from_), **settings})
+
+    def map(
+        self,
+        name: str,
+        function: Callable[..., object] | str | None = None,
+        *,
+        columns: Mapping[str, object],
+        command: Sequence[str] | None = None,
+        from_: str | None = None,
+        per: str | None = None,
+        max_rejects: int | str | None = None,
+        **settings: object,
+    ) -> Self:
+        """Adds a step that calls a Python function, or a program, in processes of its own.
+
+        >>> def score(row):
+        ...     return {"score": len(row["name"])}
+        >>> job = millstream.Job().source("places", "places/*.csv.gz")
+        >>> job = job.map("scored", score, columns={"score": "int64"}, keep=["name"], deterministic=True)
+        >>> job.sink("result", "out/scores.csv").run().rows_written
+        4
+
+        `function` is a function, or a text such as `"features.py:score"`. It takes and gives dicts; `per`, `columns`
+        and `settings` are keys of a `map` in a job file. A function of an importable file is called from there. One of
+        a notebook or of the main program is written into a module of its own, with the imports, functions, classes and
+        constants that it refers to: so it cannot refer to other things, such as a frame.
+        """
+        reads = {"from": self._from(from_)}
+        code: dict[str, object] = {} if command is None else {"command": list(command)}
+        if callable(function):
+            from millstream._functions import check
+
+            check(function)
+        elif function is not None:
+            code["python"] = function
+        step = {**reads, **code, **without_none({"per": per}), "columns": dict(columns), **settings}
+        self.transform(name, map=step, **without_none({"max_rejects": max_rejects}))
+        if callable(function):
+            self._functions[name] = function
+        return self
+
+    def sink(self, name: str, write: Path, *, from_: str | None = None, **settings: object) -> Self:
+        """Adds a sink: a path or a URL, and further keys of the sink.
+
+        >>> job = millstream.Job().source("places", "places/*.csv.gz")
+        >>> job = job.sink("result", "sqlite:out/places.db", table="places", mode="replace")
+        """
+        self._entries["sinks"][name] = {"from": self._from(from_), "write": os.fspath(write), **settings}
+        return self
+
+    def run(
+        self,
+        *,
+        variables: Mapping[str, object] | None = None,
+        resume: bool = False,
+        restart: bool = False,
+        accept_changed: bool = False,
+        machine: Path | None = None,
+        memory: int | str | None = None,
+        cores: int | None = None,
+        progress: bool | None = None,
+    ) -> Report:
+        """Runs the job. The arguments are those of `millstream.run`; `variables` distinguish the runs of one job.
+
+        >>> millstream.Job().source("places", "places/*.csv.gz").sink("result", "out/all.jsonl").run().rows_written
+        4
+        """
+        import sys
+
+        from millstream._functions import Modules
+
+        options: _millstream.Options = {"resume": resume, "restart": restart, "accept_changed": accept_changed}
+        bounds = limits(machine, memory, cores)
+        with Modules.temporary(self._functions) as modules:
+            # They find the packages that this program finds.
+            interpreter = {"interpreter": sys.executable} if sys.executable else {}
+            steps = {name: dict(interpreter) for name in self._calls_python()}
+            for name, path in modules.paths.items():
+                steps[name] = {**interpreter, "python": path}
+            text = as_json(self._with(steps))
+            return start(self._path, text, variables, options, bounds, progress)
+
+    def save(self, path: Path) -> None:
+        """Writes the job file, for `millstream run` and others. Functions of a notebook or of the main program are
+        written into a module beside it: `job_functions.py` for `job.yaml`.
+
+        >>> millstream.Job().source("places", "places/*.csv.gz").sink("result", "out/all.csv").save("out/saved.yaml")
+        >>> millstream.run("out/saved.yaml").rows_written
+        4
+        """
+        from millstream._functions import Modules
+
+        path = os.fspath(path)
+        modules = Modules.beside(path, self._functions)
+        text = _millstream.job_text(as_json(self._with({name: {"python": at} for name, at in modules.paths.items()})))
+        modules.write()
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def __str__(self) -> str:
+        named = {name: {"python": _named(function)} for name, function in self._functions.items()}
+        return _millstream.job_text(as_json(self._with(named))).rstrip("\n")
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{len(self._entries[section])} {section}" for section in _SECTIONS)
+        return f"<millstream.Job {self._path}: {counts}>"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(str(self))}</pre>"
+
+    def _reads(self, section: str, name: str, settings: Mapping[str, object]) -> Self:
+        """Adds an entry with rows."""
+        self._functions.pop(name, None)
+        self._entries[section][name] = dict(settings)
+        self._last = name
+        return self
+
+    def _from(self, name: str | None) -> str:
+        """The entry that is read."""
+        if name is not None:
+            return name
+        if self._last is None:
+            raise ValueError("there is nothing to read yet: add a source first, or name an entry with `from_`")
+        return self._last
+
+    def _calls_python(self) -> list[str]:
+        """The transforms that call a function of a file."""
+        calls: dict[str, Any] = {name: step.get("map") for name, step in self._entries["transforms"].items()}
+        return [name for name, call in calls.items() if isinstance(call, Mapping) and "python" in call]
+
+    def _with(self, steps: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, Any]]:
+        """The entries, with further keys in these steps. Sections without entries are left out."""
+        entries: dict[str, dict[str, Any]] = {section: dict(of) for section, of in self._entries.items() if of}
+        for name, more in steps.items():
+            step: dict[str, Any] = entries["transforms"][name]
+            call: dict[str, object] = step["map"]
+            before = {"from": call["from"], **more}
+            entries["transforms"][name] = {**step, "map": {**before, **{k: v for k, v in call.items() if k != "from"}}}
+        return entries
+
+
+def _several(names: str | Sequence[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
+
+
+def _named(function: Callable[..., object]) -> str:
+    """How a function is called before it is known in which file it will be."""
+    return f"{getattr(function, '__module__', None) or 'functions'}.py:{getattr(function, '__qualname__', 'function')}"

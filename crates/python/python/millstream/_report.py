@@ -1,0 +1,170 @@
+"""What a run has done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class _Record:
+    """Values by their names."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.__dict__.update(values)
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={value!r}" for name, value in self.__dict__.items())
+        return f"{type(self).__name__}({values})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Tally(_Record):
+    """What has become of the records on their way to a sink. `read` is the sum of the others."""
+
+    read: int
+    written: int
+    filtered: int
+    rejected: int
+    ignored: int
+    before: int
+
+
+class Removed(_Record):
+    """Files of earlier runs that a run has removed."""
+
+    files: int
+    first: list[str]
+
+
+class SinkResult(_Record):
+    """What a sink now holds."""
+
+    sink: str
+    target: str
+    summary: str
+    removed: Removed | None
+    tally: Tally | None
+
+
+class Skipped(_Record):
+    """A file that could not be opened and was left out."""
+
+    source: str
+    uri: str | None
+    what: str
+
+
+class MissingColumn(_Record):
+    """A column that files lacked."""
+
+    source: str
+    column: str
+    files: int
+    first: list[str]
+
+
+class Step(_Record):
+    """The counters of one step. Times are in seconds, summed over all threads."""
+
+    name: str
+    kind: str
+    detail: str
+    units: int
+    units_total: int
+    rows: int
+    rejected: int
+    bytes: int
+    bytes_total: int
+    busy: float
+    waiting: float
+    waiting_input: float
+    waiting_output: float
+    waiting_scratch: float
+    spilled_bytes: int
+    spilled_for_want: int
+
+
+class Verdict(_Record):
+    """What limited the run."""
+
+    limit: str
+    sentence: str
+
+
+class Report(_Record):
+    """What a run has done. As text it is the report that the command prints; a notebook shows it as tables.
+
+    >>> report = millstream.run("job.yaml")
+    >>> report.rows_read, report.rows_written, report.results[0].target
+    (4, 2, 'out/countries.csv')
+    >>> print(report)  # doctest: +ELLIPSIS
+    done in ...: 4 rows read, 2 written, 0 rejected
+    ...
+    """
+
+    job: str
+    run: str
+    resumes: str | None
+    nothing_new: bool
+    units_loaded_before: int
+    seconds: float
+    rows_read: int
+    rows_written: int
+    rows_rejected: int
+    rejects: str | None
+    units_skipped: int
+    skipped: list[Skipped]
+    missing_columns: list[MissingColumn]
+    bytes_read: int
+    bytes_from_cache: int
+    bytes_from_disk: int
+    bytes_written: int
+    peak_rss_bytes: int
+    memory_bytes: int
+    cores: int
+    cpu_seconds: float
+    results: list[SinkResult]
+    steps: list[Step]
+    verdict: Verdict
+
+    def __init__(self, values: Mapping[str, Any], text: str) -> None:
+        super().__init__(values)
+        self._values = dict(values)
+        self._text = text
+        self.skipped = [Skipped(one) for one in values["skipped"]]
+        self.missing_columns = [MissingColumn(one) for one in values["missing_columns"]]
+        self.results = [_result(one) for one in values["results"]]
+        self.steps = [Step(one) for one in values["steps"]]
+        self.verdict = Verdict(values["verdict"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as `millstream run --json` prints it.
+
+        >>> millstream.run("job.yaml").to_dict()["rows_written"]
+        2
+        """
+        return dict(self._values)
+
+    def __str__(self) -> str:
+        return self._text.rstrip()
+
+    def __repr__(self) -> str:
+        return f"<millstream.Report of run {self.run}: {self.rows_read} rows read, {self.rows_written} written>"
+
+    def _repr_html_(self) -> str:
+        from millstream._html import report
+
+        return report(self)
+
+
+def _result(values: Mapping[str, Any]) -> SinkResult:
+    removed, tally = values["removed"], values["tally"]
+    return SinkResult({
+        **values,
+        "removed": None if removed is None else Removed(removed),
+        "tally": None if tally is None else Tally(tally),
+    })

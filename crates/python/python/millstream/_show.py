@@ -1,0 +1,68 @@
+"""What is shown while a run lasts: on a terminal, in a notebook, or nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from typing import Any
+
+from millstream._errors import JobWarning
+
+
+class Show:
+    """Shows how a run goes. What programs of the run say, and what is strange about it, is shown in any case."""
+
+    def __init__(self, progress: bool | None) -> None:
+        wanted = progress is not False
+        self.in_notebook = wanted and _in_notebook()
+        """Whether the progress comes to this object."""
+        self.on_terminal = wanted and not self.in_notebook and _on_terminal()
+        """Whether a bar is drawn on the terminal, by the engine."""
+        self._handle: Any = None
+
+    def __call__(self, kind: str, text: str, share: float | None) -> None:
+        if kind == "warning":
+            warnings.warn(text, JobWarning, stacklevel=_levels_above())
+        elif kind == "line":
+            print(text, file=sys.stderr, flush=True)
+        else:
+            self._progress(text, share)
+
+    def _progress(self, text: str, share: float | None) -> None:
+        from millstream._html import progress
+
+        form = {"text/plain": text, "text/html": progress(text, share)}
+        if self._handle is None:
+            from importlib import import_module
+
+            notebook: Any = import_module("IPython.display")
+            self._handle = notebook.display(form, raw=True, display_id=True)
+        elif self._handle is not False:
+            self._handle.update(form, raw=True)
+
+    def end(self) -> None:
+        """Removes what was shown of the progress."""
+        if self._handle:
+            self._handle.update({"text/plain": "", "text/html": ""}, raw=True)
+
+
+def _levels_above() -> int:
+    """How many calls there are from the caller of the package to the caller of this function, both included."""
+    package, levels = os.path.dirname(__file__), 1
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == package:
+        frame, levels = frame.f_back, levels + 1
+    return levels
+
+
+def _in_notebook() -> bool:
+    """Whether this is a kernel, which shows more than text."""
+    ipython: Any = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and hasattr(shell, "kernel")
+
+
+def _on_terminal() -> bool:
+    """Whether standard error is a terminal, and not redirected by somebody in this process."""
+    return sys.stderr is not None and sys.stderr is sys.__stderr__ and sys.stderr.isatty()

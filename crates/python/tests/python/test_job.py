@@ -1,0 +1,224 @@
+"""Jobs that a program builds, and functions as their steps."""
+
+import pathlib
+import subprocess
+import sys
+import threading
+
+import polars
+import pytest
+from conftest import command
+
+import millstream
+
+FACTOR = 3
+
+
+def scaled(row):
+    return {"scaled": FACTOR * len(row["name"])}
+
+
+def places():
+    return millstream.Job().source("places", "places/*.csv.gz")
+
+
+def test_a_job_is_a_job_file():
+    job = (
+        places()
+        .filter("known", "population IS NOT NULL")
+        .select("short", {"name": "name", "k": "population / 1000"})
+        .dedupe("once", "name")
+        .sort("sorted", "k desc", limit=2)
+        .sink("first", "out/first.csv")
+        .sink("all", "out/all.csv", from_="places")
+    )
+    report = job.run()
+    assert [result.sink for result in report.results] == ["first", "all"]
+    assert pathlib.Path("out/first.csv").read_text() == "name,k\nOslo,717\nBergen,291\n"
+    job.save("saved.yaml")
+    assert pathlib.Path("saved.yaml").read_text() == f"{job}\n"
+    ran = subprocess.run([command(), "run", "saved.yaml", "--json"], capture_output=True, text=True, check=True)
+    assert '"rows_written":6' in ran.stdout
+    assert millstream.run(job).rows_written == 6
+
+
+def test_texts_are_taken_as_they_are():
+    job = places().sql("one", "SELECT '${HOME}' AS text").sink("o", "out/o.csv")
+    job.run()
+    assert pathlib.Path("out/o.csv").read_text() == "text\n${HOME}\n"
+
+
+def test_an_entry_of_the_same_name_is_replaced():
+    """As when a cell of a notebook is run again."""
+    job = places().filter("f", "false").filter("f", "name = 'Ulm'", from_="places").sink("o", "out/o.csv")
+    assert job.run().rows_written == 1
+
+
+def test_what_reads_nothing_is_refused():
+    with pytest.raises(ValueError, match="add a source first"):
+        millstream.Job().sort("s", "a")
+    with pytest.raises(millstream.Error, match="the job has no sinks"):
+        places().run()
+
+
+def test_a_function_of_a_module_is_called_from_its_file():
+    """This file is one: its constant need not be written anywhere."""
+    job = places().map("scaled", scaled, columns={"scaled": "int64"}, keep=["name"]).sink("o", "out/o.csv")
+    assert job.run().rows_written == 4
+    assert set(polars.read_csv("out/o.csv").rows()) == {(9, "Ulm"), (12, "Oslo"), (18, "Bergen"), (27, "Trondheim")}
+    job.save("saved.yaml")
+    assert "test_job.py:scaled" in pathlib.Path("saved.yaml").read_text()
+
+
+def test_each_of_the_forms_of_calls():
+    def batch(rows):
+        return [{"n": len(list(rows))}]
+
+    def group(rows):
+        rows = list(rows)
+        yield {"country": rows[0]["country"], "n": len(rows)}
+
+    job = places().map("g", group, per="group", by=["country"], columns={"country": "utf8", "n": "int64"})
+    job.map("b", batch, per="batch", columns={"n": "int64"}, from_="places").sink("o", "out/b.csv").sink(
+        "g", "out/g.csv", from_="g"
+    )
+    job.run()
+    assert set(polars.read_csv("out/g.csv").rows()) == {("DE", 1), ("NO", 3)}
+    assert polars.read_csv("out/b.csv")["n"].sum() == 4
+
+
+def test_a_named_function_and_a_program():
+    """The function runs with the Python of the program, which has Polars."""
+    features = "import polars\ndef up(row):\n    return {'name': row['name'].upper()}\n"
+    pathlib.Path("features.py").write_text(features)
+    job = places().map("up", "features.py:up", columns={"name": "utf8"}).sink("o", "out/o.csv")
+    job.map("cat", command=["cat"], exchange="csv", per="stream", columns={"name": "utf8"}).sink("c", "out/c.csv")
+    job.run()
+    assert "OSLO" in pathlib.Path("out/o.csv").read_text() and "OSLO" in pathlib.Path("out/c.csv").read_text()
+
+
+PROGRAM = """
+    import math, re
+    import collections.abc as abc
+    from statistics import median as middle
+    import millstream
+
+    WORD = re.compile("u", re.IGNORECASE)
+    LIMITS = {"low": [1, 2.5, None], "names": ("a", b"b")}
+
+    class Scale:
+        factor: int = LIMITS["low"][0]
+
+        def of(self, value):
+            return rounded(value) * self.factor
+
+    def rounded(value):
+        return math.ceil(value) + LIMITS["low"][0]
+
+    def score(row: "abc.Mapping[str, object]") -> "dict[str, object]":
+        if WORD.search(row["name"]):
+            return None
+        found = sorted(len(part) for part in row["name"].split("n"))
+        return {"score": Scale().of(middle(found))}
+
+    job = millstream.Job().source("places", "places/*.csv.gz")
+    job.map("scored", score, columns={"score": "int64"}, keep=["name"], deterministic=True).sink("o", "out/o.csv")
+    print(job.run().rows_written)
+    job.save("saved.yaml")
+"""
+
+
+def test_a_function_of_the_main_program_is_written_with_what_it_refers_to(output):
+    assert output(PROGRAM) == "3\n"
+    first = sorted(pathlib.Path("out/o.csv").read_text().splitlines())
+    assert "python: \"saved_functions.py:score\"" in pathlib.Path("saved.yaml").read_text()
+    module = pathlib.Path("saved_functions.py").read_text()
+    assert "import math\n" in module and "from statistics import median as middle\n" in module
+    assert "millstream" not in module and "place" not in module, "nothing else is written"
+    # It stands on its own.
+    subprocess.run([command(), "run", "saved.yaml"], check=True, capture_output=True)
+    assert sorted(pathlib.Path("out/o.csv").read_text().splitlines()) == first
+
+
+REFUSED = {
+    "frame": ("import polars\nframe = polars.DataFrame()\ndef f(row):\n    return {'x': frame.height}",
+              "`f` refers to `frame`, a DataFrame, which cannot be written into a module"),
+    "closure": ("def around():\n    k = 1\n    def f(row):\n        return {'x': k}\n    return f\nf = around()",
+                "`f` refers to `k` of the function around it"),
+    "lambda": ("f = lambda row: row", "a lambda has no name that another process could find"),
+    "builtin": ("f = len", "`len` is a builtin_function_or_method, and no function that was defined with `def`"),
+    "undefined": ("def f(row):\n    return {'x': later}", "`f` refers to `later`, which is not defined"),
+    "partial": ("import functools\ndef g(a, row):\n    return row\nf = functools.partial(g, 1)",
+                "`partial` is a partial, and no function"),
+    "deep": ("lock = open('/dev/null')\ndef g():\n    return lock\ndef f(row):\n    return {'x': g()}",
+             "`g` refers to `lock`, a TextIOWrapper"),
+    "source": ("exec('def f(row): return row')", "the source of `f` is not known"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_written_is_refused_where_it_is_named(output, name):
+    text, message = REFUSED[name]
+    program = (
+        f"import millstream\n{text}\n"
+        "try:\n    millstream.Job().source('s', 'a.csv').map('m', f, columns={'x': 'int64'})\n"
+        "except millstream.Error as error:\n    assert error.hint\n    print(error.what)\n"
+    )
+    assert message in output(program)
+
+
+def test_a_fault_in_a_function_has_its_traceback():
+    def fails(row):
+        return {"x": 1 / 0}
+
+    with pytest.raises(millstream.Error) as raised:
+        places().map("m", fails, columns={"x": "int64"}).sink("o", "out/o.csv").run()
+    (problem,) = raised.value.problems
+    assert (problem.what, problem.step) == ("ZeroDivisionError: division by zero", "m")
+    assert "in fails" in (problem.cause or "") and "1 / 0" in (problem.cause or "")
+
+
+def test_a_module_with_dependencies_on_its_package_is_imported(folder, output):
+    package = folder / "own"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "names.py").write_text("FACTOR = 7\n")
+    (package / "steps.py").write_text("from .names import FACTOR\ndef f(row):\n    return {'x': FACTOR}\n")
+    program = """
+        import millstream
+        from own.steps import f
+        job = millstream.Job().source("s", "places/*.csv.gz").map("m", f, columns={"x": "int64"}).sink("o", "out/o.csv")
+        job.run()
+        print(open("out/o.csv").read().split())
+    """
+    assert output(program) == "['x', '7', '7', '7', '7']\n"
+
+
+def test_jobs_with_functions_in_several_threads():
+    written = []
+
+    def run(number):
+        job = places().map("m", scaled, columns={"scaled": "int64"}).sink("o", f"out/{number}.csv")
+        written.append(job.run().rows_written)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(3)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert written == [4, 4, 4]
+
+
+def test_a_job_of_a_notebook(folder):
+    """Cells are known by their source only."""
+    code = (
+        "import linecache, millstream\n"
+        "def cell(number, text):\n"
+        "    name = f'<ipython-input-{number}>'\n"
+        "    linecache.cache[name] = (len(text), None, text.splitlines(True), name)\n"
+        "    exec(compile(text, name, 'exec'), globals())\n"
+        "cell(1, 'STEP = 2\\ndef f(row):\\n    return {\"x\": STEP}\\n')\n"
+        "cell(2, 'job = millstream.Job().source(\"s\", \"places/*.csv.gz\")\\n"
+        "job.map(\"m\", f, columns={\"x\": \"int64\"}).sink(\"o\", \"out/o.csv\")\\n"
+        "print(job.run().rows_written)\\n')\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.stdout == "4\n", ran.stderr

@@ -1,0 +1,138 @@
+"""Loads of rows of other libraries."""
+
+import datetime
+import decimal
+import os
+import pathlib
+import sqlite3
+
+import duckdb
+import pandas
+import polars
+import pyarrow
+import pytest
+
+import millstream
+
+FRAME = polars.DataFrame({"name": ["Ulm", "Oslo", None], "population": [126329, 717710, None]})
+
+
+def stored(path="out/places.db", table="places"):
+    with sqlite3.connect(path) as database:
+        return sorted(database.execute(f"SELECT * FROM {table}").fetchall(), key=str)
+
+
+@pytest.mark.parametrize("form", ["polars", "pandas", "table", "batch", "reader", "duckdb", "read", "millstream batch"])
+def test_everything_with_the_interface_is_taken(form):
+    frame = FRAME.head(2)
+    frame.write_csv("frame.csv")
+    data = {
+        "polars": lambda: frame,
+        "pandas": lambda: pandas.DataFrame({"name": ["Ulm", "Oslo"], "population": [126329, 717710]}),
+        "table": lambda: pyarrow.table(frame),
+        "batch": lambda: pyarrow.table(frame).to_batches()[0],
+        "reader": lambda: pyarrow.RecordBatchReader.from_stream(frame),
+        "duckdb": lambda: duckdb.sql("SELECT 'Ulm' AS name, 126329 AS population UNION ALL SELECT 'Oslo', 717710"),
+        "read": lambda: millstream.read("frame.csv"),
+        "millstream batch": lambda: next(millstream.read("frame.csv").batches()),
+    }[form]()
+    report = millstream.write(data, "sqlite:out/places.db", table="places")
+    assert (report.rows_read, report.rows_written) == (2, 2)
+    assert stored() == [("Oslo", 717710), ("Ulm", 126329)]
+
+
+def test_rows_are_merged_by_their_key():
+    millstream.write(FRAME.head(2), "sqlite:out/places.db", table="places", mode="merge", key="name")
+    newer = polars.DataFrame({"name": ["Oslo", "Bergen"], "population": [1, 2]})
+    millstream.write(newer, "sqlite:out/places.db", table="places", mode="merge", key=["name"])
+    assert stored() == [("Bergen", 2), ("Oslo", 1), ("Ulm", 126329)]
+
+
+def test_rows_become_a_file():
+    report = millstream.write(FRAME, "out/places.csv.gz", csv={"delimiter": ";"})
+    assert report.results[0].target == "out/places.csv.gz"
+    assert polars.read_csv("out/places.csv.gz", separator=";").height == 3
+    millstream.write(FRAME, pathlib.Path("out/places.parquet"))
+    assert polars.read_parquet("out/places.parquet").equals(FRAME)
+
+
+def test_types_stay_what_they_are():
+    when = datetime.datetime(2024, 1, 2, 3, 4, 5, 678901)
+    frame = polars.DataFrame({
+        "b": [True, None],
+        "i": polars.Series([1, -1], dtype=polars.Int8),
+        "u": polars.Series([2**64 - 1, 0], dtype=polars.UInt64),
+        "f": [1.5, float("nan")],
+        "d": [datetime.date(2024, 1, 2), None],
+        "t": [when, None],
+        "z": [when.replace(tzinfo=datetime.timezone.utc)] * 2,
+        "x": [decimal.Decimal("1.50"), None],
+        "r": [b"\0\xff", b""],
+        "l": [["a", None], []],
+        "s": [{"k": 1}, {"k": None}],
+        "c": polars.Series(["one", "two"], dtype=polars.Categorical),
+    })
+    millstream.write(frame, "out/all.parquet")
+    found = polars.read_parquet("out/all.parquet")
+    assert found.rows()[1][4:] == frame.rows()[1][4:] and found.rows()[0] == frame.rows()[0]
+
+
+def test_a_large_frame_is_loaded_whole():
+    frame = polars.DataFrame({"n": range(1_000_000)}).with_columns(t=polars.format("text {}", polars.col("n") % 1000))
+    assert millstream.write(frame, "out/large.parquet", memory="200MB").rows_written == 1_000_000
+    found = polars.read_parquet("out/large.parquet")
+    assert found["n"].sum() == frame["n"].sum() and found["t"].n_unique() == 1000
+
+
+def test_no_rows_are_an_empty_table():
+    assert millstream.write(FRAME.head(0), "sqlite:out/places.db", table="places").rows_written == 0
+    assert stored() == []
+
+
+def test_rows_of_a_generator_are_read_while_they_are_loaded():
+    """The reader runs Python, so the interpreter's lock must be free."""
+    schema = pyarrow.schema({"n": pyarrow.int64()})
+
+    def batches():
+        for start in range(10):
+            yield pyarrow.record_batch([pyarrow.array(range(start * 100, start * 100 + 100))], schema=schema)
+
+    reader = pyarrow.RecordBatchReader.from_batches(schema, batches())
+    assert millstream.write(reader, "out/n.csv").rows_written == 1000
+
+
+def test_a_fault_of_the_rows_loads_nothing():
+    schema = pyarrow.schema({"n": pyarrow.int64()})
+
+    def batches():
+        yield pyarrow.record_batch([pyarrow.array([1])], schema=schema)
+        raise ValueError("no more")
+
+    reader = pyarrow.RecordBatchReader.from_batches(schema, batches())
+    with pytest.raises(millstream.Error, match="no more"):
+        millstream.write(reader, "out/n.csv")
+    assert not os.path.exists("out/n.csv")
+
+
+def test_what_has_no_rows_is_refused():
+    with pytest.raises(TypeError, match="list has no `__arrow_c_stream__`"):
+        millstream.write([1, 2], "out/n.csv")
+    with pytest.raises(TypeError, match="a column, not rows"):
+        millstream.write(pyarrow.array([1, 2]), "out/n.csv")
+
+
+def test_two_columns_of_one_name_are_refused():
+    column = pyarrow.array([1])
+    with pytest.raises(millstream.Error, match="two columns have the same name"):
+        millstream.write(pyarrow.Table.from_arrays([column, column], names=["a", "a"]), "out/a.csv")
+
+
+def test_mistakes_are_those_of_a_sink():
+    with pytest.raises(millstream.Error) as raised:
+        millstream.write(FRAME, "sqlite:out/places.db", table="places", mode="upsert")
+    (problem,) = raised.value.problems
+    assert "merge" in (problem.hint or "") and problem.file is None and problem.line is None
+    with pytest.raises(millstream.Error, match="no sink writes"):
+        millstream.write(FRAME, "postgers://localhost/a", table="places")
+    with pytest.raises(millstream.Error, match="127.0.0.1:1"):
+        millstream.write(FRAME, "postgres://nobody@127.0.0.1:1/a", table="places", retries=0)
