@@ -33,6 +33,8 @@ pub struct Processes {
     ended: Condvar,
     /// Why the run cannot go on, once there is too little memory for it.
     too_much: watch::Sender<Option<Error>>,
+    /// Whether nothing waits for the processes any more.
+    stopped: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -145,6 +147,17 @@ impl Processes {
     /// The most memory that was held while there were processes.
     pub fn peak(&self) -> MemoryPeak {
         self.lock().peak
+    }
+
+    /// The run ends early: whatever blocks a thread until a process has answered is to give up.
+    pub fn stop(&self) {
+        self.stopped.send_replace(true);
+    }
+
+    /// Waits until the run ends early.
+    pub async fn stopped(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.stopped.subscribe().wait_for(|stopped| *stopped).await;
     }
 
     /// Waits until the processes leave too little memory for the run, and says what took what.

@@ -44,8 +44,9 @@ const NO_PART: &[&str] = &["max_rejects", "on_error", "allow_empty", "empty_file
 /// Keys of a source that the form holds parsed, not as they are written.
 const IN_OTHER_WORDS: &[&str] = &["read", "members", "sorted_by", "incremental", "on_drift", "validate"];
 
-/// Keys of a transform with workers that say how it reads and how they run, not what they compute.
-const HOW_WORKERS_RUN: &[&str] = &["from", "workers", "timeout", "memory", "env", "interpreter"];
+/// Keys of a transform with workers that say how it reads and how they run, not what they compute. Of a function its
+/// name and the hash of its file are there already.
+const HOW_WORKERS_RUN: &[&str] = &["from", "python", "workers", "timeout", "memory", "env", "interpreter"];
 
 /// The fingerprints of a job, of each version.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -289,10 +289,13 @@ impl Prepared<'_> {
     /// Makes the functions of `job` known to SQL, and starts a worker of each.
     async fn add_functions(&mut self, job: &Job, failure: &mut Failure) {
         let cores = self.context.machine().cores;
-        for FunctionStep { name, function, .. } in &job.functions {
+        for FunctionStep { name, function, settings } in &job.functions {
             let state = self.context.session.state();
             let called = name.value.as_str();
-            if state.scalar_functions().contains_key(called) || state.aggregate_functions().contains_key(called) {
+            let is_known = state.scalar_functions().contains_key(called)
+                || state.aggregate_functions().contains_key(called)
+                || state.window_functions().contains_key(called);
+            if is_known {
                 let what = format!("SQL has a function `{called}` of its own");
                 failure.lints.push(job.text.error(name.span, what).hint("give it another name"));
                 continue;
@@ -304,7 +307,8 @@ impl Prepared<'_> {
             }
             let pool = Arc::new(Pool::new(Arc::clone(&function.workers), called, takes, &self.surroundings, cores));
             self.context.session.register_udf(sql_function(function, &pool, self.context.runtimes.workers()));
-            match pool.begin().await {
+            let begun = if lacks_secret(settings) { Ok(()) } else { pool.begin().await };
+            match begun {
                 Ok(()) => self.pools.push(pool),
                 Err(error) => failure.add(Failure::from(error.in_step(called))),
             }

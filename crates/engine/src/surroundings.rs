@@ -30,7 +30,9 @@ impl Surroundings {
         let sources = job.sources.iter().map(|step| &step.settings);
         let transforms = job.transforms.iter().map(|step| &step.settings);
         let sinks = job.sinks.iter().map(|step| &step.settings);
-        sources.chain(transforms).chain(sinks).for_each(|settings| variables_of_secrets(settings, &mut withheld));
+        let functions = job.functions.iter().map(|step| &step.settings);
+        let all = sources.chain(transforms).chain(sinks).chain(functions);
+        all.for_each(|settings| variables_of_secrets(settings, &mut withheld));
         Surroundings { folder, withheld, lines, processes }
     }
 

@@ -420,7 +420,10 @@ impl<'a> Builder<'a> {
                 );
                 let write =
                     targets(registry, registry.sinks.iter().copied().filter(|one| others.contains(&one.spec.name)));
-                lint.hint = Some(format!("remove it, or start `write` with {}", write.join(" or ")));
+                lint.hint = Some(match write.is_empty() {
+                    true => "remove it, or give a `command` in place of `write`".to_owned(),
+                    false => format!("remove it, or start `write` with {}", write.join(" or ")),
+                });
             }
         }
     }

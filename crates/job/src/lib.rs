@@ -183,6 +183,11 @@ impl Loader<'_> {
         let functions = self.section(root, FUNCTIONS);
         for entry in functions {
             self.function_name(entry);
+            let is_taken = |other: &Entry| other.key == entry.key;
+            if sections.sources.iter().chain(sections.transforms).chain(sections.sinks).any(is_taken) {
+                let what = format!("`{}` is a function, and another entry has its name", entry.key);
+                self.error(entry.key_span, what, "give it a name of its own: messages and reports name it");
+            }
         }
         for entry in sections.sources.iter().chain(sections.transforms).chain(sections.sinks) {
             self.name(entry);

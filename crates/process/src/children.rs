@@ -6,6 +6,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use millstream_core::processes::{Membership, memory_of_tree};
 use millstream_core::program::Lines;
@@ -219,6 +220,20 @@ impl Child {
         }
     }
 
+    /// Whether, when it has ended, all that it has started has ended as well; waits for that, but not for longer than
+    /// `patience`.
+    pub async fn leaves_nothing(&mut self, patience: Duration) -> bool {
+        const PAUSE: Duration = Duration::from_millis(5);
+        let begun = Instant::now();
+        while has_others(self.process.id) {
+            if begun.elapsed() >= patience {
+                return false;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        true
+    }
+
     /// How many bytes of its standard input it has not read.
     pub fn unread(&self) -> u64 {
         ioctl_fionread(&self.unread).unwrap_or(0)
@@ -267,6 +282,20 @@ impl Child {
     pub fn last_lines(&self) -> Vec<String> {
         self.last.lines()
     }
+}
+
+/// Whether there are processes in the group of `leader` beside that.
+fn has_others(leader: Pid) -> bool {
+    let leader = leader.as_raw_nonzero().get();
+    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+    let ids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    ids.filter(|id| *id != leader).any(|id| {
+        let Ok(text) = std::fs::read_to_string(format!("/proc/{id}/stat")) else { return false };
+        // Behind the name, which may have blanks: the state, the parent, the group.
+        let mut fields = text.rsplit(')').next().unwrap_or_default().split_whitespace();
+        let (state, group) = (fields.next(), fields.nth(1));
+        state != Some("Z") && group.and_then(|group| group.parse().ok()) == Some(leader)
+    })
 }
 
 impl fmt::Debug for Child {

@@ -86,7 +86,9 @@ impl Given {
 
 impl Drop for Given {
     fn drop(&mut self) {
-        ALL.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+        // What reads may call Python when it is dropped, and that another thread, which waits for the lock.
+        let reader = ALL.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.number);
+        drop(reader);
     }
 }
 
@@ -108,6 +110,9 @@ fn reader(data: &Bound<'_, PyAny>) -> PyResult<Box<Reader>> {
     let array = unsafe { from_ffi(array, &schema) }.map_err(failed)?;
     if !matches!(array.data_type(), DataType::Struct(_)) {
         return Err(PyTypeError::new_err("this is a column, not rows: give a table or a record batch"));
+    }
+    if array.null_count() > 0 {
+        return Err(PyTypeError::new_err("a row of this is null, and rows of a table cannot be"));
     }
     let batch = RecordBatch::from(StructArray::from(array));
     let schema = batch.schema();

@@ -35,6 +35,7 @@ pub fn builder(job: &str) -> Result<JobBuilder> {
         for (name, settings) in entries {
             builder = match section.as_str() {
                 "sources" => builder.source(&name, settings),
+                "functions" => builder.function(&name, settings),
                 "transforms" => builder.transform(&name, settings),
                 "sinks" => builder.sink(&name, settings),
                 other => return Err(Error::internal(format!("a job has no `{other}`"))),

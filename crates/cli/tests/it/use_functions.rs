@@ -1,5 +1,8 @@
 //! Python functions that SQL calls, through the real binary.
 
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
 use crate::use_map::none_is_left;
 use crate::use_support::{Lab, csv_rows, sorted, sqlite};
 
@@ -37,6 +40,17 @@ def wrong(id):
     return 'text'
 def nothing():
     return os.getpid()
+COUNT = 0
+def next_of(_):
+    global COUNT
+    COUNT += 1
+    return COUNT
+def hangs(id):
+    import time
+    open('hangs', 'w').close()
+    time.sleep(1000)
+def told(*values):
+    return ' '.join(map(str, values))
 def price(cents):
     return Decimal(cents) / 100
 ";
@@ -82,6 +96,19 @@ fn sql_calls_functions_wherever_it_calls_others() {
         lab.run(&["run", "job.yaml"]).ok();
         assert_eq!(lab.read("out.csv"), rows, "{query}");
     }
+    // A literal is an int64 or a timestamp of nanoseconds; a number that does not fit is an error.
+    let types = self::lab(
+        "f: {python: own.py:told, arguments: [int32, \"decimal(12, 2)\", timestamp, time], returns: utf8}",
+        "SELECT f(id, 5, TIMESTAMP '2026-01-02T03:04:05', TIME '10:00:00') AS t FROM s WHERE id = 1",
+        "write: out.csv",
+    );
+    types.file("own.py", OWN);
+    types.run(&["run", "job.yaml"]).ok();
+    assert_eq!(types.read("out.csv"), "t\n1 5.00 2026-01-02 03:04:05 10:00:00\n");
+    types.file("job.yaml", types.read("job.yaml").replace("f(id,", "f(id + 5000000000,"));
+    types.run(&["run", "job.yaml"]).ended(1).says(&["5000000001"]);
+    types.file("job.yaml", types.read("job.yaml").replace("f(id + 5000000000,", "f(name,"));
+    types.run(&["check", "job.yaml"]).ended(2).says(&["`f` takes no arguments of these types: utf8, int64"]);
     let other = self::lab(
         "pid: {python: own.py:nothing, arguments: [], returns: int64, workers: 1}\n  price: {python: own.py:price, \
          arguments: [int64], returns: \"decimal(10, 2)\"}",
@@ -89,6 +116,15 @@ fn sql_calls_functions_wherever_it_calls_others() {
         "write: out.csv",
     );
     other.file("own.py", OWN);
+    // Without the promise, each row is a call of its own, though all have the same arguments.
+    let one = self::lab(
+        "next: {python: own.py:next_of, arguments: [utf8], returns: int64, workers: 1}",
+        "SELECT count(DISTINCT n) AS d, max(n) AS m FROM (SELECT next('a') AS n FROM s)",
+        "write: out.csv",
+    );
+    one.file("own.py", OWN);
+    one.run(&["run", "job.yaml"]).ok();
+    assert_eq!(one.read("out.csv"), "d,m\n20000,20000\n");
     other.run(&["run", "job.yaml"]).ok();
     assert_eq!(other.read("out.csv"), "n,p\n1,1999900.00\n");
 }
@@ -115,7 +151,7 @@ fn what_a_function_promises_decides_how_it_is_loaded() {
 #[test]
 fn a_value_that_fails_is_that_of_its_row() {
     for (name, parts) in [
-        ("bad", ["the function `f` failed: ValueError: 777 is no good", "own.py", "line 7"]),
+        ("bad", ["the function `f` failed: ValueError: 777 is no good", "own.py", "in bad"]),
         ("dies", ["the function `f` failed", "status 7", "777"]),
     ] {
         let functions = format!("f: {{python: own.py:{name}, arguments: [int64], returns: int64}}");
@@ -137,6 +173,34 @@ fn a_value_that_fails_is_that_of_its_row() {
     );
     lab.file("own.py", OWN);
     lab.run(&["run", "job.yaml"]).ended(1).says(&["the function gave a value that is no int64"]);
+}
+
+/// A thread that waits for a value does not keep a run from ending.
+#[test]
+fn a_function_that_hangs_does_not_hold_up_the_end() {
+    let functions = "f: {python: own.py:hangs, arguments: [int64], returns: int64}";
+    let lab = lab(functions, "SELECT f(id) AS n FROM s", "write: out.csv");
+    lab.file("own.py", OWN);
+    let run = lab.command(&["run", "job.yaml"]).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("started");
+    let begun = Instant::now();
+    while !lab.path("hangs").exists() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it was never called");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let begun = Instant::now();
+    let id = rustix::process::Pid::from_child(&run);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).expect("interrupted");
+    let ended = run.wait_with_output().expect("ended");
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("the run was interrupted"), "{ended:?}");
+    none_is_left(&lab);
+
+    // Nor does it when another sink fails.
+    lab.file("job.yaml", format!("{}  e: {{from: s, command: [\"false\"], exchange: csv}}\n", lab.read("job.yaml")));
+    let begun = Instant::now();
+    lab.run(&["run", "job.yaml"]).ended(1).says(&["`false`"]);
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    none_is_left(&lab);
 }
 
 #[test]

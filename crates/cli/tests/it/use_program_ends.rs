@@ -172,6 +172,10 @@ fn a_sink_that_fails_fails_the_others() {
         ),
         ("head -c 100 > /dev/null; exit 0", &["`./publish` ended before it had read all rows", "status 0", "publish"]),
         ("exit 2", &["`./publish`", "status 2", "publish"]),
+        (
+            "cat > /dev/null; (sleep 1000) > /dev/null 2>&1 &",
+            &["what it has started is still at work", "have it wait", "p"],
+        ),
         ("cat > /dev/null; sleep 1000", &["has read all rows, and not ended within 2s", "raise `timeout`", "publish"]),
         ("sleep 1000", &["has read nothing for 2s", "raise `timeout`", "publish"]),
     ] {
@@ -264,7 +268,7 @@ fn mistakes_in_programs_are_found_by_check() {
         "the key `write` is missing in `h`",
     ]);
     lab.file("job.yaml", "sources: {a: {read: \"command:cat\", lines: {}}}\nsinks: {o: {from: a, write: o.csv}}\n");
-    lab.run(&["check", "job.yaml"]).ended(1).says(&["nothing says which program is read", "in place of `read`"]);
+    lab.run(&["check", "job.yaml"]).ended(2).says(&["nothing says which program is read", "in place of `read`"]);
     lab.file(
         "job.yaml",
         "sources: {a: {command: [./nothing], csv: {columns: {id: int64}}}}\nsinks: {o: {from: a, write: o.csv}}\n",

@@ -10,6 +10,7 @@ use millstream_core::format::{EmptyFiles, Format, OnDrift, RangeFormat, Reading,
 use millstream_core::source::{OnError, Source};
 use millstream_core::{Error, Registry, Result, Unit};
 use millstream_format::lines::Lines;
+use millstream_job::entries::COMMAND;
 use millstream_job::{AddColumn, SortKey, SourceStep};
 
 use super::order::SortedBy;
@@ -161,7 +162,7 @@ impl SourcePlan {
                 return Error::refused(left_out.what()).text(millstream_core::redact::url(url)).hint(left_out.hint());
             }
             let known = self.registry.sources.iter().flat_map(|entry| entry.schemes);
-            let known: Vec<&str> = known.copied().filter(|scheme| scheme.len() > 1).collect();
+            let known: Vec<&str> = known.copied().filter(|scheme| scheme.len() > 1 && *scheme != COMMAND).collect();
             Error::refused("no source reads URLs of this kind")
                 .text(millstream_core::redact::url(url))
                 .hint(format!("schemes: {}, or a path", known.join(", ")))

@@ -60,16 +60,16 @@ impl Committed {
 }
 
 impl Loaded<'_, '_> {
-    /// Commits everything. From here on the run cannot be cancelled, and `committing` says so: what remains is short,
-    /// and half of it would be worse than either end.
+    /// Commits everything. Once `committing` says so the run cannot be cancelled: what remains is short, and half of it
+    /// would be worse than either end.
     pub(super) async fn commit(self, committing: &AtomicBool) -> Result<Committed> {
-        committing.store(true, Ordering::Relaxed);
         let inputs = self.work.job.sources.iter().flat_map(|source| &source.inputs);
         inputs.filter_map(|(_, source)| source.rows()).for_each(RowSource::done);
         if let Err(error) = self.prepare().await {
             self.sinks.roll_back().await;
             return Err(error);
         }
+        committing.store(true, Ordering::Relaxed);
         let mut results = publish(&self.sinks.at_once()).await?;
         resume::complete(&self.sinks.ledgers()).await?;
         for sink in self.sinks.by_chunk() {
@@ -95,7 +95,15 @@ impl Loaded<'_, '_> {
         self.work.run.rejects.flush()?;
         self.sinks.at_once().iter().try_for_each(|sink| sink.tally().map(drop))?;
         for sink in last {
-            sink.load.prepare().await.map_err(|error| error.in_step(sink.name()))?;
+            // A program may work for long when it has all rows.
+            let prepared = async {
+                tokio::select! {
+                    biased;
+                    error = self.work.run.threads.processes().too_much() => Err(error),
+                    prepared = sink.load.prepare() => prepared,
+                }
+            };
+            self.work.unless_interrupted(prepared).await.map_err(|error| error.in_step(sink.name()))?;
         }
         Ok(())
     }

@@ -87,6 +87,12 @@ fn spawn(run: &RunContext, tasks: Tasks) -> Result<JoinSet<Result<Option<LoadedC
     Ok(spawned)
 }
 
+/// Ends the tasks early, those too that block until a process has answered.
+fn stop(tasks: &mut JoinSet<Result<Option<LoadedChunks>>>, processes: &Processes) {
+    tasks.abort_all();
+    processes.stop();
+}
+
 /// Waits until all tasks have ended.
 async fn joined(
     mut tasks: JoinSet<Result<Option<LoadedChunks>>>,
@@ -100,12 +106,12 @@ async fn joined(
             biased;
             () = cancel.cancelled(), if first.is_ok() => {
                 first = Err(interruption());
-                tasks.abort_all();
+                stop(&mut tasks, processes);
                 continue;
             }
             error = processes.too_much(), if first.is_ok() => {
                 first = Err(error);
-                tasks.abort_all();
+                stop(&mut tasks, processes);
                 continue;
             }
             ended = tasks.join_next() => ended,
@@ -120,7 +126,7 @@ async fn joined(
             Ok(one) => loaded.extend(one),
             Err(error) if first.is_ok() => {
                 first = Err(error);
-                tasks.abort_all();
+                stop(&mut tasks, processes);
             }
             Err(_) => {}
         }

@@ -29,6 +29,9 @@ from millstream._errors import of_caller
 
 Function = Callable[..., object]
 
+Entry = tuple[str, str]
+"""The section and the name of an entry of a job."""
+
 _ELSEWHERE = "write the function in a .py file, and import it or name it: \"features.py:score\""
 
 
@@ -41,14 +44,14 @@ def check(function: Function) -> None:
 class Modules:
     """The files of some functions."""
 
-    def __init__(self, paths: Mapping[str, str], written: Mapping[str, str]) -> None:
+    def __init__(self, paths: Mapping[Entry, str], written: Mapping[str, str]) -> None:
         self.paths = paths
-        """For each step, its function as a job file names it: `features.py:score`."""
+        """For each entry, its function as a job file names it: `features.py:score`."""
         self._written = written
         self._folder: Any = None
 
     @classmethod
-    def temporary(cls, functions: Mapping[str, Function]) -> Modules:
+    def temporary(cls, functions: Mapping[Entry, Function]) -> Modules:
         """Files for a run, which are removed on exit. What they import is found where this program finds it."""
         import tempfile
 
@@ -68,20 +71,20 @@ class Modules:
         return modules
 
     @classmethod
-    def beside(cls, job: str, functions: Mapping[str, Function]) -> Modules:
+    def beside(cls, job: str, functions: Mapping[Entry, Function]) -> Modules:
         """Files that a job file can name: importable ones where they are, the others beside it."""
         stem = re.sub(r"\W", "_", os.path.splitext(os.path.basename(job))[0])
         folder = os.path.dirname(os.path.abspath(job))
         return cls._of(functions, os.path.join(folder, f"{stem}_functions.py"), folder, "")
 
     @classmethod
-    def _of(cls, functions: Mapping[str, Function], own: str, folder: str | None, before: str) -> Modules:
-        source, paths = _Source(), dict[str, str]()
-        for step, function in functions.items():
+    def _of(cls, functions: Mapping[Entry, Function], own: str, folder: str | None, before: str) -> Modules:
+        source, paths = _Source(), dict[Entry, str]()
+        for entry, function in functions.items():
             file = _file_of(function)
             name = function.__qualname__ if file is not None else source.add(function)
             path = file if file is not None else own
-            paths[step] = f"{path if folder is None else os.path.relpath(path, folder)}:{name}"
+            paths[entry] = f"{path if folder is None else os.path.relpath(path, folder)}:{name}"
         return cls(paths, {own: source.text(before)} if source.is_used else {})
 
     def write(self) -> None:

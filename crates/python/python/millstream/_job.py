@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from millstream._values import Path
 
-_SECTIONS = ("sources", "transforms", "sinks")
+_SECTIONS = ("sources", "functions", "transforms", "sinks")
 
 
 class Job:
@@ -61,17 +61,62 @@ class Job:
     def __init__(self, path: Path = "job.yaml") -> None:
         self._path = os.fspath(path)
         self._entries: dict[str, dict[str, dict[str, object]]] = {section: {} for section in _SECTIONS}
-        self._functions: dict[str, Callable[..., object]] = {}
-        """The functions that transforms call, by the names of these."""
+        self._functions: dict[tuple[str, str], Callable[..., object]] = {}
+        """The functions that entries call, by the sections and names of these."""
         self._last: str | None = None
 
-    def source(self, name: str, read: Path | Sequence[Path], **settings: object) -> Self:
-        """Adds a source: a path, a URL or several, and further keys of the source.
+    def source(
+        self,
+        name: str,
+        read: Path | Sequence[Path] | None = None,
+        *,
+        command: Sequence[str] | None = None,
+        **settings: object,
+    ) -> Self:
+        """Adds a source: a path, a URL or several, or a program whose output is read; and further keys of the source.
 
         >>> job = millstream.Job().source("places", "places/*.csv.gz", max_rejects=100)
+        >>> job = millstream.Job().source("numbers", command=["seq", "100"], lines={})
         """
-        paths = as_paths(read)
-        return self._reads("sources", name, {"read": paths[0] if len(paths) == 1 else paths, **settings})
+        place: dict[str, object] = {} if command is None else {"command": list(command)}
+        if read is not None:
+            paths = as_paths(read)
+            place["read"] = paths[0] if len(paths) == 1 else paths
+        return self._reads("sources", name, {**place, **settings})
+
+    def function(
+        self,
+        name: str,
+        function: Callable[..., object] | str,
+        *,
+        arguments: Sequence[str],
+        returns: str,
+        deterministic: bool = False,
+        **settings: object,
+    ) -> Self:
+        """Adds a function that the SQL of the job can call. It takes the values of a row, and gives one value.
+
+        >>> def initial(name):
+        ...     return None if name is None else name[0]
+        >>> job = millstream.Job().source("places", "places/*.csv.gz")
+        >>> job = job.function("initial", initial, arguments=["utf8"], returns="utf8", deterministic=True)
+        >>> job = job.sql("initials", "SELECT initial(name) AS i, count(*) AS n FROM places GROUP BY 1")
+        >>> job.sink("result", "out/initials.csv").run().rows_written
+        4
+
+        `arguments` and `returns` are types of columns. Which functions can be called is said at `map`.
+        """
+        code: dict[str, object] = {}
+        self._functions.pop(("functions", name), None)
+        if callable(function):
+            _check(function)
+            self._functions["functions", name] = function
+        else:
+            code["python"] = function
+        types = {"arguments": list(arguments), "returns": returns}
+        promise = {"deterministic": True} if deterministic else {}
+        self._entries["functions"][name] = {**code, **types, **promise, **settings}
+        return self
 
     def transform(self, name: str, **settings: object) -> Self:
         """Adds a transform by its settings, as they stand in a job file.
@@ -160,24 +205,34 @@ class Job:
         reads = {"from": self._from(from_)}
         code: dict[str, object] = {} if command is None else {"command": list(command)}
         if callable(function):
-            from millstream._functions import check
-
-            check(function)
+            _check(function)
         elif function is not None:
             code["python"] = function
         step = {**reads, **code, **without_none({"per": per}), "columns": dict(columns), **settings}
         self.transform(name, map=step, **without_none({"max_rejects": max_rejects}))
         if callable(function):
-            self._functions[name] = function
+            self._functions["transforms", name] = function
         return self
 
-    def sink(self, name: str, write: Path, *, from_: str | None = None, **settings: object) -> Self:
-        """Adds a sink: a path or a URL, and further keys of the sink.
+    def sink(
+        self,
+        name: str,
+        write: Path | None = None,
+        *,
+        command: Sequence[str] | None = None,
+        from_: str | None = None,
+        **settings: object,
+    ) -> Self:
+        """Adds a sink: a path or a URL, or a program that takes the rows; and further keys of the sink.
 
         >>> job = millstream.Job().source("places", "places/*.csv.gz")
         >>> job = job.sink("result", "sqlite:out/places.db", table="places", mode="replace")
+        >>> job = job.sink("feed", command=["./publish"], exchange="csv")
         """
-        self._entries["sinks"][name] = {"from": self._from(from_), "write": os.fspath(write), **settings}
+        place: dict[str, object] = {} if command is None else {"command": list(command)}
+        if write is not None:
+            place["write"] = os.fspath(write)
+        self._entries["sinks"][name] = {"from": self._from(from_), **place, **settings}
         return self
 
     def run(
@@ -206,9 +261,9 @@ class Job:
         with Modules.temporary(self._functions) as modules:
             # They find the packages that this program finds.
             interpreter = {"interpreter": sys.executable} if sys.executable else {}
-            steps = {name: dict(interpreter) for name in self._calls_python()}
-            for name, path in modules.paths.items():
-                steps[name] = {**interpreter, "python": path}
+            steps = {entry: dict(interpreter) for entry in self._calls_python()}
+            for entry, path in modules.paths.items():
+                steps[entry] = {**interpreter, "python": path}
             text = as_json(self._with(steps))
             return start(self._path, text, variables, options, bounds, progress)
 
@@ -224,13 +279,13 @@ class Job:
 
         path = os.fspath(path)
         modules = Modules.beside(path, self._functions)
-        text = _millstream.job_text(as_json(self._with({name: {"python": at} for name, at in modules.paths.items()})))
+        text = _millstream.job_text(as_json(self._with({entry: {"python": at} for entry, at in modules.paths.items()})))
         modules.write()
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
 
     def __str__(self) -> str:
-        named = {name: {"python": _named(function)} for name, function in self._functions.items()}
+        named = {entry: {"python": _named(function)} for entry, function in self._functions.items()}
         return _millstream.job_text(as_json(self._with(named))).rstrip("\n")
 
     def __repr__(self) -> str:
@@ -244,7 +299,7 @@ class Job:
 
     def _reads(self, section: str, name: str, settings: Mapping[str, object]) -> Self:
         """Adds an entry with rows."""
-        self._functions.pop(name, None)
+        self._functions.pop((section, name), None)
         self._entries[section][name] = dict(settings)
         self._last = name
         return self
@@ -257,20 +312,31 @@ class Job:
             raise ValueError("there is nothing to read yet: add a source first, or name an entry with `from_`")
         return self._last
 
-    def _calls_python(self) -> list[str]:
-        """The transforms that call a function of a file."""
+    def _calls_python(self) -> list[tuple[str, str]]:
+        """The entries that call a function of a file."""
         calls: dict[str, Any] = {name: step.get("map") for name, step in self._entries["transforms"].items()}
-        return [name for name, call in calls.items() if isinstance(call, Mapping) and "python" in call]
+        steps = [("transforms", name) for name, call in calls.items() if isinstance(call, Mapping) and "python" in call]
+        return steps + [("functions", name) for name, call in self._entries["functions"].items() if "python" in call]
 
-    def _with(self, steps: Mapping[str, Mapping[str, object]]) -> dict[str, dict[str, Any]]:
-        """The entries, with further keys in these steps. Sections without entries are left out."""
+    def _with(self, more: Mapping[tuple[str, str], Mapping[str, object]]) -> dict[str, dict[str, Any]]:
+        """The entries, some of which call a function with further keys. Sections without entries are left out."""
         entries: dict[str, dict[str, Any]] = {section: dict(of) for section, of in self._entries.items() if of}
-        for name, more in steps.items():
-            step: dict[str, Any] = entries["transforms"][name]
-            call: dict[str, object] = step["map"]
-            before = {"from": call["from"], **more}
-            entries["transforms"][name] = {**step, "map": {**before, **{k: v for k, v in call.items() if k != "from"}}}
+        for (section, name), keys in more.items():
+            entry: dict[str, Any] = entries[section][name]
+            if section == "functions":
+                entries[section][name] = {**keys, **entry}
+                continue
+            call: dict[str, object] = entry["map"]
+            before = {"from": call["from"], **keys}
+            entries[section][name] = {**entry, "map": {**before, **{k: v for k, v in call.items() if k != "from"}}}
         return entries
+
+
+def _check(function: Callable[..., object]) -> None:
+    """Refuses what cannot be called in another process, so that the mistake is found where the function is named."""
+    from millstream._functions import check
+
+    check(function)
 
 
 def _several(names: str | Sequence[str]) -> list[str]:

@@ -97,6 +97,34 @@ def test_a_named_function_and_a_program():
     assert "OSLO" in pathlib.Path("out/o.csv").read_text() and "OSLO" in pathlib.Path("out/c.csv").read_text()
 
 
+def test_functions_for_sql():
+    suffix = "!"
+
+    def loud(name, times):
+        return None if name is None else name.upper() + "!" * times
+
+    def closed(name):
+        return name + suffix
+
+    job = places().function("loud", loud, arguments=["utf8", "int64"], returns="utf8", deterministic=True)
+    job.sql("t", "SELECT loud(name, 2) AS l FROM places ORDER BY 1 LIMIT 1").sink("o", "out/o.csv")
+    job.run()
+    assert pathlib.Path("out/o.csv").read_text() == "l\nBERGEN!!\n"
+    job.save("saved.yaml")
+    assert "saved_functions.py:loud" in pathlib.Path("saved.yaml").read_text()
+    pathlib.Path("out/o.csv").unlink()
+    millstream.run("saved.yaml")
+    assert pathlib.Path("out/o.csv").read_text() == "l\nBERGEN!!\n"
+    with pytest.raises(millstream.Error, match="suffix"):
+        places().function("closed", closed, arguments=["utf8"], returns="utf8")
+
+
+def test_programs_at_both_ends():
+    job = millstream.Job().source("n", command=["seq", "3"], lines={})
+    job.sink("o", command=["sh", "-c", "cat > got"], exchange="lines").run()
+    assert pathlib.Path("got").read_text() == "1\n2\n3\n"
+
+
 PROGRAM = """
     import math, re
     import collections.abc as abc

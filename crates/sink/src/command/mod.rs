@@ -40,6 +40,9 @@ pub const ENTRY: SinkEntry = SinkEntry {
     build: &build,
 };
 
+/// How long what the program has started may take to end behind it.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
+
 /// The variable that names the run: the first one, if it is resumed.
 const RUN_VARIABLE: &str = "MILLSTREAM_RUN";
 
@@ -224,8 +227,9 @@ impl Running {
         while !bytes.is_empty() {
             let written = tokio::select! {
                 biased;
-                written = stdin.write(bytes) => written,
+                // What it does not read any more would lie in the pipe.
                 () = child.over() => break,
+                written = stdin.write(bytes) => written,
                 () = after(*timeout) => {
                     child.kill();
                     return Err(self.late("has read nothing for"));
@@ -257,7 +261,12 @@ impl Running {
                 return Err(self.late("has read all rows, and not ended within"));
             }
         }
+        let is_alone = self.child.leaves_nothing(LAST_MOMENT).await;
         context.step.add_waiting_output(start.elapsed());
+        if !is_alone {
+            let what = format!("the program `{}` has ended, and what it has started is still at work", self.name);
+            return Err(Error::data(what).hint("have it wait for the programs that it starts"));
+        }
         match (self.child.wait().await?.is_success(), self.child.unread()) {
             (true, 0) => Ok(()),
             (true, _) => Err(self.ended("ended before it had read all rows").await),
@@ -267,7 +276,7 @@ impl Running {
 
     /// The error of a program that has ended, or is about to: `what` has happened.
     async fn ended(&mut self, what: &str) -> Error {
-        let _ = tokio::time::timeout(Duration::from_secs(1), self.child.over()).await;
+        let _ = tokio::time::timeout(LAST_MOMENT, self.child.over()).await;
         self.child.kill();
         Error::data(format!("the program `{}` {what}", self.name)).cause(self.child.last_words().await)
     }

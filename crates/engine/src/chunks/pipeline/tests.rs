@@ -25,6 +25,7 @@ use millstream_core::{Budget, Step, StepKind, Steps};
 use super::*;
 use crate::plan::shared_scan::SharedScan;
 use crate::read::rows::RowsRequest;
+use crate::read::source_plan::SchemeSource;
 use crate::read::stored::Stored;
 use crate::read::{ReadSteps, Reader, SourcePlan};
 use crate::registry::registry;
@@ -37,7 +38,12 @@ fn schema() -> SchemaRef {
 
 /// Reads the lines of `pattern` as the source `name`.
 fn source(name: &str, pattern: &str) -> SourcePlan {
-    SourcePlan::of_lines(name, vec![pattern.to_owned()], Vec::new(), &Arc::new(registry()))
+    let registry = registry();
+    let built = registry.sources.iter().map(|entry| SchemeSource {
+        schemes: entry.schemes,
+        source: (entry.build)(&serde_json::json!({})).expect("each has defaults"),
+    });
+    SourcePlan::of_lines(name, vec![pattern.to_owned()], built.collect(), &Arc::new(registry))
 }
 
 fn read_with(runtime: &tokio::runtime::Runtime, plan: SourcePlan) -> Plan {

@@ -13,6 +13,7 @@ use datafusion::logical_expr::{
 use datafusion::scalar::ScalarValue;
 use millstream_core::reject::RejectKind;
 use millstream_core::transform::WorkFunction;
+use millstream_core::types::type_name;
 use millstream_core::{Error, ErrorKind, Result};
 use tokio::runtime::Handle;
 
@@ -29,10 +30,7 @@ pub fn arguments(function: &WorkFunction) -> SchemaRef {
 /// thread that calls it, which has to be one of `runtime`.
 pub fn sql_function(function: &WorkFunction, pool: &Arc<Pool>, runtime: Handle) -> ScalarUDF {
     let volatility = if pool.rules().deterministic { Volatility::Immutable } else { Volatility::Volatile };
-    let types = match function.arguments.is_empty() {
-        true => TypeSignature::Nullary,
-        false => TypeSignature::Exact(function.arguments.clone()),
-    };
+    let types = if function.arguments.is_empty() { TypeSignature::Nullary } else { TypeSignature::UserDefined };
     let schema = Arc::new(Schema::new(vec![Field::new("value", function.returns.clone(), true)]));
     let work = Work {
         pool: Arc::clone(pool),
@@ -46,6 +44,7 @@ pub fn sql_function(function: &WorkFunction, pool: &Arc<Pool>, runtime: Handle) 
     ScalarUDF::new_from_impl(SqlFunction {
         signature: Signature::new(types, volatility),
         returns: function.returns.clone(),
+        arguments: function.arguments.clone(),
         takes: arguments(function),
         work,
         runtime,
@@ -54,6 +53,7 @@ pub fn sql_function(function: &WorkFunction, pool: &Arc<Pool>, runtime: Handle) 
 
 struct SqlFunction {
     signature: Signature,
+    arguments: Vec<DataType>,
     returns: DataType,
     takes: SchemaRef,
     work: Work,
@@ -112,11 +112,31 @@ impl ScalarUDFImpl for SqlFunction {
         Ok(self.returns.clone())
     }
 
+    fn coerce_types(&self, given: &[DataType]) -> DataFusionResult<Vec<DataType>> {
+        let fits = given.len() == self.arguments.len()
+            && self.arguments.iter().zip(given).all(|(takes, given)| is_taken(takes, given));
+        if fits {
+            return Ok(self.arguments.clone());
+        }
+        let names = |types: &[DataType]| types.iter().map(type_name).collect::<Vec<_>>().join(", ");
+        let takes = format!("`{}` takes ({}), and is given ({})", self.name(), names(&self.arguments), names(given));
+        Err(DataFusionError::Plan(takes))
+    }
+
     fn invoke_with_args(&self, call: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
-        let is_constant = !call.args.is_empty() && call.args.iter().all(|one| matches!(one, ColumnarValue::Scalar(_)));
+        // Without the promise each row is a call of its own.
+        let is_constant = self.work.pool.rules().deterministic
+            && call.number_rows > 0
+            && !call.args.is_empty()
+            && call.args.iter().all(|one| matches!(one, ColumnarValue::Scalar(_)));
         let count = if is_constant { 1 } else { call.number_rows };
         let columns = call.args.into_iter().map(|one| one.into_array(count)).collect::<DataFusionResult<Vec<_>>>()?;
-        let values = tokio::task::block_in_place(|| self.runtime.block_on(self.values(columns, count)));
+        if count == 0 {
+            return Ok(ColumnarValue::Array(new_empty_array(&self.returns)));
+        }
+        // Nothing can drop what blocks a thread.
+        let values = self.work.pool.unless_stopped(self.values(columns, count));
+        let values = tokio::task::block_in_place(|| self.runtime.block_on(values));
         let values = values.map_err(|error| DataFusionError::External(Box::new(error)))?;
         match is_constant {
             true => ScalarValue::try_from_array(&values, 0).map(ColumnarValue::Scalar),
@@ -143,6 +163,37 @@ impl Eq for SqlFunction {}
 impl Hash for SqlFunction {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.work.pool.step().hash(state);
+    }
+}
+
+/// Whether a value of type `given` may stand where `takes` is asked for: whoever wants another conversion writes it. A
+/// number that does not fit is an error when it comes.
+fn is_taken(takes: &DataType, given: &DataType) -> bool {
+    let is_text = |one: &DataType| matches!(one, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+    let is_binary = |one: &DataType| matches!(one, DataType::Binary | DataType::LargeBinary | DataType::BinaryView);
+    let is_time = |one: &DataType| matches!(one, DataType::Time32(_) | DataType::Time64(_));
+    let digits = |one: &DataType| match one {
+        DataType::Decimal128(digits, scale) | DataType::Decimal256(digits, scale) => {
+            Some((i16::from(*digits) - i16::from(*scale), *scale))
+        }
+        _ => None,
+    };
+    match (takes, given) {
+        _ if takes == given || given.is_null() => true,
+        (DataType::Timestamp(_, zone), DataType::Timestamp(_, other)) => zone.is_some() == other.is_some(),
+        (DataType::Float64, DataType::Float32 | DataType::Float16) => true,
+        (DataType::Float64 | DataType::Decimal128(..) | DataType::Decimal256(..), _) if given.is_integer() => true,
+        (_, DataType::Dictionary(_, values)) => is_taken(takes, values),
+        _ => {
+            let wider = digits(takes)
+                .zip(digits(given))
+                .is_some_and(|((whole, scale), (other, fraction))| whole >= other && scale >= fraction);
+            wider
+                || (takes.is_integer() && given.is_integer())
+                || (is_text(takes) && is_text(given))
+                || (is_binary(takes) && is_binary(given))
+                || (is_time(takes) && is_time(given))
+        }
     }
 }
 

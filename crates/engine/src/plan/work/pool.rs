@@ -286,6 +286,15 @@ impl Pool {
         self.within_memory(self.within_rules(work, measure, measured, last)).await
     }
 
+    /// Waits for `work`, unless the run ends early.
+    pub async fn unless_stopped<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::select! {
+            biased;
+            () = self.processes.stopped() => Err(Error::new(ErrorKind::Interrupted, "the run has ended")),
+            done = work => done,
+        }
+    }
+
     /// Waits for `work`, unless the processes of the run hold too much memory before.
     async fn within_memory<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::select! {
