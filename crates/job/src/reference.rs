@@ -7,7 +7,7 @@ use millstream_core::Registry;
 use millstream_core::spec::SpecInfo;
 use serde_json::{Map, Value};
 
-use crate::schema::{SOURCE, TRANSFORM, resolve, schema, sink_definition};
+use crate::schema::{FUNCTION, SOURCE, TRANSFORM, resolve, schema, sink_definition};
 
 /// The reference as one Markdown document.
 pub fn reference(registry: &Registry) -> String {
@@ -59,7 +59,7 @@ impl Writer<'_> {
             "A job is a YAML file in three parts: `sources` (where rows come from), `transforms` (what is done with \
              them; may be left out) and `sinks` (where they go). Each entry has a name of letters, digits and `_`; \
              other entries use the name, and SQL sees it as a table. Beside them, `incremental: true` applies to \
-             all sources that do not say otherwise.\n\n\
+             all sources that do not say otherwise, and `functions` are what SQL may call.\n\n\
              `${NAME}` and `${NAME:-default}` in a value stand for a variable, from `--set NAME=value` or from the \
              environment; `$${` stands for `${` itself. A secret is a reference: `{secret: env:NAME}` or \
              `{secret: file:PATH}`.\n",
@@ -90,6 +90,12 @@ impl Writer<'_> {
             self.heading("Transform", &entry.spec);
             self.transform_keys(entry.spec.name);
             self.example(&entry.spec);
+        }
+        if let Some(function) = registry.function {
+            self.line("## Functions\n");
+            self.line("An entry of `functions` is a function that the SQL of the job can call by its name.\n");
+            self.table(FUNCTION, &[], 3);
+            self.example(&function.spec);
         }
         self.line("## Sinks\n");
         self.line("The beginning of `write` says which kind of sink it is.\n");

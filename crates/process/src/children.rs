@@ -287,10 +287,10 @@ impl Child {
 /// Whether there are processes in the group of `leader` beside that.
 fn has_others(leader: Pid) -> bool {
     let leader = leader.as_raw_nonzero().get();
-    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+    let Ok(processes) = fs_err::read_dir("/proc") else { return false };
     let ids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     ids.filter(|id| *id != leader).any(|id| {
-        let Ok(text) = std::fs::read_to_string(format!("/proc/{id}/stat")) else { return false };
+        let Ok(text) = fs_err::read_to_string(format!("/proc/{id}/stat")) else { return false };
         // Behind the name, which may have blanks: the state, the parent, the group.
         let mut fields = text.rsplit(')').next().unwrap_or_default().split_whitespace();
         let (state, group) = (fields.next(), fields.nth(1));
