@@ -40,7 +40,8 @@ pub fn schema(registry: &Registry) -> Value {
         .collect();
     let choice = sink_choice(registry);
     let function = registry.function.map(|entry| {
-        let mut settings = (entry.spec.schema)(&mut generator).to_value();
+        let settings = (entry.spec.schema)(&mut generator).to_value();
+        let mut settings = resolve(&settings, generator.definitions()).clone();
         settings["description"] = entry.spec.summary.into();
         settings
     });
