@@ -1,7 +1,7 @@
 //! SQL over files: a query that names files and URLs in place of tables, as a job.
 //!
 //! Each file is guessed as `guess` does it and becomes a source, and the query becomes a transform that names the
-//! sources. Whatever is wrong is told at its place in the query, not in the job.
+//! sources. Errors have their place in the query, not in the job.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

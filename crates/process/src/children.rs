@@ -284,6 +284,14 @@ impl Child {
     }
 }
 
+/// Waits for what a program may take at most: ends after `timeout`, and never without one.
+pub async fn after(timeout: Option<Duration>) {
+    match timeout {
+        Some(timeout) => tokio::time::sleep(timeout).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Whether there are processes in the group of `leader` beside that.
 fn has_others(leader: Pid) -> bool {
     let leader = leader.as_raw_nonzero().get();

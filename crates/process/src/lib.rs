@@ -19,5 +19,5 @@ mod program;
 pub mod python;
 mod stderr;
 
-pub use children::{Child, Children, Ending};
+pub use children::{Child, Children, Ending, after};
 pub use program::Program;

@@ -97,7 +97,7 @@ fn reader(data: &Bound<'_, PyAny>) -> PyResult<Box<Reader>> {
     if data.hasattr("__arrow_c_stream__")? {
         let capsule = data.call_method0("__arrow_c_stream__")?;
         let pointer = pointer::<FFI_ArrowArrayStream>(&capsule, c"arrow_array_stream")?;
-        // SAFETY: by the interface, the capsule holds such a stream, and whoever takes it leaves an empty one.
+        // SAFETY: by the interface, the capsule holds such a stream, and its consumer leaves an empty one.
         let stream = unsafe { FFI_ArrowArrayStream::from_raw(pointer) };
         return Ok(Box::new(ArrowArrayStreamReader::try_new(stream).map_err(failed)?));
     }

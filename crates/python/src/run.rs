@@ -128,7 +128,7 @@ async fn finish(run: Run) -> Result<Report, Failure> {
     run.finish().await
 }
 
-/// What is told while a run lasts.
+/// Passes on the events of a run.
 struct Watcher<'py> {
     notify: Bound<'py, PyAny>,
     wants_progress: bool,

@@ -206,7 +206,7 @@ fn rows_in_and_out_of_a_step_are_reported() {
     assert_eq!(work(&report)["rows_in"], json!(20_001), "{report:#}");
     assert_eq!(step(&report, "t", "transform")["rows"], json!(100), "{report:#}");
 
-    // Whoever wants only some rows takes only some.
+    // With a limit not all rows are taken, and the counts need not agree.
     let limited = lab(20_000, "def f(rows): return rows\n", SAME);
     behind(&limited, "sql: SELECT id FROM t LIMIT 5");
     limited.run(&["run", "job.yaml"]).ok();

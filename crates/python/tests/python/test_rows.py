@@ -155,7 +155,7 @@ def test_mistakes_in_settings_have_no_place_in_a_job_that_nobody_wrote():
         millstream.read("places/*.csv.gz", memory="much")
 
 
-def test_a_fault_in_the_middle_reaches_whoever_reads(folder):
+def test_a_fault_in_the_middle_reaches_the_reader(folder):
     pathlib.Path("bad.csv").write_text("n\n" + "1\n" * 100_000 + "x\n" + "2\n" * 100_000)
     rows = millstream.read("bad.csv", csv={"columns": {"n": "int64"}})
     with pytest.raises(millstream.Error) as raised:

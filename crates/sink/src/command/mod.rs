@@ -21,7 +21,7 @@ use millstream_core::spec::{Duration as Time, SpecInfo, parse};
 use millstream_core::transform::Per;
 use millstream_core::{Error, Result};
 use millstream_process::command::{Encoder, Exchange};
-use millstream_process::{Child, Children, Program};
+use millstream_process::{Child, Children, Program, after};
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Mutex;
@@ -285,13 +285,5 @@ impl Running {
         let time = Time(self.timeout.unwrap_or_default());
         Error::data(format!("the program `{}` {what} {time}", self.name))
             .hint("raise `timeout`, or see what it waits for")
-    }
-}
-
-/// Ends after `timeout`, and never without one.
-async fn after(timeout: Option<Duration>) {
-    match timeout {
-        Some(timeout) => tokio::time::sleep(timeout).await,
-        None => std::future::pending().await,
     }
 }

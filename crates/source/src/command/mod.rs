@@ -20,7 +20,7 @@ use millstream_core::registry::SourceEntry;
 use millstream_core::source::{Source, SourceContext};
 use millstream_core::spec::{Duration as Time, SpecInfo};
 use millstream_core::{ByteStream, Error, Result, Unit};
-use millstream_process::{Child, Children, Program};
+use millstream_process::{Child, Children, Program, after};
 use tokio::io::AsyncReadExt;
 
 use self::spec::CommandSettings;
@@ -174,13 +174,5 @@ impl Output {
     fn held_open(&self) -> Error {
         Error::data(format!("the program `{}` has ended, but what it has started holds its output open", self.name))
             .hint("have it wait for the programs that it starts, or give these another output")
-    }
-}
-
-/// Ends after `timeout`, and never without one.
-async fn after(timeout: Option<Duration>) {
-    match timeout {
-        Some(timeout) => tokio::time::sleep(timeout).await,
-        None => std::future::pending().await,
     }
 }

@@ -166,8 +166,8 @@ impl Hash for SqlFunction {
     }
 }
 
-/// Whether a value of type `given` may stand where `takes` is asked for: whoever wants another conversion writes it. A
-/// number that does not fit is an error when it comes.
+/// Whether a value of type `given` is converted to `takes` without a CAST. A number that does not fit is an error when
+/// it is computed.
 fn is_taken(takes: &DataType, given: &DataType) -> bool {
     let is_text = |one: &DataType| matches!(one, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
     let is_binary = |one: &DataType| matches!(one, DataType::Binary | DataType::LargeBinary | DataType::BinaryView);
