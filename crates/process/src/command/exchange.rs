@@ -108,6 +108,25 @@ impl Encoder {
         }
     }
 
+    /// Adds `rows` as groups, each with its end: they end behind as many rows as `ends` says.
+    ///
+    /// # Errors
+    /// If a value has no form. What was added is to be forgotten then.
+    pub fn groups(&mut self, rows: &RecordBatch, ends: &[usize], out: &mut Vec<u8>) -> Result<()> {
+        if let Form::Text { records, .. } = &self.0 {
+            // Groups may be small, and encoding has a price for each call.
+            let (records, mut text) = (*records, Vec::new());
+            self.rows(rows, &mut text)?;
+            return mark_ends(records, &text, ends, out);
+        }
+        let starts = std::iter::once(&0).chain(ends);
+        for (start, end) in starts.zip(ends) {
+            self.rows(&rows.slice(*start, end - start), out)?;
+            self.end(out)?;
+        }
+        Ok(())
+    }
+
     /// Adds the end of a batch or group.
     ///
     /// # Errors
@@ -136,6 +155,30 @@ impl Encoder {
                 Ok(())
             }
         }
+    }
+}
+
+/// Copies the records of `text`, with an empty line behind as many of them as each of `ends` says.
+fn mark_ends(records: Records, text: &[u8], ends: &[usize], out: &mut Vec<u8>) -> Result<()> {
+    out.reserve(text.len() + ends.len());
+    let mut ends = ends.iter().peekable();
+    let (mut begun, mut record, mut in_quotes) = (0, 0, false);
+    let quote = if records == Records::Csv { b'"' } else { b'\n' };
+    for at in memchr::memchr2_iter(b'\n', quote, text) {
+        if text[at] == b'"' {
+            in_quotes = !in_quotes;
+        } else if !in_quotes {
+            record += 1;
+            if ends.next_if_eq(&&record).is_some() {
+                out.extend_from_slice(&text[begun..=at]);
+                out.push(b'\n');
+                begun = at + 1;
+            }
+        }
+    }
+    match ends.next() {
+        None => Ok(()),
+        Some(_) => Err(Error::internal("the rows of groups are not as many records")),
     }
 }
 

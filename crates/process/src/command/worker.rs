@@ -94,19 +94,15 @@ impl CommandWorker {
         let mut request = Vec::new();
         let (encoder, per) = (&mut self.encoder, self.command.per);
         let is_text = matches!(self.command.exchange, Exchange::Text(..));
-        if per != Per::Group {
-            encoder.rows(batch, &mut request)?;
-            if is_text && per == Per::Batch {
-                encoder.end(&mut request)?;
-            }
-            return Ok((request, if per == Per::Row { batch.num_rows() } else { 1 }));
+        if per == Per::Group {
+            encoder.groups(batch, ends, &mut request)?;
+            return Ok((request, ends.len()));
         }
-        let starts = std::iter::once(&0).chain(ends);
-        for (start, end) in starts.zip(ends) {
-            encoder.rows(&batch.slice(*start, end - start), &mut request)?;
+        encoder.rows(batch, &mut request)?;
+        if is_text && per == Per::Batch {
             encoder.end(&mut request)?;
         }
-        Ok((request, ends.len()))
+        Ok((request, if per == Per::Row { batch.num_rows() } else { 1 }))
     }
 
     /// Sends `request` and reads until `asked` answers are there; whether they are.

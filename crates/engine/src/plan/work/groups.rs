@@ -1,5 +1,7 @@
 //! Rows in the order of a key, cut where a group ends.
 
+use std::ops::Range;
+
 use arrow::array::RecordBatch;
 use arrow::compute::{concat_batches, partition};
 use datafusion::error::DataFusionError;
@@ -84,6 +86,8 @@ impl Cutter {
             }
         };
         let row_bytes = batch.get_array_memory_size() / batch.num_rows() + 1;
+        // Small groups are held together: each slice costs, as does putting them together.
+        let mut unheld = 0;
         for (start, length, is_new) in ranges {
             if is_new {
                 self.long = None;
@@ -91,25 +95,40 @@ impl Cutter {
                     self.ends.push(self.rows);
                     self.ended_bytes = self.bytes;
                 }
-                if (self.rows >= BATCH_ROWS || self.bytes >= BATCH_BYTES) && !self.hand_on().await {
-                    return false;
+                if self.rows >= BATCH_ROWS || self.bytes >= BATCH_BYTES {
+                    self.hold(batch, unheld..start);
+                    unheld = start;
+                    if !self.hand_on().await {
+                        return false;
+                    }
                 }
             }
-            let rows = batch.slice(start, length);
+            let end = start + length;
             if let Some(long) = &self.long {
-                if long.send(Ok(rows)).await.is_err() {
+                if long.send(Ok(batch.slice(start, length))).await.is_err() {
                     return false;
                 }
+                unheld = end;
                 continue;
             }
-            self.held.push(rows);
             self.rows += length;
             self.bytes += length * row_bytes;
-            if self.bytes - self.ended_bytes > HELD_BYTES && !self.begin_long().await {
-                return false;
+            if self.bytes - self.ended_bytes > HELD_BYTES {
+                self.hold(batch, unheld..end);
+                unheld = end;
+                if !self.begin_long().await {
+                    return false;
+                }
             }
         }
+        self.hold(batch, unheld..batch.num_rows());
         true
+    }
+
+    fn hold(&mut self, batch: &RecordBatch, rows: Range<usize>) {
+        if !rows.is_empty() {
+            self.held.push(batch.slice(rows.start, rows.len()));
+        }
     }
 
     /// The beginning and length of each group in `batch`, and whether it is not that of the row `last`.
