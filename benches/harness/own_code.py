@@ -274,7 +274,7 @@ def python_group(context: Context) -> Iterator[Plan]:
     contenders, targets = [], []
     for engine, name in (("polars", "Polars"), ("duckdb", "DuckDB")):
         mine = f"{OURS}.read, {name}"
-        contenders.append(package(context, mine, engine, json.dumps(query)))
+        contenders.append(package(context, mine, engine, json.dumps({**query, "used": ["symbol", "size", "price"]})))
         contenders += context.peer(engine, name, query)
         targets.append(against(0.8, mine, name, f"{name} with its own reader"))
         targets.append(megabytes(mine))

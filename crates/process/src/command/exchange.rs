@@ -202,3 +202,23 @@ fn no_empty_line(rows: &RecordBatch) -> Result<()> {
             .hint("leave such rows out before, or use `exchange: csv` or `json`")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Records, mark_ends};
+
+    fn marked(records: Records, text: &str, ends: &[usize]) -> Option<String> {
+        let mut out = Vec::new();
+        mark_ends(records, text.as_bytes(), ends, &mut out).ok()?;
+        Some(String::from_utf8(out).expect("UTF-8"))
+    }
+
+    #[test]
+    fn groups_end_behind_their_records() {
+        let three = "\"a\nb\",1\n\"\"\"\n\",2\nc,3\n";
+        let expected = "\"a\nb\",1\n\"\"\"\n\",2\n\nc,3\n\n";
+        assert_eq!(marked(Records::Csv, three, &[2, 3]).as_deref(), Some(expected));
+        assert_eq!(marked(Records::Lines, "a\"\nb\nc\"\n", &[1, 3]).as_deref(), Some("a\"\n\nb\nc\"\n\n"));
+        assert_eq!(marked(Records::Json, "{\"a\":1}\n", &[2]), None, "a record is missing");
+    }
+}
