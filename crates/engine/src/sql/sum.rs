@@ -11,9 +11,12 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, BooleanArray};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, PrimitiveArray};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Field, FieldRef};
+use arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef, Int64Type,
+    UInt64Type,
+};
 use arrow::util::display::array_value_to_string;
 use datafusion::common::{Result as DataFusionResult, ScalarValue, exec_err};
 use datafusion::functions_aggregate::sum::sum_udaf;
@@ -37,7 +40,6 @@ impl Default for CheckedSum {
 
 /// The type in which sums that come out as `data_type` are formed.
 fn wide(data_type: &DataType) -> Option<DataType> {
-    use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION};
     match data_type {
         DataType::Int64 | DataType::UInt64 => Some(DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0)),
         // The sum of less than 28 digits has room for ten more.
@@ -52,6 +54,17 @@ fn wide(data_type: &DataType) -> Option<DataType> {
 fn converted(values: &ArrayRef, data_type: &DataType) -> DataFusionResult<ArrayRef> {
     if values.data_type() == data_type {
         return Ok(Arc::clone(values));
+    }
+    if *data_type == DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0) {
+        // Whole numbers fit, so that none needs to be looked at.
+        let whole: Option<PrimitiveArray<Decimal128Type>> = match values.data_type() {
+            DataType::Int64 => Some(values.as_primitive::<Int64Type>().unary(i128::from)),
+            DataType::UInt64 => Some(values.as_primitive::<UInt64Type>().unary(i128::from)),
+            _ => None,
+        };
+        if let Some(whole) = whole {
+            return Ok(Arc::new(whole.with_data_type(data_type.clone())));
+        }
     }
     let options = CastOptions { safe: false, ..CastOptions::default() };
     Ok(cast_with_options(values, data_type, &options)?)

@@ -233,7 +233,7 @@ impl LineParser {
         if raw.len() > self.settings.max_record {
             return Err(self.too_long(Some(raw), 0));
         }
-        let line = raw.strip_suffix(b"\r").unwrap_or(raw);
+        let line = if let [line @ .., b'\r'] = raw { line } else { raw };
         if !valid && let Err(fault) = simdutf8::compat::from_utf8(line) {
             let at = fault.valid_up_to();
             let reason =

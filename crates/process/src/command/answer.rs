@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use millstream_core::format::{EmptyFiles, ParseRequest, Parsed, Parser, Reject};
 use millstream_core::reject::RejectKind;
 use millstream_core::transform::{Answer, Failure, Per};
@@ -15,6 +15,7 @@ use millstream_core::{Error, Result};
 use super::arrow_stream::ArrowStream;
 use super::exchange::{Exchange, Records};
 use crate::arrow_rows::{given, nullable};
+use crate::unread::Unread;
 
 /// The longest answer that is held, in bytes.
 const MOST_BYTES: usize = 256 << 20;
@@ -25,7 +26,7 @@ pub(super) struct Answers {
     gives: SchemaRef,
     form: Form,
     /// What was read and is part of no answer yet.
-    unread: BytesMut,
+    unread: Unread,
     /// How many bytes of `unread` were looked at.
     scanned: usize,
 }
@@ -69,7 +70,7 @@ impl Answers {
             }
             Exchange::Arrow => Form::Arrow { stream: ArrowStream::default(), batches: Vec::new(), ends: Vec::new() },
         };
-        Answers { per, gives: Arc::clone(gives), form, unread: BytesMut::new(), scanned: 0 }
+        Answers { per, gives: Arc::clone(gives), form, unread: Unread::default(), scanned: 0 }
     }
 
     /// Whether an answer is longer than any may be.
@@ -78,12 +79,8 @@ impl Answers {
     }
 
     /// Where bytes that are read go.
-    pub fn space(&mut self) -> &mut BytesMut {
-        const LEAST: usize = 64 << 10;
-        if self.unread.capacity() - self.unread.len() < LEAST {
-            self.unread.reserve(16 * LEAST);
-        }
-        &mut self.unread
+    pub fn space(&mut self) -> &mut Vec<u8> {
+        self.unread.space()
     }
 
     /// Whether the answer to `asked` rows (of answers for rows) or to `asked` batches or groups is complete.
@@ -142,7 +139,7 @@ impl Answers {
         match &mut self.form {
             Form::Text { exchange, header, scan, .. } => {
                 let scan = std::mem::take(scan);
-                let text = self.unread.split_to(scan.begun).freeze();
+                let text = self.unread.split_to(scan.begun);
                 let reading = TextAnswer { exchange, header: header.as_ref(), gives: &self.gives, text };
                 match self.per {
                     Per::Row => reading.of_rows(&scan.records),
@@ -175,7 +172,7 @@ impl Scan {
         records: Records,
         per: Per,
         header: &mut Option<Bytes>,
-        unread: &mut BytesMut,
+        unread: &mut Unread,
         scanned: &mut usize,
         asked: usize,
     ) {
@@ -212,15 +209,8 @@ impl Scan {
             let start = std::mem::replace(&mut self.begun, at + 1);
             let end = if at > start && unread[at - 1] == b'\r' { at - 1 } else { at };
             if is_csv && header.is_none() && start < end {
-                if start > 0 {
-                    // Ends of batches without rows are before it.
-                    let mut line = unread.split_off(start);
-                    let rest = line.split_off(at + 1 - start);
-                    *header = Some(line.freeze());
-                    unread.unsplit(rest);
-                } else {
-                    *header = Some(unread.split_to(at + 1).freeze());
-                }
+                // Ends of batches without rows are before it.
+                *header = Some(unread.remove(start..at + 1));
                 (*scanned, self.begun) = (start, start);
                 continue;
             }
@@ -420,7 +410,7 @@ impl<'a> Given<'a> {
     }
 
     /// Where bytes that are read go.
-    pub fn space(&mut self) -> &mut BytesMut {
+    pub fn space(&mut self) -> &mut Vec<u8> {
         self.answers.space()
     }
 
@@ -449,7 +439,7 @@ impl<'a> Given<'a> {
         match (form, parser) {
             (Form::Text { records, header, scan, .. }, Some(parser)) => {
                 let text = match per {
-                    Per::Stream => unread.split(),
+                    Per::Stream => unread.split_to(unread.len()),
                     _ => {
                         let had_header = header.is_some();
                         scan.go_on(*records, *per, header, unread, scanned, 1);
@@ -466,7 +456,7 @@ impl<'a> Given<'a> {
                         text
                     }
                 };
-                push(&mut **parser, text.freeze(), &mut parsed)?;
+                push(&mut **parser, text, &mut parsed)?;
                 if *is_complete {
                     parser.finish(&mut parsed)?;
                 }

@@ -12,8 +12,10 @@ use arrow::datatypes::SchemaRef;
 use arrow_ipc::convert::fb_to_schema;
 use arrow_ipc::reader::{read_dictionary, read_record_batch};
 use arrow_ipc::{MessageHeader, root_as_message};
-use bytes::BytesMut;
+use bytes::Bytes;
 use millstream_core::{Error, Result};
+
+use crate::unread::Unread;
 
 /// What precedes the length of a message.
 const CONTINUATION: [u8; 4] = [0xff; 4];
@@ -23,7 +25,7 @@ const MOST_METADATA: usize = 64 << 20;
 
 /// Reads a stream.
 #[derive(Default)]
-pub(super) struct ArrowStream {
+pub(crate) struct ArrowStream {
     schema: Option<SchemaRef>,
     dictionaries: HashMap<i64, ArrayRef>,
     has_ended: bool,
@@ -34,11 +36,11 @@ impl ArrowStream {
     ///
     /// # Errors
     /// If the bytes are no such stream.
-    pub fn next(&mut self, bytes: &mut BytesMut) -> Result<Option<RecordBatch>> {
+    pub fn next(&mut self, bytes: &mut Unread) -> Result<Option<RecordBatch>> {
         loop {
             let Some(message) = self.message(bytes)? else { return Ok(None) };
             let metadata = root_as_message(&message.metadata).map_err(no_arrow)?;
-            let body = Buffer::from(message.body.freeze());
+            let body = Buffer::from(message.body);
             let version = metadata.version();
             match (metadata.header_type(), &self.schema) {
                 (MessageHeader::Schema, None) => {
@@ -61,7 +63,7 @@ impl ArrowStream {
         }
     }
 
-    fn message(&mut self, bytes: &mut BytesMut) -> Result<Option<Message>> {
+    fn message(&mut self, bytes: &mut Unread) -> Result<Option<Message>> {
         // Without the mark it is a stream of an old version.
         let prefix = if bytes.starts_with(&CONTINUATION) { 8 } else { 4 };
         let Some(length) = bytes.get(prefix - 4..prefix) else { return Ok(None) };
@@ -91,8 +93,8 @@ impl ArrowStream {
 }
 
 struct Message {
-    metadata: BytesMut,
-    body: BytesMut,
+    metadata: Bytes,
+    body: Bytes,
 }
 
 fn no_arrow(cause: impl std::fmt::Display) -> Error {

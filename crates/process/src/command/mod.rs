@@ -15,7 +15,7 @@
 //! | arrow; `group` | any number of record batches | one without rows, both ways |
 
 mod answer;
-mod arrow_stream;
+pub(crate) mod arrow_stream;
 mod exchange;
 mod form;
 mod worker;

@@ -8,10 +8,11 @@ use std::time::Duration;
 use arrow::array::{Array, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow::compute::{concat_batches, filter, filter_record_batch};
 use arrow::datatypes::{DataType, Field, SchemaRef};
-use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use async_trait::async_trait;
+use bytes::Bytes;
 use futures::StreamExt;
+use millstream_core::buffers;
 use millstream_core::program::Lines;
 use millstream_core::reject::RejectKind;
 use millstream_core::transform::{Answer, Failure, GivenRows, Per, RowStream, Worker};
@@ -23,6 +24,8 @@ use tokio::net::unix::pipe;
 use super::marshal;
 use super::unmarshal::{self, Faults, Object, Objects, unreadable};
 use crate::arrow_rows::{common_schema, given, in_common_types, nullable};
+use crate::command::arrow_stream::ArrowStream;
+use crate::unread::Unread;
 use crate::{Child, Children, Program};
 
 /// What a worker runs.
@@ -108,7 +111,11 @@ impl Function {
         marshal::begin_tuple(&mut message, 3);
         marshal::write_int(batch.num_rows() as i64, &mut message);
         match self.is_arrow {
-            true => marshal::write_bytes(Some(&arrow_stream(batch)?), &mut message),
+            true => {
+                let start = marshal::begin_bytes(&mut message);
+                message = arrow_stream(batch, message)?;
+                marshal::end_bytes(start, &mut message);
+            }
             false => marshal::write(batch, &mut message)?,
         }
         marshal::begin_tuple(&mut message, ends.len());
@@ -119,7 +126,7 @@ impl Function {
     }
 
     /// What an answer to `asked` rows says.
-    fn answer(&self, message: &[u8], asked: usize) -> Result<Answer> {
+    fn answer(&self, message: &Bytes, asked: usize) -> Result<Answer> {
         let mut objects = Objects::new(message);
         if objects.list()? != 4 {
             return Err(unreadable());
@@ -135,7 +142,7 @@ impl Function {
         let count = usize::try_from(objects.int()?).map_err(|_| unreadable())?;
         let mut faults = Faults::new();
         let rows = match self.is_arrow {
-            true => self.batches(&mut objects)?,
+            true => self.batches(&mut objects, message)?,
             false => self.dicts(&mut objects, count, &mut faults)?,
         };
         let mut failures = Vec::new();
@@ -177,26 +184,26 @@ impl Function {
     }
 
     /// The rows of an answer in Arrow's form. One that cannot be read as such has no form at all.
-    fn batches(&self, objects: &mut Objects<'_>) -> Result<RecordBatch> {
+    fn batches(&self, objects: &mut Objects<'_>, message: &Bytes) -> Result<RecordBatch> {
         let Object::Bytes(bytes) = objects.next()? else { return Err(unreadable()) };
-        let schema = nullable(&self.gives);
-        if bytes.is_empty() {
-            return Ok(RecordBatch::new_empty(schema));
+        let mut unread = Unread::from(message.slice_ref(bytes));
+        let (mut stream, mut batches) = (ArrowStream::default(), Vec::new());
+        while let Some(batch) = stream.next(&mut unread)? {
+            batches.push(given(&batch, &self.gives, "the function")?);
         }
-        let failed = |cause| Error::data("the Python worker's answer is no Arrow stream").cause(cause);
-        let reader = StreamReader::try_new(bytes, None).map_err(failed)?;
-        let batches = reader.map(|batch| given(&batch.map_err(failed)?, &self.gives, "the function"));
-        let batches = batches.collect::<Result<Vec<_>>>()?;
-        concat_batches(&schema, &batches).map_err(failed)
+        if !unread.is_empty() {
+            return Err(unreadable());
+        }
+        concat_batches(&nullable(&self.gives), &batches).map_err(|_| unreadable())
     }
 }
 
-/// `batch` as a stream of Arrow IPC.
-fn arrow_stream(batch: &RecordBatch) -> Result<Vec<u8>> {
+/// `batch` as a stream of Arrow IPC behind `out`.
+fn arrow_stream(batch: &RecordBatch, out: Vec<u8>) -> Result<Vec<u8>> {
     let failed = |cause| Error::data("the rows have no form in Arrow IPC").cause(cause);
     let schema = common_schema(&batch.schema());
     let batch = in_common_types(batch, &schema)?;
-    let mut writer = StreamWriter::try_new(Vec::new(), &schema).map_err(failed)?;
+    let mut writer = StreamWriter::try_new(out, &schema).map_err(failed)?;
     writer.write(&batch).map_err(failed)?;
     writer.into_inner().map_err(failed)
 }
@@ -244,7 +251,7 @@ pub struct PythonWorker {
     requests: Option<pipe::Sender>,
     answers: Option<pipe::Receiver>,
     function: Arc<Function>,
-    message: Vec<u8>,
+    message: Bytes,
 }
 
 impl PythonWorker {
@@ -258,7 +265,8 @@ impl PythonWorker {
         program.command.extend(["-c", &start].map(OsString::from));
         let mut child = children.start(&program, lines).await?;
         let (requests, answers) = (child.stdin.take(), child.stdout.take());
-        let mut worker = PythonWorker { child, requests, answers, function: Arc::clone(function), message: Vec::new() };
+        let mut worker =
+            PythonWorker { child, requests, answers, function: Arc::clone(function), message: Bytes::new() };
         let hello = function.hello()?;
         let mut message = WORKER.as_bytes().to_vec();
         message.extend(head(b'H', hello.len()));
@@ -390,7 +398,7 @@ impl PythonWorker {
 }
 
 /// Reads a message into `message`; gives its kind and whether it is not too long. `None` if there is none.
-async fn read(answers: &mut pipe::Receiver, message: &mut Vec<u8>) -> Option<(u8, bool)> {
+async fn read(answers: &mut pipe::Receiver, message: &mut Bytes) -> Option<(u8, bool)> {
     let mut head = [0; HEAD_BYTES];
     answers.read_exact(&mut head).await.ok()?;
     let [kind, length @ ..] = head;
@@ -398,9 +406,11 @@ async fn read(answers: &mut pipe::Receiver, message: &mut Vec<u8>) -> Option<(u8
     if length > MOST_BYTES {
         return Some((kind, false));
     }
-    message.clear();
-    message.reserve(length as usize);
-    let read = answers.take(length).read_to_end(message).await;
+    // Of the one before, only rows are left.
+    *message = Bytes::new();
+    let mut bytes = buffers::take(length as usize);
+    let read = answers.take(length).read_to_end(&mut bytes).await;
+    *message = buffers::share(bytes);
     read.is_ok_and(|read| read as u64 == length).then_some((kind, true))
 }
 
