@@ -30,7 +30,7 @@ impl RowEncoder for LineEncoder {
         let mut is_line = true;
         for row in 0..batch.num_rows() {
             let line = line(row);
-            is_line &= !line.ends_with('\r');
+            is_line &= line.as_bytes().last() != Some(&b'\r');
             output.extend_from_slice(line.as_bytes());
             output.push(b'\n');
         }

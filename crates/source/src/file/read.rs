@@ -135,13 +135,15 @@ pub(crate) fn read_range(file: &File, path: &Path, range: Range<u64>) -> Result<
     let length = usize::try_from(range.end - range.start)
         .map_err(|_| Error::refused("the range does not fit into memory").in_unit(&uri_of(path), None))?;
     let mut bytes = buffers::take(length);
-    bytes.resize(length, 0);
-    let mut filled = 0;
-    while filled < length {
-        let at = range.start + filled as u64;
-        match rustix::io::pread(file, &mut bytes[filled..], at) {
-            Ok(0) => return Err(changed(path)),
-            Ok(count) => filled += count,
+    while bytes.len() < length {
+        let (filled, at) = (bytes.len(), range.start + bytes.len() as u64);
+        match rustix::io::pread(file, &mut bytes.spare_capacity_mut()[..length - filled], at) {
+            Ok(([], _)) => return Err(changed(path)),
+            Ok((read, _)) => {
+                let count = read.len();
+                // SAFETY: `pread` has initialised these bytes, the first of the spare capacity.
+                unsafe { bytes.set_len(filled + count) };
+            }
             Err(Errno::INTR) => {}
             Err(cause) => return Err(io_error("it cannot be read", path, &cause.into()).byte(at)),
         }
