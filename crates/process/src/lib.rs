@@ -8,8 +8,9 @@
 //! ```
 //! `program.rs` says what is started, `children.rs` starts programs and ends them, `guard.rs` ends them when nobody
 //! else can, and `stderr.rs` passes on what they write to standard error. `python` and `command` pass rows through
-//! programs; what else goes through their pipes is up to the caller. `unread.rs` holds what was read. What programs take of memory and processor counts
-//! in the run whose thread has started them ([`millstream_core::Processes`]). Linux only.
+//! programs; what else goes through their pipes is up to the caller. `unread.rs` holds what was read. What programs
+//! take of memory and processor counts in the run whose thread has started them ([`millstream_core::Processes`]). Linux
+//! only.
 
 mod arrow_rows;
 mod children;

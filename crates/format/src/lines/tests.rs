@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Int64Array, StringViewArray};
+use arrow::array::{ArrayRef, AsArray, Int64Array, StringViewArray, UInt32Array};
 use bytes::Bytes;
 use millstream_core::format::{ParseRequest, Parsed, Required};
 use proptest::prelude::*;
@@ -188,6 +188,27 @@ proptest! {
         };
         prop_assert_eq!(values(&outcome), expected);
         prop_assert_eq!(outcome.lines, (1..=outcome.rows.num_rows() as i64).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn lines_are_written_as_they_are_wherever_they_lie(
+        text in "([ab]{0,20}\r?\n){1,30}[ab]{0,20}",
+        chosen in prop::collection::vec((0..30_u32, 1..5_u32, any::<bool>()), 0..20),
+    ) {
+        let outcome = read(json!({}), text.as_bytes(), &[]).unwrap();
+        let rows = outcome.rows.num_rows() as u32;
+        // Some that follow each other, and nulls between them.
+        let runs = chosen.into_iter().flat_map(|(from, count, null)| {
+            (from..from + count).map(|row| Some(row % rows)).chain(null.then_some(None))
+        });
+        let chosen: UInt32Array = runs.collect();
+        let column = arrow::compute::take(outcome.rows.column(0), &chosen, None).unwrap();
+        let line = |line: Option<&str>| line.unwrap_or("").to_owned() + "\n";
+        let expected: String = column.as_string_view().iter().map(line).collect();
+        let batch = batch_of(vec![(LINE, column)]);
+        let mut written = b"before\n".to_vec();
+        lines(json!({})).encoder(batch.schema(), true).unwrap().encode(&batch, &mut written).unwrap();
+        prop_assert_eq!(String::from_utf8(written).unwrap(), format!("before\n{expected}"));
     }
 }
 

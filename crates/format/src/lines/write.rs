@@ -1,6 +1,6 @@
 //! One column of text as lines.
 
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{Array, AsArray, ByteView, RecordBatch, StringViewArray};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use millstream_core::format::{RowEncoder, TEXT};
@@ -25,22 +25,18 @@ impl RowEncoder for LineEncoder {
         };
         let column = cast(column, &TEXT).map_err(|cause| Error::internal("lines are not text").cause(cause))?;
         let texts = column.as_string_view();
-        let line = |row: usize| if texts.is_null(row) { "" } else { texts.value(row) };
         let start = output.len();
-        let mut is_line = true;
-        for row in 0..batch.num_rows() {
-            let line = line(row);
-            is_line &= line.as_bytes().last() != Some(&b'\r');
-            output.extend_from_slice(line.as_bytes());
-            output.push(b'\n');
-        }
+        append(texts, output);
         // All are searched at once, since texts with line ends are rare.
-        if !is_line || memchr::memchr_iter(b'\n', &output[start..]).count() != batch.num_rows() {
+        let written = &output[start..];
+        let may_end_with_return = memchr::memchr(b'\r', written).is_some();
+        if may_end_with_return || memchr::memchr_iter(b'\n', written).count() != batch.num_rows() {
             let is_wrong = |line: &&str| line.contains('\n') || line.ends_with('\r');
-            let wrong = (0..batch.num_rows()).map(line).find(is_wrong).unwrap_or_default();
-            return Err(Error::data("the text holds a line end and would become several lines")
-                .text(wrong)
-                .hint("replace line ends in SQL, or write csv or json"));
+            if let Some(wrong) = texts.iter().flatten().find(is_wrong) {
+                return Err(Error::data("the text holds a line end and would become several lines")
+                    .text(wrong)
+                    .hint("replace line ends in SQL, or write csv or json"));
+            }
         }
         Ok(())
     }
@@ -48,4 +44,36 @@ impl RowEncoder for LineEncoder {
     fn finish(&mut self, _output: &mut Vec<u8>) -> Result<()> {
         Ok(())
     }
+}
+
+/// Texts of at most so many bytes are in their view, without a place in a buffer.
+const INLINE: usize = 12;
+
+/// Appends `texts`, each with a line end. Lines that lie behind each other in their buffer, as in a file that was read,
+/// are copied together.
+fn append(texts: &StringViewArray, output: &mut Vec<u8>) {
+    // From the first of such lines to the end of their buffer, and how long they are.
+    let (mut run, mut length): (&[u8], usize) = (&[], 0);
+    for row in 0..texts.len() {
+        let line = if texts.is_null(row) { &[] } else { texts.value(row).as_bytes() };
+        let next = &run[length..];
+        let is_next = if line.len() > INLINE { line.as_ptr() == next.as_ptr() } else { next.starts_with(line) };
+        if is_next && next.get(line.len()) == Some(&b'\n') {
+            length += line.len() + 1;
+            continue;
+        }
+        output.extend_from_slice(&run[..length]);
+        (run, length) = (&[], 0);
+        if line.len() > INLINE {
+            let view = ByteView::from(texts.views()[row]);
+            let rest = &texts.data_buffers()[view.buffer_index as usize][view.offset as usize..];
+            if rest.get(line.len()) == Some(&b'\n') {
+                (run, length) = (rest, line.len() + 1);
+                continue;
+            }
+        }
+        output.extend_from_slice(line);
+        output.push(b'\n');
+    }
+    output.extend_from_slice(&run[..length]);
 }
