@@ -392,6 +392,53 @@ def names(rows):
     }
 }
 
+/// As of a file, only the columns that something needs are read of a stream.
+#[test]
+fn what_nobody_wants_of_a_stream_is_not_read() {
+    let programs = [
+        ("csv", "print('id,name')\nfor line in list(sys.stdin)[1:]: print('bad,' + line.split(',')[0])\n"),
+        ("json", "for line in sys.stdin: print(json.dumps({'id': 'bad', 'name': str(json.loads(line)['id'])}))\n"),
+        ("lines", "for line in sys.stdin.buffer: sys.stdout.buffer.write(b'\\xff' + line)\n"),
+    ];
+    for (exchange, code) in programs {
+        let is_lines = exchange == "lines";
+        let (from, columns) = if is_lines { ("names", "name: utf8") } else { ("s", "id: int64, name: utf8") };
+        let job = |query: &str, rows: &str| {
+            format!(
+                "sources:\n  s: {{read: in.csv, csv: {{columns: {{id: int64, day: int64, name: utf8}}}}}}\n\
+                 transforms:\n  names: {{select: {{from: s, columns: [name]}}}}\n  t:\n    \
+                 map: {{from: {from}, command: [./step], \
+                 exchange: {exchange}, per: stream, columns: {{{columns}}}}}\n  q: {{sql: '{query}'}}\nsinks:\n  \
+                 o: {{from: {rows}, write: out.csv}}\n"
+            )
+        };
+        let lab = lab("");
+        script(&lab, code);
+        lab.file("job.yaml", job("SELECT count(*) AS n FROM t", "q"));
+        lab.run(&["run", "job.yaml"]).ok();
+        assert_eq!(rows_of(&lab), [[ROWS.to_string()]], "{exchange}");
+        if !is_lines {
+            lab.file("job.yaml", job("SELECT sum(CAST(name AS bigint)) AS n FROM t", "q"));
+            lab.run(&["run", "job.yaml"]).ok();
+            assert_eq!(rows_of(&lab), [[(ROWS * (ROWS - 1) / 2).to_string()]], "{exchange}");
+        }
+        lab.file("job.yaml", job("SELECT 1 AS one", "t"));
+        lab.run(&["run", "job.yaml"]).ended(1).says(&["step t"]);
+    }
+
+    // Columns that come in another order, and twice.
+    let lab = lab("from: s, python: code.py:same, per: stream, columns: {id: int64, day: int64, name: utf8}");
+    lab.file("code.py", "def same(rows):\n    for row in rows: yield row\n");
+    let job = lab.read("job.yaml").replace(
+        "sinks:\n  o: {from: t",
+        "  q: {sql: 'SELECT name, id, id AS again FROM t WHERE id < 2 ORDER BY id'}\nsinks:\n  o: {from: q",
+    );
+    lab.file("job.yaml", job);
+    lab.run(&["run", "job.yaml"]).ok();
+    let row = |id: usize| vec![format!("name, \"{id}\""), id.to_string(), id.to_string()];
+    assert_eq!(rows_of(&lab), [row(0), row(1)]);
+}
+
 #[test]
 fn functions_take_batches_of_pyarrow() {
     let code = r"

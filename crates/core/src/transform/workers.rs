@@ -128,6 +128,12 @@ pub type RowStream = BoxStream<'static, Result<RecordBatch>>;
 /// Takes the rows that a worker gives for a stream.
 #[async_trait]
 pub trait GivenRows: Send + Sync {
+    /// The columns that are wanted, by their places in increasing order, if they are not all. A worker may leave out
+    /// the others: its rows have all columns, or these alone.
+    fn wanted(&self) -> Option<&[usize]> {
+        None
+    }
+
     /// Takes some of them, in their order.
     ///
     /// # Errors

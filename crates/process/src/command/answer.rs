@@ -390,17 +390,20 @@ pub(super) struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// What `answers` reads next.
+    /// What `answers` reads next: of a text only the columns that are `wanted`, if they are not all.
     ///
     /// # Errors
     /// If the exchange cannot be read.
-    pub fn new(answers: &'a mut Answers) -> Result<Self> {
+    pub fn new(answers: &'a mut Answers, wanted: Option<&[usize]>) -> Result<Self> {
         let parser = match &answers.form {
             Form::Arrow { .. } => None,
             Form::Text { exchange, header, .. } => {
                 let mut request = ParseRequest::all(Arc::clone(&answers.gives));
                 // What gives no rows need not give a header.
                 request.empty_files = EmptyFiles::Allow;
+                if let Some(wanted) = wanted {
+                    request.projection = wanted.to_vec();
+                }
                 let mut parser = exchange.text()?.1.parser(&request)?;
                 push(&mut *parser, header.clone().unwrap_or_default(), &mut Parsed::default())?;
                 Some(parser)

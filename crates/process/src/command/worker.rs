@@ -185,7 +185,7 @@ impl CommandWorker {
             Ok(((!is_stream).then_some(stdin), is_taken))
         };
         let drain = async {
-            let mut reading = Given::new(answers)?;
+            let mut reading = Given::new(answers, given.wanted())?;
             let mut is_over = false;
             loop {
                 for rows in reading.rows()? {

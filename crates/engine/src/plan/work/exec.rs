@@ -12,6 +12,7 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{
     Distribution, LexRequirement, OrderingRequirements, PhysicalExpr, PhysicalSortRequirement,
 };
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use futures::stream::BoxStream;
@@ -54,8 +55,16 @@ impl WorkExec {
         by: Vec<usize>,
     ) -> Self {
         let width = input.schema().fields().len();
-        let work =
-            Work { pool: Arc::clone(pool), schema, keep, width, taker: None, is_entry: true, failed: Arc::default() };
+        let work = Work {
+            pool: Arc::clone(pool),
+            schema,
+            wanted: None,
+            keep,
+            width,
+            taker: None,
+            is_entry: true,
+            failed: Arc::default(),
+        };
         WorkExec::over(input, Arc::new(work), by)
     }
 
@@ -208,6 +217,9 @@ impl fmt::Debug for WorkExec {
 impl DisplayAs for WorkExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "WorkExec: {}, workers={}", self.pool().name(), self.pool().size())?;
+        if let Some(wanted) = &self.work.wanted {
+            write!(f, ", columns={wanted:?}")?;
+        }
         if self.work.taker.is_some() {
             f.write_str(", leaves out rows that cannot be computed")?;
         }
@@ -246,6 +258,28 @@ impl ExecutionPlan for WorkExec {
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
         vec![matches!(self.per(), Per::Row | Per::Batch)]
+    }
+
+    /// What nobody wants of the rows of a stream need not be read.
+    fn try_swapping_with_projection(
+        &self,
+        projection: &ProjectionExec,
+    ) -> DataFusionResult<Option<Arc<dyn ExecutionPlan>>> {
+        let columns = projection.expr().iter().map(|column| column.expr.downcast_ref::<Column>().map(Column::index));
+        let wanted = columns.collect::<Option<Vec<_>>>().filter(|wanted| wanted.is_sorted_by(|one, next| one < next));
+        let is_whole = self.schema().fields().len() == self.work.schema.fields().len();
+        Ok(match wanted {
+            Some(mut wanted)
+                if self.per() == Per::Stream && is_whole && wanted.len() < self.schema().fields().len() =>
+            {
+                if let Some(before) = &self.work.wanted {
+                    wanted.iter_mut().for_each(|column| *column = before[*column]);
+                }
+                let work = Work { schema: projection.schema(), wanted: Some(wanted), ..Work::clone(&self.work) };
+                Some(Arc::new(WorkExec::over(Arc::clone(&self.input), Arc::new(work), self.by.clone())))
+            }
+            _ => None,
+        })
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {

@@ -35,6 +35,7 @@ pub fn sql_function(function: &WorkFunction, pool: &Arc<Pool>, runtime: Handle) 
     let work = Work {
         pool: Arc::clone(pool),
         schema,
+        wanted: None,
         keep: Vec::new(),
         width: function.arguments.len(),
         taker: None,

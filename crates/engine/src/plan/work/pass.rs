@@ -52,7 +52,14 @@ struct Given {
 
 #[async_trait]
 impl GivenRows for Given {
-    async fn take(&self, rows: RecordBatch) -> Result<()> {
+    fn wanted(&self) -> Option<&[usize]> {
+        self.work.wanted.as_deref()
+    }
+
+    async fn take(&self, mut rows: RecordBatch) -> Result<()> {
+        if let Some(wanted) = self.wanted().filter(|wanted| wanted.len() < rows.num_columns()) {
+            rows = rows.project(wanted).map_err(super::rows::unfit)?;
+        }
         let rows = rows.with_schema(Arc::clone(&self.work.schema)).map_err(super::rows::unfit)?;
         self.work.pool.counters().add_given(rows.num_rows() as u64);
         let sent = self.rows.send(Ok(rows)).await;

@@ -403,6 +403,10 @@ struct SeenRows<'a> {
 
 #[async_trait]
 impl GivenRows for SeenRows<'_> {
+    fn wanted(&self) -> Option<&[usize]> {
+        self.given.wanted()
+    }
+
     async fn take(&self, rows: RecordBatch) -> Result<()> {
         self.signs.while_others_work(self.given.take(rows)).await
     }

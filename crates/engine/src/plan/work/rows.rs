@@ -24,6 +24,9 @@ pub struct Work {
     pub pool: Arc<Pool>,
     /// The columns of its rows, without the one that is carried.
     pub schema: SchemaRef,
+    /// Which of the columns that the workers give are among them, in increasing order, if they are not all. Only
+    /// streams leave some out.
+    pub wanted: Option<Vec<usize>>,
     /// The columns of the input that its rows keep.
     pub keep: Vec<usize>,
     /// How many columns the workers take. One more tells where rows are from, and is carried behind the others.
