@@ -59,6 +59,23 @@ fn a_query_joins_files_with_urls() {
 }
 
 #[test]
+fn a_column_of_using_needs_no_table() {
+    let lab = lab();
+    for (join, condition, expected) in [
+        ("JOIN", "id > 1", &["3"][..]),
+        ("LEFT JOIN", "id <> 3 AND name IS NOT NULL", &["1", "1", "2"]),
+        ("RIGHT JOIN", "id > 1", &["3", "4"]),
+        ("FULL JOIN", "id > 1", &["2", "3", "4"]),
+    ] {
+        let query = format!(
+            "SELECT coalesce(p.id, v.id) AS i FROM 'places.dat' p {join} 'visits.csv' v USING (id) WHERE {condition} \
+             ORDER BY 1"
+        );
+        assert_eq!(rows(&lab, &query).concat(), expected, "{join}");
+    }
+}
+
+#[test]
 fn sources_are_named_after_their_files() {
     let lab = lab();
     // `order` is a keyword, and both globs have the same name.
@@ -163,7 +180,9 @@ fn what_is_wrong_is_told_at_its_place_in_the_query() {
         "sql_places",
         failed(&[
             (2, "SELECT idd,\n  ä.nam FROM 'places.csv' ä"),
-            (2, "SELECT name + 1\nFROM 'places.csv' JOIN 'tags.jsonl' USING (id)\nWHERE people / id > 1"),
+            (2, "SELECT name + 1\nFROM 'places.csv' p JOIN 'tags.jsonl' t ON p.id = t.id\nWHERE people / id > 1"),
+            (2, "SELECT *\nFROM 'places.csv' JOIN 'tags.jsonl' ON places.id = tags.id"),
+            (2, "SELECT places.id, tags.id\nFROM 'places.csv' JOIN 'tags.jsonl' USING (id)"),
             (2, "SELECT * FROM 'places.csv' WHERE"),
             (2, "SELECT 'places.csv"),
             (2, "SELECT id FROM 'places.csv'; SELECT 1"),

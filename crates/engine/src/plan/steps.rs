@@ -5,12 +5,13 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::DFSchema;
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::Sort;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit};
+use datafusion::sql::parser::Statement;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use millstream_core::sink::{ROUTE, RoutingKind};
@@ -92,7 +93,7 @@ impl StepPlanner<'_> {
             while !unknown.is_full() {
                 let now = unknown.text();
                 let planned = match &input {
-                    None => match sql::parse(&now) {
+                    None => match self.parse(&now) {
                         Ok(statement) => self.state.statement_to_plan(statement).await.map(drop),
                         Err(_) => break,
                     },
@@ -217,9 +218,12 @@ impl StepPlanner<'_> {
 
     async fn query(&self, query: &Query) -> Planned {
         let fault_at = |fault| TextFault { text: query.0.clone(), fault };
-        let statement = sql::parse(query.as_str()).map_err(|fault| fault_at(sql::PlanFault { fault, length: 1 }))?;
+        let statement = self.parse(query.as_str()).map_err(|fault| fault_at(sql::PlanFault { fault, length: 1 }))?;
         match self.state.statement_to_plan(statement).await {
-            Ok(plan) => Ok(plan),
+            Ok(plan) => match sql::same_names(query.as_str(), plan.schema()) {
+                Some(fault) => Err(fault_at(fault)),
+                None => Ok(plan),
+            },
             Err(error) => {
                 let mut fault = sql::plan_fault(query.as_str(), &error);
                 if let Some((line, column, length)) = self.call_at_fault(query.as_str(), &error).await {
@@ -230,13 +234,21 @@ impl StepPlanner<'_> {
         }
     }
 
+    /// The statement of a query, as it is planned.
+    fn parse(&self, query: &str) -> Result<Statement, SqlFault> {
+        let mut statement = sql::parse(query)?;
+        let names = |schema: SchemaRef| schema.fields().iter().map(|field| field.name().clone()).collect();
+        sql::qualify(&mut statement, &|table| self.tables.get(table).map(|table| names(table.schema())));
+        Ok(statement)
+    }
+
     /// Where the call is that `error` is about, if the query has several of that function. The planner does not say, so
     /// it is asked about the query with only the first of them, then the first two, and so on.
     async fn call_at_fault(&self, query: &str, error: &DataFusionError) -> Option<(usize, usize, usize)> {
         let calls = sql::calls(query, &sql::function_at_fault(error)?);
         let message = error.strip_backtrace();
         for (place, shorter) in calls.iter().take(MOST_CALLS) {
-            let planned = self.state.statement_to_plan(sql::parse(shorter).ok()?).await;
+            let planned = self.state.statement_to_plan(self.parse(shorter).ok()?).await;
             if planned.is_err_and(|other| other.strip_backtrace() == message) {
                 return Some(*place);
             }

@@ -144,7 +144,7 @@ impl Tables {
 }
 
 /// A name as SQL reads it: in lower case unless it is quoted.
-fn as_read(ident: &Ident) -> String {
+pub(super) fn as_read(ident: &Ident) -> String {
     if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
 }
 

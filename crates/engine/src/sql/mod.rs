@@ -9,8 +9,10 @@ mod dialect_hints;
 pub mod files;
 pub mod function;
 mod rewrite;
+mod same_names;
 mod sum;
 mod tokens;
+mod using;
 
 use std::sync::Arc;
 
@@ -32,7 +34,9 @@ use crate::reword::{AGGREGATE_IN_WHERE, Words, first_line, lower_first, reword};
 pub use casts::LATE_CAST;
 pub use constants::constant_fault;
 pub use dialect_hints::calls;
+pub use same_names::same_names;
 pub use tokens::normalised;
+pub use using::qualify;
 
 /// `context` with arithmetic that fails where DataFusion's own gives wrong numbers, and with constants that fail only
 /// where a row needs them.
