@@ -3,6 +3,8 @@
 //! A transient fault travels as an I/O error (the only kind that a distributed executor tries again), everything else
 //! as an external one; on the way back out the innermost error of ours wins over whatever was wrapped around it.
 
+use std::fmt;
+
 use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use millstream_core::reject::RejectKind;
@@ -93,18 +95,52 @@ fn told(error: Error, words: Words) -> Error {
     words.hint.into_iter().fold(error, Error::hint)
 }
 
+/// An error of an expression of ours, and the step that has the expression.
+#[derive(Debug)]
+struct OfStep {
+    step: String,
+    error: Error,
+}
+
+impl fmt::Display for OfStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for OfStep {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+/// `error`, of an expression of `step`, as DataFusion carries it. Where it comes out it is placed as any other.
+pub fn carry_of_step(error: Error, step: &str) -> DataFusionError {
+    DataFusionError::External(Box::new(OfStep { step: step.to_owned(), error }))
+}
+
+/// The step whose expression has failed, if that is known.
+pub fn step_of(error: &DataFusionError) -> Option<&str> {
+    inside::<OfStep>(error).map(|error| error.step.as_str())
+}
+
 /// The first error of ours inside `error`.
 pub fn ours(error: &DataFusionError) -> Option<Error> {
+    inside::<Error>(error).cloned()
+}
+
+/// The first `E` inside `error`.
+fn inside<E: std::error::Error + 'static>(error: &DataFusionError) -> Option<&E> {
     if let DataFusionError::Collection(errors) = error {
-        return errors.iter().find_map(ours);
+        return errors.iter().find_map(inside);
     }
     let mut current: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(inner) = current {
-        if let Some(found) = inner.downcast_ref::<Error>() {
-            return Some(found.clone());
+        if let Some(found) = inner.downcast_ref::<E>() {
+            return Some(found);
         }
         if let Some(DataFusionError::Collection(errors)) = inner.downcast_ref::<DataFusionError>() {
-            return errors.iter().find_map(ours);
+            return errors.iter().find_map(inside);
         }
         current = match inner.downcast_ref::<std::io::Error>() {
             Some(io) => io.get_ref().map(|inner| inner as &(dyn std::error::Error + 'static)),

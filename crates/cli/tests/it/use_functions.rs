@@ -3,6 +3,8 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
 use crate::use_map::none_is_left;
 use crate::use_support::{Lab, csv_rows, sorted, sqlite};
 
@@ -173,6 +175,30 @@ fn a_value_that_fails_is_that_of_its_row() {
     );
     lab.file("own.py", OWN);
     lab.run(&["run", "job.yaml"]).ended(1).says(&["the function gave a value that is no int64"]);
+}
+
+/// The steps are one plan, and so is what they call.
+#[test]
+fn of_several_steps_the_one_that_calls_the_function_is_at_fault() {
+    let functions = "f: {python: own.py:bad, arguments: [int64], returns: int64, deterministic: true}";
+    let lab = lab(functions, "SELECT id, f(id) AS n FROM s", "write: out.csv");
+    lab.file("own.py", OWN);
+    let job = lab.read("job.yaml").replace("from: t,", "from: u,");
+    let above = |rejects: &str| {
+        let u = "  u:\n    sql: SELECT id, abs(f(n - n)) AS n, f(CAST(1 AS BIGINT)) AS one FROM t WHERE id < 1000\n";
+        job.replace("    sql:", &format!("{rejects}    sql:")).replace("sinks:", &format!("{u}sinks:"))
+    };
+    lab.file("job.yaml", above(""));
+    lab.run(&["run", "job.yaml"]).ended(1).says(&[
+        "ValueError: 777 is no good",
+        "step t\n",
+        "`max_rejects: 100` (or `1%`) at `t`",
+    ]);
+    lab.file("job.yaml", above("    max_rejects: 1\n"));
+    let report = lab.report(&[]);
+    assert_eq!(csv_rows(&lab.read("out.csv")).len(), 999);
+    let rejects = lab.run(&["rejects", report["run"].as_str().expect("a run"), "--json"]);
+    assert_eq!(rejects.ok().json()["rejects"][0]["step"], json!("t"), "{}", rejects.stdout);
 }
 
 /// A thread that waits for a value does not keep a run from ending.

@@ -56,7 +56,8 @@ impl ErrorLocator {
         if fault::is_placed(&error) {
             return error;
         }
-        let steps = deed(&error, operator).and_then(|deed| self.steps_that(deed));
+        let told = fault::step_of(&error).map(str::to_owned);
+        let steps = told.or_else(|| deed(&error, operator).and_then(|deed| self.steps_that(deed)));
         let error = fault::unwrap(error);
         let Some(steps) = steps else { return fault::carry(error) };
         let leaves_out = matches!(operator, "FilterExec" | "ProjectionExec" | "ReadExec");
@@ -163,6 +164,8 @@ fn always_fits(from: &DataType, to: &DataType) -> bool {
 #[cfg(test)]
 mod tests {
     use datafusion::prelude::SessionContext;
+    use millstream_core::Error;
+    use millstream_core::reject::RejectKind;
 
     use super::*;
 
@@ -200,6 +203,9 @@ mod tests {
         assert_eq!(step(&locator, overflow, "ProjectionExec").as_deref(), Some("share or wide or groups"));
         let memory = DataFusionError::ResourcesExhausted("no".into());
         assert_eq!(step(&locator, memory, "AggregateExec").as_deref(), Some("groups"));
+        let called = Error::data("no").reject(RejectKind::Expression);
+        let called = fault::carry_of_step(called, "wide");
+        assert_eq!(step(&locator, called, "ProjectionExec").as_deref(), Some("wide"));
         let told = fault::carry(fault::unwrap(cast()).in_step("other"));
         assert_eq!(step(&locator, told, "ProjectionExec").as_deref(), Some("other"));
     }

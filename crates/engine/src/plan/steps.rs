@@ -25,7 +25,7 @@ use super::mapped::{MappedRows, indices};
 use super::shared::scan;
 use super::sorted::SortedRows;
 use super::unknown::Unknown;
-use super::work::Pool;
+use super::work::{self, Pool};
 use crate::surroundings::Surroundings;
 use crate::{fault, sql};
 
@@ -75,7 +75,11 @@ impl StepPlanner<'_> {
             }
         };
         self.check_constants(&step.rows, &plan).map_err(|fault| vec![located(fault)])?;
-        Ok(plan)
+        let name = &step.name.value;
+        work::called_by(name, plan).map_err(|error| {
+            let fault = sql::plan_fault(name, &error);
+            vec![StepFault { text: step.name.clone(), fault }]
+        })
     }
 
     /// `first`, and all columns that the texts of `step` name and that do not exist.

@@ -34,6 +34,7 @@ use crate::reword::{AGGREGATE_IN_WHERE, Words, first_line, lower_first, reword};
 pub use casts::LATE_CAST;
 pub use constants::constant_fault;
 pub use dialect_hints::calls;
+pub use rewrite::expressions as rewritten;
 pub use same_names::same_names;
 pub use tokens::normalised;
 pub use using::qualify;

@@ -8,7 +8,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 
 /// Rewrites each expression of `plan` and of its subqueries from the leaves up. `rewrite` sees the columns that the
 /// expression can use.
-pub(super) fn expressions(
+pub fn expressions(
     plan: LogicalPlan,
     rewrite: impl Fn(Expr, &DFSchema) -> DataFusionResult<Transformed<Expr>>,
 ) -> DataFusionResult<LogicalPlan> {

@@ -6,9 +6,12 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, new_empty_array};
 use arrow::compute::{concat_batches, sort_to_indices, take};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+    ColumnarValue, Expr, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature,
+    Volatility,
 };
 use datafusion::scalar::ScalarValue;
 use millstream_core::reject::RejectKind;
@@ -19,6 +22,7 @@ use tokio::runtime::Handle;
 
 use super::pool::Pool;
 use super::rows::{Part, Work};
+use crate::{fault, sql};
 
 /// The columns that the workers of `function` take: one for each argument.
 pub fn arguments(function: &WorkFunction) -> SchemaRef {
@@ -49,9 +53,30 @@ pub fn sql_function(function: &WorkFunction, pool: &Arc<Pool>, runtime: Handle) 
         takes: arguments(function),
         work,
         runtime,
+        step: None,
     })
 }
 
+/// `plan` of `step`, which alone is to blame if a function that it calls fails: afterwards steps are one plan.
+///
+/// # Errors
+/// Those of the planner.
+pub fn called_by(step: &str, plan: LogicalPlan) -> DataFusionResult<LogicalPlan> {
+    let step: Arc<str> = step.into();
+    sql::rewritten(plan, |expression, _| match expression {
+        Expr::ScalarFunction(call) => match call.func.inner().downcast_ref::<SqlFunction>() {
+            Some(function) => {
+                let function = SqlFunction { step: Some(Arc::clone(&step)), ..function.clone() };
+                let function = Arc::new(ScalarUDF::new_from_impl(function));
+                Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(function, call.args))))
+            }
+            None => Ok(Transformed::no(Expr::ScalarFunction(call))),
+        },
+        other => Ok(Transformed::no(other)),
+    })
+}
+
+#[derive(Clone)]
 struct SqlFunction {
     signature: Signature,
     arguments: Vec<DataType>,
@@ -59,6 +84,8 @@ struct SqlFunction {
     takes: SchemaRef,
     work: Work,
     runtime: Handle,
+    /// The step that calls it, where that is known.
+    step: Option<Arc<str>>,
 }
 
 impl SqlFunction {
@@ -87,7 +114,7 @@ impl SqlFunction {
         }
     }
 
-    /// `error` of the function at a row. Which step calls it is found where the error comes out.
+    /// `error` of the function at a row.
     fn in_function(&self, error: Error) -> Error {
         if error.kind() != ErrorKind::Data {
             return error;
@@ -138,7 +165,10 @@ impl ScalarUDFImpl for SqlFunction {
         // Nothing can drop what blocks a thread.
         let values = self.work.pool.unless_stopped(self.values(columns, count));
         let values = tokio::task::block_in_place(|| self.runtime.block_on(values));
-        let values = values.map_err(|error| DataFusionError::External(Box::new(error)))?;
+        let values = values.map_err(|error| match &self.step {
+            Some(step) => fault::carry_of_step(error, step),
+            None => fault::carry(error),
+        })?;
         match is_constant {
             true => ScalarValue::try_from_array(&values, 0).map(ColumnarValue::Scalar),
             false => Ok(ColumnarValue::Array(values)),
@@ -155,7 +185,7 @@ impl std::fmt::Debug for SqlFunction {
 /// Of one run, in which names are unique.
 impl PartialEq for SqlFunction {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.work.pool, &other.work.pool)
+        Arc::ptr_eq(&self.work.pool, &other.work.pool) && self.step == other.step
     }
 }
 

@@ -17,5 +17,5 @@ mod pool;
 mod rows;
 
 pub use exec::WorkExec;
-pub use function::{arguments, sql_function};
+pub use function::{arguments, called_by, sql_function};
 pub use pool::Pool;
