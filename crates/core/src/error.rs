@@ -4,8 +4,10 @@
 //! full stop and without its own name; whoever knows more of the place adds it with [`Error::in_unit`] and
 //! [`Error::in_step`], which never overwrite what is already known.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use crate::redact::Secrets;
 use crate::reject::RejectKind;
 
 /// A result whose error is Millstream's own.
@@ -220,6 +222,18 @@ impl Error {
     /// Names the step of the job, unless it is already known.
     pub fn in_step(mut self, step: &str) -> Self {
         self.0.step.get_or_insert_with(|| step.to_owned());
+        self
+    }
+
+    /// The same without `secrets`, which what failed may have repeated.
+    pub fn without(mut self, secrets: &Secrets) -> Self {
+        let facts = &mut *self.0;
+        let texts = [Some(&mut facts.what), facts.text.as_mut(), facts.cause.as_mut(), facts.hint.as_mut()];
+        for text in texts.into_iter().flatten() {
+            if let Cow::Owned(hidden) = secrets.hidden(text) {
+                *text = hidden;
+            }
+        }
         self
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::redact::Secrets;
 use crate::spec::Fault;
 
 /// Takes the lines that a program writes to standard error, in order and without their ends. Bytes that are no UTF-8
@@ -26,6 +27,8 @@ pub struct ProgramContext {
     pub folder: PathBuf,
     /// Variables of the environment that hold secrets of the job: programs do not inherit them.
     pub withheld: Vec<String>,
+    /// The secrets of the job, which they may repeat.
+    pub secrets: Secrets,
     /// Takes what they write to standard error.
     pub lines: Lines,
 }
@@ -34,7 +37,8 @@ pub struct ProgramContext {
 impl Default for ProgramContext {
     fn default() -> Self {
         let (step, folder) = (String::new(), PathBuf::from("."));
-        ProgramContext { step, folder, withheld: Vec::new(), lines: Arc::new(|_| {}) }
+        let (withheld, secrets) = (Vec::new(), Secrets::default());
+        ProgramContext { step, folder, withheld, secrets, lines: Arc::new(|_| {}) }
     }
 }
 

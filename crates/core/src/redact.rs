@@ -1,6 +1,9 @@
-//! What must not be shown: passwords and signatures inside URLs.
+//! What must not be shown: passwords and signatures inside URLs, and the values of secrets.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Query parameters that grant access by themselves (signed URLs of the large object stores, plain tokens).
 const SECRET_PARAMETERS: &[&str] = &[
@@ -27,11 +30,60 @@ pub fn url(url: &str) -> String {
     let mut from = 0;
     for place in secret_places(url) {
         shown.push_str(&url[from..place.start]);
-        shown.push_str("***");
+        shown.push_str(SHOWN);
         from = place.end;
     }
     shown.push_str(&url[from..]);
     shown
+}
+
+/// `text` without the values `secrets`.
+pub fn values<'a>(text: &str, secrets: impl IntoIterator<Item = &'a str>) -> String {
+    let secrets = secrets.into_iter().filter(|secret| !secret.is_empty());
+    secrets.fold(text.to_owned(), |text, secret| text.replace(secret, SHOWN))
+}
+
+/// What stands in place of a secret.
+const SHOWN: &str = "***";
+
+/// What text ends with of which the rest was left out.
+const CUT: char = '…';
+
+/// The values of the secrets of a job.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secrets(Arc<[String]>);
+
+impl Secrets {
+    /// Those with these values. Of one with several lines, each line is secret.
+    pub fn new(values: impl IntoIterator<Item = String>) -> Self {
+        let lines = |value: String| value.lines().map(str::trim).map(str::to_owned).collect::<Vec<_>>();
+        let mut values: Vec<String> = values.into_iter().flat_map(lines).filter(|value| !value.is_empty()).collect();
+        // One may be a part of another.
+        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        values.dedup();
+        Secrets(values.into())
+    }
+
+    /// `text` without them. Where it is cut, what may be the beginning of one is left out as well.
+    pub fn hidden<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let is_beginning = |rest: &str| self.0.iter().any(|secret| secret.starts_with(rest));
+        let cut = text.strip_suffix(CUT).and_then(|text| {
+            let start = text.char_indices().map(|(start, _)| start).find(|start| is_beginning(&text[*start..]))?;
+            Some(&text[..start])
+        });
+        let secrets = || self.0.iter().map(String::as_str);
+        match cut {
+            Some(whole) => Cow::Owned(format!("{}{SHOWN}{CUT}", values(whole, secrets()))),
+            None if secrets().any(|secret| text.contains(secret)) => Cow::Owned(values(text, secrets())),
+            None => Cow::Borrowed(text),
+        }
+    }
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} secrets", self.0.len())
+    }
 }
 
 /// Where in `url` the password of its user part and the values of signing parameters stand, in order; in bytes.
@@ -71,7 +123,7 @@ fn user_end(rest: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::url;
+    use super::*;
 
     #[test]
     fn passwords_and_signatures_are_left_out() {
@@ -88,6 +140,23 @@ mod tests {
         ] {
             assert_eq!(url(given), shown);
         }
+    }
+
+    #[test]
+    fn secrets_are_left_out_of_what_programs_write() {
+        let secrets = Secrets::new(["token-1", "token-1234", "a key\nof two lines\n", ""].map(str::to_owned));
+        for (text, shown) in [
+            ("token-1234 and token-1", "*** and ***"),
+            ("first a key, then of two lines", "first ***, then ***"),
+            ("token", "token"),
+            ("it is token-12…", "it is ***…"),
+            ("token-1 token-1234…", "*** ***…"),
+            ("it is to…", "it is ***…"),
+            ("nothing…", "nothing…"),
+        ] {
+            assert_eq!(secrets.hidden(text), shown);
+        }
+        assert_eq!(format!("{secrets:?}"), "4 secrets");
     }
 
     #[test]

@@ -133,6 +133,11 @@ pub struct Secret {
 }
 
 impl Secret {
+    /// The variable of the environment that has it, if it is one.
+    pub fn variable(&self) -> Option<&str> {
+        self.secret.strip_prefix("env:")
+    }
+
     /// Reads the secret. The error names the reference, never the value.
     pub fn resolve(&self) -> Result<String> {
         let fault = |what: String| Error::refused(what).text(&self.secret);

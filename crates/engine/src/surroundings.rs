@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use millstream_core::Processes;
 use millstream_core::program::{ProgramContext, StepLines};
+use millstream_core::redact::Secrets;
+use millstream_core::spec::Secret;
 use millstream_job::Job;
 use serde_json::Value;
 
@@ -15,6 +17,7 @@ const MOST_LINES: usize = 1000;
 pub struct Surroundings {
     folder: PathBuf,
     withheld: Vec<String>,
+    secrets: Secrets,
     lines: StepLines,
     /// The processes of the run.
     pub processes: Arc<Processes>,
@@ -26,14 +29,17 @@ impl Surroundings {
         let folder = Path::new(job.path()).parent().map(Path::to_owned).unwrap_or_default();
         // Without a working folder, relative paths lead nowhere, whatever they are relative to.
         let folder = std::path::absolute(folder.join(".")).unwrap_or(folder);
-        let mut withheld = Vec::new();
+        let mut secrets = Vec::new();
         let sources = job.sources.iter().map(|step| &step.settings);
         let transforms = job.transforms.iter().map(|step| &step.settings);
         let sinks = job.sinks.iter().map(|step| &step.settings);
         let functions = job.functions.iter().map(|step| &step.settings);
         let all = sources.chain(transforms).chain(sinks).chain(functions);
-        all.for_each(|settings| variables_of_secrets(settings, &mut withheld));
-        Surroundings { folder, withheld, lines, processes }
+        all.for_each(|settings| secrets_of(settings, &mut secrets));
+        let withheld = secrets.iter().filter_map(Secret::variable).map(str::to_owned).collect();
+        // What cannot be had is told when it is needed, and cannot be repeated.
+        let secrets = Secrets::new(secrets.iter().filter_map(|secret| secret.resolve().ok()));
+        Surroundings { folder, withheld, secrets, lines, processes }
     }
 
     /// What those of `step` are started with.
@@ -48,27 +54,27 @@ impl Surroundings {
                 _ => {}
             }
         };
-        let (folder, withheld) = (self.folder.clone(), self.withheld.clone());
-        ProgramContext { step: step.to_owned(), folder, withheld, lines: Arc::new(take) }
+        let (folder, withheld, secrets) = (self.folder.clone(), self.withheld.clone(), self.secrets.clone());
+        ProgramContext { step: step.to_owned(), folder, withheld, secrets, lines: Arc::new(take) }
     }
 }
 
 /// Whether a secret of `settings` is not there. That is known before anything is started.
 pub fn lacks_secret(settings: &Value) -> bool {
-    let mut variables = Vec::new();
-    variables_of_secrets(settings, &mut variables);
-    variables.iter().any(|variable| std::env::var_os(variable).is_none())
+    let mut secrets = Vec::new();
+    secrets_of(settings, &mut secrets);
+    secrets.iter().filter_map(Secret::variable).any(|variable| std::env::var_os(variable).is_none())
 }
 
-/// The variables of the environment that hold secrets of `settings`.
-fn variables_of_secrets(settings: &Value, variables: &mut Vec<String>) {
+/// The secrets that `settings` refer to.
+fn secrets_of(settings: &Value, secrets: &mut Vec<Secret>) {
     match settings {
         Value::Object(members) => {
             let secret = members.get("secret").and_then(Value::as_str).filter(|_| members.len() == 1);
-            variables.extend(secret.and_then(|secret| secret.strip_prefix("env:")).map(str::to_owned));
-            members.values().for_each(|member| variables_of_secrets(member, variables));
+            secrets.extend(secret.map(|secret| Secret { secret: secret.to_owned() }));
+            members.values().for_each(|member| secrets_of(member, secrets));
         }
-        Value::Array(items) => items.iter().for_each(|item| variables_of_secrets(item, variables)),
+        Value::Array(items) => items.iter().for_each(|item| secrets_of(item, secrets)),
         _ => {}
     }
 }
@@ -85,8 +91,9 @@ mod tests {
             "env": {"TOKEN": {"secret": "env:TOKEN"}, "PLAIN": "env:NO_SECRET"},
             "list": [{"secret": "env:OTHER"}, {"secret": "file:/secret"}, {"secret": "env:NONE", "beside": 1}],
         });
-        let mut variables = Vec::new();
-        variables_of_secrets(&settings, &mut variables);
-        assert_eq!(variables, ["TOKEN", "OTHER"]);
+        let mut secrets = Vec::new();
+        secrets_of(&settings, &mut secrets);
+        let secrets: Vec<&str> = secrets.iter().map(|secret| secret.secret.as_str()).collect();
+        assert_eq!(secrets, ["env:TOKEN", "env:OTHER", "file:/secret"]);
     }
 }

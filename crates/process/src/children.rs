@@ -110,7 +110,7 @@ impl Children {
             Ok((over, pipe::Sender::from_owned_fd(stdin)?, stdout, stderr))
         };
         let (over, stdin, stdout, stderr) = pipes().map_err(|cause| failed(&cause))?;
-        let last = stderr::relay(stderr, lines);
+        let last = stderr::relay(stderr, lines, program.secrets.clone());
         let (stdin, stdout) = (Some(stdin), (!program.shows_output).then_some(stdout));
         Ok(Child { name: program.name(), process, stdin, stdout, unread, over, last })
     }

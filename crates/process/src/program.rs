@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use millstream_core::program::ProgramContext;
+use millstream_core::redact::Secrets;
 use millstream_core::spec::TextOrSecret;
 use millstream_core::{Error, Result};
 use rustix::fs::Access;
@@ -26,6 +27,8 @@ pub struct Program {
     pub environment: Vec<(String, OsString)>,
     /// Variables of this process that it does not get.
     pub withheld: Vec<String>,
+    /// What is left out of what it writes to standard error.
+    pub secrets: Secrets,
     /// Whether its standard output is shown as its standard error is, rather than read.
     pub shows_output: bool,
 }
@@ -47,6 +50,7 @@ impl Program {
             folder: Some(context.folder.clone()),
             environment: environment.collect::<Result<_>>()?,
             withheld: context.withheld.clone(),
+            secrets: context.secrets.clone(),
             shows_output: false,
         })
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use millstream_core::program::Lines;
+use millstream_core::redact::Secrets;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 use tokio::task::JoinHandle;
@@ -44,13 +45,14 @@ fn lock(kept: &Mutex<VecDeque<String>>) -> MutexGuard<'_, VecDeque<String>> {
     kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Passes the lines from `stderr` on to `lines` until it ends.
-pub fn relay(mut stderr: Receiver, lines: Lines) -> LastLines {
+/// Passes the lines from `stderr` on to `lines` until it ends, without `secrets`.
+pub fn relay(mut stderr: Receiver, lines: Lines, secrets: Secrets) -> LastLines {
     let kept = Arc::new(Mutex::new(VecDeque::new()));
     let keep = Arc::clone(&kept);
     let relay = tokio::spawn(async move {
         let mut cutter = Cutter::default();
         let mut take = |line: String| {
+            let line = secrets.hidden(&line).into_owned();
             lines(&line);
             let mut kept = lock(&keep);
             kept.push_back(line);

@@ -3,11 +3,12 @@
 
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::use_map::{none_is_left, processes_of};
-use crate::use_support::{Lab, Ran, csv_rows, sqlite};
+use crate::use_support::{Lab, Ran, csv_rows, finish, sqlite};
 
 const ROWS: usize = 20_000;
 
@@ -274,4 +275,52 @@ fn mistakes_in_programs_are_found_by_check() {
         "sources: {a: {command: [./nothing], csv: {columns: {id: int64}}}}\nsinks: {o: {from: a, write: o.csv}}\n",
     );
     lab.run(&["check", "job.yaml"]).ended(1).says(&["`./nothing` cannot be started"]);
+}
+
+/// What programs repeat of the secrets that they are given is neither shown nor kept.
+#[test]
+fn secrets_that_programs_repeat_are_left_out() {
+    const TOKEN: &str = "token-4711";
+    let env = "env: {TOKEN: {secret: env:LAB_TOKEN}}";
+    let lab = Lab::with_job(&format!(
+        "sources:\n  s:\n    command: {{run: [sh, -c, 'echo source $TOKEN >&2; echo id; echo 1; echo 2'], {env}}}\n    \
+         csv: {{columns: {{id: int64}}}}\nfunctions:\n  f: {{python: own.py:f, arguments: [int64], returns: int64, \
+         {env}}}\ntransforms:\n  t:\n    map: {{from: s, python: own.py:g, columns: {{id: int64}}, {env}}}\n    \
+         max_rejects: 5\n  u: {{sql: SELECT f(id) AS id FROM t, max_rejects: 5}}\nsinks:\n  o: {{from: u, command: \
+         [sh, -c, 'cat; echo sink $TOKEN; exit ${{CODE}}'], exchange: csv, {env}}}\n"
+    ));
+    lab.file(
+        "own.py",
+        "import os\nTOKEN = os.environ['TOKEN']\nprint('loaded', TOKEN)\ndef f(id):\n    raise ValueError('f ' + \
+         TOKEN)\ndef g(row):\n    if row['id'] == 1: raise ValueError('g ' + TOKEN)\n    return row\n",
+    );
+    for (code, ended) in [("0", 0), ("3", 1)] {
+        let run = |arguments: &[&str]| {
+            let mut command = lab.command(arguments);
+            command.env("LAB_TOKEN", TOKEN).env("CODE", code);
+            finish(command, None)
+        };
+        let ran = run(&["run", "job.yaml"]);
+        ran.ended(ended).says(&["source ***", "loaded ***", "sink ***"]);
+        let rejects = run(&["rejects", "last", "--json"]);
+        assert_eq!(rejects.stdout.matches("***").count(), 2, "{}", rejects.stdout);
+        let kept = format!("{}{}{}{}", ran.stdout, ran.stderr, rejects.stdout, run(&["runs", "--json"]).stdout);
+        assert!(!kept.contains(TOKEN), "{kept}");
+        for file in files_below(&lab.path(".state")) {
+            let bytes = fs_err::read(&file).expect("readable");
+            assert!(!bytes.windows(TOKEN.len()).any(|part| part == TOKEN.as_bytes()), "{}", file.display());
+        }
+    }
+    lab.file("own.py", "import os\nraise ValueError('loading ' + os.environ['TOKEN'])\n");
+    let mut command = lab.command(&["check", "job.yaml"]);
+    command.env("LAB_TOKEN", TOKEN).env("CODE", "0");
+    let checked = finish(command, None);
+    checked.says(&["loading ***"]);
+    assert!(!checked.stderr.contains(TOKEN), "{}", checked.stderr);
+}
+
+/// All files in `folder` and below.
+fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs_err::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
 }

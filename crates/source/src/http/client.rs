@@ -319,8 +319,7 @@ impl Client {
         // In an `Authorization`, the credentials follow the first word.
         let marked = marked.flat_map(|value| [Some(value), value.split_once(' ').map(|(_, credentials)| credentials)]);
         let named = self.secrets.iter().chain(&question.secrets).map(String::as_str);
-        let secrets = marked.flatten().chain(named).filter(|secret| !secret.is_empty());
-        secrets.fold(text.trim().to_owned(), |text, secret| text.replace(secret, "***"))
+        millstream_core::redact::values(text.trim(), marked.flatten().chain(named))
     }
 }
 

@@ -257,8 +257,7 @@ impl Bucket {
 
     /// `text` without the secrets, which a server may repeat.
     fn redacted(&self, text: &str) -> String {
-        let secrets = self.secrets.iter().filter(|secret| !secret.is_empty());
-        secrets.fold(text.to_owned(), |text, secret| text.replace(secret.as_str(), "***"))
+        millstream_core::redact::values(text, self.secrets.iter().map(String::as_str))
     }
 }
 

@@ -153,6 +153,15 @@ impl Pool {
     }
 
     async fn start(&self) -> Result<Idle> {
+        self.started().await.map_err(|error| self.shown(error))
+    }
+
+    /// `error` of a worker, which may have repeated what it was started with.
+    fn shown(&self, error: Error) -> Error {
+        error.without(&self.context.secrets)
+    }
+
+    async fn started(&self) -> Result<Idle> {
         let started = self.within_memory(self.workers.start(&self.takes, &self.context));
         let started = tokio::time::timeout(LONGEST_START, started).await.unwrap_or_else(|_| {
             let what = format!("the {} worker has not started within {}", self.name(), Time(LONGEST_START));
@@ -197,8 +206,11 @@ impl Pool {
         match self.called(&mut worker, batch, ends).await {
             Err(error) if matches!(error.kind(), ErrorKind::Refused | ErrorKind::Memory) => Err(error),
             Err(error) => Ok(Err(error)),
-            Ok(answer) => {
+            Ok(mut answer) => {
                 self.idle().push(worker);
+                for failure in &mut answer.failures {
+                    failure.error = self.shown(failure.error.clone());
+                }
                 Ok(Ok(answer))
             }
         }
@@ -220,7 +232,7 @@ impl Pool {
             let what = format!("the {} worker has not ended within {}", self.name(), Time(time));
             Err(Error::data(what).hint("it has to end when there are no more rows to read; raise `timeout`"))
         });
-        ended.map_err(|error| error.in_step(self.step()))
+        ended.map_err(|error| self.shown(error).in_step(self.step()))
     }
 
     /// Passes `rows` through a worker, as [`Worker::pass`] says. It counts as none of those that calls wait for: how
@@ -283,7 +295,8 @@ impl Pool {
         measured: &mut Instant,
         last: impl Fn() -> Option<Instant>,
     ) -> Result<T> {
-        self.within_memory(self.within_rules(work, measure, measured, last)).await
+        let done = self.within_memory(self.within_rules(work, measure, measured, last)).await;
+        done.map_err(|error| self.shown(error))
     }
 
     /// Waits for `work`, unless the run ends early.
