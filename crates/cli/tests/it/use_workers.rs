@@ -1,6 +1,7 @@
 //! What the processes of a step take, through the real binary: their memory belongs to the run's, their processor time
 //! and their rows are in the report, and they end as they should.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -211,6 +212,42 @@ fn rows_in_and_out_of_a_step_are_reported() {
     behind(&limited, "sql: SELECT id FROM t LIMIT 5");
     limited.run(&["run", "job.yaml"]).ok();
     assert_eq!(csv_rows(&limited.read("out.csv")).len(), 5);
+}
+
+/// Rows of which each takes long keep all processes busy, in order, and the time limit is not that of all rows.
+#[test]
+fn few_slow_rows_keep_all_processes_busy() {
+    let code = "import os, time\n\ndef f(row):\n    time.sleep(0.2)\n    return {'id': row['id'], 'by': \
+                os.getpid()}\n\ndef g(id):\n    time.sleep(0.2)\n    return os.getpid()\n";
+    let map = "python: code.py:f, columns: {id: int64, by: int64}, workers: 4, timeout: 5s";
+    let rows = lab(40, code, map);
+    let function = Lab::with_job(
+        "sources:\n  s: {read: in.csv, csv: {columns: {id: int64, name: utf8}}}\nfunctions:\n  g: {python: code.py:g, \
+         arguments: [int64], returns: int64, workers: 4, timeout: 5s}\ntransforms:\n  t: {sql: 'SELECT id, g(id) AS by \
+         FROM s'}\nsinks:\n  o: {from: t, write: out.csv}\n",
+    );
+    function.file("code.py", code);
+    function.file("in.csv", rows.read("in.csv"));
+    for lab in [rows, function] {
+        lab.run(&["run", "job.yaml", "--cores", "1"]).ok();
+        let rows = csv_rows(&lab.read("out.csv"));
+        let ids: Vec<&str> = rows.iter().map(|row| row[0].as_str()).collect();
+        assert_eq!(ids, (0..40).map(|id| id.to_string()).collect::<Vec<_>>());
+        let processes: BTreeSet<&str> = rows.iter().map(|row| row[1].as_str()).collect();
+        assert_eq!(processes.len(), 4, "{rows:?}");
+    }
+}
+
+#[test]
+fn a_few_quick_rows_start_one_process() {
+    let code = "import os\n\ndef f(row): return {'by': os.getpid()}\n";
+    let lab = lab(50, code, "python: code.py:f, columns: {by: int64}, workers: 8");
+    let processes = || {
+        lab.run(&["run", "job.yaml"]).ok();
+        csv_rows(&lab.read("out.csv")).into_iter().collect::<BTreeSet<Vec<String>>>().len()
+    };
+    // On a busy machine a call may take long once.
+    assert!((0..5).any(|_| processes() == 1));
 }
 
 #[test]

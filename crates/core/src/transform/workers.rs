@@ -52,9 +52,11 @@ pub struct WorkRules {
     pub order_by: Vec<SortKey>,
     /// Whether what it gives for a row depends on that row alone, and is the same each time.
     pub deterministic: bool,
+    /// Whether it computes the rows of a batch one after the other, so that some of them take less time than all.
+    pub one_by_one: bool,
     /// How many there are; `None` for one a core, or one in all with [`Per::Stream`].
     pub workers: Option<NonZeroUsize>,
-    /// How long one may take for a batch, or between two signs of work on a stream; `None` for any time.
+    /// How long one may take for a call, or between two signs of work on a stream; `None` for any time.
     pub timeout: Option<Duration>,
     /// How much memory each may take, in bytes.
     pub memory: Option<u64>,

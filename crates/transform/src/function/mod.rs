@@ -24,6 +24,7 @@ pub const ENTRY: FunctionEntry = FunctionEntry {
             by: Vec::new(),
             order_by: Vec::new(),
             deterministic: spec.deterministic,
+            one_by_one: true,
             workers: spec.workers,
             timeout: spec.timeout.map(|timeout| timeout.0),
             memory: spec.memory.map(|size| size.0),

@@ -38,7 +38,8 @@ pub struct FunctionSpec {
     /// How many processes there are; if left out as many as there are cores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<NonZeroUsize>,
-    /// How long it may take for a batch of rows; any time if left out.
+    /// How long it may take for a call, which has as many rows as take about 75 ms, from one to 8,192; any time if left
+    /// out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
     /// How much memory each process may take.

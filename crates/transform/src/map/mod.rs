@@ -8,7 +8,8 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use millstream_core::registry::TransformEntry;
 use millstream_core::spec::{Fault, SpecInfo, parse};
-use millstream_core::transform::{Relation, SortTerm, WorkRules, Workers};
+use millstream_core::transform::{Per, Relation, SortTerm, WorkRules, Workers};
+use millstream_process::command::ExchangeForm;
 
 use crate::keys::Keys;
 use crate::python::{PythonCode, PythonWorkers};
@@ -51,6 +52,8 @@ impl Own {
             by: spec.by.clone().map(Keys::into_vec).unwrap_or_default(),
             order_by: SortTerm::keys(&order)?,
             deterministic: spec.deterministic,
+            // A program that gets batches of Arrow may compute all rows of one at once.
+            one_by_one: spec.per == Per::Row && spec.exchange != Some(ExchangeForm::Arrow),
             workers: spec.workers,
             timeout: spec.timeout.map(|timeout| timeout.0),
             memory: spec.memory.map(|size| size.0),

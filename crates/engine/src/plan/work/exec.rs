@@ -18,8 +18,9 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Exe
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
 use millstream_core::Error;
+use millstream_core::format::BATCH_ROWS;
 use millstream_core::transform::Per;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::groups::{Groups, cut};
 use super::pass::{Feed, passed};
@@ -40,6 +41,9 @@ pub struct WorkExec {
     feeds: EachRound<Weak<Feed>>,
     properties: Arc<PlanProperties>,
 }
+
+/// What is computed apart, and the room that it takes.
+type Call = (Groups, Option<OwnedSemaphorePermit>);
 
 /// Rows that come one batch after the other.
 type Batches = BoxStream<'static, DataFusionResult<arrow::array::RecordBatch>>;
@@ -124,8 +128,8 @@ impl WorkExec {
         self.pool().rules().per
     }
 
-    /// How many batches are given to workers at once: each partition may keep all of its share of them busy, and has
-    /// one more batch ready.
+    /// How many whole batches are given to workers at once: each partition may keep all of its share of them busy, and
+    /// has one more batch ready.
     fn at_once(&self) -> usize {
         let partitions = match self.per() {
             Per::Group => 1,
@@ -145,29 +149,32 @@ impl WorkExec {
             counters.add_rows_in(rows);
             limits.iter().for_each(|limit| limit.add_came(rows));
         });
-        let groups = match self.per() {
+        let (groups, at_once) = match self.per() {
             Per::Group => {
                 let schema = self.input.schema();
-                groups_of(Box::pin(RecordBatchStreamAdapter::new(schema, input)), self.by.clone())
+                let groups = groups_of(Box::pin(RecordBatchStreamAdapter::new(schema, input)), self.by.clone());
+                (groups.map_ok(|groups| (groups, None)).boxed(), self.at_once())
             }
-            _ => input.map_ok(|rows| Groups::Whole(Part { rows, ends: Vec::new() })).boxed(),
+            // Many small calls, or few large ones.
+            _ => (calls(input.boxed(), self.pool(), self.at_once()), self.at_once().max(self.pool().size() + 1)),
         };
         let rows = groups.map(move |groups| {
             let work = Arc::clone(&work);
             async move {
-                let part = match groups? {
+                let (groups, room) = groups?;
+                let part = match groups {
                     Groups::Whole(part) => part,
-                    Groups::Long(rows) => return Ok(passed(&work, rows)),
+                    Groups::Long(rows) => return Ok((passed(&work, rows), room)),
                 };
                 // A task of its own: a worker must not wait until somebody asks for the rows, which may be somebody who
                 // waits for what another one who needs the worker holds.
                 let rows = SpawnedTask::spawn(async move { work.rows(part).await }).join().await;
                 let rows = rows.unwrap_or_else(|join| Err(Error::internal("a task failed").cause(join)));
                 let rows = rows.map_err(fault::carry)?;
-                Ok::<_, DataFusionError>(stream::iter(rows.into_iter().map(Ok)).boxed())
+                Ok::<_, DataFusionError>((stream::iter(rows.into_iter().map(Ok)).boxed(), room))
             }
         });
-        Ok(rows.buffered(self.at_once()).try_flatten().boxed())
+        Ok(rows.buffered(at_once).map_ok(|(rows, _)| rows).try_flatten().boxed())
     }
 
     /// The rows of one of the workers that share a stream.
@@ -186,6 +193,25 @@ impl WorkExec {
         let rows = rows.inspect_ok(move |batch| counters.add_rows_in(batch.num_rows() as u64));
         Ok(passed(&self.work, rows.boxed()))
     }
+}
+
+/// The rows of `input` as calls of `pool`, no more at once than whole batches, of which there may be `at_once`. Each
+/// comes with the room that it takes until its rows are wanted.
+fn calls(input: Batches, pool: &Arc<Pool>, at_once: usize) -> BoxStream<'static, DataFusionResult<Call>> {
+    let room = Arc::new(Semaphore::new(at_once * BATCH_ROWS));
+    let begin = (input, None, Arc::clone(pool), room);
+    stream::try_unfold(begin, |(mut input, mut rest, pool, room)| async move {
+        while rest.is_none() {
+            let Some(batch) = input.try_next().await? else { return Ok(None) };
+            rest = Some(batch).filter(|batch| batch.num_rows() > 0);
+        }
+        let Some(rows) = pool.call_rows().cut(&mut rest) else { return Ok(None) };
+        let taken = Arc::clone(&room).acquire_many_owned(rows.num_rows().min(BATCH_ROWS) as u32).await;
+        let taken = taken.map_err(|closed| fault::carry(Error::internal("no room for rows").cause(closed)))?;
+        let call = (Groups::Whole(Part { rows, ends: Vec::new() }), Some(taken));
+        Ok(Some((call, (input, rest, pool, room))))
+    })
+    .boxed()
 }
 
 /// The groups of `input`, which is in order, with equal values in its columns `by`.

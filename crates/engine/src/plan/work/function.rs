@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
     Volatility,
 };
 use datafusion::scalar::ScalarValue;
+use futures::{StreamExt, TryStreamExt, stream};
 use millstream_core::reject::RejectKind;
 use millstream_core::transform::WorkFunction;
 use millstream_core::types::type_name;
@@ -97,8 +98,13 @@ impl SqlFunction {
         fields.push(Arc::new(Field::new("row", DataType::UInt32, false)));
         let options = RecordBatchOptions::new().with_row_count(Some(count));
         let rows = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options);
-        let part = Part { rows: rows.map_err(unfit)?, ends: Vec::new() };
-        let done = self.work.rows(part).await.map_err(|error| self.in_function(error))?;
+        let calls = stream::unfold(Some(rows.map_err(unfit)?), |mut rest| async move {
+            let rows = self.work.pool.call_rows().cut(&mut rest)?;
+            Some((self.work.rows(Part { rows, ends: Vec::new() }), rest))
+        });
+        let done: Vec<Vec<RecordBatch>> =
+            calls.buffered(self.work.pool.size()).try_collect().await.map_err(|error| self.in_function(error))?;
+        let done = done.concat();
         let given: usize = done.iter().map(RecordBatch::num_rows).sum();
         if given != count {
             return Err(Error::internal(format!("{given} values for {count} rows")));

@@ -7,8 +7,10 @@
 //!                                       └▶ a group too large to hold ─▶ passed through a worker (pass.rs)
 //!  stream      rows ─▶ passed through a worker (pass.rs)
 //! ```
-//! `exec.rs` is the node of the plan, `function.rs` calls workers from SQL, `pool.rs` are the workers of a step.
+//! `exec.rs` is the node of the plan, `function.rs` calls workers from SQL, `pool.rs` are the workers of a step, and
+//! `call_rows.rs` says how many rows they are given at once.
 
+mod call_rows;
 mod exec;
 mod function;
 mod groups;

@@ -1,6 +1,7 @@
 //! The workers of a step: as many processes as it may have, started when they are needed, kept for the whole run.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use millstream_core::{Error, ErrorKind, Result, Step};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
+use super::call_rows::{CallRows, QUICK};
 use crate::surroundings::Surroundings;
 
 /// How often the memory of a worker is measured that may not take any amount.
@@ -38,6 +40,9 @@ pub struct Pool {
     context: ProgramContext,
     size: usize,
     permits: Semaphore,
+    /// Whether all workers may be started. Before, one at a time works: a few quick rows are not worth more.
+    is_open: AtomicBool,
+    call_rows: CallRows,
     idle: Mutex<Vec<Idle>>,
     /// What its rows depend on beside the settings, when the first worker was started.
     code: OnceLock<Value>,
@@ -74,13 +79,16 @@ impl Pool {
     ) -> Self {
         let cores = if workers.rules().per == Per::Stream { 1 } else { cores };
         let size = workers.rules().workers.map_or(cores, Into::into);
+        let one_by_one = workers.rules().one_by_one;
         Pool {
             counters: Step::of_processes(step, workers.name(), size),
             workers,
             takes,
             context: surroundings.context(step),
             size,
-            permits: Semaphore::new(size),
+            permits: Semaphore::new(if one_by_one { 1 } else { size }),
+            is_open: AtomicBool::new(!one_by_one),
+            call_rows: CallRows::new(one_by_one),
             idle: Mutex::default(),
             code: OnceLock::new(),
             processes: Arc::clone(&surroundings.processes),
@@ -111,6 +119,11 @@ impl Pool {
     /// How many workers there are at most.
     pub fn size(&self) -> usize {
         self.size
+    }
+
+    /// How many rows a call has.
+    pub fn call_rows(&self) -> &CallRows {
+        &self.call_rows
     }
 
     /// What the rows depend on beside the settings.
@@ -284,7 +297,30 @@ impl Pool {
     async fn called(&self, worker: &mut Idle, batch: &RecordBatch, ends: &[usize]) -> Result<Answer> {
         let Idle { worker, measured } = worker;
         let (measure, asked) = (worker.measure(), Instant::now());
-        self.watched(worker.call(batch, ends), measure, measured, || Some(asked)).await
+        let answer = self.watched(worker.call(batch, ends), measure, measured, || Some(asked));
+        tokio::pin!(answer);
+        let answer = match self.is_open.load(Ordering::Relaxed) {
+            true => answer.await,
+            false => match tokio::time::timeout(QUICK, &mut answer).await {
+                Ok(answer) => answer,
+                Err(_) => {
+                    self.open();
+                    answer.await
+                }
+            },
+        };
+        self.call_rows.learn(batch.num_rows(), asked.elapsed());
+        if self.call_rows.are_most() {
+            self.open();
+        }
+        answer
+    }
+
+    /// Has all workers work.
+    fn open(&self) {
+        if !self.is_open.swap(true, Ordering::Relaxed) {
+            self.permits.add_permits(self.size - 1);
+        }
     }
 
     /// Waits for `work`, within the time since `last`, the memory of a worker, and that of the run.
