@@ -178,6 +178,8 @@ fn steps(steps: &[&StepSnapshot]) -> String {
                 some(step.bytes, human::size),
                 seconds(step.busy),
                 of_work(step, &|work| seconds(work.cpu_seconds)),
+                of_work(step, &|work| some(work.restarts, human::count)),
+                of_work(step, &|work| some(work.retries, human::count)),
                 seconds(step.waiting_input),
                 seconds(step.waiting_output),
                 some(step.rejected, human::count),
@@ -195,14 +197,16 @@ fn steps(steps: &[&StepSnapshot]) -> String {
         "bytes",
         "busy",
         "processor",
+        "restarts",
+        "retries",
         "waited for input",
         "for output",
         "rejected",
         "spilled",
     ];
     // Those of workers, and the last two, are only shown if a step has such values.
-    let always =
-        |column: usize| !matches!(header[column], "workers" | "rows in" | "processor" | "rejected" | "spilled");
+    let sometimes = ["workers", "rows in", "processor", "restarts", "retries", "rejected", "spilled"];
+    let always = |column: usize| !sometimes.contains(&header[column]);
     let kept: Vec<usize> =
         (0..header.len()).filter(|&column| always(column) || rows.iter().any(|row| !row[column].is_empty())).collect();
     let header: Vec<String> = kept.iter().map(|&column| header[column].to_owned()).collect();
@@ -248,13 +252,18 @@ mod tests {
             "step    kind   with  rows  bytes    busy  waited for input  for output\n\
              places  parse  x                  1.00 s\n"
         );
-        let work = WorkSnapshot { workers: 2, rows_in: 5_000, rows_rejected: 0, cpu_seconds: 3.5 };
+        let work =
+            WorkSnapshot { workers: 2, rows_in: 5_000, rows_rejected: 0, restarts: 0, retries: 0, cpu_seconds: 3.5 };
         let worked = StepSnapshot { rows: 70, work: Some(work), ..step(StepKind::Transform, 2.0) };
         assert_eq!(
             steps(&[&worked]),
             "step    kind       with  workers  rows in  rows  bytes    busy  processor  waited for input  for output\n\
              places  transform  x           2    5,000    70         2.00 s     3.50 s\n"
         );
+        let mut restarted = worked.clone();
+        restarted.work.iter_mut().for_each(|work| (work.restarts, work.retries) = (2, 3));
+        assert!(steps(&[&restarted]).contains("processor  restarts  retries  waited for input"));
+        assert!(steps(&[&restarted]).contains("3.50 s         2        3"));
         let rejecting = StepSnapshot { rejected: 1_234, ..quiet };
         assert!(steps(&[&rejecting]).contains("for output  rejected\n") && steps(&[&rejecting]).contains("1,234"));
     }

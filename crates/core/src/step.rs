@@ -74,6 +74,8 @@ struct Work {
     rejected: AtomicU64,
     given: AtomicU64,
     streams: AtomicU64,
+    restarts: AtomicU64,
+    retries: AtomicU64,
 }
 
 impl Step {
@@ -131,6 +133,16 @@ impl Step {
     /// Rows that its processes have given.
     pub fn add_given(&self, rows: u64) {
         self.count(rows, |work| &work.given);
+    }
+
+    /// One of its processes has ended, taken too long or held too much, and another takes its place.
+    pub fn add_restart(&self) {
+        self.count(1, |work| &work.restarts);
+    }
+
+    /// Rows that were given to one of its processes before are given to one again.
+    pub fn add_retry(&self) {
+        self.count(1, |work| &work.retries);
     }
 
     /// A stream of the step's rows begins.
@@ -314,6 +326,8 @@ impl Step {
                 workers: work.workers,
                 rows_in: work.rows_in.load(Ordering::Relaxed),
                 rows_rejected: work.rejected.load(Ordering::Relaxed),
+                restarts: work.restarts.load(Ordering::Relaxed),
+                retries: work.retries.load(Ordering::Relaxed),
                 cpu_seconds: 0.0,
             }),
         }
@@ -369,11 +383,16 @@ pub struct StepSnapshot {
 pub struct WorkSnapshot {
     /// How many processes there are at most.
     pub workers: usize,
-    /// Rows that came into the step.
+    /// Rows that came into the step. For a function for SQL those that it was called for, again where an expression
+    /// was computed again.
     pub rows_in: u64,
     /// Of these, rows at which the processes have failed. Where rows keep their origin up to a target that loads them
     /// chunk by chunk, they count among those that the target's step rejected.
     pub rows_rejected: u64,
+    /// Processes that had ended, taken too long or held too much, and were replaced.
+    pub restarts: u64,
+    /// Calls with rows that were given to a process before.
+    pub retries: u64,
     /// Processor time of the processes, in seconds.
     pub cpu_seconds: f64,
 }

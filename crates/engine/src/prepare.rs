@@ -309,7 +309,10 @@ impl Prepared<'_> {
             self.context.session.register_udf(sql_function(function, &pool, self.context.runtimes.workers()));
             let begun = if lacks_secret(settings) { Ok(()) } else { pool.begin().await };
             match begun {
-                Ok(()) => self.pools.push(pool),
+                Ok(()) => {
+                    self.context.steps.push(Arc::clone(pool.counters()));
+                    self.pools.push(pool);
+                }
                 Err(error) => failure.add(Failure::from(error.in_step(called))),
             }
         }

@@ -407,3 +407,25 @@ async fn a_type_that_python_lacks_is_refused() {
     let error = module.worker("f", Per::Row, &sent, &[]).await.expect_err("refused");
     assert!(error.what().starts_with("column `span` has type interval"), "{error:?}");
 }
+
+#[tokio::test]
+async fn a_worker_that_is_watched_says_where_it_was() {
+    let code = "import os\ndef f(row):\n    if row['id'] == 3: os._exit(1)\n    return row\ndef g(rows):\n    \
+                for row in rows: f(row)\n";
+    let (module, batch) = (Module::new(code), ids(&[5, 4, 3, 2, 1]));
+    for (name, per, ends, place) in [("f", Per::Row, &[][..], 2), ("g", Per::Group, &[2, 5], 1)] {
+        for watched in [true, false] {
+            let gives = [("id", DataType::Int64)];
+            let mut worker = module.worker(name, per, &batch, &gives).await.expect("loaded");
+            if watched {
+                worker.watch();
+            }
+            worker.call(&batch, ends).await.expect_err("it has ended");
+            assert_eq!(worker.at(), watched.then_some(place), "{name}");
+        }
+    }
+    let mut worker = module.worker("f", Per::Row, &batch, &[("id", DataType::Int64)]).await.expect("loaded");
+    worker.watch();
+    let answer = worker.call(&ids(&[1, 2]), &[]).await.expect("answered");
+    assert_eq!((ints(&answer, 0), worker.at()), (vec![Some(1), Some(2)], None));
+}

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::use_map::none_is_left;
-use crate::use_support::{Lab, csv_rows, sorted, sqlite};
+use crate::use_support::{Lab, csv_rows, sorted, sqlite, step};
 
 const ROWS: usize = 20_000;
 
@@ -51,6 +51,16 @@ def hangs(id):
     import time
     open('hangs', 'w').close()
     time.sleep(1000)
+def lost_at(id, end):
+    if id == 7777:
+        open('tried', 'a').write('x')
+        end()
+    return id
+def hangs_once(id):
+    import time
+    return lost_at(id, lambda: time.sleep(1000))
+def dies_once(id):
+    return lost_at(id, lambda: os._exit(7))
 def told(*values):
     return ' '.join(map(str, values))
 def price(cents):
@@ -199,6 +209,34 @@ fn of_several_steps_the_one_that_calls_the_function_is_at_fault() {
     assert_eq!(csv_rows(&lab.read("out.csv")).len(), 999);
     let rejects = lab.run(&["rejects", report["run"].as_str().expect("a run"), "--json"]);
     assert_eq!(rejects.ok().json()["rejects"][0]["step"], json!("t"), "{}", rejects.stdout);
+}
+
+#[test]
+fn a_value_at_which_a_worker_is_lost_is_found_at_once() {
+    for name in ["hangs_once", "dies_once"] {
+        let functions = format!("f: {{python: own.py:{name}, arguments: [int64], returns: int64, timeout: 3s}}");
+        let lab = lab(&functions, "SELECT id, f(id) AS n FROM s", "write: out.csv");
+        lab.file("own.py", OWN);
+        lab.file("job.yaml", lab.read("job.yaml").replace("    sql:", "    max_rejects: 1\n    sql:"));
+        let report = lab.report(&[]);
+        assert_eq!(report["rows_rejected"], json!(1), "{report:#}");
+        assert_eq!(csv_rows(&lab.read("out.csv")).len(), ROWS - 1);
+        let tried = lab.read("tried").len();
+        assert!((2..=3).contains(&tried), "{tried} times");
+        assert_eq!(step(&report, "f", "transform")["work"]["restarts"], json!(tried), "{report:#}");
+    }
+}
+
+#[test]
+fn rows_in_and_out_of_a_function_are_reported() {
+    let lab = lab(LENGTH, "SELECT length_of(name, id) AS n FROM s", "write: out.csv");
+    lab.file("own.py", OWN);
+    let report = lab.report(&[]);
+    let step = step(&report, "length_of", "transform");
+    assert_eq!((&step["work"]["rows_in"], &step["rows"]), (&json!(ROWS), &json!(ROWS)), "{report:#}");
+    let told = lab.run(&["run", "job.yaml"]).ok().stderr.clone();
+    let line = told.lines().find(|line| line.starts_with("length_of ")).unwrap_or_else(|| panic!("{told}"));
+    assert_eq!(line.matches("20,000").count(), 2, "{line}");
 }
 
 /// A thread that waits for a value does not keep a run from ending.

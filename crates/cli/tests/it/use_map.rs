@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::use_databases::Database;
-use crate::use_support::{Lab, csv_rows, finish, gzip, sorted, sqlite};
+use crate::use_support::{Lab, csv_rows, finish, gzip, sorted, sqlite, step};
 
 /// Rows of each file.
 const ROWS: usize = 3_000;
@@ -156,6 +156,32 @@ fn a_worker_that_dies_costs_no_row_but_the_one_to_blame() {
     assert_eq!((&report["rows_rejected"], &report["rows_written"]), (&json!(1), &json!(FILES * ROWS - 1)), "{report}");
     let rows = sqlite(&lab.path("o.db"), "SELECT count(*), count(DISTINCT id), sum(id = 4000) FROM t");
     assert_eq!(rows, [[(FILES * ROWS - 1).to_string(), (FILES * ROWS - 1).to_string(), "0".to_owned()]]);
+}
+
+/// Its worker says at which row it is, so nobody has to look for the row by trying.
+#[test]
+fn a_row_at_which_a_worker_is_lost_is_found_at_once() {
+    for what in ["time.sleep(1000)", "os._exit(3)"] {
+        let code = format!(
+            "import os, time\n\ndef f(row):\n    if row['id'] == 4000:\n        open('tried', 'a').write('x')\n        \
+             {what}\n    return {{'id': row['id']}}\n"
+        );
+        let lab = lab(&code, "columns: {id: int64}, timeout: 3s", "write: out.csv");
+        lab.file("job.yaml", lab.read("job.yaml").replace("\nsinks:", "\n    max_rejects: 1\nsinks:"));
+        let report = lab.report(&[]);
+        assert_eq!(report["rows_rejected"], json!(1), "{report:#}");
+        let mut ids: Vec<usize> =
+            csv_rows(&lab.read("out.csv")).iter().map(|row| row[0].parse().expect("id")).collect();
+        ids.sort_unstable();
+        assert_eq!(ids, (0..FILES * ROWS).filter(|id| *id != 4000).collect::<Vec<_>>());
+        let tried = lab.read("tried").len();
+        assert!((2..=3).contains(&tried), "{tried} times");
+        let work = &step(&report, "t", "transform")["work"];
+        assert_eq!(work["restarts"], json!(tried), "{report:#}");
+        assert!(work["retries"].as_u64().is_some_and(|retries| (1..20).contains(&retries)), "{report:#}");
+        let told = lab.run(&["run", "job.yaml"]).ok().stderr.clone();
+        assert!(told.contains("  restarts  retries  "), "{told}");
+    }
 }
 
 #[test]

@@ -104,6 +104,15 @@ pub trait Worker: Send {
     /// cannot be trusted.
     async fn call(&mut self, batch: &RecordBatch, ends: &[usize]) -> Result<Answer>;
 
+    /// Has the next call say at which row or group it is, if the worker can: a few microseconds for each.
+    fn watch(&mut self) {}
+
+    /// The row of the batch, or with [`Per::Group`] the group, from 0, at which a call that has failed was, as far as
+    /// the worker has said.
+    fn at(&self) -> Option<u32> {
+        None
+    }
+
     /// Passes `rows` through and hands what it gives to `given`: with [`Per::Stream`] until the worker has ended, with
     /// [`Per::Group`] as one group. If the future is dropped before it is done, the worker cannot be used any more.
     ///

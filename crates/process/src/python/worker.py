@@ -3,8 +3,9 @@
 Needs Python 3.8 or later, and nothing but the standard library.
 
 Messages have a kind, a length and so many bytes. Millstream sends one that describes the function (H), then rows (R).
-Each R gets one answer (A). A function that cannot be loaded gets the answer F. A stream of rows is sent as a message of
-its own (S), any number of R and an end (E), and gets any number of parts (P) and one answer.
+Each R gets one answer (A). So does a K, which is an R for which the worker says at which row or group it is (M). A
+function that cannot be loaded gets the answer F. A stream of rows is sent as a message of its own (S), any number of R
+and an end (E), and gets any number of parts (P) and one answer.
 """
 
 import array
@@ -20,6 +21,7 @@ import traceback
 
 THIS = "<millstream worker>"
 HEAD = struct.Struct("<cQ")
+NUMBER = struct.Struct("<i")
 
 # The largest messages about one exception, in characters.
 TEXT, TRACE = 2_000, 8_000
@@ -56,6 +58,10 @@ class Pipe:
         self.answers.write(HEAD.pack(kind, len(message)))
         self.answers.write(message)
         self.answers.flush()
+
+    def mark(self, number):
+        """Says that the row or group `number` is next, or with -1 that none is."""
+        self.send(b"M", NUMBER.pack(number))
 
 
 class Fault(Exception):
@@ -326,12 +332,14 @@ def shown(value):
     return text if len(text) <= 200 else text[:200] + "…"
 
 
-def each_row(rows, function, message):
+def each_row(rows, function, message, mark=None):
     """Calls the function with each row."""
     count, columns, _ = marshal.loads(message)
     values_of_rows, faults = rows.read(count, columns)
     if faults:
         function = unless_at_fault(function, faults)
+    if mark:
+        function = marked(function, mark)
     names, results, errors, values_of = rows.names, [], [], rows.values
     append = results.append
     while True:
@@ -343,6 +351,8 @@ def each_row(rows, function, message):
         except Exception as error:
             errors.append((len(results), *in_words(error)))
             append(None)
+    if mark:
+        mark(-1)
     given = [row for row in results if row is not None]
     kept = None
     if len(given) < len(results):
@@ -377,6 +387,17 @@ def unless_at_fault(function, faults):
         if number in faults:
             raise Fault(faults[number])
         return function(row)
+
+    return call
+
+
+def marked(function, mark):
+    """The function, before each call of which `mark` gets the number of the call."""
+    numbers = itertools.count()
+
+    def call(taken):
+        mark(next(numbers))
+        return function(taken)
 
     return call
 
@@ -431,7 +452,7 @@ class Batches:
         return marshal.dumps((kept, sum(batch.num_rows for batch in batches), stream, list(errors)), 2)
 
 
-def whole_batch(rows, function, message):
+def whole_batch(rows, function, message, mark=None):
     """Calls the function with all rows."""
     try:
         count, columns, _ = marshal.loads(message)
@@ -446,9 +467,11 @@ def whole_batch(rows, function, message):
         return rows.answer([], None, [(-1, *in_words(error))])
 
 
-def each_group(rows, function, message):
+def each_group(rows, function, message, mark=None):
     """Calls the function with the rows of each group."""
     results, errors = [], []
+    if mark:
+        function = marked(function, mark)
     try:
         count, columns, ends = marshal.loads(message)
         for number, group in enumerate(rows.parts(rows.taken(count, columns), ends)):
@@ -456,6 +479,8 @@ def each_group(rows, function, message):
                 results.append((number, list(rows.given(function(group)))))
             except Exception as error:
                 errors.append((number, *in_words(error)))
+        if mark:
+            mark(-1)
         try:
             return rows.answer([values for _, given in results for values in given], None, errors)
         except Exception:
@@ -554,7 +579,7 @@ def main():
         if kind == b"S":
             pipe.send(b"A", stream(rows, function, pipe, hello["per"] == "stream"))
         else:
-            pipe.send(b"A", call(rows, function, message))
+            pipe.send(b"A", call(rows, function, message, pipe.mark if kind == b"K" else None))
 
 
 main()

@@ -105,9 +105,9 @@ impl Function {
 }
 
 impl Function {
-    /// The message of the kind R with rows.
-    fn rows(&self, batch: &RecordBatch, ends: &[usize]) -> Result<Vec<u8>> {
-        let mut message = head(b'R', 0).to_vec();
+    /// The message of the kind R or K with rows.
+    fn rows(&self, kind: u8, batch: &RecordBatch, ends: &[usize]) -> Result<Vec<u8>> {
+        let mut message = head(kind, 0).to_vec();
         marshal::begin_tuple(&mut message, 3);
         marshal::write_int(batch.num_rows() as i64, &mut message);
         match self.is_arrow {
@@ -252,6 +252,9 @@ pub struct PythonWorker {
     answers: Option<pipe::Receiver>,
     function: Arc<Function>,
     message: Bytes,
+    is_watched: bool,
+    /// The row or group at which it says it is.
+    at: Option<u32>,
 }
 
 impl PythonWorker {
@@ -265,8 +268,15 @@ impl PythonWorker {
         program.command.extend(["-c", &start].map(OsString::from));
         let mut child = children.start(&program, lines).await?;
         let (requests, answers) = (child.stdin.take(), child.stdout.take());
-        let mut worker =
-            PythonWorker { child, requests, answers, function: Arc::clone(function), message: Bytes::new() };
+        let mut worker = PythonWorker {
+            child,
+            requests,
+            answers,
+            function: Arc::clone(function),
+            message: Bytes::new(),
+            is_watched: false,
+            at: None,
+        };
         let hello = function.hello()?;
         let mut message = WORKER.as_bytes().to_vec();
         message.extend(head(b'H', hello.len()));
@@ -296,13 +306,20 @@ impl PythonWorker {
 
     /// Reads the next message; gives its kind.
     async fn receive(&mut self) -> Result<u8> {
-        let PythonWorker { child, answers: Some(answers), message, .. } = self else { return Err(self.ended().await) };
+        let PythonWorker { child, answers: Some(answers), message, at, .. } = self else {
+            return Err(self.ended().await);
+        };
         // Its children may keep the pipe open when it has ended.
         let received = tokio::select! {
             biased;
-            received = read(answers, message) => received,
+            received = read_answer(answers, message, at) => received,
             () = child.over() => None,
         };
+        if received.is_none() {
+            // What it said last.
+            let rest = async { while read_answer(answers, message, at).await.is_some() {} };
+            let _ = tokio::time::timeout(LAST_BYTES, rest).await;
+        }
         match received {
             Some((kind, true)) => Ok(kind),
             Some((_, false)) => Err(unreadable()),
@@ -321,12 +338,22 @@ impl PythonWorker {
 #[async_trait]
 impl Worker for PythonWorker {
     async fn call(&mut self, batch: &RecordBatch, ends: &[usize]) -> Result<Answer> {
-        let request = self.function.rows(batch, ends)?;
+        self.at = None;
+        let is_watched = std::mem::take(&mut self.is_watched);
+        let request = self.function.rows(if is_watched { b'K' } else { b'R' }, batch, ends)?;
         self.send(&request).await?;
         match self.receive().await? {
             b'A' => self.function.answer(&self.message, batch.num_rows()),
             _ => Err(unreadable()),
         }
+    }
+
+    fn watch(&mut self) {
+        self.is_watched = matches!(self.function.per, Per::Row | Per::Group);
+    }
+
+    fn at(&self) -> Option<u32> {
+        self.at
     }
 
     async fn pass(&mut self, rows: RowStream, taker: &dyn GivenRows) -> Result<()> {
@@ -349,7 +376,8 @@ impl Worker for PythonWorker {
 impl PythonWorker {
     /// Passes `rows` through the function and what it gives to `taker`; whether it has answered.
     async fn through(&mut self, mut rows: RowStream, taker: &dyn GivenRows) -> Result<bool> {
-        let PythonWorker { child, requests: Some(requests), answers: Some(answers), function, message } = self else {
+        let PythonWorker { child, requests: Some(requests), answers: Some(answers), function, message, .. } = self
+        else {
             return Ok(false);
         };
         let feed = async {
@@ -357,7 +385,7 @@ impl PythonWorker {
             while is_open && let Some(batch) = rows.next().await {
                 let batch = batch?;
                 if batch.num_rows() > 0 {
-                    is_open = requests.write_all(&function.rows(&batch, &[])?).await.is_ok();
+                    is_open = requests.write_all(&function.rows(b'R', &batch, &[])?).await.is_ok();
                 }
             }
             Ok(is_open && requests.write_all(&head(b'E', 0)).await.is_ok())
@@ -395,6 +423,21 @@ impl PythonWorker {
         };
         Ok(done? == (true, true))
     }
+}
+
+/// Reads a message that is an answer, as [`read`] does, and before it at which row or group the worker is.
+async fn read_answer(answers: &mut pipe::Receiver, message: &mut Bytes, at: &mut Option<u32>) -> Option<(u8, bool)> {
+    loop {
+        match read(answers, message).await {
+            Some((b'M', true)) => *at = number(message),
+            other => return other,
+        }
+    }
+}
+
+/// The number in a message of the kind M; none if the worker is at no row.
+fn number(message: &[u8]) -> Option<u32> {
+    u32::try_from(i32::from_le_bytes(message.try_into().ok()?)).ok()
 }
 
 /// Reads a message into `message`; gives its kind and whether it is not too long. `None` if there is none.

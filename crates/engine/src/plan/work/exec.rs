@@ -68,6 +68,7 @@ impl WorkExec {
             taker: None,
             is_entry: true,
             failed: Arc::default(),
+            lost: Arc::default(),
         };
         WorkExec::over(input, Arc::new(work), by)
     }

@@ -37,6 +37,8 @@ pub fn sql_function(function: &WorkFunction, pool: &Arc<Pool>, runtime: Handle) 
     let volatility = if pool.rules().deterministic { Volatility::Immutable } else { Volatility::Volatile };
     let types = if function.arguments.is_empty() { TypeSignature::Nullary } else { TypeSignature::UserDefined };
     let schema = Arc::new(Schema::new(vec![Field::new("value", function.returns.clone(), true)]));
+    // An expression that fails is computed again: the numbers of rows need not fit together.
+    pool.counters().begin_stream();
     let work = Work {
         pool: Arc::clone(pool),
         schema,
@@ -46,6 +48,7 @@ pub fn sql_function(function: &WorkFunction, pool: &Arc<Pool>, runtime: Handle) 
         taker: None,
         is_entry: false,
         failed: Arc::default(),
+        lost: Arc::default(),
     };
     ScalarUDF::new_from_impl(SqlFunction {
         signature: Signature::new(types, volatility),
@@ -92,6 +95,10 @@ struct SqlFunction {
 impl SqlFunction {
     /// The value of each row of `columns`, the arguments of `count` rows.
     async fn values(&self, mut columns: Vec<ArrayRef>, count: usize) -> Result<ArrayRef> {
+        // The operator that calls it looks for the row to blame by calling it again.
+        if let Some(error) = self.work.lost.find(&columns) {
+            return Err(self.in_function(error));
+        }
         // The number of each row is carried: rows that are tried again come later.
         columns.push(Arc::new(UInt32Array::from_iter_values(0..count as u32)));
         let mut fields: Vec<_> = self.takes.fields().iter().cloned().collect();
@@ -168,6 +175,8 @@ impl ScalarUDFImpl for SqlFunction {
         if count == 0 {
             return Ok(ColumnarValue::Array(new_empty_array(&self.returns)));
         }
+        let counters = self.work.pool.counters();
+        counters.add_rows_in(count as u64);
         // Nothing can drop what blocks a thread.
         let values = self.work.pool.unless_stopped(self.values(columns, count));
         let values = tokio::task::block_in_place(|| self.runtime.block_on(values));
@@ -175,6 +184,7 @@ impl ScalarUDFImpl for SqlFunction {
             Some(step) => fault::carry_of_step(error, step),
             None => fault::carry(error),
         })?;
+        counters.add_rows(count as u64);
         match is_constant {
             true => ScalarValue::try_from_array(&values, 0).map(ColumnarValue::Scalar),
             false => Ok(ColumnarValue::Array(values)),

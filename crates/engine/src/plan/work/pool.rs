@@ -61,6 +61,15 @@ impl Drop for Busy<'_> {
     }
 }
 
+/// How a worker has failed at a call.
+#[derive(Debug)]
+pub struct Failed {
+    /// Why.
+    pub error: Error,
+    /// The row or group at which it was, if that is known.
+    pub at: Option<u32>,
+}
+
 /// A worker that does nothing, and when its memory was measured.
 struct Idle {
     worker: Box<dyn Worker>,
@@ -194,11 +203,18 @@ impl Pool {
     }
 
     /// What a worker gives for `batch`, as [`Worker::call`] says; waits for one that is idle. With `fresh` it is a new
-    /// one. The inner error is that of a worker which has failed at it and has ended.
+    /// one. With `watched` it says at which row it is. The inner error is that of a worker which has failed at it and
+    /// has ended.
     ///
     /// # Errors
     /// If no worker can be started.
-    pub async fn call(&self, batch: &RecordBatch, ends: &[usize], fresh: bool) -> Result<Result<Answer>> {
+    pub async fn call(
+        &self,
+        batch: &RecordBatch,
+        ends: &[usize],
+        fresh: bool,
+        watched: bool,
+    ) -> Result<Result<Answer, Failed>> {
         let permit = self.permits.acquire().await;
         let _permit = permit.map_err(|_| Error::internal("the workers of a step have ended"))?;
         let _busy = Busy(&self.counters, Instant::now());
@@ -216,9 +232,15 @@ impl Pool {
                 self.start().await?
             }
         };
+        if watched {
+            worker.worker.watch();
+        }
         match self.called(&mut worker, batch, ends).await {
             Err(error) if matches!(error.kind(), ErrorKind::Refused | ErrorKind::Memory) => Err(error),
-            Err(error) => Ok(Err(error)),
+            Err(error) => {
+                self.counters.add_restart();
+                Ok(Err(Failed { error, at: worker.worker.at() }))
+            }
             Ok(mut answer) => {
                 self.idle().push(worker);
                 for failure in &mut answer.failures {

@@ -1,7 +1,8 @@
 //! Batches that are given to workers, and what becomes of those that fail.
 //!
-//! A worker that has ended or takes too long has failed at its batch, and another takes its place. What fails again is
-//! cut in halves where parts of it are computed apart, down to the row or group to blame.
+//! A worker that has ended or takes too long has failed at its batch, and another takes its place. If it has said at
+//! which row or group it was, that one is tried once more, alone. Otherwise what fails again is cut in halves where
+//! parts of it are computed apart, down to the row or group to blame.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use millstream_core::transform::{Answer, Per};
 use millstream_core::{Error, Result};
 
-use super::pool::Pool;
+use super::lost::Lost;
+use super::pool::{Failed, Pool};
 use crate::rejects::take::TakeRow;
 use crate::rejects::{Entry, Rejects, allowing, json_of};
 
@@ -37,6 +39,8 @@ pub struct Work {
     pub is_entry: bool,
     /// How many rows have failed.
     pub failed: Arc<AtomicU64>,
+    /// The rows at which workers have ended and that ended the call.
+    pub lost: Arc<Lost>,
 }
 
 /// Rows for one call of a worker.
@@ -48,15 +52,19 @@ pub struct Part {
     pub ends: Vec<usize>,
 }
 
-/// Whether rows were given to a worker before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tried {
-    Never,
-    /// It has failed.
-    Once,
-    /// It has failed and ended: others may have ended, too.
-    WorkerEnded,
+/// What was tried with rows before.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tried {
+    /// A worker has failed at them.
+    has_failed: bool,
+    /// It has ended: others may have ended, too.
+    has_ended: bool,
+    /// A worker has failed at a call with them. The next one is to say at which row it is.
+    is_watched: bool,
 }
+
+/// So few rows or groups are those of a slow function: that a worker says at which it is takes no time beside.
+const ALWAYS_WATCHED: usize = 64;
 
 impl Part {
     /// How many pieces can be computed apart.
@@ -113,15 +121,20 @@ impl Work {
     /// # Errors
     /// If a worker fails at a row that may not be left out, or cannot be started.
     pub async fn rows(&self, part: Part) -> Result<Vec<RecordBatch>> {
-        let (mut parts, mut done) = (vec![(part, Tried::Never)], Vec::new());
+        let (mut parts, mut done) = (vec![(part, Tried::default())], Vec::new());
         // The last part comes first.
         while let Some((part, tried)) = parts.pop() {
+            let part = if tried.has_failed { part } else { self.cut(part, tried, &mut parts) };
+            if tried.is_watched {
+                self.pool.counters().add_retry();
+            }
             let asked = self.asked(&part.rows)?;
-            let called = self.pool.call(&asked, &part.ends, tried == Tried::WorkerEnded).await;
+            let is_watched = tried.is_watched || (2..=ALWAYS_WATCHED).contains(&part.pieces(self));
+            let called = self.pool.call(&asked, &part.ends, tried.has_ended, is_watched).await;
             let answer = match called.map_err(|error| error.in_step(self.pool.step()))? {
                 Ok(answer) => answer,
-                Err(error) => {
-                    self.again(part, tried, Tried::WorkerEnded, error, &mut parts)?;
+                Err(failed) => {
+                    self.again(part, tried, true, failed, &mut parts)?;
                     continue;
                 }
             };
@@ -134,13 +147,13 @@ impl Work {
                 }
             }
             if let Some(error) = whole {
-                self.again(part, tried, Tried::Once, error, &mut parts)?;
+                self.again(part, tried, false, Failed { error, at: None }, &mut parts)?;
                 continue;
             }
             failures.sort_by_key(|(piece, _)| *piece);
-            if tried == Tried::Never && !failures.is_empty() {
+            if !tried.has_failed && !failures.is_empty() {
                 let pieces: Vec<u32> = failures.iter().map(|(piece, _)| *piece).collect();
-                parts.push((part.some(&pieces)?, Tried::Once));
+                parts.push((part.some(&pieces)?, Tried { has_failed: true, has_ended: false, is_watched: true }));
             } else {
                 for (piece, error) in failures {
                     self.reject(&part.slice(piece as usize..piece as usize + 1), &error)?;
@@ -162,16 +175,43 @@ impl Work {
         rows.project(&(0..self.width).collect::<Vec<_>>()).map_err(unfit)
     }
 
-    /// What is done about `part`, at which a worker has failed as a whole, `now` in this way.
-    fn again(&self, part: Part, tried: Tried, now: Tried, error: Error, parts: &mut Vec<(Part, Tried)>) -> Result<()> {
+    /// Cuts the rows of one call from the front of `part`, if there are more: calls may have become slow since.
+    fn cut(&self, part: Part, tried: Tried, parts: &mut Vec<(Part, Tried)>) -> Part {
+        let Part { rows, ends } = part;
+        let mut rest = Some(rows.clone());
+        let call = self.pool.call_rows().cut(&mut rest).unwrap_or(rows);
+        parts.extend(rest.map(|rows| (Part { rows, ends: Vec::new() }, tried)));
+        Part { rows: call, ends }
+    }
+
+    /// What is done about `part`, at which a worker has failed as a whole and, if `has_ended`, has ended.
+    fn again(
+        &self,
+        part: Part,
+        tried: Tried,
+        has_ended: bool,
+        failed: Failed,
+        parts: &mut Vec<(Part, Tried)>,
+    ) -> Result<()> {
         let pieces = part.pieces(self);
-        match tried {
-            Tried::Never => parts.push((part, now)),
-            _ if pieces > 1 => {
+        let now = Tried { has_failed: true, has_ended, is_watched: true };
+        let at = failed.at.map(|at| at as usize).filter(|at| pieces > 1 && *at < pieces);
+        match at {
+            Some(at) => {
+                let beside = Tried { is_watched: true, ..Tried::default() };
+                let of = [(at + 1..pieces, beside), (at..at + 1, now), (0..at, beside)];
+                let some = of.into_iter().filter(|(pieces, _)| !pieces.is_empty());
+                parts.extend(some.map(|(pieces, tried)| (part.slice(pieces), tried)));
+            }
+            None if !tried.has_failed => parts.push((part, now)),
+            None if pieces > 1 => {
                 parts.push((part.slice(pieces / 2..pieces), now));
                 parts.push((part.slice(0..pieces / 2), now));
             }
-            _ => self.reject(&part, &error)?,
+            None => self.reject(&part, &failed.error).inspect_err(|error| {
+                let row = self.asked(&part.rows).ok().filter(|row| has_ended && row.num_rows() == 1);
+                row.iter().for_each(|row| self.lost.add(row, error));
+            })?,
         }
         Ok(())
     }
