@@ -20,6 +20,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
 use crate::guard::Guard;
+use crate::only_here::{self, OnlyHere};
 use crate::program::Program;
 use crate::stderr::{self, LastLines};
 
@@ -48,7 +49,11 @@ impl Children {
         let (starter, works) = mpsc::channel::<Work>();
         // The kernel ends a program with the thread that has started it, so this one stays as long as the programs.
         let thread = std::thread::Builder::new().name("millstream-start".to_owned());
-        thread.spawn(move || works.into_iter().for_each(|work| work())).map_err(failed)?;
+        let start = move || {
+            only_here::starts_programs();
+            works.into_iter().for_each(|work| work());
+        };
+        thread.spawn(start).map_err(failed)?;
         let guard = Guard::start().map_err(failed)?;
         Ok(Children(Arc::new(Shared { starter, guard })))
     }
@@ -74,8 +79,11 @@ impl Children {
             (Ok((input, stdin)), Ok((stdout, output)), Ok(errors)) => ((input, stdin), (stdout, output), errors),
             (Err(cause), ..) | (_, Err(cause), _) | (.., Err(cause)) => return Err(failed(&cause)),
         };
+        let mut only_here = OnlyHere::default();
+        [&input, &stdin, &stdout, &output, &stderr, &error].into_iter().for_each(|file| only_here.add(file));
         let mut command = program.command();
         let unread = input.try_clone().map_err(|cause| failed(&cause))?;
+        only_here.add(&unread);
         let output = if program.shows_output { error.try_clone().map_err(|cause| failed(&cause))? } else { output };
         command.stdin(Stdio::from(input)).stdout(Stdio::from(output)).stderr(Stdio::from(error)).process_group(0);
         let (number, mut add_to_guard) = self.0.guard.start_of_group();
@@ -112,7 +120,7 @@ impl Children {
         let (over, stdin, stdout, stderr) = pipes().map_err(|cause| failed(&cause))?;
         let last = stderr::relay(stderr, lines, program.secrets.clone());
         let (stdin, stdout) = (Some(stdin), (!program.shows_output).then_some(stdout));
-        Ok(Child { name: program.name(), process, stdin, stdout, unread, over, last })
+        Ok(Child { name: program.name(), process, stdin, stdout, unread, over, last, _only_here: only_here })
     }
 }
 
@@ -193,6 +201,7 @@ pub struct Child {
     /// Readable when it has ended.
     over: AsyncFd<OwnedFd>,
     last: LastLines,
+    _only_here: OnlyHere,
 }
 
 impl Child {

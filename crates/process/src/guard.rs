@@ -4,9 +4,13 @@
 //! children of that child. So a copy of this process, which does nothing but wait, holds one end of a socket. It reads
 //! which process groups there are. The socket ends when this process does, and then the copy kills the groups.
 //!
+//! The copy gives back the memory that it has of this process, which may be a notebook, and has a command line of its
+//! own. A program of its own would need a file that is there wherever this code is a library.
+//!
 //! The copy can also hold the input of a program open, so that a program whose run is killed does not see its end
 //! before it is killed itself.
 
+use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -17,6 +21,9 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
 };
 
+use crate::only_here::OnlyHere;
+use crate::shed;
+
 /// The most groups that are guarded at once; further ones are not.
 const MOST_GROUPS: usize = 4096;
 
@@ -25,6 +32,9 @@ type Message = [i32; 3];
 
 /// The length of a message, in bytes.
 const MESSAGE_BYTES: usize = size_of::<Message>();
+
+/// What the guard is called in lists of processes: what looks for the arguments of this process does not find it.
+const NAME: &CStr = c"millstream-guard";
 
 /// The group has ended.
 const REMOVE: i32 = 0;
@@ -43,6 +53,7 @@ pub struct Guard {
     socket: Mutex<Option<OwnedFd>>,
     process: libc::pid_t,
     starts: AtomicI32,
+    _only_here: OnlyHere,
 }
 
 impl Guard {
@@ -57,7 +68,12 @@ impl Guard {
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => watch(reader.as_raw_fd()),
-            process => Ok(Guard { socket: Mutex::new(Some(writer)), process, starts: AtomicI32::new(0) }),
+            process => {
+                let mut only_here = OnlyHere::default();
+                only_here.add(&writer);
+                let socket = Mutex::new(Some(writer));
+                Ok(Guard { socket, process, starts: AtomicI32::new(0), _only_here: only_here })
+            }
         }
     }
 
@@ -140,16 +156,18 @@ const NONE: Guarded = Guarded { group: 0, start: -1, file: -1 };
 /// Reads messages from `socket` until it ends, then kills the groups. Only calls that are safe in a signal handler.
 fn watch(socket: i32) -> ! {
     let mut all_guarded = [NONE; MOST_GROUPS];
-    // SAFETY: each call gets valid arguments, and memory of this function only. The process has one thread, and shares
-    // nothing with its parent but the socket: all other files are closed.
+    // SAFETY: each call gets valid arguments, and memory of this function only, on the stack. The process has one thread,
+    // uses nothing else of its parent, and shares nothing with it but the socket: all other files are closed.
     unsafe {
         // A terminal's interrupt goes to the programs, not to their guard.
         libc::setsid();
         let mut all = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
         libc::sigprocmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
-        libc::prctl(libc::PR_SET_NAME, c"millstream-guard".as_ptr());
+        libc::prctl(libc::PR_SET_NAME, NAME.as_ptr());
         close_all_but(socket);
+        shed::command_line(NAME.to_bytes());
+        shed::memory();
         loop {
             let (length, [group, what, start], file) = receive(socket);
             if length < 0 && *libc::__errno_location() == libc::EINTR {

@@ -139,7 +139,7 @@ async fn a_process_that_will_be_killed() {
     let children = Children::new().expect("started");
     let (_first, ids) = tree(&children).await;
     let (_second, more) = tree(&children).await;
-    println!("\nids {} {} {} {}", ids[0], ids[1], more[0], more[1]);
+    println!("\nids {} {} {} {} {}", ids[0], ids[1], more[0], more[1], copy());
     tokio::time::sleep(Duration::from_secs(600)).await;
 }
 
@@ -156,8 +156,80 @@ fn a_killed_process_leaves_nothing_behind() {
         .find_map(|line| line.expect("text").strip_prefix("ids ").map(str::to_owned))
         .expect("it said which");
     let ids: Vec<i32> = ids.split(' ').map(|id| id.parse().expect("a number")).collect();
-    assert!(ids.len() == 4 && ids.iter().all(|id| lives(*id)), "{ids:?}");
+    assert!(ids.len() == 5 && ids.iter().all(|id| lives(*id)), "{ids:?}");
     process.kill().expect("killed");
     process.wait().expect("ended");
-    all_end(&ids);
+    // What another thread has forked lives on, and keeps nobody from ending.
+    let [programs @ .., copy] = &ids[..] else { panic!("{ids:?}") };
+    all_end(programs);
+    assert!(lives(*copy));
+    end(*copy);
+}
+
+/// A copy of this process, which does nothing.
+fn copy() -> i32 {
+    // SAFETY: the copy makes no other call than this one, which is safe there.
+    match unsafe { libc::fork() } {
+        0 => loop {
+            // SAFETY: it has no arguments.
+            unsafe { libc::pause() };
+        },
+        process => process,
+    }
+}
+
+fn end(process: i32) {
+    // SAFETY: the process was started here and not waited for.
+    unsafe { libc::kill(process, libc::SIGKILL) };
+}
+
+#[tokio::test]
+async fn a_copy_of_the_process_holds_no_pipe_open() {
+    let children = Children::new().expect("started");
+    let mut child = start(&children, &["cat"]).await;
+    let copy = copy();
+    child.stdin.take().expect("untouched").write_all(b"one").await.expect("written");
+    let ended = tokio::time::timeout(Duration::from_secs(20), child.over()).await;
+    assert!(lives(copy));
+    end(copy);
+    ended.expect("it saw the end of its input");
+    assert_eq!(output(&mut child).await, "one");
+}
+
+/// The guard is a copy of a process that may hold much and have any arguments.
+#[test]
+fn the_guard_has_neither_the_memory_nor_the_arguments_of_the_process() {
+    let held = vec![1_u8; 200 << 20];
+    let _children = Children::new().expect("started");
+    let this = std::process::id();
+    let status = |id: i32| fs_err::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let field = |status: &str, name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':').map(str::to_owned));
+        line.unwrap_or_default().trim().trim_end_matches(" kB").to_owned()
+    };
+    let guards = || {
+        let processes = fs_err::read_dir("/proc").expect("processes");
+        let ids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+        let is_guard = |id: &i32| {
+            let status = status(*id);
+            field(&status, "PPid") == this.to_string() && field(&status, "Name") == "millstream-guar"
+        };
+        ids.filter(is_guard).collect::<Vec<_>>()
+    };
+    let begun = Instant::now();
+    let is_light = |id: &i32| field(&status(*id), "RssAnon").parse::<u64>().is_ok_and(|kilobytes| kilobytes < 20 << 10);
+    while guards().is_empty() || !guards().iter().all(is_light) {
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "{:?}",
+            guards().into_iter().map(status).collect::<Vec<_>>()
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for guard in guards() {
+        let line = fs_err::read_to_string(format!("/proc/{guard}/cmdline")).unwrap_or_default();
+        // One of another test may have ended.
+        assert!(line.is_empty() || line.trim_end_matches('\0') == "millstream-guard", "{line}");
+    }
+    assert_eq!(held[held.len() - 1], 1);
 }
