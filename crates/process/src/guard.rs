@@ -156,8 +156,8 @@ const NONE: Guarded = Guarded { group: 0, start: -1, file: -1 };
 /// Reads messages from `socket` until it ends, then kills the groups. Only calls that are safe in a signal handler.
 fn watch(socket: i32) -> ! {
     let mut all_guarded = [NONE; MOST_GROUPS];
-    // SAFETY: each call gets valid arguments, and memory of this function only, on the stack. The process has one thread,
-    // uses nothing else of its parent, and shares nothing with it but the socket: all other files are closed.
+    // SAFETY: each call gets valid arguments, and memory of this function only, on the stack. The process has one
+    // thread, uses nothing else of its parent, and shares nothing with it but the socket: all other files are closed.
     unsafe {
         // A terminal's interrupt goes to the programs, not to their guard.
         libc::setsid();

@@ -3,6 +3,7 @@
 //! Only calls that are safe between fork and exec, without memory of the heap.
 
 use std::ffi::CStr;
+use std::ops::Range;
 
 /// Anonymous memory of fewer bytes is left alone: small regions are data of libraries, of which calls may need some.
 const LEAST: usize = 1 << 20;
@@ -13,31 +14,60 @@ const MAPS_LINE: usize = 128;
 /// What is looked at of `/proc/self/stat`, in bytes.
 const STAT_LINE: usize = 1024;
 
-/// Gives back the large regions of memory that a copy of a process has of it, but for the stack and what belongs to the
-/// thread.
+/// What is left alone on each side of an address that is in use, in bytes. The kernel shows regions that touch each
+/// other as one, so a stack may be a part of a large one.
+const AROUND: usize = 1 << 20;
+
+/// A multiple of all sizes of pages.
+const PAGES: usize = 1 << 16;
+
+/// Gives back the large regions of memory that a copy of a process has of it, but for the top of the stack and what
+/// belongs to the thread.
 ///
 /// # Safety
 /// The process has one thread, and that uses nothing any more that was allocated before it was copied.
 pub unsafe fn memory() {
     let here = 0_u8;
     // SAFETY: it is an address alone.
-    let own = unsafe { [(&raw const here) as usize, libc::__errno_location() as usize] };
+    let (stack, thread) = unsafe { ((&raw const here) as usize, libc::__errno_location() as usize) };
+    let used = [stack.min(thread), stack.max(thread)];
     let drop_region = |line: &[u8]| {
         let Some(Region { start, end, is_shared, is_anonymous }) = Region::of(line) else { return };
-        if end - start < LEAST || own.iter().any(|address| (start..end).contains(address)) {
+        if end - start < LEAST || !(is_shared || is_anonymous) {
             return;
         }
-        // SAFETY: by the caller's promise nothing in it is used. What is private is empty from now on, but still there.
-        unsafe {
-            match (is_shared, is_anonymous) {
-                (true, _) => libc::munmap(start as *mut libc::c_void, end - start),
-                (false, true) => libc::madvise(start as *mut libc::c_void, end - start, libc::MADV_DONTNEED),
-                (false, false) => 0,
+        unused(start..end, used, |part| {
+            let (start, length) = (part.start as *mut libc::c_void, part.len());
+            // SAFETY: by the caller's promise nothing in it is used. What is private is empty from now on, but still
+            // there.
+            unsafe {
+                match is_shared {
+                    true => libc::munmap(start, length),
+                    false => libc::madvise(start, length, libc::MADV_DONTNEED),
+                }
             };
-        }
+        });
     };
     // SAFETY: as above.
     unsafe { lines::<MAPS_LINE>(c"/proc/self/maps", drop_region) };
+}
+
+/// Calls `give` with the parts of `region` that are not near an address of `used`, which are in order.
+fn unused(region: Range<usize>, used: [usize; 2], give: impl Fn(Range<usize>)) {
+    let mut start = region.start;
+    for address in used {
+        let near = address.saturating_sub(AROUND) / PAGES * PAGES..(address + AROUND) / PAGES * PAGES;
+        if near.end <= start || near.start >= region.end {
+            continue;
+        }
+        if start < near.start {
+            give(start..near.start);
+        }
+        start = near.end;
+    }
+    if start < region.end {
+        give(start..region.end);
+    }
 }
 
 /// Makes `words` the command line of this process, as other processes see it; what does not fit is cut off.
@@ -134,6 +164,20 @@ unsafe fn lines<const LENGTH: usize>(path: &CStr, take: impl Fn(&[u8])) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_near_a_used_address_is_left_alone() {
+        let unused = |region: Range<usize>, used: [usize; 2]| {
+            let parts = std::cell::RefCell::new(Vec::new());
+            unused(region, used, |part| parts.borrow_mut().push(part));
+            parts.into_inner()
+        };
+        let mib = |from: usize, to: usize| from << 20..to << 20;
+        assert_eq!(unused(mib(10, 20), [0, 30 << 20]), [mib(10, 20)]);
+        assert_eq!(unused(mib(10, 20), [12 << 20, 16 << 20]), [mib(10, 11), mib(13, 15), mib(17, 20)]);
+        assert_eq!(unused(mib(10, 20), [10 << 20, 12 << 20]), [mib(13, 20)]);
+        assert_eq!(unused(mib(10, 20), [19 << 20, 20 << 20]), [mib(10, 18)]);
+    }
 
     #[test]
     fn regions_are_told_apart() {
