@@ -226,7 +226,7 @@ impl Error {
     }
 
     /// The same without `secrets`, which what failed may have repeated.
-    pub fn without(mut self, secrets: &Secrets) -> Self {
+    pub(crate) fn without(mut self, secrets: &Secrets) -> Self {
         let facts = &mut *self.0;
         let texts = [Some(&mut facts.what), facts.text.as_mut(), facts.cause.as_mut(), facts.hint.as_mut()];
         for text in texts.into_iter().flatten() {

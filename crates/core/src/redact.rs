@@ -5,6 +5,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::Error;
+
 /// Query parameters that grant access by themselves (signed URLs of the large object stores, plain tokens).
 const SECRET_PARAMETERS: &[&str] = &[
     "x-amz-signature",
@@ -77,6 +79,13 @@ impl Secrets {
             None if secrets().any(|secret| text.contains(secret)) => Cow::Owned(values(text, secrets())),
             None => Cow::Borrowed(text),
         }
+    }
+}
+
+impl Secrets {
+    /// `error` without them.
+    pub fn hidden_in(&self, error: Error) -> Error {
+        error.without(self)
     }
 }
 

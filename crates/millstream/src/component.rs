@@ -17,6 +17,7 @@ pub use millstream_core::format::{
     Required, RowEncoder, Rows, Sample, SeenColumns, Splitter, StreamFormat, TextPiece, TextPosition, Validate,
 };
 pub use millstream_core::program::{Lines, ProgramContext};
+pub use millstream_core::redact::Secrets;
 pub use millstream_core::registry::{
     Build, Built, CodecEntry, FormatEntry, OptionalComponent, Registry, SinkEntry, SourceEntry, StoreEntry,
     TransformEntry,

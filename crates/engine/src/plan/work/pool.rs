@@ -180,7 +180,7 @@ impl Pool {
 
     /// `error` of a worker, which may have repeated what it was started with.
     fn shown(&self, error: Error) -> Error {
-        error.without(&self.context.secrets)
+        self.context.secrets.hidden_in(error)
     }
 
     async fn started(&self) -> Result<Idle> {
