@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -29,6 +30,8 @@ pub struct ProgramContext {
     pub withheld: Vec<String>,
     /// The secrets of the job, which they may repeat.
     pub secrets: Secrets,
+    /// How long a program may take whose output is only looked at; any time if it is to be read.
+    pub patience: Option<Duration>,
     /// Takes what they write to standard error.
     pub lines: Lines,
 }
@@ -38,7 +41,7 @@ impl Default for ProgramContext {
     fn default() -> Self {
         let (step, folder) = (String::new(), PathBuf::from("."));
         let (withheld, secrets) = (Vec::new(), Secrets::default());
-        ProgramContext { step, folder, withheld, secrets, lines: Arc::new(|_| {}) }
+        ProgramContext { step, folder, withheld, secrets, patience: None, lines: Arc::new(|_| {}) }
     }
 }
 

@@ -41,7 +41,7 @@ pub struct FirstRows {
 impl Engine {
     /// Looks at the sources of `job` and plans its steps. Targets are not asked: see [`Engine::check`].
     pub async fn plan(&self, job: Arc<Job>) -> Result<JobPlan, Failure> {
-        self.with_context(async move |context: &RunContext| {
+        self.with_looking_context(async move |context: &RunContext| {
             let prepared = prepare(context, &job, None, Reach::Online).await?;
             match explanation(context, &job, &prepared).await {
                 Ok(explanation) => Ok(job_plan(job, prepared, explanation)),

@@ -1,6 +1,7 @@
 //! What one run, or one look at a job, works with: its threads, its share of the memory, its tables and counters.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
@@ -23,6 +24,9 @@ use crate::rejects::replay::Replay;
 use crate::runtime::Runtimes;
 use crate::scratch::Scratch;
 
+/// How long a program is awaited whose output is only looked at, to find out its columns.
+const LONGEST_LOOK: Duration = Duration::from_secs(30);
+
 /// What one run, or one look at a job, works with. Nothing of it is shared with other runs: two jobs may use the same
 /// names, and each counts by itself.
 pub struct RunContext {
@@ -41,6 +45,8 @@ pub struct RunContext {
     pub replay: Option<Arc<Replay>>,
     /// Takes what programs write to standard error.
     pub lines: StepLines,
+    /// How long programs may take whose output is only looked at; any time if it is to be read.
+    pub patience: Option<Duration>,
     /// DataFusion, with the run's tables.
     pub session: SessionContext,
     /// The run's threads, those of [`RunContext::runtimes`] and the one that drives it, and its processes.
@@ -79,6 +85,7 @@ impl RunContext {
             rejects,
             replay,
             lines: Arc::new(|_, _| {}),
+            patience: None,
             session,
             threads,
             runtimes,
@@ -118,6 +125,15 @@ impl RunContext {
 }
 
 impl Engine {
+    /// Looks at something with a context of its own: as [`Engine::with_context`], and no program is awaited for long.
+    pub(crate) async fn with_looking_context<T, W>(&self, work: W) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        W: AsyncFnOnce(&RunContext) -> Result<T, Failure> + Send + 'static,
+    {
+        self.with(Some(LONGEST_LOOK), work).await
+    }
+
     /// Does `work` with a context of its own, on a thread of its own. If the future is dropped, the work ends at its
     /// next await.
     pub(crate) async fn with_context<T, W>(&self, work: W) -> Result<T, Failure>
@@ -125,9 +141,18 @@ impl Engine {
         T: Send + 'static,
         W: AsyncFnOnce(&RunContext) -> Result<T, Failure> + Send + 'static,
     {
+        self.with(None, work).await
+    }
+
+    async fn with<T, W>(&self, patience: Option<Duration>, work: W) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        W: AsyncFnOnce(&RunContext) -> Result<T, Failure> + Send + 'static,
+    {
         let (engine, (mut answer, answered)) = (self.clone(), oneshot::channel());
         let look = move || {
             let done = RunContext::new(&engine).map_err(Failure::from).and_then(|context| {
+                let context = RunContext { patience, ..context };
                 context.runtimes.workers().block_on(async {
                     tokio::select! {
                         biased;

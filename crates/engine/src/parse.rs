@@ -146,7 +146,7 @@ impl Engine {
     /// Checks `job` as far as it can be checked without running it: columns of the sources, SQL, targets. Offline it
     /// asks neither network nor database.
     pub async fn check(&self, job: Arc<Job>, offline: bool) -> Result<Checked, Failure> {
-        self.with_context(async move |context: &RunContext| {
+        self.with_looking_context(async move |context: &RunContext| {
             let reach = if offline { Reach::Offline } else { Reach::Online };
             let prepared = prepare_with_sinks(context, &job, None, reach, Asked::Check).await?;
             Failure::of(prepared.unopened())?;

@@ -136,7 +136,12 @@ async fn look<'a>(
         warnings: Vec::new(),
         misfits: Vec::new(),
         steps: Vec::new(),
-        surroundings: Surroundings::of(job, Arc::clone(&context.lines), Arc::clone(context.threads.processes())),
+        surroundings: Surroundings::of(
+            job,
+            Arc::clone(&context.lines),
+            Arc::clone(context.threads.processes()),
+            context.patience,
+        ),
         pools: Vec::new(),
         tables: HashMap::new(),
         source_columns: HashMap::new(),

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use millstream_core::Processes;
 use millstream_core::program::{ProgramContext, StepLines};
@@ -18,14 +19,15 @@ pub struct Surroundings {
     folder: PathBuf,
     withheld: Vec<String>,
     secrets: Secrets,
+    patience: Option<Duration>,
     lines: StepLines,
     /// The processes of the run.
     pub processes: Arc<Processes>,
 }
 
 impl Surroundings {
-    /// Those of `job`, in a run that has these `processes`.
-    pub fn of(job: &Job, lines: StepLines, processes: Arc<Processes>) -> Self {
+    /// Those of `job`, in a run that has these `processes`. Programs whose output is only looked at have `patience`.
+    pub fn of(job: &Job, lines: StepLines, processes: Arc<Processes>, patience: Option<Duration>) -> Self {
         let folder = Path::new(job.path()).parent().map(Path::to_owned).unwrap_or_default();
         // Without a working folder, relative paths lead nowhere, whatever they are relative to.
         let folder = std::path::absolute(folder.join(".")).unwrap_or(folder);
@@ -39,7 +41,7 @@ impl Surroundings {
         let withheld = secrets.iter().filter_map(Secret::variable).map(str::to_owned).collect();
         // What cannot be had is told when it is needed, and cannot be repeated.
         let secrets = Secrets::new(secrets.iter().filter_map(|secret| secret.resolve().ok()));
-        Surroundings { folder, withheld, secrets, lines, processes }
+        Surroundings { folder, withheld, secrets, patience, lines, processes }
     }
 
     /// What those of `step` are started with.
@@ -55,7 +57,8 @@ impl Surroundings {
             }
         };
         let (folder, withheld, secrets) = (self.folder.clone(), self.withheld.clone(), self.secrets.clone());
-        ProgramContext { step: step.to_owned(), folder, withheld, secrets, lines: Arc::new(take) }
+        let (step, patience) = (step.to_owned(), self.patience);
+        ProgramContext { step, folder, withheld, secrets, patience, lines: Arc::new(take) }
     }
 }
 

@@ -100,10 +100,10 @@ impl Source for CommandSource {
             return Err(Error::internal("the output of a program has no ranges"));
         }
         let (program, lines) = (self.program(&context.programs)?, Arc::clone(&context.programs.lines));
-        let timeout = self.0.timeout.map(|timeout| timeout.0);
+        let (timeout, patience) = (self.0.timeout.map(|timeout| timeout.0), context.programs.patience);
         let start = context.io.spawn(async move {
             let child = Children::of_process()?.start(&program, lines).await?;
-            Ok::<_, Error>(Output { name: program.name(), child, timeout })
+            Ok::<_, Error>(Output { name: program.name(), child, timeout, patience })
         });
         let output = start.await.map_err(|_| Error::internal("the task that starts a program has ended"))??;
         Ok(feed(context, BLOCKS * BLOCK, async move |feeder| output.read(feeder).await))
@@ -123,11 +123,22 @@ struct Output {
     name: String,
     child: Child,
     timeout: Option<Duration>,
+    /// How long it may take if it is only looked at.
+    patience: Option<Duration>,
 }
 
 impl Output {
-    /// Reads it to its end, and awaits the program's.
-    async fn read(mut self, feeder: Feeder) -> Result<()> {
+    /// Reads it to its end, and awaits the program's. If it takes longer than it may, it is killed.
+    async fn read(self, feeder: Feeder) -> Result<()> {
+        let Some(patience) = self.patience else { return self.read_all(feeder).await };
+        let what = format!("the program `{}` has not written what is looked at within {}", self.name, Time(patience));
+        tokio::time::timeout(patience, self.read_all(feeder)).await.unwrap_or_else(|_| {
+            let hint = "declare the `columns` in the format block: then only a run or a preview starts it";
+            Err(Error::data(what).cause("its columns are made out from its first rows, up to 1 MiB").hint(hint))
+        })
+    }
+
+    async fn read_all(mut self, feeder: Feeder) -> Result<()> {
         // It reads nothing: what asks for input must not wait for it.
         self.child.stdin = None;
         let Some(mut stdout) = self.child.stdout.take() else {

@@ -34,6 +34,17 @@ fn its_end_is_that_of_the_program() {
 }
 
 #[test]
+fn one_that_is_only_looked_at_is_not_awaited_for_ever() {
+    let source = source(json!(["sh", "-c", "while echo a; do sleep 0.01; done"]));
+    with_context(1 << 20, |context| async move {
+        let programs = ProgramContext { patience: Some(Duration::from_millis(300)), ..ProgramContext::default() };
+        let context = SourceContext { programs: Arc::new(programs), ..context };
+        let error = read_all(source.open(&context, &Unit::new("command:sh")).await).await.expect_err("no end");
+        assert_eq!(error.what(), "the program `sh` has not written what is looked at within 300ms");
+    });
+}
+
+#[test]
 fn one_that_is_not_there_is_found_without_starting_it() {
     for name in ["./is-not-there", "is-not-there-either", "/"] {
         let source = source(json!([name]));
