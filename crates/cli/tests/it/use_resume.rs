@@ -1111,6 +1111,50 @@ fn a_load_at_once_is_found_without_the_run_history() {
     }
 }
 
+/// What was begun all at once is resumed so, also by a version, or a job, that could go chunk by chunk: the ledger does
+/// not say which chunks are there.
+#[test]
+fn a_load_that_has_begun_all_at_once_is_resumed_all_at_once() {
+    for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
+        let (lab, target) = lab(make);
+        let (by_chunk, at_once) =
+            (lab.read("job.yaml"), lab.read("job.yaml").replace("table: t}", "table: t, atomic: true}"));
+        for fail_point in ["publish.before", "publish.after", "state.after:2"] {
+            for history in [&[][..], &ELSEWHERE] {
+                target.query("CREATE TABLE t (id BIGINT, name VARCHAR(40))");
+                lab.file("job.yaml", &at_once);
+                let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", fail_point)]).wait().expect("it ends");
+                assert_eq!(status.signal(), Some(9), "{fail_point}");
+                lab.file("job.yaml", &by_chunk);
+                if fail_point == "publish.after" {
+                    run(&lab, history).ended(1).says(&["has loaded all of its rows, but is unfinished"]);
+                }
+                run(&lab, &[&["--resume"], history].concat()).ok();
+                assert_rows(&target, &expected(0..FILES * RECORDS));
+                start_over(&lab, &target);
+                let _ = fs_err::remove_dir_all(lab.path("elsewhere"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_load_that_has_begun_chunk_by_chunk_is_not_resumed_all_at_once() {
+    for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
+        let (lab, target) = lab(make);
+        let (by_chunk, at_once) =
+            (lab.read("job.yaml"), lab.read("job.yaml").replace("table: t}", "table: t, atomic: true}"));
+        let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", "commit.after:2")]).wait().expect("it ends");
+        assert_eq!(status.signal(), Some(9));
+        lab.file("job.yaml", &at_once);
+        for more in [&[][..], &["--resume"], &["--resume", ELSEWHERE[0], ELSEWHERE[1]]] {
+            run(&lab, more).ended(1).says(&["chunk by chunk, and this run loads all at once", "`--restart`"]);
+        }
+        lab.file("job.yaml", &by_chunk);
+        resume(&lab, &target);
+    }
+}
+
 #[test]
 fn runs_are_in_the_run_history() {
     let (lab, target) = lab(in_sqlite);

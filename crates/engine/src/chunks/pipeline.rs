@@ -36,6 +36,11 @@ impl Pipeline {
     }
 }
 
+/// Whether any of `pipelines` reads an incremental source.
+pub fn is_incremental(pipelines: &[Pipeline]) -> bool {
+    pipelines.iter().any(|pipeline| pipeline.read().reader().incremental)
+}
+
 /// The pipelines of `plan`, if all of them can be loaded chunk by chunk: they are row-preserving, and what they read
 /// can be read again. Otherwise why not, in words that end a sentence.
 pub fn repeatable(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Pipeline>, String> {

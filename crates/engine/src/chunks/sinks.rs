@@ -18,16 +18,17 @@ pub fn by_chunk(job: &Job, physical: &Physical) -> Result<Vec<ByChunk>> {
     };
     let mut by_chunk: Vec<ByChunk> = job.sinks.iter().zip(&physical.roots).map(alone).collect();
     let targets: Vec<String> = job.sinks.iter().map(|sink| sink.sink.target()).collect();
-    not_beside_others(&targets, &mut by_chunk);
+    not_beside_others(&targets, by_chunk.iter_mut());
     job.sinks.iter().zip(&by_chunk).try_for_each(|(sink, by_chunk)| check_incremental(job, sink, by_chunk))?;
     Ok(by_chunk)
 }
 
 /// Loads all at once what goes into a target that another sink loads all at once: while the transaction of that one is
 /// open, there may be no other.
-fn not_beside_others(targets: &[String], by_chunk: &mut [ByChunk]) {
-    let is_at_once = |(target, by_chunk): (&String, &ByChunk)| by_chunk.is_err().then(|| target.clone());
-    let at_once: Vec<String> = targets.iter().zip(&*by_chunk).filter_map(is_at_once).collect();
+pub fn not_beside_others<'a>(targets: &[String], by_chunk: impl Iterator<Item = &'a mut ByChunk>) {
+    let by_chunk: Vec<&mut ByChunk> = by_chunk.collect();
+    let is_at_once = |(target, by_chunk): (&String, &&mut ByChunk)| by_chunk.is_err().then(|| target.clone());
+    let at_once: Vec<String> = targets.iter().zip(&by_chunk).filter_map(is_at_once).collect();
     for (target, by_chunk) in targets.iter().zip(by_chunk) {
         if by_chunk.is_ok() && at_once.contains(target) {
             *by_chunk = Err("another sink loads into the same place at once".to_owned());
@@ -109,7 +110,7 @@ mod tests {
         let beside = "another sink loads into the same place at once".to_owned();
         let targets = ["a", "a", "b", "a"].map(str::to_owned);
         let mut by_chunk: Vec<ByChunk> = vec![Ok(Vec::new()), Err(why.clone()), Ok(Vec::new()), Ok(Vec::new())];
-        not_beside_others(&targets, &mut by_chunk);
+        not_beside_others(&targets, by_chunk.iter_mut());
         let reasons: Vec<Option<String>> = by_chunk.into_iter().map(Result::err).collect();
         assert_eq!(reasons, [Some(beside.clone()), Some(why), None, Some(beside)]);
     }

@@ -11,7 +11,7 @@ use millstream_state::ProgressFile;
 use super::decide::{self, Choice, LoadKind, Trace};
 use super::point::ResumePoint;
 use crate::chunks::load::{ChunkLoad, Commits, is_complete, note_complete};
-use crate::chunks::pipeline::Pipeline;
+use crate::chunks::pipeline::{Pipeline, is_incremental};
 use crate::context::RunContext;
 use crate::fingerprint::Fingerprints;
 use crate::report::{SinkResult, Tally};
@@ -43,7 +43,7 @@ impl ResumePoint {
         fingerprints: &Fingerprints,
     ) -> Result<Option<OpenLedger>> {
         self.be_the_only_run()?;
-        let kind = match pipelines.iter().any(|pipeline| pipeline.read().reader().incremental) {
+        let kind = match is_incremental(pipelines) {
             true => LoadKind::Incremental,
             false if self.replay.is_some() => LoadKind::Round,
             false => LoadKind::ByChunk,

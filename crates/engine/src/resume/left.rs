@@ -7,6 +7,7 @@ use millstream_job::SinkStep;
 use super::decide::{self, Choice, Decision, Facts, Forget, LoadKind, OtherLoad, Written};
 use super::names::LoadNames;
 use super::point::ResumePoint;
+use super::refusals;
 use crate::chunks::load::{check_rules, says_complete};
 use crate::fingerprint::Fingerprints;
 
@@ -27,14 +28,61 @@ impl ResumePoint {
         }
         self.be_the_only_run()?;
         let names = self.names(sink);
+        let known = sink.sink.known_loads(context.clone()).await?;
+        self.refuse_begun_by_chunk(sink, &names, &known)?;
+        let loads = self.others_at_once(&names, known)?;
+        let Choice { resumes, stale } = self.decide(sink, LoadKind::AtOnce, loads).choice?;
+        Ok(Marker { load: Some(resumes.unwrap_or_else(|| names.at_once())), stale })
+    }
+
+    /// Whether the load of `sink`, which can go chunk by chunk, goes all at once, since an earlier run has begun it so:
+    /// its rows may be there already, and the ledger does not say of which chunks.
+    pub async fn has_begun_at_once(&self, sink: &SinkStep, context: &LoadContext) -> Result<bool> {
+        self.be_the_only_run()?;
+        let asked = self.asked();
+        if asked.replay || asked.restart {
+            return Ok(false);
+        }
+        let names = self.names(sink);
+        let known = sink.sink.known_loads(context.clone()).await?;
+        if known.iter().any(|load| load.load == names.at_once()) {
+            return Ok(true);
+        }
+        let has_some = |name: &str| {
+            known.iter().any(|load| load.load == name && (load.chunks > 0 || !load.connections.is_empty()))
+        };
+        let choice = self.decide(sink, LoadKind::AtOnce, self.others_at_once(&names, known.clone())?).choice;
+        // Whoever begins it tells why it is refused.
+        Ok(choice.map_or(true, |choice| choice.resumes.is_some_and(|load| has_some(&load))))
+    }
+
+    /// The loads of other runs among `known` that go all at once.
+    fn others_at_once(&self, names: &LoadNames, known: Vec<KnownLoad>) -> Result<Vec<OtherLoad>> {
         let mut loads = Vec::new();
-        for known in sink.sink.known_loads(context.clone()).await? {
+        for known in known {
             if let Some(run) = names.other_at_once(&known.load).map(str::to_owned) {
                 loads.push(self.other_load(known, &run)?);
             }
         }
-        let Choice { resumes, stale } = self.decide(sink, LoadKind::AtOnce, loads).choice?;
-        Ok(Marker { load: Some(resumes.unwrap_or_else(|| names.at_once())), stale })
+        Ok(loads)
+    }
+
+    /// Refuses to load all at once what an earlier run has loaded a part of, chunk by chunk.
+    fn refuse_begun_by_chunk(&self, sink: &SinkStep, names: &LoadNames, known: &[KnownLoad]) -> Result<()> {
+        let asked = self.asked();
+        if asked.replay || asked.restart {
+            return Ok(());
+        }
+        for load in known.iter().filter(|load| load.chunks > 0) {
+            let is_open = match names.other_by_chunk(&load.load) {
+                Some(run) => !asked.has_run && !self.is_done(run)?,
+                None => load.load == names.by_chunk(),
+            };
+            if is_open {
+                return Err(refusals::has_begun_by_chunk(load, &sink.sink.target()));
+            }
+        }
+        Ok(())
     }
 
     /// Decides about the loads of other runs that are in the ledger of `sink`, and forgets what is to be forgotten now.

@@ -63,6 +63,18 @@ pub fn is_unfinished(load: &KnownLoad, target: &str, resume: &str) -> Error {
         .hint(format!("{resume} loads the rest; `--restart` starts again and keeps the rows already loaded"))
 }
 
+/// A load of which a part is in the target, chunk by chunk, and which would go all at once now.
+pub fn has_begun_by_chunk(load: &KnownLoad, target: &str) -> Error {
+    Error::refused(
+        "an earlier run of this job has loaded some of its rows chunk by chunk, and this run loads all at once",
+    )
+    .cause(format!("{} chunks of its rows are in {target}", load.chunks))
+    .hint(
+        "undo what has changed that (`millstream explain` says why a load goes all at once), or start again with \
+             `--restart`, which keeps the rows already loaded",
+    )
+}
+
 /// The resume chain `first` has loaded `rows` rows, of which the ledgers have no record.
 pub fn is_forgotten(first: &str, rows: u64) -> Error {
     Error::refused("the target has no record of what the run to be resumed has loaded")

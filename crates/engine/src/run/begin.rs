@@ -15,8 +15,8 @@ use super::sinks::{AtOnce, ByChunk, CommitMarker, SinkRun, Sinks};
 use super::work::Work;
 use crate::chunks::load::Loaded as LoadedChunks;
 use crate::chunks::origins::{OriginReadExec, with_origins};
-use crate::chunks::pipeline::{Pipeline, row_preserving};
-use crate::chunks::sinks::by_chunk;
+use crate::chunks::pipeline::{Pipeline, is_incremental, row_preserving};
+use crate::chunks::sinks;
 use crate::failure::Failure;
 use crate::fault;
 use crate::fingerprint::Fingerprints;
@@ -47,8 +47,7 @@ pub(super) struct Begun<'w, 'j> {
 struct PlannedSink<'j> {
     sink: &'j SinkStep,
     plan: Arc<dyn ExecutionPlan>,
-    /// The pipelines to it, if it is loaded chunk by chunk.
-    by_chunk: Option<Vec<Pipeline>>,
+    by_chunk: sinks::ByChunk,
     context: LoadContext,
 }
 
@@ -87,10 +86,10 @@ impl<'j> Begun<'_, 'j> {
     async fn begin_all(&mut self) -> Result<()> {
         let Work { job, prepared, point, live, .. } = self.work;
         let fingerprints = Fingerprints::of(job, prepared);
-        for mut sink in self.planned_sinks().await? {
-            match sink.by_chunk.take() {
-                Some(pipelines) => self.begin_by_chunk(sink, pipelines, &fingerprints).await?,
-                None => self.begin_at_once(sink).await?,
+        for sink in self.planned_sinks().await? {
+            match sink.by_chunk.clone() {
+                Ok(pipelines) => self.begin_by_chunk(sink, pipelines, &fingerprints).await?,
+                Err(_) => self.begin_at_once(sink).await?,
             }
         }
         point.find_traces(&self.sinks.ledgers()).await?;
@@ -101,15 +100,38 @@ impl<'j> Begun<'_, 'j> {
     /// All sinks. Their targets are asked for commit markers before the first load begins: one that has begun may lock
     /// what the next one looks at.
     async fn planned_sinks(&mut self) -> Result<Vec<PlannedSink<'j>>> {
-        let by_chunk = by_chunk(self.work.job, &self.physical)?;
+        let job = self.work.job;
         let plans: Vec<_> = self.physical.roots.iter().map(|root| Arc::clone(&root.plan)).collect();
         let mut planned = Vec::new();
-        for ((sink, plan), by_chunk) in self.work.job.sinks.iter().zip(plans).zip(by_chunk) {
+        for ((sink, plan), by_chunk) in job.sinks.iter().zip(plans).zip(sinks::by_chunk(job, &self.physical)?) {
             let context = self.context(sink, &plan)?;
-            let context = if by_chunk.is_err() { self.with_marker(sink, context).await? } else { context };
-            planned.push(PlannedSink { sink, plan, by_chunk: by_chunk.ok(), context });
+            planned.push(PlannedSink { sink, plan, by_chunk, context });
+        }
+        self.go_on_at_once(&mut planned).await?;
+        for sink in &mut planned {
+            if sink.by_chunk.is_err() {
+                sink.context = self.with_marker(sink.sink, sink.context.clone()).await?;
+            }
         }
         Ok(planned)
+    }
+
+    /// Loads all at once what earlier runs have begun to load all at once, and what goes into the same place.
+    async fn go_on_at_once(&self, planned: &mut [PlannedSink<'j>]) -> Result<()> {
+        for PlannedSink { sink, by_chunk, context, .. } in &mut *planned {
+            // The load of incremental sources belongs to all runs, none of which goes all at once.
+            let may_have_begun = by_chunk.as_ref().is_ok_and(|pipelines| !is_incremental(pipelines));
+            if !may_have_begun {
+                continue;
+            }
+            let begun = self.work.unless_interrupted(self.work.point.has_begun_at_once(sink, context)).await;
+            if begun.map_err(|error| error.in_step(&sink.name.value))? {
+                *by_chunk = Err("an earlier run has begun it so".to_owned());
+            }
+        }
+        let targets = planned.iter().map(|planned| planned.sink.sink.target()).collect::<Vec<_>>();
+        sinks::not_beside_others(&targets, planned.iter_mut().map(|planned| &mut planned.by_chunk));
+        Ok(())
     }
 
     /// Begins a load chunk by chunk; all at once, if its target keeps no ledger.
@@ -127,6 +149,8 @@ impl<'j> Begun<'_, 'j> {
             let context = self.with_marker(sink, planned.context).await?;
             return self.begin_at_once(PlannedSink { context, ..planned }).await;
         };
+        // Of a run that has died before its rows became visible all at once.
+        self.begin_rejects_anew(&sink.name.value, &planned.plan, false)?;
         let load = ledger.load(run, pipelines, planned.context.step, point, live.map(LiveRun::progress));
         self.tasks.chunk_loads.push(load.run(Arc::clone(&ledger.rows)).boxed());
         self.sinks.push(SinkRun::ByChunk(Box::new(ByChunk { ledger, loaded: None })));
@@ -208,12 +232,12 @@ impl<'j> Begun<'_, 'j> {
         Ok(LoadContext { marker: marker.load, take_over: point.takes_over(), ..context })
     }
 
-    /// Forgets what earlier runs have rejected on the way to a sink that is loaded all at once: it will be rejected
+    /// Forgets what earlier runs have rejected on the way to a sink that was loaded all at once: it will be rejected
     /// again.
     fn begin_rejects_anew(&self, sink: &str, plan: &Arc<dyn ExecutionPlan>, is_there: bool) -> Result<()> {
         let Work { run, point, .. } = self.work;
         let Some(log) = run.rejects.log().filter(|_| point.resumes().is_some()) else { return Ok(()) };
-        if log.earlier()?.kept.is_empty() {
+        if log.earlier()?.kept.iter().all(|kept| kept.line.chunk.is_some()) {
             return Ok(());
         }
         let mut anew = sources(plan);
