@@ -93,7 +93,7 @@ fn bytes_of(lint: &Lint) -> std::ops::Range<usize> {
 /// An error as JSON.
 pub fn error_json(error: &Error) -> Value {
     let place = error.location();
-    json!({
+    let mut json = json!({
         "kind": format!("{:?}", error.kind()).to_lowercase(),
         "what": error.what(),
         "uri": place.uri,
@@ -105,7 +105,11 @@ pub fn error_json(error: &Error) -> Value {
         "text": error.offending_text(),
         "cause": error.cause_text(),
         "hint": error.hint_text(),
-    })
+    });
+    if let Some(last) = place.last_line {
+        json["last_line"] = last.into();
+    }
+    json
 }
 
 /// The number of errors and warnings as text: those of `lints`, and `more` errors.

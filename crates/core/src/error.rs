@@ -58,6 +58,8 @@ pub struct Location {
     pub member: Option<String>,
     /// The line in the decoded text, from 1.
     pub line: Option<u64>,
+    /// The last line, if it is a place of several records.
+    pub last_line: Option<u64>,
     /// The byte, from 0: of the compressed unit for codecs, of the decoded text for formats.
     pub byte: Option<u64>,
     /// The column (field) of the record.
@@ -69,7 +71,10 @@ impl fmt::Display for Location {
         let mut parts = Vec::new();
         parts.extend(self.uri.as_deref().map(|uri| if uri == "-" { "standard input" } else { uri }.to_owned()));
         parts.extend(self.member.as_ref().map(|member| format!("member {member}")));
-        parts.extend(self.line.map(|line| format!("line {line}")));
+        parts.extend(self.line.map(|line| match self.last_line.filter(|last| *last != line) {
+            Some(last) => format!("lines {line} to {last}"),
+            None => format!("line {line}"),
+        }));
         parts.extend(self.byte.map(|byte| format!("byte {byte}")));
         parts.extend(self.column.as_ref().map(|column| format!("column {column}")));
         f.write_str(&parts.join(", "))
@@ -188,6 +193,12 @@ impl Error {
     /// Sets the line, from 1.
     pub fn line(mut self, line: u64) -> Self {
         self.0.location.line = Some(line);
+        self
+    }
+
+    /// Sets the last line of several.
+    pub fn last_line(mut self, line: u64) -> Self {
+        self.0.location.last_line = Some(line);
         self
     }
 

@@ -152,6 +152,9 @@ pub struct Rejected {
     pub member: Option<String>,
     /// The line on which the record begins, from 1.
     pub line: Option<u64>,
+    /// The line on which the last record begins, if the row is one of those that a step gave for a batch of records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_line: Option<u64>,
     /// The byte of the decoded text at which the record begins.
     pub byte: Option<u64>,
     /// The record as it stands in the file, without its line end.

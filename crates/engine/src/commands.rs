@@ -1,6 +1,6 @@
 //! Looking at jobs and files without running anything: plan, preview, guess, count, cat.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use millstream_core::{Error, Result};
 use millstream_job::{Job, Lint, LoadOptions, Loaded};
 use serde_json::Value;
 
+use crate::chunks::pipeline::Pipeline;
 use crate::chunks::sinks;
 use crate::context::RunContext;
 use crate::engine::Engine;
@@ -171,18 +172,24 @@ async fn explanation(context: &RunContext, job: &Job, prepared: &Prepared<'_>) -
         .iter()
         .map(|shared| SharedStep { name: shared.name().to_owned(), plan: operators(shared.input()) });
     let by_chunk = sinks::by_chunk(job, &physical)?;
-    let sinks = job.sinks.iter().zip(&physical.roots).zip(by_chunk).map(|((sink, root), by_chunk)| {
-        let details = prepared.sink_columns(sink).map(|columns| sink.sink.describe(columns)).unwrap_or_default();
-        SinkSummary {
-            name: sink.name.value.clone(),
-            kind: sink.sink.name().to_owned(),
-            target: sink.sink.target(),
-            details: details.lines().map(str::to_owned).collect(),
-            visibility: by_chunk.map_or_else(Visibility::AtOnce, |_| Visibility::ByChunk),
-            max_rejects: max_rejects(Entry::Sink(sink.name.value.clone())),
-            plan: operators(&root.plan),
-        }
-    });
+    let sinks =
+        job.sinks.iter().zip(&physical.roots).zip(by_chunk).map(|((sink, root), by_chunk)| {
+            let details = prepared.sink_columns(sink).map(|columns| sink.sink.describe(columns)).unwrap_or_default();
+            let mut details: Vec<String> = details.lines().map(str::to_owned).collect();
+            let promising: Vec<&str> = by_chunk.iter().flatten().flat_map(Pipeline::promising).collect();
+            details.extend(promising.into_iter().collect::<BTreeSet<_>>().into_iter().map(|step| {
+                format!("its chunks can be computed again, since `{step}` promises `deterministic: true`")
+            }));
+            SinkSummary {
+                name: sink.name.value.clone(),
+                kind: sink.sink.name().to_owned(),
+                target: sink.sink.target(),
+                details,
+                visibility: by_chunk.map_or_else(Visibility::AtOnce, |_| Visibility::ByChunk),
+                max_rejects: max_rejects(Entry::Sink(sink.name.value.clone())),
+                plan: operators(&root.plan),
+            }
+        });
     // What workers hold that are started to look at their code is not what they will hold.
     let pool_bytes = (context.budget.limit_with_outside() as u64).saturating_sub(context.threads.processes().kept());
     Ok(Explanation {

@@ -115,6 +115,9 @@ fn text(job: &Job, kept: &Kept) -> Result<Bytes, String> {
     let RejectLine { rejected, head, .. } = &kept.line;
     let source =
         rejected.source.as_deref().ok_or("their records are not known: they come from a step that combines rows")?;
+    if rejected.last_line.is_some() {
+        return Err("their rows were given for batches of records, other rows of which may be loaded".to_owned());
+    }
     let raw = rejected.raw.as_ref().ok_or("their records were not kept, only their rows")?;
     if raw.cut_from.is_some() {
         return Err("their records are longer than what is kept".to_owned());

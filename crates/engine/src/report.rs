@@ -166,13 +166,23 @@ pub struct Tally {
     pub ignored: u64,
     /// Records that were read again, though an earlier run had loaded them.
     pub before: u64,
+    /// Rows that steps of one's own have answered in batches: they became the rows that were given.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub answered: u64,
+    /// Rows that these steps gave for them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub given: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Tally {
     /// None of the records may be missing.
     pub fn check(&self, sink: &str) -> Result<()> {
-        let Tally { read, written, filtered, rejected, ignored, before } = *self;
-        match read == written + filtered + rejected + ignored + before {
+        let Tally { read, written, filtered, rejected, ignored, before, answered, given } = *self;
+        match read + given == written + filtered + rejected + ignored + before + answered {
             true => Ok(()),
             false => Err(self.fault(sink)),
         }
@@ -180,11 +190,13 @@ impl Tally {
 
     /// The error of a run in which records are missing.
     pub fn fault(&self, sink: &str) -> Error {
-        let Tally { read, written, filtered, rejected, ignored, before } = *self;
-        let before = if before > 0 { format!(" + {before} loaded before") } else { String::new() };
+        let Tally { read, written, filtered, rejected, ignored, before, answered, given } = *self;
+        let also = |count: u64, what: &str| if count > 0 { format!(" + {count} {what}") } else { String::new() };
+        let (before, given) = (also(before, "loaded before"), also(given, "given"));
+        let answered = also(answered, "answered in batches");
         Error::internal("the numbers of records do not fit together").in_step(sink).cause(format!(
-            "{read} read, but {written} written + {filtered} filtered + {rejected} rejected + {ignored} ignored as \
-             duplicates{before}"
+            "{read} read{given}, but {written} written + {filtered} filtered + {rejected} rejected + {ignored} ignored \
+             as duplicates{before}{answered}"
         ))
     }
 }
@@ -259,13 +271,16 @@ mod tests {
 
     #[test]
     fn a_missing_record_is_reported_with_all_figures() {
-        let tally = Tally { read: 10, written: 5, filtered: 2, rejected: 1, ignored: 1, before: 1 };
+        let tally = Tally { read: 10, written: 5, filtered: 2, rejected: 1, ignored: 1, before: 1, ..Tally::default() };
         tally.check("o").expect("they fit together");
         let error = Tally { written: 4, ..tally }.check("o").expect_err("one is missing");
         assert_eq!(error.kind(), millstream_core::ErrorKind::Internal);
         let told = "10 read, but 4 written + 2 filtered + 1 rejected + 1 ignored as duplicates + 1 loaded before";
         assert_eq!((error.cause_text(), error.step_name()), (Some(told), Some("o")));
         assert!(Tally { written: 6, ..tally }.check("o").is_err(), "one too many is as wrong");
+        let in_batches = Tally { answered: 7, given: 20, written: 18, ..tally };
+        in_batches.check("o").expect("they fit together on each side");
+        assert!(Tally { answered: 6, ..in_batches }.check("o").is_err(), "one is not answered");
     }
 
     #[test]

@@ -82,7 +82,141 @@ fn a_batch_gives_any_number_of_rows() {
     assert_eq!(sorted(csv_rows(&lab.read("out.csv"))), sorted(expected.collect()));
     lab.file("job.yaml", lab.read("job.yaml").replace("out.csv", "sqlite:o.db, table: t"));
     let explained = lab.run(&["explain", "job.yaml"]);
-    assert!(explained.ok().stdout.contains("`t` may give any number of rows for each record"), "{}", explained.stdout);
+    let told = "all at once, since `t` takes rows in batches, and does not promise `deterministic: true`";
+    assert!(explained.ok().stdout.contains(told), "{}", explained.stdout);
+}
+
+/// What gives a row up to twice, and nothing for any record of whole chunks; by its means of exchange.
+const IN_BATCHES: &[(&str, &str)] = &[
+    (
+        "python: code.py:f",
+        "def f(rows):\n    for row in rows:\n        if not 3500 <= row['id'] < 4500:\n            for _ in \
+         range(row['id'] % 3): yield {'id': row['id']}\n",
+    ),
+    (
+        "command: [python3, -u, code.py], exchange: json",
+        "import json, sys\nfor line in sys.stdin:\n    if line == '\\n': print(flush=True); continue\n    row = \
+         json.loads(line)\n    times = 0 if 3500 <= row['id'] < 4500 else row['id'] % 3\n    for _ in range(times): \
+         print(json.dumps({'id': row['id']}))\n",
+    ),
+];
+
+fn in_batches() -> Vec<Vec<String>> {
+    let kept = (0..FILES * ROWS).filter(|id| !(3500..4500).contains(id));
+    sorted(kept.flat_map(|id| std::iter::repeat_n(vec![id.to_string()], id % 3)).collect())
+}
+
+/// A job as [`lab`], with what computes the rows in `map` as well.
+fn lab_of(code: &str, by: &str, map: &str, sink: &str) -> Lab {
+    let lab = lab(code, map, sink);
+    lab.file("job.yaml", lab.read("job.yaml").replace("python: code.py:f", by));
+    lab
+}
+
+fn small_chunks(lab: &Lab, arguments: &[&str]) -> std::process::Command {
+    let mut command = lab.command(arguments);
+    command.env("MILLSTREAM_CHUNK_BYTES", "2000").stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+#[test]
+fn batches_that_are_loaded_chunk_by_chunk_are_loaded_once() {
+    let databases = Database::both();
+    let urls = ["sqlite:o.db", &databases[0].url, &databases[1].url];
+    for (index, (by, code)) in IN_BATCHES.iter().enumerate() {
+        for url in &urls[..if index == 0 { 3 } else { 1 }] {
+            let map = "per: batch, columns: {id: int64}, deterministic: true";
+            let lab = lab_of(code, by, map, &format!("write: '{url}', table: t, mode: append"));
+            let database = databases.iter().find(|one| one.url == *url);
+            let query = |sql: &str| match database {
+                Some(database) => database.query(sql).into_iter().map(|row| vec![row]).collect(),
+                None => sqlite(&lab.path("o.db"), sql),
+            };
+            let explained = lab.run(&["explain", "job.yaml"]);
+            for told in ["chunk by chunk, each exactly once", "since `t` promises `deterministic: true`"] {
+                assert!(explained.ok().stdout.contains(told), "{}", explained.stdout);
+            }
+            let by_chunk = lab.read("job.yaml");
+            let start_over = || {
+                let _ = fs_err::remove_dir_all(lab.path(".state"));
+                query("DROP TABLE IF EXISTS _millstream_ledger");
+                query("DROP TABLE t");
+            };
+            let resumed = |what: &str| {
+                finish(small_chunks(&lab, &["run", "job.yaml", "--resume"]), None).ok();
+                assert_eq!(sorted(query("SELECT id FROM t")), in_batches(), "{what}");
+                start_over();
+            };
+            for fail_point in ["commit.before:2", "commit.after:1", "commit.after:3", "state.after:2"] {
+                let killed = small_chunks(&lab, &["run", "job.yaml"]).env("MILLSTREAM_FAIL_AT", fail_point).status();
+                assert_eq!(killed.expect("it starts").signal(), Some(9), "{fail_point}");
+                resumed(fail_point);
+            }
+            for moment in [300, 600, 900] {
+                let mut run = small_chunks(&lab, &["run", "job.yaml"]).spawn().expect("it starts");
+                std::thread::sleep(Duration::from_millis(moment));
+                let _ = run.kill();
+                run.wait().expect("it ends");
+                resumed("killed at any moment");
+            }
+            // As by a version that loaded batches all at once.
+            for fail_point in ["publish.before", "publish.after"] {
+                lab.file("job.yaml", by_chunk.replace("mode: append", "mode: append, atomic: true"));
+                let killed = small_chunks(&lab, &["run", "job.yaml"]).env("MILLSTREAM_FAIL_AT", fail_point).status();
+                assert_eq!(killed.expect("it starts").signal(), Some(9), "{fail_point}");
+                lab.file("job.yaml", &by_chunk);
+                resumed(fail_point);
+            }
+            let report = lab.report(&[]);
+            let rows = in_batches().len();
+            let expected = json!({"read": FILES * ROWS, "written": rows, "filtered": 0, "rejected": 0, "ignored": 0,
+                "before": 0, "answered": FILES * ROWS, "given": rows});
+            assert_eq!(report["results"][0]["tally"], expected, "{report}");
+        }
+    }
+}
+
+/// A row that was given for a batch has the place of its records, which are of one file and one chunk.
+#[test]
+fn rows_of_batches_have_the_place_of_their_records() {
+    let code = "def f(rows):\n    for row in rows:\n        if row['id'] == 3500: raise ValueError\n        yield \
+                {'id': row['id']}\n        yield {'id': -row['id']}\n";
+    for (more, chunks) in [("", true), (", atomic: true", false)] {
+        let lab = lab(
+            code,
+            "per: batch, columns: {id: int64}, deterministic: true",
+            &format!("write: 'sqlite:o.db', table: t, mode: append, max_rejects: 9{more}"),
+        );
+        lab.file("job.yaml", lab.read("job.yaml").replace("\nsinks:", "\n    max_rejects: 1\nsinks:"));
+        sqlite(&lab.path("o.db"), "CREATE TABLE t (id INTEGER CHECK (id <> -100 AND id <> -7000))");
+        let mut command = lab.command(&["run", "job.yaml", "--json"]);
+        command.env("MILLSTREAM_CHUNK_BYTES", "2000");
+        let ran = finish(command, None);
+        let report = ran.ok().json();
+        let tally = &report["results"][0]["tally"];
+        let (read, given) = (FILES * ROWS, (FILES * ROWS - 1) * 2);
+        let expected = json!({"read": read, "written": given - 2, "filtered": 0, "rejected": 3, "ignored": 0,
+            "before": 0, "answered": read - 1, "given": given});
+        assert_eq!(tally, &expected, "{report}");
+        let kept = lab.run(&["rejects", report["run"].as_str().expect("a run"), "--json"]);
+        let mut kept = kept.ok().json()["rejects"].as_array().expect("a list").clone();
+        kept.sort_by_key(|one| one["uri"].to_string());
+        let [first, alone, last] = &kept[..] else { panic!("{kept:#?}") };
+        // The record to blame is found by itself.
+        assert_eq!((&alone["uri"], &alone["line"], &alone["step"]), (&json!("in/1.csv.gz"), &json!(502), &json!("t")));
+        assert_eq!((&alone["raw"]["text"], &alone["last_line"]), (&json!("3500,name 3500"), &Value::Null));
+        for (one, uri, line) in [(first, "in/0.csv", 102), (last, "in/2.csv", 1002)] {
+            assert_eq!((&one["uri"], &one["raw"]), (&json!(uri), &Value::Null), "{one:#?}");
+            let number = |key: &str| one[key].as_u64().unwrap_or_else(|| panic!("{one:#?}"));
+            assert!((number("line")..=number("last_line")).contains(&line), "{one:#?}");
+            if chunks {
+                assert!(number("last_line") - number("line") < 2000 / 10, "{one:#?}");
+            }
+        }
+        let again = lab.run(&["rejects", "--replay"]);
+        let told = "their rows were given for batches of records";
+        assert!(again.ok().stdout.contains(told), "{}", again.stdout);
+    }
 }
 
 #[test]

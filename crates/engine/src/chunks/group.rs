@@ -9,6 +9,7 @@ use arrow::datatypes::Int64Type;
 use millstream_core::sink::Chunk;
 use millstream_core::{Budget, Error, Result};
 
+use super::span::Span;
 use super::units::UnitNotes;
 use crate::member::MemberPlace;
 use crate::read::rows::LocatedRows;
@@ -229,8 +230,28 @@ impl Group {
         self.rows.iter().map(|rows| rows.rows.batch.clone()).collect()
     }
 
+    /// Behind which rows a chunk ends, counted over all batches.
+    pub fn chunk_ends(&self) -> Vec<u64> {
+        let (mut ends, mut count) = (Vec::new(), 0);
+        for (index, rows) in self.rows.iter().enumerate() {
+            count += rows.count();
+            if self.rows.get(index + 1).is_none_or(|next| next.chunk != rows.chunk) {
+                ends.push(count);
+            }
+        }
+        ends
+    }
+
+    /// Where the records of `span` are, whose first one tells the file and the chunk.
+    pub fn origin_of(&self, source: &str, span: Span) -> Option<(Origin, &Chunk)> {
+        let (first, chunk) = self.origin(source, span.first)?;
+        let Some(last) = span.last else { return Some((first, chunk)) };
+        let last_line = self.origin(source, last).and_then(|(last, _)| last.line);
+        Some((Origin { last_line, text: None, ..first }, chunk))
+    }
+
     /// Where the record of row `number` is, counted over all batches from 0.
-    pub fn origin(&self, source: &str, number: u64) -> Option<(Origin, &Chunk)> {
+    fn origin(&self, source: &str, number: u64) -> Option<(Origin, &Chunk)> {
         let mut left = usize::try_from(number).ok()?;
         let rows = self.rows.iter().find(|rows| {
             let here = left < rows.rows.batch.num_rows();
@@ -249,6 +270,7 @@ impl Group {
             uri: rows.unit.name.clone(),
             member: member.name.as_deref().map(str::to_owned),
             line: number(lines),
+            last_line: None,
             byte: number(bytes),
             text: raw.map(|raw| raw.value(left).to_vec()),
             beginning: member.beginning.to_vec(),

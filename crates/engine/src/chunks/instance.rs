@@ -23,21 +23,26 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::TryStreamExt;
 use millstream_core::format::BATCH_BYTES;
 
+use super::group::Group;
 use super::pipeline::Pipeline;
+use super::span::{Span, Spans};
+use crate::fault;
 use crate::node::{leaf, over_one_input, streaming};
 use crate::plan::lenient::LenientExec;
 use crate::plan::work::WorkExec;
+use crate::rejects::carried::Carried;
 use crate::rejects::take::TakeRow;
 
 /// The column of the rows' numbers.
 const NUMBER: &str = "_millstream_row";
 
-/// The plan of `pipeline` over `batches`. Its last column tells which of their rows each row is, from 0.
+/// The plan of `pipeline` over the rows of `group`. Its last column tells which of them each row is from, as a
+/// [`Span`].
 ///
 /// Rows that an operator cannot compute go to `taker`. They, and what filters leave out, are counted in `left_out`.
 pub fn over(
     pipeline: &Pipeline,
-    batches: Vec<RecordBatch>,
+    group: &Group,
     batch_rows: usize,
     taker: &Arc<dyn TakeRow>,
     left_out: &Arc<AtomicI64>,
@@ -46,28 +51,39 @@ pub fn over(
     fields.push(Arc::new(Field::new(NUMBER, DataType::UInt64, false)));
     let schema = Arc::new(Schema::new(fields));
     let properties = streaming(Arc::clone(&schema), 1);
+    let carried: Arc<dyn Carried> = Arc::new(Spans { chunk_ends: group.chunk_ends() });
+    let batches = group.batches();
     let rows: Arc<dyn ExecutionPlan> = Arc::new(GroupExec { batches, batch_rows, schema, properties });
     pipeline.operators.iter().rev().try_fold(rows, |input, operator| {
         if !matches!(operator.name(), "FilterExec" | "LenientExec" | "WorkExec") {
-            return on_top_with(input, operator, Some(taker));
+            return on_top_with(input, operator, &carried, Some(taker));
         }
         let input = CountExec::over(input, left_out, 1);
-        Ok(CountExec::over(on_top_with(input, operator, Some(taker))?, left_out, -1))
+        Ok(CountExec::over(on_top_with(input, operator, &carried, Some(taker))?, left_out, -1))
     })
 }
 
-/// `operator` over `input`, handing on the last column, which tells where rows are from.
+/// How many rows the steps of `plan` have answered in batches, and how many they gave for these.
+pub fn in_batches(plan: &Arc<dyn ExecutionPlan>) -> (u64, u64) {
+    let own = plan.downcast_ref::<WorkExec>().and_then(WorkExec::in_batches).unwrap_or_default();
+    let below = plan.children().into_iter().map(in_batches);
+    below.fold(own, |(answered, given), (more_answered, more_given)| (answered + more_answered, given + more_given))
+}
+
+/// `operator` over `input`, handing on the last column, which tells where rows are from, as `carried` says.
 pub fn on_top(
     input: Arc<dyn ExecutionPlan>,
     operator: &Arc<dyn ExecutionPlan>,
+    carried: &Arc<dyn Carried>,
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-    on_top_with(input, operator, None)
+    on_top_with(input, operator, carried, None)
 }
 
 /// The same. If `operator` leaves rows out, they go to `taker`, if there is one.
 fn on_top_with(
     input: Arc<dyn ExecutionPlan>,
     operator: &Arc<dyn ExecutionPlan>,
+    carried: &Arc<dyn Carried>,
     taker: Option<&Arc<dyn TakeRow>>,
 ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     let last = input.schema().fields().len() - 1;
@@ -78,14 +94,14 @@ fn on_top_with(
     if operator.name() == "LenientExec"
         && let Some(lenient) = operator.downcast_ref::<LenientExec>()
     {
-        let inner = on_top_with(input, lenient.operator(), taker)?;
+        let inner = on_top_with(input, lenient.operator(), carried, taker)?;
         let same = lenient.like(inner, taker.cloned());
         return same
             .map(|same| Arc::new(same) as _)
             .ok_or_else(|| DataFusionError::Internal("an operator has become another".to_owned()));
     }
     if let Some(work) = operator.downcast_ref::<WorkExec>() {
-        return Ok(Arc::new(work.carrying(input, taker)));
+        return Ok(Arc::new(work.carrying(input, carried, taker)));
     }
     if let Some(filter) = operator.downcast_ref::<FilterExec>() {
         let projection = filter.projection().as_ref().map(|kept| kept.iter().copied().chain([last]).collect());
@@ -196,7 +212,9 @@ impl ExecutionPlan for GroupExec {
 /// `batch` with the numbers of its rows from `first` on.
 fn numbered(schema: &SchemaRef, batch: &RecordBatch, first: u64) -> DataFusionResult<RecordBatch> {
     let rows = batch.num_rows();
-    let numbers: ArrayRef = Arc::new(UInt64Array::from_iter_values(first..first + rows as u64));
+    let numbers = (first..first + rows as u64).map(|number| Span::one(number).pack());
+    let numbers = numbers.collect::<Result<Vec<u64>, _>>().map_err(fault::carry)?;
+    let numbers: ArrayRef = Arc::new(UInt64Array::from(numbers));
     let columns = batch.columns().iter().cloned().chain([numbers]).collect();
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)

@@ -206,6 +206,9 @@ pub(super) struct Came {
     filtered: AtomicU64,
     /// By an expression or the target.
     rejected: AtomicU64,
+    /// In batches.
+    answered: AtomicU64,
+    given: AtomicU64,
 }
 
 impl ChunkLoad {
@@ -429,6 +432,8 @@ impl Loading {
             rejected: count(&self.came.rejected),
             ignored: 0,
             before: count(&self.came.before) + count(&self.came.rejected_before),
+            answered: count(&self.came.answered),
+            given: count(&self.came.given),
         };
         let readers = self.load.pipelines.iter().map(|pipeline| pipeline.read().reader());
         let mut handed_out = 0;
@@ -497,12 +502,13 @@ impl Loading {
         let notes = chunks.len() as u64;
         let mut delivery = self.load.ledger.delivery(chunks, room).await?;
         let left_out = Arc::new(AtomicI64::new(0));
+        let mut plan = None;
         if group.has_rows() {
             let batch_rows = self.load.context.session_config().batch_size();
             let taker: Arc<dyn TakeRow> = Arc::clone(&attempt) as Arc<dyn TakeRow>;
-            let plan = instance::over(pipeline, group.batches(), batch_rows, &taker, &left_out);
-            let rows = plan.and_then(|plan| plan.execute(0, Arc::clone(&self.load.context)));
-            let mut rows = rows.map_err(fault::unwrap)?;
+            let planned = instance::over(pipeline, group, batch_rows, &taker, &left_out);
+            let planned = plan.insert(planned.map_err(fault::unwrap)?);
+            let mut rows = planned.execute(0, Arc::clone(&self.load.context)).map_err(fault::unwrap)?;
             while let Some(batch) = rows.next().await {
                 let batch = batch.map_err(fault::unwrap)?;
                 let number = batch.num_columns() - 1;
@@ -527,11 +533,20 @@ impl Loading {
         if rows + refused.len() as u64 != sent {
             return Err(Error::internal(format!("of {sent} rows {rows} were written")));
         }
-        let left_out = left_out.load(Ordering::Relaxed).unsigned_abs();
-        if sent + left_out != group.count() {
-            return Err(Error::internal(format!("of {} rows {sent} were sent, {left_out} left out", group.count())));
+        // Negative if steps gave more rows than they got.
+        let left_out = left_out.load(Ordering::Relaxed);
+        let (answered, given) = plan.as_ref().map(instance::in_batches).unwrap_or_default();
+        let filtered = left_out + given as i64 - answered as i64 - failed as i64;
+        if sent as i64 + left_out != group.count() as i64 || filtered < 0 {
+            return Err(Error::internal(format!(
+                "of {} rows {sent} were sent, {left_out} left out, {failed} of them rejected; {answered} were answered \
+                 by {given}",
+                group.count()
+            )));
         }
-        self.came.filtered.fetch_add(left_out - failed, Ordering::Relaxed);
+        self.came.filtered.fetch_add(filtered.unsigned_abs(), Ordering::Relaxed);
+        self.came.answered.fetch_add(answered, Ordering::Relaxed);
+        self.came.given.fetch_add(given, Ordering::Relaxed);
         self.came.rejected.fetch_add(failed + refused.len() as u64, Ordering::Relaxed);
         self.load.step.add_rejected(failed + refused.len() as u64);
         delivered

@@ -12,8 +12,9 @@
 //!
 //! `pipeline.rs` which pipelines can be loaded so; `sinks.rs` which sinks; `units.rs` what tells units apart, and which
 //! of them are complete; `group.rs` the rows of a group; `assemble.rs` who puts them together; `instance.rs` the plan
-//! of a group; `refused.rs` what is left out on the way; `load.rs` who reads and delivers. `origins.rs` reads rows for
-//! targets that are loaded at once. The target's side is [`millstream_core::sink::Ledger`].
+//! of a group; `span.rs` which records its rows are from; `refused.rs` what is left out on the way; `load.rs` who reads
+//! and delivers. `origins.rs` reads rows for targets that are loaded at once. The target's side is
+//! [`millstream_core::sink::Ledger`].
 
 mod assemble;
 pub mod group;
@@ -23,6 +24,7 @@ pub mod origins;
 pub mod pipeline;
 mod refused;
 pub mod sinks;
+mod span;
 mod units;
 
 /// Decoded bytes of a chunk. A load that was begun with other chunks cannot be resumed, so this stays as it is.

@@ -19,7 +19,8 @@ use crate::fault;
 use crate::node::{leaf, streaming};
 use crate::read::exec::ReadExec;
 use crate::read::rows::{LocatedRows, Piece};
-use crate::rejects::origin::{ORIGIN, origin_fields};
+use crate::rejects::carried::Carried;
+use crate::rejects::origin::{ORIGIN, Origins, origin_fields};
 use crate::rejects::{Entry, Rejects, of_parser};
 
 /// One value for every one of `rows` rows.
@@ -52,6 +53,7 @@ fn add_origins(schema: &SchemaRef, source: &str, uri: &str, rows: LocatedRows) -
         numbers(starts),
         raw,
         bytes(&member.beginning, count),
+        Arc::new(Int64Array::new_null(count)),
     ];
     let origin = StructArray::try_new(origin_fields(), columns, None::<NullBuffer>)?;
     let columns = batch.columns().iter().cloned().chain([Arc::new(origin) as ArrayRef]).collect();
@@ -60,6 +62,7 @@ fn add_origins(schema: &SchemaRef, source: &str, uri: &str, rows: LocatedRows) -
 
 /// The plan of row-preserving pipelines, whose rows have the column.
 pub fn with_origins(pipelines: &[Pipeline], rejects: &Arc<Rejects>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    let carried: Arc<dyn Carried> = Arc::new(Origins);
     let mut plans = Vec::new();
     for pipeline in pipelines {
         let mut fields: Vec<_> = pipeline.read().schema().fields().iter().cloned().collect();
@@ -67,6 +70,7 @@ pub fn with_origins(pipelines: &[Pipeline], rejects: &Arc<Rejects>) -> DataFusio
         let schema = Arc::new(Schema::new(fields));
         let properties = streaming(Arc::clone(&schema), pipeline.read().partitions());
         let read = OriginReadExec { pipeline: pipeline.clone(), rejects: Arc::clone(rejects), schema, properties };
+        let on_top = |input, operator| on_top(input, operator, &carried);
         plans.push(pipeline.operators.iter().rev().try_fold(Arc::new(read) as Arc<dyn ExecutionPlan>, on_top)?);
     }
     match plans.len() {

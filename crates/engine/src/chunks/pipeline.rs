@@ -1,5 +1,7 @@
 //! Which pipelines are row-preserving: those on which each row comes from one record of one source, always the same
-//! one, and each record gives at most one row. Only these can be loaded chunk by chunk.
+//! one, and each record gives at most one row. Only these can be loaded chunk by chunk. Steps of one's own that are
+//! called with batches, and promise that what they give for a record depends on that record alone, count as well: each
+//! of their rows comes from the records of one batch, which has records of one chunk.
 //!
 //! Filters, expressions and unions preserve rows. What combines rows (an aggregate, a sort, a window, a limit, a join),
 //! or is shared by several consumers, needs all rows; a volatile function gives other rows the next time.
@@ -33,6 +35,12 @@ impl Pipeline {
     /// What reads.
     pub fn read(&self) -> &ReadExec {
         self.read.downcast_ref::<ReadExec>().expect("a pipeline begins where something is read")
+    }
+
+    /// The steps of own code on it, all of which promise to give the same each time if it is repeatable.
+    pub fn promising(&self) -> impl Iterator<Item = &str> {
+        let work = self.operators.iter().filter_map(|operator| operator.downcast_ref::<WorkExec>());
+        work.map(|work| work.pool().step())
     }
 }
 
@@ -75,7 +83,7 @@ pub fn counts(plan: &Arc<dyn ExecutionPlan>) -> Counts {
         let parse = read.reader().steps.parse.snapshot();
         let filtered = read.reader().filtered.load(Ordering::Relaxed);
         let read = parse.rows + parse.rejected;
-        return Counts { read, out: parse.rows - filtered, filtered, rejected: parse.rejected };
+        return Counts { read, out: parse.rows - filtered, filtered, rejected: parse.rejected, ..Counts::default() };
     }
     let below = plan.children().into_iter().map(counts).fold(Counts::default(), Counts::and);
     let Some(step) = step_of(plan).filter(|_| !plan.children().is_empty()) else { return below };
@@ -86,7 +94,15 @@ pub fn counts(plan: &Arc<dyn ExecutionPlan>) -> Counts {
     let out = step.snapshot().rows;
     let failed = match operator.name() {
         "LenientExec" => operator.downcast_ref::<LenientExec>().map_or(0, LenientExec::failed),
-        "WorkExec" => operator.downcast_ref::<WorkExec>().map_or(0, WorkExec::failed),
+        "WorkExec" => {
+            let work = operator.downcast_ref::<WorkExec>();
+            let failed = work.map_or(0, WorkExec::failed);
+            if let Some((answered, given)) = work.and_then(WorkExec::in_batches) {
+                let (answered, given) = (below.answered + answered, below.given + given);
+                return Counts { out, answered, given, rejected: below.rejected + failed, ..below };
+            }
+            failed
+        }
         "FilterExec" => 0,
         _ => return Counts { out, ..below },
     };
@@ -105,6 +121,10 @@ pub struct Counts {
     pub filtered: u64,
     /// Records and rows that were refused.
     pub rejected: u64,
+    /// Rows that steps have answered in batches.
+    pub answered: u64,
+    /// Rows that were given for these.
+    pub given: u64,
 }
 
 impl Counts {
@@ -114,6 +134,8 @@ impl Counts {
             out: self.out + other.out,
             filtered: self.filtered + other.filtered,
             rejected: self.rejected + other.rejected,
+            answered: self.answered + other.answered,
+            given: self.given + other.given,
         }
     }
 }
@@ -163,7 +185,8 @@ fn check(node: &Arc<dyn ExecutionPlan>) -> Result<(), String> {
     if let Some(work) = node.downcast_ref::<WorkExec>()
         && let Some(why) = match work.pool().rules().per {
             Per::Row => None,
-            Per::Batch => Some("may give any number of rows for each record"),
+            Per::Batch if work.pool().rules().deterministic => None,
+            Per::Batch => Some("takes rows in batches, and does not promise `deterministic: true`"),
             Per::Group => Some("takes all rows of a group together"),
             Per::Stream => Some("takes all rows together"),
         }

@@ -19,6 +19,7 @@ use millstream_core::{Error, Result, fail_point};
 use super::group::{ChunkRows, Group};
 use super::load::Loading;
 use super::pipeline::Pipeline;
+use super::span::Span;
 use super::units::UnitNotes;
 use crate::member::MemberPlace;
 use crate::rejects::take::TakeRow;
@@ -131,15 +132,16 @@ impl Attempt {
         self.lock().failed.len() as u64
     }
 
-    /// What is kept of row `number` of the group.
+    /// What is kept of a row from the records `span` of the group.
     fn refusal(
         &self,
-        number: Option<u64>,
+        span: Option<Span>,
         error: Error,
         rejected: impl FnOnce(Option<&RecordBatch>) -> Rejected,
     ) -> Refusal {
-        let row = number.and_then(|number| self.group.row(number));
-        match number.and_then(|number| self.group.origin(&self.source, number)) {
+        // A row that was given for a batch is none that was read.
+        let row = span.filter(|span| span.last.is_none()).and_then(|span| self.group.row(span.first));
+        match span.and_then(|span| self.group.origin_of(&self.source, span)) {
             None => Refusal { line: line(rejected(row.as_ref()), None), error },
             Some((origin, chunk)) => {
                 let mut line = origin.line(rejected(row.as_ref()), &self.rejects);
@@ -160,7 +162,7 @@ impl Attempt {
         });
         let alone = millstream_core::sink::Refused { rows: vec![row.clone()], more: false };
         let error = alone.into_error(&self.place).in_step(&self.sink);
-        self.refusal(number, error, |read| of_refused(&self.sink, row, read))
+        self.refusal(number.map(Span::unpack), error, |read| of_refused(&self.sink, row, read))
     }
 
     /// Whether the delivery may be committed without the rows that the target refuses, and those that could not be
@@ -177,7 +179,8 @@ impl Attempt {
                 let whole = refused.clone().into_error(&self.place);
                 let place = first.error.location();
                 let whole = place.uri.iter().fold(whole, |error, uri| error.in_unit(uri, place.member.as_deref()));
-                return Err(allowing(place.line.into_iter().fold(whole, Error::line), &entry));
+                let whole = place.line.into_iter().fold(whole, Error::line);
+                return Err(allowing(place.last_line.into_iter().fold(whole, Error::last_line), &entry));
             };
             self.lock().refused = by_target.len() as u64;
             self.rejects.count(&entry, &limit, &by_target)?;
@@ -230,8 +233,11 @@ impl Attempt {
 
 impl TakeRow for Attempt {
     fn take(&self, step: &str, row: &RecordBatch, error: Error) -> Result<()> {
-        let last = row.num_columns().checked_sub(1).map(|last| row.column(last).as_primitive::<UInt64Type>().value(0));
-        let refusal = self.refusal(last, error.clone(), |read| of_row(step, Some(&self.sink), &error, read));
+        let last = row.num_columns().saturating_sub(1);
+        let span = row.columns().last().map(|spans| Span::unpack(spans.as_primitive::<UInt64Type>().value(0)));
+        let given = row.slice(0, 1).project(&(0..last).collect::<Vec<_>>()).ok();
+        let refusal =
+            self.refusal(span, error.clone(), |read| of_row(step, Some(&self.sink), &error, read.or(given.as_ref())));
         // How many there may be is judged when the group is complete.
         self.lock().failed.push((step.to_owned(), refusal));
         Ok(())

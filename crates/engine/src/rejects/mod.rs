@@ -9,6 +9,7 @@
 //! [`millstream_state::rejects`]. Here: `origin.rs` rows that carry their place with them, `replay.rs` what is loaded
 //! again. Where nothing may be left out, none of these has any part in a run.
 
+pub mod carried;
 pub mod origin;
 pub mod replay;
 pub mod take;
@@ -374,6 +375,7 @@ impl Rejects {
             let place = last.location();
             error = place.uri.iter().fold(error, |error, uri| error.in_unit(uri, place.member.as_deref()));
             error = place.line.into_iter().fold(error, Error::line);
+            error = place.last_line.into_iter().fold(error, Error::last_line);
         }
         let hint = format!("fix the data or the job, or raise `max_rejects` of {entry}");
         error.hint(match self.run.get() {
@@ -394,11 +396,12 @@ pub fn one_line(rejected: &Rejected) -> String {
 
 /// Where a reject is, in words; nothing if that is not known.
 pub fn place_of(rejected: &Rejected) -> String {
-    let Rejected { uri, member, line, column, .. } = rejected;
+    let Rejected { uri, member, line, last_line, column, .. } = rejected;
     let place = millstream_core::Location {
         uri: uri.clone(),
         member: member.clone(),
         line: *line,
+        last_line: *last_line,
         byte: None,
         column: column.clone(),
     };
@@ -441,6 +444,7 @@ pub fn of_parser(rejects: &Rejects, source: &str, uri: &str, member: &MemberPlac
         uri: Some(millstream_core::redact::url(uri)),
         member: member.map(str::to_owned),
         line: Some(reject.line),
+        last_line: None,
         byte: Some(reject.byte),
         raw: has_text.then(|| RawText::new(&reject.raw)),
         row: if has_text { None } else { serde_json::from_slice(&reject.raw).ok() },
@@ -470,6 +474,7 @@ pub fn of_row(step: &str, sink: Option<&str>, error: &Error, row: Option<&Record
         uri: None,
         member: None,
         line: None,
+        last_line: None,
         byte: None,
         raw: None,
         row: row.and_then(json_of),
@@ -488,6 +493,7 @@ pub fn of_refused(sink: &str, refused: &RefusedRow, row: Option<&RecordBatch>) -
         uri: None,
         member: None,
         line: None,
+        last_line: None,
         byte: None,
         raw: None,
         row: row.and_then(json_of).or_else(|| Some(Value::String(refused.shown.clone()))),

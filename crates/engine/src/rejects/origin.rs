@@ -5,13 +5,17 @@
 //! the line, and the raw record. Where a target is loaded chunk by chunk, the group of a row knows the same
 //! (`chunks`). `chunks/origins.rs` reads rows with the column.
 
-use arrow::array::{Array, AsArray, RecordBatch};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BinaryViewArray, Int64Array, RecordBatch, StructArray};
+use arrow::compute::max;
 use arrow::datatypes::{DataType, Field, Fields, Int64Type, Schema};
 use datafusion::error::Result as DataFusionResult;
-use millstream_core::Error;
 use millstream_core::reject::{RawText, Rejected};
+use millstream_core::{Error, Result};
 use millstream_state::rejects::RejectLine;
 
+use super::carried::Carried;
 use super::{Refusal, Rejects, line};
 
 /// The column.
@@ -30,6 +34,7 @@ pub fn origin_fields() -> Fields {
         number("byte"),
         bytes("raw"),
         bytes("beginning"),
+        number("last_line"),
     ])
 }
 
@@ -44,6 +49,8 @@ pub struct Origin {
     pub member: Option<String>,
     /// The line on which the record begins, from 1.
     pub line: Option<u64>,
+    /// The line on which the last record begins, if the row is one of those that a step gave for a batch of records.
+    pub last_line: Option<u64>,
     /// The byte of the decoded text at which it begins.
     pub byte: Option<u64>,
     /// The raw record, and perhaps some of what follows it.
@@ -57,6 +64,7 @@ impl Origin {
     pub fn place(&self, error: Error) -> Error {
         let error = error.in_unit(&self.uri, self.member.as_deref());
         let error = self.line.into_iter().fold(error, Error::line);
+        let error = self.last_line.into_iter().fold(error, Error::last_line);
         self.byte.into_iter().fold(error, Error::byte)
     }
 
@@ -73,6 +81,7 @@ impl Origin {
             uri: Some(self.uri.clone()),
             member: self.member.clone(),
             line: self.line,
+            last_line: self.last_line,
             byte: self.byte,
             row: rejected.row.filter(|_| raw.is_none()),
             raw,
@@ -103,11 +112,38 @@ pub fn origin(batch: &RecordBatch, row: usize) -> Option<(Origin, RecordBatch)> 
         uri: text(1)?,
         member: text(2),
         line: number(3),
+        last_line: number(7),
         byte: number(4),
         text: bytes(5),
         beginning: bytes(6).unwrap_or_default(),
     };
     Some((origin, without_origins(batch).ok()?))
+}
+
+/// The last column as what tells where rows are from.
+#[derive(Debug)]
+pub struct Origins;
+
+impl Carried for Origins {
+    fn is_apart(&self, column: &ArrayRef, one: usize, other: usize) -> bool {
+        let origin = column.as_struct();
+        (0..3).any(|text| {
+            let values = origin.column(text).as_string_view();
+            values.is_null(one) != values.is_null(other) || values.value(one) != values.value(other)
+        })
+    }
+
+    fn together(&self, column: &ArrayRef) -> Result<ArrayRef> {
+        let origin = column.as_struct();
+        let numbers = |index: usize| origin.column(index).as_primitive::<Int64Type>();
+        let last = max(numbers(7)).max(max(numbers(3)));
+        let first = numbers(3).iter().enumerate().min_by_key(|(_, line)| *line).map_or(0, |(row, _)| row);
+        let (fields, mut columns, nulls) = origin.slice(first, 1).into_parts();
+        columns[5] = Arc::new(BinaryViewArray::new_null(1));
+        columns[7] = Arc::new(Int64Array::from(vec![last]));
+        let together = StructArray::try_new(fields, columns, nulls);
+        Ok(Arc::new(together.map_err(|cause| Error::internal("the places of rows do not fit together").cause(cause))?))
+    }
 }
 
 /// The index of the column, if there is one.

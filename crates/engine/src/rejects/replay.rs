@@ -106,6 +106,12 @@ impl Replay {
     pub fn again(&self, line: RejectLine) -> RejectLine {
         let uri = line.rejected.uri.clone().unwrap_or_default();
         let Some(unit) = self.unit(&uri) else { return line };
+        if line.rejected.last_line.is_some() {
+            // Other rows of the record may be loaded: this one alone is left out, and the record is not loaded again.
+            let Rejected { uri, member, line: at, byte, .. } = unit.rejected.clone();
+            let rejected = Rejected { uri, member, line: at, last_line: at, byte, ..line.rejected };
+            return RejectLine { rejected, ..line };
+        }
         let Rejected { step, kind, message, column, .. } = line.rejected;
         let rejected = Rejected { step, kind, message, column, ..unit.rejected.clone() };
         let again = Again { id: unit.id.clone(), sink: self.sink.clone(), round: self.round };

@@ -67,10 +67,10 @@ impl AtOnce<'_> {
     /// What has become of the records, none of which may be missing, if each row comes from one of them.
     pub(super) fn tally(&self) -> Result<Option<Tally>> {
         let Some(plan) = &self.row_preserving else { return Ok(None) };
-        let Counts { read, filtered, rejected, .. } = counts(plan);
+        let Counts { read, filtered, rejected, answered, given, .. } = counts(plan);
         let load = self.step.snapshot();
         let rejected = rejected + load.rejected;
-        let tally = Tally { read, written: load.rows, filtered, rejected, ..Tally::default() };
+        let tally = Tally { read, written: load.rows, filtered, rejected, answered, given, ..Tally::default() };
         tally.check(self.name()).map(|()| Some(tally))
     }
 

@@ -23,7 +23,8 @@ class _Record:
 
 
 class Tally(_Record):
-    """What has become of the records on their way to a sink. `read` is the sum of the others."""
+    """What has become of the records on their way to a sink. `read` is the sum of the others; where steps answer rows
+    in batches, `read` and what these have `given` are that sum and what they have `answered`."""
 
     read: int
     written: int
@@ -31,6 +32,8 @@ class Tally(_Record):
     rejected: int
     ignored: int
     before: int
+    answered: int = 0
+    given: int = 0
 
 
 class Removed(_Record):

@@ -49,8 +49,8 @@ pub struct MapSpec {
     /// Columns that the rows keep beside these, which need not be given; with `per: row` only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<ColumnName>,
-    /// Promises that what is given for a row depends on that row alone, and is the same each time. With `per: row` a
-    /// load can go chunk by chunk then.
+    /// Promises that what is given for a row depends on that row alone, and is the same each time. With `per: row` and
+    /// `per: batch` a load can go chunk by chunk then.
     #[serde(default)]
     pub deterministic: bool,
     /// The version of what the rows depend on beside the file of the function or the command. A load that began with

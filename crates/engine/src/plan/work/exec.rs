@@ -29,6 +29,7 @@ use super::rows::{Part, Work};
 use crate::fault;
 use crate::node::{EachRound, over_one_input, streaming};
 use crate::rejects::Rejects;
+use crate::rejects::carried::Carried;
 use crate::rejects::take::TakeRow;
 
 /// Has workers compute rows.
@@ -67,7 +68,8 @@ impl WorkExec {
             width,
             taker: None,
             is_entry: true,
-            failed: Arc::default(),
+            carried: None,
+            went: Arc::default(),
             lost: Arc::default(),
         };
         WorkExec::over(input, Arc::new(work), by)
@@ -97,7 +99,14 @@ impl WorkExec {
 
     /// How many rows have failed.
     pub fn failed(&self) -> u64 {
-        self.work.failed.load(Ordering::Relaxed)
+        self.work.went.failed.load(Ordering::Relaxed)
+    }
+
+    /// With [`Per::Batch`]: how many rows were answered, and how many were given for them.
+    pub fn in_batches(&self) -> Option<(u64, u64)> {
+        let went = &self.work.went;
+        let counts = (went.answered.load(Ordering::Relaxed), went.given.load(Ordering::Relaxed));
+        (self.per() == Per::Batch).then_some(counts)
     }
 
     /// The same, with the rows that fail going to `taker`, if its step may leave some out.
@@ -107,18 +116,23 @@ impl WorkExec {
         Some(WorkExec::over(Arc::clone(&self.input), Arc::new(work), self.by.clone()))
     }
 
-    /// The same over `input`, whose last column tells where rows are from. What may fail goes to `taker`, if there is
-    /// one.
-    pub fn carrying(&self, input: Arc<dyn ExecutionPlan>, taker: Option<&Arc<dyn TakeRow>>) -> Self {
-        let work = match (taker, &self.work.taker) {
-            // What another takes another counts.
-            (Some(taker), Some((_, rejects))) => {
-                let taker = Some((Arc::clone(taker), Arc::clone(rejects)));
-                Arc::new(Work { taker, failed: Arc::default(), ..Work::clone(&self.work) })
+    /// The same over `input`, whose last column tells where rows are from, as `carried` says. What may fail goes to
+    /// `taker`, if there is one, and what becomes of rows is counted apart then.
+    pub fn carrying(
+        &self,
+        input: Arc<dyn ExecutionPlan>,
+        carried: &Arc<dyn Carried>,
+        taker: Option<&Arc<dyn TakeRow>>,
+    ) -> Self {
+        let own = Work { carried: Some(Arc::clone(carried)), ..Work::clone(&self.work) };
+        let work = match taker {
+            Some(taker) => {
+                let taker = own.taker.as_ref().map(|(_, rejects)| (Arc::clone(taker), Arc::clone(rejects)));
+                Work { taker, went: Arc::default(), ..own }
             }
-            _ => Arc::clone(&self.work),
+            None => own,
         };
-        WorkExec::over(input, work, self.by.clone())
+        WorkExec::over(input, Arc::new(work), self.by.clone())
     }
 
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
@@ -156,8 +170,13 @@ impl WorkExec {
                 let groups = groups_of(Box::pin(RecordBatchStreamAdapter::new(schema, input)), self.by.clone());
                 (groups.map_ok(|groups| (groups, None)).boxed(), self.at_once())
             }
-            // Many small calls, or few large ones.
-            _ => (calls(input.boxed(), self.pool(), self.at_once()), self.at_once().max(self.pool().size() + 1)),
+            _ => {
+                let work = Arc::clone(&work);
+                let apart = move |rows| stream::iter(work.apart(rows).into_iter().map(Ok));
+                let input = input.map_ok(apart).try_flatten().boxed();
+                // Many small calls, or few large ones.
+                (calls(input, self.pool(), self.at_once()), self.at_once().max(self.pool().size() + 1))
+            }
         };
         let rows = groups.map(move |groups| {
             let work = Arc::clone(&work);

@@ -47,7 +47,8 @@ pub fn sql_function(function: &WorkFunction, pool: &Arc<Pool>, runtime: Handle) 
         width: function.arguments.len(),
         taker: None,
         is_entry: false,
-        failed: Arc::default(),
+        carried: None,
+        went: Arc::default(),
         lost: Arc::default(),
     };
     ScalarUDF::new_from_impl(SqlFunction {

@@ -16,6 +16,7 @@ use millstream_core::{Error, Result};
 
 use super::lost::Lost;
 use super::pool::{Failed, Pool};
+use crate::rejects::carried::Carried;
 use crate::rejects::take::TakeRow;
 use crate::rejects::{Entry, Rejects, allowing, json_of};
 
@@ -37,10 +38,23 @@ pub struct Work {
     pub taker: Option<(Arc<dyn TakeRow>, Arc<Rejects>)>,
     /// Whether it is an entry of the job, which may be allowed to leave rows out.
     pub is_entry: bool,
-    /// How many rows have failed.
-    pub failed: Arc<AtomicU64>,
+    /// What the column that is carried tells; `None` if each row of an answer is from one row.
+    pub carried: Option<Arc<dyn Carried>>,
+    /// What has become of rows.
+    pub went: Arc<Went>,
     /// The rows at which workers have ended and that ended the call.
     pub lost: Arc<Lost>,
+}
+
+/// What has become of the rows that were given to workers.
+#[derive(Debug, Default)]
+pub struct Went {
+    /// How many have failed.
+    pub failed: AtomicU64,
+    /// How many were answered.
+    pub answered: AtomicU64,
+    /// How many rows were given for these.
+    pub given: AtomicU64,
 }
 
 /// Rows for one call of a worker.
@@ -161,13 +175,26 @@ impl Work {
             }
             let failed: usize = answer.failures.iter().map(|failure| part.rows_at(failure.part)).sum();
             let rows = self.beside(&part.rows, answer)?;
-            self.pool.counters().add_answered((part.rows.num_rows() - failed) as u64);
-            self.pool.counters().add_given(rows.num_rows() as u64);
+            let (answered, given) = ((part.rows.num_rows() - failed) as u64, rows.num_rows() as u64);
+            self.pool.counters().add_answered(answered);
+            self.pool.counters().add_given(given);
+            self.went.answered.fetch_add(answered, Ordering::Relaxed);
+            self.went.given.fetch_add(given, Ordering::Relaxed);
             if rows.num_rows() > 0 {
                 done.push(rows);
             }
         }
         Ok(done)
+    }
+
+    /// `rows`, cut between those that no answer may be for together: it could not be told where its rows are from.
+    pub fn apart(&self, rows: RecordBatch) -> Vec<RecordBatch> {
+        let Some(carried) = self.carried.as_ref().filter(|_| self.pool.rules().per == Per::Batch) else {
+            return vec![rows];
+        };
+        let ends = carried.ends(rows.column(self.width));
+        let starts = [0].into_iter().chain(ends.iter().copied());
+        starts.zip(&ends).map(|(start, end)| rows.slice(start, end - start)).collect()
     }
 
     /// The columns of `rows` that the workers take.
@@ -230,7 +257,7 @@ impl Work {
                 return Err(if self.is_entry { allowing(error, &Entry::Step(step.to_owned())) } else { error });
             };
             taker.take(step, &row, error)?;
-            self.failed.fetch_add(1, Ordering::Relaxed);
+            self.went.failed.fetch_add(1, Ordering::Relaxed);
             self.pool.counters().add_failed(1);
         }
         Ok(())
@@ -248,14 +275,14 @@ impl Work {
     fn beside(&self, part: &RecordBatch, answer: Answer) -> Result<RecordBatch> {
         let count = answer.rows.num_rows();
         let mut columns: Vec<ArrayRef> = answer.rows.columns().to_vec();
-        let origins = match answer.origins {
-            Some(origins) => origins,
-            // The rows of a batch count as those of its first one.
-            None => UInt32Array::from(vec![0; count]),
-        };
-        let carried = self.width..part.num_columns();
-        for column in self.keep.iter().copied().chain(carried) {
-            columns.push(take(part.column(column), &origins, None).map_err(unfit)?);
+        let origins = answer.origins.unwrap_or_else(|| UInt32Array::from(vec![0; count]));
+        for column in &self.keep {
+            columns.push(take(part.column(*column), &origins, None).map_err(unfit)?);
+        }
+        for column in &part.columns()[self.width..] {
+            let told = self.carried.as_ref().filter(|_| self.pool.rules().per != Per::Row && part.num_rows() > 0);
+            let column = told.map_or_else(|| Ok(Arc::clone(column)), |carried| carried.together(column))?;
+            columns.push(take(&column, &origins, None).map_err(unfit)?);
         }
         let carried = part.schema().fields().iter().skip(self.width).cloned().collect::<Vec<_>>();
         let fields: Vec<Arc<Field>> = self.schema.fields().iter().cloned().chain(carried).collect();
