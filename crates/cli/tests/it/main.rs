@@ -10,6 +10,7 @@ mod harness;
 mod layers;
 mod transcript;
 mod use_archives;
+mod use_batches;
 mod use_buckets;
 mod use_check;
 mod use_commands;

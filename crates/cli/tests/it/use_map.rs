@@ -12,12 +12,12 @@ use crate::use_databases::Database;
 use crate::use_support::{Lab, csv_rows, finish, gzip, sorted, sqlite, step};
 
 /// Rows of each file.
-const ROWS: usize = 3_000;
+pub const ROWS: usize = 3_000;
 
-const FILES: usize = 3;
+pub const FILES: usize = 3;
 
 /// A job over three files of ids and names, one of them packed, with `map` and `sink` as the rest of their entries.
-fn lab(code: &str, map: &str, sink: &str) -> Lab {
+pub fn lab(code: &str, map: &str, sink: &str) -> Lab {
     let lab = Lab::with_job(&format!(
         "sources:\n  s: {{read: 'in/*', csv: {{columns: {{id: int64, name: utf8}}}}}}\ntransforms:\n  t:\n    map: \
          {{from: s, python: code.py:f, {map}}}\nsinks:\n  o: {{from: t, {sink}}}\n"
@@ -101,19 +101,21 @@ const IN_BATCHES: &[(&str, &str)] = &[
     ),
 ];
 
-fn in_batches() -> Vec<Vec<String>> {
+/// What [`IN_BATCHES`] give.
+pub fn in_batches() -> Vec<Vec<String>> {
     let kept = (0..FILES * ROWS).filter(|id| !(3500..4500).contains(id));
     sorted(kept.flat_map(|id| std::iter::repeat_n(vec![id.to_string()], id % 3)).collect())
 }
 
 /// A job as [`lab`], with what computes the rows in `map` as well.
-fn lab_of(code: &str, by: &str, map: &str, sink: &str) -> Lab {
+pub fn lab_of(code: &str, by: &str, map: &str, sink: &str) -> Lab {
     let lab = lab(code, map, sink);
     lab.file("job.yaml", lab.read("job.yaml").replace("python: code.py:f", by));
     lab
 }
 
-fn small_chunks(lab: &Lab, arguments: &[&str]) -> std::process::Command {
+/// The command, with chunks that are much smaller than files.
+pub fn small_chunks(lab: &Lab, arguments: &[&str]) -> std::process::Command {
     let mut command = lab.command(arguments);
     command.env("MILLSTREAM_CHUNK_BYTES", "2000").stdout(Stdio::null()).stderr(Stdio::null());
     command
