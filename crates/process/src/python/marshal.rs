@@ -248,18 +248,6 @@ fn write_text(value: Option<&str>, out: &mut Vec<u8>) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Appends the beginning of bytes, which follow; gives where they begin, for [`end_bytes`].
-pub fn begin_bytes(out: &mut Vec<u8>) -> usize {
-    begin(out, b's', 0);
-    out.len()
-}
-
-/// The bytes that begin at `start` are complete.
-pub fn end_bytes(start: usize, out: &mut [u8]) {
-    let length = (out.len() - start) as u32;
-    out[start - size_of::<u32>()..start].copy_from_slice(&length.to_le_bytes());
-}
-
 /// Appends bytes, or None.
 pub fn write_bytes(value: Option<&[u8]>, out: &mut Vec<u8>) {
     let Some(bytes) = value else {

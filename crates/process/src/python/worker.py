@@ -34,8 +34,9 @@ class Pipe:
     """The two pipes to Millstream. What the function prints goes to standard error instead."""
 
     def __init__(self):
-        self.requests = os.fdopen(os.dup(0), "rb", 1 << 20)
-        self.answers = os.fdopen(os.dup(1), "wb", 1 << 20)
+        # What is larger than a buffer is read and written without it.
+        self.requests = os.fdopen(os.dup(0), "rb", 1 << 16)
+        self.answers = os.fdopen(os.dup(1), "wb", 1 << 16)
         os.dup2(2, 1)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
@@ -54,9 +55,11 @@ class Pipe:
             raise SystemExit
         return kind, message
 
-    def send(self, kind, message):
-        self.answers.write(HEAD.pack(kind, len(message)))
-        self.answers.write(message)
+    def send(self, kind, *parts):
+        """Sends a message of some parts."""
+        self.answers.write(HEAD.pack(kind, sum(map(len, parts))))
+        for part in parts:
+            self.answers.write(part)
         self.answers.flush()
 
     def mark(self, number):
@@ -231,6 +234,10 @@ class Rows:
         self.to_python = [converter(one, to_python) if one else None for one in hello["conversions"]]
         self.from_python = [answering(one, from_python) if one else None for one in conversions_out]
 
+    def message(self, message):
+        """How many rows a message has, their columns, and where groups end."""
+        return marshal.loads(message)
+
     def read(self, count, columns):
         """The values of the rows, as tuples, and what is wrong with some of them, by number."""
         faults = {}
@@ -316,7 +323,7 @@ class Rows:
 
     def answer(self, rows, kept=None, errors=()):
         """The message for `rows`; `kept` are the numbers of the rows that they are of, None if they are of all."""
-        return marshal.dumps((kept, len(rows), self.columns(rows), list(errors)), 2)
+        return (marshal.dumps((kept, len(rows), self.columns(rows), list(errors)), 2),)
 
     def check(self, values):
         """Raises what is wrong with the values of a row."""
@@ -334,7 +341,7 @@ def shown(value):
 
 def each_row(rows, function, message, mark=None):
     """Calls the function with each row."""
-    count, columns, _ = marshal.loads(message)
+    count, columns, _ = rows.message(message)
     values_of_rows, faults = rows.read(count, columns)
     if faults:
         function = unless_at_fault(function, faults)
@@ -402,8 +409,12 @@ def marked(function, mark):
     return call
 
 
+# Where the values of Arrow's columns may lie in memory.
+ALIGNMENT = 64
+
+
 class Batches:
-    """Rows as batches of pyarrow, to and from Millstream."""
+    """Rows as batches of pyarrow, to and from Millstream: a stream of Arrow IPC at the end of a message."""
 
     def __init__(self, hello):
         try:
@@ -411,6 +422,10 @@ class Batches:
         except ImportError as error:
             raise Fault("`exchange: arrow` needs pyarrow in %s: %s" % (sys.executable, error)) from None
         self.pyarrow = pyarrow
+
+    def message(self, message):
+        count, place, ends = marshal.loads(message)
+        return count, memoryview(message)[place:], ends
 
     def taken(self, count, stream):
         with self.pyarrow.ipc.open_stream(stream) as reader:
@@ -448,14 +463,15 @@ class Batches:
                     if batch.schema != batches[0].schema:
                         raise Fault("the function gave batches with different columns: %s" % shown(batch.schema.names))
                     writer.write_batch(batch)
-            stream = output.getvalue().to_pybytes()
-        return marshal.dumps((kept, sum(batch.num_rows for batch in batches), stream, list(errors)), 2)
+            stream = output.getvalue()
+        about = marshal.dumps((kept, sum(batch.num_rows for batch in batches), len(stream), list(errors)), 2)
+        return about + bytes(-len(about) % ALIGNMENT), stream
 
 
 def whole_batch(rows, function, message, mark=None):
     """Calls the function with all rows."""
     try:
-        count, columns, _ = marshal.loads(message)
+        count, columns, _ = rows.message(message)
         given = list(rows.given(function(rows.taken(count, columns))))
         try:
             return rows.answer(given)
@@ -473,7 +489,7 @@ def each_group(rows, function, message, mark=None):
     if mark:
         function = marked(function, mark)
     try:
-        count, columns, ends = marshal.loads(message)
+        count, columns, ends = rows.message(message)
         for number, group in enumerate(rows.parts(rows.taken(count, columns), ends)):
             try:
                 results.append((number, list(rows.given(function(group)))))
@@ -513,7 +529,7 @@ def stream(rows, function, pipe, takes_all):
                 at_end = True
                 continue
             try:
-                count, columns, _ = marshal.loads(message)
+                count, columns, _ = rows.message(message)
                 together = rows.taken(count, columns)
             except Exception as error:
                 # The function may catch it, and the rows are missing all the same.
@@ -534,7 +550,7 @@ def stream(rows, function, pipe, takes_all):
         for values in rows.given(function(source if takes_all or isinstance(rows, Rows) else whole())):
             part.append(values)
             if len(part) >= PART_ROWS or isinstance(rows, Batches):
-                pipe.send(b"P", rows.answer(part))
+                pipe.send(b"P", *rows.answer(part))
                 part = []
         if fault is not None:
             raise fault
@@ -577,9 +593,9 @@ def main():
     while True:
         kind, message = pipe.receive()
         if kind == b"S":
-            pipe.send(b"A", stream(rows, function, pipe, hello["per"] == "stream"))
+            pipe.send(b"A", *stream(rows, function, pipe, hello["per"] == "stream"))
         else:
-            pipe.send(b"A", call(rows, function, message, pipe.mark if kind == b"K" else None))
+            pipe.send(b"A", *call(rows, function, message, pipe.mark if kind == b"K" else None))
 
 
 main()

@@ -43,6 +43,12 @@ exec(compile(code, '<millstream worker>', 'exec'))";
 /// The kind and the length before each message.
 const HEAD_BYTES: usize = 9;
 
+/// Where the values of Arrow's columns may lie in memory.
+const ALIGNMENT: usize = 64;
+
+/// What a stream of Arrow IPC needs beside the values of its rows, about, in bytes.
+const OVERHEAD: usize = 4096;
+
 /// How long the rest of an answer is awaited when the worker has ended: it is in the pipe by then.
 const LAST_BYTES: Duration = Duration::from_secs(1);
 
@@ -110,16 +116,23 @@ impl Function {
         let mut message = head(kind, 0).to_vec();
         marshal::begin_tuple(&mut message, 3);
         marshal::write_int(batch.num_rows() as i64, &mut message);
+        let columns = message.len();
         match self.is_arrow {
-            true => {
-                let start = marshal::begin_bytes(&mut message);
-                message = arrow_stream(batch, message)?;
-                marshal::end_bytes(start, &mut message);
-            }
+            // Where the stream begins.
+            true => marshal::write_int(0, &mut message),
             false => marshal::write(batch, &mut message)?,
         }
+        let columns = columns..message.len();
         marshal::begin_tuple(&mut message, ends.len());
         ends.iter().for_each(|end| marshal::write_int(*end as i64, &mut message));
+        if self.is_arrow {
+            let place = (message.len() - HEAD_BYTES).next_multiple_of(ALIGNMENT);
+            let mut number = Vec::with_capacity(columns.len());
+            marshal::write_int(place as i64, &mut number);
+            message[columns].copy_from_slice(&number);
+            message.resize(HEAD_BYTES + place, 0);
+            message = arrow_stream(batch, message)?;
+        }
         let length = (message.len() - HEAD_BYTES) as u64;
         message[1..HEAD_BYTES].copy_from_slice(&length.to_le_bytes());
         Ok(message)
@@ -183,10 +196,12 @@ impl Function {
         RecordBatch::try_new_with_options(nullable(gives), columns, &options).map_err(|_| unreadable())
     }
 
-    /// The rows of an answer in Arrow's form. One that cannot be read as such has no form at all.
+    /// The rows of an answer in Arrow's form, which is at the end of the message. One that cannot be read as such has no
+    /// form at all.
     fn batches(&self, objects: &mut Objects<'_>, message: &Bytes) -> Result<RecordBatch> {
-        let Object::Bytes(bytes) = objects.next()? else { return Err(unreadable()) };
-        let mut unread = Unread::from(message.slice_ref(bytes));
+        let length = usize::try_from(objects.int()?).map_err(|_| unreadable())?;
+        let start = message.len().checked_sub(length).ok_or_else(unreadable)?;
+        let mut unread = Unread::from(message.slice(start..));
         let (mut stream, mut batches) = (ArrowStream::default(), Vec::new());
         while let Some(batch) = stream.next(&mut unread)? {
             batches.push(given(&batch, &self.gives, "the function")?);
@@ -199,10 +214,11 @@ impl Function {
 }
 
 /// `batch` as a stream of Arrow IPC behind `out`.
-fn arrow_stream(batch: &RecordBatch, out: Vec<u8>) -> Result<Vec<u8>> {
+fn arrow_stream(batch: &RecordBatch, mut out: Vec<u8>) -> Result<Vec<u8>> {
     let failed = |cause| Error::data("the rows have no form in Arrow IPC").cause(cause);
     let schema = common_schema(&batch.schema());
     let batch = in_common_types(batch, &schema)?;
+    out.reserve(batch.get_array_memory_size() + OVERHEAD);
     let mut writer = StreamWriter::try_new(out, &schema).map_err(failed)?;
     writer.write(&batch).map_err(failed)?;
     writer.into_inner().map_err(failed)
