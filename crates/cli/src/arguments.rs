@@ -66,8 +66,8 @@ pub struct Global {
     /// Folder for the run history [default: millstream in the user's state folder]
     #[arg(long, global = true, value_name = "FOLDER", env = "MILLSTREAM_STATE", help_heading = "Machine")]
     pub state: Option<PathBuf>,
-    /// Set a variable of the job: `${NAME}` in the job file is then VALUE. May be repeated
-    #[arg(long, global = true, value_name = "NAME=VALUE", value_parser = variable, help_heading = "Job")]
+    /// The variables that the command has set, if it is one with a job.
+    #[arg(skip)]
     pub set: Vec<(String, String)>,
     /// Print the result as one JSON object on standard output
     #[arg(long, global = true, help_heading = "Output")]
@@ -164,12 +164,36 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// The variables of its job.
+    pub fn variables(&self) -> &[(String, String)] {
+        match self {
+            Command::Run(run) => &run.job.variables.set,
+            Command::Rejects(rejects) => &rejects.variables.set,
+            Command::Check(check) => &check.variables.set,
+            Command::Explain(job) => &job.variables.set,
+            Command::Preview(preview) => &preview.variables.set,
+            _ => &[],
+        }
+    }
+}
+
+/// Variables of a job.
+#[derive(Debug, Args)]
+pub struct Variables {
+    /// Set a variable of the job: `${NAME}` in the job file is then VALUE. May be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable, help_heading = "Job")]
+    pub set: Vec<(String, String)>,
+}
+
 /// A job file.
 #[derive(Debug, Args)]
 pub struct Job {
     /// The job file
     #[arg(value_name = "JOB")]
     pub path: String,
+    #[command(flatten)]
+    pub variables: Variables,
 }
 
 /// What to run.
@@ -218,6 +242,8 @@ pub struct Rejects {
     /// is kept
     #[arg(long)]
     pub replay: bool,
+    #[command(flatten)]
+    pub variables: Variables,
 }
 
 /// What to check.
@@ -232,6 +258,8 @@ pub struct Check {
     /// Print the JSON schema of job files, for editors
     #[arg(long, conflicts_with_all = ["path", "offline"])]
     pub schema: bool,
+    #[command(flatten)]
+    pub variables: Variables,
 }
 
 /// What to show.
@@ -246,6 +274,8 @@ pub struct Preview {
     /// How many rows
     #[arg(long, short = 'n', value_name = "N", default_value_t = 10)]
     pub rows: usize,
+    #[command(flatten)]
+    pub variables: Variables,
 }
 
 /// What to query.

@@ -25,7 +25,8 @@ use crate::{allocator, interrupt, message, report};
 const WRONG: u8 = 2;
 
 /// Runs a command and returns its exit code.
-pub fn run(arguments: Arguments) -> u8 {
+pub fn run(mut arguments: Arguments) -> u8 {
+    arguments.global.set = arguments.command.variables().to_vec();
     let global = &arguments.global;
     let output = Output::new(global);
     let done = match &arguments.command {

@@ -238,6 +238,8 @@ fn every_command_has_a_page_and_help_with_examples() {
         assert!(pages.contains(&format!("millstream-{command}.1")), "{pages:?}");
         let help = lab.run(&[command, "--help"]).ok().stdout.clone();
         assert!(help.contains("Examples:") && help.contains(&format!("millstream {command}")), "{help}");
+        let has_job = ["run", "rejects", "check", "explain", "preview"].contains(&command);
+        assert_eq!(help.contains("--set <"), has_job, "{help}");
     }
     assert!(lab.run(&["--help"]).ok().stdout.contains("Examples:"));
     assert!(lab.run(&["--version"]).ok().stdout.starts_with("millstream "));
