@@ -103,6 +103,26 @@ def load(path, name):
     return found
 
 
+def check_call(function, count):
+    """Raises a fault if the function cannot be called with so many values."""
+    code, defaults = getattr(function, "__code__", None), getattr(function, "__defaults__", None) or ()
+    if code is not None and code.co_kwonlyargcount == 0 and not hasattr(function, "__self__"):
+        if code.co_argcount - len(defaults) <= count <= code.co_argcount:
+            return
+    import inspect
+
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        place = "" if code is None else ", line %d" % code.co_firstlineno
+        given = "1 argument" if count == 1 else "%d arguments" % count
+        raise Fault("the function takes %s, and is called with %s%s" % (signature, given, place)) from None
+
+
 def conversions():
     """How values are made of what marshal knows, and the other way round: by the names of types."""
     import datetime
@@ -583,6 +603,7 @@ def main():
     hello = marshal.loads(message)
     try:
         function = load(hello["file"], hello["function"])
+        check_call(function, len(hello["names"]) if hello["values"] else 1)
         if hello["values"]:
             function = of_values(function, hello["answers"][0][0])
         rows, call = (Batches if hello["form"] == "arrow" else Rows)(hello), CALLS[hello["per"]]
