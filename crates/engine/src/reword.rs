@@ -119,6 +119,11 @@ const RULES: &[Rule] = &[
     },
     Rule { pattern: r"^'(?P<word>[^']+)' does not support zero arguments", what: "`{word}` needs arguments", hint: "" },
     Rule {
+        pattern: r"`(?P<word>\w+)` takes (?P<takes>\(.*?\)), and is given (?P<given>\(.*?\))(?: No function|$)",
+        what: "`{word}` takes {takes}, and is given {given}",
+        hint: "give it these; CAST(… AS …) converts",
+    },
+    Rule {
         pattern: r"argument types '(?P<word>\w+)\((?P<types>.*?)\)'",
         what: "`{word}` takes no arguments of these types: {types}",
         hint: "convert them: CAST(… AS …)",

@@ -327,6 +327,7 @@ impl<'a> Builder<'a> {
         let definition = sink_definition(kind);
         self.walk(entry, &definition);
         self.explain_foreign_keys(entry, kind, before);
+        self.explain_block(entry, before);
         let write = write?;
         if redact::url(&write.value) != write.value {
             let warning = self.text.warning(write.span, "this target holds a password");
@@ -424,6 +425,18 @@ impl<'a> Builder<'a> {
                     true => "remove it, or give a `command` in place of `write`".to_owned(),
                     false => format!("remove it, or start `write` with {}", write.join(" or ")),
                 });
+            }
+        }
+    }
+
+    /// The program of a sink has no block, as that of a source may have.
+    fn explain_block(&mut self, entry: &Entry, before: usize) {
+        let Some(command) = entry.value.entry(COMMAND) else { return };
+        if let Kind::Block(_) = command.value.kind {
+            let of_block = |lint: &&mut Lint| lint.is_at(command.report_span());
+            for lint in self.found.lints[before..].iter_mut().filter(of_block) {
+                let form = "write the program and its arguments: command: [./publish, --all]";
+                lint.hint = Some(format!("{form}; `env` and `timeout` stand beside it"));
             }
         }
     }
@@ -546,6 +559,7 @@ impl<'a> Builder<'a> {
         let sorted_by = self.keys_of(entry.value.get(SORTED_BY));
         let is_good = self.walk(entry, TRANSFORM);
         self.one_kind(entry, before);
+        self.explain_misplaced(entry, before);
         let mut settings = None;
         for kind in entry.value.entries() {
             if let Some(transform) = self.registry.transform(&kind.key) {
@@ -605,6 +619,18 @@ impl<'a> Builder<'a> {
             self.fault(fault, span);
         }
         settings
+    }
+
+    /// What stands beside the key of a transform, and was written below it.
+    fn explain_misplaced(&mut self, entry: &Entry, before: usize) {
+        for kind in entry.value.entries() {
+            for key in kind.value.entries().iter().filter(|key| KEYS_BESIDE.contains(&key.key.as_str())) {
+                let is_unknown = |lint: &&mut Lint| lint.code == LintCode::UnknownKey && lint.is_at(key.key_span);
+                for lint in self.found.lints[before..].iter_mut().filter(is_unknown) {
+                    lint.hint = Some(format!("write it beside `{}`, as a key of `{}`", kind.key, entry.key));
+                }
+            }
+        }
     }
 
     /// A transform is of exactly one kind.
@@ -696,7 +722,7 @@ pub fn texts(node: Option<&Node>) -> Vec<Located<String>> {
 }
 
 /// The texts in `node`, at any depth.
-fn all_texts(node: &Node, found: &mut Vec<Located<String>>) {
+pub fn all_texts(node: &Node, found: &mut Vec<Located<String>>) {
     match &node.kind {
         Kind::Block(entries) => entries.iter().for_each(|entry| all_texts(&entry.value, found)),
         Kind::List(items) => items.iter().for_each(|item| all_texts(item, found)),

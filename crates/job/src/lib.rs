@@ -179,9 +179,9 @@ impl Loader<'_> {
             sources: self.section(root, "sources"),
             transforms: self.section(root, "transforms"),
             sinks: self.section(root, "sinks"),
+            functions: self.section(root, FUNCTIONS),
         };
-        let functions = self.section(root, FUNCTIONS);
-        for entry in functions {
+        for entry in sections.functions {
             self.function_name(entry);
             let is_taken = |other: &Entry| other.key == entry.key;
             if sections.sources.iter().chain(sections.transforms).chain(sections.sinks).any(is_taken) {
@@ -193,7 +193,7 @@ impl Loader<'_> {
             self.name(entry);
         }
         let incremental = self.incremental(root);
-        self.steps(&sections, functions, incremental, definitions)
+        self.steps(&sections, incremental, definitions)
     }
 
     /// Whether sources that do not say otherwise are incremental.
@@ -261,17 +261,11 @@ impl Loader<'_> {
         }
     }
 
-    fn steps(
-        &mut self,
-        sections: &Sections<'_>,
-        functions: &[Entry],
-        incremental: bool,
-        definitions: &Map<String, Value>,
-    ) -> Option<Job> {
+    fn steps(&mut self, sections: &Sections<'_>, incremental: bool, definitions: &Map<String, Value>) -> Option<Job> {
         let found = walk::Found::default();
         let mut builder = build::Builder { text: self.text, registry: self.registry, definitions, incremental, found };
         let sources: Vec<SourceStep> = sections.sources.iter().filter_map(|entry| builder.source(entry)).collect();
-        let functions = functions.iter().filter_map(|entry| builder.function(entry)).collect();
+        let functions = sections.functions.iter().filter_map(|entry| builder.function(entry)).collect();
         let transforms: Vec<_> =
             sections.transforms.iter().filter_map(|entry| Some((entry, builder.transform(entry)?))).collect();
         let sinks: Vec<SinkStep> = sections.sinks.iter().filter_map(|entry| builder.sink(entry)).collect();

@@ -9,7 +9,7 @@ use millstream_core::hint::did_you_mean;
 use millstream_core::transform::{KEYS_BESIDE, TextKind};
 use serde_json::{Map, Value};
 
-use crate::build::{sort_key, text};
+use crate::build::{all_texts, sort_key, text};
 use crate::graph::{Located, SqlFault};
 use crate::lint::Lint;
 use crate::schema::TRANSFORM;
@@ -28,6 +28,8 @@ pub struct Sections<'a> {
     pub transforms: &'a [Entry],
     /// Entries of `sinks`.
     pub sinks: &'a [Entry],
+    /// Entries of `functions`.
+    pub functions: &'a [Entry],
 }
 
 /// What the links of a job are, and what is wrong with them.
@@ -72,6 +74,7 @@ pub fn link(
     }
     linker.rings(sections.transforms);
     linker.unused(sections);
+    linker.unused_functions(sections);
     linker.links
 }
 
@@ -310,6 +313,21 @@ impl Linker<'_> {
             for entry in entries.iter().filter(|entry| !self.used.contains(&entry.key)) {
                 let lint = self.text.warning(entry.key_span, format!("nothing uses the {kind} `{}`", entry.key));
                 self.links.lints.push(lint.hint("let a sink or a transform read it, or remove it"));
+            }
+        }
+    }
+}
+
+impl Linker<'_> {
+    /// A function is used if its name stands in any text where there may be SQL.
+    fn unused_functions(&mut self, sections: &Sections<'_>) {
+        let mut texts = Vec::new();
+        let entries = sections.transforms.iter().chain(sections.sinks);
+        entries.for_each(|entry| all_texts(&entry.value, &mut texts));
+        for entry in sections.functions {
+            if !texts.iter().any(|text| find_word(&text.value, &entry.key).is_some()) {
+                let lint = self.text.warning(entry.key_span, format!("nothing calls the function `{}`", entry.key));
+                self.links.lints.push(lint.hint("call it in the SQL of a transform, or remove it"));
             }
         }
     }

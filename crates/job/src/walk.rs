@@ -173,7 +173,11 @@ impl<'a> Walker<'a> {
         let best = fitting.into_iter().max_by_key(|&index| {
             (self.nearness(subject.node, tried[index].0), usize::MAX - tried[index].1.lints.len())
         });
+        let takes_text = tried.iter().any(|(branch, _)| types(branch).contains(&"string"));
         match best {
+            Some(index) if takes_text && is_secret(tried[index].0) && subject.node.scalar().is_some() => {
+                found.lints.push(self.no_text(subject));
+            }
             Some(index) => found.lints.append(&mut tried[index].1.lints),
             None => {
                 let mut expected: Vec<String> = Vec::new();
@@ -185,6 +189,14 @@ impl<'a> Walker<'a> {
                 self.unexpected(subject, &expected.join(" or "), found);
             }
         }
+    }
+
+    /// Where there can be a text or a reference to a secret, there is a number or the like. It may be a secret.
+    fn no_text(&self, subject: Subject<'_>) -> Lint {
+        let what = format!("`{}` is neither text nor a reference to a secret", subject.name);
+        let mut lint = self.text.error(subject.at, what);
+        lint.text.clear();
+        lint.hint("put it in quotes, or refer to a secret: `{secret: env:NAME}` or `{secret: file:PATH}`")
     }
 
     /// How near `node` is to what a branch wants: 0 if not even the type is right; then, for blocks, the keys that it
@@ -482,8 +494,8 @@ fn required<'a>(schema: &'a Value, entries: &'a [Entry]) -> impl Iterator<Item =
         keys.into_iter().flatten().filter_map(Value::as_str)
     };
     let is_there = |key: &str| entries.iter().any(|entry| entry.key == key);
-    let otherwise = keys(schema.get("if")).all(is_there);
-    keys(Some(schema)).chain(keys(schema.get("else")).filter(move |_| !otherwise))
+    let holds = keys(schema.get("if")).all(is_there);
+    keys(Some(schema)).chain(keys(schema.get("else")).filter(move |_| !holds))
 }
 
 /// A reference to a secret is a block with the one key `secret`.

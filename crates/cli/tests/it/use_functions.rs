@@ -120,7 +120,10 @@ fn sql_calls_functions_wherever_it_calls_others() {
     types.file("job.yaml", types.read("job.yaml").replace("f(id,", "f(id + 5000000000,"));
     types.run(&["run", "job.yaml"]).ended(1).says(&["5000000001"]);
     types.file("job.yaml", types.read("job.yaml").replace("f(id + 5000000000,", "f(name,"));
-    types.run(&["check", "job.yaml"]).ended(2).says(&["`f` takes no arguments of these types: utf8, int64"]);
+    types
+        .run(&["check", "job.yaml"])
+        .ended(2)
+        .says(&["`f` takes (int32, decimal(12, 2), timestamp, time), and is given (utf8, int64, ", "CAST"]);
     let other = self::lab(
         "pid: {python: own.py:nothing, arguments: [], returns: int64, workers: 1}\n  price: {python: own.py:price, \
          arguments: [int64], returns: \"decimal(10, 2)\"}",
@@ -163,7 +166,7 @@ fn what_a_function_promises_decides_how_it_is_loaded() {
 #[test]
 fn a_value_that_fails_is_that_of_its_row() {
     for (name, parts) in [
-        ("bad", ["the function `f` failed: ValueError: 777 is no good", "own.py", "in bad"]),
+        ("bad", ["the function `f` failed: ValueError: 777 is no good", "own.py", r#"text `{"$1":777}`"#]),
         ("dies", ["the function `f` failed", "status 7", "777"]),
     ] {
         let functions = format!("f: {{python: own.py:{name}, arguments: [int64], returns: int64}}");
@@ -300,6 +303,16 @@ fn mistakes_in_functions_are_found_by_check() {
         ),
         ("f: {python: own.py:length, arguments: [utf8, int64], returns: int64}", "SELECT f(id) AS n FROM s", &["f"]),
         ("f: {python: own.py:length, arguments: [utf8, int64], returns: int64}", "SELECT g(id) AS n FROM s", &["g"]),
+        (
+            "f: {python: own.py:length, arguments: [int64], returns: int64}",
+            "SELECT f(id) AS n FROM s",
+            &["the function takes (name, more), and is called with 1 argument, line 3"],
+        ),
+        (
+            "f: {python: own.py:length, arguments: [utf8, int64], returns: int64, env: {S: 10}}",
+            "SELECT f(id) AS n FROM s",
+            &["`S` is neither text nor a reference to a secret", "put it in quotes"],
+        ),
     ] {
         let (before, rest) = job.split_once("functions:\n").expect("functions");
         let (_, after) = rest.split_once("transforms:").expect("transforms");
@@ -312,4 +325,17 @@ fn mistakes_in_functions_are_found_by_check() {
         ran.says(parts);
         assert_ne!(ran.code, 0, "{}", ran.stderr);
     }
+    // Any number of arguments, some that may be left out, and a method.
+    lab.file(
+        "own.py",
+        "def f(*values): return 1\ndef g(a, b=2): return a\n\
+         class C:\n    @staticmethod\n    def h(a): return a\n",
+    );
+    for name in ["f", "g", "C.h"] {
+        let functions = format!("f: {{python: own.py:{name}, arguments: [int64], returns: int64}}");
+        lab.file("job.yaml", job.replace("f: {python: own.py:lenght, arguments: [int64], returns: int64}", &functions));
+        assert_eq!(lab.run(&["check", "job.yaml"]).ok().stderr, "", "{name}");
+    }
+    lab.file("job.yaml", lab.read("job.yaml").replace("SELECT f(id) AS n", "SELECT id"));
+    lab.run(&["check", "job.yaml"]).ok().says(&["nothing calls the function `f`"]);
 }

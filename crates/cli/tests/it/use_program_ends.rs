@@ -257,7 +257,7 @@ fn mistakes_in_programs_are_found_by_check() {
                b: {command: [cat], read: x.csv}\n  \
                c: {command: []}\n  d: {csv: {}}\n  e: {command: {run: [cat], tineout: 1s}, lines: {}}\nsinks:\n  \
                f: {from: a, command: [cat]}\n  g: {from: a, command: [cat], write: x.csv, exchange: csv}\n  \
-               h: {from: a, exchange: csv}\n";
+               h: {from: a, exchange: csv}\n  i: {from: a, command: {run: [cat]}, exchange: csv}\n";
     lab.file("job.yaml", job);
     lab.run(&["check", "job.yaml"]).ended(2).says(&[
         "`b` has both `read` and `command`",
@@ -267,6 +267,8 @@ fn mistakes_in_programs_are_found_by_check() {
         "the key `exchange` is missing in `f`",
         "`g` has both `write` and `command`",
         "the key `write` is missing in `h`",
+        "expected a list for `command`",
+        "`env` and `timeout` stand beside it",
     ]);
     lab.file("job.yaml", "sources: {a: {read: \"command:cat\", lines: {}}}\nsinks: {o: {from: a, write: o.csv}}\n");
     lab.run(&["check", "job.yaml"]).ended(2).says(&["nothing says which program is read", "in place of `read`"]);

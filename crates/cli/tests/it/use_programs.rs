@@ -519,12 +519,24 @@ fn what_makes_no_sense_is_found_by_check() {
             "promise about single rows",
         ),
         ("from: s, python: a.py:f, exchange: csv, columns: {id: int64}", "a function takes dicts"),
+        (
+            "from: s, command: [cat], exchange: csv, columns: {id: int64}, max_rejects: 5",
+            "write it beside `map`, as a key of `t`",
+        ),
     ] {
         let lab = lab(map);
         let checked = lab.run(&["check", "job.yaml"]);
         assert_ne!(checked.code, 0, "{map}");
         checked.says(&[says]);
     }
+}
+
+#[test]
+fn other_columns_than_those_that_were_promised_are_the_programs() {
+    let lab = lab("from: s, command: [cat], exchange: csv, columns: {id: int64, dya: int64, name: utf8}");
+    let ran = lab.run(&["run", "job.yaml"]);
+    ran.ended(1).says(&["the output of the program lacks the column dya", "correct what the program writes"]);
+    assert!(!ran.stderr.contains("on_drift"), "{}", ran.stderr);
 }
 
 #[test]

@@ -192,7 +192,7 @@ pub fn plan_fault(sql: &str, error: &DataFusionError) -> PlanFault {
 /// The function that `error` is about, if it is about its arguments.
 pub fn function_at_fault(error: &DataFusionError) -> Option<String> {
     let words = describe(root(error));
-    words.word.filter(|_| words.what.contains("takes no argument"))
+    words.word.filter(|_| words.what.contains("takes no argument") || words.what.contains(", and is given ("))
 }
 
 /// The innermost fault; of several, the first.

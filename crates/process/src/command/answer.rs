@@ -10,7 +10,7 @@ use bytes::Bytes;
 use millstream_core::format::{EmptyFiles, ParseRequest, Parsed, Parser, Reject};
 use millstream_core::reject::RejectKind;
 use millstream_core::transform::{Answer, Failure, Per};
-use millstream_core::{Error, Result};
+use millstream_core::{Error, ErrorKind, Result};
 
 use super::arrow_stream::ArrowStream;
 use super::exchange::{Exchange, Records};
@@ -319,14 +319,14 @@ impl TextAnswer<'_> {
         let mut request = ParseRequest::all(Arc::clone(self.gives));
         // What gives no rows need not give a header.
         request.empty_files = EmptyFiles::Allow;
-        let mut parser = format.parser(&request)?;
+        let mut parser = format.parser(&request).map_err(of_program)?;
         let mut parsed = Parsed::default();
         let header = self.header.cloned().unwrap_or_default();
         let before = header.len() as u64;
         for piece in [header, text] {
-            push(&mut *parser, piece, &mut parsed)?;
+            push(&mut *parser, piece, &mut parsed).map_err(of_program)?;
         }
-        parser.finish(&mut parsed)?;
+        parser.finish(&mut parsed).map_err(of_program)?;
         let rows = parsed.rows.into_iter().map(|rows| rows.batch).collect();
         let mut rejects = parsed.rejects;
         rejects.iter_mut().for_each(|reject| reject.byte = reject.byte.saturating_sub(before));
@@ -346,6 +346,17 @@ fn push(parser: &mut dyn Parser, text: Bytes, parsed: &mut Parsed) -> Result<()>
         parsed.append(more);
     }
     Ok(())
+}
+
+/// `error` of a format, which speaks of files and of what a source may say of them.
+fn of_program(error: Error) -> Error {
+    if error.kind() != ErrorKind::Data {
+        return error;
+    }
+    let told = Error::data(error.what().replace("the file", "the output of the program"));
+    let told = error.offending_text().into_iter().fold(told, Error::text);
+    let told = error.cause_text().into_iter().fold(told, |told, cause| told.cause(cause));
+    told.reject(error.reject_kind()).hint("correct what the program writes, or `columns`")
 }
 
 /// What a record of a program is that is no row.

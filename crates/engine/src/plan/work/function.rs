@@ -27,7 +27,7 @@ use crate::{fault, sql};
 
 /// The columns that the workers of `function` take: one for each argument.
 pub fn arguments(function: &WorkFunction) -> SchemaRef {
-    let field = |(index, data_type): (usize, &DataType)| Field::new(format!("{}", index + 1), data_type.clone(), true);
+    let field = |(index, data_type): (usize, &DataType)| Field::new(format!("${}", index + 1), data_type.clone(), true);
     Arc::new(Schema::new(function.arguments.iter().enumerate().map(field).collect::<Vec<_>>()))
 }
 
