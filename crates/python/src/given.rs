@@ -279,24 +279,20 @@ fn rows(part: &RecordBatch, request: &ParseRequest, before: i64) -> Result<Rows>
     Ok(Rows { batch: batch.map_err(failed)?, lines, bytes })
 }
 
-/// The column as `data_type`, with memory of its own: a part of a large column would count as the whole.
+/// The column as `data_type`, with memory of its own: a part of a large column would hold the whole, and count as that.
 fn own(column: &ArrayRef, data_type: &DataType) -> Result<ArrayRef, ArrowError> {
-    if column.data_type() != data_type {
-        return cast(&without_unused(column), data_type);
-    }
-    let half = column.len() / 2;
-    if half == 0 {
-        return Ok(Arc::clone(column));
-    }
-    // A single array would be given back as it is.
-    concat(&[&column.slice(0, half), &column.slice(half, column.len() - half)])
+    let own = copied(column)?;
+    // A cast of texts shares their bytes.
+    if own.data_type() == data_type { Ok(own) } else { cast(&own, data_type) }
 }
 
-/// A column of views that holds no text but its own.
-fn without_unused(column: &ArrayRef) -> ArrayRef {
+/// A copy of the values of `column`, if a cast does not make one.
+fn copied(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     match column.data_type() {
-        DataType::Utf8View => Arc::new(column.as_string_view().gc()),
-        DataType::BinaryView => Arc::new(column.as_binary_view().gc()),
-        _ => Arc::clone(column),
+        DataType::Utf8View => Ok(Arc::new(column.as_string_view().gc())),
+        DataType::BinaryView => Ok(Arc::new(column.as_binary_view().gc())),
+        DataType::Dictionary(..) | DataType::RunEndEncoded(..) => Ok(Arc::clone(column)),
+        // A single array would be given back as it is.
+        _ => concat(&[column, &column.slice(0, 0)]),
     }
 }

@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import mmap
 import os
 import pathlib
 import sqlite3
@@ -82,6 +83,21 @@ def test_a_large_frame_is_loaded_whole():
     assert millstream.write(frame, "out/large.parquet", memory="200MB").rows_written == 1_000_000
     found = polars.read_parquet("out/large.parquet")
     assert found["n"].sum() == frame["n"].sum() and found["t"].n_unique() == 1000
+
+
+def test_of_a_part_of_a_column_nothing_else_is_held():
+    """Its texts lie behind more bytes than 32 bits can count."""
+    start = 3 << 30
+    with open("texts", "w+b") as file:
+        file.seek(start)
+        file.write(b"UlmOslo")
+        file.flush()
+        texts = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    ends = pyarrow.array([start, start + 3, start + 7], pyarrow.int64()).buffers()[1]
+    names = pyarrow.Array.from_buffers(pyarrow.large_string(), 2, [None, ends, pyarrow.py_buffer(texts)])
+    for part, rows in [(names, ["Ulm", "Oslo"]), (names.slice(1), ["Oslo"])]:
+        millstream.write(pyarrow.table({"name": part}), "out/names.csv")
+        assert pathlib.Path("out/names.csv").read_text().split() == ["name", *rows]
 
 
 def test_no_rows_are_an_empty_table():
