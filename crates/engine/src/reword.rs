@@ -119,7 +119,7 @@ const RULES: &[Rule] = &[
     },
     Rule { pattern: r"^'(?P<word>[^']+)' does not support zero arguments", what: "`{word}` needs arguments", hint: "" },
     Rule {
-        pattern: r"`(?P<word>\w+)` takes (?P<takes>\(.*?\)), and is given (?P<given>\(.*?\))(?: No function|$)",
+        pattern: r"`(?P<word>\w+)` takes (?P<takes>\(.*?\)), and is given (?P<given>\(.*?\))(?:[^,)]|$)",
         what: "`{word}` takes {takes}, and is given {given}",
         hint: "give it these; CAST(… AS …) converts",
     },
