@@ -8,7 +8,11 @@ use std::thread::Builder;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::physical_plan::execute_stream;
+use datafusion::error::Result as DataFusionResult;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{CastExpr, Column};
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::{Stream, StreamExt};
 use millstream_core::types::without_views;
 use millstream_core::{Error, Result};
@@ -25,8 +29,8 @@ use crate::rejects::{LeftOut, Rejects};
 /// Batches that wait for the one who reads the stream.
 const AHEAD: usize = 2;
 
-/// The rows of a source or transform as a stream of batches without view types. Reading goes on ahead by a few batches;
-/// dropping the stream ends it. After an error nothing more comes.
+/// The rows of a source or transform as a stream of batches. Reading goes on ahead by a few batches; dropping the
+/// stream ends it. After an error nothing more comes.
 pub struct RowStream {
     schema: SchemaRef,
     batches: mpsc::Receiver<Item>,
@@ -74,17 +78,38 @@ impl fmt::Debug for RowStream {
     }
 }
 
+/// Which types the columns of a stream have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Types {
+    /// Those that the rows are read in, with views.
+    AsRead,
+    /// Those without views.
+    Common,
+}
+
 impl Engine {
-    /// Reads the rows of the source or transform `entry` of a job. Its sinks have no part in it.
+    /// Reads the rows of the source or transform `entry` of a job, without view types. Its sinks have no part in it.
     ///
     /// # Errors
     /// Everything that is wrong with the job; what goes wrong later comes from the stream.
     pub async fn rows(&self, work: impl Into<Runnable>, entry: &str) -> Result<RowStream, Failure> {
-        let (engine, work, entry) = (self.clone(), self.fresh(work.into())?, entry.to_owned());
+        self.stream(work.into(), entry, Types::Common).await
+    }
+
+    /// The same, with texts as they are read, as views: for those who know these, a copy less.
+    ///
+    /// # Errors
+    /// Those of [`Engine::rows`].
+    pub async fn rows_with_views(&self, work: impl Into<Runnable>, entry: &str) -> Result<RowStream, Failure> {
+        self.stream(work.into(), entry, Types::AsRead).await
+    }
+
+    async fn stream(&self, work: Runnable, entry: &str, types: Types) -> Result<RowStream, Failure> {
+        let (engine, work, entry) = (self.clone(), self.fresh(work)?, entry.to_owned());
         let (opening, opened) = oneshot::channel();
         let read = move || match RunContext::new(&engine) {
             Ok(context) => {
-                let reading = read(&context, &work, &entry, opening);
+                let reading = read(&context, &work, &entry, types, opening);
                 context.runtimes.workers().block_on(reading);
             }
             // The one who asked may have left.
@@ -101,6 +126,7 @@ async fn read(
     context: &RunContext,
     work: &Runnable,
     entry: &str,
+    types: Types,
     mut opening: oneshot::Sender<Result<RowStream, Failure>>,
 ) {
     context.rejects.only_count();
@@ -109,7 +135,11 @@ async fn read(
         let prepared = prepare(context, &work.job, work.known.as_deref(), Reach::Online).await?;
         let physical = prepared.plan_first_rows(entry, None).await?;
         let root = physical.roots.first().ok_or_else(|| Error::internal("the entry has no plan"))?;
-        let rows = execute_stream(Arc::clone(&root.plan), context.session.task_ctx()).map_err(fault::unwrap)?;
+        let plan = match types {
+            Types::AsRead => Arc::clone(&root.plan),
+            Types::Common => in_common_types(&root.plan).map_err(fault::unwrap)?,
+        };
+        let rows = execute_stream(plan, context.session.task_ctx()).map_err(fault::unwrap)?;
         Ok::<_, Failure>((governing, prepared, rows))
     };
     let begun = tokio::select! {
@@ -121,10 +151,8 @@ async fn read(
         Ok(begun) => begun,
         Err(failure) => return drop(opening.send(Err(failure))),
     };
-    let schema = Arc::new(without_views(&rows.schema()));
     let (sender, batches) = mpsc::channel(AHEAD);
-    let (schema_of_stream, rejects) = (Arc::clone(&schema), Arc::clone(&context.rejects));
-    let stream = RowStream { schema: schema_of_stream, batches, has_ended: false, rejects };
+    let stream = RowStream { schema: rows.schema(), batches, has_ended: false, rejects: Arc::clone(&context.rejects) };
     if opening.send(Ok(stream)).is_err() {
         return;
     }
@@ -136,7 +164,7 @@ async fn read(
             next = rows.next() => next,
         };
         let next = match next {
-            Some(batch) => batch.map_err(fault::unwrap).and_then(|batch| as_plain(&batch, &schema)),
+            Some(batch) => batch.map_err(fault::unwrap),
             None => break,
         };
         let is_last = next.is_err();
@@ -157,13 +185,19 @@ fn with_unopened(prepared: &Prepared<'_>, error: Error) -> Failure {
     Failure { lints: Vec::new(), errors: prepared.unopened().into_iter().chain([error]).collect() }
 }
 
-/// The batch with the types of `schema`, which has no views.
-fn as_plain(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
-    let failed = |cause| Error::internal("a column cannot be read without views").cause(cause);
-    let columns = batch.columns().iter().zip(schema.fields());
-    let columns = columns.map(|(column, field)| match column.data_type() == field.data_type() {
-        true => Ok(Arc::clone(column)),
-        false => datafusion::arrow::compute::cast(column, field.data_type()).map_err(failed),
+/// `plan` with columns without views.
+fn in_common_types(plan: &Arc<dyn ExecutionPlan>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    let (schema, common) = (plan.schema(), without_views(&plan.schema()));
+    if *schema == common {
+        return Ok(Arc::clone(plan));
+    }
+    let columns = common.fields().iter().enumerate().map(|(place, field)| {
+        let column = Arc::new(Column::new(field.name(), place)) as Arc<dyn PhysicalExpr>;
+        let expr = match schema.field(place).data_type() == field.data_type() {
+            true => column,
+            false => Arc::new(CastExpr::new(column, field.data_type().clone(), None)),
+        };
+        ProjectionExpr { expr, alias: field.name().clone() }
     });
-    RecordBatch::try_new(Arc::clone(schema), columns.collect::<Result<_>>()?).map_err(failed)
+    Ok(Arc::new(ProjectionExec::try_new(columns.collect::<Vec<_>>(), Arc::clone(plan))?))
 }

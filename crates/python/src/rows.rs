@@ -4,12 +4,13 @@
 //!  Rows ─plan─▶ schema        looked up once
 //!       ─each use─▶ RowStream ─▶ the C stream interface: pandas, Polars, DuckDB, pyarrow
 //!                             ─▶ Batches: an iterator, each Batch by the C data interface
+//!                             ─▶ Parts: an iterator, each Part of several batches by the C stream interface
 //! ```
 
 use std::ffi::CStr;
 use std::sync::{Mutex, PoisonError};
 
-use arrow::array::{Array, RecordBatch, RecordBatchReader, StructArray};
+use arrow::array::{Array, RecordBatch, RecordBatchIterator, RecordBatchReader, StructArray};
 use arrow::datatypes::{Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
@@ -88,15 +89,26 @@ impl Rows {
 
     /// A new read, by the C stream interface.
     fn stream_capsule<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        let rows = self.open(py)?;
+        let rows = self.open(py, Views::No)?;
         let stream = FFI_ArrowArrayStream::new(Box::new(Reader { rows }));
         PyCapsule::new_with_value(py, stream, STREAM)
     }
 
     /// A new read, batch by batch.
     fn batches(&self, py: Python<'_>) -> PyResult<Batches> {
-        Ok(Batches { rows: Mutex::new(Some(self.open(py)?)) })
+        Ok(Batches(Reading::new(self.open(py, Views::No)?)))
     }
+
+    /// A new read, in parts of several batches, with texts as views.
+    fn parts(&self, py: Python<'_>) -> PyResult<Parts> {
+        Ok(Parts(Reading::new(self.open(py, Views::Yes)?)))
+    }
+}
+
+/// Whether texts come as views.
+enum Views {
+    Yes,
+    No,
 }
 
 impl Rows {
@@ -107,11 +119,14 @@ impl Rows {
         Ok(Rows { entry, limits, schema, plan: Mutex::new((std::process::id(), plan)), written })
     }
 
-    fn open(&self, py: Python<'_>) -> PyResult<RowStream> {
+    fn open(&self, py: Python<'_>, views: Views) -> PyResult<RowStream> {
         let opened = wait(py, async {
             let engine = engine(&self.limits, Reads::Places)?;
             let plan = self.plan(&engine)?;
-            engine.rows(&plan, &self.entry).await
+            match views {
+                Views::Yes => engine.rows_with_views(&plan, &self.entry).await,
+                Views::No => engine.rows(&plan, &self.entry).await,
+            }
         })?;
         opened.map_err(|failure| exception(py, failure, Author::Package))
     }
@@ -164,12 +179,36 @@ impl RecordBatchReader for Reader {
     }
 }
 
+/// A read; `None` once it has ended, or while a batch is awaited.
+struct Reading(Mutex<Option<RowStream>>);
+
+impl Reading {
+    fn new(rows: RowStream) -> Self {
+        Reading(Mutex::new(Some(rows)))
+    }
+
+    fn next(&self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
+        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut rows) = taken else { return Ok(None) };
+        // An interrupt ends the read, since it drops the stream.
+        match wait(py, rows.next())? {
+            None => Ok(None),
+            Some(Err(failure)) => Err(exception(py, failure, Author::Package)),
+            Some(Ok(batch)) => {
+                *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(rows);
+                Ok(Some(batch))
+            }
+        }
+    }
+
+    fn end(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
 /// The batches of a read, one after the other.
 #[pyclass(frozen, module = "millstream._millstream")]
-pub struct Batches {
-    /// `None` once the read has ended, or while a batch is awaited.
-    rows: Mutex<Option<RowStream>>,
-}
+pub struct Batches(Reading);
 
 #[pymethods]
 impl Batches {
@@ -178,22 +217,66 @@ impl Batches {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
-        let taken = self.rows.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(mut rows) = taken else { return Ok(None) };
-        // An interrupt ends the read, since it drops the stream.
-        match wait(py, rows.next())? {
-            None => Ok(None),
-            Some(Err(failure)) => Err(exception(py, failure, Author::Package)),
-            Some(Ok(rows_of_batch)) => {
-                *self.rows.lock().unwrap_or_else(PoisonError::into_inner) = Some(rows);
-                Ok(Some(Batch(rows_of_batch)))
-            }
-        }
+        Ok(self.0.next(py)?.map(Batch))
     }
 
     /// Ends the read.
     fn close(&self) {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.0.end();
+    }
+}
+
+/// How many batches a part has at most.
+const PART_BATCHES: usize = 16;
+
+/// A part with so many bytes is large enough.
+const PART_BYTES: usize = 32 << 20;
+
+/// The rows of a read in larger parts, for those to whom each call is dear: a frame of Polars is worth 100,000 rows.
+#[pyclass(frozen, module = "millstream._millstream")]
+pub struct Parts(Reading);
+
+#[pymethods]
+impl Parts {
+    fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        this
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Part>> {
+        let (mut batches, mut bytes) = (Vec::new(), 0);
+        while batches.len() < PART_BATCHES
+            && bytes < PART_BYTES
+            && let Some(batch) = self.0.next(py)?
+        {
+            bytes += batch.get_array_memory_size();
+            batches.push(batch);
+        }
+        Ok((!batches.is_empty()).then_some(Part(batches)))
+    }
+}
+
+/// Some batches, of which there is at least one.
+#[pyclass(frozen, module = "millstream._millstream")]
+pub struct Part(Vec<RecordBatch>);
+
+#[pymethods]
+impl Part {
+    fn __len__(&self) -> usize {
+        self.0.iter().map(RecordBatch::num_rows).sum()
+    }
+
+    /// The columns and the rows, by the C stream interface.
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        drop(requested_schema);
+        let schema = self.0.first().map_or_else(|| SchemaRef::new(Schema::empty()), RecordBatch::schema);
+        let batches: Vec<_> = self.0.iter().cloned().map(Ok).collect();
+        let stream = FFI_ArrowArrayStream::new(Box::new(RecordBatchIterator::new(batches, schema)));
+        PyCapsule::new_with_value(py, stream, STREAM)
     }
 }
 

@@ -196,8 +196,8 @@ impl Function {
         RecordBatch::try_new_with_options(nullable(gives), columns, &options).map_err(|_| unreadable())
     }
 
-    /// The rows of an answer in Arrow's form, which is at the end of the message. One that cannot be read as such has no
-    /// form at all.
+    /// The rows of an answer in Arrow's form, which is at the end of the message. One that cannot be read as such has
+    /// no form at all.
     fn batches(&self, objects: &mut Objects<'_>, message: &Bytes) -> Result<RecordBatch> {
         let length = usize::try_from(objects.int()?).map_err(|_| unreadable())?;
         let start = message.len().checked_sub(length).ok_or_else(unreadable)?;

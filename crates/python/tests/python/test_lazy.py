@@ -91,14 +91,14 @@ def test_only_columns_that_are_used_are_read():
 
 def test_rows_that_the_condition_leaves_out_are_not_handed_over(rows, monkeypatch):
     handed = []
-    batches = millstream.Rows.batches
+    parts = millstream.Rows.parts
 
     def counting(self):
-        for batch in batches(self):
-            handed.append(len(batch))
-            yield batch
+        for part in parts(self):
+            handed.append(len(part))
+            yield part
 
-    monkeypatch.setattr(millstream.Rows, "batches", counting)
+    monkeypatch.setattr(millstream.Rows, "parts", counting)
     assert rows.lazy().filter(col("n") == 5).collect().height == sum(handed) == len(TEXTS)
 
 
