@@ -75,6 +75,28 @@ fn a_column_of_using_needs_no_table() {
     }
 }
 
+/// Where one side has no row, the column of USING has the value of the other.
+#[test]
+fn a_column_of_using_has_a_value_in_all_rows() {
+    let lab = lab();
+    for (join, expected) in [
+        ("RIGHT JOIN 'visits.csv' v USING (id)", "v.id"),
+        ("FULL JOIN 'visits.csv' v USING (id)", "coalesce(p.id, v.id)"),
+    ] {
+        let from = format!("FROM 'places.dat' p {join}");
+        let expected = rows(&lab, &format!("SELECT {expected} AS i {from} ORDER BY 1"));
+        assert!(expected.concat().contains(&"4".to_owned()), "{expected:?}");
+        for query in
+            ["SELECT id", "SELECT i FROM (SELECT id AS i, id IS NULL", "SELECT id FROM (SELECT * EXCLUDE (name)"]
+        {
+            let end = if query.contains('(') { ") q" } else { "" };
+            assert_eq!(rows(&lab, &format!("{query} {from}{end} ORDER BY 1")), expected, "{query} {join}");
+        }
+        let grouped = rows(&lab, &format!("SELECT id, count(*) AS n {from} GROUP BY id HAVING id > 3"));
+        assert_eq!(grouped, [["4", "1"]], "{join}");
+    }
+}
+
 #[test]
 fn sources_are_named_after_their_files() {
     let lab = lab();

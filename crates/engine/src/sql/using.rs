@@ -1,15 +1,18 @@
-//! Columns that `USING` makes one of two, in WHERE: DataFusion finds those in SELECT, and not there.
+//! Columns that `USING` or NATURAL make one of two.
 //!
 //! They get the table that has their value in all rows: that of the left side, or of the right one of a RIGHT JOIN; of
-//! a FULL JOIN the first of both that is not null. What is ambiguous without `USING` stays so.
+//! a FULL JOIN the first of both that is not null. DataFusion does not find them in WHERE, and takes those of the left
+//! side elsewhere, which are null where a RIGHT or FULL JOIN has no row there. What is ambiguous without `USING` stays
+//! so.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, Join, JoinConstraint,
-    JoinOperator, ObjectName, ObjectNamePart, Query, Select, TableFactor, VisitMut, VisitorMut,
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, GroupByExpr, Ident, Join,
+    JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query, ReplaceSelectElement, ReplaceSelectItem, Select,
+    SelectItem, TableFactor, VisitMut, VisitorMut,
 };
 
 use super::files::as_read;
@@ -17,7 +20,7 @@ use super::files::as_read;
 /// The columns of a table; `None` if there is none of that name.
 pub type ColumnsOf<'a> = &'a dyn Fn(&str) -> Option<Vec<String>>;
 
-/// Names the tables of the columns of `USING` wherever WHERE has them without one.
+/// Names the tables of the columns of `USING` where they stand without one.
 pub fn qualify(statement: &mut Statement, columns_of: ColumnsOf<'_>) {
     if let Statement::Statement(query) = statement {
         let _ = query.as_mut().visit(&mut Selects { columns_of, expressions: Vec::new() });
@@ -41,11 +44,38 @@ impl VisitorMut for Selects<'_> {
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
-        let merged = self.merged(select);
-        match &mut select.selection {
-            Some(condition) if !merged.is_empty() => condition.visit(&mut Columns { merged, depth: 0 }),
-            _ => ControlFlow::Continue(()),
+        let mut columns = Columns { merged: self.merged(select), depth: 0 };
+        if let Some(condition) = &mut select.selection {
+            condition.visit(&mut columns)?;
         }
+        columns.merged.retain(|_, one| !one.is_left);
+        if columns.merged.is_empty() {
+            return ControlFlow::Continue(());
+        }
+        for item in &mut select.projection {
+            match item {
+                SelectItem::UnnamedExpr(expression) => {
+                    let name = match &*expression {
+                        Expr::Identifier(name) if columns.merged.contains_key(&as_read(name)) => Some(name.clone()),
+                        _ => None,
+                    };
+                    expression.visit(&mut columns)?;
+                    if let Some(alias) = name {
+                        *item = SelectItem::ExprWithAlias { expr: expression.clone(), alias };
+                    }
+                }
+                SelectItem::ExprWithAlias { expr, .. } => expr.visit(&mut columns)?,
+                SelectItem::Wildcard(options) if options.opt_replace.is_none() => {
+                    let items = columns.merged.values().map(Merged::replacement).collect();
+                    options.opt_replace = Some(ReplaceSelectItem { items });
+                }
+                _ => {}
+            }
+        }
+        if let GroupByExpr::Expressions(expressions, _) = &mut select.group_by {
+            expressions.iter_mut().try_for_each(|expression| expression.visit(&mut columns))?;
+        }
+        select.having.iter_mut().try_for_each(|condition| condition.visit(&mut columns))
     }
 }
 
@@ -71,15 +101,26 @@ impl Table {
 }
 
 /// A column of `USING`.
+#[derive(Clone)]
 struct Merged {
+    name: Ident,
     value: Expr,
+    /// Whether it is that of the left side.
+    is_left: bool,
     /// The numbers of the tables that it is one of.
     of: Vec<usize>,
 }
 
+impl Merged {
+    /// What gives its value in place of the left side's.
+    fn replacement(&self) -> Box<ReplaceSelectElement> {
+        Box::new(ReplaceSelectElement { expr: self.value.clone(), column_name: self.name.clone(), as_keyword: true })
+    }
+}
+
 impl Selects<'_> {
     /// What the columns of `USING` are, by their names.
-    fn merged(&self, select: &Select) -> BTreeMap<String, Expr> {
+    fn merged(&self, select: &Select) -> BTreeMap<String, Merged> {
         let (mut tables, mut merged): (Vec<Table>, BTreeMap<String, Merged>) = Default::default();
         for from in &select.from {
             let first = tables.len();
@@ -87,10 +128,10 @@ impl Selects<'_> {
             tables.push(table);
             for join in &from.joins {
                 let Some(right) = self.table(&join.relation) else { return BTreeMap::new() };
-                for column in columns(join) {
-                    let name = as_read(column);
+                for column in columns(join, &tables[first..], &right) {
+                    let name = as_read(&column);
                     let before = merged.remove(&name);
-                    if let Some(one) = one_of(join, before, &tables, first, &right, column) {
+                    if let Some(one) = one_of(join, before, &tables, first, &right, &column) {
                         merged.insert(name, one);
                     }
                 }
@@ -100,7 +141,7 @@ impl Selects<'_> {
         let is_alone = |name: &String, one: &Merged| {
             tables.iter().enumerate().all(|(index, table)| one.of.contains(&index) || !table.surely_has(name))
         };
-        merged.into_iter().filter(|(name, one)| is_alone(name, one)).map(|(name, one)| (name, one.value)).collect()
+        merged.into_iter().filter(|(name, one)| is_alone(name, one)).collect()
     }
 
     /// `None` if its name cannot be told.
@@ -120,8 +161,8 @@ impl Selects<'_> {
     }
 }
 
-/// The columns that `join` makes one.
-fn columns(join: &Join) -> impl Iterator<Item = &Ident> {
+/// The columns that `join` makes one of those of `left` and `right`.
+fn columns(join: &Join, left: &[Table], right: &Table) -> Vec<Ident> {
     use JoinOperator::{FullOuter, Inner, Join, Left, LeftOuter, Right, RightOuter};
     let names = match &join.join_operator {
         Join(constraint)
@@ -132,11 +173,16 @@ fn columns(join: &Join) -> impl Iterator<Item = &Ident> {
         | RightOuter(constraint)
         | FullOuter(constraint) => match constraint {
             JoinConstraint::Using(names) => &names[..],
+            JoinConstraint::Natural => {
+                let of_both = |name: &&String| left.iter().any(|table| table.surely_has(name));
+                let names = right.columns.iter().flatten().filter(of_both);
+                return names.map(|name| Ident::with_quote('"', name)).collect();
+            }
             _ => &[],
         },
         _ => &[],
     };
-    names.iter().filter_map(|name| name.0.last().and_then(ObjectNamePart::as_ident))
+    names.iter().filter_map(|name| name.0.last().and_then(ObjectNamePart::as_ident)).cloned().collect()
 }
 
 /// What `column` is behind `join`, which puts `right` beside `tables` from number `first` on, of which some have it as
@@ -153,14 +199,15 @@ fn one_of(
     let left = before.or_else(|| {
         let mut having = (first..tables.len()).filter(|index| tables[*index].may_have(&name));
         let (index, others) = (having.next()?, having.next());
-        others.is_none().then(|| Merged { value: tables[index].column(column), of: vec![index] })
+        let value = tables[index].column(column);
+        others.is_none().then(|| Merged { name: column.clone(), value, is_left: true, of: vec![index] })
     })?;
-    let value = match &join.join_operator {
-        JoinOperator::Right(_) | JoinOperator::RightOuter(_) => right.column(column),
-        JoinOperator::FullOuter(_) => first_of([left.value, right.column(column)]),
-        _ => left.value,
+    let (value, is_left) = match &join.join_operator {
+        JoinOperator::Right(_) | JoinOperator::RightOuter(_) => (right.column(column), false),
+        JoinOperator::FullOuter(_) => (first_of([left.value, right.column(column)]), false),
+        _ => (left.value, left.is_left),
     };
-    Some(Merged { value, of: left.of.into_iter().chain([tables.len()]).collect() })
+    Some(Merged { name: left.name, value, is_left, of: left.of.into_iter().chain([tables.len()]).collect() })
 }
 
 /// `coalesce(…)`.
@@ -179,9 +226,9 @@ fn first_of(values: [Expr; 2]) -> Expr {
     })
 }
 
-/// Replaces the columns of a condition, and not those of queries in it.
+/// Replaces the columns of an expression, and not those of queries in it.
 struct Columns {
-    merged: BTreeMap<String, Expr>,
+    merged: BTreeMap<String, Merged>,
     depth: usize,
 }
 
@@ -200,9 +247,9 @@ impl VisitorMut for Columns {
 
     fn post_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
         if let (Expr::Identifier(column), 0) = (&*expression, self.depth)
-            && let Some(value) = self.merged.get(&as_read(column))
+            && let Some(merged) = self.merged.get(&as_read(column))
         {
-            let mut value = value.clone();
+            let mut value = merged.value.clone();
             place(&mut value, column);
             *expression = value;
         }
@@ -260,6 +307,27 @@ mod tests {
             ("a JOIN b ON a.id = b.id", "id > 1", "id > 1"),
         ] {
             assert_eq!(qualified(from, condition), expected, "{from}");
+        }
+        let selected = |query: &str| {
+            let mut statement = parse(query).expect("a query");
+            qualify(&mut statement, &columns);
+            statement.to_string()
+        };
+        for (query, expected) in [
+            ("SELECT id, x FROM a RIGHT JOIN b USING (id)", "SELECT b.id AS id, x FROM a RIGHT JOIN b USING(id)"),
+            (
+                "SELECT id + 1 AS n, count(*) FROM a FULL JOIN b USING (id) GROUP BY id HAVING id > 1",
+                "SELECT coalesce(a.id, b.id) + 1 AS n, count(*) FROM a FULL JOIN b USING(id) GROUP BY \
+                 coalesce(a.id, b.id) HAVING coalesce(a.id, b.id) > 1",
+            ),
+            (
+                "SELECT * FROM a NATURAL FULL JOIN b",
+                "SELECT * REPLACE (coalesce(a.\"id\", b.\"id\") AS \"id\") FROM a NATURAL FULL JOIN b",
+            ),
+            // The left side has the value in all rows.
+            ("SELECT id, * FROM a LEFT JOIN b USING (id)", "SELECT id, * FROM a LEFT JOIN b USING(id)"),
+        ] {
+            assert_eq!(selected(query), expected);
         }
     }
 }
