@@ -225,7 +225,8 @@ fn a_value_at_which_a_worker_is_lost_is_found_at_once() {
         assert_eq!(report["rows_rejected"], json!(1), "{report:#}");
         assert_eq!(csv_rows(&lab.read("out.csv")).len(), ROWS - 1);
         let tried = lab.read("tried").len();
-        assert!((2..=3).contains(&tried), "{tried} times");
+        // A call that was under way when the value was found to be lost may have it, too.
+        assert!((2..=6).contains(&tried), "{tried} times");
         assert_eq!(step(&report, "f", "transform")["work"]["restarts"], json!(tried), "{report:#}");
     }
 }
