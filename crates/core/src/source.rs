@@ -213,10 +213,14 @@ pub trait Source: Debug + Send + Sync {
 
     /// Reads `range` of the unit's bytes, for formats whose directory is at the end. The answer has exactly the
     /// length of the range. `None` if the place cannot do it (a pipe, a server without ranges).
-    async fn read_range(&self, context: &SourceContext, unit: &Unit, range: Range<u64>) -> Result<Option<Bytes>>;
+    async fn read_range(&self, _context: &SourceContext, _unit: &Unit, _range: Range<u64>) -> Result<Option<Bytes>> {
+        Ok(None)
+    }
 
     /// `unit` with its size and its version, asked for if they are not known yet, as far as the place can tell.
-    async fn look(&self, context: &SourceContext, unit: &Unit) -> Result<Unit>;
+    async fn look(&self, _context: &SourceContext, unit: &Unit) -> Result<Unit> {
+        Ok(unit.clone())
+    }
 
     /// What kind of content the place says that `unit` is, such as `text/csv; charset=utf-8`; `None` where places say
     /// no such thing. It is asked for.

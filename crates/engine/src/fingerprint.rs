@@ -20,6 +20,7 @@ use millstream_core::sink::{Chunk, WrittenChunks};
 use millstream_core::stable_hash::hash;
 use millstream_core::transform::{Distinct, Keep, Relation, SortKey, UnionBy};
 use millstream_core::{Registry, redact};
+use millstream_job::entries::COMMAND;
 use millstream_job::{FunctionStep, Job, SinkStep, SourceStep, TransformStep};
 use serde_json::{Map, Value, json};
 
@@ -219,7 +220,7 @@ fn source(step: &SourceStep, facts: &Facts<'_>) -> Value {
                 settings.insert(key.clone(), Value::Object(what.collect()));
             }
             // What a program gives depends on its words.
-            Some(place) if place.spec.name == "command" => {
+            Some(place) if place.spec.name == COMMAND => {
                 let words = value.get("run").unwrap_or(value);
                 settings.insert(key.clone(), words.clone());
             }

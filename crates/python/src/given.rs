@@ -8,7 +8,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,7 +20,6 @@ use arrow::error::ArrowError;
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
 use arrow::ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream};
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use millstream::component::{
@@ -213,14 +211,6 @@ impl Source for PythonRows {
 
     async fn open(&self, _: &SourceContext, _: &Unit) -> Result<ByteStream> {
         Err(Error::job("Python gives rows, not bytes"))
-    }
-
-    async fn read_range(&self, _: &SourceContext, _: &Unit, _: Range<u64>) -> Result<Option<Bytes>> {
-        Ok(None)
-    }
-
-    async fn look(&self, _: &SourceContext, unit: &Unit) -> Result<Unit> {
-        Ok(unit.clone())
     }
 
     fn rows(&self) -> Option<&dyn RowSource> {

@@ -1,6 +1,5 @@
 //! Reads rejects that are loaded again, in place of the files of their source.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -76,10 +75,6 @@ impl Source for ReplaySource {
     async fn open(&self, _: &SourceContext, unit: &Unit) -> Result<ByteStream> {
         let text = self.text(unit)?;
         Ok(futures::stream::once(std::future::ready(Ok(text))).boxed())
-    }
-
-    async fn read_range(&self, _: &SourceContext, _: &Unit, _: Range<u64>) -> Result<Option<Bytes>> {
-        Ok(None)
     }
 
     async fn look(&self, _: &SourceContext, unit: &Unit) -> Result<Unit> {

@@ -7,12 +7,11 @@ mod spec;
 #[cfg(test)]
 mod tests;
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use millstream_core::program::ProgramContext;
@@ -107,14 +106,6 @@ impl Source for CommandSource {
         });
         let output = start.await.map_err(|_| Error::internal("the task that starts a program has ended"))??;
         Ok(feed(context, BLOCKS * BLOCK, async move |feeder| output.read(feeder).await))
-    }
-
-    async fn read_range(&self, _: &SourceContext, _: &Unit, _: Range<u64>) -> Result<Option<Bytes>> {
-        Ok(None)
-    }
-
-    async fn look(&self, _: &SourceContext, unit: &Unit) -> Result<Unit> {
-        Ok(unit.clone())
     }
 }
 

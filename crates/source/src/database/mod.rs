@@ -24,12 +24,10 @@ mod sqlite;
 mod tests;
 
 use std::fmt::Debug;
-use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use millstream_core::format::{ParseRequest, Rows};
@@ -160,14 +158,6 @@ impl Source for DatabaseSource {
         Err(Error::job("a database gives rows, not bytes")
             .in_unit(parted(unit).0, None)
             .hint("read it as a source of a job without a format block"))
-    }
-
-    async fn read_range(&self, _: &SourceContext, _: &Unit, _: Range<u64>) -> Result<Option<Bytes>> {
-        Ok(None)
-    }
-
-    async fn look(&self, _: &SourceContext, unit: &Unit) -> Result<Unit> {
-        Ok(unit.clone())
     }
 
     fn rows(&self) -> Option<&dyn RowSource> {

@@ -6,14 +6,12 @@ pub mod spec;
 mod tests;
 
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use millstream_core::registry::SourceEntry;
@@ -89,13 +87,5 @@ impl Source for StdinSource {
             .map_err(|cause| Error::io("standard input cannot be read", &cause).in_unit("-", None))?;
         let file = fs_err::File::from_parts(descriptor.into(), "standard input");
         Ok(stream_pipe(context, Path::new("standard input").into(), Arc::new(file)))
-    }
-
-    async fn read_range(&self, _: &SourceContext, _: &Unit, _: Range<u64>) -> Result<Option<Bytes>> {
-        Ok(None)
-    }
-
-    async fn look(&self, _: &SourceContext, unit: &Unit) -> Result<Unit> {
-        Ok(unit.clone())
     }
 }
