@@ -1,9 +1,12 @@
 //! What must not be shown: passwords and signatures inside URLs, and the values of secrets.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+
+use serde_json::Value;
 
 use crate::Error;
 
@@ -39,46 +42,69 @@ pub fn url(url: &str) -> String {
     shown
 }
 
-/// `text` without the values `secrets`.
+/// `text` without the values `secrets`; of several at one place, without the longest.
 pub fn values<'a>(text: &str, secrets: impl IntoIterator<Item = &'a str>) -> String {
-    let secrets = secrets.into_iter().filter(|secret| !secret.is_empty());
-    secrets.fold(text.to_owned(), |text, secret| text.replace(secret, SHOWN))
+    let secrets: Vec<&str> = secrets.into_iter().filter(|secret| !secret.is_empty()).collect();
+    let (mut shown, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(first) = rest.chars().next() {
+        let found = secrets.iter().filter(|secret| rest.starts_with(**secret)).max_by_key(|secret| secret.len());
+        let length = found.map_or(first.len_utf8(), |secret| secret.len());
+        shown.push_str(if found.is_some() { SHOWN } else { &rest[..length] });
+        rest = &rest[length..];
+    }
+    shown
 }
 
 /// What stands in place of a secret.
 const SHOWN: &str = "***";
 
-/// What text ends with of which the rest was left out.
+/// What stands where the rest of a text was left out.
 const CUT: char = '…';
+
+/// Lines of a secret that are shorter are not secret by themselves, in bytes: a file of JSON has lines like `{`.
+const SHORTEST_LINE: usize = 8;
 
 /// The values of the secrets of a job.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secrets(Arc<[String]>);
 
 impl Secrets {
-    /// Those with these values. Of one with several lines, each line is secret.
+    /// Those with these values, also as they stand in a literal of JSON or Python. Of one with several lines, each line
+    /// is secret that is not short.
     pub fn new(values: impl IntoIterator<Item = String>) -> Self {
-        let lines = |value: String| value.lines().map(str::trim).map(str::to_owned).collect::<Vec<_>>();
-        let mut values: Vec<String> = values.into_iter().flat_map(lines).filter(|value| !value.is_empty()).collect();
-        // One may be a part of another.
-        values.sort_by_key(|value| std::cmp::Reverse(value.len()));
-        values.dedup();
-        Secrets(values.into())
+        let mut all = BTreeSet::new();
+        for value in values {
+            let value = value.trim();
+            let lines = value.lines().map(str::trim).filter(|line| line.len() >= SHORTEST_LINE || *line == value);
+            for text in lines.chain([value]).filter(|text| !text.is_empty()) {
+                let json = Value::from(text).to_string();
+                let python = text.replace('\\', "\\\\");
+                all.extend([text.to_owned(), json[1..json.len() - 1].to_owned(), python.replace('\'', "\\'"), python]);
+            }
+        }
+        Secrets(all.into_iter().collect())
     }
 
-    /// `text` without them. Where it is cut, what may be the beginning of one is left out as well.
+    /// `text` without them. Where it is cut, what may be the beginning or end of one is left out as well.
     pub fn hidden<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let is_beginning = |rest: &str| self.0.iter().any(|secret| secret.starts_with(rest));
-        let cut = text.strip_suffix(CUT).and_then(|text| {
-            let start = text.char_indices().map(|(start, _)| start).find(|start| is_beginning(&text[*start..]))?;
-            Some(&text[..start])
-        });
         let secrets = || self.0.iter().map(String::as_str);
-        match cut {
-            Some(whole) => Cow::Owned(format!("{}{SHOWN}{CUT}", values(whole, secrets()))),
-            None if secrets().any(|secret| text.contains(secret)) => Cow::Owned(values(text, secrets())),
-            None => Cow::Borrowed(text),
+        if self.0.is_empty() || !(text.contains(CUT) || secrets().any(|secret| text.contains(secret))) {
+            return Cow::Borrowed(text);
         }
+        let is_beginning = |part: &str| secrets().any(|secret| secret.starts_with(part));
+        let is_end = |part: &str| secrets().any(|secret| secret.ends_with(part));
+        let last = text.matches(CUT).count();
+        let parts = text.split(CUT).enumerate().map(|(number, part)| {
+            let ends = || part.char_indices().map(|(start, _)| start).chain([part.len()]);
+            let whole = number == 0;
+            let from = ends().rev().find(|end| !whole && *end > 0 && is_end(&part[..*end])).unwrap_or(0);
+            let rest = &part[from..];
+            let starts = || rest.char_indices().map(|(start, _)| start);
+            let to = starts().find(|start| number < last && is_beginning(&rest[*start..])).unwrap_or(rest.len());
+            let (before, behind) = (if from > 0 { SHOWN } else { "" }, if to < rest.len() { SHOWN } else { "" });
+            format!("{before}{}{behind}", values(&rest[..to], secrets()))
+        });
+        Cow::Owned(parts.collect::<Vec<_>>().join(&CUT.to_string()))
     }
 }
 
@@ -153,10 +179,16 @@ mod tests {
 
     #[test]
     fn secrets_are_left_out_of_what_programs_write() {
-        let secrets = Secrets::new(["token-1", "token-1234", "a key\nof two lines\n", ""].map(str::to_owned));
+        let secrets = Secrets::new(
+            ["token-1", "token-1234", "{\n  the first line\n  the second\n}\n", "", "it's \\", "*"].map(str::to_owned),
+        );
         for (text, shown) in [
             ("token-1234 and token-1", "*** and ***"),
-            ("first a key, then of two lines", "first ***, then ***"),
+            ("the first line, {} and the second", "***, {} and ***"),
+            (r#"{"a": "it's \\"} or 'it\'s \\'"#, r#"{"a": "***"} or '***'"#),
+            ("2 * 2", "2 *** 2"),
+            ("…en-1234 and …1234, …x", "…*** and …***, …x"),
+            ("a token-12… for `v`", "a ***… for `v`"),
             ("token", "token"),
             ("it is token-12…", "it is ***…"),
             ("token-1 token-1234…", "*** ***…"),
@@ -165,7 +197,6 @@ mod tests {
         ] {
             assert_eq!(secrets.hidden(text), shown);
         }
-        assert_eq!(format!("{secrets:?}"), "4 secrets");
     }
 
     #[test]

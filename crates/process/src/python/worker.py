@@ -78,7 +78,9 @@ def in_words(error):
     text = "".join(traceback.format_exception_only(type(error), error)).strip()
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != THIS]
     frames = [frame for frame in frames if not frame.filename.startswith("<frozen importlib")]
-    return text[:TEXT], textwrap.dedent("".join(traceback.format_list(frames)))[-TRACE:]
+    trace = textwrap.dedent("".join(traceback.format_list(frames)))
+    text = text if len(text) <= TEXT else text[:TEXT] + "…"
+    return text, trace if len(trace) <= TRACE else "…" + trace[-TRACE:]
 
 
 def load(path, name):
