@@ -46,9 +46,10 @@ impl CallRows {
         if call_rows > BATCH_ROWS {
             return;
         }
-        // What is left of a batch says little of how many more are quick.
+        // What is left of a batch says little of how quick more rows are.
+        let least = if rows < call_rows / 2 { call_rows / GROWTH } else { 1 };
         let next = match time > AIM {
-            true => call_rows.min(fitting.max(1)),
+            true => call_rows.min(fitting.max(least).max(1)),
             false if rows >= call_rows / 2 => call_rows.max(fitting.min(GROWTH * rows).min(BATCH_ROWS)),
             false => call_rows,
         };
@@ -114,6 +115,8 @@ mod tests {
         call_rows.rows.store(4096, Ordering::Relaxed);
         call_rows.learn(3, Duration::from_millis(1));
         assert_eq!(call_rows.get(), 4096);
+        call_rows.learn(3, Duration::from_millis(80));
+        assert_eq!(call_rows.get(), 512);
         let whole = CallRows::new(false);
         whole.learn(8192, Duration::from_secs(60));
         assert_eq!(whole.get(), usize::MAX);

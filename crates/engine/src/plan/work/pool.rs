@@ -331,7 +331,9 @@ impl Pool {
                 }
             },
         };
-        self.call_rows.learn(batch.num_rows(), asked.elapsed());
+        if answer.is_ok() {
+            self.call_rows.learn(batch.num_rows(), asked.elapsed());
+        }
         if self.call_rows.are_most() {
             self.open();
         }
