@@ -139,7 +139,12 @@ impl Selects<'_> {
             }
         }
         let is_alone = |name: &String, one: &Merged| {
-            tables.iter().enumerate().all(|(index, table)| one.of.contains(&index) || !table.surely_has(name))
+            tables.iter().enumerate().all(|(index, table)| match one.is_left {
+                _ if one.of.contains(&index) => true,
+                // Left alone, it is an error if another table has it, and the value of the left side otherwise.
+                true => !table.may_have(name),
+                false => !table.surely_has(name),
+            })
         };
         merged.into_iter().filter(|(name, one)| is_alone(name, one)).collect()
     }
@@ -301,6 +306,7 @@ mod tests {
             ("a JOIN b USING (id) LEFT JOIN c USING (id)", "id > 1", "a.id > 1"),
             ("a JOIN b USING (id) JOIN c USING (y)", "y > 1", "b.y > 1"),
             ("a JOIN (SELECT 1 AS id) d USING (id)", "id IN (SELECT id FROM b)", "a.id IN (SELECT id FROM b)"),
+            ("a JOIN b USING (id) CROSS JOIN (SELECT 1 AS id) d", "id > 1", "id > 1"),
             // Another table has it as well, or a column of that name is of none of both.
             ("a JOIN b USING (id) JOIN c ON a.x = c.z", "id > 1", "id > 1"),
             ("a JOIN b USING (id), c", "id > 1", "id > 1"),
