@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::thread::Builder;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::error::Result as DataFusionResult;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{CastExpr, Column};
@@ -81,8 +81,8 @@ impl fmt::Debug for RowStream {
 /// Which types the columns of a stream have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Types {
-    /// Those that the rows are read in, with views.
-    AsRead,
+    /// Those without views, but for columns that are views themselves.
+    Views,
     /// Those without views.
     Common,
 }
@@ -96,12 +96,13 @@ impl Engine {
         self.stream(work.into(), entry, Types::Common).await
     }
 
-    /// The same, with texts as they are read, as views: for those who know these, a copy less.
+    /// The same, with texts as views, for those who have texts like that. They own their bytes: what was read with them
+    /// is not held.
     ///
     /// # Errors
     /// Those of [`Engine::rows`].
     pub async fn rows_with_views(&self, work: impl Into<Runnable>, entry: &str) -> Result<RowStream, Failure> {
-        self.stream(work.into(), entry, Types::AsRead).await
+        self.stream(work.into(), entry, Types::Views).await
     }
 
     async fn stream(&self, work: Runnable, entry: &str, types: Types) -> Result<RowStream, Failure> {
@@ -135,10 +136,7 @@ async fn read(
         let prepared = prepare(context, &work.job, work.known.as_deref(), Reach::Online).await?;
         let physical = prepared.plan_first_rows(entry, None).await?;
         let root = physical.roots.first().ok_or_else(|| Error::internal("the entry has no plan"))?;
-        let plan = match types {
-            Types::AsRead => Arc::clone(&root.plan),
-            Types::Common => in_common_types(&root.plan).map_err(fault::unwrap)?,
-        };
+        let plan = in_types(types, &root.plan).map_err(fault::unwrap)?;
         let rows = execute_stream(plan, context.session.task_ctx()).map_err(fault::unwrap)?;
         Ok::<_, Failure>((governing, prepared, rows))
     };
@@ -164,7 +162,7 @@ async fn read(
             next = rows.next() => next,
         };
         let next = match next {
-            Some(batch) => batch.map_err(fault::unwrap),
+            Some(batch) => batch.map_err(fault::unwrap).and_then(|batch| owned(&batch)),
             None => break,
         };
         let is_last = next.is_err();
@@ -185,19 +183,36 @@ fn with_unopened(prepared: &Prepared<'_>, error: Error) -> Failure {
     Failure { lints: Vec::new(), errors: prepared.unopened().into_iter().chain([error]).collect() }
 }
 
-/// `plan` with columns without views.
-fn in_common_types(plan: &Arc<dyn ExecutionPlan>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+/// `plan` with columns of `types`.
+fn in_types(types: Types, plan: &Arc<dyn ExecutionPlan>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     let (schema, common) = (plan.schema(), without_views(&plan.schema()));
-    if *schema == common {
+    let stays = |place: usize, field: &Field| {
+        let is_view = matches!(schema.field(place).data_type(), DataType::Utf8View | DataType::BinaryView);
+        schema.field(place).data_type() == field.data_type() || (is_view && types == Types::Views)
+    };
+    if common.fields().iter().enumerate().all(|(place, field)| stays(place, field)) {
         return Ok(Arc::clone(plan));
     }
     let columns = common.fields().iter().enumerate().map(|(place, field)| {
         let column = Arc::new(Column::new(field.name(), place)) as Arc<dyn PhysicalExpr>;
-        let expr = match schema.field(place).data_type() == field.data_type() {
+        let expr = match stays(place, field) {
             true => column,
             false => Arc::new(CastExpr::new(column, field.data_type().clone(), None)),
         };
         ProjectionExpr { expr, alias: field.name().clone() }
     });
     Ok(Arc::new(ProjectionExec::try_new(columns.collect::<Vec<_>>(), Arc::clone(plan))?))
+}
+
+/// `batch` with views of bytes that are its own. Those of a page or a response would hold all of it, and the memory
+/// that the run has reserved for it, for as long as another library likes: reading would wait for that memory.
+fn owned(batch: &RecordBatch) -> Result<RecordBatch> {
+    let columns = batch.columns().iter().map(|column| match column.data_type() {
+        DataType::Utf8View => Arc::new(column.as_string_view().gc()) as ArrayRef,
+        DataType::BinaryView => Arc::new(column.as_binary_view().gc()),
+        _ => Arc::clone(column),
+    });
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(batch.schema(), columns.collect(), &options)
+        .map_err(|cause| Error::internal("columns with bytes of their own do not fit together").cause(cause))
 }

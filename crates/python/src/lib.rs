@@ -24,7 +24,7 @@ mod _millstream {
     #[pymodule_export]
     use crate::job::job_text;
     #[pymodule_export]
-    use crate::rows::{Batch, Batches, Part, Parts, Rows};
+    use crate::rows::{Batch, Batches, Frame, Frames, Rows};
     #[pymodule_export]
     use crate::run::{run, write};
 

@@ -4,7 +4,7 @@
 //!  Rows ─plan─▶ schema        looked up once
 //!       ─each use─▶ RowStream ─▶ the C stream interface: pandas, Polars, DuckDB, pyarrow
 //!                             ─▶ Batches: an iterator, each Batch by the C data interface
-//!                             ─▶ Parts: an iterator, each Part of several batches by the C stream interface
+//!                             ─▶ Frames: an iterator, each Frame of several batches by the C stream interface
 //! ```
 
 use std::ffi::CStr;
@@ -100,8 +100,8 @@ impl Rows {
     }
 
     /// A new read, in parts of several batches, with texts as views.
-    fn parts(&self, py: Python<'_>) -> PyResult<Parts> {
-        Ok(Parts(Reading::new(self.open(py, Views::Yes)?)))
+    fn frames(&self, py: Python<'_>) -> PyResult<Frames> {
+        Ok(Frames(Reading::new(self.open(py, Views::Yes)?)))
     }
 }
 
@@ -227,40 +227,40 @@ impl Batches {
 }
 
 /// How many batches a part has at most.
-const PART_BATCHES: usize = 16;
+const FRAME_BATCHES: usize = 16;
 
 /// A part with so many bytes is large enough.
-const PART_BYTES: usize = 32 << 20;
+const FRAME_BYTES: usize = 32 << 20;
 
 /// The rows of a read in larger parts, for those to whom each call is dear: a frame of Polars is worth 100,000 rows.
 #[pyclass(frozen, module = "millstream._millstream")]
-pub struct Parts(Reading);
+pub struct Frames(Reading);
 
 #[pymethods]
-impl Parts {
+impl Frames {
     fn __iter__(this: PyRef<'_, Self>) -> PyRef<'_, Self> {
         this
     }
 
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Part>> {
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Frame>> {
         let (mut batches, mut bytes) = (Vec::new(), 0);
-        while batches.len() < PART_BATCHES
-            && bytes < PART_BYTES
+        while batches.len() < FRAME_BATCHES
+            && bytes < FRAME_BYTES
             && let Some(batch) = self.0.next(py)?
         {
             bytes += batch.get_array_memory_size();
             batches.push(batch);
         }
-        Ok((!batches.is_empty()).then_some(Part(batches)))
+        Ok((!batches.is_empty()).then_some(Frame(batches)))
     }
 }
 
 /// Some batches, of which there is at least one.
 #[pyclass(frozen, module = "millstream._millstream")]
-pub struct Part(Vec<RecordBatch>);
+pub struct Frame(Vec<RecordBatch>);
 
 #[pymethods]
-impl Part {
+impl Frame {
     fn __len__(&self) -> usize {
         self.0.iter().map(RecordBatch::num_rows).sum()
     }

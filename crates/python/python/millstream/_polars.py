@@ -26,8 +26,8 @@ def lazy(rows: Rows) -> polars.LazyFrame:
         used = [*wanted, *(name for name in dict.fromkeys(filtered) if name not in wanted)]
         # The first rows are those before the filter.
         where = None if predicate is None or n_rows is not None else condition(predicate, schema)
-        for part in rows.part(used, where, n_rows).parts():
-            frame = polars.DataFrame(part)
+        for arrow in rows.part(used, where, n_rows).frames():
+            frame = polars.DataFrame(arrow)
             if predicate is not None:
                 frame = frame.filter(predicate)
             yield frame.select(wanted) if used != wanted else frame

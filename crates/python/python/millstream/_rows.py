@@ -12,7 +12,7 @@ from millstream._values import as_json, as_paths, limits
 if TYPE_CHECKING:
     import polars
 
-    from millstream._millstream import Batch, Part
+    from millstream._millstream import Batch, Frame
     from millstream._values import Limits, Path
 
 
@@ -101,9 +101,9 @@ class Rows:
         """A batch with these columns and without rows."""
         return self._rows.empty()
 
-    def parts(self) -> Iterator[Part]:
+    def frames(self) -> Iterator[Frame]:
         """Reads the rows, some batches at a time, with texts as views: as Polars has them."""
-        return self._rows.parts()
+        return self._rows.frames()
 
     def part(self, columns: Sequence[str] | None, where: str | None, limit: int | None) -> Rows:
         """Some columns and rows of these: `where` is a condition in SQL, `limit` the most rows."""

@@ -91,15 +91,23 @@ def test_only_columns_that_are_used_are_read():
 
 def test_rows_that_the_condition_leaves_out_are_not_handed_over(rows, monkeypatch):
     handed = []
-    parts = millstream.Rows.parts
+    frames = millstream.Rows.frames
 
     def counting(self):
-        for part in parts(self):
-            handed.append(len(part))
-            yield part
+        for frame in frames(self):
+            handed.append(len(frame))
+            yield frame
 
-    monkeypatch.setattr(millstream.Rows, "parts", counting)
+    monkeypatch.setattr(millstream.Rows, "frames", counting)
     assert rows.lazy().filter(col("n") == 5).collect().height == sum(handed) == len(TEXTS)
+
+
+def test_a_frame_holds_no_memory_of_the_read():
+    """Pages of Parquet count as memory of the read as long as something is of them."""
+    texts = polars.Series("t", [f"{n:0100}" for n in range(1_500_000)])
+    texts.to_frame().write_parquet("large.parquet", compression="uncompressed", row_group_size=100_000)
+    rows = millstream.read("large.parquet", memory="96MB")
+    assert rows.lazy().collect()["t"].equals(texts)
 
 
 def test_the_first_rows_are_those_before_a_later_filter():
