@@ -107,7 +107,8 @@ impl CommandWorker {
 
     /// Sends `request` and reads until `asked` answers are there; whether they are.
     async fn exchange(&mut self, request: &[u8], asked: usize) -> Result<bool> {
-        let CommandWorker { child, stdin: Some(stdin), stdout: Some(stdout), answers, lines, .. } = self else {
+        let CommandWorker { command, child, stdin: Some(stdin), stdout: Some(stdout), answers, lines, .. } = self
+        else {
             return Ok(false);
         };
         let send = stdin.write_all(request);
@@ -137,7 +138,11 @@ impl CommandWorker {
                 () = tokio::time::sleep(SILENCE), if is_sent && !is_silent => {
                     is_silent = true;
                     if child.unread() == 0 {
-                        lines("it has read all rows and not answered for 10s: does it write out what it has (flush)?");
+                        let asked = match command.per {
+                            Per::Row => "does it write a record for each row, and write out what it has (flush)?",
+                            _ => "does it write out what it has (flush)?",
+                        };
+                        lines(&format!("it has read all rows and not answered for 10s: {asked}"));
                     }
                 },
             }
