@@ -106,9 +106,7 @@ impl Secrets {
         });
         Cow::Owned(parts.collect::<Vec<_>>().join(&CUT.to_string()))
     }
-}
 
-impl Secrets {
     /// `error` without them.
     pub fn hidden_in(&self, error: Error) -> Error {
         error.without(self)

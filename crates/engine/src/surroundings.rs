@@ -39,7 +39,7 @@ impl Surroundings {
         let all = sources.chain(transforms).chain(sinks).chain(functions);
         all.for_each(|settings| secrets_of(settings, &mut secrets));
         let withheld = secrets.iter().filter_map(Secret::variable).map(str::to_owned).collect();
-        // What cannot be had is told when it is needed, and cannot be repeated.
+        // One that cannot be read is an error when a program needs it; no program can repeat it.
         let secrets = Secrets::new(secrets.iter().filter_map(|secret| secret.resolve().ok()));
         Surroundings { folder, withheld, secrets, patience, lines, processes }
     }

@@ -52,7 +52,7 @@ impl ResumePoint {
             known.iter().any(|load| load.load == name && (load.chunks > 0 || !load.connections.is_empty()))
         };
         let choice = self.decide(sink, LoadKind::AtOnce, self.others_at_once(&names, known.clone())?).choice;
-        // Whoever begins it tells why it is refused.
+        // A load that is refused fails when it begins, with the reason.
         Ok(choice.map_or(true, |choice| choice.resumes.is_some_and(|load| has_some(&load))))
     }
 
