@@ -264,6 +264,25 @@ fn a_load_chunk_by_chunk_that_was_killed_is_resumed() {
     assert_eq!(sorted(sqlite(&lab.path("o.db"), "SELECT twice, name FROM t")), doubled());
 }
 
+/// A file is more than one transaction here. Each of them could be the first of the file, and only one notes that.
+#[test]
+fn a_load_chunk_by_chunk_computes_each_row_once() {
+    let databases = Database::both();
+    for url in ["sqlite:o.db", &databases[0].url, &databases[1].url] {
+        let lab = lab(
+            "calls = open('calls', 'a', 1)\ndef f(row):\n    print(row['id'], file=calls)\n    return row\n",
+            "columns: {id: int64, name: utf8}, deterministic: true",
+            &format!("write: '{url}', table: each_once, mode: append"),
+        );
+        let mut command = lab.command(&["run", "job.yaml"]);
+        command.env("MILLSTREAM_CHUNK_BYTES", "2000");
+        finish(command, None).ok();
+        let mut calls: Vec<usize> = lab.read("calls").lines().map(|id| id.parse().expect("an id")).collect();
+        calls.sort_unstable();
+        assert_eq!(calls, (0..FILES * ROWS).collect::<Vec<_>>(), "{url}");
+    }
+}
+
 #[test]
 fn a_changed_function_is_not_resumed() {
     let lab = lab(

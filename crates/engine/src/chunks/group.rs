@@ -138,7 +138,7 @@ impl Group {
     /// Adds rows of a chunk; all others of it have to go into the same group.
     pub fn push(&mut self, rows: ChunkRows) {
         if !self.has(&rows.unit) {
-            self.notes.extend(rows.unit.join_group());
+            rows.unit.join_group();
             self.units.push((Arc::clone(&rows.unit), false));
         }
         self.text += rows.text;
@@ -156,6 +156,11 @@ impl Group {
     /// Whether it has rows of `unit`, which are the last that came if it has.
     pub fn has(&self, unit: &Arc<UnitNotes>) -> bool {
         self.units.iter().rev().any(|(one, _)| Arc::ptr_eq(one, unit))
+    }
+
+    /// The units that it has rows of.
+    pub fn units(&self) -> impl Iterator<Item = &Arc<UnitNotes>> {
+        self.units.iter().map(|(unit, _)| unit)
     }
 
     /// It has all of `unit` that is not written: `note` says so.
@@ -183,7 +188,7 @@ impl Group {
         for (unit, complete) in other.units.drain(..) {
             // Of an archive both may have some members.
             match self.has(&unit) {
-                true => drop(unit.group_written(true)),
+                true => unit.merge_groups(),
                 false => self.units.push((unit, complete)),
             }
         }

@@ -24,6 +24,7 @@ use super::group::Group;
 use super::pipeline::Pipeline;
 use super::refused::Attempt;
 use super::units::{COMPLETE, Units};
+use super::versions::Versions;
 use super::{chunk_bytes, instance};
 use crate::fault;
 use crate::plan::lenient::LenientExec;
@@ -188,6 +189,8 @@ pub(super) struct Loading {
     notes: Mutex<Vec<Chunk>>,
     /// The note of the rules' version, for the first group that is delivered; `None` if an earlier run has written it.
     rules: Mutex<Option<Chunk>>,
+    /// Which groups note the versions of units.
+    versions: Versions,
     rows: Arc<AtomicU64>,
     /// Notes that the target had, and those that it said it has taken.
     noted: AtomicU64,
@@ -228,7 +231,9 @@ impl ChunkLoad {
         let came = Came::default();
         let noted = AtomicU64::new(written.len());
         let is_lost = AtomicBool::new(false);
-        let loading = Loading { load: self, units, group_bytes, chunk_bytes, notes, rules, rows, noted, is_lost, came };
+        let versions = Versions::default();
+        let loading =
+            Loading { load: self, units, group_bytes, chunk_bytes, notes, rules, versions, rows, noted, is_lost, came };
         let loading = Arc::new(loading);
         let loaded = loading.clone().load_all(written.is_empty()).await;
         if loading.is_lost.load(Ordering::Relaxed) {
@@ -458,6 +463,8 @@ impl Loading {
 
     /// Delivers a group, as often as it takes.
     async fn deliver(self: Arc<Self>, mut group: Group) -> Result<()> {
+        let claimed = self.versions.claim(&group).await;
+        group.note(claimed.notes());
         group.note(std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner)));
         if !group.is_empty() {
             let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -490,6 +497,7 @@ impl Loading {
         }
         let group = Arc::into_inner(group).ok_or_else(|| Error::internal("a group that is written is still in use"))?;
         self.add_notes(group.written());
+        drop(claimed);
         Ok(())
     }
 

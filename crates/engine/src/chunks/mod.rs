@@ -11,9 +11,10 @@
 //! beside the notes of the chunks. A group whose transaction failed is still there and is delivered again.
 //!
 //! `pipeline.rs` which pipelines can be loaded so; `sinks.rs` which sinks; `units.rs` what tells units apart, and which
-//! of them are complete; `group.rs` the rows of a group; `assemble.rs` who puts them together; `instance.rs` the plan
-//! of a group; `span.rs` which records its rows are from; `refused.rs` what is left out on the way; `load.rs` who reads
-//! and delivers. `origins.rs` reads rows for targets that are loaded at once. The target's side is
+//! of them are complete; `versions.rs` which group notes the version of a unit; `group.rs` the rows of a group;
+//! `assemble.rs` who puts them together; `instance.rs` the plan of a group; `span.rs` which records its rows are from;
+//! `refused.rs` what is left out on the way; `load.rs` who reads and delivers. `origins.rs` reads rows for targets that
+//! are loaded at once. The target's side is
 //! [`millstream_core::sink::Ledger`].
 
 mod assemble;
@@ -26,6 +27,7 @@ mod refused;
 pub mod sinks;
 mod span;
 mod units;
+mod versions;
 
 /// Decoded bytes of a chunk. A load that was begun with other chunks cannot be resumed, so this stays as it is.
 const CHUNK_BYTES: u64 = 1 << 20;

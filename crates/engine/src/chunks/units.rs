@@ -162,12 +162,14 @@ impl UnitNotes {
             .hint("rename one of them: Millstream cannot tell which one is already loaded"))
     }
 
-    /// A group has its first rows of this unit; what it notes beside their chunks. The version is noted with whichever
-    /// group is written first.
-    pub fn join_group(&self) -> Option<Chunk> {
-        let mut state = self.lock();
-        state.groups += 1;
-        self.version.clone().filter(|_| !state.version_noted)
+    /// A group has its first rows of this unit.
+    pub fn join_group(&self) {
+        self.lock().groups += 1;
+    }
+
+    /// Two groups with rows of this unit have become one.
+    pub fn merge_groups(&self) {
+        self.lock().groups -= 1;
     }
 
     /// The unit has been read to its end. What a group notes that has all of it that is not written, if it is `own`; or
@@ -186,9 +188,10 @@ impl UnitNotes {
         (state.read && state.groups == 0 && !noted).then(|| self.complete_note())
     }
 
-    /// What notes the version, for a unit without rows.
+    /// What notes the version, unless that is written.
     pub fn version_note(&self) -> Option<Chunk> {
-        self.version.clone()
+        let is_noted = self.lock().version_noted;
+        self.version.clone().filter(|_| !is_noted)
     }
 
     /// The note that this unit is complete.
@@ -221,10 +224,13 @@ mod tests {
         let units = Units::new("s", written(&[]), false);
         assert!(units.admit(&unit("a", 1)).expect("listed once"));
         let notes = units.notes("a").expect("it is read");
-        let version = notes.join_group().expect("its version is not noted");
-        assert!(notes.join_group().is_some() && version.number >= VERSION && version.number < COMPLETE);
+        notes.join_group();
+        notes.join_group();
+        let version = notes.version_note().expect("its version is not noted");
+        assert!(version.number >= VERSION && version.number < COMPLETE);
         assert_eq!(notes.end(true), None, "another group has rows of it");
         assert_eq!(notes.group_written(false), None);
+        assert_eq!(notes.version_note(), None, "it is written");
         assert_eq!(notes.group_written(false), Some(notes.complete_note()));
         // Read by one group alone, it is complete with this one.
         assert!(units.admit(&unit("b", 1)).expect("listed once"));
@@ -239,7 +245,7 @@ mod tests {
         let first = Units::new("s", written(&[]), false);
         assert!(first.admit(&unit("a", 1)).expect("listed once"));
         let notes = first.notes("a").expect("it is read");
-        let all = [notes.join_group().expect("a version"), notes.complete_note()];
+        let all = [notes.version_note().expect("a version"), notes.complete_note()];
         let second = Units::new("s", written(&all), false);
         assert!(!second.admit(&unit("a", 1)).expect("listed once"));
         assert_eq!((second.passed_over(), second.changed()), (1, vec![]));
@@ -250,7 +256,7 @@ mod tests {
         assert!(fourth.admit(&unit("a", 2)).expect("listed once"));
         let again = fourth.notes("a").expect("it is read");
         assert_ne!(again.key, notes.key);
-        let accepted = [again.join_group().expect("a version"), again.complete_note()];
+        let accepted = [again.version_note().expect("a version"), again.complete_note()];
         // What was accepted once is known from then on.
         let fifth = Units::new("s", written(&[all, accepted].concat()), false);
         assert!(!fifth.admit(&unit("a", 2)).expect("listed once"));
