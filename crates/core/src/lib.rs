@@ -38,6 +38,7 @@ pub mod transform;
 pub mod types;
 pub mod unit;
 pub mod values;
+pub mod views;
 
 pub use budget::{Budget, Reservation};
 pub use error::{Error, ErrorKind, Location, Result};

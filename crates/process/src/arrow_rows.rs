@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, StringArray, StringViewArray};
-use arrow::buffer::{Buffer, OffsetBuffer};
+use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use millstream_core::columns::{type_name, widen};
 use millstream_core::reject::RejectKind;
+use millstream_core::views::{INLINE, view};
 use millstream_core::{Error, Result};
 
 /// `schema` with columns that may be null: those that a program or function gives.
@@ -56,6 +57,7 @@ fn convert(column: &ArrayRef, data_type: &DataType) -> Result<ArrayRef, arrow::e
         (DataType::Utf8View, DataType::Utf8) if let Some(texts) = packed(column.as_string_view()) => {
             Ok(Arc::new(texts))
         }
+        (DataType::Utf8, DataType::Utf8View) => Ok(Arc::new(viewed(column.as_string()))),
         _ => cast_with_options(column, data_type, &CastOptions { safe: false, ..CastOptions::default() }),
     }
 }
@@ -63,7 +65,6 @@ fn convert(column: &ArrayRef, data_type: &DataType) -> Result<ArrayRef, arrow::e
 /// `texts` one behind the other, unless they are too long for 32 bits. Most are short, and a copy of fixed length is
 /// several times as fast as one of a length that the processor does not know.
 fn packed(texts: &StringViewArray) -> Option<StringArray> {
-    const INLINE: usize = 12;
     let length = |row: usize| if texts.is_null(row) { 0 } else { texts.views()[row] as u32 as usize };
     let total = i32::try_from((0..texts.len()).map(length).sum::<usize>()).ok()? as usize;
     let mut values = Vec::with_capacity(total + INLINE);
@@ -82,6 +83,15 @@ fn packed(texts: &StringViewArray) -> Option<StringArray> {
     let offsets = OffsetBuffer::new(offsets.into());
     // SAFETY: each text is one of `texts`, which are UTF-8, and the offsets are where they begin and end.
     Some(unsafe { StringArray::new_unchecked(offsets, Buffer::from_vec(values), texts.nulls().cloned()) })
+}
+
+/// `texts` as views of their bytes.
+fn viewed(texts: &StringArray) -> StringViewArray {
+    let ends = texts.value_offsets().windows(2);
+    let views = ends.map(|ends| view(texts.value_data(), ends[0] as usize, (ends[1] - ends[0]) as usize, 0));
+    let views = ScalarBuffer::from(views.collect::<Vec<_>>());
+    // SAFETY: each view is of a text of `texts`, which is UTF-8, and of its place in the first buffer.
+    unsafe { StringViewArray::new_unchecked(views, vec![texts.values().clone()], texts.nulls().cloned()) }
 }
 
 /// `batch`, which a program gave, with the columns `gives`: found by name, of types whose values are among these.
@@ -160,6 +170,18 @@ mod tests {
     use arrow::datatypes::TimeUnit;
 
     use super::*;
+
+    #[test]
+    fn texts_are_the_same_as_views_and_packed() {
+        let long = "a text of more than twelve bytes";
+        let texts = StringArray::from(vec![Some("short"), None, Some(long), Some(""), Some("exactly twel")]);
+        for texts in [texts.clone(), texts.slice(1, 3), texts.slice(0, 0)] {
+            let views = viewed(&texts);
+            assert_eq!(views.iter().collect::<Vec<_>>(), texts.iter().collect::<Vec<_>>());
+            views.to_data().validate_full().expect("valid views");
+            assert_eq!(packed(&views), Some(texts));
+        }
+    }
 
     #[test]
     fn a_type_takes_what_it_can_hold() {

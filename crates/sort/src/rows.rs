@@ -34,6 +34,7 @@ use bytes::Bytes;
 use millstream_core::buffers::{self, Pool};
 use millstream_core::direct::Aligned;
 use millstream_core::spec::Size;
+use millstream_core::views::INLINE;
 use millstream_core::{Error, Result};
 
 use crate::memory::{AHEAD, fetch, no_memory};
@@ -767,9 +768,6 @@ impl Field {
         })
     }
 }
-
-/// The longest text in bytes that a view holds itself.
-const INLINE: usize = 12;
 
 /// Bytes of the blocks of views.
 const VIEW_BLOCK: usize = 1 << 18;

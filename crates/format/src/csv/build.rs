@@ -17,6 +17,7 @@ use arrow::datatypes::{
 };
 use bytes::Bytes;
 use millstream_core::format::TEXT;
+use millstream_core::views::{INLINE, view};
 use millstream_core::{Error, Result};
 
 use super::scan::Index;
@@ -238,9 +239,6 @@ impl Builder for Binaries {
     }
 }
 
-/// Texts up to this length live inside the view.
-const INLINE: usize = 12;
-
 /// A block of copied texts is closed at this size: offsets in views have 32 bits.
 const OWN_BLOCK: usize = 1 << 30;
 
@@ -272,14 +270,14 @@ impl Texts {
     pub fn append_shared(&mut self, text: &[u8], offset: usize, shared: &Bytes, place: &mut Option<u32>) {
         self.nulls.append_non_null();
         if text.len() <= INLINE {
-            self.views.push(inline_view(text, offset, shared));
+            self.views.push(view(shared, offset, text.len(), 0));
             return;
         }
         let place = *place.get_or_insert_with(|| {
             self.buffers.push(Buffer::from(shared.clone()));
             narrow(self.buffers.len() - 1)
         });
-        self.views.push(make_view(text, place, narrow(offset)));
+        self.views.push(view(shared, offset, text.len(), place));
     }
 
     /// Appends the text that `write` writes.
@@ -348,19 +346,6 @@ impl Builder for Texts {
 
     fn finish(&mut self) -> Result<ArrayRef> {
         Ok(self.array())
-    }
-}
-
-/// The view of a text of at most [`INLINE`] bytes, which is at `offset` of `shared`. If enough bytes follow, they are
-/// read together and masked out: this is cheaper than copying a variable number of bytes.
-#[inline]
-fn inline_view(text: &[u8], offset: usize, shared: &[u8]) -> u128 {
-    match shared.get(offset..).and_then(|rest| rest.first_chunk::<16>()) {
-        Some(bytes) => {
-            let mask = !(u128::MAX << (8 * text.len()));
-            text.len() as u128 | (u128::from_le_bytes(*bytes) & mask) << 32
-        }
-        None => make_view(text, 0, 0),
     }
 }
 

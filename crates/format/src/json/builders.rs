@@ -26,11 +26,12 @@ use arrow::datatypes::{
 };
 use millstream_core::columns::{TYPE_NAMES, type_name};
 use millstream_core::format::SeenColumns;
+use millstream_core::views::INLINE;
 use millstream_core::{Error, RejectKind, Result};
 
 use super::convert::{self, Float, Unfit};
 use super::cursor::{Cursor, Fault, Kind};
-use super::quick::{INLINE, Lead, Margin, Short, Text, ValueEnd};
+use super::quick::{Lead, Margin, Short, Text, ValueEnd};
 
 /// A column that is being filled.
 pub trait Builder: Send {

@@ -11,6 +11,8 @@
 
 use std::num::NonZeroUsize;
 
+use millstream_core::views::INLINE;
+
 /// Bytes that must follow a record for the fast paths.
 pub const MARGIN: usize = 64;
 
@@ -82,9 +84,6 @@ pub enum Text<'a> {
     /// Of more bytes.
     Long(&'a [u8]),
 }
-
-/// Texts up to this many bytes lie in their view itself.
-pub const INLINE: usize = 12;
 
 /// A record and the bytes after it. Every function reads one value at a byte of the record, and returns where it ends.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use arrow::array::{Array, AsArray, ByteView, RecordBatch, StringViewArray};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use millstream_core::format::{RowEncoder, TEXT};
+use millstream_core::views::INLINE;
 use millstream_core::{Error, Result};
 
 /// Whether the type is one of the text types.
@@ -45,9 +46,6 @@ impl RowEncoder for LineEncoder {
         Ok(())
     }
 }
-
-/// Texts of at most so many bytes are in their view, without a place in a buffer.
-const INLINE: usize = 12;
 
 /// Appends `texts`, each with a line end. Lines that lie behind each other in their buffer, as in a file that was read,
 /// are copied together.
