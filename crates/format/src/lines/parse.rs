@@ -40,6 +40,13 @@ struct Settings {
     required: Option<Finder<'static>>,
 }
 
+impl Settings {
+    /// Whether nothing but the texts of lines is needed.
+    fn are_texts_alone(&self) -> bool {
+        self.columns > 0 && !self.lines && !self.bytes
+    }
+}
+
 /// Parses one unit.
 pub(crate) struct LineParser {
     decoder: ToUtf8,
@@ -177,7 +184,16 @@ impl LineParser {
         // Validating the whole piece spares validating each line.
         let valid = simdutf8::basic::from_utf8(piece).is_ok();
         let required = self.settings.required.clone().filter(|_| valid && piece.len() <= self.settings.max_record);
+        let is_plain = valid && required.is_none() && self.settings.are_texts_alone();
         while let Some(end) = memchr(b'\n', &piece[start..]).map(|length| start + length) {
+            if is_plain && self.carry.is_empty() && end - start <= self.settings.max_record {
+                start = self.plain_lines(piece, start, &mut place);
+                if self.is_batch_full() {
+                    self.give_out(parsed)?;
+                    place = None;
+                }
+                continue;
+            }
             if !self.carry.is_empty() {
                 let mut line = std::mem::take(&mut self.carry);
                 line.extend_from_slice(&piece[start..end]);
@@ -197,7 +213,7 @@ impl LineParser {
             }
             self.offset += 1;
             start = end + 1;
-            if self.rows >= self.settings.batch_rows || self.batch_bytes >= BATCH_BYTES {
+            if self.is_batch_full() {
                 self.give_out(parsed)?;
                 place = None;
             }
@@ -210,6 +226,32 @@ impl LineParser {
             return Err(self.too_long(Some(&self.carry), 0));
         }
         Ok(piece.len())
+    }
+
+    fn is_batch_full(&self) -> bool {
+        self.rows >= self.settings.batch_rows || self.batch_bytes >= BATCH_BYTES
+    }
+
+    /// Takes lines of a piece of UTF-8 from `start` on, until the batch is full or one is too long. Returns where they
+    /// end. What [`take`](Self::take) does for each line is done for all of them here.
+    fn plain_lines(&mut self, piece: &Bytes, start: usize, place: &mut Option<u32>) -> usize {
+        let most = self.settings.batch_rows - self.rows;
+        let (mut begun, mut count) = (start, 0);
+        for end in memchr_iter(b'\n', &piece[start..]).take(most).map(|length| start + length) {
+            if end - begun > self.settings.max_record || self.batch_bytes + begun - start >= BATCH_BYTES {
+                break;
+            }
+            let raw = &piece[begun..end];
+            let line = if let [line @ .., b'\r'] = raw { line } else { raw };
+            self.texts.append_shared(line, begun, piece, place);
+            begun = end + 1;
+            count += 1;
+        }
+        self.rows += count;
+        self.line += count as u64;
+        self.offset += (begun - start) as u64;
+        self.batch_bytes += begun - start;
+        begun
     }
 
     /// Skips `lines`, which are whole. Returns their length.
