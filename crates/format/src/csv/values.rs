@@ -176,14 +176,20 @@ impl Reader {
     /// A signed whole number.
     #[inline]
     pub fn signed(&self, text: &[u8]) -> Value<i64> {
+        match short_signed(text).filter(|_| self.thousands.is_none()) {
+            Some(value) => Ok(value),
+            None => self.any_signed(text),
+        }
+    }
+
+    /// The same. Not a part of `signed`: a text that may be a new one is passed in memory, which took longer than
+    /// reading a short number.
+    #[inline(never)]
+    fn any_signed(&self, text: &[u8]) -> Value<i64> {
         let text = self.whole(text)?;
-        let (negative, digits) = match &*text {
-            [b'-', digits @ ..] => (true, digits),
-            [b'+', digits @ ..] => (false, digits),
-            digits => (false, digits),
-        };
-        if let Some(value) = short_whole(digits).and_then(|value| i64::try_from(value).ok()) {
-            return Ok(if negative { -value } else { value });
+        let (negative, digits) = signed_digits(&text);
+        if let Some(value) = short_signed(&text) {
+            return Ok(value);
         }
         if digits.is_empty() {
             return Err(ValueFault::Malformed);
@@ -209,11 +215,7 @@ impl Reader {
     #[inline]
     pub fn unsigned(&self, text: &[u8]) -> Value<u64> {
         let text = self.whole(text)?;
-        let (negative, digits) = match &*text {
-            [b'-', digits @ ..] => (true, digits),
-            [b'+', digits @ ..] => (false, digits),
-            digits => (false, digits),
-        };
+        let (negative, digits) = signed_digits(&text);
         if digits.is_empty() || digits.iter().any(|digit| !digit.is_ascii_digit()) {
             return Err(ValueFault::Malformed);
         }
@@ -233,6 +235,14 @@ impl Reader {
     /// A number with a fraction or an exponent, `nan`, or an infinity.
     #[inline]
     pub fn float64(&self, text: &[u8]) -> Value<f64> {
+        match short_decimal(text).filter(|_| self.is_plain()) {
+            Some(value) => Ok(value),
+            None => self.any_float64(text),
+        }
+    }
+
+    #[inline(never)]
+    fn any_float64(&self, text: &[u8]) -> Value<f64> {
         let text = self.plain(text)?;
         if let Some(value) = short_decimal(&text) {
             return Ok(value);
@@ -380,6 +390,24 @@ impl Reader {
         }
         Ok(Cow::Owned(number))
     }
+}
+
+/// Whether a number is negative, and what is behind its sign.
+#[inline]
+fn signed_digits(text: &[u8]) -> (bool, &[u8]) {
+    match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    }
+}
+
+/// The value of 1 to 18 digits with or without a sign; `None` for anything else.
+#[inline]
+fn short_signed(text: &[u8]) -> Option<i64> {
+    let (negative, digits) = signed_digits(text);
+    let value = i64::try_from(short_whole(digits)?).ok()?;
+    Some(if negative { -value } else { value })
 }
 
 /// The value of 1 to 18 digits; `None` for anything else.
