@@ -6,6 +6,7 @@ use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, St
 use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use millstream_core::buffers;
 use millstream_core::columns::{type_name, widen};
 use millstream_core::reject::RejectKind;
 use millstream_core::views::{INLINE, view};
@@ -67,7 +68,7 @@ fn convert(column: &ArrayRef, data_type: &DataType) -> Result<ArrayRef, arrow::e
 fn packed(texts: &StringViewArray) -> Option<StringArray> {
     let length = |row: usize| if texts.is_null(row) { 0 } else { texts.views()[row] as u32 as usize };
     let total = i32::try_from((0..texts.len()).map(length).sum::<usize>()).ok()? as usize;
-    let mut values = Vec::with_capacity(total + INLINE);
+    let mut values = buffers::take(total + INLINE);
     let mut offsets = Vec::with_capacity(texts.len() + 1);
     offsets.push(0);
     for (row, view) in texts.views().iter().enumerate() {
@@ -82,7 +83,7 @@ fn packed(texts: &StringViewArray) -> Option<StringArray> {
     }
     let offsets = OffsetBuffer::new(offsets.into());
     // SAFETY: each text is one of `texts`, which are UTF-8, and the offsets are where they begin and end.
-    Some(unsafe { StringArray::new_unchecked(offsets, Buffer::from_vec(values), texts.nulls().cloned()) })
+    Some(unsafe { StringArray::new_unchecked(offsets, Buffer::from(buffers::share(values)), texts.nulls().cloned()) })
 }
 
 /// `texts` as views of their bytes.

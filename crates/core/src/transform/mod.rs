@@ -25,7 +25,7 @@ pub use function::WorkFunction;
 pub use order::SortKey;
 pub use relation::{Column, Distinct, Keep, Relation, SqlText, UnionBy};
 pub use text::{ColumnName, EntryName, Expression, Query, ScratchPool, SortTerm, Text, TextKind};
-pub use workers::{Answer, Failure, GivenRows, Per, RowStream, WorkRules, Worker, Workers};
+pub use workers::{Answer, CallSize, Failure, GivenRows, Per, RowStream, WorkRules, Worker, Workers};
 
 /// The keys of an entry of `transforms` beside the one of its transform: what any of them may say of its rows. No
 /// transform can have such a name. The job crate, which reads them, has a test that none is missing here.

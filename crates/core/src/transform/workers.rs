@@ -39,6 +39,17 @@ pub enum Per {
     Stream,
 }
 
+/// How many rows a call of a worker has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallSize {
+    /// Few where rows take long: the worker computes one after the other, so that some take less time than all.
+    Rows,
+    /// Those of a batch.
+    Batch,
+    /// Those of several batches where they take no time: a call costs more than its rows.
+    Batches,
+}
+
 /// How workers are used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkRules {
@@ -52,8 +63,8 @@ pub struct WorkRules {
     pub order_by: Vec<SortKey>,
     /// Whether what it gives for a row depends on that row alone, and is the same each time.
     pub deterministic: bool,
-    /// Whether it computes the rows of a batch one after the other, so that some of them take less time than all.
-    pub one_by_one: bool,
+    /// How many rows it gets at once.
+    pub call_size: CallSize,
     /// How many there are; `None` for one a core, or one in all with [`Per::Stream`].
     pub workers: Option<NonZeroUsize>,
     /// How long one may take for a call, or between two signs of work on a stream; `None` for any time.

@@ -477,17 +477,25 @@ class Batches:
         pass
 
     def answer(self, batches, kept=None, errors=()):
-        stream = b""
-        if batches:
-            output = self.pyarrow.BufferOutputStream()
-            with self.pyarrow.ipc.new_stream(output, batches[0].schema) as writer:
-                for batch in batches:
-                    if batch.schema != batches[0].schema:
-                        raise Fault("the function gave batches with different columns: %s" % shown(batch.schema.names))
-                    writer.write_batch(batch)
-            stream = output.getvalue()
-        about = marshal.dumps((kept, sum(batch.num_rows for batch in batches), len(stream), list(errors)), 2)
-        return about + bytes(-len(about) % ALIGNMENT), stream
+        for batch in batches:
+            if batch.schema != batches[0].schema:
+                raise Fault("the function gave batches with different columns: %s" % shown(batch.schema.names))
+        stream = self.stream(batches) if batches else []
+        rows, length = sum(batch.num_rows for batch in batches), sum(map(len, stream))
+        about = marshal.dumps((kept, rows, length, list(errors)), 2)
+        return (about + bytes(-len(about) % ALIGNMENT), *stream)
+
+    def stream(self, batches):
+        """Batches of the same columns as parts of a stream."""
+        schema = batches[0].schema
+        # Each part has the size that it needs. Dictionaries are in none of them.
+        if "dictionary" not in str(schema.types):
+            return [schema.serialize(), *(batch.serialize() for batch in batches)]
+        output = self.pyarrow.BufferOutputStream()
+        with self.pyarrow.ipc.new_stream(output, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        return [output.getvalue()]
 
 
 def whole_batch(rows, function, message, mark=None):

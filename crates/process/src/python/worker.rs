@@ -1,14 +1,16 @@
 //! A worker: a Python process that calls one function.
 
 use std::ffi::OsString;
+use std::io::IoSlice;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::{Array, BooleanArray, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow::buffer::Buffer;
 use arrow::compute::{concat_batches, filter, filter_record_batch};
 use arrow::datatypes::{DataType, Field, SchemaRef};
-use arrow_ipc::writer::StreamWriter;
+use arrow_ipc::writer::StreamEncoder;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
@@ -45,9 +47,6 @@ const HEAD_BYTES: usize = 9;
 
 /// Where the values of Arrow's columns may lie in memory.
 const ALIGNMENT: usize = 64;
-
-/// What a stream of Arrow IPC needs beside the values of its rows, about, in bytes.
-const OVERHEAD: usize = 4096;
 
 /// How long the rest of an answer is awaited when the worker has ended: it is in the pipe by then.
 const LAST_BYTES: Duration = Duration::from_secs(1);
@@ -112,7 +111,7 @@ impl Function {
 
 impl Function {
     /// The message of the kind R or K with rows.
-    fn rows(&self, kind: u8, batch: &RecordBatch, ends: &[usize]) -> Result<Vec<u8>> {
+    fn rows(&self, kind: u8, batch: &RecordBatch, ends: &[usize]) -> Result<Message> {
         let mut message = head(kind, 0).to_vec();
         marshal::begin_tuple(&mut message, 3);
         marshal::write_int(batch.num_rows() as i64, &mut message);
@@ -131,11 +130,11 @@ impl Function {
             marshal::write_int(place as i64, &mut number);
             message[columns].copy_from_slice(&number);
             message.resize(HEAD_BYTES + place, 0);
-            message = arrow_stream(batch, message)?;
         }
-        let length = (message.len() - HEAD_BYTES) as u64;
-        message[1..HEAD_BYTES].copy_from_slice(&length.to_le_bytes());
-        Ok(message)
+        let stream = if self.is_arrow { arrow_stream(batch)? } else { Vec::new() };
+        let length = message.len() - HEAD_BYTES + stream.iter().map(Buffer::len).sum::<usize>();
+        message[1..HEAD_BYTES].copy_from_slice(&(length as u64).to_le_bytes());
+        Ok(Message { begin: message, stream })
     }
 
     /// What an answer to `asked` rows says.
@@ -213,15 +212,38 @@ impl Function {
     }
 }
 
-/// `batch` as a stream of Arrow IPC behind `out`.
-fn arrow_stream(batch: &RecordBatch, mut out: Vec<u8>) -> Result<Vec<u8>> {
+/// A message to a worker.
+struct Message {
+    /// Its head, and what it says.
+    begin: Vec<u8>,
+    /// What follows: the buffers of columns as they lie.
+    stream: Vec<Buffer>,
+}
+
+impl Message {
+    async fn send(&self, requests: &mut pipe::Sender) -> std::io::Result<()> {
+        let parts = std::iter::once(&self.begin[..]).chain(self.stream.iter().map(Buffer::as_slice));
+        let mut parts: Vec<IoSlice<'_>> = parts.filter(|part| !part.is_empty()).map(IoSlice::new).collect();
+        let mut left = &mut parts[..];
+        while !left.is_empty() {
+            match requests.write_vectored(left).await? {
+                0 => return Err(std::io::ErrorKind::WriteZero.into()),
+                written => IoSlice::advance_slices(&mut left, written),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `batch` as a stream of Arrow IPC.
+fn arrow_stream(batch: &RecordBatch) -> Result<Vec<Buffer>> {
     let failed = |cause| Error::data("the rows have no form in Arrow IPC").cause(cause);
     let schema = common_schema(&batch.schema());
     let batch = in_common_types(batch, &schema)?;
-    out.reserve(batch.get_array_memory_size() + OVERHEAD);
-    let mut writer = StreamWriter::try_new(out, &schema).map_err(failed)?;
-    writer.write(&batch).map_err(failed)?;
-    writer.into_inner().map_err(failed)
+    let mut encoder = StreamEncoder::try_new(&schema).map_err(failed)?;
+    let mut stream = encoder.encode(&batch).map_err(failed)?;
+    stream.extend(encoder.finish().map_err(failed)?);
+    Ok(stream)
 }
 
 /// How the worker packs the values of a column.
@@ -297,7 +319,7 @@ impl PythonWorker {
         let mut message = WORKER.as_bytes().to_vec();
         message.extend(head(b'H', hello.len()));
         message.extend(hello);
-        worker.send(&message).await?;
+        worker.send(&Message { begin: message, stream: Vec::new() }).await?;
         match worker.receive().await? {
             b'H' => Ok(worker),
             b'F' => {
@@ -310,11 +332,11 @@ impl PythonWorker {
         }
     }
 
-    async fn send(&mut self, message: &[u8]) -> Result<()> {
+    async fn send(&mut self, message: &Message) -> Result<()> {
         let PythonWorker { child, requests: Some(requests), .. } = self else { return Err(self.ended().await) };
         let sent = tokio::select! {
             biased;
-            sent = requests.write_all(message) => sent.is_ok(),
+            sent = message.send(requests) => sent.is_ok(),
             () = child.over() => false,
         };
         if sent { Ok(()) } else { Err(self.ended().await) }
@@ -401,7 +423,7 @@ impl PythonWorker {
             while is_open && let Some(batch) = rows.next().await {
                 let batch = batch?;
                 if batch.num_rows() > 0 {
-                    is_open = requests.write_all(&function.rows(b'R', &batch, &[])?).await.is_ok();
+                    is_open = function.rows(b'R', &batch, &[])?.send(requests).await.is_ok();
                 }
             }
             Ok(is_open && requests.write_all(&head(b'E', 0)).await.is_ok())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow::datatypes::{Field, Schema};
 use millstream_core::registry::FunctionEntry;
 use millstream_core::spec::{SpecInfo, parse};
-use millstream_core::transform::{Per, WorkFunction, WorkRules};
+use millstream_core::transform::{CallSize, Per, WorkFunction, WorkRules};
 
 use crate::python::{PythonCode, PythonWorkers};
 use spec::FunctionSpec;
@@ -24,7 +24,7 @@ pub const ENTRY: FunctionEntry = FunctionEntry {
             by: Vec::new(),
             order_by: Vec::new(),
             deterministic: spec.deterministic,
-            one_by_one: true,
+            call_size: CallSize::Rows,
             workers: spec.workers,
             timeout: spec.timeout.map(|timeout| timeout.0),
             memory: spec.memory.map(|size| size.0),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use millstream_core::registry::TransformEntry;
 use millstream_core::spec::{Fault, SpecInfo, parse};
-use millstream_core::transform::{Per, Relation, SortTerm, WorkRules, Workers};
+use millstream_core::transform::{CallSize, Per, Relation, SortTerm, WorkRules, Workers};
 use millstream_process::command::ExchangeForm;
 
 use crate::keys::Keys;
@@ -52,8 +52,12 @@ impl Own {
             by: spec.by.clone().map(Keys::into_vec).unwrap_or_default(),
             order_by: SortTerm::keys(&order)?,
             deterministic: spec.deterministic,
-            // A program that gets batches of Arrow may compute all rows of one at once.
-            one_by_one: spec.per == Per::Row && spec.exchange != Some(ExchangeForm::Arrow),
+            // Code that gets batches of Arrow computes all rows of one at once.
+            call_size: match (spec.per, spec.exchange) {
+                (Per::Row | Per::Batch, Some(ExchangeForm::Arrow)) => CallSize::Batches,
+                (Per::Row, _) => CallSize::Rows,
+                _ => CallSize::Batch,
+            },
             workers: spec.workers,
             timeout: spec.timeout.map(|timeout| timeout.0),
             memory: spec.memory.map(|size| size.0),

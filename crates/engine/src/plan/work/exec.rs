@@ -3,8 +3,11 @@
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::compute::concat_batches;
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -18,14 +21,15 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Exe
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
 use millstream_core::Error;
-use millstream_core::format::BATCH_ROWS;
+use millstream_core::format::{BATCH_BYTES, BATCH_ROWS};
 use millstream_core::transform::Per;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::{Instant, timeout_at};
 
 use super::groups::{Groups, cut};
 use super::pass::{Feed, passed};
 use super::pool::Pool;
-use super::rows::{Part, Work};
+use super::rows::{Part, Work, unfit};
 use crate::fault;
 use crate::node::{EachRound, over_one_input, streaming};
 use crate::rejects::Rejects;
@@ -47,7 +51,16 @@ pub struct WorkExec {
 type Call = (Groups, Option<OwnedSemaphorePermit>);
 
 /// Rows that come one batch after the other.
-type Batches = BoxStream<'static, DataFusionResult<arrow::array::RecordBatch>>;
+type Batches = BoxStream<'static, DataFusionResult<RecordBatch>>;
+
+/// So long rows wait for others of their call, at most.
+const LONGEST_GATHERING: Duration = Duration::from_millis(50);
+
+/// Rows of so many bytes are no more gathered for a call.
+const CALL_BYTES: usize = BATCH_BYTES / 4;
+
+/// The size of a view of a text, in bytes.
+const VIEW_BYTES: usize = size_of::<u128>();
 
 impl WorkExec {
     /// The workers of `pool` over `input`. Their rows have the columns of `schema`, the last of which are those of the
@@ -172,6 +185,11 @@ impl WorkExec {
             }
             _ => {
                 let work = Arc::clone(&work);
+                let input = match work.carried {
+                    // They are cut by where they are from.
+                    Some(_) => input.boxed(),
+                    None => gathered(self.input.schema(), input.boxed(), self.pool()),
+                };
                 let apart = move |rows| stream::iter(work.apart(rows).into_iter().map(Ok));
                 let input = input.map_ok(apart).try_flatten().boxed();
                 // Many small calls, or few large ones.
@@ -213,6 +231,43 @@ impl WorkExec {
         let rows = rows.inspect_ok(move |batch| counters.add_rows_in(batch.num_rows() as u64));
         Ok(passed(&self.work, rows.boxed()))
     }
+}
+
+/// The rows of `input`, which have the columns of `schema`, in batches of as many rows as a call of `pool` is to have,
+/// as far as they come soon.
+fn gathered(schema: SchemaRef, input: Batches, pool: &Arc<Pool>) -> Batches {
+    if pool.call_rows().gathered().is_none() {
+        return input;
+    }
+    let begin = (input.fuse(), Arc::clone(pool), schema);
+    stream::try_unfold(begin, |(mut input, pool, schema)| async move {
+        let Some(first) = input.try_next().await? else { return Ok(None) };
+        let wanted = pool.call_rows().gathered().unwrap_or(0);
+        let (mut rows, mut bytes, until) = (first.num_rows(), bytes_of(&first), Instant::now() + LONGEST_GATHERING);
+        let mut batches = vec![first];
+        while rows < wanted
+            && bytes < CALL_BYTES
+            && let Ok(Some(batch)) = timeout_at(until, input.next()).await
+        {
+            let batch = batch?;
+            rows += batch.num_rows();
+            bytes += bytes_of(&batch);
+            batches.push(batch);
+        }
+        let together = concat_batches(&schema, &batches).map_err(|cause| fault::carry(unfit(cause)))?;
+        Ok(Some((together, (input, pool, schema))))
+    })
+    .boxed()
+}
+
+/// The memory of the values of `batch`, in bytes: not that of pages which others share.
+fn bytes_of(batch: &RecordBatch) -> usize {
+    let of_column = |column: &ArrayRef| match column.data_type() {
+        DataType::Utf8View => column.as_string_view().total_buffer_bytes_used() + VIEW_BYTES * column.len(),
+        DataType::BinaryView => column.as_binary_view().total_buffer_bytes_used() + VIEW_BYTES * column.len(),
+        _ => column.to_data().get_slice_memory_size().unwrap_or_else(|_| column.get_array_memory_size()),
+    };
+    batch.columns().iter().map(of_column).sum()
 }
 
 /// The rows of `input` as calls of `pool`, no more at once than whole batches, of which there may be `at_once`. Each

@@ -12,7 +12,7 @@ use futures::{StreamExt, stream};
 use millstream_core::processes::{Kept, Processes};
 use millstream_core::program::ProgramContext;
 use millstream_core::spec::{Duration as Time, Size};
-use millstream_core::transform::{Answer, GivenRows, Per, RowStream, WorkRules, Worker, Workers};
+use millstream_core::transform::{Answer, CallSize, GivenRows, Per, RowStream, WorkRules, Worker, Workers};
 use millstream_core::{Error, ErrorKind, Result, Step};
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -88,16 +88,17 @@ impl Pool {
     ) -> Self {
         let cores = if workers.rules().per == Per::Stream { 1 } else { cores };
         let size = workers.rules().workers.map_or(cores, Into::into);
-        let one_by_one = workers.rules().one_by_one;
+        let call_size = workers.rules().call_size;
+        let is_open = call_size != CallSize::Rows;
         Pool {
             counters: Step::of_processes(step, workers.name(), size),
             workers,
             takes,
             context: surroundings.context(step),
             size,
-            permits: Semaphore::new(if one_by_one { 1 } else { size }),
-            is_open: AtomicBool::new(!one_by_one),
-            call_rows: CallRows::new(one_by_one),
+            permits: Semaphore::new(if is_open { size } else { 1 }),
+            is_open: AtomicBool::new(is_open),
+            call_rows: CallRows::new(call_size),
             idle: Mutex::default(),
             code: OnceLock::new(),
             processes: Arc::clone(&surroundings.processes),
