@@ -324,6 +324,22 @@ pub fn memory_of_tree(process: i32) -> u64 {
     tree(process).into_iter().map(memory_of).sum()
 }
 
+/// What a process and its children have had of the processor so far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeUse {
+    /// Their numbers.
+    pub processes: Vec<i32>,
+    /// What those that live have had, with what they have waited for.
+    pub processor: ProcessorUse,
+}
+
+/// What the process `process` and its children have had of the processor so far.
+pub fn use_of_tree(process: i32) -> TreeUse {
+    let (processes, mut processor) = (tree(process), ProcessorUse::default());
+    processes.iter().for_each(|process| processor.add(used_by(*process)));
+    TreeUse { processes, processor }
+}
+
 /// The process `process` and its children.
 fn tree(process: i32) -> Vec<i32> {
     let (mut all, mut next) = (vec![process], 0);

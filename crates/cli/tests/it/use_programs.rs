@@ -10,7 +10,7 @@ use millstream_testkit::python_with_libraries;
 use serde_json::json;
 
 use crate::use_map::{none_is_left, processes_of};
-use crate::use_support::{Lab, csv_rows, sorted};
+use crate::use_support::{Lab, csv_rows, finish, sorted};
 
 const ROWS: usize = 20_000;
 
@@ -236,6 +236,64 @@ fn a_program_that_fails_never_leads_to_rows_missing() {
         ran.ended(1).says(says).says(&["step t"]);
         assert!(!lab.path("out.csv").exists(), "{settings}");
         none_is_left(&lab);
+    }
+}
+
+/// Looks come quickly here, so that 60 of them take three seconds.
+#[test]
+fn a_program_that_waits_for_rows_while_it_is_waited_for_is_given_up() {
+    let settings = "columns: {id: int64, day: int64, name: utf8}";
+    let skip = "for line in sys.stdin:\n    if '900' in line: continue\n    print(line, end='', flush=True)\n";
+    let kept = "for line in sys.stdin:\n    print(line, end='')\n";
+    let cases = [
+        (
+            skip,
+            "exchange: json",
+            10,
+            ["records for", "`null` for one to leave out, and writes out what it has (flush)"],
+        ),
+        (skip, "exchange: csv", 10, ["has given", "an empty line for one to leave out"]),
+        (kept, "exchange: json", 10, ["the program `./step` has given no record for a row", "(flush)"]),
+        ("for line in sys.stdin: pass\n", "per: batch, exchange: json", 10, ["has not ended its answer", "empty line"]),
+        // A group that is passed through.
+        (kept, "per: group, by: day, exchange: json", 40_000, ["has not ended its answer", "empty line"]),
+    ];
+    for (code, exchange, rows, says) in cases {
+        let lab = lab_of(
+            &format!("from: s, command: [./step], {exchange}, workers: 1, {settings}"),
+            (0..rows).map(|id| (895 + id, 0, if rows > 100 { format!("{id:0>700}") } else { "a".to_owned() })),
+        );
+        script(&lab, code);
+        let mut command = lab.command(&["run", "job.yaml"]);
+        command.env("MILLSTREAM_LOOK_MS", "50");
+        let ran = finish(command, None);
+        ran.ended(1).says(&says).says(&["for 3s it has written nothing and used no processor time", "Set `timeout`"]);
+        ran.says(&["step t"]);
+        none_is_left(&lab);
+    }
+    // One that computes for longer is not, by itself or in a program that it has started; nor is one with a `timeout`.
+    let busy = "while time.monotonic() < begun + 5: pass";
+    let computes = [
+        busy.to_owned(),
+        format!("subprocess.run([sys.executable, '-c', 'import time; begun = time.monotonic()\\n{busy}'])"),
+    ];
+    let cases = computes.map(|code| (code, "")).into_iter().chain([("time.sleep(4)".to_owned(), ", timeout: 30s")]);
+    for (code, timeout) in cases {
+        let lab = lab_of(
+            &format!("from: s, command: [./step], exchange: json, {settings}{timeout}"),
+            (0..10).map(|id| (id, 0, "a".to_owned())),
+        );
+        script(
+            &lab,
+            &format!(
+                "import subprocess\nfor line in sys.stdin:\n    begun = time.monotonic()\n    \
+                 if '\"id\":3,' in line:\n        {code}\n    print(line, end='', flush=True)\n"
+            ),
+        );
+        let mut command = lab.command(&["run", "job.yaml"]);
+        command.env("MILLSTREAM_LOOK_MS", "50");
+        finish(command, None).ok();
+        assert_eq!(rows_of(&lab).len(), 10);
     }
 }
 

@@ -114,6 +114,14 @@ impl Answers {
         }
     }
 
+    /// How many answers for rows were found so far; of other answers, how many were read as a whole.
+    pub fn count(&self) -> usize {
+        match &self.form {
+            Form::Text { scan, .. } => scan.records.len().max(scan.ends.len()),
+            Form::Arrow { ends, .. } => ends.len(),
+        }
+    }
+
     /// Whether there is more than was asked for. To be asked when an answer was taken.
     pub fn is_surplus(&self) -> bool {
         !self.unread.is_empty()

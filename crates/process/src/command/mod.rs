@@ -5,7 +5,8 @@
 //!  rows  ─encode─▶ └ program ┘ ─────────────── parse─▶ rows                stream
 //! ```
 //! `form.rs` is how a job says the form of rows, `exchange.rs` writes rows, `answer.rs` finds where an answer ends and
-//! reads its rows (`arrow_stream.rs` those of Arrow), `worker.rs` is the program.
+//! reads its rows (`arrow_stream.rs` those of Arrow), `worker.rs` is the program, `silence.rs` finds out that it never
+//! answers.
 //!
 //! | | an answer | behind a batch or group |
 //! |---|---|---|
@@ -18,6 +19,7 @@ mod answer;
 pub(crate) mod arrow_stream;
 mod exchange;
 mod form;
+mod silence;
 mod worker;
 
 pub use exchange::{Encoder, Exchange, Records};

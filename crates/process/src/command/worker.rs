@@ -16,13 +16,11 @@ use tokio::sync::oneshot;
 
 use super::answer::{Answers, Given};
 use super::exchange::{Encoder, Exchange};
+use super::silence::Silence;
 use crate::{Child, Children, Program};
 
 /// How long the rest of an answer is awaited when the program has ended: it is in the pipe by then.
 const LAST_BYTES: Duration = Duration::from_secs(1);
-
-/// How long a program may say nothing to rows that it has read before the user hears of it.
-const SILENCE: Duration = Duration::from_secs(10);
 
 /// A program and the columns that it takes and gives.
 #[derive(Debug, Clone)]
@@ -37,6 +35,8 @@ pub struct Command {
     pub takes: SchemaRef,
     /// The columns of the rows that it gives.
     pub gives: SchemaRef,
+    /// Whether its calls have a time, which its user knows: then one that does nothing is not given up before.
+    pub is_timed: bool,
 }
 
 /// A program that runs.
@@ -113,7 +113,7 @@ impl CommandWorker {
         };
         let send = stdin.write_all(request);
         tokio::pin!(send);
-        let (mut is_sent, mut is_over, mut is_silent) = (false, false, false);
+        let (mut is_sent, mut is_over, mut silence) = (false, false, Silence::new());
         loop {
             // A program that says too much may wait until it is read, and not read before.
             let is_complete = answers.is_complete(asked)?;
@@ -129,22 +129,16 @@ impl CommandWorker {
                     Ok(()) => is_sent = true,
                     Err(_) => return Ok(false),
                 },
-                read = stdout.read_buf(answers.space()) => if !matches!(read, Ok(1..)) {
-                    return Ok(answers.is_complete(asked)? && is_sent);
+                read = stdout.read_buf(answers.space()) => match read {
+                    Ok(1..) => silence.end(),
+                    _ => return Ok(answers.is_complete(asked)? && is_sent),
                 },
                 () = child.over(), if !is_over => is_over = true,
                 // What it wrote before is in the pipe.
                 () = tokio::time::sleep(LAST_BYTES), if is_over => return Ok(is_complete && is_sent),
-                () = tokio::time::sleep(SILENCE), if is_sent && !is_silent => {
-                    is_silent = true;
-                    if child.unread() == 0 {
-                        let asked = match command.per {
-                            Per::Row => "does it write a record for each row, and write out what it has (flush)?",
-                            _ => "does it write out what it has (flush)?",
-                        };
-                        lines(&format!("it has read all rows and not answered for 10s: {asked}"));
-                    }
-                },
+                () = tokio::time::sleep(silence.pause()), if is_sent => {
+                    silence.look(child, command, lines, answers.count(), asked)?;
+                }
             }
         }
     }
@@ -168,7 +162,7 @@ impl CommandWorker {
         given: &dyn GivenRows,
     ) -> Result<Passed> {
         let is_stream = self.command.per == Per::Stream;
-        let CommandWorker { child, encoder, answers, .. } = self;
+        let CommandWorker { command, child, encoder, answers, lines, .. } = self;
         let child = &*child;
         let (fed, mut is_fed) = oneshot::channel::<()>();
         let feed = async move {
@@ -191,7 +185,7 @@ impl CommandWorker {
         };
         let drain = async {
             let mut reading = Given::new(answers, given.wanted())?;
-            let mut is_over = false;
+            let (mut is_over, mut silence) = (false, Silence::new());
             loop {
                 for rows in reading.rows()? {
                     given.take(rows).await?;
@@ -204,12 +198,17 @@ impl CommandWorker {
                 }
                 tokio::select! {
                     biased;
-                    read = stdout.read_buf(reading.space()) => if !matches!(read, Ok(1..)) {
-                        break;
+                    read = stdout.read_buf(reading.space()) => match read {
+                        Ok(1..) => silence.end(),
+                        _ => break,
                     },
-                    _ = &mut is_fed, if reading.is_complete() && !is_fed.is_terminated() => {}
+                    _ = &mut is_fed, if !is_fed.is_terminated() => {}
                     () = child.over(), if !is_over => is_over = true,
                     () = tokio::time::sleep(LAST_BYTES), if is_over => return Err(held_open()),
+                    // At the end of its input a stream may take any time for what it gives.
+                    () = tokio::time::sleep(silence.pause()), if !is_stream && is_fed.is_terminated() => {
+                        silence.look(child, command, lines, 0, 1)?;
+                    }
                 }
             }
             Ok((reading.is_complete(), if is_stream { reading.rest() } else { Ok(Vec::new()) }))

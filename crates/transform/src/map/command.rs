@@ -87,6 +87,7 @@ impl Workers for CommandWorkers {
             per: self.own.spec.per,
             takes: Arc::clone(input),
             gives: Arc::clone(&self.own.gives),
+            is_timed: self.own.rules.timeout.is_some(),
         };
         let (children, lines) = (Children::of_process()?, Arc::clone(&context.lines));
         Ok(Box::new(CommandWorker::start(&children, &Arc::new(command), lines).await?))

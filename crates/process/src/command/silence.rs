@@ -1,0 +1,153 @@
+//! A program that has read all rows, gives nothing, and does nothing: it waits for rows while its answer is awaited.
+
+use std::time::Duration;
+
+use millstream_core::processes::{TreeUse, use_of_tree};
+use millstream_core::program::Lines;
+use millstream_core::spec::Duration as Time;
+use millstream_core::transform::Per;
+use millstream_core::{Error, Result};
+
+use super::exchange::{Exchange, Records};
+use super::worker::Command;
+use crate::Child;
+
+/// How long a program says nothing before it is looked at, and again between two looks.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Behind how many looks in a row at a program that does nothing it is given up: what waits for another machine has an
+/// answer by then, or a `timeout` of its own. Looks are counted, not the time: a machine may have been stopped as a
+/// whole.
+const MOST_LOOKS: u32 = 60;
+
+/// A program that has less than one part in so many of the processor does nothing: timers of a runtime take as much.
+const LEAST_SHARE: u32 = 500;
+
+/// How long a program says nothing before it is looked at; in tests less.
+fn look_every() -> Duration {
+    #[cfg(debug_assertions)]
+    if let Some(millis) = std::env::var("MILLSTREAM_LOOK_MS").ok().and_then(|millis| millis.parse().ok()) {
+        return Duration::from_millis(millis);
+    }
+    LOOK_EVERY
+}
+
+/// How long a program has said nothing to rows that it was sent.
+pub(super) struct Silence {
+    pause: Duration,
+    /// Looks in a row at which it did nothing.
+    idle: u32,
+    seen: Option<TreeUse>,
+    is_told: bool,
+}
+
+impl Silence {
+    /// Begins now.
+    pub fn new() -> Self {
+        Silence { pause: look_every(), idle: 0, seen: None, is_told: false }
+    }
+
+    /// How long to wait before the next look.
+    pub fn pause(&self) -> Duration {
+        self.pause
+    }
+
+    /// It has said something.
+    pub fn end(&mut self) {
+        (self.idle, self.seen) = (0, None);
+    }
+
+    /// Looks at `child`, the program of `command`, which has said nothing since the last look. Of `asked` answers it
+    /// has given `answered`. Tells the user once, by `lines`.
+    ///
+    /// # Errors
+    /// If it has done nothing for so long that it never will, and the job does not say how long it may take.
+    pub fn look(
+        &mut self,
+        child: &Child,
+        command: &Command,
+        lines: &Lines,
+        answered: usize,
+        asked: usize,
+    ) -> Result<()> {
+        // One that has not read its rows may wait for anything.
+        if child.unread() > 0 {
+            self.end();
+            return Ok(());
+        }
+        if !self.is_told {
+            self.is_told = true;
+            let question = match command.per {
+                Per::Row => "does it write a record for each row, and write out what it has (flush)?",
+                _ => "does it write out what it has (flush)?",
+            };
+            lines(&format!("it has read all rows and not answered for {}: {question}", Time(self.pause)));
+        }
+        if command.is_timed {
+            return Ok(());
+        }
+        let now = use_of_tree(child.id());
+        let is_idle = self.seen.as_ref().is_some_and(|before| is_idle(before, &now, self.pause));
+        self.idle = if is_idle { self.idle + 1 } else { 0 };
+        self.seen = Some(now);
+        match self.idle >= MOST_LOOKS {
+            true => Err(given_up(command, answered, asked, self.pause * MOST_LOOKS)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Whether a program did nothing within `pause`. Time in which it could not have the processor counts as work, and so
+/// does the start or end of a process.
+fn is_idle(before: &TreeUse, now: &TreeUse, pause: Duration) -> bool {
+    let had = |of: &TreeUse| of.processor.busy + of.processor.delayed;
+    before.processes == now.processes && had(now).abs_diff(had(before)) < pause / LEAST_SHARE
+}
+
+/// Why the run does not wait any longer. It is no fault of a row: with others it would take as long again.
+fn given_up(command: &Command, answered: usize, asked: usize, time: Duration) -> Error {
+    let name = command.program.name();
+    let what = match (command.per, asked) {
+        (Per::Row, 1) => format!("the program `{name}` has given no record for a row, and does nothing any more"),
+        (Per::Row, _) if matches!(command.exchange, Exchange::Text(..)) => {
+            format!("the program `{name}` has given {answered} records for {asked} rows, and does nothing any more")
+        }
+        _ => format!("the program `{name}` has not ended its answer, and does nothing any more"),
+    };
+    let ends = match (command.per, &command.exchange) {
+        (Per::Row, Exchange::Text(Records::Json, _)) => "it writes a record for each row, `null` for one to leave out",
+        (Per::Row, Exchange::Text(Records::Csv, _)) => {
+            "it writes a record for each row, an empty line for one to leave out"
+        }
+        (Per::Row, Exchange::Text(Records::Lines, _)) => "it writes a line for each row",
+        (_, Exchange::Text(..)) => "it writes an empty line behind each answer",
+        (Per::Row | Per::Batch, Exchange::Arrow) => "it writes a batch for each batch",
+        (_, Exchange::Arrow) => "it writes an empty batch behind each answer",
+    };
+    let cause = format!("for {} it has written nothing and used no processor time; it has read all rows", Time(time));
+    let rest = "and writes out what it has (flush). Set `timeout` if it waits for something else for so long";
+    Error::refused(what).cause(cause).hint(format!("{ends}, {rest}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_core::threads::ProcessorUse;
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_works_or_waits_for_the_processor_is_not_idle() {
+        let of = |processes: &[i32], busy: u64, delayed: u64| TreeUse {
+            processes: processes.to_vec(),
+            processor: ProcessorUse { busy: Duration::from_millis(busy), delayed: Duration::from_millis(delayed) },
+        };
+        let before = of(&[7, 8], 1000, 50);
+        let is_idle = |now: &TreeUse| is_idle(&before, now, LOOK_EVERY);
+        assert!(is_idle(&before));
+        assert!(is_idle(&of(&[7, 8], 1010, 51)), "timers");
+        assert!(!is_idle(&of(&[7, 8], 1020, 50)), "it computes");
+        assert!(!is_idle(&of(&[7, 8], 1000, 90)), "others have the processor");
+        assert!(!is_idle(&of(&[7, 9], 1000, 50)), "it starts programs");
+        assert!(!is_idle(&of(&[7], 900, 50)), "one has ended");
+    }
+}
