@@ -13,6 +13,8 @@ use millstream_core::spec::TextOrSecret;
 use millstream_core::{Error, Result};
 use rustix::fs::Access;
 
+use crate::script;
+
 /// A program, its arguments and its surroundings. No shell is involved.
 #[derive(Clone, Default)]
 pub struct Program {
@@ -77,10 +79,26 @@ impl Program {
         };
         let files: Vec<&PathBuf> = candidates.iter().filter(|candidate| candidate.is_file()).collect();
         if files.iter().any(|file| rustix::fs::access(file.as_path(), Access::EXEC_OK).is_ok()) {
-            return Ok(());
+            return self.look_up_script();
         }
         let code = if files.is_empty() { libc::ENOENT } else { libc::EACCES };
         Err(self.cannot_start(&io::Error::from_raw_os_error(code)))
+    }
+
+    /// Looks whether the script is there that it is to run, where it is an interpreter and the script is certain.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub fn look_up_script(&self) -> Result<()> {
+        let arguments: Vec<&str> = self.command.iter().skip(1).map_while(|word| word.to_str()).collect();
+        let folder = self.folder.as_deref().unwrap_or(Path::new("."));
+        match script::missing(&self.name(), &arguments, folder) {
+            None => Ok(()),
+            Some(script) => {
+                let what = format!("the script `{script}` of the program `{}` does not exist", self.name());
+                Err(Error::refused(what).hint("its path is relative to the folder of the job file"))
+            }
+        }
     }
 
     /// Why it cannot be started.

@@ -81,8 +81,10 @@ impl Workers for CommandWorkers {
     }
 
     async fn start(&self, input: &SchemaRef, context: &ProgramContext) -> Result<Box<dyn Worker>> {
+        let program = Program::new(self.words(), &self.own.spec.env, context)?;
+        program.look_up_script()?;
         let command = Command {
-            program: Program::new(self.words(), &self.own.spec.env, context)?,
+            program,
             exchange: self.exchange.clone(),
             per: self.own.spec.per,
             takes: Arc::clone(input),
