@@ -52,6 +52,9 @@ impl fmt::Debug for ProgramContext {
     }
 }
 
+/// The `format` of a command line in JSON schemas: a text in its place is split into words.
+pub const COMMAND_LINE: &str = "command-line";
+
 /// A program and its arguments, as a job file says them: texts, or whole numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -77,7 +80,8 @@ impl JsonSchema for CommandLine {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "array", "items": {"type": ["string", "integer"]}, "minItems": 1})
+        let items = json_schema!({"type": ["string", "integer"]});
+        json_schema!({"type": "array", "items": items, "minItems": 1, "format": COMMAND_LINE})
     }
 }
 

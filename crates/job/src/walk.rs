@@ -5,6 +5,7 @@
 //! since "no alternative matched" helps nobody. What a schema cannot say is left to the components.
 
 use millstream_core::hint::{did_you_mean, nearest};
+use millstream_core::program::COMMAND_LINE;
 use serde_json::{Map, Value};
 
 use crate::lint::{Lint, LintCode};
@@ -125,10 +126,11 @@ impl<'a> Walker<'a> {
 
     fn wrong_type(&self, subject: Subject<'_>, schema: &Value, found: &mut Found) {
         let expected: Vec<&str> = types(schema).into_iter().filter(|one| *one != "null").map(type_in_words).collect();
-        self.unexpected(subject, &expected.join(" or "), found);
+        self.unexpected(subject, &expected.join(" or "), is_command_line(schema), found);
     }
 
-    fn unexpected(&self, subject: Subject<'_>, expected: &str, found: &mut Found) {
+    /// With `takes_words` the program and its arguments are wanted.
+    fn unexpected(&self, subject: Subject<'_>, expected: &str, takes_words: bool, found: &mut Found) {
         let node = subject.node;
         let what = if node.is_null() {
             format!("`{}` has no value: expected {expected}", subject.name)
@@ -136,7 +138,13 @@ impl<'a> Walker<'a> {
             format!("expected {expected} for `{}`, found {}", subject.name, in_words(node))
         };
         let mut lint = self.text.error(subject.at, what);
-        lint.hint = remedy(node, expected);
+        let command = node.scalar().filter(|scalar| takes_words && scalar.typed == Typed::Text);
+        lint.hint = match command {
+            Some(command) => {
+                Some(format!("write the program and its arguments as a list: {}", as_words(command.shown())))
+            }
+            None => remedy(node, expected),
+        };
         found.lints.push(lint);
     }
 
@@ -186,7 +194,8 @@ impl<'a> Walker<'a> {
                         expected.push(words);
                     }
                 }
-                self.unexpected(subject, &expected.join(" or "), found);
+                let takes_words = branches.iter().any(|branch| self.wants(branch, is_command_line));
+                self.unexpected(subject, &expected.join(" or "), takes_words, found);
             }
         }
     }
@@ -267,7 +276,7 @@ impl<'a> Walker<'a> {
                     let is_more = |more: &usize| self.is_cut_off(&entries[..=*more], properties);
                     cut_off = (index + 1..entries.len()).take_while(is_more).count();
                     let (before, rest) = (&entries[index - 1], &entries[index..=index + cut_off]);
-                    let mut is_secret = properties.get(&before.key).is_some_and(|one| self.wants_secret(one));
+                    let mut is_secret = properties.get(&before.key).is_some_and(|one| self.wants(one, is_secret));
                     // A password in a URL that is cut in two looks like none.
                     is_secret |= before.value.scalar().is_some_and(|scalar| scalar.text.contains("://"));
                     if is_secret {
@@ -296,11 +305,11 @@ impl<'a> Walker<'a> {
         self.count(subject, entries.len(), schema, ("minProperties", "maxProperties"), ("key", "keys"), found);
     }
 
-    /// Whether a reference to a secret is one of the choices of `schema`.
-    fn wants_secret(&self, schema: &Value) -> bool {
+    /// Whether `schema` or one of its choices is what `is_meant` says.
+    fn wants(&self, schema: &Value, is_meant: fn(&Value) -> bool) -> bool {
         let schema = resolve(schema, self.definitions);
         let branches = ["oneOf", "anyOf"].iter().filter_map(|keyword| schema.get(keyword)?.as_array()).flatten();
-        is_secret(schema) || branches.into_iter().any(|branch| self.wants_secret(branch))
+        is_meant(schema) || branches.into_iter().any(|branch| self.wants(branch, is_meant))
     }
 
     /// A comma inside braces has ended the value of `before`, and what stands behind it is read as keys. With `shown`
@@ -572,6 +581,29 @@ pub fn in_words(node: &Node) -> String {
     }
 }
 
+/// Whether a schema is that of a program and its arguments.
+fn is_command_line(schema: &Value) -> bool {
+    schema.get("format").and_then(Value::as_str) == Some(COMMAND_LINE)
+}
+
+/// The words of a command line as a list in YAML. What only a shell understands is left to one.
+fn as_words(text: &str) -> String {
+    const OF_SHELLS: &[char] = &['|', '>', '<', ';', '&', '$', '`', '*', '?', '\'', '"', '\\', '~'];
+    // `${NAME}` is a variable of the job.
+    let words = match text.replace("${", "").contains(OF_SHELLS) {
+        true => vec!["sh", "-c", text],
+        false => text.split_whitespace().collect(),
+    };
+    let word = |word: &&str| {
+        let is_plain = word.chars().all(|one| one.is_alphanumeric() || "/._-+=:@%".contains(one))
+            && word.trim_start_matches('-').starts_with(|one: char| one.is_alphanumeric() || "/._".contains(one))
+            && !word.ends_with(':')
+            && matches!(crate::tree::type_of_plain(word), Typed::Text | Typed::Integer(_));
+        if is_plain { (*word).to_owned() } else { Value::from(*word).to_string() }
+    };
+    format!("[{}]", words.iter().map(word).collect::<Vec<_>>().join(", "))
+}
+
 /// What to do about a scalar of the wrong type.
 fn remedy(node: &Node, expected: &str) -> Option<String> {
     let scalar = node.scalar()?;
@@ -606,5 +638,19 @@ fn remedy(node: &Node, expected: &str) -> Option<String> {
                 .to_owned(),
         ),
         Some(unfilled) => Some(format!("the value of `{unfilled}` is not {expected}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::as_words;
+
+    #[test]
+    fn a_command_as_text_becomes_a_list() {
+        assert_eq!(as_words("cat x"), "[cat, x]");
+        assert_eq!(as_words(" ./step  --all -n 5"), "[./step, --all, -n, 5]");
+        assert_eq!(as_words("day ${DAY} true 1.5 -"), r#"[day, "${DAY}", "true", "1.5", "-"]"#);
+        assert_eq!(as_words("grep -v '#' | ./reduce"), r#"[sh, -c, "grep -v '#' | ./reduce"]"#);
+        assert_eq!(as_words(r#"echo "a""#), r#"[sh, -c, "echo \"a\""]"#);
     }
 }

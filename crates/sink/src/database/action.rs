@@ -32,6 +32,7 @@ pub enum Action {
 #[serde(deny_unknown_fields)]
 pub struct CommandLine {
     /// The program and its arguments, as they are: no shell reads them. What it writes to standard output goes nowhere.
+    #[schemars(extend("format" = "command-line"))]
     pub command: Vec<String>,
 }
 
