@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use crate::entries::{COMMAND, MAX_REJECTS, SORTED_BY, SourceKeys};
 use crate::graph::{FunctionStep, Located, SinkStep, SortKey, SourceStep, TransformStep};
 use crate::lint::{Lint, LintCode};
-use crate::schema::{FUNCTION, SOURCE, TRANSFORM, compressions, sink_definition};
+use crate::schema::{FUNCTION, SOURCE, TRANSFORM, compressions, resolve, sink_definition};
 use crate::settings::Settings;
 use crate::text::{JobText, Span};
 use crate::tree::{Entry, Kind, Node, Scalar, Typed};
@@ -242,7 +242,7 @@ impl<'a> Builder<'a> {
             };
         };
         let mut faults = build(&without(&block.value, &faulty)).err().unwrap_or_default();
-        faults.retain(|fault| fault.path.iter().filter(|key| !key.is_empty()).count() > 1);
+        faults.retain(is_inside);
         self.faults(faults, &block.value, block.key_span);
         None
     }
@@ -606,7 +606,13 @@ impl<'a> Builder<'a> {
             false => {
                 // Settings of which there are too few or too many can be read all the same.
                 let lints = self.walked(kind, schema).into_iter().filter(|lint| lint.code != LintCode::Count);
-                check(&without(&kind.value, &Self::faulty_keys(kind, &lints.collect::<Vec<_>>())?))
+                let faulty = Self::faulty_keys(kind, &lints.collect::<Vec<_>>())?;
+                let mut faults = check(&without(&kind.value, &faulty))?;
+                // What is said of several keys together may follow from the fault of one that is left out.
+                let schema = resolve(schema, self.definitions);
+                let keys: Vec<&str> = faulty.iter().map(|key| meant(key, schema)).collect();
+                faults.retain(|fault| is_inside(fault) || !keys.iter().any(|key| speaks_of(fault, key)));
+                Some(faults)
             }
         });
         for fault in faults.into_iter().flatten() {
@@ -748,6 +754,27 @@ fn plain_target(target: &str) -> String {
     let root = if path.starts_with('/') { "/" } else { "" };
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
     format!("{scheme}:{root}{}", parts.join("/"))
+}
+
+/// The key of a block with `schema` that `key` is, or is with a slip of the pen.
+fn meant<'a>(key: &'a str, schema: &'a Value) -> &'a str {
+    let known = || schema["properties"].as_object().into_iter().flatten().map(|(known, _)| known.as_str());
+    let is_known = known().any(|known| known == key);
+    nearest(key, known()).filter(|_| !is_known).unwrap_or(key)
+}
+
+/// Whether `fault` is one of the inside of a value.
+fn is_inside(fault: &Fault) -> bool {
+    fault.path.iter().filter(|key| !key.is_empty()).count() > 1
+}
+
+/// Whether the message of `fault` names `key`.
+fn speaks_of(fault: &Fault, key: &str) -> bool {
+    let (alone, with_value) = (format!("`{key}`"), format!("`{key}: "));
+    [Some(&fault.what), fault.hint.as_ref()]
+        .into_iter()
+        .flatten()
+        .any(|text| text.contains(&alone) || text.contains(&with_value))
 }
 
 fn without(node: &Node, keys: &[&str]) -> Value {
