@@ -1,6 +1,7 @@
 //! Programs that a step runs: how a job says them, and their messages.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::redact::Secrets;
-use crate::spec::Fault;
+use crate::spec::{Fault, TextOrSecret};
 
 /// Takes the lines that a program writes to standard error, in order and without their ends. Bytes that are no UTF-8
 /// are replaced, control characters escaped; what is left out at the end of a long line is an ellipsis.
@@ -97,7 +98,32 @@ impl CommandLine {
         match self.program() {
             None => vec![Fault::new(path, "there is no program").hint(hint)],
             Some("") => vec![Fault::new(&format!("{path}.0"), "the program has no name").hint(hint)],
-            Some(_) => Vec::new(),
+            Some(_) => {
+                let mut words = self.0.iter().enumerate();
+                let fault = |index| Fault::new(&format!("{path}.{index}"), "a word of a command has no NUL character");
+                words.find(|(_, word)| word.contains('\0')).map(|(index, _)| fault(index)).into_iter().collect()
+            }
         }
     }
+}
+
+/// The faults of the names of variables for a program, which stand in `env`.
+pub fn env_faults(env: &BTreeMap<String, TextOrSecret>) -> Vec<Fault> {
+    let fault = |(name, value): (&String, &TextOrSecret)| {
+        let text = if let TextOrSecret::Text(text) = value { text } else { "" };
+        let what = match name.as_str() {
+            "" => "a variable of the environment has no name",
+            name if name.contains('=') => "the name of a variable of the environment has no `=`",
+            name if name.contains('\0') => "the name of a variable of the environment has no NUL character",
+            _ if text.contains('\0') => "the value of a variable of the environment has no NUL character",
+            _ => return None,
+        };
+        let mut fault =
+            Fault::of_key("env", what).hint("write each as `NAME: value`: env: {TOKEN: {secret: env:TOKEN}}");
+        if !name.is_empty() {
+            fault.path.insert(1, name.clone());
+        }
+        Some(fault)
+    };
+    env.iter().filter_map(fault).collect()
 }

@@ -217,3 +217,27 @@ fn a_file_that_is_not_split_by_commas_is_reported() {
     session.job("rows: {read: rows.csv, csv: {delimiter: ','}}", "write: out.csv");
     assert!(!session.run(&["check", "job.yaml"]).stderr.contains("warning"), "who says so means it");
 }
+
+/// What a job says of programs: each mistake once, with what to write.
+#[test]
+fn programs_that_are_said_wrong() {
+    let mut session = Session::with("rows.csv", "id,name\n1,a\n");
+    session.tree.file(
+        "job.yaml",
+        r#"sources:
+  rows: {read: rows.csv, csv: {columns: {id: int64, name: utf8}}}
+  text: {command: cat x, csv: {columns: {id: int64}}}
+  named: {command: {run: [./export], env: {"B=C": x, "": y}}, csv: {columns: {id: int64}}}
+transforms:
+  words: {map: {from: rows, command: "grep -v '#' | ./step", exchange: lines, columns: {id: int64}}}
+  form: {map: {from: rows, command: [cat], exchange: xml, columns: {id: int64}}}
+  slip: {map: {from: rows, command: [cat], exchange: jsn, env: {"B=C": x}, columns: {id: int64}}}
+  code: {map: {from: rows, python: code.py:f, env: {"A\0": x, B: "\0"}, columns: {id: int64}}}
+sinks:
+  out: {from: rows, command: ./publish --all -n 5, exchange: xml}
+  env: {from: rows, command: [./publish], exchange: csv, env: {"B=C": x}}
+"#,
+    );
+    session.fails(2, &["check", "job.yaml"]);
+    assert_transcript!("job_programs", session);
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use millstream_core::program::CommandLine;
+use millstream_core::program::{CommandLine, env_faults};
 use millstream_core::spec::{Duration, Fault, Spec, TextOrSecret};
 use millstream_process::command::ExchangeForm;
 use schemars::JsonSchema;
@@ -36,6 +36,6 @@ impl Spec for CommandSpec {
     const EXAMPLE: &'static str = "from: ranked\ncommand: [./publish.sh, --all]\nexchange: csv\n";
 
     fn check(&self) -> Vec<Fault> {
-        self.command.faults("command")
+        [self.command.faults("command"), env_faults(&self.env)].concat()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use millstream_core::program::CommandLine;
+use millstream_core::program::{CommandLine, env_faults};
 use millstream_core::spec::{Duration, Fault, Spec, TextOrSecret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -53,7 +53,7 @@ impl Spec for CommandSpec {
     fn check(&self) -> Vec<Fault> {
         match self {
             CommandSpec::Words(words) => words.faults(""),
-            CommandSpec::Settings(settings) => settings.run.faults("run"),
+            CommandSpec::Settings(settings) => [settings.run.faults("run"), env_faults(&settings.env)].concat(),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 
 use arrow::datatypes::DataType;
 use millstream_core::columns::parse_type;
+use millstream_core::program::env_faults;
 use millstream_core::spec::{Duration, Fault, Size, Spec, TextOrSecret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -78,6 +79,7 @@ impl Spec for FunctionSpec {
 
     fn check(&self) -> Vec<Fault> {
         let mut faults: Vec<Fault> = crate::python::fault(&self.python).into_iter().collect();
+        faults.extend(env_faults(&self.env));
         faults.extend(self.types().err().into_iter().flatten());
         faults
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
 use millstream_core::columns::{ColumnSpec, Columns};
-use millstream_core::program::CommandLine;
+use millstream_core::program::{CommandLine, env_faults};
 use millstream_core::spec::{Duration, Fault, Size, Spec, TextOrSecret};
 use millstream_core::transform::{ColumnName, EntryName, Per, SortTerm};
 use millstream_process::command::ExchangeForm;
@@ -171,6 +171,7 @@ impl Spec for MapSpec {
                 faults.push(Fault { path, what, hint: Some("leave `format` out".to_owned()) });
             }
         }
+        faults.extend(env_faults(&self.env));
         self.check_code(&mut faults);
         self.check_calls(&mut faults);
         if self.workers.is_some_and(|workers| workers.get() > MOST_WORKERS) {
