@@ -241,3 +241,38 @@ sinks:
     session.fails(2, &["check", "job.yaml"]);
     assert_transcript!("job_programs", session);
 }
+
+/// Scripts that are not there, in steps of each kind, and code that cannot be a step.
+#[test]
+fn code_that_is_not_there_or_no_step() {
+    let mut session = Session::with("rows.csv", "id,name\n1,a\n");
+    let later = "import functools\n\n\nasync def f(row):\n    return row\n\n\nclass G:\n    \
+                 async def __call__(self, row):\n        yield row\n\n\ng = functools.partial(G())\n";
+    session.tree.file("later.py", later);
+    session.tree.file("there.py", "import sys\nfor line in sys.stdin: print(line, end='')\n");
+    let check = |session: &mut Session, source: &str, map: &str, sink: &str, code: i32| {
+        let columns = "csv: {columns: {id: int64, name: utf8}}";
+        session.tree.file(
+            "job.yaml",
+            format!(
+                "sources:\n  rows: {{{source}, {columns}}}\ntransforms:\n  t: {{map: {{from: rows, {map}, columns: \
+                 {{id: int64}}}}}}\nsinks:\n  out: {{from: t, {sink}}}\n"
+            ),
+        );
+        match code {
+            0 => drop(session.run(&["check", "job.yaml"])),
+            _ => drop(session.fails(code, &["check", "job.yaml"])),
+        }
+    };
+    let (source, map) = ("read: rows.csv", "command: [cat], exchange: csv");
+    let sink = "write: out.csv";
+    check(&mut session, "command: [python3, -u, nothere.py]", map, sink, 1);
+    check(&mut session, source, "command: [python3, nothere.py], exchange: csv", sink, 1);
+    check(&mut session, source, map, "command: [bash, -eu, scripts/nothere.sh], exchange: csv", 1);
+    check(&mut session, source, "python: later.py:f", sink, 2);
+    check(&mut session, source, "python: later.py:g, per: batch", sink, 2);
+    // These may be names of files that come to be.
+    check(&mut session, source, "command: [python3, there.py, out.py], exchange: csv", sink, 0);
+    check(&mut session, source, "command: [tee, copy.py], exchange: csv", sink, 0);
+    assert_transcript!("job_code", session);
+}

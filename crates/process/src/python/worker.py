@@ -68,7 +68,11 @@ class Pipe:
 
 
 class Fault(Exception):
-    """Something is wrong with the function, or with what it gave. Its text says all there is to say."""
+    """Something is wrong with the function, or with what it gave. Its text says all there is to say, but for a hint."""
+
+    def __init__(self, what, hint=""):
+        super().__init__(what)
+        self.hint = hint
 
 
 def in_words(error):
@@ -103,6 +107,20 @@ def load(path, name):
     if not callable(found):
         raise Fault("`%s` is no function" % name)
     return found
+
+
+# Of a function with `async def`, and of one that is a generator, too.
+COROUTINE, ASYNC_GENERATOR = 0x80, 0x200
+
+
+def check_plain(function):
+    """Raises a fault if the function is `async`: a call would give a coroutine, and no rows."""
+    while type(function).__name__ == "partial":
+        function = function.func
+    code = getattr(function, "__code__", None) or getattr(getattr(type(function), "__call__", None), "__code__", None)
+    if isinstance(code, type(load.__code__)) and code.co_flags & (COROUTINE | ASYNC_GENERATOR):
+        what = "the function is `async`, line %d: a call gives a coroutine, and no rows" % code.co_firstlineno
+        raise Fault(what, "write a plain `def`; what it awaits can be done by `asyncio.run`")
 
 
 def check_call(function, count):
@@ -613,12 +631,14 @@ def main():
     hello = marshal.loads(message)
     try:
         function = load(hello["file"], hello["function"])
+        check_plain(function)
         check_call(function, len(hello["names"]) if hello["values"] else 1)
         if hello["values"]:
             function = of_values(function, hello["answers"][0][0])
         rows, call = (Batches if hello["form"] == "arrow" else Rows)(hello), CALLS[hello["per"]]
     except Exception as error:
-        pipe.send(b"F", marshal.dumps(in_words(error), 2))
+        hint = error.hint if isinstance(error, Fault) else ""
+        pipe.send(b"F", marshal.dumps((*in_words(error), hint), 2))
         return
     pipe.send(b"H", marshal.dumps(sys.version.split()[0], 2))
     while True:

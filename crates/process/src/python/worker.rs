@@ -325,8 +325,9 @@ impl PythonWorker {
             b'F' => {
                 let mut objects = Objects::new(&worker.message);
                 objects.list()?;
-                let (text, trace) = (objects.text()?, objects.text()?);
-                Err(Error::job(format!("{} cannot be loaded", function.shown())).cause(joined(&trace, &text)))
+                let (text, trace, hint) = (objects.text()?, objects.text()?, objects.text()?);
+                let error = Error::job(format!("{} cannot be loaded", function.shown())).cause(joined(&trace, &text));
+                Err(if hint.is_empty() { error } else { error.hint(hint) })
             }
             _ => Err(unreadable()),
         }
