@@ -423,8 +423,9 @@ impl<'a> Given<'a> {
                 if let Some(wanted) = wanted {
                     request.projection = wanted.to_vec();
                 }
-                let mut parser = exchange.text()?.1.parser(&request)?;
-                push(&mut *parser, header.clone().unwrap_or_default(), &mut Parsed::default())?;
+                let mut parser = exchange.text()?.1.parser(&request).map_err(of_program)?;
+                let header = header.clone().unwrap_or_default();
+                push(&mut *parser, header, &mut Parsed::default()).map_err(of_program)?;
                 Some(parser)
             }
         };
@@ -466,7 +467,7 @@ impl<'a> Given<'a> {
                         let had_header = header.is_some();
                         scan.go_on(*records, *per, header, unread, scanned, 1);
                         if let (false, Some(header)) = (had_header, &*header) {
-                            push(&mut **parser, header.clone(), &mut parsed)?;
+                            push(&mut **parser, header.clone(), &mut parsed).map_err(of_program)?;
                         }
                         let mut text = unread.split_to(scan.begun);
                         if let Some(end) = scan.ends.pop() {
@@ -478,9 +479,9 @@ impl<'a> Given<'a> {
                         text
                     }
                 };
-                push(&mut **parser, text, &mut parsed)?;
+                push(&mut **parser, text, &mut parsed).map_err(of_program)?;
                 if *is_complete {
-                    parser.finish(&mut parsed)?;
+                    parser.finish(&mut parsed).map_err(of_program)?;
                 }
             }
             (Form::Arrow { stream, .. }, _) => {
@@ -506,7 +507,7 @@ impl<'a> Given<'a> {
         match (&mut self.parser, &self.answers.form) {
             (Some(parser), _) => {
                 let mut parsed = Parsed::default();
-                parser.finish(&mut parsed)?;
+                parser.finish(&mut parsed).map_err(of_program)?;
                 rows_of(parsed)
             }
             (None, _) if self.answers.is_surplus() => {
