@@ -281,7 +281,7 @@ impl TextAnswer<'_> {
         let origins = UInt32Array::from_iter_values(good);
         if origins.len() != rows.num_rows() {
             let what = format!("the program gave {} rows in {} records", rows.num_rows(), origins.len());
-            return Err(Error::data(what).text(&self.text[..self.text.len().min(200)]));
+            return Err(Error::data(what).text(&self.text));
         }
         Ok(Answer { rows, origins: Some(origins), failures })
     }
@@ -372,7 +372,7 @@ fn unreadable_record(reject: &Reject) -> Error {
     let reason = &reject.reason;
     let mut error = Error::data(format!("the program gave a record that is no row: {}", reason.what()))
         .reject(RejectKind::Value)
-        .text(&reject.raw[..reject.raw.len().min(1000)]);
+        .text(&reject.raw);
     if let Some(cause) = reason.cause_text() {
         error = error.cause(cause);
     }
