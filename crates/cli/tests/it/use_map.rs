@@ -442,3 +442,36 @@ fn a_killed_run_leaves_no_process_behind() {
     run.wait().expect("ended");
     none_is_left(&lab);
 }
+
+/// The row for which a wrong value was given is shown, beside that value.
+#[test]
+fn a_wrong_value_is_shown_with_its_row() {
+    let code = "def f(row): return {'id': 'x' if row['id'] == 77 else row['id']}\n\
+                def g(id): return f({'id': id})['id']\n";
+    let program = "import sys\nfor line in sys.stdin:\n    \
+                   print('{\"id\": []}' if '\"id\":77,' in line else line.split(',')[0] + '}', flush=True)\n";
+    let json = "command: [python3, step.py], exchange: json";
+    for (step, given) in [("python: code.py:f", "given for it: 'x'"), (json, "given for it: {\"id\": []}")] {
+        let lab = lab(code, "columns: {id: int64}", "write: out.csv");
+        lab.file("step.py", program);
+        lab.file("job.yaml", lab.read("job.yaml").replace("python: code.py:f", step));
+        let ran = lab.run(&["run", "job.yaml"]);
+        ran.ended(1).says(&["step t", given, "{\"id\":77,\"name\":\"name 77\"}"]);
+        println!("{}", ran.stderr);
+        lab.file("job.yaml", lab.read("job.yaml").replace("\nsinks:", "\n    max_rejects: 1\nsinks:"));
+        let report = lab.report(&[]);
+        let kept = lab.run(&["rejects", report["run"].as_str().expect("a run")]);
+        println!("{}", kept.stdout);
+        assert_eq!(report["rows_rejected"], json!(1), "{report:#}");
+    }
+    let lab = lab(code, "columns: {id: int64}", "write: out.csv");
+    lab.file(
+        "job.yaml",
+        "sources:\n  s: {read: in/0.csv, csv: {columns: {id: int64, name: utf8}}}\nfunctions:\n  g: {python: \
+         code.py:g, arguments: [int64], returns: int64}\ntransforms:\n  t: {sql: SELECT g(id) AS id FROM s}\nsinks:\n  \
+         o: {from: t, write: out.csv}\n",
+    );
+    let ran = lab.run(&["run", "job.yaml"]);
+    println!("{}", ran.stderr);
+    ran.ended(1).says(&["given for it: 'x'", "77"]);
+}

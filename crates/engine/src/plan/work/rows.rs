@@ -263,12 +263,14 @@ impl Work {
         Ok(())
     }
 
-    /// `error` with `row`, a batch of one, as its text, unless it has a text.
+    /// `error` with `row`, a batch of one, as its text. What was given for it, if that was the text, becomes a part of
+    /// the cause.
     fn with_text(&self, row: &RecordBatch, error: Error) -> Result<Error> {
-        if error.offending_text().is_some() {
-            return Ok(error);
-        }
-        Ok(json_of(&self.asked(row)?).into_iter().fold(error, |error, text| error.text(text.to_string())))
+        let Some(text) = json_of(&self.asked(row)?) else { return Ok(error) };
+        let given = error.offending_text().map(|given| format!("given for it: {given}"));
+        let cause: Vec<String> = given.into_iter().chain(error.cause_text().map(str::to_owned)).collect();
+        let error = error.text(text.to_string());
+        Ok(if cause.is_empty() { error } else { error.cause(cause.join("\n")) })
     }
 
     /// The rows of `answer` with what they keep of `part`, and what is carried.
