@@ -133,6 +133,40 @@ impl Fingerprints {
     }
 }
 
+/// The hashes of the files of code that `job` runs, by entry and file, as they are stored beside a fingerprint to name
+/// what has changed.
+pub fn code_files(job: &Job, prepared: &Prepared<'_>) -> Value {
+    let functions = job.functions.iter().map(|step| (&step.name.value, &step.settings));
+    let transforms = job.transforms.iter().map(|step| (&step.name.value, &step.settings));
+    let entries = functions.chain(transforms).filter_map(|(name, settings)| {
+        let files = files_of(settings, &prepared.code(name));
+        (!files.is_empty()).then(|| (name.clone(), Value::Object(files)))
+    });
+    Value::Object(entries.collect())
+}
+
+/// The hashes of the files of one entry: that of its function, or those among the words of its command.
+fn files_of(settings: &Value, code: &Value) -> Map<String, Value> {
+    let function = settings["python"].as_str().and_then(|function| function.rsplit_once(':'));
+    let function = function.map(|(file, _)| (file.to_owned(), code["code"].clone()));
+    let list = |key: &str| code[key].as_array().into_iter().flatten();
+    let words =
+        list("command").zip(list("files")).filter_map(|(word, hash)| Some((word.as_str()?.to_owned(), hash.clone())));
+    function.into_iter().chain(words).filter(|(_, hash)| hash.is_string()).collect()
+}
+
+/// The files of `now` that were others `before`, with their entries: `features.py of scored`.
+pub fn changed_files(before: &Value, now: &Value) -> Vec<String> {
+    let entries = now.as_object().into_iter().flatten();
+    let files =
+        entries.flat_map(|(entry, files)| files.as_object().into_iter().flatten().map(move |file| (entry, file)));
+    let changed = files.filter(|(entry, (file, hash))| {
+        let before = &before[entry.as_str()][file.as_str()];
+        before.is_string() && before != *hash
+    });
+    changed.map(|(entry, (file, _))| format!("{file} of `{entry}`")).collect()
+}
+
 /// What is known of a job beside its file.
 struct Facts<'a> {
     /// The columns of an entry.
@@ -649,6 +683,20 @@ sinks: {b: {from: a, write: 'sqlite:out.db', table: T, mode: truncate}}
         };
         let (kind, what) = relation(&both, &Value::Null);
         assert_eq!((kind, what), ("union", json!({"of": [{"filter": {"from": "s", "where": "b"}}, "t"]})));
+    }
+
+    #[test]
+    fn files_of_code_that_have_changed_are_named() {
+        let function = json!({"function": "f", "code": "01", "version": null});
+        let files = files_of(&json!({"python": "lib/features.py:f"}), &function);
+        assert_eq!(Value::Object(files), json!({"lib/features.py": "01"}));
+        let command = json!({"command": ["./step", "a", "b.txt"], "files": ["02", null, "03"], "version": null});
+        let files = files_of(&json!({"command": ["./step", "a", "b.txt"]}), &command);
+        assert_eq!(Value::Object(files), json!({"./step": "02", "b.txt": "03"}));
+        let now = json!({"t": {"a.py": "01", "b.py": "02", "c.py": "03"}, "u": {"a.py": "01"}});
+        let before = json!({"t": {"a.py": "01", "b.py": "04"}});
+        assert_eq!(changed_files(&before, &now), ["b.py of `t`"]);
+        assert_eq!(changed_files(&Value::Null, &now), Vec::<String>::new(), "an older version has stored none");
     }
 
     fn fingerprints(first: &str, current: &str) -> Fingerprints {

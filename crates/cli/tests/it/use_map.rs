@@ -443,6 +443,33 @@ fn a_killed_run_leaves_no_process_behind() {
     none_is_left(&lab);
 }
 
+/// A load is not resumed with other code, and the file is named, whatever kind of code it is.
+#[test]
+fn code_that_has_changed_is_named() {
+    let function = "columns: {id: int64}, deterministic: true";
+    for (code, file) in [("python: code.py:f", "code.py"), ("command: [sh, ./step.sh], exchange: json", "./step.sh")] {
+        let lab = lab("", function, "write: 'sqlite:o.db', table: t, mode: append");
+        lab.file("job.yaml", lab.read("job.yaml").replace("python: code.py:f", code));
+        let change = |version: u32| {
+            lab.file("code.py", format!("def f(row): return {{'id': row['id']}} # {version}\n"));
+            lab.file("step.sh", format!("exec sed -u 's/,.*/}}/' # {version}\n"));
+        };
+        change(1);
+        let killed = small_chunks(&lab, &["run", "job.yaml"]).env("MILLSTREAM_FAIL_AT", "commit.after:2").status();
+        assert_eq!(killed.expect("it starts").signal(), Some(9));
+        change(2);
+        let told = format!("the code differs, so its rows may differ: {file} of `t`");
+        lab.run(&["run", "job.yaml", "--resume"]).ended(1).says(&["the job has changed", &told, "undo the change"]);
+        change(1);
+        finish(small_chunks(&lab, &["run", "job.yaml", "--resume"]), None).ok();
+        let ids = sqlite(&lab.path("o.db"), "SELECT count(*), count(DISTINCT id) FROM t");
+        assert_eq!(ids, [[(FILES * ROWS).to_string(), (FILES * ROWS).to_string()]]);
+        change(2);
+        let told = format!("loaded everything, and {file} of `t` has changed since");
+        lab.run(&["run", "job.yaml", "--resume"]).ended(1).says(&[&told]);
+    }
+}
+
 /// The row for which a wrong value was given is shown, beside that value.
 #[test]
 fn a_wrong_value_is_shown_with_its_row() {

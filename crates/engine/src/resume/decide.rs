@@ -96,11 +96,11 @@ pub fn start(last: Option<RunRecord>, incremental: bool) -> Result<Start> {
     }
 }
 
-/// Refuses to resume unless the job is the same.
-pub fn same_job(compared: Compared) -> Result<()> {
+/// Refuses to resume unless the job is the same. Of the files of its code, these are known to have changed.
+pub fn same_job(compared: Compared, changed_files: &[String]) -> Result<()> {
     match compared {
         Compared::Same => Ok(()),
-        Compared::Changed => Err(refusals::has_changed()),
+        Compared::Changed => Err(refusals::has_changed(changed_files)),
         Compared::Newer => Err(refusals::is_newer()),
     }
 }
@@ -114,6 +114,8 @@ pub struct SinceTheEnd {
     pub lost: Option<(String, String)>,
     /// Whether the sources have other files.
     pub files_changed: bool,
+    /// The files of code that are known to have changed.
+    pub code_changed: Vec<String>,
 }
 
 /// Refuses to load again what the last run has added: it would be there twice. If this succeeds, there is nothing to
@@ -130,7 +132,10 @@ pub fn after_the_end(since: &SinceTheEnd, path: &str) -> Result<()> {
         SinceTheEnd { compared: Compared::Same, .. } => {
             Err(refusals::differs_since_the_end("its files have changed", path))
         }
-        _ => Err(refusals::differs_since_the_end("the job has changed", path)),
+        SinceTheEnd { code_changed, .. } => match code_changed.first() {
+            Some(file) => Err(refusals::differs_since_the_end(&format!("{file} has changed"), path)),
+            None => Err(refusals::differs_since_the_end("the job has changed", path)),
+        },
     }
 }
 

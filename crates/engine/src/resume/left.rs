@@ -134,6 +134,6 @@ impl ResumePoint {
 async fn written(ledger: &dyn Ledger, load: &str, fingerprints: &Fingerprints) -> Result<Written> {
     let written = ledger.written_of(load).await?;
     let same_rules = check_rules(&written, &ledger.target());
-    let may_be_resumed = same_rules.and_then(|()| decide::same_job(fingerprints.compare_notes(&written)));
+    let may_be_resumed = same_rules.and_then(|()| decide::same_job(fingerprints.compare_notes(&written), &[]));
     Ok(Written { is_complete: says_complete(&written), may_be_resumed })
 }

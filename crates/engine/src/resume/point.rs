@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::decide::{self, Asked, SinceTheEnd, Start};
 use super::names::LoadNames;
-use crate::fingerprint::{Compared, Fingerprints};
+use crate::fingerprint::{Compared, Fingerprints, changed_files, code_files};
 use crate::machine::Machine;
 use crate::options::RunOptions;
 use crate::prepare::Prepared;
@@ -33,6 +33,9 @@ pub struct ResumePoint {
     pub(super) replay: Option<Arc<Replay>>,
     only: Mutex<Option<OnlyRun>>,
 }
+
+/// Where the hashes of the files of code stand in what a run predicts.
+const CODE: &str = "code";
 
 /// The name of a run: when it began, and in which process. Of runs that begin in the same millisecond, the later has
 /// the next one.
@@ -159,14 +162,21 @@ impl ResumePoint {
 
     /// Refuses to resume a run whose job gave other rows.
     pub fn accept(&self, job: &Job, prepared: &Prepared<'_>) -> Result<()> {
-        let Some(before) = self.resumed().and_then(|last| last.fingerprint.as_ref()) else { return Ok(()) };
-        decide::same_job(Fingerprints::of(job, prepared).compare(before))
+        let Some(last) = self.resumed() else { return Ok(()) };
+        let Some(before) = &last.fingerprint else { return Ok(()) };
+        let changed = changed_files(&last.predicted[CODE], &code_files(job, prepared));
+        decide::same_job(Fingerprints::of(job, prepared).compare(before), &changed)
     }
 
     /// Stores that from here on there may be something to resume.
     pub fn loading(&self, job: &Job, prepared: &Prepared<'_>, live: Option<&LiveRun>) -> Result<()> {
         let Some(live) = live else { return Ok(()) };
-        live.loading(Fingerprints::of(job, prepared).current(), &predicted(prepared))
+        let mut stored = predicted(prepared);
+        let code = code_files(job, prepared);
+        if code.as_object().is_some_and(|code| !code.is_empty()) {
+            stored[CODE] = code;
+        }
+        live.loading(Fingerprints::of(job, prepared).current(), &stored)
     }
 
     /// Whether the run history says that the run `run` is done.
@@ -200,11 +210,12 @@ async fn since_the_end(done: &RunRecord, job: &Job, prepared: &Prepared<'_>) -> 
     let compared = before.map_or(Compared::Same, |before| Fingerprints::of(job, prepared).compare(before));
     if compared == Compared::Newer {
         // Whatever the targets have, it is refused.
-        return Ok(SinceTheEnd { compared, lost: None, files_changed: false });
+        return Ok(SinceTheEnd { compared, lost: None, files_changed: false, code_changed: Vec::new() });
     }
     let files = |predicted: &Value| [predicted["units"].clone(), predicted["stored_bytes"].clone()];
     let files_changed = files(&done.predicted) != files(&predicted(prepared));
-    Ok(SinceTheEnd { compared, lost: first_lost(job, prepared).await?, files_changed })
+    let code_changed = changed_files(&done.predicted[CODE], &code_files(job, prepared));
+    Ok(SinceTheEnd { compared, lost: first_lost(job, prepared).await?, files_changed, code_changed })
 }
 
 /// The first sink whose target has lost what was added to it, and what the target lacks.

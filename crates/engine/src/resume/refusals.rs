@@ -18,10 +18,14 @@ pub fn is_newer() -> Error {
         .hint("upgrade Millstream; `--restart` would load all rows a second time")
 }
 
-/// The run to be resumed gave other rows.
-pub fn has_changed() -> Error {
+/// The run to be resumed gave other rows. Of the files of its code, these are known to have changed.
+pub fn has_changed(files: &[String]) -> Error {
+    let cause = match files {
+        [] => "its sources, columns, steps, their code or targets differ, so its rows may differ".to_owned(),
+        files => format!("the code differs, so its rows may differ: {}", files.join(", ")),
+    };
     Error::refused("the job has changed since the run to be resumed")
-        .cause("its sources, columns, steps or targets differ, so its rows may differ")
+        .cause(cause)
         .hint("undo the change, or start again with `--restart`")
 }
 

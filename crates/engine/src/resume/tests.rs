@@ -69,9 +69,11 @@ fn the_last_run_says_what_a_run_is() {
 
 #[test]
 fn only_the_same_job_is_resumed() {
-    assert_eq!(refused(same_job(Compared::Same)), Ok(()));
-    assert_eq!(refused(same_job(Compared::Changed)), Err(refusals::has_changed().what().to_owned()));
-    assert_eq!(refused(same_job(Compared::Newer)), Err(refusals::is_newer().what().to_owned()));
+    assert_eq!(refused(same_job(Compared::Same, &[])), Ok(()));
+    assert_eq!(refused(same_job(Compared::Changed, &[])), Err(refusals::has_changed(&[]).what().to_owned()));
+    assert_eq!(refused(same_job(Compared::Newer, &[])), Err(refusals::is_newer().what().to_owned()));
+    let named = refusals::has_changed(&["a.py of `t`".to_owned()]);
+    assert_eq!(named.cause_text(), Some("the code differs, so its rows may differ: a.py of `t`"));
 }
 
 #[test]
@@ -90,7 +92,7 @@ fn after_the_end_there_is_nothing_to_do_unless_something_has_changed() {
         (Compared::Newer, true, true, Err(newer)),
     ] {
         let lost = is_lost.then(|| ("o".to_owned(), "its table in t no longer exists".to_owned()));
-        let since = SinceTheEnd { compared, lost, files_changed };
+        let since = SinceTheEnd { compared, lost, files_changed, code_changed: Vec::new() };
         assert_eq!(refused(after_the_end(&since, "a.yaml")), expected.map_err(str::to_owned), "{since:?}");
     }
 }
@@ -208,12 +210,12 @@ fn of_loads_chunk_by_chunk() {
         ),
         (
             "of another job",
-            || vec![refusing("a", false, refusals::has_changed())],
+            || vec![refusing("a", false, refusals::has_changed(&[]))],
             [
                 UNFINISHED,
                 UNFINISHED,
-                "the job has changed since the run to be resumed: its sources, columns, steps or targets differ, so \
-                 its rows may differ",
+                "the job has changed since the run to be resumed: its sources, columns, steps, their code or targets \
+                 differ, so its rows may differ",
                 "forget a",
             ],
         ),
