@@ -252,8 +252,15 @@ mod tests {
             "step    kind   with  rows  bytes    busy  waited for input  for output\n\
              places  parse  x                  1.00 s\n"
         );
-        let work =
-            WorkSnapshot { workers: 2, rows_in: 5_000, rows_rejected: 0, restarts: 0, retries: 0, cpu_seconds: 3.5 };
+        let work = WorkSnapshot {
+            workers: 2,
+            rows_in: 5_000,
+            rows_rejected: 0,
+            restarts: 0,
+            retries: 0,
+            lost_seconds: 0.0,
+            cpu_seconds: 3.5,
+        };
         let worked = StepSnapshot { rows: 70, work: Some(work), ..step(StepKind::Transform, 2.0) };
         assert_eq!(
             steps(&[&worked]),

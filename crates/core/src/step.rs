@@ -75,6 +75,7 @@ struct Work {
     given: AtomicU64,
     streams: AtomicU64,
     restarts: AtomicU64,
+    lost: AtomicU64,
     retries: AtomicU64,
 }
 
@@ -135,9 +136,11 @@ impl Step {
         self.count(rows, |work| &work.given);
     }
 
-    /// One of its processes has ended, taken too long or held too much, and another takes its place.
-    pub fn add_restart(&self) {
+    /// One of its processes has ended, taken too long or held too much, in a call that took `time`, and another takes
+    /// its place.
+    pub fn add_restart(&self, time: Duration) {
         self.count(1, |work| &work.restarts);
+        self.count(nanoseconds(time), |work| &work.lost);
     }
 
     /// Rows that were given to one of its processes before are given to one again.
@@ -328,6 +331,7 @@ impl Step {
                 rows_rejected: work.rejected.load(Ordering::Relaxed),
                 restarts: work.restarts.load(Ordering::Relaxed),
                 retries: work.retries.load(Ordering::Relaxed),
+                lost_seconds: seconds(&work.lost),
                 cpu_seconds: 0.0,
             }),
         }
@@ -393,6 +397,8 @@ pub struct WorkSnapshot {
     pub restarts: u64,
     /// Calls with rows that were given to a process before.
     pub retries: u64,
+    /// How long the calls took at which processes were replaced, in seconds, summed over the processes.
+    pub lost_seconds: f64,
     /// Processor time of the processes, in seconds.
     pub cpu_seconds: f64,
 }

@@ -251,7 +251,16 @@ fn too_few_workers(share: f64, step: &StepSnapshot, cores: &str) -> String {
         workers => format!("the {workers} workers"),
     };
     let (StepSnapshot { name, detail, .. }, share) = (step, percent(share));
-    format!("{workers} of {name} ({detail}), busy {share} of the time, cores busy {cores}; give it more `workers`")
+    let lost = step.work.as_ref().map_or(0.0, |work| work.lost_seconds) / step.busy.max(1e-6);
+    // Further workers would wait for the same rows.
+    let rest = match lost >= MOST {
+        true => {
+            let lost = percent(lost.min(1.0));
+            format!("{lost} of that in calls that failed; see why they fail, or lower its `timeout` if they hang")
+        }
+        false => format!("cores busy {cores}; give it more `workers`"),
+    };
+    format!("{workers} of {name} ({detail}), busy {share} of the time, {rest}")
 }
 
 /// What a step does, as a phrase: "decoding gzip (places)".
@@ -366,6 +375,13 @@ mod tests {
                 "limited by: the 4 workers of scored (python), busy 98 % of the time, cores busy 20 %; give it more \
                  `workers`"
             )
+        );
+        let mut hangs = work(39.0, 1.0);
+        hangs.work.iter_mut().for_each(|work| work.lost_seconds = 36.0);
+        assert_eq!(
+            judge(&[hangs], 4.0, 0.0).sentence,
+            "limited by: the 4 workers of scored (python), busy 98 % of the time, 92 % of that in calls that failed; \
+             see why they fail, or lower its `timeout` if they hang"
         );
         let verdict = judge(&[work(39.0, 17.0), step(StepKind::Parse, "csv", 2.0, 0.0, 0.0)], 19.0, 0.0);
         let told = "limited by: python workers (scored), 2 of 2 cores busy 95 %";

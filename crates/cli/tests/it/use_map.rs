@@ -333,6 +333,11 @@ fn a_row_at_which_a_worker_is_lost_is_found_at_once() {
         assert!((2..=3).contains(&tried), "{tried} times");
         let work = &step(&report, "t", "transform")["work"];
         assert_eq!(work["restarts"], json!(tried), "{report:#}");
+        if what.starts_with("time") {
+            assert!(work["lost_seconds"].as_f64().is_some_and(|lost| lost >= 3.0), "{report:#}");
+            let sentence = report["verdict"]["sentence"].as_str().expect("a sentence");
+            assert!(!sentence.contains("give it more"), "{sentence}");
+        }
         assert!(work["retries"].as_u64().is_some_and(|retries| (1..20).contains(&retries)), "{report:#}");
         let told = lab.run(&["run", "job.yaml"]).ok().stderr.clone();
         assert!(told.contains("  restarts  retries  "), "{told}");

@@ -218,7 +218,7 @@ impl Pool {
     ) -> Result<Result<Answer, Failed>> {
         let permit = self.permits.acquire().await;
         let _permit = permit.map_err(|_| Error::internal("the workers of a step have ended"))?;
-        let _busy = Busy(&self.counters, Instant::now());
+        let busy = Busy(&self.counters, Instant::now());
         let idle = self.idle().pop();
         let mut worker = match idle {
             Some(worker) if !fresh => worker,
@@ -239,7 +239,7 @@ impl Pool {
         match self.called(&mut worker, batch, ends).await {
             Err(error) if matches!(error.kind(), ErrorKind::Refused | ErrorKind::Memory) => Err(error),
             Err(error) => {
-                self.counters.add_restart();
+                self.counters.add_restart(busy.1.elapsed());
                 Ok(Err(Failed { error, at: worker.worker.at() }))
             }
             Ok(mut answer) => {
