@@ -938,6 +938,54 @@ fn who_wakes_up_when_another_has_made_all_rows_visible_does_no_harm() {
     }
 }
 
+/// A run that would go on all at once does not see, by its own history, what one with another state folder has loaded
+/// chunk by chunk since.
+#[test]
+fn what_another_has_loaded_since_by_chunk_is_not_loaded_all_at_once_beside_it() {
+    for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb] {
+        let (lab, target) = lab(make);
+        target.query("CREATE TABLE t (id BIGINT, name VARCHAR(40))");
+        let by_chunk = lab.read("job.yaml");
+        let at_once = by_chunk.replace("table: t}", "table: t, atomic: true}");
+        lab.file("job.yaml", &at_once);
+        let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", "publish.before")]).wait().expect("it ends");
+        assert_eq!(status.signal(), Some(9));
+        lab.file("job.yaml", &by_chunk);
+        let mut other = command(&lab, &[&["run", "job.yaml", "--quiet"], &ELSEWHERE[..]].concat());
+        let status = other.env("MILLSTREAM_FAIL_AT", "commit.after:2").status().expect("it starts");
+        assert_eq!(status.signal(), Some(9));
+        lab.file("job.yaml", &at_once);
+        let refused = run(&lab, &["--resume"]);
+        refused.ended(1).says(&["has loaded some of its rows chunk by chunk, and this run loads all at once"]);
+        assert_no_row_twice(&target);
+        // The other run can be resumed: the first one has no rows there.
+        lab.file("job.yaml", &by_chunk);
+        run(&lab, &[&["--resume"], &ELSEWHERE[..]].concat()).ok();
+        assert_rows(&target, &expected(0..FILES * RECORDS));
+    }
+}
+
+/// Beside a load that goes on all at once, an incremental one would go all at once, too, and forget which files it has.
+#[test]
+fn no_incremental_load_goes_beside_one_that_goes_on_all_at_once() {
+    let (lab, target) = lab(in_sqlite);
+    target.query("CREATE TABLE t (id BIGINT, name VARCHAR(40))");
+    let by_chunk = lab.read("job.yaml");
+    lab.file("job.yaml", by_chunk.replace("table: t}", "table: t, atomic: true}"));
+    let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", "publish.after")]).wait().expect("it ends");
+    assert_eq!(status.signal(), Some(9));
+    lab.file("new.csv", "id\n1\n");
+    let both = by_chunk.replace("sources:\n", "sources:\n  i: {read: new.csv, csv: {}, incremental: true}\n");
+    lab.file("job.yaml", format!("{both}  p: {{from: i, write: '{}', table: p}}\n", target.url()));
+    let refused = run(&lab, &[&["--resume"], &ELSEWHERE[..]].concat());
+    let why = "another sink loads into the same place at once";
+    refused.ended(2).says(&["`i` is incremental, and `p` cannot be loaded file by file", why]);
+    // Without the other sink the first one is done.
+    lab.file("job.yaml", &by_chunk);
+    run(&lab, &[&["--resume"], &ELSEWHERE[..]].concat()).ok();
+    assert_rows(&target, &expected(0..FILES * RECORDS));
+}
+
 /// Resuming after the end adds no row twice, and files that have changed since do not count as loaded.
 #[test]
 fn what_has_changed_since_all_was_done_is_not_passed_over() {

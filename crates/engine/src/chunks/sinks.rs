@@ -19,8 +19,14 @@ pub fn by_chunk(job: &Job, physical: &Physical) -> Result<Vec<ByChunk>> {
     let mut by_chunk: Vec<ByChunk> = job.sinks.iter().zip(&physical.roots).map(alone).collect();
     let targets: Vec<String> = job.sinks.iter().map(|sink| sink.sink.target()).collect();
     not_beside_others(&targets, by_chunk.iter_mut());
-    job.sinks.iter().zip(&by_chunk).try_for_each(|(sink, by_chunk)| check_incremental(job, sink, by_chunk))?;
+    check_incremental(job, by_chunk.iter())?;
     Ok(by_chunk)
+}
+
+/// Refuses incremental sources whose rows go to sinks that do not know which files they have; `by_chunk` are those of
+/// the sinks of `job`.
+pub fn check_incremental<'a>(job: &Job, by_chunk: impl Iterator<Item = &'a ByChunk>) -> Result<()> {
+    job.sinks.iter().zip(by_chunk).try_for_each(|(sink, by_chunk)| check_incremental_sink(job, sink, by_chunk))
 }
 
 /// Loads all at once what goes into a target that another sink loads all at once: while the transaction of that one is
@@ -37,7 +43,7 @@ pub fn not_beside_others<'a>(targets: &[String], by_chunk: impl Iterator<Item = 
 }
 
 /// Refuses an incremental source whose rows go to a sink that does not know which files it has.
-fn check_incremental(job: &Job, sink: &SinkStep, by_chunk: &ByChunk) -> Result<()> {
+fn check_incremental_sink(job: &Job, sink: &SinkStep, by_chunk: &ByChunk) -> Result<()> {
     let Some(source) = incremental_sources(job, sink).next() else { return Ok(()) };
     let why = match by_chunk {
         Err(why) => Some(why.clone()),

@@ -311,6 +311,19 @@ fn at_once(facts: Facts<'_>, asked: Asked) -> Result<Choice> {
     Ok(Choice { resumes: adopted.map(|other| other.load), stale })
 }
 
+/// Whether a load that the run `run` has begun chunk by chunk, and of which a part is there, keeps a run of the resume
+/// chain `first` from loading all at once.
+///
+/// A run that resumes another one by the run history goes on beside older loads: the chain has begun with `--restart`
+/// in spite of them, or they were done. A load that was begun after the chain is one of a run with another state
+/// folder. It did not see the chain, of which nothing was visible, and the rows that it has loaded would be there
+/// twice.
+pub fn is_in_the_way(run: &str, is_done: bool, first: &str, asked: Asked) -> bool {
+    // The name of a run begins with the time at which it began, in milliseconds.
+    let began = |run: &str| run.split('-').next().and_then(|time| time.parse::<u64>().ok());
+    !is_done && (!asked.has_run || began(run) > began(first))
+}
+
 /// What the ledger of a sink has of the load that this run resumes.
 #[derive(Debug, Clone, Copy)]
 pub struct Trace {

@@ -97,6 +97,20 @@ fn after_the_end_there_is_nothing_to_do_unless_something_has_changed() {
     }
 }
 
+#[test]
+fn what_others_have_begun_chunk_by_chunk_is_in_the_way_unless_the_chain_has_passed_it() {
+    for (asked, run, is_done, expected) in [
+        (PLAIN, "3-7", false, true),
+        (PLAIN, "3-7", true, false),
+        (ADOPT, "3-7", false, true),
+        (RESUME, "3-7", false, false),
+        (RESUME, "1000-7", false, true),
+        (RESUME, "1000-7", true, false),
+    ] {
+        assert_eq!(is_in_the_way(run, is_done, "999-1", asked), expected, "{asked:?} {run} {is_done}");
+    }
+}
+
 /// The load of another run.
 fn load(name: &str, chunks: u64) -> OtherLoad {
     let known = KnownLoad { load: name.to_owned(), chunks, idle_seconds: 1, connections: Vec::new() };
