@@ -167,6 +167,7 @@ fn watch(socket: i32) -> ! {
         libc::prctl(libc::PR_SET_NAME, NAME.as_ptr());
         close_all_but(socket);
         shed::command_line(NAME.to_bytes());
+        bind();
         shed::memory();
         loop {
             let (length, [group, what, start], file) = receive(socket);
@@ -200,7 +201,27 @@ fn watch(socket: i32) -> ! {
                 libc::kill(-guarded.group, libc::SIGKILL);
             }
         }
+        // `_exit` cannot be bound by a call before.
+        libc::syscall(libc::SYS_exit_group, 0);
         libc::_exit(0)
+    }
+}
+
+/// Calls once, and without an effect, what is called when memory was given back ([`shed::memory`]). A build that binds
+/// symbols at their first call (without `-z now`) does so here, while the linker has all of its data.
+///
+/// # Safety
+/// Safe in a signal handler.
+unsafe fn bind() {
+    // SAFETY: calls with a file that there is none of, with no memory, and with a signal that is none.
+    unsafe {
+        let mut header: libc::msghdr = std::mem::zeroed();
+        libc::recvmsg(-1, &raw mut header, 0);
+        libc::kill(libc::getpid(), 0);
+        libc::close(-1);
+        libc::read(-1, std::ptr::null_mut(), 0);
+        libc::munmap(std::ptr::null_mut(), 0);
+        libc::madvise(std::ptr::null_mut(), 0, libc::MADV_DONTNEED);
     }
 }
 

@@ -24,8 +24,12 @@ const PAGES: usize = 1 << 16;
 /// Gives back the large regions of memory that a copy of a process has of it, but for the top of the stack and what
 /// belongs to the thread.
 ///
+/// The linker is one that may use such memory: it looks for a symbol at its first call, unless symbols are bound at
+/// load (`-z now`, the default of rustc). What is called afterwards is therefore called once before.
+///
 /// # Safety
-/// The process has one thread, and that uses nothing any more that was allocated before it was copied.
+/// The process has one thread, and that uses nothing any more that was allocated before it was copied. All that it
+/// calls is bound.
 pub unsafe fn memory() {
     let here = 0_u8;
     // SAFETY: it is an address alone.
