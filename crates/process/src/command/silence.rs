@@ -15,10 +15,13 @@ use crate::Child;
 /// How long a program says nothing before it is looked at, and again between two looks.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Behind how many looks in a row at a program that does nothing it is given up: what waits for another machine has an
-/// answer by then, or a `timeout` of its own. Looks are counted, not the time: a machine may have been stopped as a
-/// whole.
+/// Behind how many looks in a row at a program that does nothing it is given up: what waits for another machine, or
+/// hands its rows on to a container, has an answer by then. Looks are counted, not the time: a machine may have been
+/// stopped as a whole.
 const MOST_LOOKS: u32 = 60;
+
+/// The same where it is called with many rows at once.
+const MOST_LOOKS_OF_MANY: u32 = 360;
 
 /// A program that has less than one part in so many of the processor does nothing: timers of a runtime take as much.
 const LEAST_SHARE: u32 = 500;
@@ -90,8 +93,12 @@ impl Silence {
         let is_idle = self.seen.as_ref().is_some_and(|before| is_idle(before, &now, self.pause));
         self.idle = if is_idle { self.idle + 1 } else { 0 };
         self.seen = Some(now);
-        match self.idle >= MOST_LOOKS {
-            true => Err(given_up(command, answered, asked, self.pause * MOST_LOOKS)),
+        let most = match (command.per, &command.exchange) {
+            (Per::Row, Exchange::Text(..)) => MOST_LOOKS,
+            _ => MOST_LOOKS_OF_MANY,
+        };
+        match self.idle >= most {
+            true => Err(given_up(command, answered, asked, self.pause * most)),
             false => Ok(()),
         }
     }
