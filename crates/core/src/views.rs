@@ -1,10 +1,10 @@
 //! Views of texts, of which Arrow's `Utf8View` columns consist: a text of at most [`INLINE`] bytes itself, or where a
 //! longer one lies.
 
-use arrow::array::make_view;
+use arrow::array::{MAX_INLINE_VIEW_LEN, make_view};
 
 /// Texts of at most so many bytes are in their view, without a place in a buffer.
-pub const INLINE: usize = 12;
+pub const INLINE: usize = MAX_INLINE_VIEW_LEN as usize;
 
 /// The view of the `length` bytes at `offset` of `buffer`, which has the number `place` among the buffers of the column
 /// if they are more than [`INLINE`]. [`make_view`] does the same, but is never inlined, and copies a number of bytes that

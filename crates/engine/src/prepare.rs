@@ -310,7 +310,7 @@ impl Prepared<'_> {
                 failure.add(Failure::from(fault.error.in_step(called)));
                 continue;
             }
-            let pool = Arc::new(Pool::new(Arc::clone(&function.workers), called, takes, &self.surroundings, cores));
+            let pool = Pool::new(Arc::clone(&function.workers), called, takes, &self.surroundings, cores);
             self.context.session.register_udf(sql_function(function, &pool, self.context.runtimes.workers()));
             let begun = if lacks_secret(settings) { Ok(()) } else { pool.begin().await };
             match begun {

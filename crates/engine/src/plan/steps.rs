@@ -171,7 +171,7 @@ impl StepPlanner<'_> {
                 build(&origin, Ok(LogicalPlanBuilder::from(SortedRows::new(input, keys, None, false).plan())))?
             }
         };
-        let pool = Arc::new(Pool::new(Arc::clone(workers), &step.name.value, takes, self.surroundings, self.cores));
+        let pool = Pool::new(Arc::clone(workers), &step.name.value, takes, self.surroundings, self.cores);
         self.pools.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&pool));
         MappedRows::worked(input, pool, &gives).map_err(columns)
     }

@@ -1,13 +1,14 @@
 //! The workers of a step: as many processes as it may have, started when they are needed, kept for the whole run.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
+use datafusion::common::runtime::SpawnedTask;
 use futures::{StreamExt, stream};
 use millstream_core::processes::{Kept, Processes};
 use millstream_core::program::ProgramContext;
@@ -15,7 +16,7 @@ use millstream_core::spec::{Duration as Time, Size};
 use millstream_core::transform::{Answer, CallSize, GivenRows, Per, RowStream, WorkRules, Worker, Workers};
 use millstream_core::{Error, ErrorKind, Result, Step};
 use serde_json::Value;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::call_rows::{CallRows, QUICK};
 use crate::surroundings::Surroundings;
@@ -34,22 +35,47 @@ const LONGEST_END: Duration = Duration::from_secs(60);
 
 /// The workers of a step.
 pub struct Pool {
-    workers: Arc<dyn Workers>,
+    starter: Arc<Starter>,
+    /// Itself, for what starts workers beside the calls.
+    own: Weak<Pool>,
     counters: Arc<Step>,
-    takes: SchemaRef,
-    context: ProgramContext,
     size: usize,
+    /// One for each worker that there is, or was: what takes the permit of a worker that has ended starts another.
     permits: Semaphore,
+    /// How many calls wait for a permit.
+    waiting: AtomicUsize,
+    growth: Mutex<Growth>,
     /// Whether all workers may be started. Before, one at a time works: a few quick rows are not worth more.
     is_open: AtomicBool,
     call_rows: CallRows,
     idle: Mutex<Vec<Idle>>,
-    /// What its rows depend on beside the settings, when the first worker was started.
+    /// The memory that the workers may take.
+    kept: OnceLock<Kept>,
+}
+
+/// Starts workers.
+struct Starter {
+    workers: Arc<dyn Workers>,
+    takes: SchemaRef,
+    context: ProgramContext,
+    /// What the rows depend on beside the settings, when the first worker was started.
     code: OnceLock<Value>,
     /// All processes of the run.
     processes: Arc<Processes>,
-    /// The memory that the workers may take.
-    kept: OnceLock<Kept>,
+}
+
+/// How a pool has grown. A call never waits for a worker that starts while another one is free: loading its code takes
+/// a second, and the rows behind that call would wait, too.
+#[derive(Default)]
+struct Growth {
+    /// Workers that have joined the first one, or are about to.
+    more: usize,
+    /// How many of them have joined.
+    joined: usize,
+    /// They start. What is dropped ends.
+    tasks: Vec<SpawnedTask<()>>,
+    /// Why one could not be started.
+    failed: Option<Error>,
 }
 
 /// Counts the time of a worker as busy until it is dropped.
@@ -58,6 +84,22 @@ struct Busy<'a>(&'a Step, Instant);
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
         self.0.add_busy(self.1.elapsed());
+    }
+}
+
+/// Counts a call as waiting until it is dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn begin(waiting: &'a AtomicUsize) -> Self {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -85,25 +127,27 @@ impl Pool {
         takes: SchemaRef,
         surroundings: &Surroundings,
         cores: usize,
-    ) -> Self {
+    ) -> Arc<Self> {
         let cores = if workers.rules().per == Per::Stream { 1 } else { cores };
         let size = workers.rules().workers.map_or(cores, Into::into);
         let call_size = workers.rules().call_size;
-        let is_open = call_size != CallSize::Rows;
-        Pool {
-            counters: Step::of_processes(step, workers.name(), size),
-            workers,
-            takes,
-            context: surroundings.context(step),
+        let counters = Step::of_processes(step, workers.name(), size);
+        let context = surroundings.context(step);
+        let processes = Arc::clone(&surroundings.processes);
+        let starter = Arc::new(Starter { workers, takes, context, code: OnceLock::new(), processes });
+        Arc::new_cyclic(|own| Pool {
+            starter,
+            own: Weak::clone(own),
+            counters,
             size,
-            permits: Semaphore::new(if is_open { size } else { 1 }),
-            is_open: AtomicBool::new(is_open),
+            permits: Semaphore::new(1),
+            waiting: AtomicUsize::new(0),
+            growth: Mutex::default(),
+            is_open: AtomicBool::new(call_size != CallSize::Rows),
             call_rows: CallRows::new(call_size),
             idle: Mutex::default(),
-            code: OnceLock::new(),
-            processes: Arc::clone(&surroundings.processes),
             kept: OnceLock::new(),
-        }
+        })
     }
 
     /// The name of the step.
@@ -118,12 +162,12 @@ impl Pool {
 
     /// What its workers are called.
     pub fn name(&self) -> &'static str {
-        self.workers.name()
+        self.starter.workers.name()
     }
 
     /// How it is used.
     pub fn rules(&self) -> &WorkRules {
-        self.workers.rules()
+        self.starter.workers.rules()
     }
 
     /// How many workers there are at most.
@@ -141,10 +185,7 @@ impl Pool {
     /// # Errors
     /// If it cannot be read.
     pub fn code(&self) -> Result<Value> {
-        match self.code.get() {
-            Some(code) => Ok(code.clone()),
-            None => self.workers.fingerprint(&self.context.folder),
-        }
+        self.starter.code()
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
@@ -158,7 +199,7 @@ impl Pool {
     pub async fn begin(&self) -> Result<()> {
         self.keep_memory()?;
         if self.idle().is_empty() {
-            let worker = self.start().await?;
+            let worker = self.starter.start().await?;
             self.idle().push(worker);
         }
         Ok(())
@@ -171,36 +212,61 @@ impl Pool {
             1 => format!("a process of up to {}", Size(each)),
             count => format!("{count} processes of up to {} each", Size(each)),
         };
-        let _ = self.kept.set(self.processes.keep(self.step(), each.saturating_mul(self.size as u64), &words)?);
+        let _ =
+            self.kept.set(self.starter.processes.keep(self.step(), each.saturating_mul(self.size as u64), &words)?);
         Ok(())
-    }
-
-    async fn start(&self) -> Result<Idle> {
-        self.started().await.map_err(|error| self.shown(error))
     }
 
     /// `error` of a worker, which may have repeated what it was started with.
     fn shown(&self, error: Error) -> Error {
-        self.context.secrets.hidden_in(error)
+        self.starter.shown(error)
     }
 
-    async fn started(&self) -> Result<Idle> {
-        let started = self.within_memory(self.workers.start(&self.takes, &self.context));
-        let started = tokio::time::timeout(LONGEST_START, started).await.unwrap_or_else(|_| {
-            let what = format!("the {} worker has not started within {}", self.name(), Time(LONGEST_START));
-            Err(Error::refused(what).hint("what does the code do when it is loaded?"))
-        });
-        let worker = started?;
-        // What it has loaded may be most of what it ever holds.
-        worker.measure()();
-        self.within_memory(std::future::ready(Ok(()))).await?;
-        // What was loaded before may have changed since, but not what is loaded after.
-        let code = self.workers.fingerprint(&self.context.folder)?;
-        if *self.code.get_or_init(|| code.clone()) != code {
-            let what = format!("the code of `{}` has changed since the run began", self.step());
-            return Err(Error::refused(what).hint("run it again: rows of two versions would be mixed"));
+    fn growth(&self) -> MutexGuard<'_, Growth> {
+        self.growth.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until a worker is free. If none is, another one is started, as long as there may be more.
+    async fn free(&self) -> Result<SemaphorePermit<'_>> {
+        if let Ok(permit) = self.permits.try_acquire() {
+            return Ok(permit);
         }
-        Ok(Idle { worker, measured: Instant::now() })
+        let _waiting = Waiting::begin(&self.waiting);
+        if self.is_open.load(Ordering::Relaxed) {
+            self.grow();
+        }
+        let permit = self.permits.acquire().await;
+        permit.map_err(|_| self.growth().failed.clone().unwrap_or_else(|| Error::internal("the workers have ended")))
+    }
+
+    /// Starts another worker beside the calls, unless there are all.
+    fn grow(&self) {
+        let mut growth = self.growth();
+        if growth.more + 1 >= self.size {
+            return;
+        }
+        growth.more += 1;
+        let (starter, pool) = (Arc::clone(&self.starter), Weak::clone(&self.own));
+        growth.tasks.push(SpawnedTask::spawn(async move {
+            let started = starter.unless_stopped(starter.start()).await;
+            if let Some(pool) = pool.upgrade() {
+                pool.join(started);
+            }
+        }));
+    }
+
+    fn join(&self, started: Result<Idle>) {
+        match started {
+            Ok(worker) => {
+                self.idle().push(worker);
+                self.growth().joined += 1;
+                self.permits.add_permits(1);
+            }
+            Err(error) => {
+                self.growth().failed = Some(error);
+                self.permits.close();
+            }
+        }
     }
 
     /// What a worker gives for `batch`, as [`Worker::call`] says; waits for one that is idle. With `fresh` it is a new
@@ -216,8 +282,7 @@ impl Pool {
         fresh: bool,
         watched: bool,
     ) -> Result<Result<Answer, Failed>> {
-        let permit = self.permits.acquire().await;
-        let _permit = permit.map_err(|_| Error::internal("the workers of a step have ended"))?;
+        let _permit = self.free().await?;
         let busy = Busy(&self.counters, Instant::now());
         let idle = self.idle().pop();
         let mut worker = match idle {
@@ -230,7 +295,7 @@ impl Pool {
                 {
                     return Err(error);
                 }
-                self.start().await?
+                self.starter.start().await?
             }
         };
         if watched {
@@ -257,6 +322,7 @@ impl Pool {
     /// # Errors
     /// If one has given more than it was asked for, says that it has failed, or does not end in time.
     pub async fn finish(&self) -> Result<()> {
+        self.growth().tasks.clear();
         let idle = std::mem::take(&mut *self.idle());
         futures::future::try_join_all(idle.into_iter().map(|idle| self.ended(idle))).await.map(drop)
     }
@@ -281,7 +347,7 @@ impl Pool {
         let idle = if self.rules().per == Per::Stream { self.idle().pop() } else { None };
         let mut worker = match idle {
             Some(worker) => worker,
-            None => self.start().await?,
+            None => self.starter.start().await?,
         };
         let signs = Arc::new(Signs::new(&self.counters));
         let seen = Arc::clone(&signs);
@@ -309,8 +375,9 @@ impl Pool {
 
     /// Keeps `worker` for the next call, unless there are as many as there may be.
     fn keep_idle(&self, worker: Idle) -> Option<Idle> {
-        let (mut idle, at_work) = (self.idle(), self.size - self.permits.available_permits());
-        if idle.len() + at_work >= self.size {
+        let there = 1 + self.growth().joined;
+        let (mut idle, at_work) = (self.idle(), there.saturating_sub(self.permits.available_permits()));
+        if idle.len() + at_work >= there {
             return Some(worker);
         }
         idle.push(worker);
@@ -341,10 +408,10 @@ impl Pool {
         answer
     }
 
-    /// Has all workers work.
+    /// Has all workers work that calls wait for, now and later.
     fn open(&self) {
         if !self.is_open.swap(true, Ordering::Relaxed) {
-            self.permits.add_permits(self.size - 1);
+            (0..self.waiting.load(Ordering::Relaxed)).for_each(|_| self.grow());
         }
     }
 
@@ -356,26 +423,13 @@ impl Pool {
         measured: &mut Instant,
         last: impl Fn() -> Option<Instant>,
     ) -> Result<T> {
-        let done = self.within_memory(self.within_rules(work, measure, measured, last)).await;
+        let done = self.starter.within_memory(self.within_rules(work, measure, measured, last)).await;
         done.map_err(|error| self.shown(error))
     }
 
     /// Waits for `work`, unless the run ends early.
     pub async fn unless_stopped<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        tokio::select! {
-            biased;
-            () = self.processes.stopped() => Err(Error::new(ErrorKind::Interrupted, "the run has ended")),
-            done = work => done,
-        }
-    }
-
-    /// Waits for `work`, unless the processes of the run hold too much memory before.
-    async fn within_memory<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        tokio::select! {
-            biased;
-            error = self.processes.too_much() => Err(error),
-            done = work => done,
-        }
+        self.starter.unless_stopped(work).await
     }
 
     /// Waits for `work`, within the time since `last` and within the memory of a worker.
@@ -417,6 +471,62 @@ impl Pool {
                     .cause(format!("it has {}, and `memory` is {}", Size(bytes), Size(limit)))
                     .hint("raise `memory`, or have the code keep less"));
             }
+        }
+    }
+}
+
+impl Starter {
+    /// What the rows depend on beside the settings.
+    fn code(&self) -> Result<Value> {
+        match self.code.get() {
+            Some(code) => Ok(code.clone()),
+            None => self.workers.fingerprint(&self.context.folder),
+        }
+    }
+
+    async fn start(&self) -> Result<Idle> {
+        self.started().await.map_err(|error| self.shown(error))
+    }
+
+    /// `error` of a worker, which may have repeated what it was started with.
+    fn shown(&self, error: Error) -> Error {
+        self.context.secrets.hidden_in(error)
+    }
+
+    async fn started(&self) -> Result<Idle> {
+        let started = self.within_memory(self.workers.start(&self.takes, &self.context));
+        let started = tokio::time::timeout(LONGEST_START, started).await.unwrap_or_else(|_| {
+            let what = format!("the {} worker has not started within {}", self.workers.name(), Time(LONGEST_START));
+            Err(Error::refused(what).hint("what does the code do when it is loaded?"))
+        });
+        let worker = started?;
+        // What it has loaded may be most of what it ever holds.
+        worker.measure()();
+        self.within_memory(std::future::ready(Ok(()))).await?;
+        // What was loaded before may have changed since, but not what is loaded after.
+        let code = self.workers.fingerprint(&self.context.folder)?;
+        if *self.code.get_or_init(|| code.clone()) != code {
+            let what = format!("the code of `{}` has changed since the run began", self.context.step);
+            return Err(Error::refused(what).hint("run it again: rows of two versions would be mixed"));
+        }
+        Ok(Idle { worker, measured: Instant::now() })
+    }
+
+    /// Waits for `work`, unless the run ends early.
+    async fn unless_stopped<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::select! {
+            biased;
+            () = self.processes.stopped() => Err(Error::new(ErrorKind::Interrupted, "the run has ended")),
+            done = work => done,
+        }
+    }
+
+    /// Waits for `work`, unless the processes of the run hold too much memory before.
+    async fn within_memory<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::select! {
+            biased;
+            error = self.processes.too_much() => Err(error),
+            done = work => done,
         }
     }
 }
@@ -488,6 +598,9 @@ impl GivenRows for SeenRows<'_> {
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("step", &self.step()).field("workers", &self.workers).finish_non_exhaustive()
+        f.debug_struct("Pool")
+            .field("step", &self.step())
+            .field("workers", &self.starter.workers)
+            .finish_non_exhaustive()
     }
 }
