@@ -329,8 +329,10 @@ fn a_row_at_which_a_worker_is_lost_is_found_at_once() {
             csv_rows(&lab.read("out.csv")).iter().map(|row| row[0].parse().expect("id")).collect();
         ids.sort_unstable();
         assert_eq!(ids, (0..FILES * ROWS).filter(|id| *id != 4000).collect::<Vec<_>>());
+        // Once in a call of many rows, and alone; more often if the machine is so busy that a call takes too long. By
+        // halves it would be twelve times.
         let tried = lab.read("tried").len();
-        assert!((2..=3).contains(&tried), "{tried} times");
+        assert!((2..=5).contains(&tried), "{tried} times");
         let work = &step(&report, "t", "transform")["work"];
         assert_eq!(work["restarts"], json!(tried), "{report:#}");
         if what.starts_with("time") {

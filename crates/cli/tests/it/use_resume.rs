@@ -531,6 +531,7 @@ fn wakes_up_in_vain(lab: &Lab, mut sleeper: Running) {
 #[test]
 fn an_interrupted_load_ends_its_commits_and_counts_them() {
     for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
+        let mut interrupted = 0;
         for fail_point in ["bulk.after:3", "commit.before:2", "commit.after:4"] {
             let (lab, target) = lab(make);
             let mut sleeper = asleep(&lab, fail_point);
@@ -538,6 +539,12 @@ fn an_interrupted_load_ends_its_commits_and_counts_them() {
             go_on(&sleeper);
             let ended = sleeper.wait().expect("it ends");
             let told = lab.read("sleeper.log");
+            if ended.success() {
+                // On a busy machine everything may be loaded before the signal is seen.
+                assert_complete(&target);
+                continue;
+            }
+            interrupted += 1;
             assert_eq!(ended.code(), Some(130), "{told}");
             if let Target::Sqlite(path) = &target {
                 let read_only = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
@@ -551,6 +558,7 @@ fn an_interrupted_load_ends_its_commits_and_counts_them() {
             assert!(told.contains(&format!("{there} rows are loaded")), "{fail_point}: {there} rows are there: {told}");
             resume(&lab, &target);
         }
+        assert!(interrupted > 0, "no run was interrupted");
     }
 }
 

@@ -70,7 +70,7 @@ pub struct MapSpec {
     pub workers: Option<NonZeroUsize>,
     /// How long it may take for a call, or on a stream between two signs of work; any time if left out, but for a
     /// program that does nothing for long. With `per: row` a call has as many rows as take about 75 ms, from one to
-    /// 8,192; for a program with `exchange: arrow` it has a batch.
+    /// 8,192; otherwise it has a batch, and with `exchange: arrow` several if they are quick.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
     /// How much memory each process may take.
