@@ -7,8 +7,8 @@ use arrow::array::{MAX_INLINE_VIEW_LEN, make_view};
 pub const INLINE: usize = MAX_INLINE_VIEW_LEN as usize;
 
 /// The view of the `length` bytes at `offset` of `buffer`, which has the number `place` among the buffers of the column
-/// if they are more than [`INLINE`]. [`make_view`] does the same, but is never inlined, and copies a number of bytes that
-/// the processor does not foresee.
+/// if they are more than [`INLINE`]. [`make_view`] does the same, but is never inlined, and copies a number of bytes
+/// that the processor does not foresee.
 ///
 /// A buffer has less than 4 GiB.
 ///
