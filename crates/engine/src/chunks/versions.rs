@@ -1,9 +1,9 @@
 //! Which group notes the version of a unit.
 //!
 //! The version has to be in the ledger with the first rows of its unit, or before them: a resumed run sees by it that
-//! the unit has changed. So of the groups with rows of one unit a single one is delivered first, with the version, and the
-//! others wait until it is written. If each of them noted the version, all but one would be refused by the ledger, and
-//! would have to be computed and sent once more.
+//! the unit has changed. So of the groups with rows of one unit a single one is delivered first, with the version, and
+//! the others wait until it is written. If each of them noted the version, all but one would be refused by the ledger,
+//! and would have to be computed and sent once more.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
