@@ -5,9 +5,11 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, DictionaryArray, Float64Array, Int32Array, Int64Array, LargeStringArray, ListArray,
-    RecordBatch, StringArray, StringViewArray, TimestampNanosecondArray, UInt64Array,
+    Array, ArrayRef, AsArray, Date64Array, DictionaryArray, Float64Array, Int32Array, Int64Array, LargeStringArray,
+    ListArray, RecordBatch, StringArray, StringViewArray, Time32SecondArray, TimestampNanosecondArray,
+    TimestampSecondArray, UInt64Array,
 };
+use arrow::buffer::OffsetBuffer;
 use arrow::compute::{cast, concat_batches, filter_record_batch, kernels::cmp};
 use arrow::datatypes::{DataType, Field, Int8Type, Int64Type, Schema, TimeUnit};
 use bytes::Bytes;
@@ -16,7 +18,7 @@ use millstream_core::ErrorKind;
 use millstream_core::columns::type_name;
 use millstream_core::format::{Bound, Comparison};
 use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::data_type::{DataType as _, Int96, Int96Type};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
@@ -447,6 +449,43 @@ fn damaged_files_are_errors() {
     }
     for cut in 0..file.len() {
         assert!(read(&ParquetFormat::default(), &file[..cut], &all).is_err(), "cut at {cut}");
+    }
+}
+
+/// Most readers know nothing of the types that Arrow had: what the file itself does not say is a whole number to them.
+#[test]
+fn times_of_all_units_are_times_to_other_readers() {
+    let seconds: ArrayRef = Arc::new(TimestampSecondArray::from(vec![Some(1_704_103_200), None]).with_timezone("UTC"));
+    let list = ListArray::new(
+        Arc::new(Field::new("item", seconds.data_type().clone(), true)),
+        OffsetBuffer::from_lengths([2, 0]),
+        Arc::clone(&seconds),
+        None,
+    );
+    let columns: [(&str, ArrayRef); 4] = [
+        ("seconds", seconds),
+        ("time", Arc::new(Time32SecondArray::from(vec![Some(3_723), None]))),
+        ("day", Arc::new(Date64Array::from(vec![Some(86_400_000 * 19_000), None]))),
+        ("list", Arc::new(list)),
+    ];
+    let batch = RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true)));
+    let batch = batch.expect("a batch");
+    let file = encode(&format(json!({})), &batch.schema(), std::slice::from_ref(&batch), true);
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+    let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(Bytes::from(file), options);
+    let rows = builder.expect("a parquet file").build().expect("readable").next().expect("rows").expect("readable");
+    for (column, expected) in rows.columns().iter().zip(batch.columns()) {
+        assert!(!column.data_type().is_integer(), "{}", column.data_type());
+        assert_eq!(&cast(column, expected.data_type()).expect("the same times"), expected);
+    }
+    for (column, cause) in [
+        (Arc::new(Date64Array::from(vec![1])) as ArrayRef, "its dates have times of day"),
+        (Arc::new(TimestampSecondArray::from(vec![i64::MAX])), "Overflow"),
+    ] {
+        let batch = RecordBatch::try_from_iter([("t", column)]).expect("a batch");
+        let mut encoder = format(json!({})).encoder(batch.schema(), true).expect("an encoder");
+        let error = encoder.encode(&batch, &mut Vec::new()).expect_err("it would be another time");
+        assert!(error.cause_text().is_some_and(|text| text.contains(cause)), "{error:?}");
     }
 }
 
