@@ -562,6 +562,28 @@ fn an_interrupted_load_ends_its_commits_and_counts_them() {
     }
 }
 
+/// Jobs that are built in code may have the same name, and a job file may be another one for a while.
+#[test]
+fn a_job_is_resumed_after_another_one_has_run_under_its_name() {
+    for make in [in_sqlite as fn(&Lab) -> Target, in_mariadb, in_postgres] {
+        let (lab, target) = lab(make);
+        let status = spawn(&lab, &[("MILLSTREAM_FAIL_AT", "commit.before:4")]).wait().expect("it ends");
+        assert_eq!(status.signal(), Some(9));
+        let job = lab.read("job.yaml");
+        lab.file("other.db", "");
+        lab.file(
+            "job.yaml",
+            "sources: {s: {read: 'in/*'}}\nsinks: {o: {from: s, write: 'sqlite:other.db', table: o}}\n",
+        );
+        run(&lab, &[]).ok();
+        run(&lab, &["--resume"]).ok().says(&["nothing new"]);
+        lab.file("job.yaml", &job);
+        resume(&lab, &target);
+        lab.file("job.yaml", job.replace("id > 5", "id > 6"));
+        run(&lab, &["--resume"]).ended(1).says(&["the last run of this job loaded everything", "has changed"]);
+    }
+}
+
 const ELSEWHERE: [&str; 2] = ["--state", "elsewhere"];
 
 /// A load that another state folder has completed is not started again by the first run.

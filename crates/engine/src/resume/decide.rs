@@ -9,6 +9,7 @@
 //! | is running | is refused |
 //! | failed, was interrupted or killed | resumes it, unless the job has changed |
 //! | is done, and sources are incremental | starts from the beginning: the ledger knows the files |
+//! | is done, and was of another job | resumes the last run of its own, if that failed, was interrupted or killed |
 //! | is done | has nothing to do; is refused if the job, its files or its target have changed |
 //!
 //! **The target of a sink** may know loads that the history does not. Of a load chunk by chunk:
@@ -94,6 +95,14 @@ pub fn start(last: Option<RunRecord>, incremental: bool) -> Result<Start> {
         Outcome::Done => Ok(Start::AfterTheEnd(Box::new(last))),
         Outcome::Failed | Outcome::Interrupted | Outcome::Killed => Ok(Start::Resumes(Box::new(last))),
     }
+}
+
+/// The run that a job resumes whose last run was of another job under the same name: of `runs`, the last one first, the
+/// first that is of the same job, unless it is done.
+pub fn earlier(runs: Vec<RunRecord>, compare: impl Fn(&str) -> Compared) -> Option<RunRecord> {
+    let is_same = |run: &RunRecord| run.fingerprint.as_deref().is_some_and(|before| compare(before) == Compared::Same);
+    let last = runs.into_iter().find(is_same)?;
+    matches!(last.outcome, Outcome::Failed | Outcome::Interrupted | Outcome::Killed).then_some(last)
 }
 
 /// Refuses to resume unless the job is the same. Of the files of its code, these are known to have changed.

@@ -18,4 +18,4 @@ mod refusals;
 mod tests;
 
 pub use ledger::{OpenLedger, complete, forget, stopped};
-pub use point::ResumePoint;
+pub use point::{ResumePoint, ToDo};

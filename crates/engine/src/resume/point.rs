@@ -34,6 +34,16 @@ pub struct ResumePoint {
     only: Mutex<Option<OnlyRun>>,
 }
 
+/// What a run has to do whose last run is done.
+pub enum ToDo {
+    /// Nothing: all rows are there.
+    Nothing,
+    /// The job from its beginning.
+    Everything,
+    /// What this run has left: the last run was of another job.
+    Rest(Box<RunRecord>),
+}
+
 /// Where the hashes of the files of code stand in what a run predicts.
 const CODE: &str = "code";
 
@@ -131,16 +141,35 @@ impl ResumePoint {
         LoadNames::new(&self.job.text(), &sink.name.value, table, self.first(), self.replay.as_deref())
     }
 
-    /// Whether there is nothing to do, because the last run has added all rows. A job that only replaces what was there
-    /// is done again: what has become of it is unknown, and no row is duplicated. A job that has changed, or has other
-    /// files on this machine (elsewhere that is not asked for), is refused: its rows are not added beside the others.
-    pub async fn finds_nothing_new(&self, job: &Job, prepared: &Prepared<'_>) -> Result<bool> {
-        let Start::AfterTheEnd(done) = &self.start else { return Ok(false) };
+    /// What there is to do after the last run, which is done. A job that only replaces what was there is done again: what
+    /// has become of it is unknown, and no row is duplicated. A job that has changed, or has other files on this machine
+    /// (elsewhere that is not asked for), is refused: its rows are not added beside the others.
+    pub async fn after_the_end(&self, job: &Job, prepared: &Prepared<'_>) -> Result<ToDo> {
+        let Start::AfterTheEnd(done) = &self.start else { return Ok(ToDo::Everything) };
         if !job.sinks.iter().any(|sink| sink.sink.adds_rows()) {
-            return Ok(false);
+            return Ok(ToDo::Everything);
         }
-        decide::after_the_end(&since_the_end(done, job, prepared).await?, job.path())?;
-        Ok(true)
+        let since = since_the_end(done, job, prepared).await?;
+        // What is read once may have been read in part by now.
+        if since.compared == Compared::Changed
+            && prepared.readers.iter().all(|reader| reader.reads_once().is_none())
+            && let Some(earlier) = self.earlier(&Fingerprints::of(job, prepared))?
+        {
+            return Ok(ToDo::Rest(Box::new(earlier)));
+        }
+        decide::after_the_end(&since, job.path())?;
+        Ok(ToDo::Nothing)
+    }
+
+    /// The run to resume of the job with these fingerprints, if its last run was of another job.
+    fn earlier(&self, fingerprints: &Fingerprints) -> Result<Option<RunRecord>> {
+        let runs = self.history.as_ref().map(|history| history.loading_runs(&self.job, u64::MAX)).transpose()?;
+        Ok(decide::earlier(runs.unwrap_or_default(), |before| fingerprints.compare(before)))
+    }
+
+    /// The same run, which resumes `earlier`.
+    pub fn resuming(self, earlier: Box<RunRecord>) -> Self {
+        ResumePoint { start: Start::Resumes(earlier), ..self }
     }
 
     /// Lets `rejects` be kept beside the run history.

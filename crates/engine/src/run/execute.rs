@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use millstream_core::Result;
 use millstream_core::program::StepLines;
-use millstream_state::LiveRun;
+use millstream_core::{Error, Result};
+use millstream_state::{LiveRun, RunRecord};
 
 use super::begin::Planned;
 use super::commit::Committed;
@@ -30,7 +30,7 @@ use crate::options::RunOptions;
 use crate::prepare::{Asked, Prepared, Reach, prepare_with_sinks};
 use crate::rejects::replay::Replay;
 use crate::report::{Progress, Report};
-use crate::resume::ResumePoint;
+use crate::resume::{ResumePoint, ToDo};
 
 /// How often progress is reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -48,6 +48,37 @@ pub(crate) fn execute(
     engine.machine().scratch.disks.iter().try_for_each(|disk| check_scratch(&disk.folder))?;
     let turn = turn(engine, options, observer)?;
     let point = ResumePoint::find(job, engine.machine(), options, replay)?;
+    match execute_at(&point, engine, work, options, replay, observer, &turn)? {
+        Ended::Committed(report) => Ok(report),
+        Ended::Resumes(earlier) => {
+            let point = point.resuming(earlier);
+            match execute_at(&point, engine, work, options, replay, observer, &turn)? {
+                Ended::Committed(report) => Ok(report),
+                Ended::Resumes(_) => Err(Error::internal("a run that resumes another one has found a third").into()),
+            }
+        }
+    }
+}
+
+/// How a run has ended.
+enum Ended<T> {
+    /// Well.
+    Committed(T),
+    /// Before it began: it has to resume this run.
+    Resumes(Box<RunRecord>),
+}
+
+/// Runs a job that stands at `point`.
+fn execute_at(
+    point: &ResumePoint,
+    engine: &Engine,
+    work: &Runnable,
+    options: &RunOptions,
+    replay: Option<&Arc<Replay>>,
+    observer: &Observer,
+    turn: &Turn,
+) -> Result<Ended<Report>, Failure> {
+    let job = work.job.as_ref();
     let run = RunContext::of_run(engine, Arc::clone(turn.share.budget()), replay.map(Arc::clone))?;
     let run = run.with_lines(lines_to(observer));
     let began = Instant::now();
@@ -55,7 +86,7 @@ pub(crate) fn execute(
     let execution = Execution {
         run: &run,
         work,
-        point: &point,
+        point,
         options,
         observer,
         live: OnceCell::new(),
@@ -69,7 +100,8 @@ pub(crate) fn execute(
     let live = execution.live.into_inner().flatten();
     let elapsed = began.elapsed();
     let committed = match finished {
-        Ok(committed) => committed,
+        Ok(Ended::Committed(committed)) => committed,
+        Ok(Ended::Resumes(earlier)) => return Ok(Ended::Resumes(earlier)),
         Err(failure) => {
             record_failure(&run, live, &failure);
             return Err(failure);
@@ -78,7 +110,7 @@ pub(crate) fn execute(
     observer.progress(Progress::of(&run.steps, elapsed, true));
     let used = Used { elapsed, processor: run.threads.used(), held: governing.held() };
     let recorded = committed.record(&run, job, live, replay.map(Arc::as_ref), used)?;
-    Ok(recorded.forget(&run, job))
+    Ok(Ended::Committed(recorded.forget(&run, job)))
 }
 
 /// What reports lines of programs to `observer`, as long as the run has it.
@@ -125,7 +157,7 @@ impl<'r> Execution<'r> {
     }
 
     /// Commits the run, and reports its progress meanwhile.
-    async fn with_progress(&self, began: Instant) -> Result<Committed, Failure> {
+    async fn with_progress(&self, began: Instant) -> Result<Ended<Committed>, Failure> {
         let committed = self.commit();
         let ticking = async {
             loop {
@@ -143,14 +175,16 @@ impl<'r> Execution<'r> {
     }
 
     /// Goes from the job to the commit.
-    async fn commit(&self) -> Result<Committed, Failure> {
+    async fn commit(&self) -> Result<Ended<Committed>, Failure> {
         let (run, job, point) = (self.run, self.work.job.as_ref(), self.point);
         let may_be_done = point.is_after_the_end();
         let asked = Asked::Run { resumes: point.resumes(), may_be_done };
         let prepared = self.prepare(asked).await?;
         if may_be_done {
-            if point.finds_nothing_new(job, &prepared).await? {
-                return Ok(Committed::nothing_new(&point.run));
+            match point.after_the_end(job, &prepared).await? {
+                ToDo::Everything => {}
+                ToDo::Nothing => return Ok(Ended::Committed(Committed::nothing_new(&point.run))),
+                ToDo::Rest(earlier) => return Ok(Ended::Resumes(earlier)),
             }
             prepared.reach_sinks(job, asked).await?;
             self.enter()?;
@@ -158,7 +192,7 @@ impl<'r> Execution<'r> {
         let live = self.live.get().and_then(Option::as_ref);
         let work = Work { run, job, prepared: &prepared, point, live, cancel: &self.options.cancel };
         let loaded = Planned::new(work).await?.begin().await?.load().await?;
-        Ok(loaded.commit(&self.committing).await?)
+        Ok(Ended::Committed(loaded.commit(&self.committing).await?))
     }
 
     /// Prepares the job, unless the run is cancelled, and looks whether it is the one to be resumed.

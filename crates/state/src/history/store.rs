@@ -155,12 +155,22 @@ impl RunHistory {
 
     /// The last run of `job` that had begun to load: others have left nothing to resume.
     pub fn last(&self, job: &JobKey) -> Result<Option<RunRecord>> {
+        Ok(self.loading_runs(job, 1)?.pop())
+    }
+
+    /// The runs of `job` that had begun to load, the last one first.
+    pub fn loading_runs(&self, job: &JobKey, most: u64) -> Result<Vec<RunRecord>> {
         let query = format!(
             "SELECT {COLUMNS} FROM runs WHERE job = ?1 AND variables = ?2 AND fingerprint IS NOT NULL \
-             ORDER BY began DESC, run DESC LIMIT 1"
+             ORDER BY began DESC, run DESC LIMIT ?3"
         );
-        let found = self.connection().query_row(&query, [&job.path, &job.variables], record).optional();
-        Ok(self.checked(found)?.map(|record| self.as_it_is(record)))
+        let records = || {
+            let connection = self.connection();
+            let mut query = connection.prepare(&query)?;
+            let records = query.query_map(params![job.path, job.variables, signed(most)], record)?;
+            records.collect::<rusqlite::Result<Vec<_>>>()
+        };
+        Ok(self.checked(records())?.into_iter().map(|record| self.as_it_is(record)).collect())
     }
 
     /// How many rows the runs of the resume chain `logical` have made visible chunk by chunk, as far as they could note
