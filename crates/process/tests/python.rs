@@ -9,7 +9,7 @@ use arrow::array::{
     Int64Array, ListArray, RecordBatch, StringArray, StringViewArray, StructArray, Time64MicrosecondArray,
     TimestampMicrosecondArray, TimestampNanosecondArray, UInt64Array,
 };
-use arrow::datatypes::{DataType, Field, Int64Type, Schema, TimeUnit};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema, TimeUnit, TimestampNanosecondType};
 use millstream_core::transform::{Answer, Per, Worker};
 use millstream_core::{Error, Result};
 use millstream_process::python::{Function, PythonWorker};
@@ -93,6 +93,35 @@ fn failures(answer: &Answer) -> Vec<(Option<u32>, String)> {
 /// The same as [`failures`] gives them.
 fn expected(failures: &[(Option<u32>, &str)]) -> Vec<(Option<u32>, String)> {
     failures.iter().map(|(row, what)| (*row, (*what).to_owned())).collect()
+}
+
+/// A function that forgets its `return` must not leave all rows out.
+#[tokio::test]
+async fn nothing_for_many_rows_is_an_error() {
+    let module = Module::new("def f(rows): list(rows)\ndef one(rows): return {'id': 1}\n");
+    for (name, per, what) in [
+        ("f", Per::Batch, "the function gave None"),
+        ("f", Per::Group, "the function gave None"),
+        ("one", Per::Batch, "the function gave one dict for a batch"),
+    ] {
+        let mut worker = module.worker(name, per, &ids(&[]), &[("id", DataType::Int64)]).await.expect("loaded");
+        let ends: &[usize] = if per == Per::Group { &[1, 3] } else { &[] };
+        let answer = worker.call(&ids(&[1, 2, 3]), ends).await.expect("answered");
+        assert_eq!(answer.rows.num_rows(), 0);
+        assert!(failures(&answer)[0].1.starts_with(what), "{name} {per:?}: {:?}", failures(&answer));
+    }
+    let mut worker = module.worker("one", Per::Group, &ids(&[]), &[("id", DataType::Int64)]).await.expect("loaded");
+    let answer = worker.call(&ids(&[1, 2, 3]), &[1, 3]).await.expect("answered");
+    assert_eq!(ints(&answer, 0), [Some(1), Some(1)], "one row for each group");
+}
+
+#[tokio::test]
+async fn nanoseconds_are_cut_off() {
+    let sent = batch(vec![("at", Arc::new(TimestampNanosecondArray::from(vec![-1, 1_999, -1_000])))]);
+    let module = Module::new("def f(row): return row\n");
+    let answer = module.answer(Per::Row, &sent, &[("at", sent.column(0).data_type().clone())]).await;
+    let at = answer.rows.column(0).as_primitive::<TimestampNanosecondType>().values().to_vec();
+    assert_eq!(at, [-1_000, 1_000, -1_000]);
 }
 
 #[tokio::test]

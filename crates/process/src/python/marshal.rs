@@ -8,8 +8,8 @@
 
 use arrow::array::types::{
     ArrowPrimitiveType, Date32Type, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType, UInt8Type, UInt16Type,
-    UInt32Type, UInt64Type,
+    Time32MillisecondType, Time32SecondType, Time64MicrosecondType, Time64NanosecondType, TimestampNanosecondType,
+    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::compute::{CastOptions, cast, cast_with_options};
@@ -155,6 +155,11 @@ fn write_values(column: &dyn Array, out: &mut Vec<u8>) -> Result<()> {
         DataType::Time64(TimeUnit::Microsecond) => write_numbers::<Time64MicrosecondType>(column, out, write_int),
         DataType::Time64(_) => {
             write_numbers::<Time64NanosecondType>(column, out, |value, out| write_int(value / 1_000, out));
+        }
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => {
+            // Digits are cut off, so that an earlier time never becomes a later one.
+            let micros = |value: i64, out: &mut Vec<u8>| write_int(value.div_euclid(1_000), out);
+            write_numbers::<TimestampNanosecondType>(column, out, micros);
         }
         DataType::Timestamp(..) => {
             let (micros, strict) = (DataType::Timestamp(TimeUnit::Microsecond, None), CastOptions::default());

@@ -264,7 +264,7 @@ class Rows:
     """Rows as dicts, to and from Millstream."""
 
     def __init__(self, hello):
-        self.names = hello["names"]
+        self.per, self.names = hello["per"], hello["names"]
         self.answered = [name for name, _, _ in hello["answers"]]
         self.kinds = [kind for _, kind, _ in hello["answers"]]
         self.width = len(self.answered)
@@ -316,7 +316,9 @@ class Rows:
     def given(self, given):
         """The values of each row that the function gave, one after the other."""
         if given is None:
-            return ()
+            raise Fault("the function gave None; it gives a list or a generator of dicts, an empty one for no rows")
+        if isinstance(given, dict) and self.per == "batch":
+            raise Fault("the function gave one dict for a batch; it gives a list or a generator of dicts")
         return map(self.values, (given,) if isinstance(given, dict) else given)
 
     def values(self, row):
@@ -480,7 +482,7 @@ class Batches:
     def given(self, given):
         """The batches that the function gave, one after the other."""
         if given is None:
-            return
+            raise Fault("the function gave None; it gives a pyarrow.RecordBatch or Table, or an empty list for no rows")
         if isinstance(given, (self.pyarrow.RecordBatch, self.pyarrow.Table)):
             given = (given,)
         for rows in given:

@@ -27,6 +27,9 @@ const MEASURE_EVERY: Duration = Duration::from_millis(200);
 /// The shortest pause between two looks at a worker.
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
 
+/// How long a worker takes to start before the user hears of it.
+const LONG_START: Duration = Duration::from_secs(10);
+
 /// How long a worker may take to start, with what it loads.
 const LONGEST_START: Duration = Duration::from_secs(600);
 
@@ -494,8 +497,17 @@ impl Starter {
     }
 
     async fn started(&self) -> Result<Idle> {
-        let started = self.within_memory(self.workers.start(&self.takes, &self.context));
-        let started = tokio::time::timeout(LONGEST_START, started).await.unwrap_or_else(|_| {
+        let start = self.within_memory(self.workers.start(&self.takes, &self.context));
+        tokio::pin!(start);
+        let started = match tokio::time::timeout(LONG_START, &mut start).await {
+            Ok(started) => Ok(started),
+            Err(_) => {
+                let most = Time(LONGEST_START);
+                (self.context.lines)(&format!("its code has not loaded for {}; it may take {most}", Time(LONG_START)));
+                tokio::time::timeout(LONGEST_START.saturating_sub(LONG_START), start).await
+            }
+        };
+        let started = started.unwrap_or_else(|_| {
             let what = format!("the {} worker has not started within {}", self.workers.name(), Time(LONGEST_START));
             Err(Error::refused(what).hint("what does the code do when it is loaded?"))
         });
