@@ -1,4 +1,6 @@
-//! Exceptions: everything that is wrong, as one `millstream.Error`.
+//! Exceptions: everything that is wrong, as one `millstream.Error`; what other libraries show of it; and warnings.
+
+use std::fmt;
 
 use millstream::{Error, ErrorKind, Failure, Lint};
 use millstream_cli::message;
@@ -39,6 +41,42 @@ fn made(py: Python<'_>, failure: Failure, author: Author) -> PyResult<PyErr> {
     Ok(PyErr::from_value(class.call1((text.trim_end(), problems))?))
 }
 
+/// What goes wrong while another library reads: it shows the text of this in an exception of its own.
+#[derive(Debug)]
+pub struct Told(Failure);
+
+impl From<Failure> for Told {
+    fn from(failure: Failure) -> Self {
+        Told(without_places(failure))
+    }
+}
+
+impl std::error::Error for Told {}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let Some(error) = self.0.errors.first() else { return Ok(()) };
+        let text = error.offending_text().map(|text| format!("  text `{text}`"));
+        let cause = error.cause_text().map(|cause| format!("  cause {}", cause.trim_end()));
+        let hint = error.hint_text().map(|hint| format!("hint: {hint}"));
+        text.into_iter().chain(cause).chain(hint).try_for_each(|line| write!(f, "\n{line}"))
+    }
+}
+
+/// The text of a warning.
+pub fn warning(lint: &Lint, author: Author) -> String {
+    match author {
+        Author::Caller => message::lint(Output::PLAIN, lint).trim_start_matches("warning: ").trim_end().to_owned(),
+        Author::Package => {
+            // The one entry that is looked at is what the caller reads.
+            let what = lint.what.replace("`rows`", "it");
+            let hint = lint.hint.as_deref().map(|hint| format!("\nhint: {}", without_entry(hint)));
+            format!("{what}{}", hint.unwrap_or_default())
+        }
+    }
+}
+
 /// The same, without places and entries of a job that the caller has never seen.
 fn without_places(failure: Failure) -> Failure {
     let Failure { lints, errors } = failure;
@@ -53,7 +91,7 @@ fn without_places(failure: Failure) -> Failure {
 
 fn without_step(error: &Error) -> Error {
     let place = error.location().clone();
-    let mut same = Error::new(error.kind(), error.what());
+    let mut same = Error::new(error.kind(), without_entry(error.what()));
     if let Some(uri) = &place.uri {
         same = same.in_unit(uri, place.member.as_deref());
     }
@@ -65,10 +103,10 @@ fn without_step(error: &Error) -> Error {
     error.hint_text().map(without_entry).into_iter().fold(same, Error::hint)
 }
 
-/// A hint that does not name the entries of the jobs that the package makes.
-fn without_entry(hint: &str) -> String {
-    const OWN: &[&str] = &[" at `rows`", " at `chosen`", " at `part`", " at `target`"];
-    OWN.iter().fold(hint.to_owned(), |hint, entry| hint.replace(entry, ""))
+/// A text that does not name the entries of the jobs that the package makes.
+fn without_entry(text: &str) -> String {
+    const OWN: &[&str] = &[" at `rows`", " of `rows`", " at `chosen`", " at `part`", " at `target`"];
+    OWN.iter().fold(text.to_owned(), |text, entry| text.replace(entry, ""))
 }
 
 fn of_lint<'py>(py: Python<'py>, lint: &Lint) -> PyResult<Bound<'py, PyDict>> {

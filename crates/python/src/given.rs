@@ -34,6 +34,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use crate::errors::of_error;
+
 /// Batches that wait to be taken.
 const AHEAD: usize = 2;
 
@@ -70,6 +72,9 @@ impl Given {
     pub fn new(data: &Bound<'_, PyAny>) -> PyResult<Self> {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         let reader = reader(data)?;
+        for field in reader.schema().fields() {
+            check(field).map_err(|error| of_error(data.py(), error.column(field.name())))?;
+        }
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let schema = Arc::new(plain_schema(&reader.schema()));
         ALL.lock().unwrap_or_else(PoisonError::into_inner).insert(number, (schema, Some(reader)));
@@ -119,6 +124,33 @@ fn reader(data: &Bound<'_, PyAny>) -> PyResult<Box<Reader>> {
 
 fn pointer<T>(capsule: &Bound<'_, PyAny>, name: &CStr) -> PyResult<*mut T> {
     Ok(capsule.cast::<PyCapsule>()?.pointer_checked(Some(name))?.cast::<T>().as_ptr())
+}
+
+/// Refuses a type that another library has made of one of Arrow's, where the values of that are not what they mean: a
+/// month would become the count of months since 1970.
+fn check(field: &Field) -> Result<()> {
+    const NAME: &str = "ARROW:extension:name";
+    let (kind, hint) = match field.metadata().get(NAME).map(String::as_str) {
+        Some("pandas.period") => ("periods", "`.dt.to_timestamp()`, or to texts: `.astype(str)`"),
+        Some("pandas.interval") => ("intervals", "texts: `.astype(str)`, or take their sides: `.array.left`"),
+        _ => return children(field.data_type()).into_iter().try_for_each(|child| check(child)),
+    };
+    Err(Error::job(format!("a column of {kind} of pandas cannot be written")).hint(format!("convert it: {hint}")))
+}
+
+/// The fields inside of a type.
+fn children(data_type: &DataType) -> Vec<&FieldRef> {
+    match data_type {
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::FixedSizeList(item, _)
+        | DataType::Map(item, _)
+        | DataType::RunEndEncoded(_, item) => vec![item],
+        DataType::Struct(fields) => fields.iter().collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// The columns in types that Millstream computes with. Values that are said not to be null may be, and nothing tells.

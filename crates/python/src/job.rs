@@ -1,8 +1,6 @@
 //! Jobs that Python has built, as JSON.
 
-use std::sync::Arc;
-
-use millstream::{Engine, Error, Failure, Job, JobBuilder, Result};
+use millstream::{Engine, Error, Failure, JobBuilder, ParseOptions, Parsed, Result};
 use pyo3::prelude::*;
 use serde_json::{Map, Value};
 
@@ -14,12 +12,13 @@ pub fn job_text(py: Python<'_>, job: &str) -> PyResult<String> {
     Ok(builder(job).map_err(|error| errors::of_error(py, error))?.to_string())
 }
 
-/// The job, checked.
+/// The job, checked, and what is strange about it.
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub async fn built(engine: &Engine, job: &str, path: &str) -> Result<Arc<Job>, Failure> {
-    builder(job)?.path(path).build(engine).await
+pub async fn parsed(engine: &Engine, job: &str, path: &str) -> Result<Parsed, Failure> {
+    let options = ParseOptions { needs_secrets: true, ..ParseOptions::default() };
+    engine.parse_job(path, &builder(job)?.to_string(), &options).await
 }
 
 /// The builder of the job.

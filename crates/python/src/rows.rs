@@ -6,6 +6,7 @@
 //!                             ─▶ Batches: an iterator, each Batch by the C data interface
 //!                             ─▶ Frames: an iterator, each Frame of several batches by the C stream interface
 //! ```
+//! A read that ends tells Python what it has left out. One that was begun before a fork fails in the copy.
 
 use std::ffi::CStr;
 use std::sync::{Mutex, PoisonError};
@@ -16,13 +17,14 @@ use arrow::error::ArrowError;
 use arrow::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow::ffi_stream::FFI_ArrowArrayStream;
 use futures::StreamExt;
-use millstream::{Engine, Error, ErrorKind, Failure, JobPlan, Result, RowStream};
+use millstream::rejects::LeftOut;
+use millstream::{Engine, Error, ErrorKind, Failure, JobPlan, Lint, Result, RowStream};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use serde_json::{Value, json};
 
 use crate::engine::{Limits, Reads, engine};
-use crate::errors::{Author, exception, of_error};
+use crate::errors::{Author, Told, exception, of_error, warning};
 use crate::job;
 use crate::wait::{wait, wait_anywhere};
 
@@ -41,6 +43,8 @@ pub struct Rows {
     plan: Mutex<(u32, JobPlan)>,
     /// The plan for copies of the process.
     written: Value,
+    /// What is strange and no error.
+    warnings: Vec<String>,
 }
 
 #[pymethods]
@@ -55,7 +59,8 @@ impl Rows {
             engine.plan(job.build(&engine).await?).await
         })?;
         let plan = planned.map_err(|failure| exception(py, failure, Author::Package))?;
-        Rows::of_plan(plan, entry, limits).map_err(|error| of_error(py, error))
+        let warnings = warnings(plan.warnings(), Author::Package);
+        Rows::of_plan(plan, entry, limits, warnings).map_err(|error| of_error(py, error))
     }
 
     /// Looks at the files that `query` names in place of tables. Returns its rows, and their job as JSON and entry.
@@ -67,7 +72,9 @@ impl Rows {
         })?;
         let (plan, query) = planned.map_err(|failure| exception(py, failure, Author::Caller))?;
         let (job, entry) = (Value::Object(query.entries().clone()).to_string(), query.entry().to_owned());
-        let rows = Rows::of_plan(plan, entry.clone(), limits).map_err(|error| of_error(py, error))?;
+        // The places are in a job that nobody has seen.
+        let warnings = warnings(plan.warnings(), Author::Package);
+        let rows = Rows::of_plan(plan, entry.clone(), limits, warnings).map_err(|error| of_error(py, error))?;
         Ok((rows, job, entry))
     }
 
@@ -75,6 +82,12 @@ impl Rows {
     #[getter]
     fn columns(&self) -> Vec<(String, String)> {
         columns(&self.schema)
+    }
+
+    /// What is strange and no error.
+    #[getter]
+    fn warnings(&self) -> Vec<String> {
+        self.warnings.clone()
     }
 
     /// A batch with these columns and without rows.
@@ -89,8 +102,7 @@ impl Rows {
 
     /// A new read, by the C stream interface.
     fn stream_capsule<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        let rows = self.open(py, Views::No)?;
-        let stream = FFI_ArrowArrayStream::new(Box::new(Reader { rows }));
+        let stream = FFI_ArrowArrayStream::new(Box::new(Reader(self.open(py, Views::No)?)));
         PyCapsule::new_with_value(py, stream, STREAM)
     }
 
@@ -112,14 +124,14 @@ enum Views {
 }
 
 impl Rows {
-    fn of_plan(plan: JobPlan, entry: String, limits: Limits) -> Result<Self> {
+    fn of_plan(plan: JobPlan, entry: String, limits: Limits, warnings: Vec<String>) -> Result<Self> {
         let unknown = || Error::internal(format!("the columns of `{entry}` are not known"));
         let schema = SchemaRef::new(millstream::types::without_views(plan.columns(&entry).ok_or_else(unknown)?));
         let written = plan.to_json()?;
-        Ok(Rows { entry, limits, schema, plan: Mutex::new((std::process::id(), plan)), written })
+        Ok(Rows { entry, limits, schema, plan: Mutex::new((std::process::id(), plan)), written, warnings })
     }
 
-    fn open(&self, py: Python<'_>, views: Views) -> PyResult<RowStream> {
+    fn open(&self, py: Python<'_>, views: Views) -> PyResult<Read> {
         let opened = wait(py, async {
             let engine = engine(&self.limits, Reads::Places)?;
             let plan = self.plan(&engine)?;
@@ -128,7 +140,7 @@ impl Rows {
                 Views::No => engine.rows(&plan, &self.entry).await,
             }
         })?;
-        opened.map_err(|failure| exception(py, failure, Author::Package))
+        opened.map(Read::new).map_err(|failure| exception(py, failure, Author::Package))
     }
 
     /// The plan. A copy of the process makes it anew, since it may hold what works in the other process.
@@ -141,6 +153,10 @@ impl Rows {
         }
         Ok(known.1.clone())
     }
+}
+
+fn warnings(lints: &[Lint], author: Author) -> Vec<String> {
+    lints.iter().filter(|lint| !lint.is_error()).map(|lint| warning(lint, author)).collect()
 }
 
 fn columns(schema: &Schema) -> Vec<(String, String)> {
@@ -158,51 +174,167 @@ fn not_exported(py: Python<'_>, cause: ArrowError) -> PyErr {
     of_error(py, Error::internal("rows cannot be handed over").cause(cause))
 }
 
-/// A read as other libraries know it. They may call it on any thread, with or without the interpreter's lock.
-struct Reader {
-    rows: RowStream,
+/// A read, of the process that has begun it.
+struct Read {
+    process: u32,
+    /// `None` once it is dropped.
+    rows: Option<RowStream>,
+    schema: SchemaRef,
+    /// Whether nothing is left to tell of what was left out: it was told, or the read has failed, which says more.
+    has_told: bool,
 }
+
+impl Read {
+    fn new(rows: RowStream) -> Self {
+        let schema = SchemaRef::clone(rows.schema());
+        Read { process: std::process::id(), rows: Some(rows), schema, has_told: false }
+    }
+
+    /// The rows. In a copy of the process nobody fills the stream, and who waits for it waits for ever.
+    fn rows(&mut self) -> Result<&mut RowStream> {
+        self.rows.as_mut().filter(|_| is_own(self.process)).ok_or_else(of_other_process)
+    }
+
+    /// What was left out and not told yet.
+    fn left_out(&mut self) -> Vec<LeftOut> {
+        let rows = self.rows.as_ref().filter(|_| !self.has_told && is_own(self.process));
+        let left_out = rows.map(RowStream::left_out).unwrap_or_default();
+        self.has_told = true;
+        left_out
+    }
+}
+
+impl Drop for Read {
+    fn drop(&mut self) {
+        if !is_own(self.process) {
+            // The threads that fill it are those of the other process, and a lock of theirs may be held here for ever.
+            return std::mem::forget(self.rows.take());
+        }
+        // Whoever takes the first rows only has not seen an end. Nobody is told while the interpreter ends.
+        let left_out = self.left_out();
+        if !left_out.is_empty() {
+            Python::try_attach(|py| {
+                // An exception may be on its way, which stays the same.
+                let on_its_way = PyErr::take(py);
+                if let Err(raised) = tell(py, &left_out) {
+                    raised.write_unraisable(py, None);
+                }
+                if let Some(raised) = on_its_way {
+                    raised.restore(py);
+                }
+            });
+        }
+    }
+}
+
+fn is_own(process: u32) -> bool {
+    process == std::process::id()
+}
+
+fn of_other_process() -> Error {
+    Error::job("this read was begun before the process was copied (`os.fork`), and goes on in the other one only")
+        .hint("read anew in the copy: what `millstream.read` has given can be used again there")
+}
+
+/// Warns of what a read has left out.
+///
+/// # Errors
+/// If the filters of the caller make errors of warnings.
+fn tell(py: Python<'_>, left_out: &[LeftOut]) -> PyResult<()> {
+    if left_out.is_empty() {
+        return Ok(());
+    }
+    let count: u64 = left_out.iter().map(|of| of.count).sum();
+    let first = left_out.iter().flat_map(|of| &of.first).next();
+    py.import("millstream._show")?.getattr("left_out")?.call1((count, first)).map(drop)
+}
+
+/// A read as other libraries know it. They may call it on any thread, with or without the interpreter's lock.
+struct Reader(Read);
 
 impl Iterator for Reader {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        let failed = |failure: Failure| Some(Err(ArrowError::ExternalError(Box::new(Told::from(failure)))));
+        let rows = match self.0.rows() {
+            Ok(rows) => rows,
+            Err(error) => return failed(error.into()),
+        };
+        let next = wait_anywhere(rows.next());
         let interrupted = || Some(Err(Error::new(ErrorKind::Interrupted, "interrupted").into()));
-        let next = wait_anywhere(self.rows.next()).unwrap_or_else(interrupted);
-        next.map(|batch| batch.map_err(|failure| ArrowError::ExternalError(Box::new(failure))))
+        match next.unwrap_or_else(interrupted) {
+            Some(Ok(batch)) => Some(Ok(batch)),
+            None => self.end().map(Err),
+            Some(Err(failure)) => {
+                self.0.has_told = true;
+                failed(failure)
+            }
+        }
+    }
+}
+
+impl Reader {
+    /// Behind the last row, tells what was left out. An error if a warning is one for the caller.
+    fn end(&mut self) -> Option<ArrowError> {
+        let left_out = self.0.left_out();
+        if left_out.is_empty() {
+            return None;
+        }
+        let told = Python::try_attach(|py| tell(py, &left_out).map_err(|raised| raised.to_string()));
+        told?.err().map(|raised| ArrowError::ExternalError(raised.into()))
     }
 }
 
 impl RecordBatchReader for Reader {
     fn schema(&self) -> SchemaRef {
-        SchemaRef::clone(self.rows.schema())
+        SchemaRef::clone(&self.0.schema)
     }
 }
 
 /// A read; `None` once it has ended, or while a batch is awaited.
-struct Reading(Mutex<Option<RowStream>>);
+struct Reading {
+    process: u32,
+    read: Mutex<Option<Read>>,
+}
 
 impl Reading {
-    fn new(rows: RowStream) -> Self {
-        Reading(Mutex::new(Some(rows)))
+    fn new(read: Read) -> Self {
+        Reading { process: read.process, read: Mutex::new(Some(read)) }
     }
 
     fn next(&self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
-        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(mut rows) = taken else { return Ok(None) };
-        // An interrupt ends the read, since it drops the stream.
-        match wait(py, rows.next())? {
-            None => Ok(None),
-            Some(Err(failure)) => Err(exception(py, failure, Author::Package)),
-            Some(Ok(batch)) => {
-                *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(rows);
+        if !is_own(self.process) {
+            return Err(of_error(py, of_other_process()));
+        }
+        let taken = self.read.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut read) = taken else { return Ok(None) };
+        let rows = read.rows().map_err(|error| of_error(py, error))?;
+        match wait(py, rows.next()) {
+            Ok(None) => tell(py, &read.left_out()).map(|()| None),
+            Ok(Some(Ok(batch))) => {
+                *self.read.lock().unwrap_or_else(PoisonError::into_inner) = Some(read);
                 Ok(Some(batch))
+            }
+            Ok(Some(Err(failure))) => {
+                read.has_told = true;
+                Err(exception(py, failure, Author::Package))
+            }
+            // An interrupt ends the read, since it drops the stream.
+            Err(signal) => {
+                read.has_told = true;
+                Err(signal)
             }
         }
     }
 
-    fn end(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        if !is_own(self.process) {
+            return Ok(());
+        }
+        let taken = self.read.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut read) = taken else { return Ok(()) };
+        tell(py, &read.left_out())
     }
 }
 
@@ -221,8 +353,8 @@ impl Batches {
     }
 
     /// Ends the read.
-    fn close(&self) {
-        self.0.end();
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.end(py)
     }
 }
 

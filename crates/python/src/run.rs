@@ -10,7 +10,7 @@ use millstream_cli::progress::{Display, line};
 use pyo3::prelude::*;
 
 use crate::engine::{Limits, Reads, engine};
-use crate::errors::{Author, exception, of_error};
+use crate::errors::{Author, exception, of_error, warning};
 use crate::given::Given;
 use crate::job;
 use crate::wait::wait;
@@ -50,7 +50,7 @@ pub fn run(
     let engine = engine(&limits, Reads::Places).map_err(failed)?;
     let parsed = wait(py, async {
         match job {
-            Some(job) => job::built(&engine, job, path).await.map(|job| Parsed { job, warnings: Vec::new() }),
+            Some(job) => job::parsed(&engine, job, path).await,
             None => {
                 let set = variables.clone();
                 engine.read_job(path, &ParseOptions { set, needs_secrets: true }).await
@@ -82,7 +82,7 @@ pub fn write(
     let engine = engine(&limits, Reads::Given).map_err(failed)?;
     let url = given.url();
     let job = format!(r#"{{"sources": {{"rows": {{"read": "{url}"}}}}, "sinks": {{"target": {sink}}}}}"#);
-    let job = wait(py, job::built(&engine, &job, "millstream.write"))?.map_err(failed)?;
+    let Parsed { job, .. } = wait(py, job::parsed(&engine, &job, "millstream.write"))?.map_err(failed)?;
     written(py, &to_its_end(py, &engine, job, RunOptions::default(), &watcher, Author::Package)?)
 }
 
@@ -152,8 +152,7 @@ impl<'py> Watcher<'py> {
 
     fn warn(&self, lints: &[Lint]) -> PyResult<()> {
         for lint in lints.iter().filter(|lint| !lint.is_error()) {
-            let text = millstream_cli::message::lint(Output::PLAIN, lint);
-            self.say("warning", text.trim_start_matches("warning: ").trim_end())?;
+            self.say("warning", &warning(lint, Author::Caller))?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@
 - `write` loads the rows of any of these into a file or a database.
 """
 
-from millstream._errors import Error, JobWarning, Problem
+from millstream._errors import Error, JobWarning, Problem, RejectWarning
 from millstream._job import Job
 from millstream._millstream import Batch, __version__
 from millstream._report import MissingColumn, Removed, Report, SinkResult, Skipped, Step, Tally, Verdict
@@ -25,6 +25,7 @@ __all__ = [
     "JobWarning",
     "MissingColumn",
     "Problem",
+    "RejectWarning",
     "Removed",
     "Report",
     "Rows",

@@ -62,6 +62,10 @@ class Problem:
         parts = [self.file] if self.file is not None else []
         return ", ".join(parts + [f"{name} {value}" for name, value in named if value is not None])
 
+    def values(self) -> dict[str, object]:
+        """All of it, by name."""
+        return {name: getattr(self, name) for name in Problem.__slots__}
+
     def __repr__(self) -> str:
         place = f"{self.place}: " if self.place else ""
         return f"<millstream.Problem {place}{self.what}>"
@@ -87,8 +91,7 @@ class Error(Exception):
         """Everything that is wrong."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        problems = [{name: getattr(problem, name) for name in Problem.__slots__} for problem in self.problems]
-        return Error, (str(self), problems)
+        return Error, (str(self), [problem.values() for problem in self.problems])
 
     @property
     def kind(self) -> str:
@@ -123,6 +126,32 @@ class Error(Exception):
 
 class JobWarning(UserWarning):
     """Something is strange about a job and no error."""
+
+
+class RejectWarning(UserWarning):
+    """A read has left out records that are wrong, as its `max_rejects` allows.
+
+    >>> import millstream, polars, warnings
+    >>> types = {"name": "utf8", "population": "int64"}
+    >>> with open("odd.csv", "w") as file:
+    ...     _ = file.write("name,population\\nUlm,126329\\nOslo,many\\n")
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always", millstream.RejectWarning)
+    ...     frame = polars.DataFrame(millstream.read("odd.csv", csv={"columns": types}, max_rejects=10))
+    >>> frame.height, caught[0].message.count
+    (1, 1)
+
+    It comes when the read ends, or is left before its end, in whatever way the rows were read. To make it an error:
+    `warnings.simplefilter("error", millstream.RejectWarning)`.
+    """
+
+    def __init__(self, text: str, count: int = 1) -> None:
+        super().__init__(text, count)
+        self.count = count
+        """How many records were left out."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 def of_caller(what: str, *, text: str | None = None, hint: str | None = None) -> Error:

@@ -42,6 +42,11 @@ class Rows:
         self._rows = _millstream.Rows(as_json(job), entry, limits) if rows is None else rows
 
     @property
+    def warnings(self) -> list[str]:
+        """What is strange about them and no error."""
+        return self._rows.warnings
+
+    @property
     def schema(self) -> dict[str, str]:
         """The names of the columns and their types, as a job file declares them.
 
@@ -148,14 +153,57 @@ def read(
     bounds = limits(machine, memory, cores)
     job: dict[str, dict[str, object]] = {"sources": {"rows": source}}
     if columns is None and where is None:
-        return Rows(job, "rows", bounds)
+        return _warned(_with_settings(job, bounds))
     chosen: dict[str, object] = {"chosen": {"sql": select(columns, where, None, "rows")}}
     try:
-        return Rows({**job, "transforms": chosen}, "chosen", bounds)
-    except Error:
+        return _warned(Rows({**job, "transforms": chosen}, "chosen", bounds))
+    except Error as error:
+        there = _with_settings(job, bounds).columns
         if columns is not None:
-            _check(columns, Rows(job, "rows", bounds).columns)
-        raise
+            _check(columns, there)
+        if where is None or error.kind != "job":
+            raise
+        # The places and texts are those of a query that nobody has seen.
+        hint = f"it is a condition in SQL, such as `population > 1000`; columns: {', '.join(there)}"
+        what = error.what.removeprefix("the SQL does not parse: ")
+        raise of_caller(f"`where` is no condition on these rows: {what}", text=where, hint=hint) from None
+
+
+def _warned(rows: Rows) -> Rows:
+    """The same, after a warning of what is strange about them."""
+    if rows.warnings:
+        from millstream._show import warn
+
+        warn(rows.warnings)
+    return rows
+
+
+def _with_settings(job: dict[str, dict[str, object]], bounds: Limits) -> Rows:
+    """The rows of the source of a job. An unknown key is compared with all that `read` takes."""
+    try:
+        return Rows(job, "rows", bounds)
+    except Error as error:
+        from difflib import get_close_matches
+
+        text, problems = str(error), [problem.values() for problem in error.problems]
+        for problem in problems:
+            what, hint = str(problem["what"]), str(problem["hint"])
+            if not what.startswith("unknown key") or _SOURCE_KEYS not in hint:
+                continue
+            near = get_close_matches(str(problem["text"]), _OWN_KEYS, 1)
+            keys = hint[hint.index(_SOURCE_KEYS) + len(_SOURCE_KEYS):]
+            meant = f"did you mean `{near[0]}`? " if near else hint[:hint.index(_SOURCE_KEYS)]
+            problem["hint"] = f"{meant}valid keys: {', '.join(_OWN_KEYS)}, {keys}"
+            problem["what"] = what.removesuffix(" in `rows`")
+            text = text.replace(hint, problem["hint"], 1).replace(what, problem["what"], 1)
+        raise Error(text, problems) from None
+
+
+_OWN_KEYS = ("columns", "where", "machine", "memory", "cores")
+"""What `read` takes beside the keys of a source."""
+
+_SOURCE_KEYS = "valid keys: read, "
+"""How the hint about an unknown key of a source begins, behind what may be meant."""
 
 
 def sql(
@@ -178,12 +226,14 @@ def sql(
 
     bounds = limits(machine, memory, cores)
     rows, job, entry = _millstream.Rows.of_query(query, bounds)
-    return Rows(json.loads(job), entry, bounds, rows)
+    return _warned(Rows(json.loads(job), entry, bounds, rows))
 
 
 def _check(columns: Sequence[str], there: Sequence[str]) -> None:
-    """Refuses columns that are not there."""
-    for name in columns:
+    """Refuses columns that are not there, or are named twice."""
+    for number, name in enumerate(columns):
+        if name in columns[:number]:
+            raise of_caller(f"`columns` names `{name}` twice", text=name, hint="name each column once") from None
         if name not in there:
             from difflib import get_close_matches
 
@@ -197,6 +247,8 @@ def select(columns: Sequence[str] | None, where: str | None, limit: int | None, 
     """A query for some columns and rows of a table."""
     if isinstance(columns, str):
         raise TypeError("columns: give a list of names")
+    if columns is not None and not all(isinstance(name, str) for name in columns):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError("columns: names are texts")
     chosen = "*" if columns is None else ", ".join(map(quoted, columns))
     query = f"SELECT {chosen} FROM {quoted(table)}"
     if where is not None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
-from millstream._errors import JobWarning
+from millstream._errors import JobWarning, RejectWarning
 
 
 class Show:
@@ -47,11 +48,30 @@ class Show:
             self._handle.update({"text/plain": "", "text/html": ""}, raw=True)
 
 
+def warn(texts: Sequence[str]) -> None:
+    """Warns the caller of the package of what is strange."""
+    for text in texts:
+        warnings.warn(text, JobWarning, stacklevel=_levels_above())
+
+
+def left_out(count: int, first: str | None) -> None:
+    """Warns the caller of the package, or of the library that reads, of records that a read has left out. `first` is
+    the place and the reason of one of them. The extension calls this, on any thread."""
+    records = "1 record was" if count == 1 else f"{count:,} records were"
+    text = f"{records} left out, as `max_rejects` allows"
+    if first is not None:
+        text += f"; {'it is' if count == 1 else 'the first one'}: {first}"
+    warnings.warn(RejectWarning(text, count), stacklevel=_levels_above())
+
+
+_READERS = ("duckdb", "millstream", "pandas", "polars", "pyarrow")
+"""Packages whose own lines tell nobody where rows are read."""
+
+
 def _levels_above() -> int:
-    """How many calls there are from the caller of the package to the caller of this function, both included."""
-    package, levels = os.path.dirname(__file__), 1
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == package:
+    """How many calls there are from the caller of these packages to the caller of this function, both included."""
+    levels, frame = 1, sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _READERS:
         frame, levels = frame.f_back, levels + 1
     return levels
 

@@ -20,6 +20,8 @@ class Limits(TypedDict):
 
 def limits(machine: Path | None, memory: int | str | None, cores: int | None) -> Limits:
     """What the arguments of a call say of the machine."""
+    if cores is not None and (isinstance(cores, bool) or not hasattr(cores, "__index__")):
+        raise TypeError(f"cores: give a whole number, not {cores!r}")
     if cores is not None and cores < 1:
         raise ValueError("cores: there is at least one")
     return {

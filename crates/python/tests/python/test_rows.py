@@ -155,6 +155,45 @@ def test_mistakes_in_settings_have_no_place_in_a_job_that_nobody_wrote():
         millstream.read("places/*.csv.gz", memory="much")
 
 
+def test_what_is_strange_about_a_file_is_a_warning():
+    pathlib.Path("semi.csv").write_text("a;b\n1;2\n")
+    for read in (
+        lambda: millstream.read("semi.csv"),
+        lambda: millstream.read("semi.csv", where="true"),
+    ):
+        with pytest.warns(millstream.JobWarning, match="has one column; split by \";\", 2") as warned:
+            rows = read()
+        assert [one.filename for one in warned] == [__file__] and "`rows`" not in str(warned[0].message)
+        # It is told once, not with each use.
+        assert polars.DataFrame(rows).height == rows.lazy().collect().height == 1
+
+
+def test_a_condition_and_columns_that_are_wrong_are_named_as_arguments():
+    for where, what in [("population", "type int64"), ("population >", "the end"), ("popluation > 1", "popluation")]:
+        with pytest.raises(millstream.Error, match="`where` is no condition on these rows: .*" + what) as raised:
+            millstream.read("places/*.csv.gz", where=where)
+        assert raised.value.text == where and "columns: name, country, population" in raised.value.hint
+    with pytest.raises(millstream.Error, match="`columns` names `name` twice"):
+        millstream.read("places/*.csv.gz", columns=["name", "name"])
+    with pytest.raises(TypeError, match="names are texts"):
+        millstream.read("places/*.csv.gz", columns=[1])
+    with pytest.raises(millstream.Error, match="nowhere.csv"):
+        millstream.read("nowhere.csv", where="population >")
+
+
+def test_an_unknown_argument_is_compared_with_all():
+    with pytest.raises(millstream.Error) as raised:
+        millstream.read("places/*.csv.gz", colums=["name"])
+    (problem,) = raised.value.problems
+    assert problem.what == "unknown key `colums`"
+    assert problem.hint.startswith("did you mean `columns`? valid keys: columns, where, machine, memory, cores, members")
+    assert str(raised.value).endswith(f"hint: {problem.hint}")
+    with pytest.raises(millstream.Error, match="did you mean `max_rejects`\\? valid keys: columns, where"):
+        millstream.read("places/*.csv.gz", max_reject=1)
+    with pytest.raises(TypeError, match="cores: give a whole number, not '2'"):
+        millstream.read("places/*.csv.gz", cores="2")
+
+
 def test_a_fault_in_the_middle_reaches_the_reader(folder):
     pathlib.Path("bad.csv").write_text("n\n" + "1\n" * 100_000 + "x\n" + "2\n" * 100_000)
     rows = millstream.read("bad.csv", csv={"columns": {"n": "int64"}})
@@ -162,12 +201,15 @@ def test_a_fault_in_the_middle_reaches_the_reader(folder):
         list(rows.batches())
     (problem,) = raised.value.problems
     assert (problem.file, problem.line, problem.field, problem.text) == ("bad.csv", 100_002, "n", "x")
-    with pytest.raises(Exception, match="bad.csv, line 100002"):
-        pyarrow.table(rows)
-    with pytest.raises(Exception, match="bad.csv, line 100002"):
-        polars.DataFrame(rows)
-    with pytest.raises(Exception, match="bad.csv, line 100002"):
-        duckdb.sql("SELECT sum(n) FROM rows").fetchall()
+    # Other libraries show the whole text, without a step that nobody has seen.
+    whole = "bad.csv, line 100002, .*\n  text `x`\nhint: correct it, .* `max_rejects: 100`"
+    for use in (
+        pyarrow.table, polars.DataFrame, pandas.DataFrame.from_arrow,
+        lambda rows: duckdb.sql("SELECT sum(n) FROM rows").fetchall(),
+    ):
+        with pytest.raises(Exception, match=whole) as raised:
+            use(rows)
+        assert "rows`" not in str(raised.value)
 
 
 def test_a_file_that_breaks_off_is_an_error():

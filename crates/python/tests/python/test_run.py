@@ -7,7 +7,9 @@ import pickle
 import signal
 import threading
 import time
+import traceback
 
+import pyarrow
 import pytest
 from conftest import JOB
 
@@ -194,18 +196,54 @@ def test_a_copy_by_fork_works_while_rows_are_read():
     rows = millstream.read("places/*.csv.gz")
     batches = rows.batches()
     assert map_names() == 4
+
+    def in_the_copy():
+        assert sum(map(len, rows.batches())) == 4 and map_names() == 4
+
+    assert in_a_fork(in_the_copy) == 0
+    assert sum(map(len, batches)) == 4, "the read of this process goes on"
+
+
+@pytest.mark.parametrize("way", ["batches", "frames", "reader"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_read_that_was_begun_before_a_fork_fails_in_the_copy(folder, way):
+    (folder / "n.csv").write_text("n\n" + "".join(f"{n}\n" for n in range(200_000)))
+    rows = millstream.read("n.csv")
+    begin = {"reader": lambda: pyarrow.RecordBatchReader.from_stream(rows)}.get(way, lambda: getattr(rows, way)())
+    begun, unread = begin(), [begin()]
+    before = len(next(begun))
+
+    def in_the_copy():
+        unread.clear()
+        with pytest.raises(Exception, match="begun before the process was copied(.|\n)*hint: read anew"):
+            next(begun)
+        if way == "batches":
+            begun.close()
+        assert sum(map(len, rows.batches())) == 200_000
+
+    assert in_a_fork(in_the_copy) == 0
+    assert before + sum(map(len, begun)) == 200_000, "the read of this process goes on"
+
+
+def in_a_fork(function):
+    """What a copy of the process ends with that calls `function`."""
     child = os.fork()
     if child == 0:
         try:
-            os._exit(0 if sum(map(len, rows.batches())) == 4 and map_names() == 4 else 1)
+            function()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(2)
     deadline = time.monotonic() + 30
     while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
-        assert time.monotonic() < deadline, "the copy hangs"
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            pytest.fail("the copy hangs")
         time.sleep(0.05)
-    assert ended[1] == 0
-    assert sum(map(len, batches)) == 4, "the read of this process goes on"
+    return ended[1]
 
 
 def length(row):
