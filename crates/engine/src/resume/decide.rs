@@ -320,17 +320,18 @@ fn at_once(facts: Facts<'_>, asked: Asked) -> Result<Choice> {
     Ok(Choice { resumes: adopted.map(|other| other.load), stale })
 }
 
-/// Whether a load that the run `run` has begun chunk by chunk, and of which a part is there, keeps a run of the resume
-/// chain `first` from loading all at once.
+/// Whether a load that the run `other` has begun chunk by chunk, and of which a part is there, keeps the run `own` of
+/// the resume chain `first` from loading all at once. `idle_seconds` is the time since the last chunk of that load.
 ///
 /// A run that resumes another one by the run history goes on beside older loads: the chain has begun with `--restart`
-/// in spite of them, or they were done. A load that was begun after the chain is one of a run with another state
-/// folder. It did not see the chain, of which nothing was visible, and the rows that it has loaded would be there
-/// twice.
-pub fn is_in_the_way(run: &str, is_done: bool, first: &str, asked: Asked) -> bool {
+/// in spite of them, or they were done. A load that was begun after the chain, or has loaded something since, is one of
+/// a run with another state folder. It did not see the chain, of which nothing was visible, and the rows that it has
+/// loaded would be there twice. Ages are compared, and not the clocks of two machines.
+pub fn is_in_the_way(other: &str, idle_seconds: u64, [first, own]: [&str; 2], asked: Asked) -> bool {
     // The name of a run begins with the time at which it began, in milliseconds.
     let began = |run: &str| run.split('-').next().and_then(|time| time.parse::<u64>().ok());
-    !is_done && (!asked.has_run || began(run) > began(first))
+    let since_first = began(own).unwrap_or(0).saturating_sub(began(first).unwrap_or(0));
+    !asked.has_run || began(other) > began(first) || idle_seconds < since_first / 1_000
 }
 
 /// What the ledger of a sink has of the load that this run resumes.

@@ -75,7 +75,8 @@ impl ResumePoint {
         }
         for load in known.iter().filter(|load| load.chunks > 0) {
             let is_open = match names.other_by_chunk(&load.load) {
-                Some(run) => decide::is_in_the_way(run, self.is_done(run)?, self.first(), asked),
+                Some(run) if self.is_done(run)? => false,
+                Some(run) => decide::is_in_the_way(run, load.idle_seconds, [self.first(), &self.run], asked),
                 None => load.load == names.by_chunk(),
             };
             if is_open {

@@ -99,15 +99,18 @@ fn after_the_end_there_is_nothing_to_do_unless_something_has_changed() {
 
 #[test]
 fn what_others_have_begun_chunk_by_chunk_is_in_the_way_unless_the_chain_has_passed_it() {
-    for (asked, run, is_done, expected) in [
-        (PLAIN, "3-7", false, true),
-        (PLAIN, "3-7", true, false),
-        (ADOPT, "3-7", false, true),
-        (RESUME, "3-7", false, false),
-        (RESUME, "1000-7", false, true),
-        (RESUME, "1000-7", true, false),
+    // The chain began at second 10, and the run that resumes it at second 100.
+    for (asked, other, idle_seconds, expected) in [
+        (PLAIN, "3000-7", 95, true),
+        (ADOPT, "3000-7", 95, true),
+        (RESUME, "3000-7", 95, false),
+        (RESUME, "3000-7", 90, false),
+        // It began before the chain, and has loaded something since.
+        (RESUME, "3000-7", 89, true),
+        (RESUME, "10001-7", 95, true),
     ] {
-        assert_eq!(is_in_the_way(run, is_done, "999-1", asked), expected, "{asked:?} {run} {is_done}");
+        let runs = ["10000-1", "100000-1"];
+        assert_eq!(is_in_the_way(other, idle_seconds, runs, asked), expected, "{asked:?} {other} {idle_seconds}");
     }
 }
 
