@@ -16,6 +16,8 @@ struct Interpreter {
     others: &'static [&'static str],
     /// Whether a name without a slash may also be one in `PATH`.
     looks_in_path: bool,
+    /// Whether a name without a slash may also be one in a folder that is not known here, as with `AWKPATH`.
+    looks_elsewhere: bool,
 }
 
 const fn interpreter(
@@ -23,7 +25,7 @@ const fn interpreter(
     endings: &'static [&'static str],
     flags: &'static str,
 ) -> Interpreter {
-    Interpreter { names, endings, flags, option: None, others: &[], looks_in_path: false }
+    Interpreter { names, endings, flags, option: None, others: &[], looks_in_path: false, looks_elsewhere: false }
 }
 
 const INTERPRETERS: &[Interpreter] = &[
@@ -36,6 +38,7 @@ const INTERPRETERS: &[Interpreter] = &[
     Interpreter {
         option: Some("-f"),
         others: &["-F", "-v"],
+        looks_elsewhere: true,
         ..interpreter(&["awk", "gawk", "mawk", "nawk"], &["awk"], "")
     },
     Interpreter { option: Some("-jar"), others: &["-X", "-D"], ..interpreter(&["java"], &["jar"], "") },
@@ -72,7 +75,7 @@ fn script<'a>(name: &str, arguments: &[&'a str]) -> Option<(&'a str, &'static In
 impl Interpreter {
     fn is_script(&self, argument: &str) -> bool {
         let ending = Path::new(argument).extension().and_then(|ending| ending.to_str());
-        ending.is_some_and(|ending| self.endings.contains(&ending))
+        ending.is_some_and(|ending| self.endings.contains(&ending)) && (!self.looks_elsewhere || argument.contains('/'))
     }
 }
 
@@ -106,8 +109,8 @@ mod tests {
             ("node step.mjs", "step.mjs"),
             ("bash -eu step.sh", "step.sh"),
             ("Rscript step.R", "step.R"),
-            ("awk -F , -v a=1 -f step.awk", "step.awk"),
-            ("awk -F, -f step.awk", "step.awk"),
+            ("awk -F , -v a=1 -f ./step.awk", "./step.awk"),
+            ("awk -F, -f lib/step.awk", "lib/step.awk"),
             ("java -Xmx1g -Da=b -jar step.jar", "step.jar"),
         ] {
             assert_eq!(of(words), Some(is), "{words}");
@@ -125,6 +128,7 @@ mod tests {
             "sh step",
             "node --import a.mjs step.mjs",
             "awk step.awk",
+            "gawk -f getopt.awk -f ./step.awk",
             "java step.jar",
             "java -cp a.jar Main",
             "cat step.py",

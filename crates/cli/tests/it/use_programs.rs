@@ -312,6 +312,24 @@ fn a_program_that_waits_for_rows_while_it_is_waited_for_is_given_up() {
     }
 }
 
+/// Its rows are in the pipe, or do not fit into it.
+#[test]
+fn a_program_that_never_reads_its_rows_is_given_up() {
+    for rows in [10, 20_000] {
+        let lab = lab_of(
+            "from: s, command: [./step], per: batch, exchange: json, columns: {id: int64, day: int64, name: utf8}",
+            (0..rows).map(|id| (id, 0, format!("{id:0>700}"))),
+        );
+        script(&lab, "import signal\nsignal.pause()\n");
+        let mut command = lab.command(&["run", "job.yaml"]);
+        command.env("MILLSTREAM_LOOK_MS", "10");
+        let ran = finish(command, None);
+        ran.ended(1).says(&["t: it has not answered for 10ms: it has not read all rows: what does it wait for?"]);
+        ran.says(&["the program `./step` does not read its rows, and does nothing any more", "Set `timeout`"]);
+        none_is_left(&lab);
+    }
+}
+
 #[test]
 fn a_record_that_is_no_row_is_a_reject_and_so_is_a_whole_group() {
     let code = r"

@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use millstream_testkit::python_with_libraries;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::use_map::none_is_left;
@@ -55,6 +57,9 @@ fn holding(megabytes: usize) -> String {
          return rows\n"
     )
 }
+
+/// The most rows of a batch.
+const BATCH_ROWS: usize = 8_192;
 
 const SAME: &str = "python: code.py:f, per: batch, columns: {id: int64, name: utf8}";
 
@@ -248,6 +253,73 @@ fn a_few_quick_rows_start_one_process() {
     };
     // On a busy machine a call may take long once.
     assert!((0..5).any(|_| processes() == 1));
+}
+
+/// Code of which every process but the first does `then` when it is loaded. Its function takes a moment.
+fn slow_to_load(then: &str) -> String {
+    format!(
+        "import os, time\ntry:\n    os.close(os.open('first', os.O_CREAT | os.O_EXCL))\nexcept FileExistsError:\n    \
+         {then}\n\ndef f(rows):\n    time.sleep(0.1)\n    return rows\n"
+    )
+}
+
+/// A process that loads its code keeps no rows waiting, and nobody waits for it at the end.
+#[test]
+fn rows_do_not_wait_for_a_process_that_starts() {
+    let lab = lab(100_000, &slow_to_load("time.sleep(1000)"), &format!("{SAME}, workers: 2"));
+    let began = Instant::now();
+    let report = lab.report(&[]);
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    assert_eq!(report["rows_written"], json!(100_000), "{report:#}");
+    none_is_left(&lab);
+}
+
+#[test]
+fn a_process_that_cannot_start_beside_others_ends_the_run() {
+    let lab = lab(100_000, &slow_to_load("raise ValueError('no second one')"), &format!("{SAME}, workers: 2"));
+    lab.run(&["run", "job.yaml"]).ended(2).says(&["cannot be loaded", "ValueError: no second one", "step t"]);
+    assert!(!lab.path("out.csv").exists(), "there is no part of it");
+    none_is_left(&lab);
+}
+
+#[test]
+fn an_interrupted_run_waits_for_no_process_that_starts() {
+    let code = slow_to_load("open('second', 'w').close(); time.sleep(1000)").replace("(0.1)", "(2)");
+    let lab = lab(100_000, &code, &format!("{SAME}, workers: 2"));
+    let mut command = lab.command(&["run", "job.yaml"]);
+    let mut run = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    let began = Instant::now();
+    while !lab.path("second").exists() {
+        assert!(began.elapsed() < Duration::from_secs(30), "no second process starts");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    kill_process(Pid::from_child(&run), Signal::INT).expect("it is there");
+    assert_eq!(run.wait().expect("it ends").code(), Some(130));
+    none_is_left(&lab);
+}
+
+/// Quick code that takes Arrow gets several batches at once, in order; but not where what fails is left out as a whole.
+#[test]
+fn quick_arrow_code_gets_several_batches() {
+    let code = "import os\n\ndef f(batch):\n    with open('calls', 'a') as calls: print(batch.num_rows, \
+                file=calls)\n    return batch\n";
+    let python = python_with_libraries();
+    let map = format!("{SAME}, exchange: arrow, interpreter: {}", python.display());
+    let lab = lab(100_000, code, &map);
+    let most = || {
+        lab.file("calls", "");
+        lab.run(&["run", "job.yaml"]).ok();
+        let ids: Vec<usize> = csv_rows(&lab.read("out.csv")).iter().map(|row| row[0].parse().expect("an id")).collect();
+        assert_eq!(ids, (0..100_000).collect::<Vec<_>>());
+        let calls: Vec<usize> = lab.read("calls").lines().map(|rows| rows.parse().expect("a number")).collect();
+        assert_eq!(calls.iter().sum::<usize>(), 100_000);
+        calls.into_iter().max().expect("calls")
+    };
+    // On a busy machine calls may take long.
+    let several = (0..5).map(|_| most()).find(|most| *most > BATCH_ROWS);
+    assert!(several.is_some_and(|most| most <= 4 * BATCH_ROWS), "{several:?}");
+    allow(&lab, 10);
+    assert!(most() <= BATCH_ROWS);
 }
 
 #[test]

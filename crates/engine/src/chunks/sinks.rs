@@ -26,7 +26,16 @@ pub fn by_chunk(job: &Job, physical: &Physical) -> Result<Vec<ByChunk>> {
 /// Refuses incremental sources whose rows go to sinks that do not know which files they have; `by_chunk` are those of
 /// the sinks of `job`.
 pub fn check_incremental<'a>(job: &Job, by_chunk: impl Iterator<Item = &'a ByChunk>) -> Result<()> {
-    job.sinks.iter().zip(by_chunk).try_for_each(|(sink, by_chunk)| check_incremental_sink(job, sink, by_chunk))
+    check_each(job, by_chunk, INCREMENTAL_HINT)
+}
+
+/// The same beside loads that earlier runs have begun all at once: it is the run that is at fault, not the job.
+pub fn check_incremental_beside_others<'a>(job: &Job, by_chunk: impl Iterator<Item = &'a ByChunk>) -> Result<()> {
+    check_each(job, by_chunk, OTHERS_HINT)
+}
+
+fn check_each<'a>(job: &Job, by_chunk: impl Iterator<Item = &'a ByChunk>, hint: &str) -> Result<()> {
+    job.sinks.iter().zip(by_chunk).try_for_each(|(sink, by_chunk)| check_incremental_sink(job, sink, by_chunk, hint))
 }
 
 /// Loads all at once what goes into a target that another sink loads all at once: while the transaction of that one is
@@ -43,7 +52,7 @@ pub fn not_beside_others<'a>(targets: &[String], by_chunk: impl Iterator<Item = 
 }
 
 /// Refuses an incremental source whose rows go to a sink that does not know which files it has.
-fn check_incremental_sink(job: &Job, sink: &SinkStep, by_chunk: &ByChunk) -> Result<()> {
+fn check_incremental_sink(job: &Job, sink: &SinkStep, by_chunk: &ByChunk, hint: &str) -> Result<()> {
     let Some(source) = incremental_sources(job, sink).next() else { return Ok(()) };
     let why = match by_chunk {
         Err(why) => Some(why.clone()),
@@ -53,7 +62,7 @@ fn check_incremental_sink(job: &Job, sink: &SinkStep, by_chunk: &ByChunk) -> Res
         }
     };
     match why {
-        Some(why) => Err(Error::job(not_incremental(source, sink)).cause(why).hint(INCREMENTAL_HINT)),
+        Some(why) => Err(Error::job(not_incremental(source, sink)).cause(why).hint(hint)),
         None => Ok(()),
     }
 }
@@ -70,6 +79,9 @@ fn not_incremental(source: &SourceStep, sink: &SinkStep) -> String {
 
 const INCREMENTAL_HINT: &str =
     "write its rows, changed row by row only, into a table with `mode: append`, or leave out `incremental`";
+
+const OTHERS_HINT: &str = "finish the load that an earlier run has begun all at once: leave the incremental sink out for one run, or start \
+     again with `--restart`; without `incremental` its files are loaded again";
 
 /// Lints of incremental sources that the settings of a job rule out, whatever its plan: because the sink has no ledger,
 /// or the rows of the source have no files.

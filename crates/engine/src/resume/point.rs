@@ -141,9 +141,9 @@ impl ResumePoint {
         LoadNames::new(&self.job.text(), &sink.name.value, table, self.first(), self.replay.as_deref())
     }
 
-    /// What there is to do after the last run, which is done. A job that only replaces what was there is done again: what
-    /// has become of it is unknown, and no row is duplicated. A job that has changed, or has other files on this machine
-    /// (elsewhere that is not asked for), is refused: its rows are not added beside the others.
+    /// What there is to do after the last run, which is done. A job that only replaces what was there is done again:
+    /// what has become of it is unknown, and no row is duplicated. A job that has changed, or has other files on this
+    /// machine (elsewhere that is not asked for), is refused: its rows are not added beside the others.
     pub async fn after_the_end(&self, job: &Job, prepared: &Prepared<'_>) -> Result<ToDo> {
         let Start::AfterTheEnd(done) = &self.start else { return Ok(ToDo::Everything) };
         if !job.sinks.iter().any(|sink| sink.sink.adds_rows()) {

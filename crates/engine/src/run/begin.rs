@@ -132,7 +132,7 @@ impl<'j> Begun<'_, 'j> {
         let targets = planned.iter().map(|planned| planned.sink.sink.target()).collect::<Vec<_>>();
         sinks::not_beside_others(&targets, planned.iter_mut().map(|planned| &mut planned.by_chunk));
         // Beside one that goes on all at once, an incremental load would load files that it has already loaded.
-        sinks::check_incremental(self.work.job, planned.iter().map(|planned| &planned.by_chunk))
+        sinks::check_incremental_beside_others(self.work.job, planned.iter().map(|planned| &planned.by_chunk))
     }
 
     /// Begins a load chunk by chunk; all at once, if its target keeps no ledger.

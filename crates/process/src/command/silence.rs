@@ -1,4 +1,4 @@
-//! A program that has read all rows, gives nothing, and does nothing: it waits for rows while its answer is awaited.
+//! A program that gives nothing, and does nothing: it waits for rows while its answer is awaited, or reads none.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub(super) struct Silence {
     pause: Duration,
     /// Looks in a row at which it did nothing.
     idle: u32,
-    seen: Option<TreeUse>,
+    seen: Option<(TreeUse, u64)>,
     is_told: bool,
 }
 
@@ -73,31 +73,34 @@ impl Silence {
         answered: usize,
         asked: usize,
     ) -> Result<()> {
-        // One that has not read its rows may wait for anything.
-        if child.unread() > 0 {
-            self.end();
-            return Ok(());
-        }
+        let unread = child.unread();
         if !self.is_told {
             self.is_told = true;
-            let question = match command.per {
-                Per::Row => "does it write a record for each row, and write out what it has (flush)?",
-                _ => "does it write out what it has (flush)?",
+            let question = match (unread, command.per) {
+                (1.., _) => "it has not read all rows: what does it wait for?",
+                (0, Per::Row) => "does it write a record for each row, and write out what it has (flush)?",
+                (0, _) => "does it write out what it has (flush)?",
             };
-            lines(&format!("it has read all rows and not answered for {}: {question}", Time(self.pause)));
+            let done = if unread > 0 { "it has" } else { "it has read all rows and" };
+            lines(&format!("{done} not answered for {}: {question}", Time(self.pause)));
         }
         if command.is_timed {
             return Ok(());
         }
         let now = use_of_tree(child.id());
-        let is_idle = self.seen.as_ref().is_some_and(|before| is_idle(before, &now, self.pause));
+        let is_idle = self
+            .seen
+            .as_ref()
+            .is_some_and(|(before, unread_before)| unread == *unread_before && is_idle(before, &now, self.pause));
         self.idle = if is_idle { self.idle + 1 } else { 0 };
-        self.seen = Some(now);
+        self.seen = Some((now, unread));
         let most = match (command.per, &command.exchange) {
-            (Per::Row, Exchange::Text(..)) => MOST_LOOKS,
+            // One that has not read its rows may wait for anything.
+            (Per::Row, Exchange::Text(..)) if unread == 0 => MOST_LOOKS,
             _ => MOST_LOOKS_OF_MANY,
         };
         match self.idle >= most {
+            true if unread > 0 => Err(never_read(command, self.pause * most)),
             true => Err(given_up(command, answered, asked, self.pause * most)),
             false => Ok(()),
         }
@@ -109,6 +112,13 @@ impl Silence {
 fn is_idle(before: &TreeUse, now: &TreeUse, pause: Duration) -> bool {
     let had = |of: &TreeUse| of.processor.busy + of.processor.delayed;
     before.processes == now.processes && had(now).abs_diff(had(before)) < pause / LEAST_SHARE
+}
+
+/// The same for one that does not read.
+fn never_read(command: &Command, time: Duration) -> Error {
+    let what = format!("the program `{}` does not read its rows, and does nothing any more", command.program.name());
+    let cause = format!("for {} it has read and written nothing, and used no processor time", Time(time));
+    Error::refused(what).cause(cause).hint("what does it wait for? Set `timeout` if it may do so for so long")
 }
 
 /// Why the run does not wait any longer. It is no fault of a row: with others it would take as long again.

@@ -136,7 +136,7 @@ impl CommandWorker {
                 () = child.over(), if !is_over => is_over = true,
                 // What it wrote before is in the pipe.
                 () = tokio::time::sleep(LAST_BYTES), if is_over => return Ok(is_complete && is_sent),
-                () = tokio::time::sleep(silence.pause()), if is_sent => {
+                () = tokio::time::sleep(silence.pause()) => {
                     silence.look(child, command, lines, answers.count(), asked)?;
                 }
             }

@@ -185,10 +185,12 @@ impl WorkExec {
             }
             _ => {
                 let work = Arc::clone(&work);
-                let input = match work.carried {
-                    // They are cut by where they are from.
-                    Some(_) => input.boxed(),
-                    None => gathered(self.input.schema(), input.boxed(), self.pool()),
+                // They may be cut by where they are from, or be left out as a whole.
+                let is_apart = work.carried.is_some()
+                    || (work.taker.is_some() && self.per() == Per::Batch && !self.pool().rules().deterministic);
+                let input = match is_apart {
+                    true => input.boxed(),
+                    false => gathered(self.input.schema(), input.boxed(), self.pool()),
                 };
                 let apart = move |rows| stream::iter(work.apart(rows).into_iter().map(Ok));
                 let input = input.map_ok(apart).try_flatten().boxed();
@@ -254,7 +256,10 @@ fn gathered(schema: SchemaRef, input: Batches, pool: &Arc<Pool>) -> Batches {
             bytes += bytes_of(&batch);
             batches.push(batch);
         }
-        let together = concat_batches(&schema, &batches).map_err(|cause| fault::carry(unfit(cause)))?;
+        let together = match <[RecordBatch; 1]>::try_from(batches) {
+            Ok([batch]) => batch,
+            Err(batches) => concat_batches(&schema, &batches).map_err(|cause| fault::carry(unfit(cause)))?,
+        };
         Ok(Some((together, (input, pool, schema))))
     })
     .boxed()
@@ -271,7 +276,7 @@ fn bytes_of(batch: &RecordBatch) -> usize {
 }
 
 /// The rows of `input` as calls of `pool`, no more at once than whole batches, of which there may be `at_once`. Each
-/// comes with the room that it takes until its rows are wanted.
+/// comes with the room that it takes until its rows are wanted; one of several batches takes that of one.
 fn calls(input: Batches, pool: &Arc<Pool>, at_once: usize) -> BoxStream<'static, DataFusionResult<Call>> {
     let room = Arc::new(Semaphore::new(at_once * BATCH_ROWS));
     let begin = (input, None, Arc::clone(pool), room);

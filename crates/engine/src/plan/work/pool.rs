@@ -95,7 +95,7 @@ struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
     fn begin(waiting: &'a AtomicUsize) -> Self {
-        waiting.fetch_add(1, Ordering::Relaxed);
+        waiting.fetch_add(1, Ordering::SeqCst);
         Waiting(waiting)
     }
 }
@@ -235,7 +235,7 @@ impl Pool {
             return Ok(permit);
         }
         let _waiting = Waiting::begin(&self.waiting);
-        if self.is_open.load(Ordering::Relaxed) {
+        if self.is_open.load(Ordering::SeqCst) {
             self.grow();
         }
         let permit = self.permits.acquire().await;
@@ -245,7 +245,7 @@ impl Pool {
     /// Starts another worker beside the calls, unless there are all.
     fn grow(&self) {
         let mut growth = self.growth();
-        if growth.more + 1 >= self.size {
+        if growth.more + 1 >= self.size || growth.failed.is_some() {
             return;
         }
         growth.more += 1;
@@ -413,8 +413,8 @@ impl Pool {
 
     /// Has all workers work that calls wait for, now and later.
     fn open(&self) {
-        if !self.is_open.swap(true, Ordering::Relaxed) {
-            (0..self.waiting.load(Ordering::Relaxed)).for_each(|_| self.grow());
+        if !self.is_open.swap(true, Ordering::SeqCst) {
+            (0..self.waiting.load(Ordering::SeqCst)).for_each(|_| self.grow());
         }
     }
 
