@@ -80,8 +80,9 @@ fn not_incremental(source: &SourceStep, sink: &SinkStep) -> String {
 const INCREMENTAL_HINT: &str =
     "write its rows, changed row by row only, into a table with `mode: append`, or leave out `incremental`";
 
-const OTHERS_HINT: &str = "finish the load that an earlier run has begun all at once: leave the incremental sink out for one run, or start \
-     again with `--restart`; without `incremental` its files are loaded again";
+const OTHERS_HINT: &str = "finish the load that an earlier run has begun all at once (leave the incremental sink out \
+                           for one run), or start again with `--restart`: without `incremental` its files are loaded \
+                           again";
 
 /// Lints of incremental sources that the settings of a job rule out, whatever its plan: because the sink has no ledger,
 /// or the rows of the source have no files.
