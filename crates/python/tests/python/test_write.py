@@ -135,6 +135,42 @@ def test_what_has_no_rows_is_refused():
         millstream.write([1, 2], "out/n.csv")
     with pytest.raises(TypeError, match="a column, not rows"):
         millstream.write(pyarrow.array([1, 2]), "out/n.csv")
+    for series in (polars.Series("n", [1]), pandas.Series([1], name="n")):
+        with pytest.raises(TypeError, match=r"a Series is a column, not rows: give a frame, `series.to_frame\(\)`"):
+            millstream.write(series, "out/n.csv")
+    with pytest.raises(TypeError, match="a ChunkedArray is a column, not rows: give `pyarrow.table"):
+        millstream.write(pyarrow.chunked_array([[1]]), "out/n.csv")
+    with pytest.raises(TypeError, match=r"give `frame.collect\(\)`"):
+        millstream.write(FRAME.lazy(), "out/n.csv")
+
+
+@pytest.mark.parametrize("make", [polars.DataFrame, pandas.DataFrame, pyarrow.table])
+def test_a_column_without_values_is_one_of_texts(make):
+    millstream.write(make({"n": [1, 2], "none": [None, None]}), "out/n.parquet")
+    assert polars.read_parquet("out/n.parquet").schema == {"n": polars.Int64, "none": polars.String}
+    assert polars.read_parquet("out/n.parquet").rows() == [(1, None), (2, None)]
+
+
+def test_columns_without_values_in_others_are_written():
+    frame = polars.DataFrame({"l": [[None], []], "s": [{"k": None, "n": 1}] * 2, "e": [[[]], None]})
+    frame = frame.with_columns(a=polars.Series([[None, None]] * 2, dtype=polars.Array(polars.Null, 2)))
+    millstream.write(frame, "out/n.parquet")
+    assert polars.read_parquet("out/n.parquet").rows() == frame.rows()
+
+
+def test_columns_whose_values_cannot_be_handed_over_are_refused():
+    frame = FRAME.with_columns(o=polars.Series([object(), None, object()], dtype=polars.Object))
+    with pytest.raises(millstream.Error, match="the column `o` has objects of Python"):
+        millstream.write(frame, "out/n.csv")
+    months = pandas.DataFrame({"n": [1, 2], "month": pandas.period_range("2024-01", periods=2, freq="M")})
+    with pytest.raises(millstream.Error, match="a column of periods of pandas cannot be written") as raised:
+        millstream.write(months, "out/n.csv")
+    assert raised.value.problems[0].field == "month" and "to_timestamp" in raised.value.hint
+    millstream.write(months.assign(month=months["month"].dt.to_timestamp()), "out/n.csv")
+    ranges = pyarrow.table(pandas.DataFrame({"range": pandas.interval_range(0, 2)}))
+    with pytest.raises(millstream.Error, match="a column of intervals of pandas"):
+        millstream.write(ranges, "out/ranges.parquet")
+    assert not pathlib.Path("out/ranges.parquet").exists()
 
 
 def test_two_columns_of_one_name_are_refused():
