@@ -1,12 +1,14 @@
 """Functions of a program as functions of files, which the processes of a run load.
 
-A function of an importable module is loaded from its file. One of a notebook, of the main program or of a prompt is
-written into a module, with everything that it refers to:
+A function of an importable module is loaded from its file. One of a notebook, of the main program or of a prompt that
+keeps its source is written into a module, with everything that it refers to:
 
     a module             import numpy as np
     of another module    from statistics import median
     of the same place    its source, and what that refers to
     a constant           LIMITS = {'low': 1, 'high': 9}
+
+What is written is loaded once here: a default or an attribute of a class that is another one there is refused.
 
 Everything else (a frame, a connection, a variable of a function around it) is refused.
 """
@@ -38,7 +40,9 @@ _ELSEWHERE = "write the function in a .py file, and import it or name it: \"feat
 def check(function: Function) -> None:
     """Refuses what cannot be called in another process, so that the mistake is found where the function is named."""
     if _file_of(function) is None:
-        _Source().add(function)
+        source = _Source()
+        source.add(function)
+        source.check()
 
 
 class Modules:
@@ -85,6 +89,7 @@ class Modules:
             name = function.__qualname__ if file is not None else source.add(function)
             path = file if file is not None else own
             paths[entry] = f"{path if folder is None else os.path.relpath(path, folder)}:{name}"
+        source.check()
         return cls(paths, {own: source.text(before)} if source.is_used else {})
 
     def write(self) -> None:
@@ -133,6 +138,8 @@ class _Source:
         self._constants: dict[str, str] = {}
         self._definitions: list[str] = []
         self._known: dict[str, object] = {}
+        self._defined: dict[str, object] = {}
+        """The functions and classes that are there by their source."""
 
     @property
     def is_used(self) -> bool:
@@ -162,6 +169,22 @@ class _Source:
         self._define(name, function, name)
         return name
 
+    def check(self) -> None:
+        """Refuses what has other defaults or attributes in the module than here."""
+        from millstream._same import difference
+
+        found = difference(self.text(""), self._defined) if self._defined else None
+        if found is None:
+            return
+        what, here, there = found
+        name = re.split(r"\W", what)[0]
+        hint = f"write the value into `{name}`, define `{name}` anew, or {_ELSEWHERE}"
+        if _shown(here) == _shown(there):
+            what = f"`{what}`, {_shown(here)}, cannot be compared with what its source gives in another process"
+        else:
+            what = f"`{what}` is {_shown(here)} here, and its source gives {_shown(there)} in another process"
+        raise of_caller(what, text=name, hint=hint)
+
     def _know(self, name: str, value: object, user: str) -> None:
         """Two functions of different notebooks, say, may mean different things by one name."""
         if name in self._known and self._known[name] is not value:
@@ -182,6 +205,7 @@ class _Source:
             if used not in self._known and (used in own or not hasattr(builtins, used)):
                 self._refer(used, own, name)
         self._definitions.append(text)
+        self._defined[name] = defined
 
     def _refer(self, name: str, own: Mapping[str, Any], user: str) -> None:
         """Adds what `name` is for `user`."""
@@ -217,21 +241,41 @@ class _Source:
         raise of_caller(what, text=name, hint=f"make it in the function, or {_ELSEWHERE}")
 
 
+def _shown(value: object) -> str:
+    """A value in a message."""
+    shown = re.sub(r" at 0x[0-9a-f]+|\b(_millstream_functions_\d+|__main__)\.", "", repr(value))
+    return shown if len(shown) <= 60 else f"{shown[:57]}…"
+
+
 def _source_of(name: str, defined: Any) -> str:
-    """The source of a function or a class, without indentation."""
+    """The source of a function or a class, as it can stand in a module."""
     code = getattr(inspect.unwrap(defined) if callable(defined) else defined, "__code__", None)
     if code is not None and code.co_freevars:
         free = ", ".join(f"`{one}`" for one in code.co_freevars)
         what = f"`{name}` refers to {free} of the function around it, which another process does not have"
         raise of_caller(what, hint=f"define `{name}` outside of other functions, with constants in place of {free}")
     try:
-        text = textwrap.dedent(inspect.getsource(defined))
+        text = _at_margin(inspect.getsource(defined))
         body = ast.parse(text).body
+        body = body[0].body if isinstance(body[0], ast.If) else body
     except (OSError, TypeError, SyntaxError):
         raise of_caller(f"the source of `{name}` is not known", hint=_ELSEWHERE) from None
     if len(body) != 1 or not isinstance(body[0], (ast.FunctionDef, ast.ClassDef)) or body[0].name != name:
         raise of_caller(f"`{name}` is not defined by a `def` of that name", hint=_ELSEWHERE)
     return text
+
+
+def _at_margin(source: str) -> str:
+    """The source of a definition, which may be indented, as one of a module. Its texts stay as they are."""
+    if not source[:1].isspace():
+        return source
+    inside, dedented = f"if True:\n{source}", textwrap.dedent(source)
+    (block,) = ast.parse(inside).body
+    try:
+        is_same = isinstance(block, ast.If) and ast.dump(ast.Module(block.body, [])) == ast.dump(ast.parse(dedented))
+    except SyntaxError:
+        is_same = False
+    return dedented if is_same else inside
 
 
 def _globals_of(defined: Any) -> Mapping[str, Any]:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from millstream import _millstream
+from millstream._errors import of_caller
 from millstream._report import Report
-from millstream._run import start
+from millstream._run import as_options, start
 from millstream._values import as_json, as_paths, limits, without_none
 
 if TYPE_CHECKING:
@@ -51,11 +52,11 @@ class Job:
         from: sorted
         write: "out/large.csv"
 
-    Each method adds an entry, or replaces the one of that name, and returns the job. What reads another entry reads the
-    one that was added last, unless `from_` names one. Texts are taken as they are: a `${NAME}` in them is no variable.
+    Each method adds an entry, whose name is new, and returns the job. What reads another entry reads the one that was
+    added last, unless `from_` names one. Texts are taken as they are: a `${NAME}` in them is no variable.
 
     `path` is where the job file would be: it appears in messages and in the run history, and a run resumes runs of the
-    same path only.
+    same path only. So two jobs of one folder have paths of their own: `Job("places.yaml")`.
     """
 
     def __init__(self, path: Path = "job.yaml") -> None:
@@ -107,15 +108,15 @@ class Job:
         `arguments` and `returns` are types of columns. Which functions can be called is said at `map`.
         """
         code: dict[str, object] = {}
-        self._functions.pop(("functions", name), None)
         if callable(function):
             _check(function)
-            self._functions["functions", name] = function
         else:
             code["python"] = function
         types = {"arguments": list(arguments), "returns": returns}
         promise = {"deterministic": True} if deterministic else {}
-        self._entries["functions"][name] = {**code, **types, **promise, **settings}
+        self._add("functions", name, {**code, **types, **promise, **settings})
+        if callable(function):
+            self._functions["functions", name] = function
         return self
 
     def transform(self, name: str, **settings: object) -> Self:
@@ -125,27 +126,39 @@ class Job:
         """
         return self._reads("transforms", name, settings)
 
-    def sql(self, name: str, query: str) -> Self:
-        """Adds a SQL query; the other entries are its tables.
+    def sql(self, name: str, query: str, *, max_rejects: int | str | None = None) -> Self:
+        """Adds a SQL query; the other entries are its tables. `max_rejects` is how many rows may be left out because an
+        expression fails on them.
 
         >>> job = millstream.Job().source("places", "places/*.csv.gz").sql("count", "SELECT count(*) AS n FROM places")
         """
-        return self.transform(name, sql=query)
+        return self.transform(name, sql=query, **without_none({"max_rejects": max_rejects}))
 
-    def filter(self, name: str, where: str, *, from_: str | None = None) -> Self:
+    def filter(
+        self, name: str, where: str, *, from_: str | None = None, max_rejects: int | str | None = None
+    ) -> Self:
         """Adds a filter: keeps the rows for which `where`, a condition in SQL, is true.
 
         >>> job = millstream.Job().source("places", "places/*.csv.gz").filter("large", "population > 200000")
         """
-        return self.transform(name, filter={"from": self._from(from_), "where": where})
+        keys = without_none({"max_rejects": max_rejects})
+        return self.transform(name, filter={"from": self._from(from_), "where": where}, **keys)
 
-    def select(self, name: str, columns: Sequence[str] | Mapping[str, str], *, from_: str | None = None) -> Self:
+    def select(
+        self,
+        name: str,
+        columns: Sequence[str] | Mapping[str, str],
+        *,
+        from_: str | None = None,
+        max_rejects: int | str | None = None,
+    ) -> Self:
         """Adds a choice of columns: names or SQL expressions, or new names with their expressions.
 
         >>> job = millstream.Job().source("places", "places/*.csv.gz").select("upper", {"name": "upper(name)"})
         """
         chosen = dict(columns) if isinstance(columns, Mapping) else list(columns)
-        return self.transform(name, select={"from": self._from(from_), "columns": chosen})
+        keys = without_none({"max_rejects": max_rejects})
+        return self.transform(name, select={"from": self._from(from_), "columns": chosen}, **keys)
 
     def sort(self, name: str, by: str | Sequence[str], *, from_: str | None = None, **settings: object) -> Self:
         """Adds a sort, by the most important column first.
@@ -232,7 +245,7 @@ class Job:
         place: dict[str, object] = {} if command is None else {"command": list(command)}
         if write is not None:
             place["write"] = os.fspath(write)
-        self._entries["sinks"][name] = {"from": self._from(from_), **place, **settings}
+        self._add("sinks", name, {"from": self._from(from_), **place, **settings})
         return self
 
     def run(
@@ -256,7 +269,7 @@ class Job:
 
         from millstream._functions import Modules
 
-        options: _millstream.Options = {"resume": resume, "restart": restart, "accept_changed": accept_changed}
+        options = as_options(resume, restart, accept_changed)
         bounds = limits(machine, memory, cores)
         with Modules.temporary(self._functions) as modules:
             # They find the packages that this program finds.
@@ -299,10 +312,17 @@ class Job:
 
     def _reads(self, section: str, name: str, settings: Mapping[str, object]) -> Self:
         """Adds an entry with rows."""
-        self._functions.pop((section, name), None)
-        self._entries[section][name] = dict(settings)
+        self._add(section, name, dict(settings))
         self._last = name
         return self
+
+    def _add(self, section: str, name: str, settings: dict[str, object]) -> None:
+        """Adds an entry. One of that name would be lost without a trace."""
+        if name in self._entries[section]:
+            what = f"the job has a {section.removesuffix('s')} `{name}` already"
+            hint = "give it another name; to build the job again, begin with a new one: `job = millstream.Job()`"
+            raise of_caller(what, text=name, hint=hint)
+        self._entries[section][name] = settings
 
     def _from(self, name: str | None) -> str:
         """The entry that is read."""

@@ -247,7 +247,8 @@ def select(columns: Sequence[str] | None, where: str | None, limit: int | None, 
     """A query for some columns and rows of a table."""
     if isinstance(columns, str):
         raise TypeError("columns: give a list of names")
-    if columns is not None and not all(isinstance(name, str) for name in columns):  # pyright: ignore[reportUnnecessaryIsInstance]
+    names: Sequence[object] = columns or ()
+    if not all(isinstance(name, str) for name in names):
         raise TypeError("columns: names are texts")
     chosen = "*" if columns is None else ", ".join(map(quoted, columns))
     query = f"SELECT {chosen} FROM {quoted(table)}"

@@ -57,8 +57,15 @@ def run(
             cores=cores,
             progress=progress,
         )
-    options: _millstream.Options = {"resume": resume, "restart": restart, "accept_changed": accept_changed}
+    options = as_options(resume, restart, accept_changed)
     return start(os.fspath(job), None, variables, options, limits(machine, memory, cores), progress)
+
+
+def as_options(resume: bool, restart: bool, accept_changed: bool) -> _millstream.Options:
+    """How a run goes on from earlier ones."""
+    if resume and restart:
+        raise ValueError("resume and restart: a run is continued or started again, so give one of them")
+    return {"resume": resume, "restart": restart, "accept_changed": accept_changed}
 
 
 def start(

@@ -48,10 +48,37 @@ def test_texts_are_taken_as_they_are():
     assert pathlib.Path("out/o.csv").read_text() == "text\n${HOME}\n"
 
 
-def test_an_entry_of_the_same_name_is_replaced():
-    """As when a cell of a notebook is run again."""
-    job = places().filter("f", "false").filter("f", "name = 'Ulm'", from_="places").sink("o", "out/o.csv")
-    assert job.run().rows_written == 1
+def test_a_second_entry_of_a_name_is_refused():
+    types = {"arguments": ["utf8"], "returns": "utf8"}
+    job = places().sql("t", "SELECT * FROM places").function("f", "f.py:f", **types).sink("o", "out/o.csv")
+    before = str(job)
+    for kind, again in {
+        "source": lambda: job.source("places", "places/a.csv.gz"),
+        "transform": lambda: job.filter("t", "true"),
+        "function": lambda: job.function("f", scaled, **types),
+        "sink": lambda: job.sink("o", "out/other.csv"),
+    }.items():
+        with pytest.raises(millstream.Error, match=f"the job has a {kind} `.*` already") as raised:
+            again()
+        assert "another name" in raised.value.hint
+    assert str(job) == before, "nothing is lost"
+
+
+def test_rows_may_be_left_out_by_each_transform():
+    job = places().sql("a", "SELECT CAST(name AS int) AS n FROM places", max_rejects="100%")
+    job.select("b", {"n": "CAST(name AS int)"}, from_="places", max_rejects=4)
+    job.filter("c", "CAST(name AS int) > 0", from_="places", max_rejects=4)
+    for name in "abc":
+        job.sink(f"of_{name}", f"out/{name}.csv", from_=name)
+    report = job.run()
+    assert (report.rows_written, report.rows_rejected) == (0, 12)
+
+
+def test_a_function_that_nothing_calls_is_a_warning():
+    job = places().function("f", scaled, arguments=["utf8"], returns="utf8").sink("o", "out/o.csv")
+    with pytest.warns(millstream.JobWarning, match="`f`") as warned:
+        job.run()
+    assert warned[0].filename == __file__
 
 
 def test_what_reads_nothing_is_refused():
@@ -180,6 +207,22 @@ REFUSED = {
                 "`partial` is a partial, and no function"),
     "deep": ("lock = open('/dev/null')\ndef g():\n    return lock\ndef f(row):\n    return {'x': g()}",
              "`g` refers to `lock`, a TextIOWrapper"),
+    "default": ("t = 1\ndef f(row, k=t):\n    return {'x': k}\nt = 9",
+                "`f(k=…)` is 1 here, and its source gives 9 in another process"),
+    "deep default": ("t = [1]\ndef g(*, k=t):\n    return k[0]\ndef f(row):\n    return {'x': g()}\nt = [9]",
+                     "`g(k=…)` is [1] here, and its source gives [9]"),
+    "used default": ("def f(row, seen=[]):\n    return {'x': seen}\nf({})['x'].append(1)",
+                     "`f(seen=…)` is [1] here, and its source gives []"),
+    "changed class": ("class K:\n    X = 1\nK.X = 5\ndef f(row):\n    return {'x': K.X}",
+                      "`K.X` is 5 here, and its source gives 1 in another process"),
+    "added attribute": ("class K:\n    pass\nK.X = 5\ndef f(row):\n    return {'x': K.X}",
+                        "`K.X` is 5 here, and its source gives nothing"),
+    "other method": ("class K:\n    def m(self):\n        return 1\ndef n(self):\n    return 2\nK.m = n\n"
+                     "def f(row):\n    return {'x': K().m()}", "`K.m` is <function n> here"),
+    "default of a method": ("t = 1\nclass K:\n    def m(self, k=t):\n        return k\nt = 2\n"
+                            "def f(row):\n    return {'x': K().m()}", "`K.m(k=…)` is 1 here, and its source gives 2"),
+    "no equality": ("class K:\n    __slots__ = ()\ndef f(row, k=K()):\n    return {'x': 1}",
+                    "`f(k=…)`, <K object>, cannot be compared"),
     "source": ("exec('def f(row): return row')", "the source of `f` is not known"),
 }
 
@@ -193,6 +236,113 @@ def test_what_cannot_be_written_is_refused_where_it_is_named(output, name):
         "except millstream.Error as error:\n    assert error.hint\n    print(error.what)\n"
     )
     assert message in output(program)
+
+
+SAME = """
+    import dataclasses, datetime, decimal, enum, functools, re, typing
+    import millstream
+
+    class Colour(enum.Enum):
+        RED = 1
+        GREEN = (2, 3)
+
+    @dataclasses.dataclass
+    class Point:
+        x: int = 1
+        y: list = dataclasses.field(default_factory=list)
+
+    class Pair(typing.NamedTuple):
+        a: int
+        b: str = "b"
+
+    class Base:
+        LIMITS = {"a": [1, 2.5], "nan": float("nan")}
+        WHEN = datetime.date(2024, 1, 1)
+        WORD = re.compile("a")
+        TYPE = Point
+
+        class Inner:
+            Z = 1
+
+        def __init__(self, k=decimal.Decimal("1.5")):
+            self.k = k
+
+        @property
+        def double(self):
+            return self.k * 2
+
+        @classmethod
+        def made(cls, k=3):
+            return cls(k)
+
+        @functools.cached_property
+        def once(self):
+            return 1
+
+    class Own(Base):
+        __slots__ = ("s",)
+
+    def cached(n, by=len):
+        return n
+
+    def f(row, p=Point(3), b=Base(), c=Colour.RED, *, of=cached, t=Pair(1), kind=Own, many=(Colour.GREEN, [Point()])):
+        cached(1)
+        return {"x": int(p.x + b.double + of(1) + t.a + (c is Colour.RED) + kind.made().double)}
+
+    job = millstream.Job().source("s", "places/*.csv.gz").map("m", f, columns={"x": "int64"})
+    print(job.sink("o", "out/o.csv").run().rows_written, open("out/o.csv").read().split()[1], f({})["x"])
+"""
+
+
+def test_what_is_the_same_in_another_process_is_not_refused(output):
+    assert output(SAME) == "4 15 15\n"
+
+
+TEXTS = '''\
+import json, millstream
+
+def around():
+    def at_the_margin(row):
+        return {"x": """a
+b"""}
+
+    def indented(row):
+        return {"x": """a
+        b"""}
+
+    def plain(row):
+        return {"x": "a b"}
+
+    return at_the_margin, indented, plain
+
+for f in around():
+    job = millstream.Job().source("s", "places/a.csv.gz").map("m", f, columns={"x": "utf8"}).sink("o", "out/o.jsonl")
+    job.run()
+    job.save("saved.yaml")
+    same = json.loads(open("out/o.jsonl").readline()) == f({})
+    print(same, "if True" in open("saved_functions.py").read())
+'''
+
+
+def test_texts_of_several_lines_stay_as_they_are(output):
+    """Also in a function that is defined in another one."""
+    assert output(TEXTS) == "True True\nTrue True\nTrue False\n"
+
+
+def test_a_default_is_compared_with_the_module_of_the_run(output):
+    assert output("""
+        import millstream
+        t = 1
+        def f(row, k=t):
+            return {"x": k}
+        job = millstream.Job().source("s", "places/*.csv.gz").map("m", f, columns={"x": "int64"}).sink("o", "out/o.csv")
+        t = 9
+        for end in (job.run, lambda: job.save("saved.yaml")):
+            try:
+                end()
+            except millstream.Error as error:
+                print(error.what)
+    """) == "`f(k=…)` is 1 here, and its source gives 9 in another process\n" * 2
 
 
 def test_a_fault_in_a_function_has_its_traceback():

@@ -43,6 +43,8 @@ def test_limits_are_those_of_the_call(folder):
     (folder / "machine.yaml").write_text("machine: {memory: 300MB}\n")
     with pytest.raises(ValueError, match="cores"):
         millstream.run("job.yaml", cores=0)
+    with pytest.raises(TypeError, match="cores: give a whole number, not '2'"):
+        millstream.run("job.yaml", cores="2")
     with pytest.raises(millstream.Error, match="nowhere.yaml"):
         millstream.run("job.yaml", machine="nowhere.yaml")
 
@@ -158,6 +160,15 @@ def test_a_run_is_resumed(folder):
     assert millstream.run("load.yaml", resume=True).rows_written == 4
     again = millstream.run("load.yaml", resume=True)
     assert again.nothing_new and again.rows_written == 0
+
+
+def test_a_run_is_continued_or_started_again():
+    for run in (
+        lambda **how: millstream.run("job.yaml", **how),
+        millstream.Job().source("s", "places/*.csv.gz").sink("o", "out/o.csv").run,
+    ):
+        with pytest.raises(ValueError, match="resume and restart"):
+            run(resume=True, restart=True)
 
 
 def test_runs_in_several_threads(folder):
