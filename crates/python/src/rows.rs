@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 use crate::engine::{Limits, Reads, engine};
 use crate::errors::{Author, Told, exception, of_error, warning};
 use crate::job;
-use crate::wait::{wait, wait_anywhere};
+use crate::wait::{attached, wait, wait_anywhere};
 
 /// The names of capsules, by the Arrow PyCapsule interface.
 const SCHEMA: &CStr = c"arrow_schema";
@@ -101,19 +101,19 @@ impl Rows {
     }
 
     /// A new read, by the C stream interface.
-    fn stream_capsule<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        let stream = FFI_ArrowArrayStream::new(Box::new(Reader(self.open(py, Views::No)?)));
+    fn stream_capsule<'py>(&self, py: Python<'py>, place: Place) -> PyResult<Bound<'py, PyCapsule>> {
+        let stream = FFI_ArrowArrayStream::new(Box::new(Reader(self.open(py, Views::No, place)?)));
         PyCapsule::new_with_value(py, stream, STREAM)
     }
 
     /// A new read, batch by batch.
-    fn batches(&self, py: Python<'_>) -> PyResult<Batches> {
-        Ok(Batches(Reading::new(self.open(py, Views::No)?)))
+    fn batches(&self, py: Python<'_>, place: Place) -> PyResult<Batches> {
+        Ok(Batches(Reading::new(self.open(py, Views::No, place)?)))
     }
 
     /// A new read, in parts of several batches, with texts as views.
-    fn frames(&self, py: Python<'_>) -> PyResult<Frames> {
-        Ok(Frames(Reading::new(self.open(py, Views::Yes)?)))
+    fn frames(&self, py: Python<'_>, place: Place) -> PyResult<Frames> {
+        Ok(Frames(Reading::new(self.open(py, Views::Yes, place)?)))
     }
 }
 
@@ -131,7 +131,7 @@ impl Rows {
         Ok(Rows { entry, limits, schema, plan: Mutex::new((std::process::id(), plan)), written, warnings })
     }
 
-    fn open(&self, py: Python<'_>, views: Views) -> PyResult<Read> {
+    fn open(&self, py: Python<'_>, views: Views, place: Place) -> PyResult<Read> {
         let opened = wait(py, async {
             let engine = engine(&self.limits, Reads::Places)?;
             let plan = self.plan(&engine)?;
@@ -140,7 +140,7 @@ impl Rows {
                 Views::No => engine.rows(&plan, &self.entry).await,
             }
         })?;
-        opened.map(Read::new).map_err(|failure| exception(py, failure, Author::Package))
+        opened.map(|rows| Read::new(rows, place)).map_err(|failure| exception(py, failure, Author::Package))
     }
 
     /// The plan. A copy of the process makes it anew, since it may hold what works in the other process.
@@ -174,20 +174,24 @@ fn not_exported(py: Python<'_>, cause: ArrowError) -> PyErr {
     of_error(py, Error::internal("rows cannot be handed over").cause(cause))
 }
 
+/// The file and the line of the program that has begun a read, for warnings that come on a thread without a program.
+type Place = Option<(String, u32)>;
+
 /// A read, of the process that has begun it.
 struct Read {
     process: u32,
     /// `None` once it is dropped.
     rows: Option<RowStream>,
     schema: SchemaRef,
+    place: Place,
     /// Whether nothing is left to tell of what was left out: it was told, or the read has failed, which says more.
     has_told: bool,
 }
 
 impl Read {
-    fn new(rows: RowStream) -> Self {
+    fn new(rows: RowStream, place: Place) -> Self {
         let schema = SchemaRef::clone(rows.schema());
-        Read { process: std::process::id(), rows: Some(rows), schema, has_told: false }
+        Read { process: std::process::id(), rows: Some(rows), schema, place, has_told: false }
     }
 
     /// The rows. In a copy of the process nobody fills the stream, and who waits for it waits for ever.
@@ -213,10 +217,10 @@ impl Drop for Read {
         // Whoever takes the first rows only has not seen an end. Nobody is told while the interpreter ends.
         let left_out = self.left_out();
         if !left_out.is_empty() {
-            Python::try_attach(|py| {
+            attached(|py| {
                 // An exception may be on its way, which stays the same.
                 let on_its_way = PyErr::take(py);
-                if let Err(raised) = tell(py, &left_out) {
+                if let Err(raised) = tell(py, &left_out, &self.place) {
                     raised.write_unraisable(py, None);
                 }
                 if let Some(raised) = on_its_way {
@@ -240,13 +244,13 @@ fn of_other_process() -> Error {
 ///
 /// # Errors
 /// If the filters of the caller make errors of warnings.
-fn tell(py: Python<'_>, left_out: &[LeftOut]) -> PyResult<()> {
+fn tell(py: Python<'_>, left_out: &[LeftOut], place: &Place) -> PyResult<()> {
     if left_out.is_empty() {
         return Ok(());
     }
     let count: u64 = left_out.iter().map(|of| of.count).sum();
     let first = left_out.iter().flat_map(|of| &of.first).next();
-    py.import("millstream._show")?.getattr("left_out")?.call1((count, first)).map(drop)
+    py.import("millstream._show")?.getattr("left_out")?.call1((count, first, place)).map(drop)
 }
 
 /// A read as other libraries know it. They may call it on any thread, with or without the interpreter's lock.
@@ -281,7 +285,7 @@ impl Reader {
         if left_out.is_empty() {
             return None;
         }
-        let told = Python::try_attach(|py| tell(py, &left_out).map_err(|raised| raised.to_string()));
+        let told = attached(|py| tell(py, &left_out, &self.0.place).map_err(|raised| raised.to_string()));
         told?.err().map(|raised| ArrowError::ExternalError(raised.into()))
     }
 }
@@ -311,7 +315,7 @@ impl Reading {
         let Some(mut read) = taken else { return Ok(None) };
         let rows = read.rows().map_err(|error| of_error(py, error))?;
         match wait(py, rows.next()) {
-            Ok(None) => tell(py, &read.left_out()).map(|()| None),
+            Ok(None) => tell(py, &read.left_out(), &read.place).map(|()| None),
             Ok(Some(Ok(batch))) => {
                 *self.read.lock().unwrap_or_else(PoisonError::into_inner) = Some(read);
                 Ok(Some(batch))
@@ -334,7 +338,7 @@ impl Reading {
         }
         let taken = self.read.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut read) = taken else { return Ok(()) };
-        tell(py, &read.left_out())
+        tell(py, &read.left_out(), &read.place)
     }
 }
 

@@ -1,8 +1,9 @@
-//! Waiting: without the interpreter's lock, and so that Ctrl-C is noticed.
+//! Waiting: without the interpreter's lock, and so that Ctrl-C is noticed; and taking that lock on any thread.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -44,6 +45,37 @@ pub fn wait_anywhere<F: Future>(future: F) -> Option<F::Output> {
             return None;
         }
     }
+}
+
+/// How many threads call Python by [`attached`], or are about to.
+static CALLING: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the interpreter ends.
+static HAS_ENDED: AtomicBool = AtomicBool::new(false);
+
+/// How long the end of the interpreter waits for those threads.
+const LAST_CALLS: Duration = Duration::from_secs(1);
+
+/// Calls `function` with the interpreter's lock, on a thread that may belong to another library. Does nothing once the
+/// interpreter ends: it kills threads that wait for its lock then, and with them the process, since code that is not of
+/// C stands on their stacks.
+pub fn attached<T>(function: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    CALLING.fetch_add(1, Ordering::SeqCst);
+    let called = if HAS_ENDED.load(Ordering::SeqCst) { None } else { Python::try_attach(function) };
+    CALLING.fetch_sub(1, Ordering::SeqCst);
+    called
+}
+
+/// Waits for the threads in [`attached`], and lets no other begin. Python calls this before it ends.
+#[pyfunction]
+pub fn end(py: Python<'_>) {
+    HAS_ENDED.store(true, Ordering::SeqCst);
+    py.detach(|| {
+        let deadline = Instant::now() + LAST_CALLS;
+        while CALLING.load(Ordering::SeqCst) > 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
 }
 
 /// Waits at most `limit`.

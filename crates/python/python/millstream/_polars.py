@@ -9,6 +9,7 @@ import polars
 from polars.io.plugins import register_io_source
 
 from millstream._filters import condition
+from millstream._show import place
 
 if TYPE_CHECKING:
     from millstream._rows import Rows
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 def lazy(rows: Rows) -> polars.LazyFrame:
     """A lazy frame that reads `rows` when it is collected."""
-    schema, names = rows.schema, rows.columns
+    # Polars reads on a thread of its own, where nobody knows the program.
+    schema, names, line = rows.schema, rows.columns, place()
 
     def read(
         with_columns: list[str] | None, predicate: polars.Expr | None, n_rows: int | None, batch_size: int | None
@@ -26,7 +28,7 @@ def lazy(rows: Rows) -> polars.LazyFrame:
         used = [*wanted, *(name for name in dict.fromkeys(filtered) if name not in wanted)]
         # The first rows are those before the filter.
         where = None if predicate is None or n_rows is not None else condition(predicate, schema)
-        for arrow in rows.part(used, where, n_rows).frames():
+        for arrow in rows.part(used, where, n_rows).frames(line):
             frame = polars.DataFrame(arrow)
             if predicate is not None:
                 frame = frame.filter(predicate)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from millstream import _millstream
 from millstream._errors import Error, of_caller
+from millstream._show import place, warn
 from millstream._values import as_json, as_paths, limits
 
 if TYPE_CHECKING:
     import polars
 
-    from millstream._millstream import Batch, Frame
+    from millstream._millstream import Batch, Frame, Place
     from millstream._values import Limits, Path
 
 
@@ -72,7 +73,7 @@ class Rows:
 
         A batch is taken by `pyarrow.record_batch`, `polars.DataFrame` and others.
         """
-        return self._rows.batches()
+        return self._rows.batches(place())
 
     def lazy(self) -> polars.LazyFrame:
         """A `polars.LazyFrame` of the rows. Each time that it is collected they are read anew: the columns that the
@@ -96,7 +97,7 @@ class Rows:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """A new read, by the Arrow PyCapsule interface. The types are always those of `schema`."""
-        return self._rows.stream_capsule()
+        return self._rows.stream_capsule(place())
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name}: {kind}" for name, kind in self._rows.columns)
@@ -106,9 +107,10 @@ class Rows:
         """A batch with these columns and without rows."""
         return self._rows.empty()
 
-    def frames(self) -> Iterator[Frame]:
-        """Reads the rows, some batches at a time, with texts as views: as Polars has them."""
-        return self._rows.frames()
+    def frames(self, line: Place | None = None) -> Iterator[Frame]:
+        """Reads the rows, some batches at a time, with texts as views: as Polars has them. `line` is the line of the
+        program that wants them, if it does not call this itself."""
+        return self._rows.frames(line or place())
 
     def part(self, columns: Sequence[str] | None, where: str | None, limit: int | None) -> Rows:
         """Some columns and rows of these: `where` is a condition in SQL, `limit` the most rows."""
@@ -171,10 +173,7 @@ def read(
 
 def _warned(rows: Rows) -> Rows:
     """The same, after a warning of what is strange about them."""
-    if rows.warnings:
-        from millstream._show import warn
-
-        warn(rows.warnings)
+    warn(rows.warnings)
     return rows
 
 

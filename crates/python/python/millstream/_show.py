@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import types
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -54,14 +55,28 @@ def warn(texts: Sequence[str]) -> None:
         warnings.warn(text, JobWarning, stacklevel=_levels_above())
 
 
-def left_out(count: int, first: str | None) -> None:
+def left_out(count: int, first: str | None, begun: tuple[str, int] | None) -> None:
     """Warns the caller of the package, or of the library that reads, of records that a read has left out. `first` is
-    the place and the reason of one of them. The extension calls this, on any thread."""
+    the place and the reason of one of them, `begun` the line that has begun the read. The extension calls this, on any
+    thread."""
     records = "1 record was" if count == 1 else f"{count:,} records were"
     text = f"{records} left out, as `max_rejects` allows"
     if first is not None:
         text += f"; {'it is' if count == 1 else 'the first one'}: {first}"
-    warnings.warn(RejectWarning(text, count), stacklevel=_levels_above())
+    warning, (file, line) = RejectWarning(text, count), place() or begun or ("<read>", 1)
+    warnings.warn_explicit(warning, None, file, line, registry=_TOLD.setdefault(file, {}))
+
+
+_TOLD: dict[str, dict[str | tuple[str, type[Warning], int], int]] = {}
+"""What was told, by the file of the caller, for filters that tell things once."""
+
+
+def place() -> tuple[str, int] | None:
+    """The file and the line of the caller of these packages, if there is one on this thread."""
+    frame: types.FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None and _is_reader(frame):
+        frame = frame.f_back
+    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
 
 
 _READERS = ("duckdb", "millstream", "pandas", "polars", "pyarrow")
@@ -71,9 +86,13 @@ _READERS = ("duckdb", "millstream", "pandas", "polars", "pyarrow")
 def _levels_above() -> int:
     """How many calls there are from the caller of these packages to the caller of this function, both included."""
     levels, frame = 1, sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _READERS:
+    while frame.f_back is not None and _is_reader(frame):
         frame, levels = frame.f_back, levels + 1
     return levels
+
+
+def _is_reader(frame: types.FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).partition(".")[0] in _READERS
 
 
 def _in_notebook() -> bool:

@@ -48,7 +48,7 @@ def test_what_is_left_out_is_a_warning_however_rows_are_read(rows, way):
     assert (str(warning.message), warning.message.count) == (TEXT, 500)
 
 
-@pytest.mark.parametrize("way", ["batches", "polars", "pandas", "pyarrow"])
+@pytest.mark.parametrize("way", WAYS)
 def test_the_warning_names_the_line_of_the_program(rows, way):
     with pytest.warns(millstream.RejectWarning) as warned:
         WAYS[way](rows)
@@ -108,6 +108,28 @@ def test_one_record_is_one():
         polars.DataFrame(millstream.read("bad.csv", csv={"columns": {"n": "int64"}}, max_rejects=5))
     copy = pickle.loads(pickle.dumps(warned[0].message))
     assert (str(copy), copy.count) == (str(warned[0].message), 1)
+
+
+ENDS = """
+    import threading, time, warnings
+    import millstream, pyarrow
+    warnings.simplefilter("ignore")
+    with open("bad.csv", "w") as file:
+        file.write("n\\nx\\n" + "2\\n" * 1000)
+    rows = millstream.read("bad.csv", csv={"columns": {"n": "int64"}}, max_rejects=5)
+    def reads():
+        while True:
+            pyarrow.table(rows)
+    for _ in range(3):
+        threading.Thread(target=reads, daemon=True).start()
+    time.sleep(0.2)
+"""
+
+
+def test_a_program_may_end_while_threads_read_and_warn(output):
+    """The interpreter kills threads that wait for its lock then."""
+    for _ in range(5):
+        assert output(ENDS) == ""
 
 
 def test_the_end_of_a_program_is_no_reason_to_fail(output):
