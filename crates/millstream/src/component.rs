@@ -32,8 +32,8 @@ pub use millstream_core::source::{
 pub use millstream_core::spec::{Duration, Fault, Secret, Size, Spec, SpecInfo, TextOrSecret, parse};
 pub use millstream_core::store::{Brought, Store, Stored, Upload};
 pub use millstream_core::transform::{
-    Answer, Column, ColumnName, ColumnsFault, Distinct, EntryName, Expression, Failure, GivenRows, Keep, Per, Query,
-    Relation, RowStream, ScratchPool, SortKey, SortTerm, SqlText, Text, TextKind, Transform, UnionBy, WorkRules,
+    Answer, CallSize, Column, ColumnName, ColumnsFault, Distinct, EntryName, Expression, Failure, GivenRows, Keep, Per,
+    Query, Relation, RowStream, ScratchPool, SortKey, SortTerm, SqlText, Text, TextKind, Transform, UnionBy, WorkRules,
     Worker, Workers,
 };
 pub use millstream_core::{Step, Steps, Unit};
