@@ -77,7 +77,7 @@ class _Comparison:
         for attribute in {**ours, **theirs}:
             pair = ours.get(attribute, ABSENT), theirs.get(attribute, ABSENT)
             shown = f"{name}.{attribute}"
-            if ABSENT in pair:
+            if any(one is ABSENT for one in pair):
                 yield (shown, *pair)
             elif any(isinstance(one, type) for one in pair) and not self._are_same(*pair):
                 yield (shown, *pair)
@@ -104,11 +104,15 @@ class _Comparison:
             return len(here) == len(there) and all(map(self._are_same, here, there))
         if isinstance(here, dict):
             return list(here) == list(there) and all(self._are_same(here[key], there[key]) for key in here)
+        if isinstance(here, float):
+            return repr(here) == repr(there)
         try:
-            return repr(here) == repr(there) if isinstance(here, float) else bool(here == there)
+            if here == there:
+                return True
         except Exception:
             # Arrays compare element by element.
-            return False
+            pass
+        return _pickled(here, 0) == _pickled(there, 1)
 
     def _have_same_state(self, here: Any, there: Any) -> bool:
         if isinstance(here, enum.Enum):
@@ -118,6 +122,16 @@ class _Comparison:
         states = [getattr(one, "__dict__", None) for one in (here, there)]
         has_more = hasattr(type(here), "__slots__") or not _is_plain(type(here))
         return None not in states and not has_more and self._are_same(*states)
+
+
+def _pickled(value: Any, otherwise: int) -> bytes | int:
+    """What the value is made of, in bytes, if it can be said."""
+    import pickle
+
+    try:
+        return pickle.dumps(value)
+    except Exception:
+        return otherwise
 
 
 def _is_plain(kind: type) -> bool:

@@ -221,6 +221,10 @@ REFUSED = {
                      "def f(row):\n    return {'x': K().m()}", "`K.m` is <function n> here"),
     "default of a method": ("t = 1\nclass K:\n    def m(self, k=t):\n        return k\nt = 2\n"
                             "def f(row):\n    return {'x': K().m()}", "`K.m(k=…)` is 1 here, and its source gives 2"),
+    "lock": ("import threading\nclass K:\n    lock = threading.Lock()\ndef f(row):\n    return {'x': K}",
+             "`K.lock`, <unlocked _thread.lock object>, cannot be compared"),
+    "array": ("import numpy\nclass K:\n    a = numpy.arange(3)\nK.a[1] = 9\ndef f(row):\n    return {'x': K}",
+              "`K.a` is array([0, 9, 2]) here, and its source gives array([0, 1, 2])"),
     "no equality": ("class K:\n    __slots__ = ()\ndef f(row, k=K()):\n    return {'x': 1}",
                     "`f(k=…)`, <K object>, cannot be compared"),
     "source": ("exec('def f(row): return row')", "the source of `f` is not known"),
@@ -239,7 +243,8 @@ def test_what_cannot_be_written_is_refused_where_it_is_named(output, name):
 
 
 SAME = """
-    import dataclasses, datetime, decimal, enum, functools, re, typing
+    import dataclasses, datetime, decimal, enum, functools, random, re, typing
+    import numpy
     import millstream
 
     class Colour(enum.Enum):
@@ -259,6 +264,8 @@ SAME = """
         LIMITS = {"a": [1, 2.5], "nan": float("nan")}
         WHEN = datetime.date(2024, 1, 1)
         WORD = re.compile("a")
+        ARRAY = numpy.arange(5)
+        RANDOM = random.Random(7)
         TYPE = Point
 
         class Inner:
