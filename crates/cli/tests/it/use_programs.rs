@@ -466,7 +466,8 @@ def names(rows):
     assert_eq!(rows_of(&lab).len(), ROWS);
 
     for (code, says) in [
-        ("def names(rows):\n    next(rows)\n    return None\n", "returned before it had taken all rows"),
+        ("def names(rows):\n    next(rows)\n    return []\n", "returned before it had taken all rows"),
+        ("def names(rows):\n    list(rows)\n", "the function gave None; it gives a list or a generator of dicts"),
         (
             "def names(rows):\n    for row in rows:\n        if row['id'] == 900: raise ValueError('no')\n        \
              yield {'name': '', 'is_less': None}\n",
