@@ -8,6 +8,8 @@ use millstream_cli::output::Output;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
+use crate::given::is_given;
+
 /// Whether the caller has written the job, so that lines and columns of it help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Author {
@@ -92,7 +94,8 @@ fn without_places(failure: Failure) -> Failure {
 fn without_step(error: &Error) -> Error {
     let place = error.location().clone();
     let mut same = Error::new(error.kind(), without_entry(error.what()));
-    if let Some(uri) = &place.uri {
+    // What `write` gives has a number in place of a URL.
+    if let Some(uri) = place.uri.as_deref().filter(|uri| !is_given(uri)) {
         same = same.in_unit(uri, place.member.as_deref());
     }
     same = place.line.into_iter().fold(same, Error::line);

@@ -207,6 +207,11 @@ const ENTRY: SourceEntry = SourceEntry {
     },
 };
 
+/// Whether this is what the rows that Python gives are called in a job.
+pub fn is_given(url: &str) -> bool {
+    number(url).is_some()
+}
+
 fn number(url: &str) -> Option<u64> {
     url.strip_prefix(SCHEME)?.strip_prefix(':')?.parse().ok()
 }

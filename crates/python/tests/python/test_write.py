@@ -125,8 +125,9 @@ def test_a_fault_of_the_rows_loads_nothing():
         raise ValueError("no more")
 
     reader = pyarrow.RecordBatchReader.from_batches(schema, batches())
-    with pytest.raises(millstream.Error, match="no more"):
+    with pytest.raises(millstream.Error, match="no more") as raised:
         millstream.write(reader, "out/n.csv")
+    assert raised.value.place == "" and "python:" not in str(raised.value)
     assert not os.path.exists("out/n.csv")
 
 
