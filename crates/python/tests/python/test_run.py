@@ -1,5 +1,6 @@
 """Runs of job files."""
 
+import faulthandler
 import multiprocessing
 import os
 import pathlib
@@ -223,6 +224,8 @@ def test_a_read_that_was_begun_before_a_fork_fails_in_the_copy(folder, way):
     begin = {"reader": lambda: pyarrow.RecordBatchReader.from_stream(rows)}.get(way, lambda: getattr(rows, way)())
     begun, unread = begin(), [begin()]
     before = len(next(begun))
+    # Threads that have read ahead wait. Those that work may hold a lock, which the copy would wait for.
+    time.sleep(0.5)
 
     def in_the_copy():
         unread.clear()
@@ -241,6 +244,7 @@ def in_a_fork(function):
     child = os.fork()
     if child == 0:
         try:
+            faulthandler.dump_traceback_later(20, exit=True)
             function()
             os._exit(0)
         except BaseException:
