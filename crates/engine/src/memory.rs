@@ -154,6 +154,10 @@ impl MemoryPool for BudgetPool {
 /// Each pool of buffers may keep this part of what the budget has above the least one. There are half a dozen pools,
 /// and a small budget has nothing to keep.
 const KEPT: u64 = 16;
+/// The same of a budget in a process that has other things to do, all of which is for data: the program and what it
+/// needs to run are not counted. With 128 MB a few texts of whole files are kept, without which most of each is a
+/// page fault.
+const KEPT_OF_GUEST: u64 = 8;
 /// The pages of the program are given back where they are more than this part of the budget,
 const CODE_SHARE: u64 = 10;
 /// and not again until this has passed.
@@ -161,20 +165,19 @@ const CODE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The budget of a process that may hold `memory` bytes, given what it holds already.
 pub fn of_process(memory: u64) -> Arc<Budget> {
-    keep_buffers(memory);
+    keep_buffers(memory.saturating_sub(LEAST_MEMORY) / KEPT);
     Budget::of_process(memory, pool_size(memory))
 }
 
 /// The budget of an engine that may hold `memory` bytes in a process that has other things to do.
 pub fn of_guest(memory: u64) -> Arc<Budget> {
-    keep_buffers(memory);
+    keep_buffers(memory / KEPT_OF_GUEST);
     Budget::of_process(memory, (memory as f64 * (1.0 - SLACK)) as usize)
 }
 
-fn keep_buffers(memory: u64) {
-    let kept = (memory.saturating_sub(LEAST_MEMORY) / KEPT) as usize;
-    buffers::keep_at_most(kept);
-    direct::keep_at_most(kept);
+fn keep_buffers(bytes: u64) {
+    buffers::keep_at_most(bytes as usize);
+    direct::keep_at_most(bytes as usize);
 }
 
 /// What the pool may hold of a budget of `memory` bytes, given what the process holds already.
