@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from millstream import _millstream
 from millstream._errors import Error, of_caller
@@ -246,7 +246,7 @@ def select(columns: Sequence[str] | None, where: str | None, limit: int | None, 
     """A query for some columns and rows of a table."""
     if isinstance(columns, str):
         raise TypeError("columns: give a list of names")
-    names: Sequence[object] = columns or ()
+    names = cast("Sequence[object]", columns or ())
     if not all(isinstance(name, str) for name in names):
         raise TypeError("columns: names are texts")
     chosen = "*" if columns is None else ", ".join(map(quoted, columns))

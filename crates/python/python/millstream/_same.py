@@ -12,8 +12,8 @@ import inspect
 import itertools
 import sys
 import types
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
 
 _NUMBERS = itertools.count()
 
@@ -101,9 +101,11 @@ class _Comparison:
         if type(here) is not type(there):
             return False
         if isinstance(here, (list, tuple)):
-            return len(here) == len(there) and all(map(self._are_same, here, there))
+            values = cast("Sequence[Any]", here)
+            return len(values) == len(there) and all(map(self._are_same, values, there))
         if isinstance(here, dict):
-            return list(here) == list(there) and all(self._are_same(here[key], there[key]) for key in here)
+            items = cast("dict[Any, Any]", here)
+            return list(items) == list(there) and all(self._are_same(items[key], there[key]) for key in items)
         if isinstance(here, float):
             return repr(here) == repr(there)
         try:
@@ -117,10 +119,11 @@ class _Comparison:
     def _have_same_state(self, here: Any, there: Any) -> bool:
         if isinstance(here, enum.Enum):
             return self._are_same((here.name, here.value), (there.name, there.value))
-        if isinstance(here, tuple) and hasattr(here, "_fields"):
-            return self._are_same(tuple(here), tuple(there))  # pyright: ignore[reportUnknownArgumentType]
+        kind: type[Any] = cast("Any", type(here))
+        if tuple in kind.__mro__ and hasattr(kind, "_fields"):
+            return self._are_same(list(here), list(there))
         states = [getattr(one, "__dict__", None) for one in (here, there)]
-        has_more = hasattr(type(here), "__slots__") or not _is_plain(type(here))
+        has_more = hasattr(kind, "__slots__") or not _is_plain(kind)
         return None not in states and not has_more and self._are_same(*states)
 
 
@@ -134,7 +137,7 @@ def _pickled(value: Any, otherwise: int) -> bytes | int:
         return otherwise
 
 
-def _is_plain(kind: type) -> bool:
+def _is_plain(kind: type[Any]) -> bool:
     """Whether all that objects of this class have are attributes: none of its bases is written in C."""
     return all(base is object or base.__flags__ & 1 << 9 for base in kind.__mro__)
 
@@ -146,12 +149,13 @@ def _defaults(function: types.FunctionType) -> dict[str, object]:
     return {**dict(zip(names[len(names) - len(defaults):], defaults)), **(function.__kwdefaults__ or {})}
 
 
-def _attributes(kind: type) -> dict[str, object]:
+def _attributes(kind: type[Any]) -> dict[str, object]:
     """What the source of a class has given to it, and the program since."""
+    given: Mapping[str, object] = vars(kind)
     if issubclass(kind, enum.Enum):
-        methods = {name: value for name, value in vars(kind).items() if _is_code(value) and not name.startswith("_")}
+        methods = {name: value for name, value in given.items() if _is_code(value) and not name.startswith("_")}
         return {**methods, **{name: member.value for name, member in kind.__members__.items()}}
-    return {name: value for name, value in vars(kind).items() if _is_code(value) or not _is_of_python(name)}
+    return {name: value for name, value in given.items() if _is_code(value) or not _is_of_python(name)}
 
 
 def _is_of_python(name: str) -> bool:
@@ -167,7 +171,7 @@ def _is_code(value: object) -> bool:
 def _functions(value: Any) -> list[Any]:
     """The functions in a method, a property or the like."""
     if isinstance(value, (staticmethod, classmethod)):
-        return [value.__func__]
+        return [cast("Any", value).__func__]
     if isinstance(value, property):
         return [value.fget, value.fset, value.fdel]
     return [value]
