@@ -214,7 +214,7 @@ impl Drop for Read {
             // The threads that fill it are those of the other process, and a lock of theirs may be held here for ever.
             return std::mem::forget(self.rows.take());
         }
-        // Whoever takes the first rows only has not seen an end. Nobody is told while the interpreter ends.
+        // A caller that takes the first rows only has not seen an end. There is no warning while the interpreter ends.
         let left_out = self.left_out();
         if !left_out.is_empty() {
             attached(|py| {

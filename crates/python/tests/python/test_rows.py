@@ -164,7 +164,7 @@ def test_what_is_strange_about_a_file_is_a_warning():
         with pytest.warns(millstream.JobWarning, match="has one column; split by \";\", 2") as warned:
             rows = read()
         assert [one.filename for one in warned] == [__file__] and "`rows`" not in str(warned[0].message)
-        # It is told once, not with each use.
+        # The warning comes once, not with each use.
         assert polars.DataFrame(rows).height == rows.lazy().collect().height == 1
 
 
