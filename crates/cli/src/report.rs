@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use millstream::report::Removed;
 use millstream::report::StepKind;
-use millstream::report::{MissingColumn, Report};
+use millstream::report::{CheckResult, CheckSeverity, MissingColumn, Report};
 use millstream::report::{StepSnapshot, WorkSnapshot};
 
 use crate::human;
@@ -51,6 +51,7 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
             text.push_str(&gone(removed));
         }
     }
+    text.push_str(&checks(&report.checks, all));
     text.push_str(&missing_columns(report));
     text.push_str(&skipped(report));
     if let Some(run) = &report.rejects {
@@ -84,6 +85,36 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
     ));
     text.push_str(&format!("{}\n", output.paint(Role::Strong, &report.verdict.sentence)));
     text
+}
+
+/// The checks that do not hold, with some of the rows that break them, and how many hold; with `all` each of them.
+fn checks(results: &[CheckResult], all: bool) -> String {
+    let mut text = String::new();
+    for result in results.iter().filter(|result| all || !result.holds || left_out(result) > 0) {
+        let CheckResult { entry, check, what, .. } = result;
+        let is = match (result.holds, left_out(result)) {
+            (false, _) => "warning: ",
+            (true, 0) => "",
+            (true, _) => "left out: ",
+        };
+        text.push_str(&format!("  {is}{entry}: {check}: {what}\n"));
+        if !result.holds || left_out(result) > 0 {
+            result.examples.iter().for_each(|example| text.push_str(&format!("    {example}\n")));
+        }
+    }
+    let holding = results.iter().filter(|result| result.holds).count();
+    match (holding, results.len()) {
+        (_, 0) => {}
+        (1, 1) => text.push_str("  its check holds\n"),
+        (holding, of) if holding == of => text.push_str(&format!("  all {of} checks hold\n")),
+        (holding, of) => text.push_str(&format!("  {holding} of {of} checks hold\n")),
+    }
+    text
+}
+
+/// Rows that a check has left out.
+fn left_out(result: &CheckResult) -> u64 {
+    if result.severity == CheckSeverity::Reject { result.broken } else { 0 }
 }
 
 /// The columns that files lacked, one line each, up to a limit.

@@ -165,7 +165,24 @@ fn described(run: &RunRecord, before: Option<&RunRecord>) -> String {
     let earlier = before.map_or(String::new(), |before| format!("run {}", before.run));
     let header = [String::new(), "this run".to_owned(), earlier, "change".to_owned(), "expected".to_owned()];
     text.push_str(&table(&header, &rows, &[false, true, true, true, true]));
+    text.push_str(&checks(run));
     text
+}
+
+/// What the checks of a run have come to, a line each.
+fn checks(run: &RunRecord) -> String {
+    let results = run.report.as_ref().and_then(|report| report.get("checks")?.as_array()).into_iter().flatten();
+    let of = |result: &Value, key: &str| result[key].as_str().unwrap_or_default().to_owned();
+    let row = |result: &Value| {
+        let holds = if result["holds"] == true { "holds" } else { "does not hold" };
+        vec![of(result, "entry"), of(result, "check"), of(result, "severity"), holds.to_owned(), of(result, "what")]
+    };
+    let rows: Vec<Vec<String>> = results.map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let header = ["entry", "check", "severity", "", ""].map(str::to_owned);
+    format!("\n{}", table(&header, &rows, &[false; 5]))
 }
 
 fn in_report(run: &RunRecord, key: &str) -> Option<u64> {

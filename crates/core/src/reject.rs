@@ -179,6 +179,14 @@ impl Default for MaxRejects {
 }
 
 impl MaxRejects {
+    /// Whether `rejected` of `came` records are too many.
+    pub fn is_exceeded(self, rejected: u64, came: u64) -> bool {
+        match self {
+            MaxRejects::Count(count) => rejected > count,
+            MaxRejects::Share(share) => rejected > share_of(share, came),
+        }
+    }
+
     /// Whether any may be rejected.
     pub fn allows_some(self) -> bool {
         self != MaxRejects::Count(0) && self != MaxRejects::Share(0.0)
@@ -316,11 +324,7 @@ impl RejectLimit {
 
     /// Whether there are too many, now that everything has come.
     pub fn is_passed_at_end(&self) -> bool {
-        let rejected = self.rejected();
-        match self.most {
-            MaxRejects::Count(count) => rejected > count,
-            MaxRejects::Share(share) => rejected > share_of(share, self.came()),
-        }
+        self.most.is_exceeded(self.rejected(), self.came())
     }
 
     /// With more rejects than these the run ends when `came` records have come.

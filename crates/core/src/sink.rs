@@ -151,6 +151,11 @@ pub trait Sink: Debug + Send + Sync {
         false
     }
 
+    /// Whether others see rows as they come, before the load is committed.
+    fn shows_rows_early(&self) -> bool {
+        false
+    }
+
     /// How rows are spread over files, if they are.
     fn routing(&self) -> Option<Routing> {
         None

@@ -14,6 +14,7 @@ use millstream_core::source::{CacheUse, SourceContext};
 use millstream_core::{Budget, Error, Registry, Result, Steps, ThreadGroup};
 use tokio::sync::oneshot;
 
+use crate::checks::FailedChecks;
 use crate::engine::{Engine, Governing};
 use crate::failure::Failure;
 use crate::fault;
@@ -41,6 +42,8 @@ pub struct RunContext {
     pub steps: Arc<Steps>,
     /// What is left out of the run.
     pub rejects: Arc<Rejects>,
+    /// What the checks have come to of a run that fails for them.
+    pub checks: FailedChecks,
     /// The rejects that are loaded again, in place of the sources' files.
     pub replay: Option<Arc<Replay>>,
     /// Takes what programs write to standard error.
@@ -83,6 +86,7 @@ impl RunContext {
             cache: Arc::default(),
             steps: Arc::default(),
             rejects,
+            checks: FailedChecks::default(),
             replay,
             lines: Arc::new(|_, _| {}),
             patience: None,

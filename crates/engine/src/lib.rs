@@ -4,6 +4,7 @@
 //! types are its face: an [`Engine`] is what all runs of a process share, a [`JobPlan`] is a checked job, and a
 //! [`Run`](run::Run) is a job that runs.
 
+pub mod checks;
 pub mod chunks;
 pub mod commands;
 mod context;

@@ -9,6 +9,7 @@ use millstream_core::{Error, Result};
 use millstream_job::lint::tidy;
 use millstream_job::{Job, Lint, LoadOptions, Loaded};
 
+use crate::checks;
 use crate::chunks::sinks;
 use crate::context::RunContext;
 use crate::engine::Engine;
@@ -91,7 +92,8 @@ impl Engine {
     pub(crate) fn parse_with(&self, path: &str, text: &str, options: &LoadOptions<'_>) -> Loaded {
         let mut loaded = millstream_job::load(path, text, self.registry(), options);
         let job = loaded.job.as_ref().or(loaded.sound.as_ref());
-        loaded.lints.extend(job.into_iter().flat_map(|job| overlap::lints(job).into_iter().chain(sinks::lints(job))));
+        let lints = |job| overlap::lints(job).into_iter().chain(sinks::lints(job)).chain(checks::lints::lints(job));
+        loaded.lints.extend(job.into_iter().flat_map(lints));
         tidy(&mut loaded.lints);
         if loaded.lints.iter().any(Lint::is_error) {
             loaded.sound = loaded.job.take().or(loaded.sound);

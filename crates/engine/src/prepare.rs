@@ -13,19 +13,23 @@ use millstream_core::sink::Sink;
 use millstream_core::source::SourceContext;
 use millstream_core::transform::ScratchPool;
 use millstream_core::{Error, ErrorKind, Registry, Result};
-use millstream_job::{FunctionStep, Job, Lint, SinkStep, SortKey, SourceStep, TransformStep};
+use millstream_job::{Check, FunctionStep, Job, Lint, Located, SinkStep, SortKey, SourceStep, Span, TransformStep};
 use serde_json::{Value, json};
 
+use crate::checks::keys::KeySet;
+use crate::checks::{EntryCheck, EntryChecks};
 use crate::context::RunContext;
 use crate::failure::Failure;
 use crate::fault;
 use crate::job_plan::KnownSources;
+use crate::plan::checked::CheckedRows;
+use crate::plan::conditions;
 use crate::plan::ordered::RowsInOrder;
 use crate::plan::shared::{Physical, Planner, StepTable, scan};
 use crate::plan::sort::Sorting;
 use crate::plan::step::LogicalStep;
 use crate::plan::steps::{StepFault, StepPlanner};
-use crate::plan::work::{Pool, arguments, sql_function};
+use crate::plan::work::{Pool, arguments, called_by, sql_function};
 use crate::read::source_plan::{named_format, sorted_by};
 use crate::read::table::SourceTable;
 use crate::read::{ReadSteps, Reader, SourcePlan, naming, replayed, sample};
@@ -52,6 +56,8 @@ pub struct Prepared<'a> {
     /// What the files of each source have, without the columns that the job adds.
     source_columns: HashMap<String, SchemaRef>,
     predicted: Predicted,
+    /// The checks of all entries that have some.
+    checks: Mutex<Vec<Arc<EntryChecks>>>,
 }
 
 /// What is known of the sources before they are read.
@@ -146,6 +152,7 @@ async fn look<'a>(
         tables: HashMap::new(),
         source_columns: HashMap::new(),
         predicted: Predicted::default(),
+        checks: Mutex::default(),
     };
     context.rejects.allow(job);
     let mut failure = Failure::default();
@@ -286,7 +293,8 @@ impl Prepared<'_> {
         }
         let table = SourceTable::new(Arc::clone(&reader), columns, estimate, self.context.machine().cores);
         let scanned = scan(name, Arc::new(table)).map_err(fault::unwrap);
-        scanned.and_then(|plan| self.add(name, plan))?;
+        let checked = self.with_checks(name, EntryKind::Step, &source.checks, scanned?);
+        self.add(name, checked.map_err(|faults| lints_of(job, faults))?)?;
         self.readers.push(reader);
         Ok(())
     }
@@ -341,7 +349,7 @@ impl Prepared<'_> {
             }
         }
         for sink in &job.sinks {
-            failure.lints.extend(self.sink_plan(sink).err().map(|fault| lint(job, *fault)));
+            failure.lints.extend(self.sink_plan(sink).err().into_iter().flat_map(|faults| lints_of(job, faults).lints));
         }
     }
 
@@ -360,16 +368,15 @@ impl Prepared<'_> {
     async fn plan_step(&mut self, job: &Job, step: &TransformStep) -> Result<LogicalPlan, Failure> {
         let state = self.context.session.state();
         let planner = self.planner(&state);
-        let plan = planner.plan(step).await.map_err(|faults| {
-            let lints = faults.into_iter().map(|fault| lint(job, fault)).collect();
-            Failure { lints, errors: Vec::new() }
-        })?;
+        let plan = planner.plan(step).await.map_err(|faults| lints_of(job, faults))?;
         for pool in planner.pools.into_inner().unwrap_or_else(PoisonError::into_inner) {
             if !lacks_secret(&step.settings) {
                 pool.begin().await.map_err(|error| error.in_step(&step.name.value))?;
             }
             self.pools.push(pool);
         }
+        let checked = self.with_checks(&step.name.value, EntryKind::Step, &step.checks, plan);
+        let plan = checked.map_err(|faults| lints_of(job, faults))?;
         if step.sorted_by.is_empty() {
             return Ok(plan);
         }
@@ -409,13 +416,62 @@ impl Prepared<'_> {
     }
 
     /// The logical plan of a sink's rows; `None` if its columns are not known.
-    fn sink_plan(&self, sink: &SinkStep) -> Result<Option<LogicalStep>, Box<StepFault>> {
+    fn sink_plan(&self, sink: &SinkStep) -> Result<Option<LogicalStep>, Vec<StepFault>> {
         if !self.tables.contains_key(&sink.from.value) {
             return Ok(None);
         }
         let state = self.context.session.state();
-        let plan = self.planner(&state).sink(sink)?;
+        let plan = self.planner(&state).sink(sink).map_err(|fault| vec![*fault])?;
+        let plan = self.with_checks(&sink.name.value, EntryKind::Sink, &sink.checks, plan)?;
         Ok(Some(LogicalStep { name: sink.name.value.clone(), plan }))
+    }
+
+    /// `plan`, the rows of an entry, looked at by its checks. Rejects that are loaded again are not all rows: nothing
+    /// is said of these together.
+    fn with_checks(
+        &self,
+        name: &str,
+        kind: EntryKind,
+        checks: &[Check],
+        plan: LogicalPlan,
+    ) -> Result<LogicalPlan, Vec<StepFault>> {
+        let is_replay = self.context.replay.is_some();
+        let (mut expressions, mut own, mut faults) = (Vec::new(), Vec::new(), Vec::new());
+        for check in checks.iter().filter(|check| !is_replay || check.rule.is_of_single_rows()) {
+            match conditions::expressions(&check.rule, plan.schema(), &self.context.session.state()) {
+                Ok(of_check) => {
+                    let columns = check.rule.columns();
+                    let (budget, scratch) = (&self.context.budget, self.context.scratch.folder().to_owned());
+                    own.push(EntryCheck::new(check, of_check.len(), || KeySet::new(columns, budget, scratch)));
+                    expressions.extend(of_check);
+                }
+                Err(fault) => faults.push(fault),
+            }
+        }
+        if !faults.is_empty() || own.is_empty() {
+            return if faults.is_empty() { Ok(plan) } else { Err(faults) };
+        }
+        let checks = self.entry_checks(EntryChecks::new(name, kind == EntryKind::Sink, own));
+        let plan = CheckedRows::plan(plan, expressions, checks);
+        called_by(name, plan).map_err(|error| {
+            let text = Located::new(name.to_owned(), Span::default());
+            vec![StepFault { text, fault: sql::plan_fault(name, &error) }]
+        })
+    }
+
+    /// The checks of an entry: those that it had when it was planned before, otherwise `new`.
+    fn entry_checks(&self, new: EntryChecks) -> Arc<EntryChecks> {
+        let mut all = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.iter().find(|known| known.entry == new.entry) {
+            return Arc::clone(known);
+        }
+        all.push(Arc::new(new));
+        all.last().map(Arc::clone).unwrap_or_else(|| unreachable!("one was added"))
+    }
+
+    /// The checks of all entries that have some.
+    pub fn checks(&self) -> Vec<Arc<EntryChecks>> {
+        self.checks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The columns of the step `name`.
@@ -533,7 +589,7 @@ impl Prepared<'_> {
     pub async fn plan_sinks(&self, job: &Job) -> Result<Physical, Failure> {
         let mut roots = Vec::new();
         for sink in &job.sinks {
-            roots.extend(self.sink_plan(sink).map_err(|fault| Failure::from(lint(job, *fault)))?);
+            roots.extend(self.sink_plan(sink).map_err(|faults| lints_of(job, faults))?);
         }
         Ok(self.plan(&roots).await?)
     }
@@ -602,6 +658,19 @@ async fn doubt_warning(
     let sample = sample::sample_of(&sample::short_head(reader, unit).await.ok()?);
     let doubt = format.doubt(&source.name.value, settings, columns, &sample, plausible)?;
     Some(job.text.warning(source.read.first()?.span, doubt.what).hint(doubt.hint))
+}
+
+/// What kind of entry has checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EntryKind {
+    /// A source or transform.
+    Step,
+    /// A sink.
+    Sink,
+}
+
+fn lints_of(job: &Job, faults: Vec<StepFault>) -> Failure {
+    Failure { lints: faults.into_iter().map(|fault| lint(job, fault)).collect(), errors: Vec::new() }
 }
 
 fn lint(job: &Job, StepFault { text, fault }: StepFault) -> Lint {

@@ -13,7 +13,6 @@ use millstream_job::{Job, SinkStep};
 use millstream_state::rejects::{self as reject_log, Kept, RejectLine, ReplayedRejects};
 use serde_json::Value;
 
-use crate::chunks::sinks::is_used;
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::job_plan::Runnable;
@@ -148,7 +147,7 @@ fn sinks<'a>(job: &'a Job, kept: &Kept) -> Result<Vec<&'a SinkStep>, String> {
     let source = source.as_deref().unwrap_or_default();
     let wanted = |step: &&SinkStep| match sink {
         Some(sink) => step.name.value == *sink,
-        None => is_used(job, &step.from.value, source),
+        None => job.reads(&step.from.value, source),
     };
     let sinks: Vec<&SinkStep> = job.sinks.iter().filter(wanted).collect();
     match sinks.iter().find(|sink| sink.entry.formats) {
@@ -160,7 +159,7 @@ fn sinks<'a>(job: &'a Job, kept: &Kept) -> Result<Vec<&'a SinkStep>, String> {
 
 /// The job with this sink alone, which adds rows.
 fn reduced(job: &Job, sink: &SinkStep) -> Result<Job> {
-    let used = |name: &str| is_used(job, &sink.from.value, name);
+    let used = |name: &str| job.reads(&sink.from.value, name);
     let replaces = matches!(sink.settings.get("mode").and_then(Value::as_str), Some("replace" | "truncate"));
     let mut sink = sink.clone();
     if let Value::Object(settings) = &mut sink.settings {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use millstream_core::sink::Removed;
 use millstream_core::step::StepSnapshot;
 use millstream_core::{Error, Result, StepKind, Steps};
+use millstream_job::CheckSeverity;
 use serde::Serialize;
 
 use crate::verdict::Verdict;
@@ -38,6 +39,8 @@ pub struct Report {
     pub skipped: Vec<Skipped>,
     /// Columns that files lacked and that are null in their rows (`on_drift: null` or `widen`).
     pub missing_columns: Vec<MissingColumn>,
+    /// What the checks of the job have come to.
+    pub checks: Vec<CheckResult>,
     /// Bytes fetched, as stored.
     pub bytes_read: u64,
     /// Bytes of local files that were in the page cache when they were wanted.
@@ -88,6 +91,31 @@ pub struct MissingColumn {
     pub files: u64,
     /// The first of them that were read, at most ten.
     pub first: Vec<String>,
+}
+
+/// What a check of an entry's rows has come to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CheckResult {
+    /// The source or transform; for a sink `sink NAME`.
+    pub entry: String,
+    /// The rule in a few words: `not_null: id`.
+    pub check: String,
+    /// What happens if it does not hold.
+    pub severity: CheckSeverity,
+    /// Whether it holds. One that leaves rows out always does.
+    pub holds: bool,
+    /// Rows of the entry, those that checks have left out not counted.
+    pub rows: u64,
+    /// Rows that break the rule.
+    pub broken: u64,
+    /// How many may, if any may.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<String>,
+    /// What was found, in words.
+    pub what: String,
+    /// Some of the rows that break the rule.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<String>,
 }
 
 /// What a sink now holds.

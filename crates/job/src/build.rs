@@ -15,8 +15,9 @@ use millstream_core::{Registry, redact};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::entries::{COMMAND, MAX_REJECTS, SORTED_BY, SourceKeys};
-use crate::graph::{FunctionStep, Located, SinkStep, SortKey, SourceStep, TransformStep};
+use crate::checks::{Checked, checks};
+use crate::entries::{CHECKS, COMMAND, MAX_REJECTS, SORTED_BY, SourceKeys};
+use crate::graph::{Check, FunctionStep, Located, SinkStep, SortKey, SourceStep, TransformStep};
 use crate::lint::{Lint, LintCode};
 use crate::schema::{FUNCTION, SOURCE, TRANSFORM, compressions, resolve, sink_definition};
 use crate::settings::Settings;
@@ -107,6 +108,7 @@ impl<'a> Builder<'a> {
             return None;
         }
         let keys: SourceKeys = self.keys(node)?;
+        let checks = self.checks(node, Checked::Step { may_reject: keys.max_rejects.allows_some() })?;
         Some(SourceStep {
             name: name_of(entry),
             read,
@@ -123,7 +125,8 @@ impl<'a> Builder<'a> {
             max_rejects: keys.max_rejects,
             incremental: if node.get("incremental").is_some() { keys.incremental } else { self.incremental },
             sorted_by,
-            settings: node.to_value(),
+            checks,
+            settings: without(node, &[CHECKS]),
         })
     }
 
@@ -350,11 +353,12 @@ impl<'a> Builder<'a> {
         };
         let from = text(node.get("from"))?;
         let max_rejects = self.max_rejects(node);
-        let settings = without(node, &["from", "write"]);
+        let checks = self.checks(node, Checked::Sink)?;
+        let settings = without(node, &["from", "write", CHECKS]);
         let mut texts = Vec::new();
-        let own = node.entries().iter().filter(|entry| !["from", "write"].contains(&entry.key.as_str()));
+        let own = node.entries().iter().filter(|entry| !["from", "write", CHECKS].contains(&entry.key.as_str()));
         own.for_each(|entry| all_texts(&entry.value, &mut texts));
-        Some(SinkStep { name: name_of(entry), from, write, entry: kind, sink, max_rejects, settings, texts })
+        Some(SinkStep { name: name_of(entry), from, write, entry: kind, sink, max_rejects, checks, settings, texts })
     }
 
     fn sink_kind(&mut self, entry: &Entry, write: Option<&Located<String>>) -> Option<&'static SinkEntry> {
@@ -517,7 +521,7 @@ impl<'a> Builder<'a> {
 
     /// What the sink's own spec says.
     fn sink_settings(&self, node: &Node, kind: &SinkEntry) -> Value {
-        let mut shared = vec!["from", "write", MAX_REJECTS];
+        let mut shared = vec!["from", "write", MAX_REJECTS, CHECKS];
         if kind.formats {
             shared.push("compress");
             shared.extend(self.registry.formats.iter().map(|format| format.spec.name));
@@ -532,6 +536,13 @@ impl<'a> Builder<'a> {
     fn max_rejects(&mut self, node: &Node) -> MaxRejects {
         let allowed = node.get(MAX_REJECTS).map(|allowed| serde_json::from_value(allowed.to_value()));
         allowed.and_then(Result::ok).unwrap_or_default()
+    }
+
+    /// The checks of a sound entry; `None` if there is something wrong with them.
+    fn checks(&mut self, node: &Node, of: Checked) -> Option<Vec<Check>> {
+        let before = self.found.lints.len();
+        let checks = checks(node.get(CHECKS), of, self.text, &mut self.found.lints);
+        (self.found.lints.len() == before).then_some(checks)
     }
 
     /// An entry of `functions`.
@@ -570,6 +581,8 @@ impl<'a> Builder<'a> {
             return None;
         }
         let (kind, transform, settings) = settings?;
+        let max_rejects = self.max_rejects(&entry.value);
+        let checks = self.checks(&entry.value, Checked::Step { may_reject: max_rejects.allows_some() })?;
         let rows = match (transform.build)(&settings.value) {
             Ok(rows) => rows,
             Err(faults) => {
@@ -583,7 +596,8 @@ impl<'a> Builder<'a> {
             settings: kind.value.to_value(),
             texts: settings.texts.into_iter().map(|text| text.text).collect(),
             sorted_by,
-            max_rejects: self.max_rejects(&entry.value),
+            max_rejects,
+            checks,
             uses: Vec::new(),
         })
     }

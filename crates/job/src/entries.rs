@@ -3,12 +3,15 @@
 //! The doc comments are the reference, the types the schema. Values are read through these structs once a lint walk
 //! has found nothing wrong; places come from the tree.
 
+use std::collections::BTreeMap;
+
 use millstream_core::codec::Limits;
 use millstream_core::format::{EmptyFiles, OnDrift, Validate};
 use millstream_core::reject::MaxRejects;
 use millstream_core::source::OnError;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// One text, or a list of texts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -104,6 +107,10 @@ pub struct SourceKeys {
     /// equal in them. One task reads the files, and a row that is not in order ends the run.
     #[serde(default)]
     pub sorted_by: Texts,
+    /// What has to hold for the rows of the entry: a list, each with one rule. All checks of the job are evaluated before
+    /// any sink publishes its rows; with one that may fail the run, all sinks load all at once.
+    #[serde(default)]
+    pub checks: Vec<CheckKeys>,
 }
 
 /// The keys that every entry of `sinks` has.
@@ -118,12 +125,16 @@ pub struct SinkKeys {
     /// (`1%`). With more the run fails. What is left out is kept for `millstream rejects`.
     #[serde(default)]
     pub max_rejects: MaxRejects,
+    /// What has to hold for the rows that go to the sink: a list, each with one rule. All checks of the job are evaluated before
+    /// any sink publishes its rows; with one that may fail the run, all sinks load all at once.
+    #[serde(default)]
+    pub checks: Vec<CheckKeys>,
 }
 
 /// The keys that every entry of `transforms` may have beside the one of its transform.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(extend("minProperties" = 1, "maxProperties" = 3))]
+#[schemars(extend("minProperties" = 1, "maxProperties" = 4))]
 pub struct TransformKeys {
     /// The order that the rows have already, written as in `sort`, but of columns only. A sort whose order begins with
     /// these columns then only sorts rows that are equal in them. The sources are read in order, by one task each, and
@@ -136,6 +147,133 @@ pub struct TransformKeys {
     /// such a row still ends the run.
     #[serde(default)]
     pub max_rejects: MaxRejects,
+    /// What has to hold for the rows of the entry: a list, each with one rule. All checks of the job are evaluated before
+    /// any sink publishes its rows; with one that may fail the run, all sinks load all at once.
+    #[serde(default)]
+    pub checks: Vec<CheckKeys>,
+}
+
+/// What happens if a check does not hold.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CheckSeverity {
+    /// The run fails before any sink publishes its rows.
+    #[default]
+    Fail,
+    /// The report has a warning.
+    Warn,
+    /// Each row that breaks the rule is left out and kept for `millstream rejects`, within `max_rejects` of the entry.
+    Reject,
+}
+
+/// How many rows there may be.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RowsKeys {
+    /// At least so many.
+    pub min: Option<u64>,
+    /// At most so many.
+    pub max: Option<u64>,
+    /// How far the number may be from that of the last run that succeeded, with the same variables set: a share such as
+    /// `20%`. It holds if there is no such run, or it had no rows.
+    pub change: Option<Share>,
+}
+
+/// The values that a column may have. Text compares byte by byte.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct RangeKeys {
+    /// The smallest.
+    pub min: Option<Scalar>,
+    /// The largest.
+    pub max: Option<Scalar>,
+}
+
+/// A number, a text, `true` or `false`: a value of a column as it is written.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Scalar(pub Value);
+
+impl JsonSchema for Scalar {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Scalar".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": ["string", "number", "boolean"]})
+    }
+}
+
+/// A share of a number of rows, such as `20%`; it may be more than all.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Share(pub f64);
+
+impl TryFrom<String> for Share {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let number = text.strip_suffix('%').map(str::trim_end).and_then(|number| number.parse::<f64>().ok());
+        let share = number.filter(|number| number.is_finite() && *number >= 0.0);
+        share.map(|number| Share(number / 100.0)).ok_or_else(|| format!("`{text}` is no share such as `20%`"))
+    }
+}
+
+impl From<Share> for String {
+    fn from(share: Share) -> Self {
+        // Of 0.07 × 100 the last digits are an error of the arithmetic.
+        format!("{}%", (share.0 * 1e8).round() / 1e6)
+    }
+}
+
+impl JsonSchema for Share {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Share".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": r"^[0-9]+(\.[0-9]+)? ?%$",
+            "description": "A share such as `20%`.",
+        })
+    }
+}
+
+/// A check of an entry's rows: exactly one rule, and what happens if it does not hold. A null breaks no rule but
+/// `not_null`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CheckKeys {
+    /// How many rows there are.
+    pub rows: Option<RowsKeys>,
+    /// Columns that have no nulls.
+    pub not_null: Option<Texts>,
+    /// Columns that are, together, different in all rows. The load then goes all at once.
+    pub unique: Option<Texts>,
+    /// For each column the values that it may have.
+    pub values: Option<BTreeMap<String, Vec<Scalar>>>,
+    /// For each column a regular expression that matches somewhere in its texts.
+    pub matches: Option<BTreeMap<String, String>>,
+    /// For each column the smallest and the largest value that it may have.
+    pub range: Option<BTreeMap<String, RangeKeys>>,
+    /// A SQL condition over the columns of a row.
+    pub sql: Option<String>,
+    /// What a message says in place of the rule.
+    pub message: Option<String>,
+    /// What happens if the check does not hold.
+    pub severity: CheckSeverity,
+    /// How many rows may break the rule: a number (`100`), or a share of the entry's rows (`1%`). For a rule with
+    /// several columns, of each.
+    pub at_most: MaxRejects,
 }
 
 /// The key of a source or sink for a program, which stands in place of `read` or `write`. What these have then begins
@@ -147,3 +285,6 @@ pub const SORTED_BY: &str = "sorted_by";
 
 /// The key of a transform for how many rows it may leave out.
 pub const MAX_REJECTS: &str = "max_rejects";
+
+/// The key of an entry for what has to hold for its rows.
+pub const CHECKS: &str = "checks";

@@ -14,7 +14,7 @@ use millstream_core::source::Source;
 use millstream_core::transform::{Relation, Text, WorkFunction};
 use serde_json::Value;
 
-use crate::entries::AddColumn;
+use crate::entries::{AddColumn, CheckSeverity, RowsKeys};
 use crate::lint::Lint;
 use crate::text::{JobText, Position, Span};
 
@@ -87,6 +87,26 @@ impl Job {
     /// at fault.
     pub fn error_in(&self, place: &Located<String>, line: usize, column: usize, length: usize, what: &str) -> Lint {
         self.text.error(Span::at(place.locate(line, column), length), what)
+    }
+
+    /// Whether the rows of `entry`, a source or transform, come from `other`, or are its rows.
+    pub fn reads(&self, entry: &str, other: &str) -> bool {
+        let (mut seen, mut left) = (BTreeSet::from([entry]), vec![entry]);
+        while let Some(next) = left.pop() {
+            let step = self.transforms.iter().find(|step| step.name.value == next);
+            let uses = step.into_iter().flat_map(|step| &step.uses).map(String::as_str);
+            left.extend(uses.filter(|used| seen.insert(used)));
+        }
+        seen.contains(other)
+    }
+
+    /// All checks, each with the name of its entry: those of sources, transforms, then sinks.
+    pub fn checks(&self) -> impl Iterator<Item = (&str, &Check)> {
+        let sources = self.sources.iter().map(|step| (&step.name, &step.checks));
+        let transforms = self.transforms.iter().map(|step| (&step.name, &step.checks));
+        let sinks = self.sinks.iter().map(|step| (&step.name, &step.checks));
+        let entries = sources.chain(transforms).chain(sinks);
+        entries.flat_map(|(name, checks)| checks.iter().map(|check| (name.value.as_str(), check)))
     }
 
     /// An error about a whole value.
@@ -188,6 +208,8 @@ pub struct SourceStep {
     pub incremental: bool,
     /// The order that the rows have already.
     pub sorted_by: Vec<SortKey>,
+    /// What has to hold for its rows.
+    pub checks: Vec<Check>,
     /// The whole entry.
     pub settings: Value,
 }
@@ -231,6 +253,8 @@ pub struct TransformStep {
     pub sorted_by: Vec<SortKey>,
     /// How many rows may be left out.
     pub max_rejects: MaxRejects,
+    /// What has to hold for its rows.
+    pub checks: Vec<Check>,
     /// The names of the sources and transforms that it uses, each once.
     pub uses: Vec<String>,
 }
@@ -272,10 +296,90 @@ pub struct SinkStep {
     pub sink: Arc<dyn Sink>,
     /// How many rows may be left out.
     pub max_rejects: MaxRejects,
+    /// What has to hold for the rows that come to it.
+    pub checks: Vec<Check>,
     /// The entry without `from` and `write`.
     pub settings: Value,
     /// The texts in it, at any depth: a sink may take SQL.
     pub texts: Vec<Located<String>>,
+}
+
+/// A check of an entry's rows.
+#[derive(Debug, Clone)]
+pub struct Check {
+    /// The rule.
+    pub rule: Rule,
+    /// What happens if it does not hold.
+    pub severity: CheckSeverity,
+    /// How many rows may break the rule.
+    pub at_most: MaxRejects,
+    /// What a message says in place of the rule.
+    pub message: Option<String>,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// The rule of a check.
+#[derive(Debug, Clone)]
+pub enum Rule {
+    /// How many rows there are.
+    Rows(RowsKeys),
+    /// The column has no nulls.
+    NotNull(Located<String>),
+    /// The columns are, together, different in all rows.
+    Unique(Vec<Located<String>>),
+    /// The column has one of these values, as they are written.
+    Values(Located<String>, Vec<Located<String>>),
+    /// The regular expression matches somewhere in the column's texts.
+    Matches(Located<String>, Located<String>),
+    /// The column's values lie between these, as they are written.
+    Range {
+        /// The column.
+        column: Located<String>,
+        /// The smallest value.
+        min: Option<Located<String>>,
+        /// The largest value.
+        max: Option<Located<String>>,
+    },
+    /// The condition is true.
+    Sql(Located<String>),
+}
+
+impl Rule {
+    /// Whether each row breaks it, or does not, by itself.
+    pub fn is_of_single_rows(&self) -> bool {
+        !matches!(self, Rule::Rows(_) | Rule::Unique(_))
+    }
+
+    /// The columns that it names.
+    pub fn columns(&self) -> Vec<String> {
+        match self {
+            Rule::Rows(_) | Rule::Sql(_) => Vec::new(),
+            Rule::Unique(columns) => columns.iter().map(|column| column.value.clone()).collect(),
+            Rule::NotNull(column) | Rule::Values(column, _) | Rule::Matches(column, _) | Rule::Range { column, .. } => {
+                vec![column.value.clone()]
+            }
+        }
+    }
+
+    /// The rule in a few words, by which reports call the check.
+    pub fn label(&self) -> String {
+        let names = |columns: &[Located<String>]| {
+            let names: Vec<&str> = columns.iter().map(|column| column.value.as_str()).collect();
+            names.join(", ")
+        };
+        match self {
+            Rule::Rows(_) => "rows".to_owned(),
+            Rule::NotNull(column) => format!("not_null: {}", column.value),
+            Rule::Unique(columns) => format!("unique: {}", names(columns)),
+            Rule::Values(column, _) => format!("values: {}", column.value),
+            Rule::Matches(column, _) => format!("matches: {}", column.value),
+            Rule::Range { column, .. } => format!("range: {}", column.value),
+            Rule::Sql(condition) => {
+                format!("sql: {}", condition.value.split_whitespace().collect::<Vec<_>>().join(" "))
+            }
+        }
+    }
 }
 
 /// A fault that the engine's SQL parser found in a text.

@@ -17,6 +17,7 @@ pub mod text;
 pub mod tree;
 
 mod build;
+mod checks;
 mod exposed;
 mod links;
 mod settings;
@@ -33,8 +34,8 @@ use millstream_core::Registry;
 use millstream_core::hint::did_you_mean;
 use serde_json::{Map, Value};
 
-pub use entries::AddColumn;
-pub use graph::{FunctionStep, Job, Located, SinkStep, SortKey, SourceStep, SqlFault, TransformStep};
+pub use entries::{AddColumn, CheckSeverity, RowsKeys};
+pub use graph::{Check, FunctionStep, Job, Located, Rule, SinkStep, SortKey, SourceStep, SqlFault, TransformStep};
 pub use lint::{Lint, LintCode, Severity};
 pub use machine::{MachineFile, RunCompression};
 pub use reference::{machine_reference, reference};

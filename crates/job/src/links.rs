@@ -10,6 +10,7 @@ use millstream_core::transform::{KEYS_BESIDE, TextKind};
 use serde_json::{Map, Value};
 
 use crate::build::{all_texts, sort_key, text};
+use crate::entries::CHECKS;
 use crate::graph::{Located, SqlFault};
 use crate::lint::Lint;
 use crate::schema::TRANSFORM;
@@ -324,6 +325,9 @@ impl Linker<'_> {
         let mut texts = Vec::new();
         let entries = sections.transforms.iter().chain(sections.sinks);
         entries.for_each(|entry| all_texts(&entry.value, &mut texts));
+        // Of a source only the checks take SQL.
+        let checks = sections.sources.iter().filter_map(|entry| entry.value.get(CHECKS));
+        checks.for_each(|checks| all_texts(checks, &mut texts));
         for entry in sections.functions {
             if !texts.iter().any(|text| find_word(&text.value, &entry.key).is_some()) {
                 let lint = self.text.warning(entry.key_span, format!("nothing calls the function `{}`", entry.key));

@@ -134,9 +134,10 @@ pub mod report {
     pub use millstream_core::step::{StepSnapshot, WorkSnapshot};
     pub use millstream_core::{Step, StepKind};
     pub use millstream_engine::report::{
-        MissingColumn, Phase, Progress, Report, SinkResult, Skipped, Tally, Totals, WorkedRows,
+        CheckResult, MissingColumn, Phase, Progress, Report, SinkResult, Skipped, Tally, Totals, WorkedRows,
     };
     pub use millstream_engine::verdict::{Limit, Verdict};
+    pub use millstream_job::CheckSeverity;
 }
 
 /// The run history: the runs so far, in a state folder.

@@ -29,7 +29,7 @@ pub use workers::{Answer, CallSize, Failure, GivenRows, Per, RowStream, WorkRule
 
 /// The keys of an entry of `transforms` beside the one of its transform: what any of them may say of its rows. No
 /// transform can have such a name. The job crate, which reads them, has a test that none is missing here.
-pub const KEYS_BESIDE: &[&str] = &["sorted_by", "max_rejects"];
+pub const KEYS_BESIDE: &[&str] = &["sorted_by", "max_rejects", "checks"];
 
 /// Computes rows from the rows of one other entry, batch by batch.
 pub trait Transform: Debug + Send + Sync {

@@ -26,8 +26,10 @@ use millstream_core::format::BATCH_BYTES;
 use super::group::Group;
 use super::pipeline::Pipeline;
 use super::span::{Span, Spans};
+use crate::checks::{CheckCounts, EntryChecks};
 use crate::fault;
 use crate::node::{leaf, over_one_input, streaming};
+use crate::plan::checked::{self, CheckExec};
 use crate::plan::lenient::LenientExec;
 use crate::plan::work::WorkExec;
 use crate::rejects::carried::Carried;
@@ -55,7 +57,7 @@ pub fn over(
     let batches = group.batches();
     let rows: Arc<dyn ExecutionPlan> = Arc::new(GroupExec { batches, batch_rows, schema, properties });
     pipeline.operators.iter().rev().try_fold(rows, |input, operator| {
-        if !matches!(operator.name(), "FilterExec" | "LenientExec" | "WorkExec") {
+        if !matches!(operator.name(), "FilterExec" | "LenientExec" | "WorkExec" | CheckExec::NAME) {
             return on_top_with(input, operator, &carried, Some(taker));
         }
         let input = CountExec::over(input, left_out, 1);
@@ -68,6 +70,13 @@ pub fn in_batches(plan: &Arc<dyn ExecutionPlan>) -> (u64, u64) {
     let own = plan.downcast_ref::<WorkExec>().and_then(WorkExec::in_batches).unwrap_or_default();
     let below = plan.children().into_iter().map(in_batches);
     below.fold(own, |(answered, given), (more_answered, more_given)| (answered + more_answered, given + more_given))
+}
+
+/// What the checks of `plan` have counted, each with the checks of its entry.
+pub fn checked(plan: &Arc<dyn ExecutionPlan>) -> Vec<(Arc<EntryChecks>, Arc<CheckCounts>)> {
+    let nodes = checked::nodes(plan);
+    let checks = nodes.iter().filter_map(|node| node.downcast_ref::<CheckExec>());
+    checks.map(|check| (Arc::clone(check.checks()), Arc::clone(check.counts()))).collect()
 }
 
 /// `operator` over `input`, handing on the last column, which tells where rows are from, as `carried` says.
@@ -102,6 +111,9 @@ fn on_top_with(
     }
     if let Some(work) = operator.downcast_ref::<WorkExec>() {
         return Ok(Arc::new(work.carrying(input, carried, taker)));
+    }
+    if let Some(check) = operator.downcast_ref::<CheckExec>() {
+        return Ok(Arc::new(check.carrying(input, taker)));
     }
     if let Some(filter) = operator.downcast_ref::<FilterExec>() {
         let projection = filter.projection().as_ref().map(|kept| kept.iter().copied().chain([last]).collect());

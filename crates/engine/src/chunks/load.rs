@@ -14,7 +14,7 @@ use futures::{StreamExt, TryStreamExt};
 use millstream_core::sink::{Accept, Chunk, Delivered, Delivery, Ledger, SHOWN_BAD_ROWS, WrittenChunks};
 use millstream_core::{Budget, Error, ErrorKind, Result, Step, Unit, values};
 use millstream_state::ProgressFile;
-use millstream_state::rejects::committed;
+use millstream_state::rejects::{committed, committed_checks};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
@@ -26,7 +26,9 @@ use super::refused::Attempt;
 use super::units::{COMPLETE, Units};
 use super::versions::Versions;
 use super::{chunk_bytes, instance};
+use crate::checks::EntryChecks;
 use crate::fault;
+use crate::plan::checked::CheckExec;
 use crate::plan::lenient::LenientExec;
 use crate::plan::work::WorkExec;
 use crate::rejects::take::TakeRow;
@@ -256,8 +258,18 @@ impl ChunkLoad {
         let (there, missing) = committed(&earlier.kept, &self.name, written);
         there.into_iter().for_each(|line| self.rejects.count_earlier(&line.rejected));
         log.remember(missing);
+        for checked in committed_checks(&earlier.checked, &self.name, written) {
+            self.entry_checks().for_each(|checks| checks.add_noted(checked));
+        }
         self.rejects.carry_over(&earlier.came, &self.entries());
         Ok(())
+    }
+
+    /// The checks of its rows.
+    fn entry_checks(&self) -> impl Iterator<Item = &Arc<EntryChecks>> {
+        let operators = self.pipelines.iter().flat_map(|pipeline| &pipeline.operators);
+        let checks = operators.filter(|operator| operator.name() == CheckExec::NAME);
+        checks.filter_map(|operator| operator.downcast_ref::<CheckExec>()).map(CheckExec::checks)
     }
 
     /// The entries of the job that may refuse something on the way.
@@ -530,6 +542,7 @@ impl Loading {
                 tokio::task::yield_now().await;
             }
         }
+        attempt.checked(plan.as_ref().map(instance::checked).unwrap_or_default());
         let asked = Arc::clone(&attempt);
         let accept: Accept = Box::new(move |refused| asked.accept(refused));
         let delivered = self.commit(delivery, accept, notes).await;
@@ -552,6 +565,7 @@ impl Loading {
                 group.count()
             )));
         }
+        attempt.count_checked();
         self.came.filtered.fetch_add(filtered.unsigned_abs(), Ordering::Relaxed);
         self.came.answered.fetch_add(answered, Ordering::Relaxed);
         self.came.given.fetch_add(given, Ordering::Relaxed);

@@ -16,6 +16,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use millstream_core::format::Reading;
 use millstream_core::transform::Per;
 
+use crate::plan::checked::CheckExec;
 use crate::plan::lenient::LenientExec;
 use crate::plan::mapped::TransformExec;
 use crate::plan::meter::step_of;
@@ -62,6 +63,10 @@ pub fn repeatable(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Pipeline>, String
         if let Some(work) = work.map(WorkExec::pool).find(|pool| !pool.rules().deterministic) {
             return Err(format!("`{}` does not promise `deterministic: true`", work.step()));
         }
+        let mut checks = pipeline.operators.iter().filter_map(|operator| operator.downcast_ref::<CheckExec>());
+        if let Some(checks) = checks.find(|check| check.checks().has_keys()) {
+            return Err(format!("a `unique` check of `{}` looks at all rows", checks.checks().name));
+        }
         if matches!(read.reader().format.reading(), Reading::Rows) {
             return Err(format!("`{}` reads a database, whose rows have no stable position", read.source()));
         }
@@ -103,6 +108,7 @@ pub fn counts(plan: &Arc<dyn ExecutionPlan>) -> Counts {
             }
             failed
         }
+        CheckExec::NAME => operator.downcast_ref::<CheckExec>().map_or(0, CheckExec::failed),
         "FilterExec" => 0,
         _ => return Counts { out, ..below },
     };
@@ -193,7 +199,8 @@ fn check(node: &Arc<dyn ExecutionPlan>) -> Result<(), String> {
     {
         return Err(format!("`{}` {why}", work.pool().step()));
     }
-    let preserves = ["MeterExec", "FilterExec", "ProjectionExec", "LenientExec", "WorkExec"].contains(&name);
+    let preserves =
+        ["MeterExec", "FilterExec", "ProjectionExec", "LenientExec", "WorkExec", CheckExec::NAME].contains(&name);
     if !preserves && !is_left_out(name) {
         return Err(why_not(name));
     }

@@ -21,10 +21,11 @@ use super::load::Loading;
 use super::pipeline::Pipeline;
 use super::span::Span;
 use super::units::UnitNotes;
+use crate::checks::{CheckCounts, EntryChecks};
 use crate::member::MemberPlace;
 use crate::rejects::take::TakeRow;
 use crate::rejects::{Entry, Refusal, Rejects, allowing, line, of_parser, of_refused, of_row};
-use millstream_state::rejects::{ChunkId, RejectLine};
+use millstream_state::rejects::{CheckedRows, ChunkId, RejectLine};
 
 /// What the parser has refused of the member that a task reads, and no group has yet, in the order of the text.
 ///
@@ -98,6 +99,8 @@ struct State {
     failed: Vec<(String, Refusal)>,
     /// Rows that the target has refused.
     refused: u64,
+    /// What checks have counted.
+    checked: Vec<(Arc<EntryChecks>, Arc<CheckCounts>)>,
 }
 
 impl Attempt {
@@ -125,6 +128,16 @@ impl Attempt {
     /// How many are.
     pub(super) fn sent_rows(&self) -> u64 {
         self.lock().sent.iter().map(|numbers| numbers.len() as u64).sum()
+    }
+
+    /// Takes what checks have counted of its rows.
+    pub(super) fn checked(&self, checked: Vec<(Arc<EntryChecks>, Arc<CheckCounts>)>) {
+        self.lock().checked = checked;
+    }
+
+    /// It is committed: what checks have counted is counted for the run.
+    pub(super) fn count_checked(&self) {
+        self.lock().checked.iter().for_each(|(checks, counts)| checks.counts.add(counts));
     }
 
     /// How many rows could not be computed.
@@ -197,21 +210,22 @@ impl Attempt {
             .chain(by_target.into_iter().map(|one| one.line))
             .collect();
         self.lock().failed = failed;
-        self.keep(lines)?;
+        let checked = self.lock().checked.iter().map(|(checks, counts)| checks.noted(counts)).collect();
+        self.keep(lines, checked)?;
         fail_point::pass("rejects.after");
         Ok(())
     }
 
-    fn keep(&self, lines: Vec<RejectLine>) -> Result<()> {
+    fn keep(&self, lines: Vec<RejectLine>, checked: Vec<CheckedRows>) -> Result<()> {
         let Some(log) = self.rejects.log() else {
             return if lines.is_empty() { Ok(()) } else { self.rejects.known_log().map(drop) };
         };
-        if lines.is_empty() && !log.is_pending() {
+        if lines.is_empty() && checked.is_empty() && !log.is_pending() {
             return Ok(());
         }
         let chunks: Vec<ChunkId> = self.group.chunks().iter().map(|chunk| ChunkId::new(&self.sink, chunk)).collect();
         let lines = lines.into_iter().map(|line| self.rejects.as_kept(line)).collect();
-        log.add_delivery(&chunks, lines, self.rejects.came())
+        log.add_delivery(chunks, lines, checked, self.rejects.came())
     }
 
     /// It was not committed, and is done again, or is the end of the run.

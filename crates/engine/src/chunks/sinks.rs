@@ -1,7 +1,7 @@
 //! Which sinks of a job are loaded chunk by chunk, and what incremental sources require of them.
 
 use millstream_core::{Error, Result};
-use millstream_job::{Job, Lint, SinkStep, SourceStep};
+use millstream_job::{CheckSeverity, Job, Lint, SinkStep, SourceStep};
 
 use super::pipeline::{Pipeline, repeatable};
 use crate::plan::shared::{Physical, Root};
@@ -12,9 +12,11 @@ pub type ByChunk = Result<Vec<Pipeline>, String>;
 
 /// Which sinks of `job` are loaded chunk by chunk, in their order.
 pub fn by_chunk(job: &Job, physical: &Physical) -> Result<Vec<ByChunk>> {
-    let alone = |(sink, root): (&SinkStep, &Root)| match sink.sink.may_keep_ledger() {
-        true => repeatable(&root.plan),
-        false => Err("its target or its settings require it".to_owned()),
+    let failing = job.checks().find(|(_, check)| check.severity == CheckSeverity::Fail);
+    let alone = |(sink, root): (&SinkStep, &Root)| match (sink.sink.may_keep_ledger(), failing) {
+        (true, None) => repeatable(&root.plan),
+        (true, Some((entry, _))) => Err(format!("a check of `{entry}` may fail the run before it publishes anything")),
+        (false, _) => Err("its target or its settings require it".to_owned()),
     };
     let mut by_chunk: Vec<ByChunk> = job.sinks.iter().zip(&physical.roots).map(alone).collect();
     let targets: Vec<String> = job.sinks.iter().map(|sink| sink.sink.target()).collect();
@@ -69,7 +71,7 @@ fn check_incremental_sink(job: &Job, sink: &SinkStep, by_chunk: &ByChunk, hint: 
 
 /// The incremental sources whose rows go to `sink`.
 fn incremental_sources<'a>(job: &'a Job, sink: &'a SinkStep) -> impl Iterator<Item = &'a SourceStep> {
-    let is_used = |source: &&SourceStep| is_used(job, &sink.from.value, &source.name.value);
+    let is_used = |source: &&SourceStep| job.reads(&sink.from.value, &source.name.value);
     job.sources.iter().filter(|source| source.incremental).filter(is_used)
 }
 
@@ -107,16 +109,6 @@ pub fn lints(job: &Job) -> Vec<Lint> {
         }
     }
     lints
-}
-
-/// Whether the rows of `step` come from `source`.
-pub fn is_used(job: &Job, step: &str, source: &str) -> bool {
-    step == source
-        || job
-            .transforms
-            .iter()
-            .filter(|one| one.name.value == step)
-            .any(|one| one.uses.iter().any(|used| is_used(job, used, source)))
 }
 
 #[cfg(test)]

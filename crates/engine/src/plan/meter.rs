@@ -27,6 +27,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::Stream;
 use millstream_core::{Step, StepKind, Steps};
 
+use super::checked::CheckExec;
 use super::error_locator::ErrorLocator;
 use super::lenient::LenientExec;
 use super::sort::ExternalSort;
@@ -54,6 +55,9 @@ impl Metered {
     pub fn settle(&self) {
         if let Some(lenient) = self.node.downcast_ref::<LenientExec>() {
             self.step.add_rejected(lenient.failed());
+        }
+        if let Some(check) = self.node.downcast_ref::<CheckExec>() {
+            self.step.add_rejected(check.failed());
         }
         if let Some(work) = self.node.downcast_ref::<WorkExec>() {
             self.step.add_rejected(work.failed());
@@ -126,6 +130,9 @@ fn lenient(node: &Arc<dyn ExecutionPlan>, with: &Metering<'_>) -> Option<Arc<dyn
     let taker = Arc::new(TakeAtOnce { rejects: Arc::clone(with.rejects), sink: with.sink.clone() });
     if let Some(work) = node.downcast_ref::<WorkExec>() {
         return Some(Arc::new(work.lenient(taker, with.rejects)?));
+    }
+    if let Some(check) = node.downcast_ref::<CheckExec>() {
+        return Some(Arc::new(check.lenient(taker, with.rejects)?));
     }
     if with.rejects.of_steps(with.locator.steps()).is_empty() {
         return None;

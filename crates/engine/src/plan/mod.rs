@@ -9,6 +9,8 @@
 //! planned once, with the union of the columns and the OR of the filters that its consumers want.
 
 mod buffer;
+pub mod checked;
+pub mod conditions;
 mod distinct;
 pub mod error_locator;
 mod extension;

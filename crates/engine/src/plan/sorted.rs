@@ -21,6 +21,7 @@ use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use futures::future::BoxFuture;
 use millstream_sort::Keep;
 
+use super::checked::CheckedRowsPlanner;
 use super::extension::{Nodes, PlanNode, Planning};
 use super::mapped::MappedRowsPlanner;
 use super::ordered::{RowsInOrder, RowsInOrderPlanner};
@@ -168,6 +169,7 @@ fn planned<'a>(
         Arc::new(Nodes(SortedRowsPlanner(sorting))),
         Arc::new(Nodes(RowsInOrderPlanner)),
         Arc::new(Nodes(MappedRowsPlanner)),
+        Arc::new(Nodes(CheckedRowsPlanner)),
     ]);
     Box::pin(async move { planner.create_physical_plan(plan, session).await })
 }

@@ -24,7 +24,7 @@ use millstream_core::format::Reject;
 use millstream_core::reject::{MaxRejects, RawText, RejectLimit, Rejected};
 use millstream_core::sink::{Refusals, Refused, RefusedRow};
 use millstream_core::{Error, ErrorKind, RejectKind, Result, Step};
-use millstream_job::Job;
+use millstream_job::{CheckSeverity, Job};
 use millstream_state::rejects::{Line, RejectLine, RejectLog};
 use serde_json::Value;
 
@@ -132,7 +132,8 @@ impl Rejects {
         let steps = steps.map(|(name, most)| (Entry::Step(name.clone()), most));
         let sinks = job.sinks.iter().map(|sink| (Entry::Sink(sink.name.value.clone()), sink.max_rejects));
         let all = self.all.get().is_some();
-        if all || job.transforms.iter().any(|step| step.max_rejects.allows_some()) {
+        let checks = || job.checks().any(|(_, check)| check.severity == CheckSeverity::Reject);
+        if all || job.transforms.iter().any(|step| step.max_rejects.allows_some()) || checks() {
             let _ = self.lenient.set(());
         }
         let mut limits = self.limits.write().unwrap_or_else(PoisonError::into_inner);

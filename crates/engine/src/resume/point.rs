@@ -44,6 +44,9 @@ pub enum ToDo {
     Rest(Box<RunRecord>),
 }
 
+/// So many runs are looked through for the last one that had rows to count: others may have found nothing to do.
+const MOST_REPORTS: u64 = 100;
+
 /// Where the hashes of the files of code stand in what a run predicts.
 const CODE: &str = "code";
 
@@ -206,6 +209,12 @@ impl ResumePoint {
             stored[CODE] = code;
         }
         live.loading(Fingerprints::of(job, prepared).current(), &stored)
+    }
+
+    /// The reports of the last runs of the job that were done, the last one first.
+    pub fn earlier_reports(&self) -> Result<Vec<Value>> {
+        let reports = self.history.as_ref().map(|history| history.reports_of(&self.job, MOST_REPORTS)).transpose()?;
+        Ok(reports.unwrap_or_default())
     }
 
     /// Whether the run history says that the run `run` is done.

@@ -35,7 +35,7 @@ pub(super) struct Planned<'w, 'j> {
 /// A run whose loads have begun.
 pub(super) struct Begun<'w, 'j> {
     pub(super) work: Work<'w, 'j>,
-    physical: Physical,
+    pub(super) physical: Physical,
     pub(super) sinks: Sinks<'j>,
     /// What drives the loads.
     pub(super) tasks: Tasks,
@@ -186,6 +186,7 @@ impl<'j> Begun<'_, 'j> {
             sink,
             load: Arc::clone(&load),
             step: Arc::clone(&step),
+            plan: Arc::clone(&input),
             row_preserving: pipelines.ok().filter(|_| !is_there).map(|_| plan),
             marker: CommitMarker::of(sink, context),
         })));
@@ -256,6 +257,14 @@ impl<'j> Begun<'_, 'j> {
         let mut unopened = self.work.prepared.unopened();
         unopened.extend(self.work.prepared.all_skipped());
         unopened
+    }
+
+    /// Ends a run whose rows have all come and break checks, and rolls back what is not committed.
+    pub(super) async fn fail_checks(self, mut errors: Vec<Error>) -> Failure {
+        let first = errors.remove(0);
+        let mut failure = self.fail(first).await;
+        failure.errors.extend(errors);
+        failure
     }
 
     /// Ends a run that fails with `error`, and rolls back what is not committed.

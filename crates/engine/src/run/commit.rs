@@ -8,7 +8,7 @@ use millstream_core::{Error, Result, fail_point};
 use super::load::Loaded;
 use super::sinks::{AtOnce, CommitMarker};
 use super::work::Work;
-use crate::report::{MissingColumn, SinkResult, Skipped};
+use crate::report::{CheckResult, MissingColumn, SinkResult, Skipped};
 use crate::resume::{self, OpenLedger};
 
 /// A run whose rows are all visible.
@@ -33,6 +33,8 @@ pub(super) struct Summary {
     pub(super) nothing_new: bool,
     /// Units that earlier runs had loaded.
     pub(super) units_before: u64,
+    /// What the checks have come to.
+    pub(super) checks: Vec<CheckResult>,
 }
 
 /// What targets have noted of the run and of earlier ones. It is forgotten once the run is recorded.
@@ -120,6 +122,7 @@ impl Loaded<'_, '_> {
             missing_columns: prepared.missing_columns(),
             nothing_new: only_chunks && chunks.iter().all(|loaded| loaded.nothing_new),
             units_before: chunks.iter().map(|loaded| loaded.units_before).sum(),
+            checks: self.checks.clone(),
         }
     }
 }

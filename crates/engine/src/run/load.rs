@@ -11,11 +11,14 @@ use tokio::task::JoinSet;
 use super::begin::{Begun, Tasks};
 use super::sinks::{CommitMarker, Sinks};
 use super::work::{Work, interruption};
+use crate::checks::judge;
 use crate::chunks::load::Loaded as LoadedChunks;
 use crate::context::RunContext;
 use crate::failure::Failure;
 use crate::fault;
 use crate::options::Cancel;
+use crate::plan::checked::{self, CheckExec};
+use crate::report::CheckResult;
 
 /// A run whose rows have reached their targets: committed where they are loaded chunk by chunk, elsewhere not visible
 /// yet.
@@ -23,6 +26,8 @@ pub(super) struct Loaded<'w, 'j> {
     pub(super) work: Work<'w, 'j>,
     pub(super) sinks: Sinks<'j>,
     pub(super) stale: Vec<CommitMarker>,
+    /// What the checks have come to: none of them fails the run.
+    pub(super) checks: Vec<CheckResult>,
 }
 
 impl<'w, 'j> Begun<'w, 'j> {
@@ -30,6 +35,11 @@ impl<'w, 'j> Begun<'w, 'j> {
     pub(super) async fn load(mut self) -> Result<Loaded<'w, 'j>, Failure> {
         let Work { run, cancel, .. } = self.work;
         let mut loaded = drive(run, std::mem::take(&mut self.tasks), cancel).await;
+        if loaded.is_ok()
+            && let Err(error) = self.read_rest().await
+        {
+            loaded = Err(error);
+        }
         if loaded.is_ok()
             && let Err(error) = self.work.prepared.finish_workers().await
         {
@@ -39,11 +49,19 @@ impl<'w, 'j> Begun<'w, 'j> {
         let judged = loaded.and_then(|loaded| {
             run.rejects.judge_all()?;
             run.steps.all().iter().try_for_each(|step| step.check())?;
-            Ok(loaded)
+            Ok((loaded, self.judge_checks()?))
         });
-        match judged {
-            Ok(loaded) => self.sinks.set_loaded(loaded),
+        let checks = match judged {
+            Ok((loaded, checks)) => {
+                self.sinks.set_loaded(loaded);
+                checks
+            }
             Err(error) => return Err(self.fail(error).await),
+        };
+        let failures = judge::failures(&checks);
+        if !failures.is_empty() {
+            run.checks.set(checks);
+            return Err(self.fail_checks(failures).await);
         }
         let unopened = self.unopened();
         if !unopened.is_empty() {
@@ -51,7 +69,35 @@ impl<'w, 'j> Begun<'w, 'j> {
             return Err(Failure { lints: Vec::new(), errors: unopened });
         }
         let Begun { work, sinks, stale, .. } = self;
-        Ok(Loaded { work, sinks, stale })
+        Ok(Loaded { work, sinks, stale, checks })
+    }
+
+    /// What the checks have come to, now that everything has come.
+    fn judge_checks(&self) -> Result<Vec<CheckResult>> {
+        let checks = self.work.prepared.checks();
+        let earlier = match checks.iter().any(|checks| checks.has_change()) {
+            true => self.work.point.earlier_reports()?,
+            false => Vec::new(),
+        };
+        judge::results(&checks, &earlier)
+    }
+
+    /// Reads what nobody has wanted of the rows of entries with checks.
+    async fn read_rest(&self) -> Result<()> {
+        let Work { run, cancel, .. } = self.work;
+        let shared = self.physical.shared_scans.iter().map(|shared| shared.input());
+        let plans = self.sinks.at_once().into_iter().map(|sink| &sink.plan).chain(shared);
+        let mut reading = JoinSet::new();
+        for node in plans.flat_map(checked::nodes) {
+            let context = run.session.task_ctx();
+            let rest = async move {
+                let check = node.downcast_ref::<CheckExec>();
+                check.ok_or_else(|| Error::internal("a node that checks rows is another"))?.read_rest(context).await?;
+                Ok(None)
+            };
+            reading.spawn_on(rest, &run.runtimes.workers());
+        }
+        joined(reading, cancel, run.threads.processes()).await.map(drop)
     }
 }
 

@@ -7,6 +7,7 @@ use millstream_core::threads::ProcessorUse;
 use millstream_core::{Error, Result, fail_point};
 use millstream_job::Job;
 use millstream_state::{Ending, LiveRun};
+use serde_json::json;
 
 use super::commit::{Committed, Entries, Summary};
 use crate::context::RunContext;
@@ -37,7 +38,9 @@ pub(super) fn record_failure(run: &RunContext, live: Option<LiveRun>, failure: &
     let wrong = Error::job("the job file is wrong");
     let error = failure.errors.first().unwrap_or(&wrong);
     // What is wrong is reported in any case, whether or not the run history can be written.
-    let _ = live.map(|live| live.end(Some(error), &ending(run)));
+    let checks = run.checks.take();
+    let report = (!checks.is_empty()).then(|| json!({"checks": checks}));
+    let _ = live.map(|live| live.end(Some(error), &Ending { report, ..ending(run) }));
 }
 
 impl Committed {
@@ -142,14 +145,11 @@ fn report(run: &RunContext, job: &Job, summary: &Summary, used: Used) -> Report 
         rows_read: totals.rows_read,
         rows_written: totals.rows_written,
         rows_rejected: totals.rows_rejected,
-        rejects: run
-            .rejects
-            .log()
-            .filter(|log| log.has_some() || log.has_earlier())
-            .map(|_| summary.first().to_owned()),
+        rejects: run.rejects.log().filter(|_| !run.rejects.left_out().is_empty()).map(|_| summary.first().to_owned()),
         units_skipped: summary.skipped.0,
         skipped: summary.skipped.1.clone(),
         missing_columns: summary.missing_columns.clone(),
+        checks: summary.checks.clone(),
         bytes_read: totals.bytes_read,
         bytes_from_cache: run.cache.cached(),
         bytes_from_disk: run.cache.disk(),

@@ -26,6 +26,8 @@ pub(super) struct AtOnce<'j> {
     pub(super) load: Arc<dyn Load>,
     /// Its counters.
     pub(super) step: Arc<Step>,
+    /// The plan that gives its rows.
+    pub(super) plan: Arc<dyn ExecutionPlan>,
     /// The plan of its rows, if each comes from one record.
     pub(super) row_preserving: Option<Arc<dyn ExecutionPlan>>,
     pub(super) marker: Option<CommitMarker>,

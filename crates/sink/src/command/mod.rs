@@ -79,6 +79,10 @@ impl Sink for CommandSink {
         "program"
     }
 
+    fn shows_rows_early(&self) -> bool {
+        true
+    }
+
     fn target(&self) -> String {
         format!("the program {}", self.spec.command.program().unwrap_or_default())
     }

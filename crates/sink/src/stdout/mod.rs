@@ -64,6 +64,10 @@ impl Sink for StdoutSink {
         "standard output"
     }
 
+    fn shows_rows_early(&self) -> bool {
+        true
+    }
+
     fn target(&self) -> String {
         "standard output".to_owned()
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use millstream_core::{Error, Result, fail_point};
 use rusqlite::{Connection, OptionalExtension, params};
+use serde_json::Value;
 
 use super::key::JobKey;
 use super::live::LiveRun;
@@ -190,6 +191,20 @@ impl RunHistory {
         let values = params![run.job, run.variables, signed(run.began)];
         let found = self.connection().query_row(&query, values, record).optional();
         self.checked(found)
+    }
+
+    /// The reports of the last `most` runs of `job` that were done, the last one first.
+    pub fn reports_of(&self, job: &JobKey, most: u64) -> Result<Vec<Value>> {
+        let query = "SELECT report FROM runs WHERE job = ?1 AND variables = ?2 AND outcome = 'done' \
+                     AND report IS NOT NULL ORDER BY began DESC, run DESC LIMIT ?3";
+        let reports = || {
+            let connection = self.connection();
+            let mut query = connection.prepare(query)?;
+            let reports = query.query_map(params![job.path, job.variables, signed(most)], |row| row.get(0))?;
+            reports.collect::<rusqlite::Result<Vec<String>>>()
+        };
+        let reports = self.checked(reports())?;
+        Ok(reports.iter().filter_map(|report| serde_json::from_str(report).ok()).collect())
     }
 
     /// Whether the resume chain `logical` is done.

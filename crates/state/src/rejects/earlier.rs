@@ -9,7 +9,7 @@ use millstream_core::sink::{Chunk, WrittenChunks};
 
 use super::files::{RunLines, read_all};
 use super::folder;
-use super::line::{Again, ChunkId, DeliveryNumber, Earlier, Kept, Line, RejectLine};
+use super::line::{Again, CheckedLine, CheckedRows, ChunkId, DeliveryNumber, Earlier, Kept, Line, RejectLine};
 use super::replayed::ReplayedRejects;
 
 /// The rejects of `first` and the runs that resume it, in the state folder.
@@ -54,6 +54,18 @@ pub fn committed<'a>(kept: &'a [Kept], sink: &str, written: &WrittenChunks) -> (
     (there, missing)
 }
 
+/// What checks have counted of deliveries into `sink` whose chunks are written.
+pub fn committed_checks<'a>(
+    checked: &'a [CheckedLine],
+    sink: &'a str,
+    written: &'a WrittenChunks,
+) -> impl Iterator<Item = &'a CheckedRows> {
+    let is_written = move |chunk: &ChunkId| {
+        chunk.sink == sink && written.contains(&Chunk { unit: chunk.unit.clone(), number: chunk.number })
+    };
+    checked.iter().filter(move |line| line.chunks.iter().all(is_written)).flat_map(|line| &line.checked)
+}
+
 /// How a delivery of a chunk compares with others of it: one that was delivered outranks one that was only read, then
 /// the later run counts, then the later delivery.
 type Rank = (bool, usize, DeliveryNumber);
@@ -82,6 +94,7 @@ impl Standing {
         match line {
             Line::Version { .. } => {}
             Line::Without { without, delivery } => self.add_delivery(run, without, *delivery),
+            Line::Checked(line) => line.chunks.iter().for_each(|chunk| self.add_delivery(run, chunk, line.delivery)),
             Line::Reject(line) => line.chunk.iter().for_each(|chunk| self.add_delivery(run, chunk, line.delivery)),
             Line::Anew { anew } => self.anew.extend(anew.iter().map(|name| (name.clone(), run))),
             Line::Came { came } => {
@@ -110,14 +123,23 @@ impl Standing {
     }
 }
 
+impl Standing {
+    /// Whether no chunk of `line`, of the run number `run`, was delivered again.
+    fn counts_checked(&self, run: usize, line: &CheckedLine) -> bool {
+        line.chunks.iter().all(|chunk| self.last.get(chunk) == Some(&rank(run, line.delivery)))
+    }
+}
+
 fn rank(run: usize, delivery: DeliveryNumber) -> Rank {
     (delivery > 0, run, delivery)
 }
 
 fn what_counts(runs: Vec<RunLines>) -> Earlier {
     let standing = Standing::of(&runs);
-    let (mut kept, mut again) = (Vec::new(), HashMap::new());
+    let (mut kept, mut again, mut checked) = (Vec::new(), HashMap::new(), Vec::new());
     for (number, of_run) in runs.into_iter().enumerate() {
+        let of_checks = of_run.lines.iter().filter_map(Line::checked);
+        checked.extend(of_checks.filter(|line| standing.counts_checked(number, line)).cloned());
         let run = of_run.run.clone();
         let numbered = (1..).zip(of_run.into_rejects());
         for (index, line) in numbered.filter(|(_, line)| standing.counts(number, line)) {
@@ -133,5 +155,5 @@ fn what_counts(runs: Vec<RunLines>) -> Earlier {
             kept.line.rejected = Rejected { step, kind, message, column, ..kept.line.rejected.clone() };
         }
     }
-    Earlier { kept, came: standing.came }
+    Earlier { kept, came: standing.came, checked }
 }

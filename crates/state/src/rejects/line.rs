@@ -1,6 +1,6 @@
 //! The lines of the reject log.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use millstream_core::reject::{RawText, Rejected};
 use millstream_core::sink::Chunk;
@@ -65,6 +65,29 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+/// What the checks of an entry have counted of some of its rows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckedRows {
+    /// The entry: its name, and for a sink `sink` before it.
+    pub entry: String,
+    /// How many rows.
+    pub rows: u64,
+    /// How many of them break the rule of each check, if any do.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub broken: BTreeMap<String, u64>,
+}
+
+/// What checks have counted of the rows of some chunks, which were delivered together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckedLine {
+    /// By entries.
+    pub checked: Vec<CheckedRows>,
+    /// The chunks.
+    pub chunks: Vec<ChunkId>,
+    /// Their delivery.
+    pub delivery: DeliveryNumber,
+}
+
 /// A line of a file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -76,6 +99,8 @@ pub enum Line {
         /// The delivery.
         delivery: DeliveryNumber,
     },
+    /// What checks have counted of a delivery.
+    Checked(CheckedLine),
     /// Loads start again in this run: what earlier ones have rejected on the way, and is not tied to a chunk, does not
     /// count.
     Anew {
@@ -98,6 +123,16 @@ pub enum Line {
     Reject(Box<RejectLine>),
 }
 
+impl Line {
+    /// What checks have counted, if it says that.
+    pub(super) fn checked(&self) -> Option<&CheckedLine> {
+        match self {
+            Line::Checked(checked) => Some(checked),
+            _ => None,
+        }
+    }
+}
+
 /// A reject that counts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Kept {
@@ -117,4 +152,6 @@ pub struct Earlier {
     pub kept: Vec<Kept>,
     /// How many records had come to entries of the job.
     pub came: HashMap<String, u64>,
+    /// What checks have counted of deliveries that no later one has replaced.
+    pub checked: Vec<CheckedLine>,
 }

@@ -9,7 +9,7 @@ use fs_err::File;
 use millstream_core::{Error, Result};
 
 use super::earlier::read;
-use super::line::{ChunkId, DeliveryNumber, Earlier, Line, RejectLine, VERSION};
+use super::line::{CheckedLine, CheckedRows, ChunkId, DeliveryNumber, Earlier, Line, RejectLine, VERSION};
 use super::{ENDING, cannot_keep, folder};
 
 /// Rejects that are not tied to a chunk are written when they take so much memory.
@@ -72,10 +72,16 @@ impl RejectLog {
         Ok(())
     }
 
-    /// Adds the rejects of one delivery of `chunks`, and returns when they are durable. What an earlier delivery of
-    /// these chunks has rejected does not count any more. `came` is how many records have come so far to the
-    /// entries whose limit is a share.
-    pub fn add_delivery(&self, chunks: &[ChunkId], rejects: Vec<RejectLine>, came: HashMap<String, u64>) -> Result<()> {
+    /// Adds the rejects of one delivery of `chunks` and what checks have counted of it, and returns when they are
+    /// durable. What is there of an earlier delivery of these chunks does not count any more. `came` is how many
+    /// records have come so far to the entries whose limit is a share.
+    pub fn add_delivery(
+        &self,
+        chunks: Vec<ChunkId>,
+        rejects: Vec<RejectLine>,
+        checked: Vec<CheckedRows>,
+        came: HashMap<String, u64>,
+    ) -> Result<()> {
         let delivery = {
             let mut state = lock(&self.state);
             state.deliveries += 1;
@@ -86,14 +92,15 @@ impl RejectLog {
             let pending = lock(&self.pending);
             chunks.iter().filter(|chunk| pending.contains(chunk) && !with.contains(chunk)).cloned().collect()
         };
-        if rejects.is_empty() && without.is_empty() {
+        if rejects.is_empty() && without.is_empty() && checked.is_empty() {
             return Ok(());
         }
         self.remember(with);
+        let checked = (!checked.is_empty()).then_some(Line::Checked(CheckedLine { checked, chunks, delivery }));
         let rejects = rejects.into_iter().map(|line| Line::Reject(Box::new(RejectLine { delivery, ..line })));
         let without = without.into_iter().map(|without| Line::Without { without, delivery });
         let came = (!came.is_empty()).then_some(Line::Came { came });
-        self.add(rejects.chain(without).chain(came), true)
+        self.add(rejects.chain(without).chain(checked).chain(came), true)
     }
 
     /// Whether any chunk has rejects of a delivery that was not committed, as far as is known.

@@ -30,8 +30,8 @@ use std::path::{Path, PathBuf};
 
 use millstream_core::Error;
 
-pub use earlier::{committed, failed_again, of_run, read};
-pub use line::{Again, ChunkId, DeliveryNumber, Earlier, Kept, Line, RejectLine};
+pub use earlier::{committed, committed_checks, failed_again, of_run, read};
+pub use line::{Again, CheckedLine, CheckedRows, ChunkId, DeliveryNumber, Earlier, Kept, Line, RejectLine};
 pub use log::RejectLog;
 pub use replayed::ReplayedRejects;
 

@@ -49,7 +49,7 @@ fn messages(earlier: &Earlier) -> Vec<&str> {
 fn nothing_is_made_until_there_is_a_reject() {
     let state = tempfile::TempDir::new().expect("a folder");
     let log = RejectLog::new(state.path(), "1-1", "1-1");
-    log.add_delivery(&[chunk(0)], vec![], HashMap::new()).expect("nothing to write");
+    log.add_delivery(vec![chunk(0)], vec![], vec![], HashMap::new()).expect("nothing to write");
     log.flush().expect("nothing to write");
     assert_eq!(fs_err::read_dir(state.path()).expect("a folder").count(), 0);
     log.add([line(reject(None, "bad"))], true).expect("written");
@@ -62,8 +62,10 @@ fn of_a_chunk_the_last_delivery_counts() {
     let state = tempfile::TempDir::new().expect("a folder");
     let first = RejectLog::new(state.path(), "1-1", "1-1");
     first.add([line(reject(Some(chunk(0)), "read"))], false).expect("it waits");
-    first.add_delivery(&[chunk(0), chunk(1)], vec![reject(Some(chunk(0)), "first")], HashMap::new()).expect("written");
-    first.add_delivery(&[chunk(2)], vec![reject(Some(chunk(2)), "stays")], HashMap::new()).expect("written");
+    first
+        .add_delivery(vec![chunk(0), chunk(1)], vec![reject(Some(chunk(0)), "first")], vec![], HashMap::new())
+        .expect("written");
+    first.add_delivery(vec![chunk(2)], vec![reject(Some(chunk(2)), "stays")], vec![], HashMap::new()).expect("written");
     let of = folder(state.path(), "1-1");
     assert_eq!(messages(&read(&of).expect("readable")), ["first", "stays"]);
     // Another run reads chunk 0 again, and does not come to its delivery.
@@ -71,10 +73,10 @@ fn of_a_chunk_the_last_delivery_counts() {
     second.add([line(reject(Some(chunk(0)), "read again"))], true).expect("written");
     assert_eq!(messages(&read(&of).expect("readable")), ["first", "stays"]);
     let two = vec![reject(Some(chunk(0)), "second"), reject(Some(chunk(0)), "two")];
-    second.add_delivery(&[chunk(0)], two, HashMap::new()).expect("written");
+    second.add_delivery(vec![chunk(0)], two, vec![], HashMap::new()).expect("written");
     assert_eq!(messages(&read(&of).expect("readable")), ["stays", "second", "two"]);
     // Delivered once more, the chunk has none.
-    second.add_delivery(&[chunk(0)], vec![], HashMap::new()).expect("written");
+    second.add_delivery(vec![chunk(0)], vec![], vec![], HashMap::new()).expect("written");
     assert_eq!(messages(&read(&of).expect("readable")), ["stays"]);
     let written = WrittenChunks::new([("s\na.csv".to_owned(), 2)], str::to_owned);
     let kept = read(&of).expect("readable").kept;
@@ -162,4 +164,31 @@ fn what_was_loaded_later_is_marked_and_what_failed_again_has_its_new_reason() {
     let kept = read(&log.folder).expect("readable").kept;
     let told: Vec<_> = kept.iter().map(|kept| (kept.line.rejected.message.as_str(), kept.replayed)).collect();
     assert_eq!(told, [("a", true), ("b, still", false)]);
+}
+
+#[test]
+fn what_checks_counted_counts_once_however_chunks_are_grouped() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let counted = |rows, broken: u64| {
+        let broken = (broken > 0).then(|| ("not_null: id".to_owned(), broken)).into_iter().collect();
+        vec![CheckedRows { entry: "s".to_owned(), rows, broken }]
+    };
+    let first = RejectLog::new(folder.path(), "1", "1");
+    first.add_delivery(vec![chunk(0), chunk(1)], vec![], counted(20, 3), HashMap::new()).expect("written");
+    first.add_delivery(vec![chunk(2)], vec![], counted(10, 0), HashMap::new()).expect("written");
+    // The first delivery was not committed, and its chunks are delivered in other groups.
+    let second = RejectLog::new(folder.path(), "1", "2");
+    second.add_delivery(vec![chunk(1), chunk(3)], vec![], counted(15, 2), HashMap::new()).expect("written");
+    second.add_delivery(vec![chunk(0)], vec![], counted(11, 1), HashMap::new()).expect("written");
+    let third = RejectLog::new(folder.path(), "1", "3");
+    let earlier = third.earlier().expect("lines");
+    let unit = |number| (chunk(0).unit, number);
+    let rows = |numbers: &[u64]| {
+        let written = WrittenChunks::new(numbers.iter().map(|number| unit(*number)), str::to_owned);
+        let counted: Vec<_> = committed_checks(&earlier.checked, &chunk(0).sink, &written).collect();
+        counted.iter().map(|checked| checked.rows).sum::<u64>()
+    };
+    assert_eq!(rows(&[0, 1, 2, 3]), 36);
+    assert_eq!(rows(&[2]), 10, "what is not committed is counted when it is delivered again");
+    assert_eq!(rows(&[]), 0);
 }

@@ -1,0 +1,182 @@
+//! Whether checks hold, once everything has come.
+
+use std::sync::Arc;
+
+use millstream_core::{Error, Result};
+use millstream_job::{CheckSeverity, RowsKeys};
+use serde_json::Value;
+
+use super::{CheckKind, EntryCheck, EntryChecks};
+use crate::report::CheckResult;
+
+/// The results of the checks of `entries`, as far as rows have come. `earlier` are the reports of runs that succeeded,
+/// the last one first.
+///
+/// # Errors
+/// If keys that were written to scratch cannot be read again.
+pub fn results(entries: &[Arc<EntryChecks>], earlier: &[Value]) -> Result<Vec<CheckResult>> {
+    let mut results = Vec::new();
+    for entry in entries {
+        let rows = entry.counts.rows();
+        let before = earlier.iter().find_map(|report| rows_before(report, &entry.entry));
+        for (index, check) in entry.checks.iter().enumerate() {
+            if let CheckKind::Unique(keys) = &check.kind {
+                let found = keys.found_at_end()?;
+                entry.counts.add_broken(index, found.rows);
+                found.examples.into_iter().for_each(|example| entry.counts.show(index, example));
+            }
+        }
+        let counted = entry.checks.iter().zip(entry.counts.broken()).zip(entry.counts.shown());
+        for ((check, broken), examples) in counted {
+            results.push(result(entry, check, Counted { rows, broken, examples, before }));
+        }
+    }
+    Ok(results)
+}
+
+/// What was counted for a check.
+struct Counted {
+    rows: u64,
+    broken: u64,
+    examples: Vec<String>,
+    /// The rows of the last run that succeeded.
+    before: Option<u64>,
+}
+
+fn result(entry: &EntryChecks, check: &EntryCheck, counted: Counted) -> CheckResult {
+    let Counted { rows, broken, examples, before } = counted;
+    let (holds, what) = match &check.kind {
+        CheckKind::Rows(limits) => {
+            let fault = rows_fault(limits, rows, before);
+            (fault.is_none(), fault.unwrap_or_else(|| format!("{} rows", grouped(rows))))
+        }
+        CheckKind::Condition | CheckKind::Unique(_) => {
+            let allowed = check.rejects() || !check.at_most.is_exceeded(broken, rows);
+            (allowed, of_rows(broken, rows))
+        }
+    };
+    let what = match &check.message {
+        Some(message) if !holds => format!("{message} ({what})"),
+        _ => what,
+    };
+    CheckResult {
+        entry: entry.entry.clone(),
+        check: check.label.clone(),
+        severity: check.severity,
+        holds,
+        rows,
+        broken,
+        at_most: check.at_most.allows_some().then(|| check.at_most.to_string()),
+        what,
+        examples,
+    }
+}
+
+/// How many of so many rows break a rule, in words.
+fn of_rows(broken: u64, rows: u64) -> String {
+    let share = if broken == 0 || rows == 0 { 0.0 } else { broken as f64 / rows as f64 * 100.0 };
+    match broken {
+        0 => format!("none of {} rows", grouped(rows)),
+        _ => format!("{} of {} rows ({share:.2}%)", grouped(broken), grouped(rows)),
+    }
+}
+
+/// What is wrong with the number of rows.
+fn rows_fault(limits: &RowsKeys, rows: u64, before: Option<u64>) -> Option<String> {
+    if let Some(min) = limits.min.filter(|min| rows < *min) {
+        return Some(format!("{} rows, and at least {} are required", grouped(rows), grouped(min)));
+    }
+    if let Some(max) = limits.max.filter(|max| rows > *max) {
+        return Some(format!("{} rows, and at most {} are allowed", grouped(rows), grouped(max)));
+    }
+    let (change, before) = (limits.change?, before.filter(|before| *before > 0)?);
+    let moved = rows.abs_diff(before) as f64 / before as f64;
+    // What is a rounding error away from the limit is within it.
+    (moved > change.0 + 1e-9).then(|| {
+        let way = if rows > before { "more" } else { "fewer" };
+        let allowed: String = change.into();
+        format!(
+            "{} rows, {:.2}% {way} than the {} of the last run that succeeded, and a change of {allowed} is allowed",
+            grouped(rows),
+            moved * 100.0,
+            grouped(before)
+        )
+    })
+}
+
+/// The rows of `entry` as the report of an earlier run says.
+fn rows_before(report: &Value, entry: &str) -> Option<u64> {
+    let checks = report.get("checks")?.as_array()?;
+    checks.iter().find(|check| check["entry"] == entry)?["rows"].as_u64()
+}
+
+/// `number` with a comma before each three digits.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// The errors of the checks for which the run fails.
+pub fn failures(results: &[CheckResult]) -> Vec<Error> {
+    let failed = results.iter().filter(|result| !result.holds && result.severity == CheckSeverity::Fail);
+    failed.map(failure).collect()
+}
+
+fn failure(result: &CheckResult) -> Error {
+    let allowed = result.at_most.as_ref().map_or(String::new(), |most| format!(", and `at_most: {most}` is allowed"));
+    let cause = match result.examples.is_empty() {
+        true => format!("{}{allowed}", result.what),
+        false => format!("{}{allowed}, such as\n{}", result.what, result.examples.join("\n")),
+    };
+    Error::data(format!("a check does not hold: {}", result.check))
+        .cause(cause)
+        .in_step(&result.entry)
+        .hint("no sink has published anything; fix the data or the check, or make it `severity: warn`")
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_job::entries::Share;
+
+    use super::*;
+
+    fn fault(limits: RowsKeys, rows: u64, before: Option<u64>) -> Option<String> {
+        rows_fault(&limits, rows, before)
+    }
+
+    #[test]
+    fn numbers_of_rows_have_limits_that_are_allowed_themselves() {
+        let between = || RowsKeys { min: Some(10), max: Some(1_000), change: None };
+        assert_eq!((fault(between(), 10, None), fault(between(), 1_000, None)), (None, None));
+        assert_eq!(fault(between(), 9, None).as_deref(), Some("9 rows, and at least 10 are required"));
+        assert_eq!(fault(between(), 1_001, None).as_deref(), Some("1,001 rows, and at most 1,000 are allowed"));
+    }
+
+    #[test]
+    fn a_change_is_compared_with_the_run_before() {
+        let change = || RowsKeys { change: Some(Share(0.2)), ..RowsKeys::default() };
+        assert_eq!((fault(change(), 80, Some(100)), fault(change(), 120, Some(100))), (None, None));
+        let fewer = "79 rows, 21.00% fewer than the 100 of the last run that succeeded, and a change of 20% is allowed";
+        assert_eq!(fault(change(), 79, Some(100)).as_deref(), Some(fewer));
+        assert!(fault(change(), 121, Some(100)).is_some_and(|what| what.contains("21.00% more than the 100")));
+        assert!(fault(change(), 0, Some(100)).is_some());
+        // Otherwise a job that once had no rows could never have any again.
+        assert_eq!((fault(change(), 7, Some(0)), fault(change(), 7, None)), (None, None));
+    }
+
+    #[test]
+    fn shares_are_written_as_they_were_read() {
+        for text in ["20%", "0.5%", "7%", "150%"] {
+            let share = Share::try_from(text.to_owned()).expect("a share");
+            assert_eq!(String::from(share), text);
+        }
+        assert!(Share::try_from("20".to_owned()).is_err());
+    }
+}
