@@ -97,6 +97,7 @@ impl<'a> Builder<'a> {
         let format = self.format(entry, None);
         let inputs = self.inputs(entry, &read);
         let sorted_by = self.keys_of(node.get("sorted_by"));
+        let checks = self.step_checks(node);
         if self.found.lints[before..].iter().any(Lint::is_error) || node.has_unknown() {
             return None;
         }
@@ -108,7 +109,6 @@ impl<'a> Builder<'a> {
             return None;
         }
         let keys: SourceKeys = self.keys(node)?;
-        let checks = self.checks(node, Checked::Step { may_reject: keys.max_rejects.allows_some() })?;
         Some(SourceStep {
             name: name_of(entry),
             read,
@@ -338,6 +338,7 @@ impl<'a> Builder<'a> {
         }
         let format = self.sink_format(entry, kind, &write.value);
         let store = self.sink_store(entry, kind, &write);
+        let checks = checks(node.get(CHECKS), Checked::Sink, self.text, &mut self.found.lints);
         if self.found.lints[before..].iter().any(Lint::is_error) || node.has_unknown() {
             return None;
         }
@@ -353,7 +354,6 @@ impl<'a> Builder<'a> {
         };
         let from = text(node.get("from"))?;
         let max_rejects = self.max_rejects(node);
-        let checks = self.checks(node, Checked::Sink)?;
         let settings = without(node, &["from", "write", CHECKS]);
         let mut texts = Vec::new();
         let own = node.entries().iter().filter(|entry| !["from", "write", CHECKS].contains(&entry.key.as_str()));
@@ -538,11 +538,10 @@ impl<'a> Builder<'a> {
         allowed.and_then(Result::ok).unwrap_or_default()
     }
 
-    /// The checks of a sound entry; `None` if there is something wrong with them.
-    fn checks(&mut self, node: &Node, of: Checked) -> Option<Vec<Check>> {
-        let before = self.found.lints.len();
-        let checks = checks(node.get(CHECKS), of, self.text, &mut self.found.lints);
-        (self.found.lints.len() == before).then_some(checks)
+    /// The checks of a source or transform.
+    fn step_checks(&mut self, node: &Node) -> Vec<Check> {
+        let may_reject = self.max_rejects(node).allows_some();
+        checks(node.get(CHECKS), Checked::Step { may_reject }, self.text, &mut self.found.lints)
     }
 
     /// An entry of `functions`.
@@ -569,6 +568,7 @@ impl<'a> Builder<'a> {
         let before = self.found.lints.len();
         let sorted_by = self.keys_of(entry.value.get(SORTED_BY));
         let is_good = self.walk(entry, TRANSFORM);
+        let checks = self.step_checks(&entry.value);
         self.one_kind(entry, before);
         self.explain_misplaced(entry, before);
         let mut settings = None;
@@ -582,7 +582,6 @@ impl<'a> Builder<'a> {
         }
         let (kind, transform, settings) = settings?;
         let max_rejects = self.max_rejects(&entry.value);
-        let checks = self.checks(&entry.value, Checked::Step { may_reject: max_rejects.allows_some() })?;
         let rows = match (transform.build)(&settings.value) {
             Ok(rows) => rows,
             Err(faults) => {

@@ -14,6 +14,9 @@ use crate::tree::{Entry, Kind, Node};
 /// The keys of a check that are rules.
 const RULES: [&str; 7] = ["rows", "not_null", "unique", "values", "matches", "range", "sql"];
 
+/// The other keys of a check.
+const BESIDE: [&str; 3] = ["message", "severity", "at_most"];
+
 /// The kind of entry that has checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checked {
@@ -26,7 +29,8 @@ pub enum Checked {
     Sink,
 }
 
-/// The checks in `node`, the value of `checks`, which follows the schema; what is wrong with them goes to `lints`.
+/// The checks in `node`, the value of `checks`, as far as they follow the schema; what else is wrong with them goes to
+/// `lints`.
 pub fn checks(node: Option<&Node>, of: Checked, file: &JobText, lints: &mut Vec<Lint>) -> Vec<Check> {
     let Some(Kind::List(items)) = node.map(|node| &node.kind) else { return Vec::new() };
     let mut all = Vec::new();
@@ -34,13 +38,8 @@ pub fn checks(node: Option<&Node>, of: Checked, file: &JobText, lints: &mut Vec<
         let before = lints.len();
         let Some(rule) = one_rule(item, file, lints) else { continue };
         let rules = rules(rule, file, lints);
-        let keys: CheckKeys = match serde_json::from_value(item.to_value()) {
-            Ok(keys) => keys,
-            Err(cause) => {
-                lints.push(file.error(rule.key_span, cause.to_string()));
-                continue;
-            }
-        };
+        // What the schema does not allow has been told.
+        let Ok(keys) = serde_json::from_value::<CheckKeys>(item.to_value()) else { continue };
         lints.extend(misfit(item, rule, &keys, of, file));
         if lints.len() > before {
             continue;
@@ -56,6 +55,10 @@ pub fn checks(node: Option<&Node>, of: Checked, file: &JobText, lints: &mut Vec<
 fn one_rule<'n>(item: &'n Node, file: &JobText, lints: &mut Vec<Lint>) -> Option<&'n Entry> {
     let mut found = item.entries().iter().filter(|entry| RULES.contains(&entry.key.as_str()));
     let Some(first) = found.next() else {
+        // A key that is none has been told, and may be meant for the rule.
+        if item.entries().iter().any(|entry| !BESIDE.contains(&entry.key.as_str())) {
+            return None;
+        }
         let hint = format!("name one of: {}", RULES.join(", "));
         lints.push(file.error(item.span, "the check has no rule").hint(hint));
         return None;
@@ -76,7 +79,7 @@ fn rules(rule: &Entry, file: &JobText, lints: &mut Vec<Lint>) -> Vec<Rule> {
     let none = |what: &str, hint: &str| file.error(rule.report_span(), what).hint(hint);
     match rule.key.as_str() {
         "rows" => match serde_json::from_value::<RowsKeys>(node.to_value()) {
-            Ok(RowsKeys { min: None, max: None, change: None }) | Err(_) => {
+            Ok(RowsKeys { min: None, max: None, change: None }) => {
                 lints.push(none("`rows` has no limit", "give it one of: min, max, change"));
                 Vec::new()
             }
@@ -85,6 +88,7 @@ fn rules(rule: &Entry, file: &JobText, lints: &mut Vec<Lint>) -> Vec<Rule> {
                 Vec::new()
             }
             Ok(rows) => vec![Rule::Rows(rows)],
+            Err(_) => Vec::new(),
         },
         "not_null" => texts(Some(node)).into_iter().map(Rule::NotNull).collect(),
         "unique" => vec![Rule::Unique(texts(Some(node)))],
@@ -144,6 +148,7 @@ fn misfit(item: &Node, rule: &Entry, keys: &CheckKeys, of: Checked, file: &JobTe
     if of_rows || rule.key == "unique" {
         let what = format!("`{}` is about all rows together, and cannot reject single ones", rule.key);
         lints.push(file.error(at("severity"), what).hint("use `severity: fail` or `severity: warn`"));
+        return lints;
     }
     match of {
         Checked::Sink => {

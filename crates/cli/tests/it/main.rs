@@ -13,6 +13,7 @@ mod use_archives;
 mod use_batches;
 mod use_buckets;
 mod use_check;
+mod use_checks;
 mod use_commands;
 mod use_database_sources;
 mod use_databases;

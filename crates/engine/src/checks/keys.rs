@@ -185,7 +185,8 @@ impl KeySet {
             };
             let run = self.write_run(shard).map_err(failed)?;
             shard.runs.push(run);
-            self.spilled.fetch_add(1, Ordering::Relaxed);
+            self.spilled
+                .fetch_add((shard.bytes.len() + shard.table.len() * size_of::<u32>()) as u64, Ordering::Relaxed);
         }
         (shard.table, shard.bytes) = (HashTable::new(), Vec::new());
         self.budget.give_back(std::mem::take(&mut shard.reserved));
@@ -206,7 +207,7 @@ impl KeySet {
         Ok(file)
     }
 
-    /// How many runs were written.
+    /// Bytes that were written to scratch.
     pub fn spilled(&self) -> u64 {
         self.spilled.load(Ordering::Relaxed)
     }

@@ -144,6 +144,15 @@ impl EntryChecks {
         self.checks.iter().any(|check| matches!(check.kind, CheckKind::Unique(_)))
     }
 
+    /// Bytes that their keys took in scratch.
+    pub fn spilled(&self) -> u64 {
+        let of = |check: &EntryCheck| match &check.kind {
+            CheckKind::Unique(keys) => keys.spilled(),
+            CheckKind::Rows(_) | CheckKind::Condition => 0,
+        };
+        self.checks.iter().map(of).sum()
+    }
+
     /// Whether any of them leaves rows out.
     pub fn rejects(&self) -> bool {
         self.checks.iter().any(EntryCheck::rejects)

@@ -58,6 +58,7 @@ impl Metered {
         }
         if let Some(check) = self.node.downcast_ref::<CheckExec>() {
             self.step.add_rejected(check.failed());
+            self.step.add_spilled(check.checks().spilled());
         }
         if let Some(work) = self.node.downcast_ref::<WorkExec>() {
             self.step.add_rejected(work.failed());
