@@ -21,7 +21,7 @@ use millstream_core::stable_hash::hash;
 use millstream_core::transform::{Distinct, Keep, Relation, SortKey, UnionBy};
 use millstream_core::{Registry, redact};
 use millstream_job::entries::COMMAND;
-use millstream_job::{FunctionStep, Job, SinkStep, SourceStep, TransformStep};
+use millstream_job::{Check, CheckSeverity, FunctionStep, Job, Located, Rule, SinkStep, SourceStep, TransformStep};
 use serde_json::{Map, Value, json};
 
 use crate::prepare::Prepared;
@@ -277,6 +277,7 @@ fn source(step: &SourceStep, facts: &Facts<'_>) -> Value {
         OnDrift::Widen => json!("widen"),
     };
     add(&mut entry, "on_drift", drift);
+    add(&mut entry, "rejecting", rejecting(&step.checks));
     add(&mut entry, "validate", if step.validate == Validate::All { json!("all") } else { Value::Null });
     entry
 }
@@ -288,7 +289,26 @@ fn transform(step: &TransformStep, facts: &Facts<'_>) -> Value {
     entry[kind] = what;
     add(&mut entry, "code", (facts.code)(name));
     add(&mut entry, "sorted_by", keys(&step.sorted_by));
+    add(&mut entry, "rejecting", rejecting(&step.checks));
     entry
+}
+
+/// The rules by which rows are left out. Other checks change no rows: a run that failed for one resumes without it.
+fn rejecting(checks: &[Check]) -> Value {
+    let text = |text: &Option<Located<String>>| text.as_ref().map(|text| text.value.clone());
+    let rejecting = checks.iter().filter(|check| check.severity == CheckSeverity::Reject);
+    let rule = |check: &Check| match &check.rule {
+        Rule::NotNull(column) => json!(["not_null", column.value]),
+        Rule::Values(column, values) => {
+            json!(["values", column.value, values.iter().map(|value| value.value.as_str()).collect::<Vec<_>>()])
+        }
+        Rule::Matches(column, pattern) => json!(["matches", column.value, pattern.value]),
+        Rule::Range { column, min, max } => json!(["range", column.value, text(min), text(max)]),
+        Rule::Sql(condition) => json!(["sql", text_of(&condition.value)]),
+        // These are about all rows, and leave none out.
+        Rule::Rows(_) | Rule::Unique(_) => Value::Null,
+    };
+    rejecting.map(rule).collect()
 }
 
 /// The name of an operation and what there is to say of it. The names are stored: they do not change, whatever the

@@ -349,3 +349,21 @@ fn explain_says_why_a_load_goes_all_at_once() {
     lab.file("job.yaml", job("fail").replace("checks:", "incremental: true, checks:"));
     lab.run(&["check", "job.yaml"]).ended(2).says(&["`s` is incremental", "a check of `s` may fail the run"]);
 }
+
+#[test]
+fn a_run_resumes_with_other_checks_unless_they_leave_out_other_rows() {
+    let checks = |severity: &str| format!("    - {{not_null: id, severity: {severity}}}\n");
+    let lab = lab(&checks("warn"), "    max_rejects: 10\n", "  o: {from: s, write: 'sqlite:out.db', table: t}\n");
+    let job = lab.read("job.yaml");
+    let run = |arguments: &[&str], fail_point: &str| {
+        let mut command = lab.command(arguments);
+        command.env("MILLSTREAM_CHUNK_BYTES", "2000").env("MILLSTREAM_FAIL_AT", fail_point);
+        crate::use_support::finish(command, None)
+    };
+    run(&["run", "job.yaml"], "commit.after:1").ended(-1);
+    lab.file("job.yaml", job.replace("severity: warn", "severity: reject"));
+    run(&["run", "--resume", "job.yaml"], "none").ended(1).says(&["the job has changed"]);
+    lab.file("job.yaml", job.replace("not_null: id", "not_null: amount"));
+    run(&["run", "--resume", "job.yaml"], "none").ok();
+    assert_eq!(sqlite(&lab.path("out.db"), "SELECT COUNT(*) FROM t"), [["1001"]]);
+}
