@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -70,6 +70,9 @@ pub struct LoadContext {
     /// The name of the load, under which the target notes in the transaction that makes the rows visible that they are.
     /// A later run then does not add them again. `None` if that does not matter.
     pub marker: Option<String>,
+    /// What the target notes in the same transaction beside it, or in its place, if the rows come from units that no
+    /// later run is to load again.
+    pub notes: Option<Arc<LoadNotes>>,
     /// Whether a load that another run has begun may be taken over from it: its connections are ended then, so that
     /// nothing of it can commit, or keep others waiting. Otherwise a load whose run still has connections is refused.
     pub take_over: bool,
@@ -93,6 +96,36 @@ pub struct LoadContext {
     /// Who decides about rows that the target does not take; `None` if each of them ends the load. Batches may then
     /// have more columns than `schema`: these are not written, but come back with a row that is refused.
     pub refusals: Option<Arc<dyn Refusals>>,
+}
+
+/// What a load that becomes visible all at once notes of its units, in the transaction that makes its rows visible. The
+/// notes belong to a load of all runs, whose name is that of the ledger in which loads chunk by chunk of the same
+/// sources note their chunks.
+#[derive(Debug)]
+pub struct LoadNotes {
+    /// The name of that load.
+    pub load: String,
+    chunks: Mutex<Vec<Chunk>>,
+}
+
+impl LoadNotes {
+    /// For the load `load`, with nothing to note yet.
+    pub fn new(load: &str) -> Self {
+        LoadNotes { load: load.to_owned(), chunks: Mutex::default() }
+    }
+
+    /// Notes `chunks`. Call it before [`Load::prepare`].
+    pub fn set(&self, mut chunks: Vec<Chunk>) {
+        // Recording chunks in one order prevents deadlocks.
+        chunks.sort();
+        chunks.dedup();
+        *self.chunks.lock().unwrap_or_else(PoisonError::into_inner) = chunks;
+    }
+
+    /// What there is to note, in order.
+    pub fn chunks(&self) -> Vec<Chunk> {
+        self.chunks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// Decides about rows that a target does not take.
@@ -209,6 +242,17 @@ pub trait Sink: Debug + Send + Sync {
     /// Whether it may have a ledger, as far as its settings say.
     fn may_keep_ledger(&self) -> bool {
         false
+    }
+
+    /// Whether it can note units with rows that become visible all at once ([`LoadContext::notes`]), as far as its
+    /// settings say: rows that are there stay.
+    fn may_note_units(&self) -> bool {
+        false
+    }
+
+    /// What is noted in the target for the load `load`. Nothing is made for that.
+    async fn noted(&self, _load: &str, _context: LoadContext) -> Result<WrittenChunks> {
+        Ok(WrittenChunks::new([], str::to_owned))
     }
 
     /// Whether what rows were added to is not there any more. Asks the target.

@@ -23,6 +23,8 @@ pub struct Report {
     pub nothing_new: bool,
     /// Units that were loaded before.
     pub units_loaded_before: u64,
+    /// Whether the run has only loaded files that some of its sinks had, and others lacked.
+    pub caught_up: bool,
     /// How long it took.
     pub seconds: f64,
     /// Records that were read, those that were refused among them.

@@ -116,6 +116,7 @@ pub(crate) fn context(partitions: usize) -> LoadContext {
         run,
         sink: "result".to_owned(),
         marker: None,
+        notes: None,
         take_over: false,
         schema: schema(),
         partitions,

@@ -22,6 +22,7 @@ mod use_file_modes;
 mod use_formats;
 mod use_functions;
 mod use_guess;
+mod use_incremental;
 mod use_large;
 mod use_map;
 mod use_memory;

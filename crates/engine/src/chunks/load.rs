@@ -47,6 +47,10 @@ const RETRIES: u32 = 5;
 /// The first pause before that; each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
+/// What to do about changed units of a load chunk by chunk.
+const ALL_ELSE_IS_LOADED: &str =
+    "everything else is loaded; `--accept-changed` loads them as they are now, in addition to their earlier rows";
+
 /// The most changed units that are named.
 const MOST_NAMED: usize = 10;
 
@@ -410,7 +414,7 @@ impl Loading {
         let changed: Vec<String> = self.units.iter().flat_map(|units| units.changed()).collect();
         Arc::clone(&self).deliver(Group::new(0, &self.load.budget)).await?;
         if !changed.is_empty() {
-            return Err(changed_units(changed).in_step(&self.load.name));
+            return Err(changed_units(changed, ALL_ELSE_IS_LOADED).in_step(&self.load.name));
         }
         let found = self.load.ledger.count().await.map_err(|error| error.in_step(&self.load.name))?;
         self.nothing_is_lost(self.noted.load(Ordering::Relaxed), found)?;
@@ -598,16 +602,14 @@ impl Loading {
 }
 
 /// Units that are not any more what was loaded of them.
-fn changed_units(changed: Vec<String>) -> Error {
+pub(super) fn changed_units(changed: Vec<String>, hint: &str) -> Error {
     let shown: Vec<&str> = changed.iter().take(MOST_NAMED).map(String::as_str).collect();
     let more = if changed.len() > MOST_NAMED { ", …" } else { "" };
     let what = match changed.len() {
         1 => "a file has changed since it was loaded".to_owned(),
         count => format!("{count} files have changed since they were loaded"),
     };
-    Error::refused(what).text(format!("{}{more}", shown.join(", "))).hint(
-        "everything else is loaded; `--accept-changed` loads them as they are now, in addition to their earlier rows",
-    )
+    Error::refused(what).text(format!("{}{more}", shown.join(", "))).hint(hint)
 }
 
 fn joined<T>(done: std::result::Result<Result<T>, JoinError>) -> Result<T> {

@@ -14,9 +14,12 @@
 //! of them are complete; `versions.rs` which group notes the version of a unit; `group.rs` the rows of a group;
 //! `assemble.rs` who puts them together; `instance.rs` the plan of a group; `span.rs` which records its rows are from;
 //! `refused.rs` what is left out on the way; `load.rs` who reads and delivers. `origins.rs` reads rows for targets that
-//! are loaded at once. The target's side is
+//! are loaded at once; `additive.rs` which plans of incremental sources can be loaded so, and `admission.rs` which of
+//! their units. The target's side is
 //! [`millstream_core::sink::Ledger`].
 
+pub mod additive;
+pub mod admission;
 mod assemble;
 pub mod group;
 pub mod instance;

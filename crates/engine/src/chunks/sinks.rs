@@ -1,8 +1,12 @@
 //! Which sinks of a job are loaded chunk by chunk, and what incremental sources require of them.
 
+use std::sync::Arc;
+
+use datafusion::physical_plan::ExecutionPlan;
 use millstream_core::{Error, Result};
 use millstream_job::{CheckSeverity, Job, Lint, SinkStep, SourceStep};
 
+use super::additive::additive;
 use super::pipeline::{Pipeline, repeatable};
 use crate::plan::shared::{Physical, Root};
 
@@ -21,22 +25,26 @@ pub fn by_chunk(job: &Job, physical: &Physical) -> Result<Vec<ByChunk>> {
     let mut by_chunk: Vec<ByChunk> = job.sinks.iter().zip(&physical.roots).map(alone).collect();
     let targets: Vec<String> = job.sinks.iter().map(|sink| sink.sink.target()).collect();
     not_beside_others(&targets, by_chunk.iter_mut());
-    check_incremental(job, by_chunk.iter())?;
+    let plans = physical.roots.iter().map(|root| &root.plan);
+    check_incremental(job, by_chunk.iter().zip(plans))?;
     Ok(by_chunk)
 }
 
-/// Refuses incremental sources whose rows go to sinks that do not know which files they have; `by_chunk` are those of
-/// the sinks of `job`.
-pub fn check_incremental<'a>(job: &Job, by_chunk: impl Iterator<Item = &'a ByChunk>) -> Result<()> {
+/// How a sink is loaded, and the plan of its rows.
+type Planned<'a> = (&'a ByChunk, &'a Arc<dyn ExecutionPlan>);
+
+/// Refuses incremental sources whose rows go to sinks that cannot know which files they have; `planned` are the sinks of
+/// `job`.
+pub fn check_incremental<'a>(job: &Job, by_chunk: impl Iterator<Item = Planned<'a>>) -> Result<()> {
     check_each(job, by_chunk, INCREMENTAL_HINT)
 }
 
 /// The same beside loads that earlier runs have begun all at once: it is the run that is at fault, not the job.
-pub fn check_incremental_beside_others<'a>(job: &Job, by_chunk: impl Iterator<Item = &'a ByChunk>) -> Result<()> {
+pub fn check_incremental_beside_others<'a>(job: &Job, by_chunk: impl Iterator<Item = Planned<'a>>) -> Result<()> {
     check_each(job, by_chunk, OTHERS_HINT)
 }
 
-fn check_each<'a>(job: &Job, by_chunk: impl Iterator<Item = &'a ByChunk>, hint: &str) -> Result<()> {
+fn check_each<'a>(job: &Job, by_chunk: impl Iterator<Item = Planned<'a>>, hint: &str) -> Result<()> {
     job.sinks.iter().zip(by_chunk).try_for_each(|(sink, by_chunk)| check_incremental_sink(job, sink, by_chunk, hint))
 }
 
@@ -54,9 +62,11 @@ pub fn not_beside_others<'a>(targets: &[String], by_chunk: impl Iterator<Item = 
 }
 
 /// Refuses an incremental source whose rows go to a sink that does not know which files it has.
-fn check_incremental_sink(job: &Job, sink: &SinkStep, by_chunk: &ByChunk, hint: &str) -> Result<()> {
+fn check_incremental_sink(job: &Job, sink: &SinkStep, planned: Planned<'_>, hint: &str) -> Result<()> {
+    let (by_chunk, plan) = planned;
     let Some(source) = incremental_sources(job, sink).next() else { return Ok(()) };
     let why = match by_chunk {
+        Err(_) if sink.sink.may_note_units() => additive(plan).err(),
         Err(why) => Some(why.clone()),
         Ok(pipelines) => {
             let other = pipelines.iter().find(|pipeline| !pipeline.read().reader().incremental);
@@ -70,7 +80,7 @@ fn check_incremental_sink(job: &Job, sink: &SinkStep, by_chunk: &ByChunk, hint: 
 }
 
 /// The incremental sources whose rows go to `sink`.
-fn incremental_sources<'a>(job: &'a Job, sink: &'a SinkStep) -> impl Iterator<Item = &'a SourceStep> {
+pub fn incremental_sources<'a>(job: &'a Job, sink: &'a SinkStep) -> impl Iterator<Item = &'a SourceStep> {
     let is_used = |source: &&SourceStep| job.reads(&sink.from.value, &source.name.value);
     job.sources.iter().filter(|source| source.incremental).filter(is_used)
 }
@@ -79,8 +89,8 @@ fn not_incremental(source: &SourceStep, sink: &SinkStep) -> String {
     format!("`{}` is incremental, and `{}` cannot be loaded file by file", source.name.value, sink.name.value)
 }
 
-const INCREMENTAL_HINT: &str =
-    "write its rows, changed row by row only, into a table with `mode: append`, or leave out `incremental`";
+const INCREMENTAL_HINT: &str = "write its rows, changed row by row or joined with other entries, into a table with `mode: append`, `merge` or \
+     `ignore`, or leave out `incremental`";
 
 const OTHERS_HINT: &str = "finish the load that an earlier run has begun all at once (leave the incremental sink out \
                            for one run), or start again with `--restart`: without `incremental` its files are loaded \
@@ -100,8 +110,8 @@ pub fn lints(job: &Job) -> Vec<Lint> {
                 "a database has no files; leave out `incremental`".to_owned()
             } else if let Some(what) = source.reads_once() {
                 format!("{what} has no files, and cannot be read again; leave out `incremental`")
-            } else if !sink.sink.may_keep_ledger() {
-                format!("this target takes all rows at once, or its settings require it; {INCREMENTAL_HINT}")
+            } else if !sink.sink.may_keep_ledger() && !sink.sink.may_note_units() {
+                format!("this target cannot note which files it has; {INCREMENTAL_HINT}")
             } else {
                 continue;
             };

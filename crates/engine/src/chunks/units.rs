@@ -30,6 +30,39 @@ pub struct Units {
     state: Mutex<State>,
 }
 
+/// What a load of all runs knows of a unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing; what is noted once all of it is written.
+    New([Chunk; 2]),
+    /// Some of it is written.
+    Begun,
+    /// All of it is written.
+    Complete,
+    /// It is not any more what was written of it.
+    Changed,
+}
+
+/// What the ledger says of a unit.
+struct Known {
+    /// What it is called in the ledger.
+    key: String,
+    version: u64,
+    /// It has changed, and is not to be loaded as it is now.
+    is_changed: bool,
+    is_complete: bool,
+    /// Its version is noted: some of it is written.
+    is_noted: bool,
+}
+
+/// The error of a unit that cannot be told from itself.
+pub fn listed_twice(uri: &str, source: &str) -> Error {
+    Error::refused("a file is listed twice, so its rows would be loaded twice")
+        .in_unit(uri, None)
+        .in_step(source)
+        .hint("change `read` so that it matches the file once")
+}
+
 #[derive(Default)]
 struct State {
     /// Those that are being read, by their URI.
@@ -78,36 +111,53 @@ impl Units {
 
     /// Whether `unit`, which was listed, is to be read. A unit that is listed twice cannot be told from itself.
     pub fn admit(&self, unit: &Unit) -> Result<bool> {
-        let place = format!("{}\n{}", self.source, unit.name());
-        let version = version(unit);
         let mut state = self.lock();
-        if !state.listed.insert(hash(&place)) {
-            return Err(Error::refused("a file is listed twice, so its rows would be loaded twice")
-                .in_unit(&unit.uri, None)
-                .in_step(&self.source)
-                .hint("change `read` so that it matches the file once"));
+        if !state.listed.insert(hash(&self.place(unit))) {
+            return Err(listed_twice(&unit.uri, &self.source));
         }
-        let known = self.written.of_unit(&place);
-        let first_version = known.partition_point(|number| *number < VERSION);
-        let versions: Vec<u64> = known[first_version..].iter().copied().filter(|number| *number != COMPLETE).collect();
-        let changed = !versions.is_empty() && !versions.contains(&version);
-        // What is loaded as another version has chunks of its own.
-        let key = if changed { format!("{place}\n{version:x}") } else { place.clone() };
-        let was_accepted = !self.written.of_unit(&key).is_empty();
-        if changed && !was_accepted && !self.accept_changed {
+        let Known { key, version, is_changed, is_complete, is_noted } = self.known(unit);
+        if is_changed {
             state.changed.push(unit.name());
             return Ok(false);
         }
-        let is_complete = self.written.contains(&Chunk { unit: key.clone(), number: COMPLETE });
         if is_complete {
             state.passed_over += 1;
             return Ok(false);
         }
-        let noted = self.written.contains(&Chunk { unit: key.clone(), number: version });
         let note = Chunk { unit: key.clone(), number: version };
-        let notes = UnitNotes { name: unit.name(), key, version: (!noted).then_some(note), state: Mutex::default() };
+        let notes = UnitNotes { name: unit.name(), key, version: (!is_noted).then_some(note), state: Mutex::default() };
         state.reading.insert(unit.uri.clone(), Arc::new(notes));
         Ok(true)
+    }
+
+    /// What the load knows of `unit`, if it is loaded as a whole.
+    pub fn standing(&self, unit: &Unit) -> Standing {
+        let Known { key, version, is_changed, is_complete, is_noted } = self.known(unit);
+        match (is_changed, is_complete, is_noted) {
+            (true, ..) => Standing::Changed,
+            (_, true, _) => Standing::Complete,
+            (_, _, true) => Standing::Begun,
+            _ => Standing::New([Chunk { unit: key.clone(), number: version }, Chunk { unit: key, number: COMPLETE }]),
+        }
+    }
+
+    fn place(&self, unit: &Unit) -> String {
+        format!("{}\n{}", self.source, unit.name())
+    }
+
+    /// What the ledger says of `unit`.
+    fn known(&self, unit: &Unit) -> Known {
+        let (place, version) = (self.place(unit), version(unit));
+        let known = self.written.of_unit(&place);
+        let first_version = known.partition_point(|number| *number < VERSION);
+        let versions: Vec<u64> = known[first_version..].iter().copied().filter(|number| *number != COMPLETE).collect();
+        let differs = !versions.is_empty() && !versions.contains(&version);
+        // What is loaded as another version has chunks of its own.
+        let key = if differs { format!("{place}\n{version:x}") } else { place };
+        let was_accepted = !self.written.of_unit(&key).is_empty();
+        let is_complete = self.written.contains(&Chunk { unit: key.clone(), number: COMPLETE });
+        let is_noted = self.written.contains(&Chunk { unit: key.clone(), number: version });
+        Known { key, version, is_changed: differs && !was_accepted && !self.accept_changed, is_complete, is_noted }
     }
 
     /// A unit that is being read.

@@ -359,6 +359,11 @@ pub struct SharedScanExec {
 }
 
 impl SharedScanExec {
+    /// The plan of the step that is shared.
+    pub fn input(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.shared.input
+    }
+
     /// The input as it is run again by this consumer alone. `round` counts from 1.
     fn input_of(&self, round: usize) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let mut again = self.again.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

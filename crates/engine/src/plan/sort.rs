@@ -226,6 +226,11 @@ struct Done {
 }
 
 impl ExternalSort {
+    /// Whether only one row stays of those that are equal.
+    pub fn keeps_one_of_equal(&self) -> bool {
+        self.shape.one_of.is_some()
+    }
+
     /// The rows of all partitions of `input` in `order`, of which only those stay that `one_of` says. What does not fit
     /// in memory goes to the disks of `pool`.
     pub fn over(

@@ -41,7 +41,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
@@ -98,6 +98,8 @@ pub struct Opened {
     streams: Mutex<HashMap<String, ByteStream>>,
     /// All units, if they are few enough to be kept.
     units: Mutex<Option<Vec<Unit>>>,
+    /// The units to be read, if these are not all.
+    only: OnceLock<Vec<Unit>>,
     /// Of the servers whose units were opened, by their name.
     limits: Mutex<HashMap<String, Arc<ConcurrencyLimit>>>,
 }
@@ -194,15 +196,30 @@ impl Reader {
         &self.plan
     }
 
+    /// Lets only `units` be read from now on.
+    pub fn restrict(&self, units: Vec<Unit>) {
+        // A reader belongs to one run, which decides once.
+        let _ = self.opened.only.set(units);
+    }
+
+    /// Whether it is fine if there is nothing to read.
+    pub fn may_be_empty(&self) -> bool {
+        self.allow_empty || self.opened.only.get().is_some()
+    }
+
     /// The units of all patterns, as they are found. Lists (`@…`) are read on the way.
     pub fn list(self: &Arc<Self>) -> BoxStream<'static, Result<Unit>> {
+        if let Some(only) = self.opened.only.get() {
+            return futures::stream::iter(only.clone().into_iter().map(Ok)).boxed();
+        }
         let reader = Arc::clone(self);
         futures::stream::iter(self.patterns.clone()).flat_map(move |pattern| reader.list_pattern(&pattern)).boxed()
     }
 
     /// The units as [`Reader::list`] finds them, without listing again what a sample has listed to its end.
     pub fn list_once(self: &Arc<Self>) -> BoxStream<'static, Result<Unit>> {
-        match locked(&self.opened.units).take() {
+        let kept = locked(&self.opened.units).take();
+        match kept.filter(|_| self.opened.only.get().is_none()) {
             Some(units) => futures::stream::iter(units.into_iter().map(Ok)).boxed(),
             None => self.list(),
         }

@@ -197,7 +197,7 @@ impl UnitQueue {
             before = Instant::now();
         }
         steps.list.add_busy(before.elapsed());
-        if self.lock().listed == 0 && !self.reader.allow_empty {
+        if self.lock().listed == 0 && !self.reader.may_be_empty() {
             return Err(no_match(&self.reader.patterns));
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard};
 
 use millstream_core::source::OnError;
-use millstream_core::{Error, ErrorKind, Result};
+use millstream_core::{Error, ErrorKind, Result, redact};
 
 /// With so many faults reading ends at once. Of more units that are skipped only the number is known.
 pub const MOST: usize = 100;
@@ -22,6 +22,8 @@ struct Found {
     count: u64,
     /// Those that are counted, see [`key`].
     known: HashSet<u64>,
+    /// The URIs of those that are counted, as hashes.
+    uris: HashSet<u64>,
     errors: Vec<Error>,
 }
 
@@ -65,10 +67,17 @@ impl Unopened {
         }
         found.count += 1;
         found.known.insert(key(&error));
+        found.uris.extend(error.location().uri.as_deref().map(hash));
         if found.errors.len() < MOST {
             found.errors.push(error);
         }
         Ok(())
+    }
+
+    /// Whether the unit `uri` could not be opened.
+    pub fn has(&self, uri: &str) -> bool {
+        let found = self.lock();
+        [uri, &redact::url(uri)].into_iter().any(|uri| found.uris.contains(&hash(uri)))
     }
 
     /// The faults, if they are any.
@@ -102,6 +111,12 @@ impl Unopened {
     fn lock(&self) -> MutexGuard<'_, Found> {
         self.found.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
+}
+
+fn hash(uri: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    uri.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// What tells one unit from another, in eight bytes.

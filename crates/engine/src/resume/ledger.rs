@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use millstream_core::sink::{Chunk, Ledger, LoadContext};
+use millstream_core::sink::{Chunk, Ledger, LoadContext, WrittenChunks};
 use millstream_core::{Error, ErrorKind, Result, Step};
 use millstream_job::SinkStep;
 use millstream_state::ProgressFile;
@@ -82,6 +82,22 @@ impl ResumePoint {
             tally: Mutex::default(),
             commits: Commits::default(),
         }))
+    }
+
+    /// The name of the load of `sink` that all runs share.
+    pub fn load_of_all_runs(&self, sink: &SinkStep) -> String {
+        self.names(sink).incremental()
+    }
+
+    /// What is noted of the load `load` that all runs share, in the target of `sink`. With `--restart` that is
+    /// forgotten.
+    pub async fn noted(&self, sink: &SinkStep, load: &str, context: &LoadContext) -> Result<WrittenChunks> {
+        self.be_the_only_run()?;
+        if self.options.restart {
+            let context = LoadContext { take_over: true, ..context.clone() };
+            sink.sink.forget_marker(load, context, false).await?;
+        }
+        sink.sink.noted(load, context.clone()).await
     }
 
     /// Refuses to resume runs that have loaded rows, but of which the ledgers have no record.

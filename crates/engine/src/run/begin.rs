@@ -5,14 +5,16 @@ use std::sync::Arc;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use millstream_core::sink::{LoadContext, Refusals};
+use millstream_core::sink::{Load, LoadContext, LoadNotes, Refusals};
 use millstream_core::{Error, ErrorKind, Result, StepKind, fail_point};
 use millstream_job::{Job, SinkStep};
 use millstream_state::LiveRun;
 use millstream_state::rejects::Line;
 
+use super::passed::PassedLoad;
 use super::sinks::{AtOnce, ByChunk, CommitMarker, SinkRun, Sinks};
 use super::work::Work;
+use crate::chunks::admission::{Admission, NotingSink};
 use crate::chunks::load::Loaded as LoadedChunks;
 use crate::chunks::origins::{OriginReadExec, with_origins};
 use crate::chunks::pipeline::{Pipeline, is_incremental, row_preserving};
@@ -22,6 +24,7 @@ use crate::fault;
 use crate::fingerprint::Fingerprints;
 use crate::load::LoadExec;
 use crate::plan::shared::Physical;
+use crate::read::Reader;
 use crate::read::exec::ReadExec;
 use crate::rejects::SinkRefusals;
 use crate::resume;
@@ -37,6 +40,8 @@ pub(super) struct Begun<'w, 'j> {
     pub(super) work: Work<'w, 'j>,
     pub(super) physical: Physical,
     pub(super) sinks: Sinks<'j>,
+    /// What is read of incremental sources whose sinks are loaded all at once.
+    pub(super) admission: Option<Admission>,
     /// What drives the loads.
     pub(super) tasks: Tasks,
     /// What earlier runs have left, to be forgotten once this one is done.
@@ -71,7 +76,7 @@ impl<'w, 'j> Planned<'w, 'j> {
     pub(super) async fn begin(self) -> Result<Begun<'w, 'j>, Failure> {
         let Planned { work, physical } = self;
         let (sinks, tasks, stale) = (Sinks::default(), Tasks::default(), Vec::new());
-        let mut begun = Begun { work, physical, sinks, tasks, stale };
+        let mut begun = Begun { work, physical, sinks, admission: None, tasks, stale };
         match begun.begin_all().await {
             Ok(()) => Ok(begun),
             Err(error) => {
@@ -88,6 +93,7 @@ impl<'j> Begun<'_, 'j> {
         let fingerprints = Fingerprints::of(job, prepared);
         for sink in self.planned_sinks().await? {
             match sink.by_chunk.clone() {
+                _ if self.is_passed(sink.sink) => self.begin_passed(sink)?,
                 Ok(pipelines) => self.begin_by_chunk(sink, pipelines, &fingerprints).await?,
                 Err(_) => self.begin_at_once(sink).await?,
             }
@@ -108,8 +114,9 @@ impl<'j> Begun<'_, 'j> {
             planned.push(PlannedSink { sink, plan, by_chunk, context });
         }
         self.go_on_at_once(&mut planned).await?;
+        self.admit(&mut planned).await?;
         for sink in &mut planned {
-            if sink.by_chunk.is_err() {
+            if sink.by_chunk.is_err() && sink.context.notes.is_none() {
                 sink.context = self.with_marker(sink.sink, sink.context.clone()).await?;
             }
         }
@@ -132,7 +139,41 @@ impl<'j> Begun<'_, 'j> {
         let targets = planned.iter().map(|planned| planned.sink.sink.target()).collect::<Vec<_>>();
         sinks::not_beside_others(&targets, planned.iter_mut().map(|planned| &mut planned.by_chunk));
         // Beside one that goes on all at once, an incremental load would load files that it has already loaded.
-        sinks::check_incremental_beside_others(self.work.job, planned.iter().map(|planned| &planned.by_chunk))
+        let beside = planned.iter().map(|planned| (&planned.by_chunk, &planned.plan));
+        sinks::check_incremental_beside_others(self.work.job, beside)
+    }
+
+    /// Decides what is read of incremental sources whose sinks are loaded all at once, and gives these what they note.
+    async fn admit(&mut self, planned: &mut [PlannedSink<'j>]) -> Result<()> {
+        let Work { run, job, prepared, point, .. } = self.work;
+        let mut noting = Vec::new();
+        for PlannedSink { sink, by_chunk, context, .. } in &mut *planned {
+            let sources: Vec<String> =
+                sinks::incremental_sources(job, sink).map(|source| source.name.value.clone()).collect();
+            if sources.is_empty() || by_chunk.is_ok() || run.replay.is_some() {
+                continue;
+            }
+            let notes = Arc::new(LoadNotes::new(&point.load_of_all_runs(sink)));
+            let found = point.noted(sink, &notes.load, context);
+            let written = self.work.unless_interrupted(found).await.map_err(|error| error.in_step(&sink.name.value))?;
+            context.notes = Some(Arc::clone(&notes));
+            context.take_over = point.takes_over();
+            let (name, target) = (sink.name.value.clone(), sink.sink.target());
+            noting.push(NotingSink { name, target, written: Arc::new(written), notes, sources });
+        }
+        if noting.is_empty() {
+            return Ok(());
+        }
+        let is_read = |reader: &&Arc<Reader>| noting.iter().any(|sink| sink.sources.contains(&reader.name));
+        let readers = prepared.readers.iter().filter(is_read).cloned().collect();
+        let admission = Admission::of(readers, &noting, point.accepts_changed());
+        self.admission = Some(self.work.unless_interrupted(admission).await?);
+        Ok(())
+    }
+
+    /// Whether the run only brings other sinks to the files that this one has.
+    fn is_passed(&self, sink: &SinkStep) -> bool {
+        self.admission.as_ref().is_some_and(|all| all.is_catch_up && !all.takes(&sink.name.value))
     }
 
     /// Begins a load chunk by chunk; all at once, if its target keeps no ledger.
@@ -199,6 +240,22 @@ impl<'j> Begun<'_, 'j> {
         Ok(())
     }
 
+    /// Lets the rows of a sink go: others of its consumers wait until it has them.
+    fn begin_passed(&mut self, planned: PlannedSink<'j>) -> Result<()> {
+        let PlannedSink { sink, plan, context, .. } = planned;
+        let (load, step): (Arc<dyn Load>, _) = (Arc::new(PassedLoad), context.step);
+        self.sinks.push(SinkRun::AtOnce(Box::new(AtOnce {
+            sink,
+            load: Arc::clone(&load),
+            step: Arc::clone(&step),
+            plan: Arc::clone(&plan),
+            row_preserving: None,
+            marker: None,
+        })));
+        self.tasks.plans.push(Arc::new(LoadExec::new(&sink.name.value, Arc::clone(&sink.sink), load, step, plan)));
+        Ok(())
+    }
+
     fn context(&self, sink: &SinkStep, plan: &Arc<dyn ExecutionPlan>) -> Result<LoadContext> {
         let (run, name) = (self.work.run, &sink.name.value);
         let schema = self.work.prepared.sink_columns(sink);
@@ -208,6 +265,7 @@ impl<'j> Begun<'_, 'j> {
             first: self.work.point.first().to_owned(),
             sink: name.clone(),
             marker: None,
+            notes: None,
             take_over: false,
             schema,
             partitions: plan.output_partitioning().partition_count(),

@@ -8,6 +8,7 @@ use millstream_core::{Error, Result, fail_point};
 use super::load::Loaded;
 use super::sinks::{AtOnce, CommitMarker};
 use super::work::Work;
+use crate::chunks::admission::Admission;
 use crate::report::{CheckResult, MissingColumn, SinkResult, Skipped};
 use crate::resume::{self, OpenLedger};
 
@@ -35,6 +36,8 @@ pub(super) struct Summary {
     pub(super) units_before: u64,
     /// What the checks have come to.
     pub(super) checks: Vec<CheckResult>,
+    /// Whether it has only brought sinks to the files that others have.
+    pub(super) is_catch_up: bool,
 }
 
 /// What targets have noted of the run and of earlier ones. It is forgotten once the run is recorded.
@@ -114,14 +117,17 @@ impl Loaded<'_, '_> {
         let Work { point, prepared, .. } = self.work;
         let chunks: Vec<_> = self.sinks.by_chunk().filter_map(|sink| sink.loaded.as_ref()).collect();
         let only_chunks = self.sinks.at_once().is_empty() && !chunks.is_empty();
+        let nothing_admitted = self.admission.as_ref().is_some_and(Admission::is_empty) && chunks.is_empty();
+        let before = self.admission.as_ref().map_or(0, |admission| admission.units_before);
         Summary {
             run: point.run.clone(),
             resumes: point.resumes().map(str::to_owned),
             results,
             skipped: prepared.skipped(),
             missing_columns: prepared.missing_columns(),
-            nothing_new: only_chunks && chunks.iter().all(|loaded| loaded.nothing_new),
-            units_before: chunks.iter().map(|loaded| loaded.units_before).sum(),
+            nothing_new: nothing_admitted || (only_chunks && chunks.iter().all(|loaded| loaded.nothing_new)),
+            units_before: before + chunks.iter().map(|loaded| loaded.units_before).sum::<u64>(),
+            is_catch_up: self.admission.as_ref().is_some_and(|admission| admission.is_catch_up),
             checks: self.checks.clone(),
         }
     }

@@ -44,15 +44,33 @@ pub(crate) fn execute(
     replay: Option<&Arc<Replay>>,
     observer: &Observer,
 ) -> Result<Report, Failure> {
-    let job = work.job.as_ref();
     engine.machine().scratch.disks.iter().try_for_each(|disk| check_scratch(&disk.folder))?;
     let turn = turn(engine, options, observer)?;
+    let mut report = execute_once(engine, work, options, replay, observer, &turn)?;
+    while report.caught_up {
+        // Now all sinks have the same files, or more of them.
+        let options = RunOptions { restart: false, ..options.clone() };
+        report = execute_once(engine, &engine.fresh(work.clone())?, &options, replay, observer, &turn)?;
+    }
+    Ok(report)
+}
+
+/// Runs a job once: to its end, or until sinks that lack files have those that others have.
+fn execute_once(
+    engine: &Engine,
+    work: &Runnable,
+    options: &RunOptions,
+    replay: Option<&Arc<Replay>>,
+    observer: &Observer,
+    turn: &Turn,
+) -> Result<Report, Failure> {
+    let job = work.job.as_ref();
     let point = ResumePoint::find(job, engine.machine(), options, replay)?;
-    match execute_at(&point, engine, work, options, replay, observer, &turn)? {
+    match execute_at(&point, engine, work, options, replay, observer, turn)? {
         Ended::Committed(report) => Ok(report),
         Ended::Resumes(earlier) => {
             let point = point.resuming(earlier);
-            match execute_at(&point, engine, work, options, replay, observer, &turn)? {
+            match execute_at(&point, engine, work, options, replay, observer, turn)? {
                 Ended::Committed(report) => Ok(report),
                 Ended::Resumes(_) => Err(Error::internal("a run that resumes another one has found a third").into()),
             }

@@ -12,6 +12,7 @@ use super::begin::{Begun, Tasks};
 use super::sinks::{CommitMarker, Sinks};
 use super::work::{Work, interruption};
 use crate::checks::judge;
+use crate::chunks::admission::Admission;
 use crate::chunks::load::Loaded as LoadedChunks;
 use crate::context::RunContext;
 use crate::failure::Failure;
@@ -28,6 +29,8 @@ pub(super) struct Loaded<'w, 'j> {
     pub(super) stale: Vec<CommitMarker>,
     /// What the checks have come to: none of them fails the run.
     pub(super) checks: Vec<CheckResult>,
+    /// What was read of incremental sources whose sinks are loaded all at once.
+    pub(super) admission: Option<Admission>,
 }
 
 impl<'w, 'j> Begun<'w, 'j> {
@@ -68,8 +71,9 @@ impl<'w, 'j> Begun<'w, 'j> {
             self.sinks.roll_back().await;
             return Err(Failure { lints: Vec::new(), errors: unopened });
         }
-        let Begun { work, sinks, stale, .. } = self;
-        Ok(Loaded { work, sinks, stale, checks })
+        self.admission.iter().for_each(Admission::note);
+        let Begun { work, sinks, stale, admission, .. } = self;
+        Ok(Loaded { work, sinks, stale, checks, admission })
     }
 
     /// What the checks have come to, now that everything has come.

@@ -8,6 +8,7 @@ mod begin;
 mod commit;
 mod execute;
 mod load;
+mod passed;
 mod record;
 mod sinks;
 mod work;

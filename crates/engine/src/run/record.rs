@@ -141,6 +141,7 @@ fn report(run: &RunContext, job: &Job, summary: &Summary, used: Used) -> Report 
         resumes: summary.resumes.clone(),
         nothing_new: summary.nothing_new,
         units_loaded_before: summary.units_before,
+        caught_up: summary.is_catch_up,
         seconds: elapsed.as_secs_f64(),
         rows_read: totals.rows_read,
         rows_written: totals.rows_written,

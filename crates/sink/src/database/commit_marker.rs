@@ -3,12 +3,14 @@
 
 use std::sync::Arc;
 
-use millstream_core::Result;
-use millstream_core::sink::LoadContext;
+use millstream_core::sink::{Chunk, LoadContext, LoadNotes, WrittenChunks};
+use millstream_core::{Error, Result};
 
 use super::entry::{Entry, header};
-use super::server::{Connection, Failure, Server};
+use super::ledger::{all_chunks, record};
+use super::server::{Connection, Failure, Server, target_of};
 use super::spec::DatabaseSpec;
+use crate::shared::digest;
 
 /// Replaces the attempt in the commit marker of a load whose statements after the commit have run.
 const OVER: &str = "over";
@@ -16,8 +18,12 @@ const OVER: &str = "over";
 /// The commit marker of a load, written in the transaction that makes its rows visible: chunk 0 of the entry's unit. If
 /// a new table is renamed without a transaction, this is recorded before as an intention, with the table's name: once
 /// no table has this name any more, the rename is done. So the intention is removed before the table is dropped.
+///
+/// If later runs are not to load the same units again, these are noted in place of the marker, for a load of all runs:
+/// then the entry is that load's, and the notes of this run say that its rows are visible.
 pub(crate) struct CommitMarker {
     entry: Entry,
+    notes: Option<Arc<LoadNotes>>,
 }
 
 impl CommitMarker {
@@ -29,10 +35,21 @@ impl CommitMarker {
     /// Writes the commit marker, if this run still owns the load.
     pub(crate) async fn write(&self, connection: &mut dyn Connection) -> Result<(), Failure> {
         self.entry.check(connection).await?;
+        if let Some(notes) = &self.notes {
+            return match record(&self.entry, connection, &notes.chunks(), &self.entry.owner).await {
+                Err(Failure::Rows(_)) => Err(Failure::Other(self.loaded_by_another())),
+                recorded => recorded,
+            };
+        }
         let Entry { table, key, .. } = &self.entry;
         let insert =
             format!("INSERT INTO {table} (load_key, unit_key, chunk, attempt) VALUES ('{key}', '{}', 0, '')", header());
         connection.execute(&insert).await.map(drop)
+    }
+
+    fn loaded_by_another(&self) -> Error {
+        Error::refused(format!("another run has loaded some of the same files into {} meanwhile", self.entry.target))
+            .hint("nothing was written twice: run the job again")
     }
 
     /// Records the intention to rename the table `name`, if this run still owns the load.
@@ -70,8 +87,57 @@ impl CommitMarker {
     /// other one, which locks the entry.
     pub(crate) async fn is_written(&self, connection: &mut dyn Connection) -> Result<bool, Failure> {
         self.entry.check_locked(connection, "FOR UPDATE").await?;
-        is_recorded(&self.entry, connection).await
+        match &self.notes {
+            Some(notes) => self.has_noted(connection, &notes.chunks()).await,
+            None => is_recorded(&self.entry, connection).await,
+        }
     }
+
+    /// Whether this run has noted `chunks`: all of them, or none.
+    async fn has_noted(&self, connection: &mut dyn Connection, chunks: &[Chunk]) -> Result<bool, Failure> {
+        let Some(first) = chunks.first() else { return Ok(false) };
+        let Entry { table, key, owner, .. } = &self.entry;
+        let (unit, number) = (digest(&first.unit), first.number);
+        let query = format!(
+            "SELECT 1 FROM {table} WHERE load_key = '{key}' AND unit_key = '{unit}' AND chunk = {number} AND attempt = \
+             '{owner}'"
+        );
+        Ok(!connection.query(&query).await?.is_empty())
+    }
+}
+
+/// Enters the load of all runs in which `notes` are, to note more with the rows of this run; `None` if there can be no
+/// ledger.
+pub(crate) async fn enter_notes(
+    server: &Arc<dyn Server>,
+    connection: &mut dyn Connection,
+    spec: &DatabaseSpec,
+    notes: &Arc<LoadNotes>,
+    context: &LoadContext,
+) -> Result<Option<Arc<CommitMarker>>> {
+    let entry = Entry::new(server, spec, &notes.load, &context.run);
+    if !entry.enter(connection, context.take_over).await? {
+        return Ok(None);
+    }
+    let is_there = connection.describe(&spec.table).await.map_err(Failure::into_error)?.is_some();
+    if !is_there && entry.has_written(connection).await.map_err(Failure::into_error)? {
+        return Err(super::table::is_gone(&target_of(server.as_ref(), spec)));
+    }
+    Ok(Some(Arc::new(CommitMarker { entry, notes: Some(Arc::clone(notes)) })))
+}
+
+/// What is noted for the load `load`.
+pub(crate) async fn noted(
+    server: &Arc<dyn Server>,
+    connection: &mut dyn Connection,
+    spec: &DatabaseSpec,
+    load: &str,
+) -> Result<WrittenChunks> {
+    let entry = Entry::new(server, spec, load, "");
+    if !entry.has_ledger(connection).await.map_err(Failure::into_error)? {
+        return Ok(WrittenChunks::new([], digest));
+    }
+    all_chunks(&entry.table, connection, &entry.key).await.map_err(Failure::into_error)
 }
 
 /// Whether a load as a whole is already visible.
@@ -97,12 +163,12 @@ pub(crate) async fn enter(
         return Ok(MarkerState::NoLedger);
     }
     if is_recorded(&entry, connection).await.map_err(Failure::into_error)? {
-        let marker = CommitMarker { entry };
+        let marker = CommitMarker { entry, notes: None };
         let has_ended = marker.has_ended(connection).await.map_err(Failure::into_error)?;
         return Ok(MarkerState::Present((!has_ended).then(|| Arc::new(marker))));
     }
     remove_intentions(&entry, connection, &format!("load_key = '{}'", entry.key)).await.map_err(Failure::into_error)?;
-    Ok(MarkerState::Missing(Arc::new(CommitMarker { entry })))
+    Ok(MarkerState::Missing(Arc::new(CommitMarker { entry, notes: None })))
 }
 
 /// Whether the load has a commit marker, or an intention that was carried out.

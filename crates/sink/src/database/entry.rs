@@ -49,7 +49,7 @@ pub(crate) struct Entry {
     /// The owner, by its run.
     pub(crate) owner: String,
     /// The target table, for messages.
-    target: String,
+    pub(crate) target: String,
 }
 
 /// Which load to forget.

@@ -150,57 +150,61 @@ pub(crate) async fn forget_load(
     .await
 }
 
-impl LedgerState {
-    /// Records chunks, inside of the open transaction.
-    async fn record(&self, connection: &mut dyn Connection, chunks: &[Chunk], attempt: &str) -> Result<(), Failure> {
-        let load = &self.entry.key;
-        for some in chunks.chunks(ROWS) {
-            let row = |chunk: &Chunk| format!("('{load}', '{}', {}, '{attempt}')", digest(&chunk.unit), chunk.number);
-            let rows: Vec<String> = some.iter().map(row).collect();
-            let insert = format!(
-                "INSERT INTO {} (load_key, unit_key, chunk, attempt) VALUES {}",
-                self.entry.table,
-                rows.join(", ")
-            );
-            connection.execute(&insert).await?;
-        }
-        Ok(())
+/// Records chunks of the load of `entry`, inside of the open transaction.
+pub(crate) async fn record(
+    entry: &Entry,
+    connection: &mut dyn Connection,
+    chunks: &[Chunk],
+    attempt: &str,
+) -> Result<(), Failure> {
+    let load = &entry.key;
+    for some in chunks.chunks(ROWS) {
+        let row = |chunk: &Chunk| format!("('{load}', '{}', {}, '{attempt}')", digest(&chunk.unit), chunk.number);
+        let rows: Vec<String> = some.iter().map(row).collect();
+        let insert =
+            format!("INSERT INTO {} (load_key, unit_key, chunk, attempt) VALUES {}", entry.table, rows.join(", "));
+        connection.execute(&insert).await?;
     }
+    Ok(())
+}
 
-    /// All written chunks of a load. There may be many, so they are read by pages.
-    async fn all(&self, connection: &mut dyn Connection, load_key: &str) -> Result<WrittenChunks, Failure> {
-        let mut known = WrittenChunks::new([], digest);
-        let mut behind = String::new();
-        loop {
-            let page =
-                self.recorded(connection, load_key, &format!("{behind} ORDER BY unit_key, chunk LIMIT {PAGE}")).await?;
-            let Some((unit, number)) = page.last().cloned().filter(|_| page.len() == PAGE) else {
-                known.extend(page);
-                return Ok(known);
-            };
-            behind = format!(" AND unit_key >= '{unit}' AND (unit_key > '{unit}' OR chunk > {number})");
+/// All written chunks of a load in the ledger `table`. There may be many, so they are read by pages.
+pub(crate) async fn all_chunks(
+    table: &str,
+    connection: &mut dyn Connection,
+    load_key: &str,
+) -> Result<WrittenChunks, Failure> {
+    let mut known = WrittenChunks::new([], digest);
+    let mut behind = String::new();
+    loop {
+        let condition = format!("{behind} ORDER BY unit_key, chunk LIMIT {PAGE}");
+        let page = recorded(table, connection, load_key, &condition).await?;
+        let Some((unit, number)) = page.last().cloned().filter(|_| page.len() == PAGE) else {
             known.extend(page);
-        }
+            return Ok(known);
+        };
+        behind = format!(" AND unit_key >= '{unit}' AND (unit_key > '{unit}' OR chunk > {number})");
+        known.extend(page);
     }
+}
 
-    /// Units and numbers of the chunks of a load for which `condition` holds.
-    async fn recorded(
-        &self,
-        connection: &mut dyn Connection,
-        load_key: &str,
-        condition: &str,
-    ) -> Result<Vec<(String, u64)>, Failure> {
-        let table = &self.entry.table;
-        let query =
-            format!("SELECT unit_key, chunk FROM {table} WHERE load_key = '{load_key}' AND chunk >= 0{condition}");
-        let rows = connection.query(&query).await?.into_iter();
-        let known = rows.filter_map(|row| {
-            let mut cells = row.into_iter().flatten();
-            Some((cells.next()?, cells.next()?.parse().ok()?))
-        });
-        Ok(known.collect())
-    }
+/// Units and numbers of the chunks of a load in the ledger `table` for which `condition` holds.
+async fn recorded(
+    table: &str,
+    connection: &mut dyn Connection,
+    load_key: &str,
+    condition: &str,
+) -> Result<Vec<(String, u64)>, Failure> {
+    let query = format!("SELECT unit_key, chunk FROM {table} WHERE load_key = '{load_key}' AND chunk >= 0{condition}");
+    let rows = connection.query(&query).await?.into_iter();
+    let known = rows.filter_map(|row| {
+        let mut cells = row.into_iter().flatten();
+        Some((cells.next()?, cells.next()?.parse().ok()?))
+    });
+    Ok(known.collect())
+}
 
+impl LedgerState {
     /// Which of `chunks` are written; with `attempt`, by that attempt.
     async fn written(
         &self,
@@ -216,7 +220,7 @@ impl LedgerState {
         for some in units.chunks(ROWS) {
             let some: Vec<String> = some.iter().map(|unit| format!("'{}'", digest(unit))).collect();
             let condition = format!(" AND unit_key IN ({}){by}", some.join(", "));
-            known.extend(self.recorded(connection, &self.entry.key, &condition).await?);
+            known.extend(recorded(&self.entry.table, connection, &self.entry.key, &condition).await?);
         }
         Ok(chunks.iter().filter(|chunk| known.contains(chunk)).cloned().collect())
     }
@@ -231,7 +235,7 @@ impl LedgerState {
         connection.execute("BEGIN").await?;
         fail_point::pass("ledger.before");
         self.entry.check(connection).await?;
-        match self.record(connection, chunks, attempt).await {
+        match record(&self.entry, connection, chunks, attempt).await {
             Ok(()) => {
                 fail_point::pass("ledger.after");
                 Ok(None)
@@ -320,7 +324,8 @@ impl DatabaseLedger {
         on_io(&self.0.io, async move {
             let _permit = state.shared.pool.permit().await?;
             let mut connection = state.shared.pool.take().await?;
-            let written = state.all(connection.as_mut(), &load_key).await.map_err(Failure::into_error)?;
+            let written = all_chunks(&state.entry.table, connection.as_mut(), &load_key).await;
+            let written = written.map_err(Failure::into_error)?;
             state.shared.pool.give(connection);
             Ok(written)
         })

@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{FieldRef, SchemaRef};
 use async_trait::async_trait;
-use millstream_core::sink::{KnownLoad, Ledger, Load, LoadContext, Sink, Written};
+use millstream_core::sink::{KnownLoad, Ledger, Load, LoadContext, Sink, Written, WrittenChunks};
 use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
 use millstream_database::load::{Key, Publish};
@@ -148,6 +148,19 @@ impl Sink for DatabaseSink {
 
     fn may_keep_ledger(&self) -> bool {
         ledger::may_keep(&self.spec)
+    }
+
+    fn may_note_units(&self) -> bool {
+        matches!(self.spec.mode, Mode::Append | Mode::Merge | Mode::Ignore)
+    }
+
+    async fn noted(&self, load: &str, context: LoadContext) -> Result<WrittenChunks> {
+        let (server, spec, load) = (Arc::clone(&self.server), self.spec.clone(), load.to_owned());
+        load::on_io(&context.io, async move {
+            let mut connection = pool::connect(server.as_ref(), &spec).await?;
+            commit_marker::noted(&server, connection.as_mut(), &spec, &load).await
+        })
+        .await
     }
 
     async fn ledger(&self, load: &str, context: LoadContext) -> Result<Option<Arc<dyn Ledger>>> {

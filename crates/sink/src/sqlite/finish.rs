@@ -3,11 +3,11 @@
 
 use millstream_core::{Error, RejectKind, Result};
 use millstream_database::sqlite::LockWait;
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 
 use super::insert::is_refusal;
 use super::loading::Loading;
-use super::message::sqlite_error;
+use super::message::{place, sqlite_error};
 use super::{ledger, table, user_statements};
 use crate::database::load::moved_together;
 use crate::database::spec::Mode;
@@ -26,10 +26,22 @@ pub(super) fn finish(connection: &Connection, loading: &mut Loading, shown: &str
         return Ok(());
     }
     user_statements::run(connection, &loading.spec.after, "after", lock_wait)?;
+    if let Some(notes) = &loading.notes {
+        return ledger::write_notes(connection, notes).map_err(|error| match error.sqlite_error_code() {
+            Some(ErrorCode::ConstraintViolation) => loaded_by_another(&place(shown, &loading.spec)),
+            _ => told(error),
+        });
+    }
     match &loading.marker {
         Some(marker) => ledger::write_marker(connection, marker).map_err(told),
         None => Ok(()),
     }
+}
+
+/// The error of a run that finds files noted which were not when it began.
+fn loaded_by_another(place: &str) -> Error {
+    Error::refused(format!("another run has loaded some of the same files into {place} meanwhile"))
+        .hint("nothing was written twice: run the job again")
 }
 
 /// Moves the gathered rows into the table.

@@ -11,7 +11,7 @@ use std::time::Instant;
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use millstream_core::sink::{
-    Accept, Chunk, Delivered, Delivery, KnownLoad, Ledger, LoadContext, Refused, WrittenChunks,
+    Accept, Chunk, Delivered, Delivery, KnownLoad, Ledger, LoadContext, LoadNotes, Refused, WrittenChunks,
 };
 use millstream_core::{Budget, Error, Result, fail_point};
 use millstream_database::sqlite::{self, Access, LockWait};
@@ -178,6 +178,49 @@ pub(super) fn write_marker(connection: &Connection, load: &str) -> rusqlite::Res
     connection.execute(note, [digest(load)]).map(drop)
 }
 
+/// Enters a load of all runs, in the open transaction. Returns whether anything is noted for it.
+pub(super) fn enter_notes(connection: &Connection, load: &str) -> rusqlite::Result<bool> {
+    enter(connection, load)?;
+    has_written(connection, &digest(load))
+}
+
+/// Writes notes, in the transaction of the rows. Only one transaction writes at a time, so no other can have noted the
+/// same since this one has looked.
+pub(super) fn write_notes(connection: &Connection, notes: &LoadNotes) -> rusqlite::Result<()> {
+    let mut note =
+        connection.prepare("INSERT INTO _millstream_ledger (load_key, unit_key, chunk) VALUES (?1, ?2, ?3)")?;
+    let load = digest(&notes.load);
+    for Chunk { unit, number } in notes.chunks() {
+        note.execute((&load, digest(&unit), number.cast_signed()))?;
+    }
+    Ok(())
+}
+
+/// What is noted for the load `load` in the database at `path`. Blocks.
+pub(super) fn noted(path: &Path, spec: &SqliteSpec, load: &str) -> Result<WrittenChunks> {
+    if !path.exists() {
+        return Ok(WrittenChunks::new([], digest));
+    }
+    let shown = path.display().to_string();
+    let sqlite_error = |error| sqlite_error("read", &shown, spec, &error);
+    let mut connection = sqlite::open(path, Access::Write).map_err(sqlite_error)?;
+    LockWait::new(spec.busy_timeout.0).apply(&mut connection).map_err(sqlite_error)?;
+    check_version(&connection, spec, &shown)?;
+    written(&connection, load).map_err(sqlite_error)
+}
+
+/// All chunks that are written of `load`.
+fn written(connection: &Connection, load: &str) -> rusqlite::Result<WrittenChunks> {
+    if !has_ledger(connection)? {
+        return Ok(WrittenChunks::new([], digest));
+    }
+    let mut query = connection
+        .prepare_cached("SELECT unit_key, chunk FROM _millstream_ledger WHERE load_key = ?1 AND chunk >= 0")?;
+    let rows = query.query_map([digest(load)], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))?;
+    let known = rows.map(|row| row.map(|(unit, number)| (unit, number.unsigned_abs())));
+    Ok(WrittenChunks::new(known.collect::<rusqlite::Result<Vec<_>>>()?, digest))
+}
+
 /// All loads that are in the ledger, if there is one.
 fn known_loads(connection: &Connection) -> rusqlite::Result<Vec<KnownLoad>> {
     if !has_ledger(connection)? {
@@ -250,19 +293,8 @@ impl LedgerState {
         sqlite_error("write to", &self.shown, &self.spec, &error)
     }
 
-    fn written(&self, connection: &Connection, load: &str) -> rusqlite::Result<WrittenChunks> {
-        if !has_ledger(connection)? {
-            return Ok(WrittenChunks::new([], digest));
-        }
-        let mut query = connection
-            .prepare_cached("SELECT unit_key, chunk FROM _millstream_ledger WHERE load_key = ?1 AND chunk >= 0")?;
-        let rows = query.query_map([digest(load)], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))?;
-        let known = rows.map(|row| row.map(|(unit, number)| (unit, number.unsigned_abs())));
-        Ok(WrittenChunks::new(known.collect::<rusqlite::Result<Vec<_>>>()?, digest))
-    }
-
     fn done(&self, connection: &Connection, chunks: &[Chunk]) -> rusqlite::Result<Vec<Chunk>> {
-        let known = self.written(connection, &self.load)?;
+        let known = written(connection, &self.load)?;
         Ok(chunks.iter().filter(|chunk| known.contains(chunk)).cloned().collect())
     }
 
@@ -378,18 +410,14 @@ async fn blocking<T: Send + 'static>(
 #[async_trait]
 impl Ledger for SqliteLedger {
     async fn written(&self) -> Result<WrittenChunks> {
-        blocking(&self.0, |state| {
-            state.written(&state.connection(), &state.load).map_err(|error| state.sqlite_error(error))
-        })
-        .await
+        blocking(&self.0, |state| written(&state.connection(), &state.load).map_err(|error| state.sqlite_error(error)))
+            .await
     }
 
     async fn written_of(&self, load: &str) -> Result<WrittenChunks> {
         let load = load.to_owned();
-        blocking(&self.0, move |state| {
-            state.written(&state.connection(), &load).map_err(|error| state.sqlite_error(error))
-        })
-        .await
+        blocking(&self.0, move |state| written(&state.connection(), &load).map_err(|error| state.sqlite_error(error)))
+            .await
     }
 
     async fn roll_back(&self, number: u64) -> Result<()> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use millstream_core::Step;
-use millstream_core::sink::Refusals;
+use millstream_core::sink::{LoadNotes, Refusals};
 use rusqlite::Connection;
 
 use super::spec::SqliteSpec;
@@ -31,6 +31,8 @@ pub(super) struct Loading {
     pub(super) prepared: bool,
     /// The load name of the commit marker, which is written with the rows.
     pub(super) marker: Option<String>,
+    /// What is noted in its place.
+    pub(super) notes: Option<Arc<LoadNotes>>,
     /// Whether an earlier run has written the rows.
     pub(super) done_before: bool,
     /// Tables with foreign keys that the load touches, and their violations before it.
@@ -54,6 +56,7 @@ impl Loading {
             taken: Taken::default(),
             prepared: false,
             marker: None,
+            notes: None,
             done_before: false,
             foreign: Vec::new(),
             refusals: None,
@@ -66,6 +69,11 @@ impl Loading {
     /// Sets the commit marker that is written with the rows.
     pub(super) fn with_marker(self, marker: Option<String>) -> Self {
         Loading { marker, ..self }
+    }
+
+    /// Sets what is noted with the rows, in place of a commit marker.
+    pub(super) fn noting(self, notes: Option<Arc<LoadNotes>>) -> Self {
+        Loading { notes, ..self }
     }
 
     /// Sets what decides about rows that the table refuses.

@@ -34,7 +34,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::registry::{Built, SinkEntry};
-use millstream_core::sink::{KnownLoad, Ledger, Load, LoadContext, Sink, SinkParts, Writer, Written};
+use millstream_core::sink::{KnownLoad, Ledger, Load, LoadContext, Sink, SinkParts, Writer, Written, WrittenChunks};
 use millstream_core::source::SourceContext;
 use millstream_core::spec::{Fault, SpecInfo, parse};
 use millstream_core::{Budget, Error, Result, Step};
@@ -130,7 +130,7 @@ impl Sink for SqliteSink {
         let database = Database::of_run(&self.path, &context.run, &context.budget)?;
         let marker = context.marker.filter(|_| self.adds_rows());
         let loading = Loading::new(self.spec.clone(), context.schema, Arc::clone(&context.step)).with_marker(marker);
-        let loading = loading.refusing(context.refusals);
+        let loading = loading.noting(context.notes).refusing(context.refusals);
         let Joined { load, done_before } = database.join(loading).await?;
         let (spec, path) = (self.spec.clone(), self.path.clone());
         let (budget, step, left_out) = (context.budget, context.step, AtomicU64::new(0));
@@ -158,6 +158,16 @@ impl Sink for SqliteSink {
         let done =
             tokio::task::spawn_blocking(move || ledger::forget_load(&sink.path, &sink.spec, &marker, unwritten)).await;
         done.map_err(|cause| Error::internal("forgetting a load failed").cause(cause))?
+    }
+
+    fn may_note_units(&self) -> bool {
+        matches!(self.spec.mode, Mode::Append | Mode::Merge | Mode::Ignore)
+    }
+
+    async fn noted(&self, load: &str, _: LoadContext) -> Result<WrittenChunks> {
+        let (sink, load) = (self.clone(), load.to_owned());
+        let found = tokio::task::spawn_blocking(move || ledger::noted(&sink.path, &sink.spec, &load)).await;
+        found.map_err(|cause| Error::internal("looking for notes failed").cause(cause))?
     }
 
     fn may_keep_ledger(&self) -> bool {

@@ -7,7 +7,7 @@ use millstream_database::sqlite::{LockWait, SqliteDialect};
 use rusqlite::Connection;
 
 use super::loading::Loading;
-use super::message::sqlite_error;
+use super::message::{place, sqlite_error};
 use super::{ledger, table, user_statements};
 use crate::database::spec::Mode;
 
@@ -18,6 +18,13 @@ pub(super) fn make_ready(
     shown: &str,
     lock_wait: &LockWait,
 ) -> Result<()> {
+    if let Some(notes) = &loading.notes {
+        let told = |error| sqlite_error("write to", shown, &loading.spec, &error);
+        let is_noted = ledger::enter_notes(connection, &notes.load).map_err(told)?;
+        if is_noted && table::existing(connection, shown, &loading.spec)?.is_none() {
+            return Err(crate::database::table::is_gone(&place(shown, &loading.spec)));
+        }
+    }
     if let Some(load) = &loading.marker {
         let entered = ledger::enter_whole(connection, load);
         loading.done_before = entered.map_err(|error| sqlite_error("write to", shown, &loading.spec, &error))?;

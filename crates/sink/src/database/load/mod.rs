@@ -63,7 +63,12 @@ async fn set_up(server: Arc<dyn Server>, spec: DatabaseSpec, context: LoadContex
     let mut control = connect(server.as_ref(), &spec).await?;
     let connection = control.as_mut();
     let (mut marker, waiting) = (None, Waiting::new(&server, &spec));
-    if let Some(name) = context.marker.as_ref().filter(|_| spec.mode == Mode::Append) {
+    if let Some(notes) = &context.notes {
+        marker = commit_marker::enter_notes(&server, connection, &spec, notes, &context).await?;
+        if marker.is_none() {
+            return Err(no_ledger(&target_of(server.as_ref(), &spec)));
+        }
+    } else if let Some(name) = context.marker.as_ref().filter(|_| spec.mode == Mode::Append) {
         match commit_marker::enter(&server, connection, &spec, name, &context).await? {
             MarkerState::Present(marker) => {
                 if connection.describe(&spec.table).await.map_err(Failure::into_error)?.is_none() {
@@ -85,6 +90,13 @@ async fn set_up(server: Arc<dyn Server>, spec: DatabaseSpec, context: LoadContex
     Ok(Arc::new(DatabaseLoad { strategy, marker, schema, budget, io, rows: Arc::default(), arrivals: Arc::default() }))
 }
 
+/// The error of a load that has to note its units, and cannot.
+fn no_ledger(target: &str) -> Error {
+    Error::refused(format!("the files that are loaded into {target} cannot be noted"))
+        .cause("there is no table `_millstream_ledger`, and the user may not create one")
+        .hint("let the user create tables beside it, or leave out `incremental`")
+}
+
 /// Examines the target, and sets the load up by its route.
 async fn choose(
     server: Arc<dyn Server>,
@@ -96,7 +108,11 @@ async fn choose(
 ) -> Result<Arc<dyn Strategy>> {
     let connection = control.as_mut();
     user_statements::run(connection, &spec.before, "before").await?;
-    let facts = target::fitting(server.as_ref(), connection, &spec, &context.schema).await?;
+    let facts = match &context.notes {
+        // A new table that is renamed has no transaction for notes everywhere.
+        Some(_) => Some(target::ready_target(server.as_ref(), connection, &spec, &context.schema).await?),
+        None => target::fitting(server.as_ref(), connection, &spec, &context.schema).await?,
+    };
     let names = Names::new(server.as_ref(), &spec, &context.run, &context.sink);
     clean(&server, connection, &spec).await?;
     if !connection.lock(&names.id).await.map_err(Failure::into_error)? {

@@ -1,0 +1,228 @@
+//! Incremental sources whose sinks load all at once: each file goes once into each sink, whatever dies in between.
+
+use std::fmt::Write as _;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+
+use millstream_testkit::Nginx;
+
+use crate::use_databases::Database;
+use crate::use_support::{Lab, Ran, csv_rows, finish, sqlite};
+
+/// Places of customers, with their orders in files.
+fn lab(transforms: &str, sinks: &str) -> Lab {
+    let lab = Lab::with_job(&format!(
+        "sources:\n  orders: {{read: 'in/*.csv', csv: {{columns: {{id: int64, customer: int64}}}}, incremental: \
+         true}}\n  customers: {{read: customers.csv, csv: {{columns: {{customer: int64, segment: \
+         utf8}}}}}}\n{transforms}sinks:\n{sinks}"
+    ));
+    lab.file("customers.csv", "customer,segment\n0,small\n1,large\n2,small\n");
+    lab
+}
+
+const JOINED: &str = "transforms:\n  t: {sql: 'SELECT o.id, c.segment FROM orders AS o JOIN customers AS c ON \
+                      o.customer = c.customer'}\n";
+
+/// A file of a hundred orders.
+fn orders(lab: &Lab, file: usize) {
+    let text = (file * 100..(file + 1) * 100).fold("id,customer\n".to_owned(), |mut text, id| {
+        let _ = writeln!(text, "{id},{}", id % 3);
+        text
+    });
+    lab.file(&format!("in/{file}.csv"), text);
+}
+
+fn run(lab: &Lab, fail_point: &str) -> Ran {
+    let mut command = lab.command(&["run", "job.yaml", "--json"]);
+    command.env("MILLSTREAM_FAIL_AT", fail_point);
+    finish(command, None)
+}
+
+/// Runs the job until it is killed at `fail_point`.
+fn killed(lab: &Lab, fail_point: &str) {
+    let mut command = lab.command(&["run", "job.yaml"]);
+    command.env("MILLSTREAM_FAIL_AT", fail_point).stdout(Stdio::null()).stderr(Stdio::null());
+    assert!(command.status().expect("it starts").signal().is_some(), "{fail_point}");
+}
+
+#[test]
+fn files_are_joined_and_loaded_once_in_each_mode() {
+    for mode in ["append", "merge, key: [id]", "ignore, key: [id]"] {
+        let [mariadb, postgres] = Database::both();
+        for database in [Some(&mariadb), Some(&postgres), None] {
+            let url = database.map_or("sqlite:out.db".to_owned(), |database| database.url.clone());
+            let sink = format!("  o: {{from: t, write: '{url}', table: t, mode: {mode}}}\n");
+            let lab = lab(JOINED, &sink);
+            let count = || match database {
+                Some(database) => database.query("SELECT COUNT(*), COUNT(DISTINCT id) FROM t").concat(),
+                None => sqlite(&lab.path("out.db"), "SELECT COUNT(*), COUNT(DISTINCT id) FROM t")[0].join("\t"),
+            };
+            orders(&lab, 0);
+            orders(&lab, 1);
+            let first = run(&lab, "none");
+            first.ok();
+            assert_eq!(count(), "200\t200", "{mode} {url}");
+            orders(&lab, 2);
+            let second = run(&lab, "none");
+            let report = second.ok().json();
+            assert_eq!(report["units_loaded_before"], 2, "{report:#}");
+            assert_eq!(report["rows_written"], 100, "{report:#}");
+            assert_eq!(count(), "300\t300", "{mode} {url}");
+            let third = run(&lab, "none").ok().json();
+            assert_eq!((&third["nothing_new"], &third["rows_written"]), (&true.into(), &0.into()), "{third:#}");
+            // A run that dies at any moment is followed by one that loads what is missing.
+            for fail_point in ["loading.before", "publish.before", "publish.after", "forget.before"] {
+                let file = 3 + ["loading.before", "publish.before", "publish.after", "forget.before"]
+                    .iter()
+                    .position(|one| *one == fail_point)
+                    .expect("one of them");
+                orders(&lab, file);
+                killed(&lab, fail_point);
+                run(&lab, "none").ok();
+                let rows = (file + 1) * 100;
+                assert_eq!(count(), format!("{rows}\t{rows}"), "{mode} {url} {fail_point}");
+            }
+        }
+    }
+}
+
+#[test]
+fn sinks_that_lack_files_get_these_first() {
+    let [mariadb, postgres] = Database::both();
+    let sinks = format!(
+        "  a: {{from: t, write: '{}', table: a}}\n  b: {{from: t, write: '{}', table: b, mode: merge, key: [id]}}\n  \
+         c: {{from: orders, write: 'sqlite:c.db', table: c, atomic: true}}\n",
+        mariadb.url, postgres.url
+    );
+    let lab = lab(JOINED, &sinks);
+    let counts = |lab: &Lab| {
+        let of = |database: &Database, table: &str| {
+            database.query(&format!("SELECT COUNT(*), COUNT(DISTINCT id) FROM {table}")).concat()
+        };
+        let c = match lab.path("c.db").exists() {
+            true => sqlite(&lab.path("c.db"), "SELECT COUNT(*), COUNT(DISTINCT id) FROM c")[0].join("\t"),
+            false => String::new(),
+        };
+        [of(&mariadb, "a"), of(&postgres, "b"), c]
+    };
+    let all = |rows: usize| [(); 3].map(|()| format!("{rows}\t{rows}"));
+    orders(&lab, 0);
+    run(&lab, "none").ok();
+    assert_eq!(counts(&lab), all(100));
+    // The first sink has its rows, then the process dies; then the second.
+    for (round, times) in [1, 2].into_iter().enumerate() {
+        orders(&lab, 1 + round);
+        killed(&lab, &format!("publish.next:{times}"));
+        let before = (1 + round) * 100;
+        let committed = counts(&lab);
+        let differs = committed.iter().filter(|count| **count != format!("{before}\t{before}")).count();
+        assert_eq!(differs, times, "{committed:?}");
+        orders(&lab, 10 + round);
+        let report = run(&lab, "none").ok().json();
+        assert_eq!(report["rows_written"], 300, "the last load is of the new file alone: {report:#}");
+        let _ = std::fs::remove_file(lab.path(&format!("in/{}.csv", 10 + round)));
+        let query = format!("DELETE FROM a WHERE id >= 1000");
+        mariadb.query(&query);
+        postgres.query(&query.replace(" a ", " b "));
+        sqlite(&lab.path("c.db"), "DELETE FROM c WHERE id >= 1000");
+        assert_eq!(counts(&lab), all(before + 100), "{times}");
+    }
+    // A sink that is new gets all files that are still there.
+    let job = lab.read("job.yaml");
+    lab.file("job.yaml", job + "  d: {from: t, write: 'sqlite:d.db', table: d, mode: ignore, key: [id]}\n");
+    run(&lab, "none").ok();
+    assert_eq!(counts(&lab), all(300));
+    assert_eq!(sqlite(&lab.path("d.db"), "SELECT COUNT(*) FROM d"), [["300"]]);
+}
+
+#[test]
+fn what_would_combine_files_of_several_runs_is_refused() {
+    let cases = [
+        ("SELECT customer, count(*) AS n FROM orders GROUP BY customer", "an aggregate would combine"),
+        ("SELECT id FROM orders ORDER BY id LIMIT 5", "a limit would count"),
+        ("SELECT id, row_number() OVER (ORDER BY id) AS n FROM orders", "a window would look at"),
+        ("SELECT DISTINCT customer FROM orders", "an aggregate would combine"),
+        ("SELECT a.id FROM orders AS a JOIN orders AS b ON a.id = b.customer", "a join of two incremental sources"),
+        ("SELECT c.segment, o.id FROM customers AS c LEFT JOIN orders AS o ON o.customer = c.customer", "come again"),
+        ("SELECT id, 1 AS c FROM orders UNION ALL SELECT customer, 2 FROM customers", "not incremental"),
+    ];
+    for (sql, why) in cases {
+        let transforms = format!("transforms:\n  t: {{sql: \"{sql}\"}}\n");
+        let sink = "  o: {from: t, write: 'sqlite:out.db', table: t}\n";
+        let lab = lab(&transforms, sink);
+        orders(&lab, 0);
+        lab.run(&["run", "job.yaml"]).ended(2).says(&["`orders` is incremental", why]);
+        assert!(!lab.path("out.db").exists(), "{sql}");
+    }
+    // What keeps its rows whatever other files there are.
+    let allowed = [
+        "SELECT o.id, c.segment FROM orders AS o LEFT JOIN customers AS c ON o.customer = c.customer",
+        "SELECT o.id FROM orders AS o WHERE o.customer IN (SELECT customer FROM customers WHERE segment = 'small')",
+        "SELECT o.id, c.segment FROM orders AS o, customers AS c WHERE c.customer = 1",
+        "SELECT o.id, c.n FROM orders AS o CROSS JOIN (SELECT count(*) AS n FROM customers) AS c ORDER BY o.id",
+    ];
+    for sql in allowed {
+        let transforms = format!("transforms:\n  t: {{sql: \"{sql}\"}}\n");
+        let lab = lab(&transforms, "  o: {from: t, write: 'sqlite:out.db', table: t}\n");
+        orders(&lab, 0);
+        run(&lab, "none").ok();
+        orders(&lab, 1);
+        run(&lab, "none").ok();
+        let ids = sqlite(&lab.path("out.db"), "SELECT COUNT(*) - COUNT(DISTINCT id), MAX(id) > 100 FROM t");
+        assert_eq!(ids, [["0", "1"]], "{sql}");
+    }
+}
+
+#[test]
+fn files_that_changed_or_were_begun_are_told_before_anything_is_loaded() {
+    let sink = "  o: {from: t, write: 'sqlite:out.db', table: t}\n";
+    let lab = lab(JOINED, sink);
+    orders(&lab, 0);
+    run(&lab, "none").ok();
+    orders(&lab, 1);
+    lab.file("in/0.csv", "id,customer\n7,1\n");
+    let changed = lab.run(&["run", "job.yaml"]);
+    changed.ended(1).says(&["a file has changed since it was loaded", "in/0.csv", "nothing is loaded"]);
+    let count = || sqlite(&lab.path("out.db"), "SELECT COUNT(*) FROM t")[0][0].clone();
+    assert_eq!(count(), "100");
+    lab.run(&["run", "job.yaml", "--accept-changed"]).ok();
+    assert_eq!(count(), "201");
+    lab.run(&["run", "job.yaml"]).ok();
+    assert_eq!(count(), "201");
+    // Of a load chunk by chunk that died, the rest is not loaded all at once.
+    let begun = self::lab("", "  o: {from: orders, write: 'sqlite:out.db', table: t}\n");
+    let text = (0..2_000).fold("id,customer\n".to_owned(), |text, id| text + &format!("{id},1\n"));
+    begun.file("in/0.csv", text);
+    let mut command = begun.command(&["run", "job.yaml"]);
+    command.env("MILLSTREAM_CHUNK_BYTES", "200").env("MILLSTREAM_FAIL_AT", "commit.after:1").stderr(Stdio::null());
+    assert!(command.status().expect("it starts").signal().is_some());
+    let job = begun.read("job.yaml");
+    begun.file("job.yaml", job.replace("table: t", "table: t, atomic: true"));
+    begun.run(&["run", "job.yaml"]).ended(1).says(&["has loaded a part of this file chunk by chunk", "in/0.csv"]);
+    // The other way round, files that are noted are passed over.
+    begun.file("job.yaml", job);
+    begun.run(&["run", "job.yaml"]).ok();
+    assert_eq!(sqlite(&begun.path("out.db"), "SELECT COUNT(*) FROM t"), [["2000"]]);
+}
+
+#[test]
+fn what_is_skipped_or_fails_a_check_is_left_to_a_later_run() {
+    let sink = "  o: {from: t, write: 'sqlite:out.db', table: t, checks: [{rows: {max: 150}}]}\n  f: {from: customers, \
+                write: out.csv}\n";
+    let lab = lab(JOINED, sink);
+    (0..2).for_each(|file| orders(&lab, file));
+    lab.run(&["run", "job.yaml"]).ended(1).says(&["200 rows, and at most 150 are allowed"]);
+    fs_err::rename(lab.path("in/1.csv"), lab.path("1.csv")).expect("it is there");
+    let nginx = Nginx::start(&lab.path("in"));
+    let job = lab.read("job.yaml").replace("'in/*.csv'", "'@list.txt'");
+    lab.file("job.yaml", job.replace("incremental: true", "incremental: true, on_error: skip"));
+    lab.file("list.txt", format!("{}\n{}\n", nginx.url("0.csv"), nginx.url("1.csv")));
+    let report = run(&lab, "none").ok().json();
+    assert_eq!(report["units_skipped"], 1, "{report:#}");
+    assert_eq!(sqlite(&lab.path("out.db"), "SELECT COUNT(*) FROM t"), [["100"]]);
+    // The one that was not there then is loaded when it is.
+    fs_err::rename(lab.path("1.csv"), lab.path("in/1.csv")).expect("it is there");
+    run(&lab, "none").ok();
+    assert_eq!(sqlite(&lab.path("out.db"), "SELECT COUNT(*), COUNT(DISTINCT id) FROM t"), [["200", "200"]]);
+    assert_eq!(csv_rows(&lab.read("out.csv")).len(), 3);
+}

@@ -1,0 +1,229 @@
+//! Which units of incremental sources a run reads that loads all at once, and what its sinks note of them.
+//!
+//! Each sink notes the units of its rows in the transaction that makes these visible. Sinks commit one after the other,
+//! so after a crash one may have units that another lacks; so has a sink that is new in the job. Then the run **catches
+//! up**: it loads only these units, and only into sinks that lack all of them. Catching up again, as long as sinks
+//! differ, brings all to the same units; then comes the load of what none has.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use millstream_core::sink::{Chunk, LoadNotes, WrittenChunks};
+use millstream_core::{Error, Result, Unit};
+
+use super::load::changed_units;
+use super::units::{Standing, Units, listed_twice};
+use crate::read::{Reader, sample};
+
+/// A sink that notes the units whose rows it gets.
+pub struct NotingSink {
+    /// Its name.
+    pub name: String,
+    /// Its target, for messages.
+    pub target: String,
+    /// What it has noted so far.
+    pub written: Arc<WrittenChunks>,
+    /// Where it gets what it notes now.
+    pub notes: Arc<LoadNotes>,
+    /// The names of the incremental sources whose rows come to it.
+    pub sources: Vec<String>,
+}
+
+/// What a run reads of incremental sources, and which sinks take it.
+#[derive(Debug)]
+pub struct Admission {
+    units: Vec<Admitted>,
+    readers: Vec<Arc<Reader>>,
+    takes: Vec<Taking>,
+    /// Whether it only brings sinks to the units that others have.
+    pub is_catch_up: bool,
+    /// Units that all sinks have.
+    pub units_before: u64,
+}
+
+/// A unit that is read.
+#[derive(Debug)]
+struct Admitted {
+    source: String,
+    unit: Unit,
+    /// What each sink notes of it.
+    notes: Vec<Vec<Chunk>>,
+}
+
+/// A sink that takes rows in this run.
+#[derive(Debug)]
+struct Taking {
+    sink: String,
+    /// Its place among the noting sinks.
+    number: usize,
+    notes: Arc<LoadNotes>,
+}
+
+impl Admission {
+    /// Looks at all units of `readers`, and lets them read those that this run loads into `sinks`.
+    ///
+    /// # Errors
+    /// If units have changed since they were loaded, unless `accept_changed`; if one was loaded chunk by chunk and is
+    /// not complete.
+    pub async fn of(readers: Vec<Arc<Reader>>, sinks: &[NotingSink], accept_changed: bool) -> Result<Self> {
+        let (mut listed, mut standings) = (Vec::new(), vec![Vec::new(); sinks.len()]);
+        let mut changed = Vec::new();
+        for reader in &readers {
+            let units = sample::units(reader, usize::MAX).await.map_err(|error| error.in_step(&reader.name))?;
+            let of = |sink: &NotingSink| Units::new(&reader.name, Arc::clone(&sink.written), accept_changed);
+            let mut places = HashSet::new();
+            let known: Vec<Units> = sinks.iter().map(of).collect();
+            for unit in units {
+                if !places.insert(unit.uri.clone()) {
+                    return Err(listed_twice(&unit.uri, &reader.name));
+                }
+                let mut notes = Vec::new();
+                for ((sink, units), standings) in sinks.iter().zip(&known).zip(&mut standings) {
+                    let is_read = sink.sources.contains(&reader.name);
+                    let standing = is_read.then(|| units.standing(&unit));
+                    notes.push(match &standing {
+                        Some(Standing::New(new)) => new.to_vec(),
+                        _ => Vec::new(),
+                    });
+                    standings.push(match standing {
+                        None => None,
+                        Some(Standing::Complete) => Some(false),
+                        Some(Standing::New(_)) => Some(true),
+                        Some(Standing::Changed) => {
+                            changed.push(unit.name());
+                            Some(false)
+                        }
+                        Some(Standing::Begun) => return Err(begun(&unit, sink).in_step(&sink.name)),
+                    });
+                }
+                listed.push((reader.name.clone(), unit, notes));
+            }
+        }
+        if !changed.is_empty() {
+            changed.sort();
+            changed.dedup();
+            return Err(changed_units(changed, NOTHING_IS_LOADED));
+        }
+        let Pass { units, takes, is_catch_up } = pass(&standings);
+        let units_before = (0..listed.len()).filter(|unit| standings.iter().all(|of| of[*unit] != Some(true))).count();
+        let admitted = listed.into_iter().zip(units).filter(|(_, is_admitted)| *is_admitted);
+        let units: Vec<Admitted> =
+            admitted.map(|((source, unit, notes), _)| Admitted { source, unit, notes }).collect();
+        for reader in &readers {
+            let own = units.iter().filter(|admitted| admitted.source == reader.name);
+            reader.restrict(own.map(|admitted| admitted.unit.clone()).collect());
+        }
+        let taking = |(number, sink): (usize, &NotingSink)| Taking {
+            sink: sink.name.clone(),
+            number,
+            notes: Arc::clone(&sink.notes),
+        };
+        let takes = sinks.iter().enumerate().filter(|(number, _)| takes[*number]).map(taking).collect();
+        Ok(Admission { units, readers, takes, is_catch_up, units_before: units_before as u64 })
+    }
+
+    /// Whether the sink `name` gets rows in this run.
+    pub fn takes(&self, name: &str) -> bool {
+        self.takes.iter().any(|taking| taking.sink == name)
+    }
+
+    /// Whether there is nothing to read.
+    pub fn is_empty(&self) -> bool {
+        self.units.is_empty()
+    }
+
+    /// Everything was read: says what each sink notes. Units that could not be opened are left to a later run.
+    pub fn note(&self) {
+        for taking in &self.takes {
+            let read = self.units.iter().filter(|admitted| !self.was_skipped(admitted));
+            taking.notes.set(read.flat_map(|admitted| admitted.notes[taking.number].clone()).collect());
+        }
+    }
+
+    fn was_skipped(&self, admitted: &Admitted) -> bool {
+        let mut readers = self.readers.iter().filter(|reader| reader.name == admitted.source);
+        readers.any(|reader| reader.unopened.has(&admitted.unit.uri))
+    }
+}
+
+const NOTHING_IS_LOADED: &str = "nothing is loaded; `--accept-changed` loads them as they are now, in addition to \
+                                 their earlier rows";
+
+fn begun(unit: &Unit, sink: &NotingSink) -> Error {
+    Error::refused(format!("an earlier run has loaded a part of this file chunk by chunk into {}", sink.target))
+        .in_unit(&unit.uri, None)
+        .hint("run the job as it was then to load the rest, and change it afterwards")
+}
+
+/// Which units are read, and which sinks take their rows.
+#[derive(Debug, PartialEq, Eq)]
+struct Pass {
+    units: Vec<bool>,
+    takes: Vec<bool>,
+    is_catch_up: bool,
+}
+
+/// Decides for each unit and sink. `standings` says for each sink which units are new to it; nothing, if their rows do
+/// not come to it.
+fn pass(standings: &[Vec<Option<bool>>]) -> Pass {
+    let count = standings.first().map_or(0, Vec::len);
+    let is = |unit: usize, what: bool| standings.iter().any(|of| of[unit] == Some(what));
+    // A unit that some sinks have and others lack.
+    let differs: Vec<bool> = (0..count).map(|unit| is(unit, true) && is(unit, false)).collect();
+    let lacks = |of: &Vec<Option<bool>>| (0..count).filter(|unit| differs[*unit] && of[*unit] == Some(true)).count();
+    let most = standings.iter().max_by_key(|of| lacks(of)).filter(|of| lacks(of) > 0);
+    let Some(most) = most else {
+        let units = (0..count).map(|unit| is(unit, true)).collect();
+        return Pass { units, takes: vec![true; standings.len()], is_catch_up: false };
+    };
+    let units: Vec<bool> = (0..count).map(|unit| differs[unit] && most[unit] == Some(true)).collect();
+    let lacks_all = |of: &Vec<Option<bool>>| (0..count).all(|unit| !units[unit] || of[unit] == Some(true));
+    let takes = standings.iter().map(lacks_all).collect();
+    Pass { units, takes, is_catch_up: true }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEW: Option<bool> = Some(true);
+    const HAS: Option<bool> = Some(false);
+
+    #[test]
+    fn sinks_that_agree_load_what_none_has() {
+        let found = pass(&[vec![HAS, NEW, NEW], vec![HAS, NEW, None]]);
+        assert_eq!(found, Pass { units: vec![false, true, true], takes: vec![true, true], is_catch_up: false });
+        assert_eq!(pass(&[]), Pass { units: vec![], takes: vec![], is_catch_up: false });
+    }
+
+    #[test]
+    fn a_sink_that_lacks_what_others_have_gets_it_alone() {
+        // The first has committed, the others have not; the last unit is new to all.
+        let found = pass(&[vec![HAS, HAS, NEW], vec![HAS, NEW, NEW], vec![HAS, NEW, NEW]]);
+        assert_eq!(found, Pass { units: vec![false, true, false], takes: vec![false, true, true], is_catch_up: true });
+    }
+
+    #[test]
+    fn whatever_sinks_have_catching_up_ends_with_all_having_the_same() {
+        for seed in 0..5_000_u32 {
+            let bit = |index: usize| seed.wrapping_mul(2_654_435_761).rotate_left(index as u32 * 3) & 1 == 1;
+            let mut all: Vec<Vec<Option<bool>>> =
+                (0..3).map(|sink| (0..4).map(|unit| Some(bit(sink * 4 + unit))).collect()).collect();
+            let mut passes = 0;
+            loop {
+                let Pass { units, takes, is_catch_up } = pass(&all);
+                for (of, _) in all.iter_mut().zip(&takes).filter(|(_, takes)| **takes) {
+                    for (standing, _) in of.iter_mut().zip(&units).filter(|(_, read)| **read) {
+                        assert_eq!(*standing, NEW, "no unit is loaded twice: {seed}");
+                        *standing = HAS;
+                    }
+                }
+                passes += 1;
+                if !is_catch_up {
+                    break;
+                }
+            }
+            assert!(passes <= 13 && all.iter().flatten().all(|standing| *standing == HAS), "{seed}: {all:?}");
+        }
+    }
+}
