@@ -74,16 +74,14 @@ fn what_cannot_be_loaded_file_by_file_is_said_before_the_run() {
     };
     let into = |from: &str, rest: &str| format!("  o: {{from: {from}, write: {rest}}}\n");
     let table = "'sqlite:o.db', table: t";
-    let merge = format!("{table}, mode: merge, key: [id]");
-    let two = format!("{}  p: {{from: s, write: 'sqlite:p.db', table: t}}\n", into("s", table));
-    let join = "transforms:\n  j: {sql: 'SELECT s.id FROM s JOIN r ON s.id = r.id'}\n";
+    let replace = format!("{table}, mode: replace");
+    let count = "transforms:\n  j: {sql: 'SELECT count(*) AS n FROM s'}\n";
     for (source, transforms, sinks, code, why) in [
-        (FILES, "", into("s", &merge), 2, "this target takes all rows at once"),
-        (FILES, "", into("s", "o.csv"), 2, "this target takes all rows at once"),
+        (FILES, "", into("s", &replace), 2, "this target cannot note which files it has"),
+        (FILES, "", into("s", "o.csv"), 2, "this target cannot note which files it has"),
         ("read: 'sqlite:in.db', sqlite: {table: t}", "", into("s", table), 2, "a database has no files"),
         ("read: '-', csv: {columns: {id: utf8}}", "", into("s", table), 2, "standard input has no files"),
-        (FILES, "", two, 2, "a step with several consumers runs once"),
-        (FILES, join, into("j", table), 2, "a join combines rows"),
+        (FILES, count, into("j", table), 2, "an aggregate would combine the rows of one run"),
     ] {
         let lab = job(source, transforms, &sinks);
         both_refuse(&lab, code, &["`s` is incremental, and `o` cannot be loaded file by file", why]);

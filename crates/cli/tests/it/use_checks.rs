@@ -345,9 +345,6 @@ fn explain_says_why_a_load_goes_all_at_once() {
     assert!(explained.ok().stdout.contains(why), "{}", explained.stdout);
     lab.file("job.yaml", job("warn"));
     assert!(lab.run(&["explain", "job.yaml"]).ok().stdout.contains("chunk by chunk"));
-    // Whose files are loaded each once is noted chunk by chunk.
-    lab.file("job.yaml", job("fail").replace("checks:", "incremental: true, checks:"));
-    lab.run(&["check", "job.yaml"]).ended(2).says(&["`s` is incremental", "a check of `s` may fail the run"]);
 }
 
 #[test]

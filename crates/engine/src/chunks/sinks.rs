@@ -14,6 +14,9 @@ use crate::plan::shared::{Physical, Root};
 /// sentence.
 pub type ByChunk = Result<Vec<Pipeline>, String>;
 
+/// How a sink is loaded, and the plan of its rows.
+type Planned<'a> = (&'a ByChunk, &'a Arc<dyn ExecutionPlan>);
+
 /// Which sinks of `job` are loaded chunk by chunk, in their order.
 pub fn by_chunk(job: &Job, physical: &Physical) -> Result<Vec<ByChunk>> {
     let failing = job.checks().find(|(_, check)| check.severity == CheckSeverity::Fail);
@@ -30,22 +33,10 @@ pub fn by_chunk(job: &Job, physical: &Physical) -> Result<Vec<ByChunk>> {
     Ok(by_chunk)
 }
 
-/// How a sink is loaded, and the plan of its rows.
-type Planned<'a> = (&'a ByChunk, &'a Arc<dyn ExecutionPlan>);
-
 /// Refuses incremental sources whose rows go to sinks that cannot know which files they have; `planned` are the sinks of
 /// `job`.
-pub fn check_incremental<'a>(job: &Job, by_chunk: impl Iterator<Item = Planned<'a>>) -> Result<()> {
-    check_each(job, by_chunk, INCREMENTAL_HINT)
-}
-
-/// The same beside loads that earlier runs have begun all at once: it is the run that is at fault, not the job.
-pub fn check_incremental_beside_others<'a>(job: &Job, by_chunk: impl Iterator<Item = Planned<'a>>) -> Result<()> {
-    check_each(job, by_chunk, OTHERS_HINT)
-}
-
-fn check_each<'a>(job: &Job, by_chunk: impl Iterator<Item = Planned<'a>>, hint: &str) -> Result<()> {
-    job.sinks.iter().zip(by_chunk).try_for_each(|(sink, by_chunk)| check_incremental_sink(job, sink, by_chunk, hint))
+fn check_incremental<'a>(job: &Job, planned: impl Iterator<Item = Planned<'a>>) -> Result<()> {
+    job.sinks.iter().zip(planned).try_for_each(|(sink, planned)| check_incremental_sink(job, sink, planned))
 }
 
 /// Loads all at once what goes into a target that another sink loads all at once: while the transaction of that one is
@@ -62,7 +53,7 @@ pub fn not_beside_others<'a>(targets: &[String], by_chunk: impl Iterator<Item = 
 }
 
 /// Refuses an incremental source whose rows go to a sink that does not know which files it has.
-fn check_incremental_sink(job: &Job, sink: &SinkStep, planned: Planned<'_>, hint: &str) -> Result<()> {
+fn check_incremental_sink(job: &Job, sink: &SinkStep, planned: Planned<'_>) -> Result<()> {
     let (by_chunk, plan) = planned;
     let Some(source) = incremental_sources(job, sink).next() else { return Ok(()) };
     let why = match by_chunk {
@@ -74,7 +65,7 @@ fn check_incremental_sink(job: &Job, sink: &SinkStep, planned: Planned<'_>, hint
         }
     };
     match why {
-        Some(why) => Err(Error::job(not_incremental(source, sink)).cause(why).hint(hint)),
+        Some(why) => Err(Error::job(not_incremental(source, sink)).cause(why).hint(INCREMENTAL_HINT)),
         None => Ok(()),
     }
 }
@@ -91,10 +82,6 @@ fn not_incremental(source: &SourceStep, sink: &SinkStep) -> String {
 
 const INCREMENTAL_HINT: &str = "write its rows, changed row by row or joined with other entries, into a table with `mode: append`, `merge` or \
      `ignore`, or leave out `incremental`";
-
-const OTHERS_HINT: &str = "finish the load that an earlier run has begun all at once (leave the incremental sink out \
-                           for one run), or start again with `--restart`: without `incremental` its files are loaded \
-                           again";
 
 /// Lints of incremental sources that the settings of a job rule out, whatever its plan: because the sink has no ledger,
 /// or the rows of the source have no files.

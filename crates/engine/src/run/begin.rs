@@ -138,9 +138,7 @@ impl<'j> Begun<'_, 'j> {
         }
         let targets = planned.iter().map(|planned| planned.sink.sink.target()).collect::<Vec<_>>();
         sinks::not_beside_others(&targets, planned.iter_mut().map(|planned| &mut planned.by_chunk));
-        // Beside one that goes on all at once, an incremental load would load files that it has already loaded.
-        let beside = planned.iter().map(|planned| (&planned.by_chunk, &planned.plan));
-        sinks::check_incremental_beside_others(self.work.job, beside)
+        Ok(())
     }
 
     /// Decides what is read of incremental sources whose sinks are loaded all at once, and gives these what they note.

@@ -7,7 +7,7 @@ use millstream_core::sink::{Chunk, LoadContext, LoadNotes, WrittenChunks};
 use millstream_core::{Error, Result};
 
 use super::entry::{Entry, header};
-use super::ledger::{all_chunks, record};
+use super::ledger_rows::{all_chunks, record};
 use super::server::{Connection, Failure, Server, target_of};
 use super::spec::DatabaseSpec;
 use crate::shared::digest;

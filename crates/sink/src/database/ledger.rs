@@ -31,6 +31,7 @@ use super::commit;
 use super::entry::{Entry, Forget, blamed};
 use super::group::{BadRow, Group, Rows, numbered};
 use super::indexes::Waiting;
+use super::ledger_rows::{ROWS, all_chunks, record, recorded};
 use super::load::{self, Shared, on_io};
 use super::pool::{Pool, connect, connect_as, pause};
 use super::server::{Connection, Encoder, Failure, Server, target_of};
@@ -39,12 +40,6 @@ use crate::shared::{counted, digest};
 
 /// How many connections deliver by default.
 const CONNECTIONS: usize = 2;
-
-/// The most rows of the ledger in one statement.
-const ROWS: usize = 500;
-
-/// Entries per query.
-const PAGE: usize = 50_000;
 
 /// A ledger in a database.
 pub(crate) struct DatabaseLedger(Arc<LedgerState>);
@@ -148,60 +143,6 @@ pub(crate) async fn forget_load(
         Entry::new(&server, &spec, &load, &context.run).forget(connection.as_mut(), what).await.map(drop)
     })
     .await
-}
-
-/// Records chunks of the load of `entry`, inside of the open transaction.
-pub(crate) async fn record(
-    entry: &Entry,
-    connection: &mut dyn Connection,
-    chunks: &[Chunk],
-    attempt: &str,
-) -> Result<(), Failure> {
-    let load = &entry.key;
-    for some in chunks.chunks(ROWS) {
-        let row = |chunk: &Chunk| format!("('{load}', '{}', {}, '{attempt}')", digest(&chunk.unit), chunk.number);
-        let rows: Vec<String> = some.iter().map(row).collect();
-        let insert =
-            format!("INSERT INTO {} (load_key, unit_key, chunk, attempt) VALUES {}", entry.table, rows.join(", "));
-        connection.execute(&insert).await?;
-    }
-    Ok(())
-}
-
-/// All written chunks of a load in the ledger `table`. There may be many, so they are read by pages.
-pub(crate) async fn all_chunks(
-    table: &str,
-    connection: &mut dyn Connection,
-    load_key: &str,
-) -> Result<WrittenChunks, Failure> {
-    let mut known = WrittenChunks::new([], digest);
-    let mut behind = String::new();
-    loop {
-        let condition = format!("{behind} ORDER BY unit_key, chunk LIMIT {PAGE}");
-        let page = recorded(table, connection, load_key, &condition).await?;
-        let Some((unit, number)) = page.last().cloned().filter(|_| page.len() == PAGE) else {
-            known.extend(page);
-            return Ok(known);
-        };
-        behind = format!(" AND unit_key >= '{unit}' AND (unit_key > '{unit}' OR chunk > {number})");
-        known.extend(page);
-    }
-}
-
-/// Units and numbers of the chunks of a load in the ledger `table` for which `condition` holds.
-async fn recorded(
-    table: &str,
-    connection: &mut dyn Connection,
-    load_key: &str,
-    condition: &str,
-) -> Result<Vec<(String, u64)>, Failure> {
-    let query = format!("SELECT unit_key, chunk FROM {table} WHERE load_key = '{load_key}' AND chunk >= 0{condition}");
-    let rows = connection.query(&query).await?.into_iter();
-    let known = rows.filter_map(|row| {
-        let mut cells = row.into_iter().flatten();
-        Some((cells.next()?, cells.next()?.parse().ok()?))
-    });
-    Ok(known.collect())
 }
 
 impl LedgerState {

@@ -4,6 +4,7 @@
 //! `spec.rs` has the settings, `table.rs` compares a table with the rows, `cells.rs`, `encode.rs` and `text.rs` encode
 //! Arrow values, `group.rs` has the rows of one statement, `bisect.rs` finds bad rows, `pool.rs` has the connections,
 //! `load/` a load from begin to commit, `commit.rs` waits for the answer to a commit, `ledger.rs` loads chunk by chunk,
+//! `ledger_rows.rs` has its rows,
 //! `commit_marker.rs` has the commit marker of a whole load, `entry.rs` the owner of a load, `action.rs` the user's
 //! actions, `indexes.rs` deferred indexes.
 
@@ -17,6 +18,7 @@ pub(crate) mod entry;
 pub(crate) mod group;
 pub(crate) mod indexes;
 pub(crate) mod ledger;
+mod ledger_rows;
 #[cfg(all(test, feature = "mysql", feature = "postgres"))]
 mod ledger_tests;
 pub(crate) mod load;
