@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::codec::Limits;
+use crate::contains::Contains;
 use crate::{Budget, Error, Result};
 
 /// The type of text columns everywhere in Millstream: views into the decoded text, which saves the copy.
@@ -140,6 +141,10 @@ pub struct ParseRequest {
     pub bounds: Vec<Bound>,
     /// Text that every wanted row has. A hint: a parser may pass over sound records that lack it, and counts them.
     pub required: Vec<Required>,
+    /// Texts that a raw record must contain, or it is no row and no reject: a stream format passes over it, sound or
+    /// not, and counts it. A record that is too long, or is not complete at the end of a text with structure, is
+    /// refused all the same. A record is what stands between its neighbours, without its line end.
+    pub contains: Contains,
     /// What a format that is packed inside may unpack to.
     pub limits: Limits,
     /// What decoding is charged to, where that is more than the bytes that were read; nothing if there is no budget.
@@ -162,6 +167,7 @@ impl ParseRequest {
             batch_rows: BATCH_ROWS,
             bounds: Vec::new(),
             required: Vec::new(),
+            contains: Contains::default(),
             limits: Limits::default(),
             budget: None,
         }
@@ -252,7 +258,8 @@ pub struct Parsed {
     pub rows: Vec<Rows>,
     /// Records that were refused, in the order of the text.
     pub rejects: Vec<Reject>,
-    /// How many sound records are not among the rows because they lack a [`Required`] text.
+    /// How many records are neither rows nor rejects because they lack a text: a [`Required`] one, or that of
+    /// [`Contains`].
     pub passed_over: u64,
     reject_bytes: usize,
 }
@@ -443,6 +450,12 @@ pub trait StreamFormat: Format {
         [header, record, b"\n"].concat()
     }
 
+    /// Why a record with `literal` in a value may have other bytes there, so that `contains`, which compares bytes,
+    /// misses it.
+    fn doubt_literal(&self, _literal: &str) -> Option<Doubt> {
+        None
+    }
+
     /// How likely the defaults are to fit the files of a source with `columns`, where `settings` say nothing.
     fn defaults(&self, _settings: &Value, _columns: &Schema) -> Defaults {
         Defaults::None
@@ -466,7 +479,7 @@ pub enum Defaults {
     Doubtful,
 }
 
-/// A reason to doubt a default.
+/// A reason to doubt a default, or another setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Doubt {
     /// What is doubtful, in lower case.

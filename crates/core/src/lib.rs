@@ -15,6 +15,7 @@ pub mod budget;
 pub mod buffers;
 pub mod codec;
 pub mod columns;
+pub mod contains;
 pub mod direct;
 pub mod error;
 pub mod fail_point;

@@ -13,13 +13,14 @@ use arrow::array::{
     UInt32Array, UInt64Array, new_null_array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::compute::concat_batches;
+use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, i256};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::executor::block_on;
 use futures::stream::StreamExt;
 use millstream_core::Result;
+use millstream_core::contains::Contains;
 use millstream_core::format::{
     BATCH_BYTES, Format, OnDrift, ParseRequest, Parsed, ReadAt, Reading, Reject, Sample, StreamFormat, TextPiece,
     TextPosition, Validate,
@@ -201,6 +202,7 @@ pub fn same_apart(format: &dyn StreamFormat, text: &[u8], request: &ParseRequest
             assert_eq!(whole.rows, apart.rows, "{}", place());
             assert_eq!(whole.lines, apart.lines, "{}", place());
             assert_eq!(whole.bytes, apart.bytes, "{}", place());
+            assert_eq!(whole.passed_over, apart.passed_over, "{}", place());
             assert_eq!(format!("{:?}", whole.rejects), format!("{:?}", apart.rejects), "{}", place());
         }
         (whole, apart) => {
@@ -209,6 +211,54 @@ pub fn same_apart(format: &dyn StreamFormat, text: &[u8], request: &ParseRequest
         }
     }
     true
+}
+
+/// Checks that reading `text` with `contains` gives what reading all of it and then removing what lacks the text gives:
+/// the same rows and rejects at the same places, or the same error. `length` tells how long the record is with which a
+/// text begins; `stays` names the rejects that stay whatever they contain. `request` has lines and bytes.
+pub fn same_if_removed_later(
+    format: &dyn StreamFormat,
+    text: &[u8],
+    request: &ParseRequest,
+    contains: &Contains,
+    cuts: &[usize],
+    length: impl Fn(&[u8]) -> usize,
+    stays: impl Fn(&Reject) -> bool,
+) {
+    let place = || format!("{:?} cut at {cuts:?}, {contains:?}", String::from_utf8_lossy(text));
+    let some = parse(format, text, &ParseRequest { contains: contains.clone(), ..request.clone() }, cuts);
+    let (all, some) = match (parse(format, text, request, cuts), some) {
+        (Ok(all), Ok(some)) => (all, some),
+        (all, some) => {
+            let error = |outcome: Result<Outcome>| format!("{:?}", outcome.map(|_| "no error"));
+            assert_eq!(error(all), error(some), "{}", place());
+            return;
+        }
+    };
+    let passes = |byte: &i64| {
+        let behind = &text[*byte as usize..];
+        let record = &behind[..length(behind)];
+        let record = record.strip_suffix(b"\n").unwrap_or(record);
+        contains.matches(record.strip_suffix(b"\r").unwrap_or(record))
+    };
+    let mask: Vec<bool> = all.bytes.iter().map(passes).collect();
+    let kept = |numbers: &[i64]| -> Vec<i64> {
+        numbers.iter().zip(&mask).filter_map(|(number, kept)| kept.then_some(*number)).collect()
+    };
+    let rows = filter_record_batch(&all.rows, &BooleanArray::from(mask.clone())).expect("as many as rows");
+    assert_eq!(some.rows, rows, "{}", place());
+    assert_eq!(some.lines, kept(&all.lines), "{}", place());
+    assert_eq!(some.bytes, kept(&all.bytes), "{}", place());
+    let refused = all.rejects.iter().filter(|reject| contains.matches(&reject.raw) || stays(reject));
+    let shown = |reject: &Reject| format!("{reject:?}");
+    assert_eq!(
+        some.rejects.iter().map(shown).collect::<Vec<_>>(),
+        refused.map(shown).collect::<Vec<_>>(),
+        "{}",
+        place()
+    );
+    let records = |outcome: &Outcome| (outcome.rows.num_rows() + outcome.rejects.len()) as u64 + outcome.passed_over;
+    assert_eq!(records(&some), records(&all), "{}", place());
 }
 
 /// Reads `text` as a stream or by ranges, as the format does.
@@ -241,6 +291,7 @@ impl Subject {
         self.lines_are_where_rows_begin();
         self.bytes_are_where_rows_begin();
         self.a_bad_record_leaves_its_neighbours_alone();
+        self.records_without_a_text_are_dropped();
         self.other_columns_are_matched_as_on_drift_says();
         self.pieces_can_follow_each_other();
     }
@@ -322,6 +373,25 @@ impl Subject {
             assert_eq!(cut.lines, whole.lines, "cut at {shown:?}");
             assert_eq!(cut.bytes, whole.bytes, "cut at {shown:?}");
             assert_eq!(cut.rejected(), whole.rejected(), "cut at {shown:?}");
+        }
+    }
+
+    fn records_without_a_text_are_dropped(&self) {
+        let Reading::Stream(stream) = self.format.reading() else { return };
+        let text = self.written();
+        let contains = |any: &[&str], all: &[&str]| Contains {
+            any: any.iter().map(|text| (*text).to_owned()).collect(),
+            all: all.iter().map(|text| (*text).to_owned()).collect(),
+        };
+        let all = self.batch.num_rows() as u64;
+        for contains in [contains(&[], &["~~~"]), contains(&["~~~", "999"], &[]), contains(&["999"], &["9", "~~~"])] {
+            let contained = ParseRequest { contains: contains.clone(), ..self.request() };
+            for cuts in [vec![], vec![text.len() / 3]] {
+                let some = parse(stream, &text, &contained, &cuts).expect("the text can be read");
+                let rows = some.rows.num_rows() as u64;
+                assert_eq!(some.passed_over + rows, all, "{contains:?}");
+                assert_eq!(rows > 0, contains.all.is_empty() && contains.matches(&text), "{contains:?}");
+            }
         }
     }
 

@@ -46,6 +46,7 @@ use millstream_core::spec::{Fault, SpecInfo, parse};
 use millstream_core::{Error, Result};
 use serde_json::{Value, json};
 
+use crate::contains::{Search, has_inner_quote};
 use crate::drift::{Types, merge};
 use crate::encoding;
 use infer::{Inference, decoded};
@@ -122,6 +123,7 @@ impl Csv {
             header: self.header,
             skip_lines: self.skip_lines,
             formats: self.formats(&request.schema),
+            contains: Search::new(&request.contains)?,
             request: request.clone(),
         })
     }
@@ -196,6 +198,16 @@ impl StreamFormat for Csv {
 
     fn parser(&self, request: &ParseRequest) -> Result<Box<dyn Parser>> {
         Ok(Box::new(self.csv_parser(request)?))
+    }
+
+    fn doubt_literal(&self, literal: &str) -> Option<Doubt> {
+        let quote = char::from(self.dialect.quote?);
+        let delimiter = std::str::from_utf8(&self.dialect.delimiter).ok()?;
+        let is_border = |one: char| delimiter.contains(one) || one == '\n';
+        has_inner_quote(literal, quote, is_border).then(|| Doubt {
+            what: format!("CSV writes a {quote} inside of a field as {quote}{quote}, and `contains` compares bytes"),
+            hint: "search for a part of the text without it, or filter in SQL".to_owned(),
+        })
     }
 
     fn fits(&self, sample: &Sample, request: &ParseRequest) -> Result<()> {

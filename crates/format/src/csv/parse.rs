@@ -6,6 +6,9 @@
 //!                                  incomplete record to    rejects ◀────────┘
 //!                                  the carry buffer
 //! ```
+//! Records that lack what they must contain are removed after the scan, which knows where records end. Where no quote is
+//! near, the lines before the next hit are skipped without a scan.
+//!
 //! A pushed text is scanned in place, and arrays share it. Only a record that the end of a push cuts is copied, to the
 //! carry buffer, which grows by the next text until the record is complete.
 
@@ -27,6 +30,7 @@ use super::faults;
 use super::scan::{BadRecord, Index, LineEnds, Scanned, Scanner, StructureFault};
 use super::spec::{Conventions, Dialect};
 use super::values::{Reader, Syntax};
+use crate::contains::{Hits, Lines, Search};
 use crate::drift::match_columns;
 use crate::encoding::{self, ToUtf8};
 
@@ -43,6 +47,9 @@ const MOST_TITLES: u64 = 20;
 /// How many bytes after a wrong header are searched for the names of the columns.
 const TITLE_BYTES: usize = 64 << 10;
 
+/// Bytes without a hit after which records are scanned one by one, not many at once.
+const SPARSE: usize = 4 << 10;
+
 /// The least by which the carry buffer grows.
 const CARRY_STEP: usize = 256;
 
@@ -55,7 +62,17 @@ pub(crate) struct Plan {
     pub skip_lines: u64,
     /// The strftime format of each column of the request's schema, if it has one.
     pub formats: Vec<Option<String>>,
+    /// What records must contain.
+    pub contains: Option<Search>,
     pub request: ParseRequest,
+}
+
+impl Plan {
+    /// The byte after which a line may not be a record, if lines are records where it is not.
+    fn line_breaker(&self) -> Option<Option<u8>> {
+        let plain = self.dialect.escape.is_none() && self.dialect.comment.is_none();
+        plain.then_some(self.dialect.quote)
+    }
 }
 
 /// The part of the text that comes next.
@@ -265,7 +282,7 @@ impl CsvParser {
                     // The record was incomplete before this step, so what lies after it came with the step.
                     let behind = carry.len() - next;
                     carry.truncate(next);
-                    self.take_chunk(&carry, None, next, parsed)?;
+                    self.take_carry(&carry, parsed)?;
                     self.offset += next as u64;
                     piece = piece.split_off(step.saturating_sub(behind));
                 }
@@ -278,22 +295,50 @@ impl CsvParser {
         Ok(piece)
     }
 
+    /// Skips the whole lines from `from` on that lack what records must contain, as far as each surely is a record.
+    /// Returns where they end.
+    fn skip_records(&mut self, hits: &mut Hits<'_>, piece: &[u8], from: usize, parsed: &mut Parsed) -> usize {
+        let is_plain = matches!(self.stage, Stage::Records) && self.scanner.line_ends() == Some(LineEnds::Feeds);
+        let Some(breaker) = self.plan.line_breaker().filter(|_| is_plain) else { return from };
+        let hit = hits.at_or_after(from);
+        let until = breaker.and_then(|byte| memchr::memchr(byte, &piece[from..hit])).map_or(hit, |at| from + at);
+        let end = hits.lines_until(from, until, self.plan.dialect.max_record);
+        let has_blank_lines = self.names.len() != 1;
+        let lines = Lines::count(&piece[from..end], |line| has_blank_lines && matches!(line, [] | [b'\r']));
+        self.scanner.skip_lines(lines.all);
+        parsed.passed_over += lines.all - lines.blank;
+        end
+    }
+
     /// Parses the complete records of a piece; an incomplete one becomes the carry buffer. If there are too many
     /// rejects, the text after the last one is returned.
     fn piece(&mut self, mut piece: Bytes, parsed: &mut Parsed) -> Result<Bytes> {
         let mut from = 0;
+        let (plan, text) = (Arc::clone(&self.plan), piece.clone());
+        let mut hits = plan.contains.as_ref().map(|contains| Hits::new(contains, &text));
         while !piece.is_empty() {
             if matches!(self.stage, Stage::Misfit(_)) {
                 self.behind_misfit(&piece[from..], false)?;
                 return Ok(Bytes::new());
             }
+            let begun = from;
+            if let Some(hits) = &mut hits {
+                from = self.skip_records(hits, &piece, from, parsed);
+            }
             let limit = match self.stage {
                 Stage::Header => 1,
+                // Behind many lines without a hit, the next hit is probably far from this one.
+                _ if from - begun >= SPARSE => 1,
                 _ => CHUNK_ROWS.min(self.plan.request.batch_rows.max(1) - self.rows),
             };
             let scanned = self.scan(&piece, from, false, limit)?;
             let (Scanned::Enough(next) | Scanned::Incomplete(next) | Scanned::TooLong(next, _)) = scanned;
-            self.take_chunk(&piece, Some(&piece), next - from, parsed)?;
+            let bytes = match &mut hits {
+                Some(hits) => self.drop_records(hits, parsed),
+                None => next - from,
+            };
+            // A few records must not keep the text of many alive.
+            self.take_chunk(&piece, hits.is_none().then_some(&piece), bytes, parsed)?;
             from = next;
             if !matches!(scanned, Scanned::Enough(_)) {
                 self.scanner.rebase(next);
@@ -307,6 +352,37 @@ impl CsvParser {
             }
         }
         Ok(Bytes::new())
+    }
+
+    /// Converts the record that the last scan found in the carry buffer.
+    fn take_carry(&mut self, carry: &[u8], parsed: &mut Parsed) -> Result<()> {
+        let plan = Arc::clone(&self.plan);
+        if let Some(contains) = &plan.contains {
+            self.drop_records(&mut Hits::new(contains, carry), parsed);
+        }
+        self.take_chunk(carry, None, carry.len(), parsed)
+    }
+
+    /// Removes the records that lack what they must contain from those that the last scan found. Returns the bytes of
+    /// the others. A record without its closing quote stays: it may be many records, and ends the run.
+    fn drop_records(&mut self, hits: &mut Hits<'_>, parsed: &mut Parsed) -> usize {
+        if matches!(self.stage, Stage::Header) {
+            return 0;
+        }
+        let before = self.index.rows() + self.bad_records.len();
+        let records: Vec<(usize, usize)> = (0..self.index.rows()).map(|row| self.index.record(row)).collect();
+        let mut bytes = 0;
+        self.index.retain(|row| {
+            let (start, end) = records[row];
+            let kept = hits.has(start, end);
+            bytes += if kept { end - start } else { 0 };
+            kept
+        });
+        self.bad_records.retain(|bad| {
+            matches!(bad.structure_fault, StructureFault::Unclosed(_)) || hits.matches(bad.start, bad.end)
+        });
+        parsed.passed_over += (before - self.index.rows() - self.bad_records.len()) as u64;
+        bytes
     }
 
     /// Scans into the index. A record that is too long is an error.
@@ -644,7 +720,7 @@ impl Parser for CsvParser {
         let carry = std::mem::take(&mut self.carry);
         if !carry.is_empty() {
             self.scan(&carry, 0, true, 1)?;
-            self.take_chunk(&carry, None, carry.len(), parsed)?;
+            self.take_carry(&carry, parsed)?;
         }
         self.end_of_misfit()?;
         let is_due = self.plan.header && !matches!(self.stage, Stage::Records);

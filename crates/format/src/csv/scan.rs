@@ -239,6 +239,11 @@ impl Scanner {
         self.line
     }
 
+    /// Skips whole records, one a line, that begin at the next one.
+    pub fn skip_lines(&mut self, lines: u64) {
+        self.line += lines;
+    }
+
     /// Moves an incomplete record to the first byte of the text, as the caller has done.
     pub fn rebase(&mut self, by: usize) {
         if let Some((current, ends)) = &mut self.incomplete {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, Int64Array, RecordBatch, StringViewArray};
 use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema, SchemaRef};
 use bytes::Bytes;
+use millstream_core::contains::Contains;
 use millstream_core::format::{
     EmptyFiles, Format, OnDrift, ParseRequest, Parsed, Sample, SeenColumns, StreamFormat, TEXT, Validate,
 };
@@ -605,6 +606,32 @@ fn messy() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(piece, 0..60).prop_map(|pieces| pieces.concat())
 }
 
+#[test]
+fn rare_texts_are_found_among_many_records() {
+    let record = |row: usize| match row % 1000 {
+        7 => format!("wanted,{row}\n"),
+        300 => format!("\"two\nlines, wanted\",{row}\n"),
+        500 => format!("\"wanted\n\",{row},\n"),
+        501 | 502 => "\r\n".to_owned(),
+        700 => format!("\"other\nwanted\"\"\",{row}\r\n"),
+        _ => format!("some other text,{row}\n"),
+    };
+    let text: String = ["a,b\n".to_owned()].into_iter().chain((0..20_000).map(record)).collect();
+    let format = csv(json!({"columns": {"a": "utf8", "b": "int64"}}));
+    let request =
+        ParseRequest { lines: true, bytes: true, ..ParseRequest::all(format.declared().expect("declared columns")) };
+    let contains = Contains { any: Vec::new(), all: vec!["wanted".to_owned()] };
+    let cuts: Vec<usize> = (0..text.len()).step_by(50_000).collect();
+    for cuts in [Vec::new(), cuts] {
+        let length = |text: &[u8]| sound_record(text, &format.dialect);
+        conformance::same_if_removed_later(&format, text.as_bytes(), &request, &contains, &cuts, length, |_| false);
+    }
+    let request = ParseRequest { contains, ..request };
+    let outcome = parse(&format, text.as_bytes(), &request, &[]).expect("a sound text");
+    assert_eq!((outcome.rows.num_rows(), outcome.rejects.len(), outcome.passed_over), (60, 20, 20_000 - 80 - 40));
+    assert!(conformance::same_apart(&format, text.as_bytes(), &request, &[60_000], 30_000));
+}
+
 /// Mostly good records, with bad ones of every kind.
 fn mostly_plain() -> impl Strategy<Value = Vec<u8>> {
     let good =
@@ -638,6 +665,33 @@ fn mostly_plain() -> impl Strategy<Value = Vec<u8>> {
         1 => Just(b"\xff,1,2\n".to_vec()),
     ];
     proptest::collection::vec(record, 0..80).prop_map(|records| records.concat())
+}
+
+/// The length of the sound record with which `text` begins, without its line end.
+fn sound_record(text: &[u8], dialect: &Dialect) -> usize {
+    let at = |at: usize| text.get(at).copied();
+    let is_quote = |one: Option<u8>| one.is_some() && one == dialect.quote;
+    let mut end = 0;
+    loop {
+        while dialect.trim && at(end).is_some_and(|byte| b" \t".contains(&byte)) {
+            end += 1;
+        }
+        if is_quote(at(end)) {
+            end += 1;
+            while !is_quote(at(end)) || (dialect.escape.is_none() && is_quote(at(end + 1))) {
+                let is_escaped = at(end) == dialect.escape || is_quote(at(end));
+                end += if at(end).is_some() && is_escaped { 2 } else { 1 };
+            }
+            end += 1;
+        }
+        while !matches!(at(end), None | Some(b'\n' | b'\r')) && !text[end..].starts_with(&dialect.delimiter) {
+            end += 1;
+        }
+        match at(end) {
+            None | Some(b'\n' | b'\r') => return end,
+            Some(_) => end += dialect.delimiter.len(),
+        }
+    }
 }
 
 fn with_cuts(text: impl Strategy<Value = Vec<u8>>) -> impl Strategy<Value = (Vec<u8>, Vec<usize>)> {
@@ -688,6 +742,42 @@ proptest! {
             (Err(whole), Err(cut)) => prop_assert_eq!(shown(&whole), shown(&cut)),
             (whole, cut) => prop_assert!(false, "{whole:?} {cut:?}"),
         }
+    }
+
+    #[test]
+    fn records_that_lack_a_text_are_no_rows_and_no_rejects(
+        (text, cuts) in with_cuts(beginning_with(messy())),
+        plain in mostly_plain(),
+        is_plain in any::<bool>(),
+        dialect in 0..5_usize,
+        any in proptest::collection::vec("[ab1,\"\n\r]{1,2}", 0..3),
+        all in proptest::collection::vec("[ab1,\"\n\r]{1,2}", 0..3),
+        limit in prop::sample::select(vec![20, 1 << 20]),
+        size in 1..60_usize,
+    ) {
+        let (text, cuts) = if is_plain { (plain, Vec::new()) } else { (text, cuts) };
+        let mut settings = [
+            json!({}),
+            json!({"trim": true, "comment": "#"}),
+            json!({"escape": "\\", "header": false}),
+            json!({"quote": "none", "header": false}),
+            json!({"header": false}),
+        ][dialect].clone();
+        settings["max_record"] = limit.into();
+        let format = csv(settings);
+        let request = ParseRequest {
+            lines: true,
+            bytes: true,
+            batch_rows: 3,
+            on_drift: OnDrift::Null,
+            ..ParseRequest::all(Arc::new(Schema::new(vec![
+                Field::new("a", TEXT, true), Field::new("b", DataType::Int64, true),
+            ])))
+        };
+        let contains = Contains { any, all };
+        let length = |text: &[u8]| sound_record(text, &format.dialect);
+        conformance::same_if_removed_later(&format, &text, &request, &contains, &cuts, length, |_| false);
+        conformance::same_apart(&format, &text, &ParseRequest { contains, ..request }, &cuts, size);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use millstream_core::format::{
-    Format, OnDrift, ParseRequest, Parser, Reading, RowEncoder, Sample, Splitter, StreamFormat,
+    Doubt, Format, OnDrift, ParseRequest, Parser, Reading, RowEncoder, Sample, Splitter, StreamFormat,
 };
 use millstream_core::registry::{Built, FormatEntry, is_content_type};
 use millstream_core::spec::{self as core_spec, Fault, SpecInfo};
@@ -31,6 +31,7 @@ use millstream_core::{Error, Result};
 use serde_json::Value;
 
 pub use self::spec::{Decimals, JsonSpec, Layout, Nulls};
+use crate::contains::has_inner_quote;
 use crate::split::LineSplitter;
 use millstream_core::columns::{Column, schema_of};
 
@@ -79,6 +80,11 @@ impl JsonFormat {
     }
 }
 
+/// Whether a JSON text may have this character as an escape, beside the quote.
+fn is_escapable(one: char) -> bool {
+    matches!(one, '/' | '\\') || one.is_control() || !one.is_ascii()
+}
+
 impl Format for JsonFormat {
     fn name(&self) -> &'static str {
         "json"
@@ -112,6 +118,22 @@ impl StreamFormat for JsonFormat {
 
     fn parser(&self, request: &ParseRequest) -> Result<Box<dyn Parser>> {
         Ok(Box::new(parser::JsonParser::new(self, request)?))
+    }
+
+    fn doubt_literal(&self, literal: &str) -> Option<Doubt> {
+        let is_border = |one: char| ":,{}[]".contains(one);
+        let (what, written) = match literal.chars().find(|one| is_escapable(*one)) {
+            Some('/') => ("/".to_owned(), "`\\/`".to_owned()),
+            Some('\\') => ("\\".to_owned(), "`\\\\`".to_owned()),
+            Some(one) if one.is_control() => (one.escape_default().to_string(), "an escape".to_owned()),
+            Some(one) => (one.to_string(), format!("`\\u{:04x}`", one.encode_utf16(&mut [0; 2])[0])),
+            None if has_inner_quote(literal, '"', is_border) => ("\"".to_owned(), "`\\\"`".to_owned()),
+            None => return None,
+        };
+        Some(Doubt {
+            what: format!("a JSON text may have `{what}` written as {written}, and `contains` compares bytes"),
+            hint: "search for a part of the text without it, or give both ways to write it in `any`".to_owned(),
+        })
     }
 
     fn record_length(&self, _header: &[u8], text: &[u8], _request: &ParseRequest) -> usize {

@@ -22,6 +22,7 @@ use super::builders::{Extra, Fields, Reading};
 use super::cursor::{Cursor, Fault, Kind};
 use super::quick::Margin;
 use super::records::{Record, Splitter, line_of};
+use crate::contains::Search;
 use millstream_core::columns::Column;
 
 /// How much text is cut into records between checks for too many rejects.
@@ -41,6 +42,8 @@ struct Plan {
     /// The declared columns.
     columns: Vec<Column>,
     max_record: usize,
+    /// What records must contain.
+    contains: Option<Arc<Search>>,
     request: ParseRequest,
 }
 
@@ -61,8 +64,14 @@ struct RowMaker {
 impl JsonParser {
     /// At the beginning of a unit.
     pub fn new(format: &JsonFormat, request: &ParseRequest) -> Result<Self> {
-        let plan = Plan { columns: format.columns.clone(), max_record: format.max_record(), request: request.clone() };
-        JsonParser::with(Arc::new(plan), Splitter::new(format.spec.layout, format.max_record()))
+        let plan = Plan {
+            columns: format.columns.clone(),
+            max_record: format.max_record(),
+            contains: Search::new(&request.contains)?.map(Arc::new),
+            request: request.clone(),
+        };
+        let splitter = Splitter::new(format.spec.layout, format.max_record()).containing(plan.contains.clone());
+        JsonParser::with(Arc::new(plan), splitter)
     }
 
     fn with(plan: Arc<Plan>, splitter: Splitter) -> Result<Self> {
@@ -79,7 +88,9 @@ impl JsonParser {
             self.waiting.push_front(text);
         }
         let maker = &mut self.maker;
-        self.splitter.push(&step, &mut |record| maker.take(record, parsed))
+        let taken = self.splitter.push(&step, &mut |record| maker.take(record, parsed));
+        parsed.passed_over += self.splitter.take_dropped();
+        taken
     }
 }
 
@@ -126,6 +137,7 @@ impl Parser for JsonParser {
         }
         let maker = &mut self.maker;
         self.splitter.finish(&mut |record| maker.take(record, parsed))?;
+        parsed.passed_over += self.splitter.take_dropped();
         if let Some(seen) = &self.plan.request.seen {
             self.maker.fields.note_seen(seen);
         }
@@ -136,7 +148,7 @@ impl Parser for JsonParser {
         if !self.splitter.in_lines() {
             return None;
         }
-        let splitter = Splitter::at(at, self.plan.max_record);
+        let splitter = Splitter::at(at, self.plan.max_record).containing(self.plan.contains.clone());
         Some(Box::new(JsonParser::with(Arc::clone(&self.plan), splitter).ok()?))
     }
 }

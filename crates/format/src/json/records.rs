@@ -7,8 +7,10 @@
 //!   up to the next \n        brackets counted, texts stepped over
 //! ```
 //! A record within one piece is passed on in place; only a record that is cut is copied. It handles layouts, counts
-//! lines and bytes, and limits the size of records. `parser.rs` reads the inside of records; only faults that hide the
+//! lines and bytes, drops records that lack what they must contain, and limits the size of records. `parser.rs` reads the inside of records; only faults that hide the
 //! end of a record are found here.
+
+use std::sync::Arc;
 
 use memchr::{memchr, memchr_iter, memrchr};
 use millstream_core::format::TextPosition;
@@ -16,6 +18,7 @@ use millstream_core::{Error, Result};
 
 use super::cursor::is_space;
 use super::spec::Layout;
+use crate::contains::{Hits, Lines, Search};
 
 /// Bytes that are kept of a record that is too long.
 const HEAD_OF_LONG_RECORD: usize = 4096;
@@ -49,6 +52,10 @@ pub type Take<'t> = &'t mut dyn FnMut(Record<'_>) -> Result<()>;
 pub struct Splitter {
     layout: Layout,
     max_record: usize,
+    /// What records must contain.
+    contains: Option<Arc<Search>>,
+    /// Records that were dropped since they lack it.
+    dropped: u64,
     /// Byte and line of the next text.
     byte: u64,
     line: u64,
@@ -103,6 +110,8 @@ impl Splitter {
         Splitter {
             layout,
             max_record,
+            contains: None,
+            dropped: 0,
             byte: 0,
             line: 1,
             held: Vec::new(),
@@ -117,6 +126,16 @@ impl Splitter {
     pub fn at(place: TextPosition, max_record: usize) -> Self {
         let beginning = Splitter::new(Layout::Lines, max_record);
         Splitter { byte: place.byte, line: place.line, begun: true, ..beginning }
+    }
+
+    /// Passes on only records that contain this.
+    pub fn containing(self, contains: Option<Arc<Search>>) -> Self {
+        Splitter { contains, ..self }
+    }
+
+    /// How many records were dropped since the last call.
+    pub fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
     }
 
     /// Whether the beginning has been read, and the records are lines.
@@ -238,11 +257,15 @@ impl Splitter {
             } else {
                 let mut held = std::mem::take(&mut self.held);
                 held.extend_from_slice(&text[..end]);
-                self.take_line(&held, held.len(), false, take)?;
+                self.take_held_line(&held, take)?;
                 held.clear();
                 self.held = held;
             }
             text = &text[end + 1..];
+        }
+        if let Some(contains) = self.contains.clone() {
+            let from = self.split_lines_with(&contains, text, take)?;
+            return self.hold_line(&text[from..], take);
         }
         // Validating all lines at once is many times as fast as each by itself.
         let whole = memrchr(b'\n', text).map_or(0, |last| last + 1);
@@ -254,6 +277,49 @@ impl Splitter {
         self.hold_line(text, take)
     }
 
+    /// Passes on the lines of `text` that have what they must contain. Returns where the last line begins, which has no
+    /// end.
+    fn split_lines_with(&mut self, contains: &Search, text: &[u8], take: Take<'_>) -> Result<usize> {
+        let mut hits = Hits::new(contains, text);
+        let mut from = 0;
+        while let Some(end) = memchr(b'\n', &text[from..]).map(|length| from + length) {
+            let mut next = hits.lines_without(from, self.max_record);
+            let length = without_return(&text[from..end]).len();
+            if next == from && length <= self.max_record && !hits.has(from, from + length) {
+                next = end + 1;
+            }
+            if next > from {
+                self.drop_lines(&text[from..next]);
+                from = next;
+                continue;
+            }
+            self.take_line(&text[from..], end - from, false, take)?;
+            from = end + 1;
+        }
+        Ok(from)
+    }
+
+    /// Drops `lines`, which are whole.
+    fn drop_lines(&mut self, lines: &[u8]) {
+        let count = Lines::count(lines, |line| line.iter().all(|byte| is_space(*byte)));
+        self.dropped += count.all - count.blank;
+        self.byte += lines.len() as u64;
+        self.line += count.all;
+    }
+
+    /// Passes on a line that was held, without its `\n`, if it has what it must contain.
+    fn take_held_line(&mut self, line: &[u8], take: Take<'_>) -> Result<()> {
+        let text = without_return(line);
+        let lacks = |contains: &Arc<Search>| text.len() <= self.max_record && !contains.matches(text);
+        if !self.contains.as_ref().is_some_and(lacks) {
+            return self.take_line(line, line.len(), false, take);
+        }
+        self.dropped += u64::from(!line.iter().all(|byte| is_space(*byte)));
+        self.byte += line.len() as u64 + 1;
+        self.line += 1;
+        Ok(())
+    }
+
     /// Passes on one line, unless it is blank: the beginning of `wide`, up to its `\n` at `end`.
     #[inline]
     fn take_line(&mut self, wide: &[u8], end: usize, utf8: bool, take: Take<'_>) -> Result<()> {
@@ -261,7 +327,7 @@ impl Splitter {
         let (byte, number) = (self.byte, self.line);
         self.byte += line.len() as u64 + 1;
         self.line += 1;
-        if line.strip_suffix(b"\r").unwrap_or(line).len() > self.max_record {
+        if without_return(line).len() > self.max_record {
             let text = &line[..self.head()];
             return take(Record { text, wide: text, utf8: false, byte, line: number, too_long: true });
         }
@@ -299,7 +365,7 @@ impl Splitter {
 
     fn last_line(&mut self, take: Take<'_>) -> Result<()> {
         let held = std::mem::take(&mut self.held);
-        if held.is_empty() { Ok(()) } else { self.take_line(&held, held.len(), false, take) }
+        if held.is_empty() { Ok(()) } else { self.take_held_line(&held, take) }
     }
 
     // Records by their brackets.
@@ -431,6 +497,9 @@ impl Splitter {
         let too_long = length > self.max_record as u64;
         if self.held.is_empty() && !self.passing {
             let text = &wide[..if too_long { self.head() } else { end }];
+            if self.drops(text, too_long) {
+                return Ok(());
+            }
             return take(Record { text, wide, utf8: false, byte, line, too_long });
         }
         self.passing = false;
@@ -439,10 +508,19 @@ impl Splitter {
         if too_long {
             held.truncate(self.head());
         }
-        take(Record { text: &held, wide: &held, utf8: false, byte, line, too_long })?;
+        if !self.drops(&held, too_long) {
+            take(Record { text: &held, wide: &held, utf8: false, byte, line, too_long })?;
+        }
         held.clear();
         self.held = held;
         Ok(())
+    }
+
+    /// Whether a record with this text lacks what it must contain. It is counted.
+    fn drops(&mut self, text: &[u8], too_long: bool) -> bool {
+        let drops = !too_long && self.contains.as_ref().is_some_and(|contains| !contains.matches(text));
+        self.dropped += u64::from(drops);
+        drops
     }
 
     /// Keeps the beginning of a record; of one that is too long only as much as a reject shows.
@@ -459,8 +537,11 @@ impl Splitter {
 
     fn last_value(&mut self, take: Take<'_>) -> Result<()> {
         match self.scan.place {
-            // A record that is cut short is passed on: reading it finds what is missing.
-            Between::InRecord | Between::InWord => self.take_value(&[], 0, take),
+            // A record that is cut short is passed on, whatever it contains: reading it finds what is missing.
+            Between::InRecord | Between::InWord => {
+                self.contains = None;
+                self.take_value(&[], 0, take)
+            }
             Between::AfterEnd => Ok(()),
             _ if self.layout == Layout::Objects => Ok(()),
             Between::Beginning => {
@@ -486,6 +567,11 @@ impl Splitter {
             .byte(byte)
             .hint("close it with \", or write the line end in it as \\n")
     }
+}
+
+/// A line without the `\r` of its line end.
+fn without_return(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\r").unwrap_or(line)
 }
 
 /// Whether a unit that begins with `head` certainly has one record a line.

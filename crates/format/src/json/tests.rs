@@ -5,7 +5,8 @@ use std::sync::Arc;
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use bytes::Bytes;
-use millstream_core::format::{Format, OnDrift, ParseRequest, Sample, StreamFormat, Validate};
+use millstream_core::contains::Contains;
+use millstream_core::format::{Format, OnDrift, ParseRequest, Reject, Sample, StreamFormat, Validate};
 use millstream_core::{Error, ErrorKind};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -836,8 +837,58 @@ fn told(outcome: Result<Outcome>) -> Told {
     Ok((outcome.batches, outcome.lines, rejects))
 }
 
+/// Whether brackets or a text are open at the end of `record`, or its end is only that of the file.
+fn is_open(record: &[u8]) -> bool {
+    let (mut depth, mut in_text, mut escaped) = (0, false, false);
+    for byte in record {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b'{' | b'[' if !in_text => depth += 1,
+            b'}' | b']' if !in_text => depth -= 1,
+            _ => {}
+        }
+    }
+    depth > 0 || in_text || !matches!(record.last(), Some(b'}' | b']' | b'"'))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn records_that_lack_a_text_are_no_rows_and_no_rejects(
+        records in any_records(),
+        layout in prop::sample::select(vec!["lines", "lines", "array", "objects"]),
+        any in proptest::collection::vec("[0-9a-e\":,]{1,2}|\"id\"|name", 0..3),
+        all in proptest::collection::vec("[0-9a-e\":,]{1,2}|\"id\"|name", 0..3),
+        limit in prop::sample::select(vec![60, 1 << 20]),
+        mut cuts in proptest::collection::vec(0..=2000_usize, 0..4),
+        size in 1..400_usize,
+    ) {
+        let text = match layout {
+            "array" => format!("[{}]", records.join(",")),
+            _ => records.join("\n") + "\n",
+        };
+        cuts.retain(|cut| *cut <= text.len());
+        cuts.sort_unstable();
+        let columns = json!({"id": "int64", "price": "float64", "name": "utf8"});
+        let format = format(json!({"columns": columns, "layout": layout, "max_record": limit}));
+        let request = ParseRequest {
+            lines: true,
+            bytes: true,
+            on_drift: OnDrift::Null,
+            batch_rows: 3,
+            ..ParseRequest::all(format.declared().expect("columns"))
+        };
+        let contains = Contains { any, all };
+        let stays = |reject: &Reject| {
+            (layout != "lines" && is_open(&reject.raw)) || reject.reason.what().starts_with("the record is longer")
+        };
+        let length = |text: &[u8]| format.record_length(&[], text, &request);
+        conformance::same_if_removed_later(&format, text.as_bytes(), &request, &contains, &cuts, length, stays);
+        conformance::same_apart(&format, text.as_bytes(), &ParseRequest { contains, ..request }, &cuts, size);
+    }
 
     /// In short pieces no record has a margin, so the fast paths are never used: the same result shows that they accept
     /// and read the same values as the plain path.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use encoding_rs::Encoding;
 use millstream_core::format::{
-    Format, OnDrift, ParseRequest, Parser, Reading, RowEncoder, Sample, Splitter, StreamFormat, TEXT,
+    Doubt, Format, OnDrift, ParseRequest, Parser, Reading, RowEncoder, Sample, Splitter, StreamFormat, TEXT,
 };
 use millstream_core::registry::{Built, FormatEntry};
 use millstream_core::spec::{Fault, SpecInfo, parse};
@@ -120,7 +120,14 @@ impl StreamFormat for Lines {
         if *column.data_type() != TEXT {
             return Err(Error::job("lines have one column of text, `line`").text(type_name(column.data_type())));
         }
-        Ok(Box::new(LineParser::new(request, self.encoding, self.max_record)))
+        Ok(Box::new(LineParser::new(request, self.encoding, self.max_record)?))
+    }
+
+    fn doubt_literal(&self, literal: &str) -> Option<Doubt> {
+        literal.contains('\n').then(|| Doubt {
+            what: "a line has no line end in it, so none contains this text".to_owned(),
+            hint: "ask for the text of one line; `all` takes several texts".to_owned(),
+        })
     }
 
     fn reads_any_text(&self) -> bool {

@@ -1,8 +1,8 @@
 //! Text to lines.
 //!
 //! `\n` ends a line, and a `\r` before it is removed; a `\r` elsewhere is part of the line. A last line without `\n`
-//! counts, so a text has as many lines as `wc -l` says, or one more. Without columns only line ends are counted. If a
-//! text is required, it is searched, and the lines between two matches are skipped together.
+//! counts, so a text has as many lines as `wc -l` says, or one more. Without columns only line ends are counted. If
+//! lines must contain a text, it is searched, and the lines between two hits are skipped together.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,12 +11,13 @@ use arrow::array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use encoding_rs::Encoding;
-use memchr::memmem::Finder;
-use memchr::{memchr, memchr_iter, memrchr};
+use memchr::{memchr, memchr_iter};
+use millstream_core::contains::Contains;
 use millstream_core::format::{BATCH_BYTES, ParseRequest, Parsed, Parser, Reject, Rows, TextPosition};
 use millstream_core::spec::Size;
 use millstream_core::{Error, Result};
 
+use crate::contains::{Hits, Search};
 use crate::csv::Texts;
 use crate::encoding::{self, ToUtf8};
 
@@ -36,14 +37,28 @@ struct Settings {
     /// Whether the position of each line is needed.
     bytes: bool,
     batch_rows: usize,
-    /// The text that lines must contain.
-    required: Option<Finder<'static>>,
+    /// What lines must contain, or they are no rows.
+    contains: Option<Search>,
+    /// What sound lines must contain to be wanted.
+    required: Option<Search>,
 }
 
 impl Settings {
     /// Whether nothing but the texts of lines is needed.
     fn are_texts_alone(&self) -> bool {
         self.columns > 0 && !self.lines && !self.bytes
+    }
+
+    /// Whether lines are only counted.
+    fn is_count(&self) -> bool {
+        self.columns == 0 && !self.lines && !self.bytes && self.contains.is_none()
+    }
+
+    /// Whether `line`, which is not too long, is dropped.
+    fn drops(&self, line: &[u8]) -> bool {
+        self.contains
+            .as_ref()
+            .is_some_and(|contains| line.len() <= self.max_record && !contains.matches(without_return(line)))
     }
 }
 
@@ -70,7 +85,8 @@ pub(crate) struct LineParser {
 
 impl LineParser {
     /// At the beginning of a unit.
-    pub fn new(request: &ParseRequest, encoding: Option<&'static Encoding>, max_record: usize) -> Self {
+    pub fn new(request: &ParseRequest, encoding: Option<&'static Encoding>, max_record: usize) -> Result<Self> {
+        let required = request.required.iter().map(|required| required.text.clone()).collect();
         let decoder = ToUtf8::new(encoding);
         let settings = Settings {
             encoding,
@@ -80,14 +96,10 @@ impl LineParser {
             lines: request.lines,
             bytes: request.bytes,
             batch_rows: request.batch_rows.max(1),
-            // The longest text is probably the rarest, and is found fastest.
-            required: request
-                .required
-                .iter()
-                .max_by_key(|required| required.text.len())
-                .map(|required| Finder::new(&required.text).into_owned()),
+            contains: Search::new(&request.contains)?,
+            required: Search::new(&Contains { all: required, any: Vec::new() })?,
         };
-        LineParser::at(TextPosition { byte: 0, line: 1 }, settings, decoder)
+        Ok(LineParser::at(TextPosition { byte: 0, line: 1 }, settings, decoder))
     }
 
     fn at(place: TextPosition, settings: Settings, decoder: ToUtf8) -> Self {
@@ -122,7 +134,7 @@ impl LineParser {
         if !text.is_empty() {
             self.waiting.push_front(text);
         }
-        if self.settings.columns == 0 && !self.settings.lines && !self.settings.bytes {
+        if self.settings.is_count() {
             return self.count(&piece, parsed);
         }
         let taken = self.piece(&piece, parsed)?;
@@ -181,10 +193,12 @@ impl LineParser {
     fn piece(&mut self, piece: &Bytes, parsed: &mut Parsed) -> Result<usize> {
         let mut place = None;
         let mut start = 0;
-        // Validating the whole piece spares validating each line.
-        let valid = simdutf8::basic::from_utf8(piece).is_ok();
-        let required = self.settings.required.clone().filter(|_| valid && piece.len() <= self.settings.max_record);
-        let is_plain = valid && required.is_none() && self.settings.are_texts_alone();
+        let contains = self.settings.contains.clone();
+        // Validating the whole piece spares validating each line, unless most are dropped.
+        let valid = contains.is_none() && simdutf8::basic::from_utf8(piece).is_ok();
+        let search = contains.or_else(|| self.settings.required.clone().filter(|_| valid));
+        let mut hits = search.as_ref().map(|search| Hits::new(search, piece));
+        let is_plain = valid && hits.is_none() && self.settings.are_texts_alone();
         while let Some(end) = memchr(b'\n', &piece[start..]).map(|length| start + length) {
             if is_plain && self.carry.is_empty() && end - start <= self.settings.max_record {
                 start = self.plain_lines(piece, start, &mut place);
@@ -197,17 +211,24 @@ impl LineParser {
             if !self.carry.is_empty() {
                 let mut line = std::mem::take(&mut self.carry);
                 line.extend_from_slice(&piece[start..end]);
-                self.take(&line, None, false, &mut place, parsed)?;
+                self.take_or_drop(&line, &mut place, parsed)?;
                 line.clear();
                 self.carry = line;
-            } else if let Some(required) = &required {
-                let lacking = lines_without(required, &piece[start..]);
-                if lacking > 0 {
-                    start += self.pass_over(&piece[start..start + lacking], parsed);
+            } else if let Some(hits) = &mut hits {
+                let longest = self.settings.max_record;
+                let next = hits.lines_without(start, longest);
+                if next > start {
+                    self.pass_over(&piece[start..next], parsed);
+                    start = next;
+                    continue;
+                }
+                if end - start <= longest && !hits.has(start, start + without_return(&piece[start..end]).len()) {
+                    self.pass_over(&piece[start..=end], parsed);
+                    start = end + 1;
                     continue;
                 }
                 // Alone it must not keep a whole text alive.
-                self.take(&piece[start..end], None, true, &mut place, parsed)?;
+                self.take(&piece[start..end], None, valid, &mut place, parsed)?;
             } else {
                 self.take(&piece[start..end], Some((piece, start)), valid, &mut place, parsed)?;
             }
@@ -242,7 +263,7 @@ impl LineParser {
                 break;
             }
             let raw = &piece[begun..end];
-            let line = if let [line @ .., b'\r'] = raw { line } else { raw };
+            let line = without_return(raw);
             self.texts.append_shared(line, begun, piece, place);
             begun = end + 1;
             count += 1;
@@ -254,13 +275,23 @@ impl LineParser {
         begun
     }
 
-    /// Skips `lines`, which are whole. Returns their length.
-    fn pass_over(&mut self, lines: &[u8], parsed: &mut Parsed) -> usize {
+    /// Skips `lines`, which are whole.
+    fn pass_over(&mut self, lines: &[u8], parsed: &mut Parsed) {
         let count = memchr_iter(b'\n', lines).count() as u64;
         parsed.passed_over += count;
         self.line += count;
         self.offset += lines.len() as u64;
-        lines.len()
+    }
+
+    /// Takes a line of its own, without its `\n`, if it has what lines must contain.
+    fn take_or_drop(&mut self, raw: &[u8], place: &mut Option<u32>, parsed: &mut Parsed) -> Result<()> {
+        if !self.settings.drops(raw) {
+            return self.take(raw, None, false, place, parsed);
+        }
+        parsed.passed_over += 1;
+        self.line += 1;
+        self.offset += raw.len() as u64;
+        Ok(())
     }
 
     /// Takes a line without its `\n`; `shared` is the text that it is part of, and its index among the buffers.
@@ -275,7 +306,7 @@ impl LineParser {
         if raw.len() > self.settings.max_record {
             return Err(self.too_long(Some(raw), 0));
         }
-        let line = if let [line @ .., b'\r'] = raw { line } else { raw };
+        let line = without_return(raw);
         if !valid && let Err(fault) = simdutf8::compat::from_utf8(line) {
             let at = fault.valid_up_to();
             let reason =
@@ -339,10 +370,9 @@ impl LineParser {
     }
 }
 
-/// The bytes of the whole lines at the beginning of `text` that are without `required`.
-fn lines_without(required: &Finder, text: &[u8]) -> usize {
-    let until = required.find(text).unwrap_or(text.len());
-    memrchr(b'\n', &text[..until]).map_or(0, |end| end + 1)
+/// A line without the `\r` of its line end.
+fn without_return(raw: &[u8]) -> &[u8] {
+    raw.strip_suffix(b"\r").unwrap_or(raw)
 }
 
 impl Parser for LineParser {
@@ -372,7 +402,7 @@ impl Parser for LineParser {
         self.rows += usize::from(self.carried > 0);
         if !self.carry.is_empty() {
             let line = std::mem::take(&mut self.carry);
-            self.take(&line, None, false, &mut None, parsed)?;
+            self.take_or_drop(&line, &mut None, parsed)?;
         }
         self.give_out(parsed)
     }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, StringViewArray, UInt32Array};
 use bytes::Bytes;
+use millstream_core::contains::Contains;
 use millstream_core::format::{ParseRequest, Parsed, Required};
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::conformance::{Columns, Outcome, Subject, batch_of, parse as parse_text, same_apart};
+use crate::conformance::{Columns, Outcome, Subject, batch_of, parse as parse_text, same_apart, same_if_removed_later};
 
 fn lines(settings: Value) -> Lines {
     let spec: LinesSpec = millstream_core::spec::parse(&settings).expect("valid settings");
@@ -174,6 +175,25 @@ proptest! {
             outcome.rejects.iter().map(|reject| reject.reason.to_string()).collect()
         };
         prop_assert_eq!(told(&some), told(&all));
+    }
+
+    #[test]
+    fn lines_that_lack_a_text_are_no_rows_and_no_rejects(
+        text in proptest::collection::vec(prop::sample::select(b"aaabb\n\n\r\xe4".to_vec()), 0..200),
+        mut cuts in proptest::collection::vec(0..=200_usize, 0..4),
+        any in proptest::collection::vec("[ab\r]{1,3}", 0..3),
+        all in proptest::collection::vec("[ab\r]{1,2}", 0..3),
+        limit in prop::sample::select(vec![5, 1 << 20]),
+        size in 1..40_usize,
+    ) {
+        cuts.retain(|cut| *cut <= text.len());
+        cuts.sort_unstable();
+        let contains = Contains { any, all };
+        let request = ParseRequest { batch_rows: 3, ..request() };
+        let format = lines(json!({"max_record": limit}));
+        let length = |text: &[u8]| text.iter().position(|byte| *byte == b'\n').unwrap_or(text.len());
+        same_if_removed_later(&format, &text, &request, &contains, &cuts, length, |_| false);
+        same_apart(&format, &text, &ParseRequest { contains, ..request }, &cuts, size);
     }
 
     #[test]
