@@ -18,6 +18,9 @@ pub fn explanation(explanation: &Explanation) -> String {
     for source in sources {
         let _ = write!(text, "\nsource {}: {} from {}, ", source.name, source.format, source.read.join(", "));
         let _ = writeln!(text, "{} at once\n  columns: {}", source.connections, columns(&source.columns));
+        if let Some(contains) = &source.contains {
+            let _ = writeln!(text, "  only records that contain {contains} are parsed");
+        }
         text.push_str(&left_out(source.max_rejects.as_deref(), "records that cannot be read"));
     }
     for transform in transforms {

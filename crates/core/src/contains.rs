@@ -1,5 +1,7 @@
 //! The texts that raw records must contain to be parsed: what a job file says of them. Formats do the searching.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -27,14 +29,23 @@ impl Contains {
         self.any.is_empty() && self.all.is_empty()
     }
 
-    /// All texts.
-    pub fn texts(&self) -> impl Iterator<Item = &str> {
-        self.any.iter().chain(&self.all).map(String::as_str)
-    }
-
     /// Whether `record` passes: the definition, which formats compute faster.
     pub fn matches(&self, record: &[u8]) -> bool {
         let has = |text: &String| memchr::memmem::find(record, text.as_bytes()).is_some();
         self.all.iter().all(has) && (self.any.is_empty() || self.any.iter().any(has))
+    }
+}
+
+impl fmt::Display for Contains {
+    /// `all of "a", "b"; one of "c", "d"`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |texts: &[String]| texts.iter().map(|text| format!("{text:?}")).collect::<Vec<_>>().join(", ");
+        let part = |words: &str, texts: &[String]| match texts {
+            [] => None,
+            [text] => Some(format!("{text:?}")),
+            texts => Some(format!("{words} {}", list(texts))),
+        };
+        let parts: Vec<String> = part("all of", &self.all).into_iter().chain(part("one of", &self.any)).collect();
+        f.write_str(&parts.join("; "))
     }
 }

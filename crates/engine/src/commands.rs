@@ -155,6 +155,7 @@ async fn explanation(context: &RunContext, job: &Job, prepared: &Prepared<'_>) -
         read: reader.patterns.iter().map(|pattern| millstream_core::redact::url(pattern)).collect(),
         connections: reader.open_ahead(),
         columns: columns_of(&reader.name),
+        contains: (!reader.contains.is_empty()).then(|| reader.contains.to_string()),
         max_rejects: of_step(&reader.name),
     });
     let transforms = job.transforms.iter().map(|step| TransformSummary {

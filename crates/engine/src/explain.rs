@@ -57,6 +57,9 @@ pub struct SourceSummary {
     pub connections: usize,
     /// The columns of its rows.
     pub columns: Vec<ColumnSummary>,
+    /// What its records must contain to be parsed, if that is said: `all of "a", "b"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contains: Option<String>,
     /// How many records it may reject, if it may reject any: `100`, or `1%` of all.
     pub max_rejects: Option<String>,
 }

@@ -260,6 +260,12 @@ impl Prepared<'_> {
             return Ok(());
         }
         let reader = reader(self.context, source, self.programs(&source.name.value)).await?;
+        if source.format.is_none() {
+            let lints = source.contains_lints(&job.text, reader.format.as_ref());
+            let (errors, warnings): (Vec<Lint>, Vec<Lint>) = lints.into_iter().partition(Lint::is_error);
+            Failure { lints: errors, errors: Vec::new() }.none()?;
+            self.warnings.extend(warnings);
+        }
         // What could not be opened before it is told with it.
         let columns = match known.and_then(|known| known.columns.get(name)) {
             Some(columns) => Arc::clone(columns),

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::checks::{Checked, checks};
-use crate::entries::{CHECKS, COMMAND, MAX_REJECTS, SORTED_BY, SourceKeys};
+use crate::entries::{CHECKS, COMMAND, CONTAINS, MAX_REJECTS, SORTED_BY, SourceKeys};
 use crate::graph::{Check, FunctionStep, Located, SinkStep, SortKey, SourceStep, TransformStep};
 use crate::lint::{Lint, LintCode};
 use crate::schema::{FUNCTION, SOURCE, TRANSFORM, compressions, resolve, sink_definition};
@@ -108,8 +108,15 @@ impl<'a> Builder<'a> {
             self.found.lints.push(self.text.error(allowed.span, what).hint(hint));
             return None;
         }
+        let mut literals = Vec::new();
+        node.get(CONTAINS).iter().for_each(|contains| all_texts(contains, &mut literals));
+        if let (true, Some(contains)) = (read.iter().any(is_database), node.entry(CONTAINS)) {
+            let what = "a database's rows have no text that could be searched before they are parsed";
+            self.error(contains.key_span, what, "filter in its `query`, or use a `filter` transform");
+            return None;
+        }
         let keys: SourceKeys = self.keys(node)?;
-        Some(SourceStep {
+        let step = SourceStep {
             name: name_of(entry),
             read,
             inputs,
@@ -121,13 +128,20 @@ impl<'a> Builder<'a> {
             on_drift: keys.on_drift,
             on_error: keys.on_error,
             validate: keys.validate,
+            contains: keys.contains,
+            literals,
             add: keys.add,
             max_rejects: keys.max_rejects,
             incremental: if node.get("incremental").is_some() { keys.incremental } else { self.incremental },
             sorted_by,
             checks,
             settings: without(node, &[CHECKS]),
-        })
+        };
+        let lints = step.format.as_ref().map(|format| step.contains_lints(self.text, format.as_ref()));
+        let lints = lints.unwrap_or_default();
+        let is_good = !lints.iter().any(Lint::is_error);
+        self.found.lints.extend(lints);
+        is_good.then_some(step)
     }
 
     /// A lint for the block of a source that the build leaves out.

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use millstream_core::codec::Limits;
+use millstream_core::contains::Contains;
 use millstream_core::format::{EmptyFiles, OnDrift, Validate};
 use millstream_core::reject::MaxRejects;
 use millstream_core::source::OnError;
@@ -91,6 +92,9 @@ pub struct SourceKeys {
     /// Which values are checked.
     #[serde(default)]
     pub validate: Validate,
+    /// Which records are parsed, by the text that they contain.
+    #[serde(default)]
+    pub contains: Contains,
     /// Columns that say where a row is from, added after the others.
     #[serde(default)]
     pub add: Vec<AddColumn>,
@@ -279,6 +283,9 @@ pub struct CheckKeys {
 /// The key of a source or sink for a program, which stands in place of `read` or `write`. What these have then begins
 /// with it as a scheme.
 pub const COMMAND: &str = "command";
+
+/// The key of a source for the text that its records contain.
+pub const CONTAINS: &str = "contains";
 
 /// The key of a transform for the order of its rows.
 pub const SORTED_BY: &str = "sorted_by";

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use millstream_core::codec::Limits;
-use millstream_core::format::{EmptyFiles, Format, OnDrift, Validate};
+use millstream_core::contains::Contains;
+use millstream_core::format::{EmptyFiles, Format, OnDrift, Reading, Validate};
 use millstream_core::registry::{SinkEntry, SourceEntry};
 use millstream_core::reject::MaxRejects;
 use millstream_core::sink::Sink;
@@ -200,6 +201,10 @@ pub struct SourceStep {
     pub on_error: OnError,
     /// Which values are checked.
     pub validate: Validate,
+    /// Which records are parsed.
+    pub contains: Contains,
+    /// The texts of `contains`, where they stand.
+    pub(crate) literals: Vec<Located<String>>,
     /// Columns that tell where a row is from, in the order in which they are wanted.
     pub add: Vec<AddColumn>,
     /// How many records may be left out.
@@ -215,6 +220,21 @@ pub struct SourceStep {
 }
 
 impl SourceStep {
+    /// What is to be said of its `contains` if it reads `format`.
+    pub fn contains_lints(&self, text: &JobText, format: &dyn Format) -> Vec<Lint> {
+        let Some(first) = self.literals.first() else { return Vec::new() };
+        let Reading::Stream(stream) = format.reading() else {
+            let what = format!("{} has no text that could be searched before it is parsed", format.name());
+            let hint = "use a `filter` transform: the source skips what it can rule out";
+            return vec![text.error(first.span, what).hint(hint)];
+        };
+        let doubt = |literal: &Located<String>| {
+            let doubt = stream.doubt_literal(&literal.value)?;
+            Some(text.warning(literal.span, doubt.what).hint(doubt.hint))
+        };
+        self.literals.iter().filter_map(doubt).collect()
+    }
+
     /// What it reads, in words, if that can be read only once.
     pub fn reads_once(&self) -> Option<&'static str> {
         self.read.iter().find_map(|pattern| {

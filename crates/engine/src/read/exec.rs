@@ -199,6 +199,9 @@ impl DisplayAs for ReadExec {
         if let Some(filter) = &self.request.filter {
             write!(f, ", filter={filter}")?;
         }
+        if !self.request.parse.contains.is_empty() {
+            write!(f, ", contains={}", self.request.parse.contains)?;
+        }
         if !self.request.parse.bounds.is_empty() {
             write!(f, ", {} bounds for row groups", self.request.parse.bounds.len())?;
         }

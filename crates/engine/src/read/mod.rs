@@ -46,6 +46,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
+use millstream_core::contains::Contains;
 use millstream_core::format::{Format, StreamFormat};
 use millstream_core::source::{OpenedUnit, SourceContext};
 use millstream_core::{ByteStream, Error, Reservation, Result, Step, StepKind, Steps, Unit};
@@ -189,6 +190,11 @@ impl Reader {
     /// The reader with `format` in place of its own.
     pub fn with_format(self, format: Arc<dyn Format>) -> Self {
         Reader { plan: SourcePlan { format, ..self.plan }, ..self }
+    }
+
+    /// Which records are parsed. A reject that is loaded again was one of them, whatever it is now.
+    pub fn contains_to_read(&self) -> Contains {
+        if self.replay.is_some() { Contains::default() } else { self.contains.clone() }
     }
 
     /// What is to be read.

@@ -135,6 +135,7 @@ fn request(reader: &Reader, columns: &SchemaRef) -> ParseRequest {
         seen: (reader.on_drift != OnDrift::Fail).then(SeenColumns::default),
         // Only what ends the run is looked for, and not what a value may be.
         projection: Vec::new(),
+        contains: reader.contains_to_read(),
         ..ParseRequest::all(Arc::clone(columns))
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::compute::SortOptions;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use millstream_codec::{Limits, UnpackOptions};
+use millstream_core::contains::Contains;
 use millstream_core::format::{EmptyFiles, Format, OnDrift, RangeFormat, Reading, StreamFormat, Validate};
 use millstream_core::source::{OnError, Source};
 use millstream_core::{Error, Registry, Result, Unit};
@@ -81,6 +82,8 @@ pub struct SourcePlan {
     pub on_error: OnError,
     /// Which values are converted.
     pub validate: Validate,
+    /// Which records are parsed.
+    pub contains: Contains,
     /// The order that the rows have already.
     pub sorted_by: Vec<SortedBy>,
     /// Columns added behind the format's own.
@@ -124,6 +127,7 @@ impl SourcePlan {
             empty_files: step.empty_files,
             on_error: step.on_error,
             validate: step.validate,
+            contains: step.contains.clone(),
             sorted_by: step.sorted_by.iter().map(sorted_by).collect(),
             provenance: step.add.iter().map(Provenance::of).collect(),
             incremental: step.incremental,
@@ -147,6 +151,7 @@ impl SourcePlan {
             empty_files: EmptyFiles::Allow,
             on_error: OnError::Fail,
             validate: Validate::default(),
+            contains: Contains::default(),
             sorted_by: Vec::new(),
             provenance: Vec::new(),
             incremental: false,

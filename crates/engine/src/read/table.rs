@@ -108,6 +108,7 @@ impl SourceTable {
                 batch_rows: state.config().batch_size(),
                 bounds: filters.iter().flat_map(|filter| bounds(filter, &self.columns)).collect(),
                 required: filters.iter().flat_map(|filter| required(filter, &self.columns)).collect(),
+                contains: self.reader.contains_to_read(),
                 limits: self.reader.limits.clone(),
                 budget: Some(Arc::clone(&self.reader.context.budget)),
             },

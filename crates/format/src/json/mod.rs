@@ -125,13 +125,15 @@ impl StreamFormat for JsonFormat {
         let (what, written) = match literal.chars().find(|one| is_escapable(*one)) {
             Some('/') => ("/".to_owned(), "`\\/`".to_owned()),
             Some('\\') => ("\\".to_owned(), "`\\\\`".to_owned()),
-            Some(one) if one.is_control() => (one.escape_default().to_string(), "an escape".to_owned()),
+            Some(one) if one.is_control() => {
+                (format!("U+{:04X}", u32::from(one)), format!("`\\u{:04x}`", u32::from(one)))
+            }
             Some(one) => (one.to_string(), format!("`\\u{:04x}`", one.encode_utf16(&mut [0; 2])[0])),
             None if has_inner_quote(literal, '"', is_border) => ("\"".to_owned(), "`\\\"`".to_owned()),
             None => return None,
         };
         Some(Doubt {
-            what: format!("a JSON text may have `{what}` written as {written}, and `contains` compares bytes"),
+            what: format!("JSON may write `{what}` in a text as {written}, and `contains` compares bytes"),
             hint: "search for a part of the text without it, or give both ways to write it in `any`".to_owned(),
         })
     }
