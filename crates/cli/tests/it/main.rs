@@ -24,6 +24,7 @@ mod use_formats;
 mod use_functions;
 mod use_guess;
 mod use_incremental;
+mod use_json_sql;
 mod use_large;
 mod use_map;
 mod use_memory;

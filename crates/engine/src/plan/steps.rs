@@ -101,7 +101,7 @@ impl StepPlanner<'_> {
                         Ok(statement) => self.state.statement_to_plan(statement).await.map(drop),
                         Err(_) => break,
                     },
-                    Some(input) => self.state.create_logical_expr(&now, input.schema()).map(drop),
+                    Some(input) => sql::expression(self.state, &now, input.schema()).map(drop),
                 };
                 let Some(error) = planned.err().filter(sql::is_unknown_column) else { break };
                 let fault = unknown.in_original(sql::plan_fault(&now, &error));
@@ -269,7 +269,7 @@ impl StepPlanner<'_> {
     }
 
     fn expression(&self, text: &Text, schema: &DFSchema) -> Result<Expr, TextFault> {
-        at(text, self.state.create_logical_expr(text.as_str(), schema))
+        at(text, sql::expression(self.state, text.as_str(), schema))
     }
 
     /// What is equal in the same rows, each once.
@@ -315,7 +315,7 @@ impl StepPlanner<'_> {
         let Some(routing) = sink.sink.routing() else { return Ok(input) };
         let text = sink.texts.iter().find(|text| text.value == routing.expression).unwrap_or(&sink.from);
         let plan = || -> DataFusionResult<LogicalPlan> {
-            let value = self.state.create_logical_expr(&routing.expression, input.schema())?;
+            let value = sql::expression(self.state, &routing.expression, input.schema())?;
             let route = match routing.kind {
                 RoutingKind::Hash(shards) => crate::routing::hash_mod(value, shards),
                 RoutingKind::Mod(shards) => {

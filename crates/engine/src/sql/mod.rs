@@ -8,6 +8,8 @@ mod constants;
 mod dialect_hints;
 pub mod files;
 pub mod function;
+mod json;
+mod json_operators;
 mod rewrite;
 mod same_names;
 mod sum;
@@ -16,8 +18,9 @@ mod using;
 
 use std::sync::Arc;
 
-use datafusion::common::{Column, SchemaError, Span};
-use datafusion::error::DataFusionError;
+use datafusion::common::{Column, DFSchema, SchemaError, Span};
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::execution::{FunctionRegistry, SessionState};
 use datafusion::sql::parser::{DFParser, Statement};
 use datafusion::sql::resolve::resolve_table_references;
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
@@ -27,7 +30,7 @@ use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use millstream_core::hint::nearest;
 use millstream_job::SqlFault;
 
-use datafusion::logical_expr::AggregateUDF;
+use datafusion::logical_expr::{AggregateUDF, Expr};
 use datafusion::prelude::SessionContext;
 
 use crate::reword::{AGGREGATE_IN_WHERE, Words, first_line, lower_first, reword};
@@ -39,12 +42,15 @@ pub use same_names::same_names;
 pub use tokens::normalised;
 pub use using::qualify;
 
-/// `context` with arithmetic that fails where DataFusion's own gives wrong numbers, and with constants that fail only
-/// where a row needs them.
-pub fn checked(context: SessionContext) -> SessionContext {
+/// `context` with arithmetic that fails where DataFusion's own gives wrong numbers, with constants that fail only where a
+/// row needs them, and with functions on JSON.
+pub fn checked(mut context: SessionContext) -> SessionContext {
     context.add_analyzer_rule(Arc::new(arithmetic::CheckedArithmetic));
     context.add_analyzer_rule(Arc::new(casts::LateCasts));
     context.register_udaf(AggregateUDF::from(sum::CheckedSum::default()));
+    json::Wanted::ALL.into_iter().for_each(|wanted| context.register_udf(json::function(wanted)));
+    // A session takes every planner.
+    let _ = context.register_expr_planner(Arc::new(json_operators::JsonOperators::default()));
     context
 }
 
@@ -85,6 +91,14 @@ pub fn references(sql: &str) -> Result<Vec<String>, SqlFault> {
     Ok(names)
 }
 
+/// The expression `sql` over rows of `schema`.
+pub fn expression(state: &SessionState, sql: &str, schema: &DFSchema) -> DataFusionResult<Expr> {
+    let dialect = state.config_options().sql_parser.dialect;
+    let mut parsed = state.sql_to_expr_with_alias(sql, &dialect)?;
+    json_operators::bind(&mut parsed.expr);
+    state.create_logical_expr_from_sql_expr(parsed, schema)
+}
+
 /// Why a text is not one query.
 enum NotOneQuery {
     Syntax(SqlFault),
@@ -117,7 +131,8 @@ fn one_query(sql: &str) -> Result<Statement, NotOneQuery> {
     match (statements.next(), statements.next()) {
         (None, _) => Err(NotOneQuery::Empty),
         (Some(_), Some(_)) => Err(NotOneQuery::Several),
-        (Some(Statement::Statement(statement)), None) if matches!(*statement, SqlStatement::Query(_)) => {
+        (Some(Statement::Statement(mut statement)), None) if matches!(*statement, SqlStatement::Query(_)) => {
+            json_operators::bind(statement.as_mut());
             Ok(Statement::Statement(statement))
         }
         (Some(_), None) => Err(NotOneQuery::Other),

@@ -66,6 +66,11 @@ impl Fault {
         self
     }
 
+    /// What is wrong, in lower case.
+    pub fn what(&self) -> &str {
+        &self.0.what
+    }
+
     /// Byte in the record.
     pub fn at(&self) -> usize {
         self.0.at

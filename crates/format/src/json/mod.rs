@@ -4,13 +4,14 @@
 //!  text ─ records.rs ─▶ records ─ parser.rs ─▶ cursor.rs + builders.rs (convert.rs) ─▶ batches ─ writer.rs ─▶ text
 //!                                                 └─ quick.rs
 //! ```
-//! This file only ties the parts together.
+//! This file only ties the parts together. `path.rs` finds values inside of JSON texts, for SQL.
 
 mod builders;
 mod convert;
 mod cursor;
 mod infer;
 mod parser;
+pub mod path;
 mod quick;
 mod records;
 mod spec;
