@@ -21,6 +21,7 @@ Examples:
   millstream guess 'data/*.csv.gz' > job.yaml   write a job that reads these files
   millstream check job.yaml                     report everything that is wrong with it, at once
   millstream preview job.yaml                   show the first rows
+  millstream test job.yaml                      run its tests, which are in job.test.yaml
   millstream run job.yaml --set DAY=2026-01-31  run it
   millstream sql \"SELECT * FROM 'a.csv.gz'\"     query files without a job
   millstream count 'https://host/{000..999}.gz' count the lines of a thousand files
@@ -115,6 +116,10 @@ pub enum Command {
                       check --schema > job.schema.json"
     )]
     Check(Check),
+    /// Run the tests of jobs: small inputs, and the rows that they are expected to give
+    #[command(after_help = "Examples:\n  millstream test\n  millstream test load.yaml\n  millstream test jobs --only \
+                      totals\n  millstream test load.test.yaml --json")]
+    Test(Test),
     /// Show how a job would run: sources, columns, plans, targets
     #[command(after_help = "Examples:\n  millstream explain job.yaml")]
     Explain(Job),
@@ -260,6 +265,17 @@ pub struct Check {
     pub schema: bool,
     #[command(flatten)]
     pub variables: Variables,
+}
+
+/// What to test.
+#[derive(Debug, Args)]
+pub struct Test {
+    /// Test files (`load.test.yaml`), jobs with one beside them, or folders that have some [default: this folder]
+    #[arg(value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Only tests that have this in their names
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
 }
 
 /// What to show.

@@ -34,6 +34,10 @@ pub fn run(mut arguments: Arguments) -> u8 {
         Command::Runs(runs) => crate::runs::show(global, output, runs),
         Command::Rejects(rejects) => crate::rejects::show(global, output, rejects),
         Command::Check(check) => check_job(global, output, check),
+        Command::Test(test) => match machine(global).and_then(|machine| crate::job_tests::run(machine, output, test)) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
         Command::Explain(job) => explain(global, output, &job.path),
         Command::Preview(preview) => show_rows(global, output, preview),
         Command::Sql(sql) => query(global, output, sql),
@@ -145,6 +149,7 @@ fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<(), 
             restart: run.restart,
             accept_changed: run.accept_changed,
             variables: Some(global.set.clone()),
+            now: None,
             cancel,
         };
         engine.start(job, options)

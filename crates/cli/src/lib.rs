@@ -10,6 +10,7 @@ mod commands;
 mod explain;
 mod human;
 mod interrupt;
+mod job_tests;
 pub mod message;
 pub mod output;
 pub mod progress;

@@ -65,6 +65,7 @@ impl Engine {
             only_set: true,
             references: &|query| sql::references(query),
             running: true,
+            replace: None,
         };
         let Loaded { job, lints, .. } = self.parse_with(&written.path, &written.text, &options);
         match job {

@@ -1,7 +1,7 @@
 //! What one run, or one look at a job, works with: its threads, its share of the memory, its tables and counters.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
@@ -24,6 +24,7 @@ use crate::rejects::Rejects;
 use crate::rejects::replay::Replay;
 use crate::runtime::Runtimes;
 use crate::scratch::Scratch;
+use crate::sql::PinnedTime;
 
 /// How long a program is awaited whose output is only looked at, to find out its columns.
 const LONGEST_LOOK: Duration = Duration::from_secs(30);
@@ -100,6 +101,14 @@ impl RunContext {
     /// The same, with `lines` taking what programs write to standard error.
     pub fn with_lines(self, lines: StepLines) -> Self {
         RunContext { lines, ..self }
+    }
+
+    /// The same, where SQL takes `now` for the present.
+    pub fn at(self, now: Option<SystemTime>) -> Self {
+        if let Some(now) = now {
+            self.session.add_analyzer_rule(Arc::new(PinnedTime::new(now)));
+        }
+        self
     }
 
     /// What the run may use.

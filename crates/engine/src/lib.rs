@@ -41,6 +41,7 @@ mod scratch;
 pub mod sql;
 mod stream;
 mod surroundings;
+pub mod testing;
 pub mod urls;
 pub mod verdict;
 

@@ -85,6 +85,7 @@ impl Engine {
                 only_set: false,
                 references: &|query| sql::references(query),
                 running: needs_secrets,
+                replace: None,
             },
         )
     }
@@ -126,6 +127,7 @@ impl Engine {
                 only_set: true,
                 references: &|query| sql::references(query),
                 running: true,
+                replace: job.replaced.as_ref(),
             },
         );
         match parsed.job {

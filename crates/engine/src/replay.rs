@@ -187,6 +187,7 @@ fn reduced(job: &Job, sink: &SinkStep) -> Result<Job> {
         sinks: vec![sink],
         variables: job.variables.clone(),
         set: job.set.clone(),
+        replaced: job.replaced.clone(),
         taken: Arc::default(),
     })
 }

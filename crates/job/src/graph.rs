@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use crate::entries::{AddColumn, CheckSeverity, RowsKeys};
 use crate::lint::Lint;
+use crate::replace::Replacements;
 use crate::text::{JobText, Position, Span};
 
 /// A job that has no errors which can be found without an engine.
@@ -36,6 +37,8 @@ pub struct Job {
     pub variables: BTreeMap<String, String>,
     /// Of these, those that did not come from the environment: they tell runs of one job from each other.
     pub set: BTreeMap<String, String>,
+    /// What stands in for entries of the file.
+    pub replaced: Option<Arc<Replacements>>,
     /// Whether a run has had the components: they may keep state, such as the snapshot of a database, so each further
     /// run needs some of its own.
     pub taken: Arc<AtomicBool>,

@@ -12,7 +12,9 @@ pub mod graph;
 pub mod lint;
 pub mod machine;
 pub mod reference;
+pub mod replace;
 pub mod schema;
+pub mod test_file;
 pub mod text;
 pub mod tree;
 
@@ -44,6 +46,7 @@ pub use text::{JobText, Position, Span, decode};
 
 use entries::COMMAND;
 use links::{References, Sections};
+use replace::Replacements;
 use tree::{Entry, Kind, Node};
 
 /// What loading needs beside the text.
@@ -59,6 +62,8 @@ pub struct LoadOptions<'a> {
     pub references: &'a References<'a>,
     /// Whether the job is about to run: a secret that is not there is then an error, else a warning.
     pub running: bool,
+    /// What stands in for entries of the file, if something does.
+    pub replace: Option<&'a Arc<Replacements>>,
 }
 
 /// What came of a job file.
@@ -130,11 +135,15 @@ impl Loader<'_> {
         let schema = schema(self.registry);
         let none = Map::new();
         let definitions = schema.get("$defs").and_then(Value::as_object).unwrap_or(&none);
+        if let Some(replacements) = self.options.replace {
+            replacements.apply(root);
+        }
         settle_sources(root, definitions);
         self.name_programs(root);
         let job = self.root(root, definitions).map(|job| Job {
             variables: filled.values,
             set: self.options.set.clone(),
+            replaced: self.options.replace.cloned(),
             ..job
         });
         exposed::hide_passwords(&mut self.lints);
@@ -290,6 +299,7 @@ impl Loader<'_> {
             sinks,
             variables: BTreeMap::new(),
             set: BTreeMap::new(),
+            replaced: None,
             taken: Arc::default(),
         };
         job.keep_sound();

@@ -154,6 +154,12 @@ pub mod rejects {
     pub use millstream_state::rejects::{Kept, RejectLine, of_run};
 }
 
+/// Tests of jobs: small inputs in place of a job's sources, and the rows that are expected of it.
+pub mod testing {
+    pub use millstream_engine::testing::compare::{ColumnDifference, Difference, Row};
+    pub use millstream_engine::testing::{TestFault, TestFile, TestResult, is_test_file, tests_of};
+}
+
 /// Files without a job: guess one, count lines, print text.
 pub mod files {
     pub use millstream_engine::commands::FirstRows;

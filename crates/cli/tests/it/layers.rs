@@ -24,7 +24,7 @@ const ENGINE: &[&[&str]] = &[
     &["guess", "resume"],
     &["parse"],
     &["commands", "run", "stream"],
-    &["query", "replay"],
+    &["query", "replay", "testing"],
 ];
 
 /// The modules of one crate that are files, and what each imports of the others.

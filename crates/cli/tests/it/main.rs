@@ -24,6 +24,7 @@ mod use_formats;
 mod use_functions;
 mod use_guess;
 mod use_incremental;
+mod use_job_tests;
 mod use_json_sql;
 mod use_large;
 mod use_map;

@@ -97,7 +97,7 @@ fn execute_at(
     turn: &Turn,
 ) -> Result<Ended<Report>, Failure> {
     let job = work.job.as_ref();
-    let run = RunContext::of_run(engine, Arc::clone(turn.share.budget()), replay.map(Arc::clone))?;
+    let run = RunContext::of_run(engine, Arc::clone(turn.share.budget()), replay.map(Arc::clone))?.at(options.now);
     let run = run.with_lines(lines_to(observer));
     let began = Instant::now();
     let governing = run.govern()?;

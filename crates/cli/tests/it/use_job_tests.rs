@@ -1,0 +1,247 @@
+//! `millstream test` through the real binary: jobs with small inputs, no source read, no sink written.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::use_support::{Lab, finish, gzip, names};
+
+const JOB: &str = "\
+sources:
+  orders:
+    read: s3://bucket/orders/${DAY}/*.csv.gz
+    max_rejects: 5
+    contains: {any: ['paid', 'open']}
+    csv: {columns: {id: int64, day: date, amount: 'decimal(10, 2)', status: utf8}}
+  customers: {read: 'postgres://user:secret@nowhere/db', postgres: {table: customers}}
+transforms:
+  paid:
+    sql: |
+      SELECT c.name, sum(o.amount) AS amount, avg(o.amount) AS mean, max(o.day) AS last, count(*) AS orders,
+             current_date - max(o.day) AS age, now() AS at
+      FROM orders o JOIN customers c ON o.customer = c.id
+      WHERE o.status = 'paid' GROUP BY c.name
+  ranked: {sort: {from: paid, by: [amount desc]}}
+sinks:
+  totals: {from: ranked, write: 'postgres://user:secret@nowhere/db', table: totals, mode: replace}
+";
+
+/// The job with the column that the join needs.
+fn job() -> String {
+    JOB.replace("{columns: {id: int64,", "{columns: {id: int64, customer: int64,")
+}
+
+fn lab(tests: &str) -> Lab {
+    let lab = Lab::with_job(&job());
+    lab.file("job.test.yaml", tests);
+    lab
+}
+
+const SOURCES: &str = "
+    sources:
+      orders:
+        rows:
+          - {id: 1, customer: 7, day: 2026-01-02, amount: 1.5, status: paid}
+          - {id: 2, customer: 7, day: 2026-01-03, amount: 2.25, status: paid}
+          - {id: 3, customer: 8, day: 2026-01-01, amount: 9, status: paid}
+          - {id: 4, customer: 8, day: 2026-01-09, amount: 100, status: open}
+      customers: {rows: [{id: 7, name: Ann}, {id: 8, name: Bo}]}
+";
+
+fn passing() -> String {
+    format!(
+        "set: {{DAY: 2026-01-31}}\nnow: 2026-02-01T12:00:00Z\ntests:\n  - name: totals are those of paid orders\n{}    \
+         expect:\n      totals:\n        in_order: true\n        rows:\n          - {{name: Bo, amount: '9.00', orders: \
+         1, last: 2026-01-01, at: '2026-02-01T12:00:00'}}\n          - {{name: Ann, amount: 3.75, orders: 2, last: \
+         2026-01-03}}\n",
+        SOURCES.trim_start_matches('\n')
+    )
+}
+
+#[test]
+fn a_job_is_tested_without_its_sources_and_sinks() {
+    let lab = lab(&passing());
+    // What is left out of a row that another row has is null.
+    let ran = lab.run(&["test", "job.yaml"]);
+    ran.ended(1);
+    assert!(ran.stdout.contains("at: expected null, found \"2026-02-01T12:00:00\""), "{}", ran.stdout);
+    lab.file("job.test.yaml", passing().replace(", at: '2026-02-01T12:00:00'", ""));
+    for path in ["job.yaml", "job.test.yaml", "."] {
+        let ran = lab.run(&["test", path]);
+        assert!(ran.ok().stdout.ends_with("1 test passed\n"), "{}", ran.stdout);
+    }
+    assert!(lab.run(&["test"]).ok().stdout.contains("ok    totals are those of paid orders"));
+    // Nothing is left, in the history neither.
+    assert_eq!(names(lab.0.root()), [".scratch", "job.test.yaml", "job.yaml"]);
+    assert_eq!(names(&lab.path(".scratch")), Vec::<String>::new());
+    let told = lab.run(&["test", "--json"]).ok().json();
+    assert_eq!((&told["passed"], &told["failed"]), (&json!(1), &json!(0)));
+    assert_eq!(told["files"][0]["tests"][0]["faults"], json!([]), "{told:#}");
+}
+
+#[test]
+fn dates_are_pinned() {
+    let tests = passing()
+        .replace("rows:\n          - {name: Bo,", "rows:\n          - {name: Bo, mean: 9, at: '2026-02-01 12:00:00',");
+    let tests = tests
+        .replace("at: '2026-02-01T12:00:00'}", "at: '2026-02-01T12:00:00'}")
+        .replace("last: 2026-01-03}", "last: 2026-01-03, mean: 1.875, at: 2026-02-01T12:00:00Z}");
+    let lab = lab(&tests.replacen("mean: 9, at: '2026-02-01 12:00:00',", "mean: 9,", 1));
+    let ran = lab.run(&["test"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
+    // A test may have a time of its own.
+    let own =
+        lab.read("job.test.yaml").replace("  - name: totals", "  - now: 2030-01-01T00:00:00+01:00\n    name: totals");
+    lab.file("job.test.yaml", own);
+    let ran = lab.run(&["test"]);
+    assert!(ran.ended(1).stdout.contains("found \"2029-12-31T23:00:00\""), "{}", ran.stdout);
+}
+
+#[test]
+fn differences_are_shown_row_by_row() {
+    let lab = lab(&format!(
+        "set: {{DAY: x}}\ntests:\n  - name: wrong\n{SOURCES}    expect:\n      totals:\n        rows:\n          - {{name: Ann, \
+         amount: 3.5, orders: 2}}\n          - {{name: Cy, amount: 1, orders: 7}}\n      orders:\n        rows: []\n  - \
+         name: near\n{SOURCES}    expect:\n      totals: {{within: 0.1, rows: [{{name: Ann, mean: 1.88}}, {{name: Bo, \
+         mean: 9.0}}]}}\n"
+    ));
+    let ran = lab.run(&["test"]);
+    let text = &ran.ended(1).stdout;
+    for part in [
+        "FAIL  wrong (line 3)",
+        "`totals`: 2 rows expected, 2 found",
+        "~ row 2 differs from expected row 1: {\"name\":\"Ann\",\"orders\":2}",
+        "amount: expected \"3.50\", found \"3.75\"",
+        "- expected row 2 is missing: {\"name\":\"Cy\",\"amount\":\"1.00\",\"orders\":7}",
+        "+ row 1 is not expected: {\"amount\":\"9.00\",\"name\":\"Bo\",\"orders\":1}",
+        "`orders`: 0 rows expected, 4 found",
+        "1 of 2 tests failed",
+    ] {
+        // The order of columns is the job's.
+        let part = part.replace("{\"amount\":\"9.00\",\"name\":\"Bo\"", "{\"name\":\"Bo\",\"amount\":\"9.00\"");
+        assert!(text.contains(&part), "`{part}` is not in:\n{text}");
+    }
+    let told = lab.run(&["test", "--only", "wrong", "--json"]).ended(1).json();
+    let faults = &told["files"][0]["tests"][0]["faults"];
+    let kinds = |fault: &Value| {
+        fault["differences"].as_array().expect("a list").iter().map(|one| one["kind"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(faults.as_array().map(Vec::len), Some(2), "{told:#}");
+    assert_eq!(kinds(&faults[0]), ["unexpected"; 4], "{told:#}");
+    assert_eq!(kinds(&faults[1]), ["differs", "missing", "unexpected"], "{told:#}");
+    assert_eq!(lab.run(&["test", "--only", "near"]).ok().stdout.matches("ok").count(), 1);
+}
+
+#[test]
+fn texts_and_files_are_parsed_as_the_job_says() {
+    let lab = lab("");
+    let text = "id,customer,day,amount,status\\n1,7,2026-01-01,1.5,paid\\n2,7,2026-01-01,1,dropped\\n3,7,no,1,open\\n";
+    lab.file("fixtures/orders.csv.gz", gzip(text.replace("\\n", "\n").as_bytes()));
+    let test = |name: &str, orders: &str, more: &str| {
+        format!(
+            "  - name: {name}\n    set: {{DAY: x}}\n    sources:\n      orders: {orders}\n      customers: {{rows: [{{id: 7, \
+             name: Ann}}]}}\n{more}"
+        )
+    };
+    let of_text = format!("{{text: \"{text}\"}}");
+    let good = "    expect: {orders: {rows: [{id: 1, amount: 1.50}]}, totals: {rows: [{name: Ann, amount: 1.50}]}}\n    \
+                rejects: [{entry: orders, line: 4, message: not a date, raw: '3,7,no'}]\n";
+    lab.file(
+        "job.test.yaml",
+        format!(
+            "tests:\n{}{}{}{}{}",
+            test("text", &of_text, good),
+            test("file", "{file: fixtures/orders.csv.gz}", good),
+            test("rejects", &of_text, "    expect: {totals: {rows: [{name: Ann}]}}\n"),
+            test("other rejects", &of_text, "    rejects: [{line: 4}, {line: 9}]\n"),
+            test("no such file", "{file: fixtures/no.csv}", "    expect: {totals: {rows: []}}\n"),
+        ),
+    );
+    let ran = lab.run(&["test"]);
+    let text = &ran.ended(1).stdout;
+    for part in [
+        "ok    text",
+        "ok    file",
+        "FAIL  rejects",
+        "`orders`, line 4 is rejected: ",
+        "FAIL  other rejects",
+        "nothing is rejected that is {\"line\":9}",
+        "FAIL  no such file",
+        "there is no such file",
+        "3 of 5 tests failed",
+    ] {
+        assert!(text.contains(part), "`{part}` is not in:\n{text}");
+    }
+}
+
+#[test]
+fn a_job_may_be_expected_to_fail() {
+    let lab = lab(&format!(
+        "set: {{DAY: x}}\ntests:\n  - name: fails\n    sources:\n      orders: {{text: \"a,b\\n1,2\\n\"}}\n      customers: \
+         {{rows: [{{id: 1, name: x}}]}}\n    error: lacks the columns\n  - name: fails otherwise\n    sources:\n      orders: {{text: \
+         \"a,b\\n1,2\\n\"}}\n      customers: {{rows: [{{id: 1, name: x}}]}}\n    error: another message\n  - name: does \
+         not fail\n{SOURCES}    error: anything\n"
+    ));
+    let ran = lab.run(&["test"]);
+    let text = &ran.ended(1).stdout;
+    for part in [
+        "ok    fails (",
+        "FAIL  fails otherwise",
+        "FAIL  does not fail",
+        "the job is expected to fail with `anything`, and it does not",
+        "2 of 3 tests failed",
+    ] {
+        assert!(text.contains(part), "`{part}` is not in:\n{text}");
+    }
+}
+
+/// What is wrong with a test or its job is told with its place, and nothing is read instead.
+#[test]
+fn what_is_wrong_with_a_test_is_told() {
+    let lab = lab("");
+    let orders = "orders: {rows: []}";
+    for (test, message) in [
+        (format!("sources: {{{orders}}}, expect: {{totals: {{rows: []}}}}"), "the test gives nothing for the source `customers`, and no source is read"),
+        (format!("sources: {{{orders}, customers: {{rows: []}}}}, expect: {{totals: {{rows: []}}}}"), "the columns of the source are not known"),
+        (format!("sources: {{{orders}, customer: {{rows: []}}}}, error: x"), "the job has no source `customer`"),
+        (format!("sources: {{{orders}, customers: {{text: x}}}}, error: y"), "a database gives rows, and no text"),
+        (format!("sources: {{{orders}, customers: {{rows: [{{id: 1, name: x}}]}}}}, expect: {{total: {{rows: []}}}}"), "did you mean `totals`?"),
+        (format!("sources: {{{orders}, customers: {{rows: [{{id: 1, name: x}}]}}}}, expect: {{totals: {{rows: [{{nam: x}}]}}}}"), "`totals` has no column `nam`, which the test expects"),
+        (format!("sources: {{{orders}, customers: {{rows: [{{id: 1, name: x}}]}}}}, expect: {{totals: {{rows: [{{orders: many}}]}}}}"), "row 1 that is expected of `totals` is none"),
+        ("sources: {orders: {rows: [{idd: 1}]}, customers: {rows: [{id: 1, name: x}]}}, expect: {totals: {rows: []}}".to_owned(), "idd"),
+        (format!("now: yesterday, sources: {{{orders}, customers: {{rows: []}}}}, error: x"), "`now` is not a time"),
+    ] {
+        lab.file("job.test.yaml", format!("set: {{DAY: x}}\ntests:\n  - {{name: a, {test}}}\n"));
+        let ran = lab.run(&["test"]);
+        assert_eq!(ran.code, 1, "{test}: {}{}", ran.stdout, ran.stderr);
+        assert!(ran.stdout.contains(message), "`{message}` is not in:\n{}", ran.stdout);
+    }
+    // Variables of the environment are not those of a test.
+    lab.file(
+        "job.test.yaml",
+        "tests:\n  - {name: a, sources: {orders: {rows: []}, customers: {rows: []}}, error: x}\n",
+    );
+    let mut command = lab.command(&["test"]);
+    command.env("DAY", "x");
+    let ran = finish(command, None);
+    assert!(ran.ended(1).stdout.contains("DAY"), "{}", ran.stdout);
+
+    lab.file("job.test.yaml", "tests:\n  - {name: a, expct: {}}\n");
+    lab.run(&["test"]).ended(2).says(&["unknown key `expct`", "the test expects nothing", "job.test.yaml:2:"]);
+    lab.run(&["test", "nosuch.yaml"]).ended(2).says(&["there are no tests here"]);
+    lab.file("other.yaml", "job: nosuch.yaml\ntests:\n  - {name: a, error: x}\n");
+    lab.run(&["test", "other.yaml"]).ended(2).says(&["the job file nosuch.yaml cannot be read"]);
+    lab.file("job.test.yaml", passing());
+    lab.run(&["test", "--only", "nothing"]).ended(2).says(&["no test has this in its name"]);
+    lab.file("empty/readme.txt", "");
+    lab.run(&["test", "empty"]).ended(2).says(&["there are no test files in this folder"]);
+}
+
+#[test]
+fn the_tests_of_the_examples_pass() {
+    let lab = Lab::new();
+    let mut command = lab.command(&["test", "examples"]);
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
+    let ran = finish(command, None);
+    assert!(ran.ok().stdout.ends_with("2 tests passed\n"), "{}", ran.stdout);
+}
