@@ -276,6 +276,9 @@ pub struct Test {
     /// Only tests that have this in their names
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
+    /// Print the JSON schema of test files, for editors
+    #[arg(long, conflicts_with_all = ["paths", "only"])]
+    pub schema: bool,
 }
 
 /// What to show.

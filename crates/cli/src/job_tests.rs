@@ -22,6 +22,11 @@ const SHOWN: usize = 20;
 /// # Errors
 /// If a test file has faults, or there are no tests.
 pub fn run(machine: Machine, output: Output, test: &Test) -> Result<u8, Failure> {
+    if test.schema {
+        let schema = serde_json::to_string_pretty(&millstream::testing::schema());
+        let schema = schema.map_err(|cause| Error::internal("the schema cannot be written as JSON").cause(cause))?;
+        return Ok(output.result(&format!("{schema}\n")).map(|()| 0)?);
+    }
     let files = read(&test.paths)?;
     let state = tempfile::tempdir().map_err(|cause| Error::io("a temporary folder cannot be made", &cause))?;
     let engine = engine(machine, state.path())?;

@@ -158,6 +158,7 @@ pub mod rejects {
 pub mod testing {
     pub use millstream_engine::testing::compare::{ColumnDifference, Difference, Row};
     pub use millstream_engine::testing::{TestFault, TestFile, TestResult, is_test_file, tests_of};
+    pub use millstream_job::test_file::schema;
 }
 
 /// Files without a job: guess one, count lines, print text.

@@ -238,6 +238,13 @@ fn what_is_wrong_with_a_test_is_told() {
 }
 
 #[test]
+fn editors_get_a_schema() {
+    let schema = Lab::new().run(&["test", "--schema"]).ok().json();
+    assert!(schema["properties"]["tests"].is_object(), "{schema:#}");
+    jsonschema::meta::validate(&schema).expect("a schema");
+}
+
+#[test]
 fn the_tests_of_the_examples_pass() {
     let lab = Lab::new();
     let mut command = lab.command(&["test", "examples"]);
