@@ -160,8 +160,8 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Those of `text`, which begins with a line and ends with a line end. A line is blank if it is so once its line end
-    /// is removed.
+    /// Those of `text`, which begins with a line and ends with a line end. `is_blank` is told each line without its
+    /// line end.
     pub fn count(text: &[u8], is_blank: impl Fn(&[u8]) -> bool) -> Self {
         let all = memchr_iter(b'\n', text).count() as u64;
         // A blank line begins with white space or its line end. That hardly ever happens, and is seen in one pass.

@@ -1,8 +1,8 @@
 //! Millstream's formats: text to batches and back.
 //!
 //! Each format has a folder (`lines`, `csv`, `json`, `parquet`) with an `ENTRY`, which is listed in [`FORMATS`]. They
-//! share [`drift`] (the columns of several files, by name), [`encoding`] (bytes to UTF-8), `split` (pieces of a text that
-//! can be parsed separately) and `contains` (the records that are parsed at all).
+//! share [`drift`] (the columns of several files, by name), [`encoding`] (bytes to UTF-8), `split` (pieces of a text
+//! that can be parsed separately) and `contains` (the records that are parsed at all).
 
 #[cfg(test)]
 mod conformance;

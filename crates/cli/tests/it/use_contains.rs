@@ -71,9 +71,15 @@ fn json_lines_without_the_text_are_filtered_before_they_are_parsed() {
 #[test]
 fn a_record_of_several_lines_is_one_record() {
     let lab = Lab::new();
-    let text = "id,note\n1,a\n2,\"first line\nneedle, on the second\n\nlast\"\n3,\"needle\"\n\n4,\"one\ntwo\"\n5,b,needle\n6,b,c\n";
+    let text = concat!(
+        "id,note\n1,a\n2,\"first line\nneedle, on the second\n\nlast\"\n3,\"needle\"\n\n",
+        "4,\"one\ntwo\"\n5,b,needle\n6,b,c\n",
+    );
     lab.file("in.csv", text);
-    let rows = "[\n  {\n    \"id\": 1,\n    \"note\": \"needle\"\n  },\n  {\"id\": 2, \"note\": \"other\"},\n  {\"id\": \"needle\"}]\n";
+    let rows = concat!(
+        "[\n  {\n    \"id\": 1,\n    \"note\": \"needle\"\n  },\n",
+        "  {\"id\": 2, \"note\": \"other\"},\n  {\"id\": \"needle\"}]\n",
+    );
     lab.file("in.json", rows);
     for (file, columns, expected, counts) in [
         ("in.csv", "csv: {columns: {id: int64, note: utf8}}", vec!["2 3", "3 7"], [6, 2, 3, 1]),
@@ -82,7 +88,8 @@ fn a_record_of_several_lines_is_one_record() {
         lab.file(
             "job.yaml",
             format!(
-                "sources:\n  s: {{read: {file}, add: [_line], max_rejects: 1, contains: {{all: [needle]}}, {columns}}}\n\
+                "sources:\n  s: {{read: {file}, add: [_line], max_rejects: 1, contains: {{all: [needle]}}, \
+                 {columns}}}\n\
                  sinks:\n  o: {{from: s, write: out.csv}}\n"
             ),
         );

@@ -48,14 +48,18 @@ const SOURCES: &str = "
       customers: {rows: [{id: 7, name: Ann}, {id: 8, name: Bo}]}
 ";
 
+const TOTALS: &str = "
+    expect:
+      totals:
+        in_order: true
+        rows:
+          - {name: Bo, amount: '9.00', orders: 1, last: 2026-01-01, at: '2026-02-01T12:00:00'}
+          - {name: Ann, amount: 3.75, orders: 2, last: 2026-01-03}
+";
+
 fn passing() -> String {
-    format!(
-        "set: {{DAY: 2026-01-31}}\nnow: 2026-02-01T12:00:00Z\ntests:\n  - name: totals are those of paid orders\n{}    \
-         expect:\n      totals:\n        in_order: true\n        rows:\n          - {{name: Bo, amount: '9.00', orders: \
-         1, last: 2026-01-01, at: '2026-02-01T12:00:00'}}\n          - {{name: Ann, amount: 3.75, orders: 2, last: \
-         2026-01-03}}\n",
-        SOURCES.trim_start_matches('\n')
-    )
+    let head = "set: {DAY: 2026-01-31}\nnow: 2026-02-01T12:00:00Z\ntests:\n  - name: totals are those of paid orders";
+    format!("{head}{SOURCES}{}", TOTALS.trim_start_matches('\n'))
 }
 
 #[test]
@@ -81,30 +85,36 @@ fn a_job_is_tested_without_its_sources_and_sinks() {
 
 #[test]
 fn dates_are_pinned() {
-    let tests = passing()
-        .replace("rows:\n          - {name: Bo,", "rows:\n          - {name: Bo, mean: 9, at: '2026-02-01 12:00:00',");
-    let tests = tests
-        .replace("at: '2026-02-01T12:00:00'}", "at: '2026-02-01T12:00:00'}")
-        .replace("last: 2026-01-03}", "last: 2026-01-03, mean: 1.875, at: 2026-02-01T12:00:00Z}");
-    let lab = lab(&tests.replacen("mean: 9, at: '2026-02-01 12:00:00',", "mean: 9,", 1));
+    let dated = "{name: Ann, amount: 3.75, orders: 2, last: 2026-01-03, at: 2026-02-01T12:00:00Z}";
+    let lab = lab(&passing().replace("{name: Ann, amount: 3.75, orders: 2, last: 2026-01-03}", dated));
     let ran = lab.run(&["test"]);
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
     // A test may have a time of its own.
-    let own =
-        lab.read("job.test.yaml").replace("  - name: totals", "  - now: 2030-01-01T00:00:00+01:00\n    name: totals");
+    let own = lab.read("job.test.yaml").replace("- name:", "- now: 2030-01-01T00:00:00+01:00\n    name:");
     lab.file("job.test.yaml", own);
     let ran = lab.run(&["test"]);
     assert!(ran.ended(1).stdout.contains("found \"2029-12-31T23:00:00\""), "{}", ran.stdout);
+    // Without one, it is the present.
+    lab.file("job.test.yaml", passing().replace("now: 2026-02-01T12:00:00Z\n", ""));
+    assert!(lab.run(&["test"]).ended(1).stdout.contains("at: expected \"2026-02-01T12:00:00\", found"));
 }
 
 #[test]
 fn differences_are_shown_row_by_row() {
-    let lab = lab(&format!(
-        "set: {{DAY: x}}\ntests:\n  - name: wrong\n{SOURCES}    expect:\n      totals:\n        rows:\n          - {{name: Ann, \
-         amount: 3.5, orders: 2}}\n          - {{name: Cy, amount: 1, orders: 7}}\n      orders:\n        rows: []\n  - \
-         name: near\n{SOURCES}    expect:\n      totals: {{within: 0.1, rows: [{{name: Ann, mean: 1.88}}, {{name: Bo, \
-         mean: 9.0}}]}}\n"
-    ));
+    let wrong = "
+    expect:
+      totals:
+        rows:
+          - {name: Ann, amount: 3.5, orders: 2}
+          - {name: Cy, amount: 1, orders: 7}
+      orders: {rows: []}
+";
+    let near = "
+    expect:
+      totals: {within: 0.1, rows: [{name: Ann, mean: 1.88}, {name: Bo, mean: 9.0}]}
+";
+    let test = |name: &str, expect: &str| format!("  - name: {name}{SOURCES}{}", expect.trim_start_matches('\n'));
+    let lab = lab(&format!("set: {{DAY: x}}\ntests:\n{}{}", test("wrong", wrong), test("near", near)));
     let ran = lab.run(&["test"]);
     let text = &ran.ended(1).stdout;
     for part in [
@@ -138,14 +148,15 @@ fn texts_and_files_are_parsed_as_the_job_says() {
     let text = "id,customer,day,amount,status\\n1,7,2026-01-01,1.5,paid\\n2,7,2026-01-01,1,dropped\\n3,7,no,1,open\\n";
     lab.file("fixtures/orders.csv.gz", gzip(text.replace("\\n", "\n").as_bytes()));
     let test = |name: &str, orders: &str, more: &str| {
-        format!(
-            "  - name: {name}\n    set: {{DAY: x}}\n    sources:\n      orders: {orders}\n      customers: {{rows: [{{id: 7, \
-             name: Ann}}]}}\n{more}"
-        )
+        let customers = "      customers: {rows: [{id: 7, name: Ann}]}";
+        format!("  - name: {name}\n    set: {{DAY: x}}\n    sources:\n      orders: {orders}\n{customers}\n{more}")
     };
     let of_text = format!("{{text: \"{text}\"}}");
-    let good = "    expect: {orders: {rows: [{id: 1, amount: 1.50}]}, totals: {rows: [{name: Ann, amount: 1.50}]}}\n    \
-                rejects: [{entry: orders, line: 4, message: not a date, raw: '3,7,no'}]\n";
+    let good = concat!(
+        "    expect:\n      orders: {rows: [{id: 1, amount: 1.50}]}\n",
+        "      totals: {rows: [{name: Ann, amount: 1.50}]}\n",
+        "    rejects: [{entry: orders, line: 4, message: not a date, raw: '3,7,no'}]\n",
+    );
     lab.file(
         "job.test.yaml",
         format!(
@@ -176,11 +187,17 @@ fn texts_and_files_are_parsed_as_the_job_says() {
 
 #[test]
 fn a_job_may_be_expected_to_fail() {
+    let sources = "
+    sources:
+      orders: {text: \"a,b\\n1,2\\n\"}
+      customers: {rows: [{id: 1, name: x}]}
+";
+    let test = |name: &str, sources: &str, error: &str| format!("  - name: {name}{sources}    error: {error}\n");
     let lab = lab(&format!(
-        "set: {{DAY: x}}\ntests:\n  - name: fails\n    sources:\n      orders: {{text: \"a,b\\n1,2\\n\"}}\n      customers: \
-         {{rows: [{{id: 1, name: x}}]}}\n    error: lacks the columns\n  - name: fails otherwise\n    sources:\n      orders: {{text: \
-         \"a,b\\n1,2\\n\"}}\n      customers: {{rows: [{{id: 1, name: x}}]}}\n    error: another message\n  - name: does \
-         not fail\n{SOURCES}    error: anything\n"
+        "set: {{DAY: x}}\ntests:\n{}{}{}",
+        test("fails", sources, "lacks the columns"),
+        test("fails otherwise", sources, "another message"),
+        test("does not fail", SOURCES, "anything"),
     ));
     let ran = lab.run(&["test"]);
     let text = &ran.ended(1).stdout;
@@ -199,17 +216,24 @@ fn a_job_may_be_expected_to_fail() {
 #[test]
 fn what_is_wrong_with_a_test_is_told() {
     let lab = lab("");
-    let orders = "orders: {rows: []}";
+    let given = |customers: &str| format!("sources: {{orders: {{rows: []}}, {customers}}}");
+    let one = given("customers: {rows: [{id: 1, name: x}]}");
     for (test, message) in [
-        (format!("sources: {{{orders}}}, expect: {{totals: {{rows: []}}}}"), "the test gives nothing for the source `customers`, and no source is read"),
-        (format!("sources: {{{orders}, customers: {{rows: []}}}}, expect: {{totals: {{rows: []}}}}"), "the columns of the source are not known"),
-        (format!("sources: {{{orders}, customer: {{rows: []}}}}, error: x"), "the job has no source `customer`"),
-        (format!("sources: {{{orders}, customers: {{text: x}}}}, error: y"), "a database gives rows, and no text"),
-        (format!("sources: {{{orders}, customers: {{rows: [{{id: 1, name: x}}]}}}}, expect: {{total: {{rows: []}}}}"), "did you mean `totals`?"),
-        (format!("sources: {{{orders}, customers: {{rows: [{{id: 1, name: x}}]}}}}, expect: {{totals: {{rows: [{{nam: x}}]}}}}"), "`totals` has no column `nam`, which the test expects"),
-        (format!("sources: {{{orders}, customers: {{rows: [{{id: 1, name: x}}]}}}}, expect: {{totals: {{rows: [{{orders: many}}]}}}}"), "row 1 that is expected of `totals` is none"),
-        ("sources: {orders: {rows: [{idd: 1}]}, customers: {rows: [{id: 1, name: x}]}}, expect: {totals: {rows: []}}".to_owned(), "idd"),
-        (format!("now: yesterday, sources: {{{orders}, customers: {{rows: []}}}}, error: x"), "`now` is not a time"),
+        (
+            format!("{}, error: x", given("")),
+            "the test gives nothing for the source `customers`, and no source is read",
+        ),
+        (format!("{}, error: x", given("customers: {rows: []}")), "the columns of the source are not known"),
+        (format!("{}, error: x", given("customer: {rows: []}")), "the job has no source `customer`"),
+        (format!("{}, error: y", given("customers: {text: x}")), "a database gives rows, and no text"),
+        (format!("{one}, expect: {{total: {{rows: []}}}}"), "did you mean `totals`?"),
+        (format!("{one}, expect: {{totals: {{rows: [{{nam: x}}]}}}}"), "`totals` has no column `nam`, which the test"),
+        (
+            format!("{one}, expect: {{totals: {{rows: [{{orders: many}}]}}}}"),
+            "row 1 that is expected of `totals` is none",
+        ),
+        (format!("{}, expect: {{totals: {{rows: []}}}}", one.replacen("rows: []", "rows: [{idd: 1}]", 1)), "idd"),
+        (format!("now: yesterday, {one}, error: x"), "`now` is not a time"),
     ] {
         lab.file("job.test.yaml", format!("set: {{DAY: x}}\ntests:\n  - {{name: a, {test}}}\n"));
         let ran = lab.run(&["test"]);

@@ -189,7 +189,7 @@ impl Steps {
 /// What `wanted` makes of each row.
 fn compute(wanted: Wanted, texts: &StringViewArray, steps: &[Steps]) -> Result<ArrayRef, Error> {
     let values = || each(texts, steps, |text, path| Ok(value_at(text, path)?.filter(|value| *value != Value::Null)));
-    Ok(match wanted {
+    match wanted {
         Wanted::Json => made::<StringViewArray, _, _>(values(), |value| Ok(value.json())),
         Wanted::AsText => made::<StringViewArray, _, _>(values(), |value| Ok(as_text(value))),
         Wanted::Text => made::<StringViewArray, _, _>(values(), text),
@@ -202,7 +202,7 @@ fn compute(wanted: Wanted, texts: &StringViewArray, steps: &[Steps]) -> Result<A
             made::<BooleanArray, _, _>(found, Ok)
         }
         Wanted::Array => lists(each(texts, steps, items_at)),
-    }?)
+    }
 }
 
 /// What `read` finds in each row; null where the text or a step is.

@@ -44,8 +44,8 @@ pub use same_names::same_names;
 pub use tokens::normalised;
 pub use using::qualify;
 
-/// `context` with arithmetic that fails where DataFusion's own gives wrong numbers, with constants that fail only where a
-/// row needs them, and with functions on JSON.
+/// `context` with arithmetic that fails where DataFusion's own gives wrong numbers, with constants that fail only
+/// where a row needs them, and with functions on JSON.
 pub fn checked(mut context: SessionContext) -> SessionContext {
     context.add_analyzer_rule(Arc::new(arithmetic::CheckedArithmetic));
     context.add_analyzer_rule(Arc::new(casts::LateCasts));

@@ -6,8 +6,8 @@
 //!                                  incomplete record to    rejects ◀────────┘
 //!                                  the carry buffer
 //! ```
-//! Records that lack what they must contain are removed after the scan, which knows where records end. Where no quote is
-//! near, the lines before the next hit are skipped without a scan.
+//! Records that lack what they must contain are removed after the scan, which knows where records end. Where no quote
+//! is near, the lines before the next hit are skipped without a scan.
 //!
 //! A pushed text is scanned in place, and arrays share it. Only a record that the end of a push cuts is copied, to the
 //! carry buffer, which grows by the next text until the record is complete.

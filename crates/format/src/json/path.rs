@@ -345,7 +345,8 @@ mod tests {
                 }
             });
             let found = value_at(&text, &steps).expect("JSON");
-            let read = found.as_ref().map(|found| serde_json::from_str::<serde_json::Value>(found.json()).expect("JSON"));
+            let parsed = |found: &Value<'_>| serde_json::from_str::<serde_json::Value>(found.json()).expect("JSON");
+            let read = found.as_ref().map(parsed);
             prop_assert_eq!(read.as_ref(), expected);
             if let Some(Value::Text(text, _)) = &found {
                 prop_assert_eq!(Some(text.as_ref()), expected.and_then(|value| value.as_str()));

@@ -7,8 +7,8 @@
 //!   up to the next \n        brackets counted, texts stepped over
 //! ```
 //! A record within one piece is passed on in place; only a record that is cut is copied. It handles layouts, counts
-//! lines and bytes, drops records that lack what they must contain, and limits the size of records. `parser.rs` reads the inside of records; only faults that hide the
-//! end of a record are found here.
+//! lines and bytes, drops records that lack what they must contain, and limits the size of records. `parser.rs` reads
+//! the inside of records; only faults that hide the end of a record are found here.
 
 use std::sync::Arc;
 
