@@ -1,7 +1,7 @@
 //! What one run, or one look at a job, works with: its threads, its share of the memory, its tables and counters.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
@@ -103,10 +103,10 @@ impl RunContext {
         RunContext { lines, ..self }
     }
 
-    /// The same, where SQL takes `now` for the present.
-    pub fn at(self, now: Option<SystemTime>) -> Self {
-        if let Some(now) = now {
-            self.session.add_analyzer_rule(Arc::new(PinnedTime::new(now)));
+    /// The same, where SQL takes `now`, in milliseconds since 1970, for the present.
+    pub fn at(self, now: Option<i64>) -> Self {
+        if let Some(now) = now.and_then(PinnedTime::at) {
+            self.session.add_analyzer_rule(Arc::new(now));
         }
         self
     }

@@ -26,9 +26,15 @@ pub struct Replacement {
     pub set: Map<String, Value>,
 }
 
+/// Keys of a job file that say what happens around its runs: what has to hold before, and what is done or told after.
+const AROUND: &[&str] = &["require", "retry_run", "on_success", "on_failure"];
+
 impl Replacements {
-    /// Puts them into the job `root`.
+    /// Puts them into the job `root`, which then does nothing beside its rows.
     pub(crate) fn apply(&self, root: &mut Node) {
+        if let Kind::Block(sections) = &mut root.kind {
+            sections.retain(|section| !AROUND.contains(&section.key.as_str()));
+        }
         for section in root.entries_mut() {
             let replacements = match section.key.as_str() {
                 "sources" => &self.sources,

@@ -1,7 +1,6 @@
 //! `now()` and its like at a time that is given, as tests of jobs do.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use chrono::{DateTime, Utc};
 use datafusion::common::Result as DataFusionResult;
@@ -21,9 +20,9 @@ const FUNCTIONS: &[&str] = &["now", "current_date", "current_time"];
 pub struct PinnedTime(DateTime<Utc>);
 
 impl PinnedTime {
-    /// At `now`.
-    pub fn new(now: SystemTime) -> Self {
-        PinnedTime(now.into())
+    /// At `now`, in milliseconds since 1970; `None` if that is no time.
+    pub fn at(now: i64) -> Option<Self> {
+        DateTime::from_timestamp_millis(now).map(PinnedTime)
     }
 }
 
@@ -46,5 +45,35 @@ impl AnalyzerRule for PinnedTime {
             }
             other => Ok(Transformed::no(other)),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::util::pretty::pretty_format_batches;
+    use datafusion::prelude::SessionContext;
+
+    use super::*;
+    use crate::sql::checked;
+
+    #[tokio::test]
+    async fn every_function_of_the_present_has_the_time() {
+        let context = checked(SessionContext::new());
+        context.add_analyzer_rule(Arc::new(PinnedTime::at(1_767_225_600_500).expect("a time")));
+        for (expression, value) in [
+            ("now()", "2026-01-01T00:00:00.500"),
+            ("current_timestamp", "2026-01-01T00:00:00.500"),
+            ("current_date", "2026-01-01"),
+            ("today()", "2026-01-01"),
+            ("current_time", "00:00:00.500"),
+            (
+                "(SELECT max(current_date - INTERVAL '1 day') FROM (VALUES (1), (2)) v(n) WHERE now() > '2026-01-01')",
+                "2025-12-31",
+            ),
+        ] {
+            let frame = context.sql(&format!("SELECT {expression} AS x")).await.expect(expression);
+            let table = pretty_format_batches(&frame.collect().await.expect(expression)).expect("a table").to_string();
+            assert!(table.contains(&format!("| {value}")), "{expression}: {table}");
+        }
     }
 }

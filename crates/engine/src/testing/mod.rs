@@ -15,7 +15,7 @@ mod rows;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use chrono::DateTime;
 use millstream_core::hint::did_you_mean;
@@ -268,12 +268,7 @@ impl Engine {
     }
 
     /// Runs the job; returns its plan and the name of the run.
-    async fn run_test(
-        &self,
-        job: Arc<Job>,
-        now: Option<SystemTime>,
-        cancel: &Cancel,
-    ) -> Result<(JobPlan, String), Failure> {
+    async fn run_test(&self, job: Arc<Job>, now: Option<i64>, cancel: &Cancel) -> Result<(JobPlan, String), Failure> {
         let plan = self.plan(job).await?;
         let options = RunOptions { now, restart: true, cancel: cancel.clone(), ..RunOptions::default() };
         let report = self.start(&plan, options)?.finish().await?;
@@ -323,10 +318,11 @@ fn is_it(expected: &ExpectedReject, kept: &Kept) -> bool {
         && has(&expected.raw, &raw)
 }
 
-fn now(text: Option<&String>) -> Result<Option<SystemTime>, String> {
+/// A time in milliseconds since 1970.
+fn now(text: Option<&String>) -> Result<Option<i64>, String> {
     let Some(text) = text else { return Ok(None) };
     let time = DateTime::parse_from_rfc3339(text).map_err(|cause| format!("`{text}`: {cause}"))?;
-    Ok(Some(time.into()))
+    Ok(Some(time.timestamp_millis()))
 }
 
 /// Everything that a failure says, in lines.
