@@ -76,7 +76,7 @@ impl StepPlanner<'_> {
         };
         self.check_constants(&step.rows, &plan).map_err(|fault| vec![located(fault)])?;
         let name = &step.name.value;
-        work::called_by(name, plan).map_err(|error| {
+        work::called_by(name, plan).and_then(sql::unions::as_texts).map_err(|error| {
             let fault = sql::plan_fault(name, &error);
             vec![StepFault { text: step.name.clone(), fault }]
         })

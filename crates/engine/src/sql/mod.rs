@@ -15,6 +15,7 @@ mod rewrite;
 mod same_names;
 mod sum;
 mod tokens;
+pub mod unions;
 mod using;
 
 use std::sync::Arc;

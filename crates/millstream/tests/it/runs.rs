@@ -288,3 +288,47 @@ async fn a_panic_is_an_error_and_never_the_end_of_the_rows() {
     assert_eq!(failure.errors[0].kind(), ErrorKind::Internal, "{failure}");
     assert!(!folder.path().join("out.csv").exists());
 }
+
+/// A function that a program adds may give values of several types; sinks know none such.
+#[tokio::test]
+async fn unions_become_text_at_the_end_of_a_step() {
+    use arrow::array::{ArrayRef, AsArray, Int64Array, StringArray, UnionArray};
+    use arrow::datatypes::{DataType, Field, Int64Type, UnionFields};
+    use millstream::sql::{ColumnarValue, Volatility, create_udf};
+
+    let folder = TempDir::new().unwrap();
+    fs_err::write(folder.path().join("in.csv"), "a\n1\n2\n3\n").unwrap();
+    let members = [Field::new("number", DataType::Int64, true), Field::new("word", DataType::Utf8, true)];
+    let fields = UnionFields::try_new([0, 1], members).unwrap();
+    let kind = DataType::Union(fields.clone(), arrow::datatypes::UnionMode::Sparse);
+    // 1 as a number, 2 as a word, and nothing for 3.
+    let either = move |values: &[ColumnarValue]| {
+        let numbers = values[0].to_array(1)?;
+        let numbers = numbers.as_primitive::<Int64Type>();
+        let word = |number: Option<i64>| (number == Some(2)).then(|| "two".to_owned());
+        let children: Vec<ArrayRef> = vec![
+            Arc::new(numbers.iter().map(|number| number.filter(|number| *number == 1)).collect::<Int64Array>()),
+            Arc::new(numbers.iter().map(word).collect::<StringArray>()),
+        ];
+        let types = (0..numbers.len()).map(|row| i8::from(numbers.value(row) == 2)).collect();
+        let union = UnionArray::try_new(fields.clone(), types, None, children)?;
+        Ok(ColumnarValue::Array(Arc::new(union)))
+    };
+    let either = create_udf("either", vec![DataType::Int64], kind, Volatility::Immutable, Arc::new(either));
+    let asked = Asked { state: Some(folder.path().join("state")), ..Asked::default() };
+    let engine = Engine::builder().machine(Machine::detect(asked).unwrap()).function(either).build().unwrap();
+    let job = JobBuilder::new()
+        .source("rows", json!({"read": folder.path().join("in.csv")}))
+        .transform("chosen", json!({"select": {"from": "rows", "columns": {"id": "a", "b": "either(a)"}}}))
+        .sql("result", "SELECT id, b, either(id) AS c FROM chosen ORDER BY id")
+        .sink("out", json!({"from": "result", "write": folder.path().join("out.jsonl")}));
+    let job = job.build(&engine).await.unwrap();
+    engine.start(job, RunOptions::default()).unwrap().finish().await.unwrap();
+    let text = fs_err::read_to_string(folder.path().join("out.jsonl")).unwrap();
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(
+        lines,
+        [r#"{"id":1,"b":"1","c":"1"}"#, r#"{"id":2,"b":"two","c":"two"}"#, r#"{"id":3,"b":null,"c":null}"#]
+    );
+}
