@@ -162,7 +162,7 @@ fn in_folder(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
         let is_hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
         match path.is_dir() && !path.is_symlink() {
             true if !is_hidden => in_folder(&path, files)?,
-            false if is_test_file(&path) => files.push(path),
+            false if is_test_file(&path) => files.push(path.strip_prefix(".").map_or(path.clone(), Path::to_owned)),
             _ => {}
         }
     }
