@@ -81,8 +81,8 @@ pub struct RunOptions {
     pub accept_changed: bool,
     /// The variables that distinguish the runs of one job. `None`: those that the job was parsed with.
     pub variables: Option<Vec<(String, String)>>,
-    /// The time that `now()`, `current_date` and their like have in SQL, in milliseconds since 1970. `None`: that of the
-    /// run.
+    /// The time that `now()`, `current_date` and their like have in SQL, in milliseconds since 1970. `None`: that of
+    /// the run.
     pub now: Option<i64>,
     /// Cancels the run, and all others that have a clone of it. To drop or cancel the handle of one run leaves the
     /// others alone.
