@@ -24,6 +24,7 @@ mod use_functions;
 mod use_guess;
 mod use_incremental;
 mod use_large;
+mod use_lookup;
 mod use_map;
 mod use_memory;
 mod use_parquet;
