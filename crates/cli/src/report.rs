@@ -187,7 +187,13 @@ fn is_notable(step: &StepSnapshot, seconds: f64) -> bool {
     match step.kind {
         StepKind::Fetch | StepKind::Decode | StepKind::Parse | StepKind::Load => true,
         StepKind::List => worth(step.busy + step.waiting_input),
-        StepKind::Transform => step.work.is_some() || worth(step.busy) || step.spilled_bytes > 0 || step.rejected > 0,
+        StepKind::Transform => {
+            step.work.is_some()
+                || step.lookup.is_some()
+                || worth(step.busy)
+                || step.spilled_bytes > 0
+                || step.rejected > 0
+        }
     }
 }
 

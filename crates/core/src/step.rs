@@ -63,6 +63,8 @@ pub struct Step {
     spilled_for_want: AtomicU64,
     /// If processes compute it.
     work: Option<Work>,
+    /// If it is a lookup.
+    lookup: Option<Lookup>,
 }
 
 /// What is counted of a step that processes compute, which may give more or fewer rows than it takes.
@@ -79,18 +81,35 @@ struct Work {
     retries: AtomicU64,
 }
 
+/// What is counted of a lookup.
+#[derive(Debug)]
+struct Lookup {
+    reference: String,
+    rows: AtomicU64,
+    matched: AtomicU64,
+    missed: AtomicU64,
+}
+
 impl Step {
     /// A step with all counters at zero. `detail` says more than the kind: `gzip`, `http`, `hash join`.
     pub fn new(name: impl Into<String>, kind: StepKind, detail: impl Into<String>) -> Arc<Self> {
-        Step::with(name.into(), kind, detail.into(), None)
+        Step::with(name.into(), kind, detail.into(), None, None)
     }
 
     /// A step that at most `workers` processes compute, with all counters at zero.
     pub fn of_processes(name: impl Into<String>, detail: impl Into<String>, workers: usize) -> Arc<Self> {
-        Step::with(name.into(), StepKind::Transform, detail.into(), Some(Work { workers, ..Work::default() }))
+        let work = Work { workers, ..Work::default() };
+        Step::with(name.into(), StepKind::Transform, detail.into(), Some(work), None)
     }
 
-    fn with(name: String, kind: StepKind, detail: String, work: Option<Work>) -> Arc<Self> {
+    /// A step that looks up in `reference`, with all counters at zero.
+    pub fn of_lookup(name: impl Into<String>, detail: impl Into<String>, reference: impl Into<String>) -> Arc<Self> {
+        let count = AtomicU64::default;
+        let lookup = Lookup { reference: reference.into(), rows: count(), matched: count(), missed: count() };
+        Step::with(name.into(), StepKind::Transform, detail.into(), None, Some(lookup))
+    }
+
+    fn with(name: String, kind: StepKind, detail: String, work: Option<Work>, lookup: Option<Lookup>) -> Arc<Self> {
         Arc::new(Step {
             name,
             kind,
@@ -108,12 +127,26 @@ impl Step {
             spilled: AtomicU64::new(0),
             spilled_for_want: AtomicU64::new(0),
             work,
+            lookup,
         })
     }
 
     /// Whether processes compute it.
     pub fn is_of_processes(&self) -> bool {
         self.work.is_some()
+    }
+
+    /// The reference of a lookup has `rows` rows.
+    pub fn set_reference(&self, rows: u64) {
+        self.lookup.iter().for_each(|lookup| lookup.rows.store(rows, Ordering::Relaxed));
+    }
+
+    /// Rows that have found something in the reference, and that have not.
+    pub fn add_looked_up(&self, matched: u64, missed: u64) {
+        if let Some(lookup) = &self.lookup {
+            lookup.matched.fetch_add(matched, Ordering::Relaxed);
+            lookup.missed.fetch_add(missed, Ordering::Relaxed);
+        }
     }
 
     /// Rows that came to the processes of the step.
@@ -334,6 +367,12 @@ impl Step {
                 lost_seconds: seconds(&work.lost),
                 cpu_seconds: 0.0,
             }),
+            lookup: self.lookup.as_ref().map(|lookup| LookupSnapshot {
+                reference: lookup.reference.clone(),
+                reference_rows: lookup.rows.load(Ordering::Relaxed),
+                matched: lookup.matched.load(Ordering::Relaxed),
+                missed: lookup.missed.load(Ordering::Relaxed),
+            }),
         }
     }
 }
@@ -380,6 +419,22 @@ pub struct StepSnapshot {
     /// If processes compute the step: what came into it, and what they took.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work: Option<WorkSnapshot>,
+    /// If it is a lookup: what was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lookup: Option<LookupSnapshot>,
+}
+
+/// A lookup at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LookupSnapshot {
+    /// The entry that it looks up in.
+    pub reference: String,
+    /// How many rows that has.
+    pub reference_rows: u64,
+    /// Rows that have found something.
+    pub matched: u64,
+    /// Rows that have found nothing.
+    pub missed: u64,
 }
 
 /// A step that processes compute, at one moment.

@@ -18,7 +18,7 @@ use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
 use millstream_core::format::{OnDrift, Validate};
 use millstream_core::sink::{Chunk, WrittenChunks};
 use millstream_core::stable_hash::hash;
-use millstream_core::transform::{Distinct, Keep, Relation, SortKey, UnionBy};
+use millstream_core::transform::{Distinct, Duplicate, Keep, Lookup, MatchWith, Miss, Relation, SortKey, UnionBy};
 use millstream_core::{Registry, redact};
 use millstream_job::entries::COMMAND;
 use millstream_job::{Check, CheckSeverity, FunctionStep, Job, Located, Rule, SinkStep, SourceStep, TransformStep};
@@ -368,8 +368,42 @@ fn relation<'a>(rows: &'a Relation, settings: &Value) -> (&'a str, Value) {
             add(&mut what, "settings", settings.map(|(key, value)| (key.clone(), value.clone())).collect());
             workers.name()
         }
+        Relation::Lookup { from, within, lookup } => {
+            add(&mut what, "from", read(from));
+            add(&mut what, "in", read(within));
+            for (key, value) in looked_up(lookup) {
+                add(&mut what, key, value);
+            }
+            "lookup"
+        }
     };
     (kind, what)
+}
+
+/// What there is to say of a lookup.
+fn looked_up(lookup: &Lookup) -> [(&'static str, Value); 5] {
+    let on = lookup.on.iter().map(|one| match &one.with {
+        MatchWith::Equal(column) => json!([one.column.as_str(), column.as_str()]),
+        MatchWith::Range { from, before } => {
+            let [from, before] = [from, before].map(|bound| bound.as_ref().map(|bound| bound.as_str()));
+            json!([one.column.as_str(), from, before])
+        }
+    });
+    let take = lookup.take.iter().map(|one| json!([one.name.as_str(), one.column.as_str()]));
+    let miss = match &lookup.miss {
+        Miss::Fail => Value::Null,
+        Miss::Reject => json!("reject"),
+        Miss::Null => json!("null"),
+        Miss::Drop => json!("drop"),
+        Miss::Value(values) => values.iter().map(|(name, value)| json!([name, value])).collect(),
+    };
+    let duplicate = match lookup.duplicate {
+        Duplicate::Fail => Value::Null,
+        Duplicate::First => json!("first"),
+        Duplicate::All => json!("all"),
+    };
+    let order = lookup.order_by.iter().map(sort_key).collect();
+    [("on", on.collect()), ("take", take.collect()), ("miss", miss), ("duplicate", duplicate), ("order", order)]
 }
 
 fn sink(step: &SinkStep) -> Value {
@@ -703,6 +737,44 @@ sinks: {b: {from: a, write: 'sqlite:out.db', table: T, mode: truncate}}
         };
         let (kind, what) = relation(&both, &Value::Null);
         assert_eq!((kind, what), ("union", json!({"of": [{"filter": {"from": "s", "where": "b"}}, "t"]})));
+    }
+
+    #[test]
+    fn what_a_lookup_gives_depends_on_all_it_says() {
+        let of = |lookup: &str| {
+            let text = "sources: {s: {read: a.csv}, r: {read: b.csv}}\nsinks: {o: {from: l, write: c.csv}}\n\
+                        transforms: {l: {lookup: {from: s, in: r, LOOKUP}}}\n";
+            form(&text.replace("LOOKUP", lookup))
+        };
+        let plain = "on: {id: id}, take: {x: name}";
+        assert_eq!(
+            of(plain)["transforms"][0]["lookup"],
+            json!({
+                "from": "s",
+                "in": "r",
+                "on": [["id", "id"]],
+                "take": [["x", "name"]],
+            })
+        );
+        assert_eq!(of("on: [id], take: {x: name}, miss: fail, duplicate: fail"), of(plain));
+        let others = [
+            "on: {id: key}, take: {x: name}",
+            "on: {id: {from: id}}, take: {x: name}",
+            "on: {id: {before: id}}, take: {x: name}",
+            "on: {id: id}, take: {y: name}",
+            "on: {id: id}, take: {x: title}",
+            "on: {id: id}, take: {x: name}, miss: null",
+            "on: {id: id}, take: {x: name}, miss: {value: {x: a}}",
+            "on: {id: id}, take: {x: name}, miss: {value: {x: b}}",
+            "on: {id: id}, take: {x: name}, duplicate: all",
+            "on: {id: id}, take: {x: name}, duplicate: first, order_by: a",
+            "on: {id: id}, take: {x: name}, duplicate: first, order_by: a desc",
+        ];
+        let forms: Vec<Value> = others.iter().map(|lookup| of(lookup)).collect();
+        for (at, form) in forms.iter().enumerate() {
+            assert_ne!(*form, of(plain), "{}", others[at]);
+            assert!(!forms[..at].contains(form), "{}", others[at]);
+        }
     }
 
     #[test]

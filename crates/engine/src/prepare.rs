@@ -24,6 +24,7 @@ use crate::fault;
 use crate::job_plan::KnownSources;
 use crate::plan::checked::CheckedRows;
 use crate::plan::conditions;
+use crate::plan::lookup::Lookups;
 use crate::plan::ordered::RowsInOrder;
 use crate::plan::shared::{Physical, Planner, StepTable, scan};
 use crate::plan::sort::Sorting;
@@ -279,8 +280,11 @@ impl Prepared<'_> {
             self.misfits.extend(misfit.map(|error| error.in_step(name)));
         }
         let reader = match &self.context.replay {
-            Some(replay) => replayed::reader(replay, &reader, source)?,
-            None => reader,
+            // What is only looked up in is read as it is.
+            Some(replay) if job.sinks.iter().any(|sink| job.gives_rows_of(&sink.from.value, name)) => {
+                replayed::reader(replay, &reader, source)?
+            }
+            Some(_) | None => reader,
         };
         let lints = check_order(job, &source.sorted_by, &columns);
         Failure { lints, errors: Vec::new() }.none()?;
@@ -615,15 +619,14 @@ impl Prepared<'_> {
 
     async fn plan(&self, roots: &[LogicalStep]) -> Result<Physical> {
         let state = self.context.session.state();
+        let (budget, scratch) = (Arc::clone(&self.context.budget), Arc::clone(&self.context.scratch));
+        let sorting = Sorting::new(Arc::clone(&budget), Arc::clone(&scratch), self.context.machine().cores);
         let planner = Planner {
             state: &state,
             budget: Arc::clone(&self.context.budget),
             scratch: self.context.scratch.folder().to_owned(),
-            sorting: Sorting::new(
-                Arc::clone(&self.context.budget),
-                Arc::clone(&self.context.scratch),
-                self.context.machine().cores,
-            ),
+            lookups: Lookups::new(budget, scratch, sorting.clone()),
+            sorting,
             steps: Arc::clone(&self.context.steps),
             rejects: Arc::clone(&self.context.rejects),
         };

@@ -147,8 +147,13 @@ fn sinks<'a>(job: &'a Job, kept: &Kept) -> Result<Vec<&'a SinkStep>, String> {
     let source = source.as_deref().unwrap_or_default();
     let wanted = |step: &&SinkStep| match sink {
         Some(sink) => step.name.value == *sink,
-        None => job.reads(&step.from.value, source),
+        None => job.gives_rows_of(&step.from.value, source),
     };
+    if job.sinks.iter().any(|step| job.reads(&step.from.value, source))
+        && !job.sinks.iter().any(|step| job.gives_rows_of(&step.from.value, source))
+    {
+        return Err(format!("they are of `{source}`, which is only looked up in: run the job again"));
+    }
     let sinks: Vec<&SinkStep> = job.sinks.iter().filter(wanted).collect();
     match sinks.iter().find(|sink| sink.entry.formats) {
         _ if sinks.is_empty() => Err("the job no longer has a sink for them".to_owned()),

@@ -146,9 +146,9 @@ pub struct TransformKeys {
     #[serde(default)]
     pub sorted_by: Texts,
     /// How many rows may be left out because an expression cannot be computed on them (a text that is not a number, a
-    /// division by zero): a number (`100`), or a share of those that came (`1%`). With more the run fails. What is left
-    /// out is kept for `millstream rejects`. In filters, `select` and their like in `sql`; in an aggregate or a join
-    /// such a row still ends the run.
+    /// division by zero), or because a `lookup` with `miss: reject` finds nothing: a number (`100`), or a share of
+    /// those that came (`1%`). With more the run fails. What is left out is kept for `millstream rejects`. In filters,
+    /// `select` and their like in `sql`; in an aggregate or a join such a row still ends the run.
     #[serde(default)]
     pub max_rejects: MaxRejects,
     /// What has to hold for the rows of the entry: a list, each with one rule. All checks of the job are evaluated before

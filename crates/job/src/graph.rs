@@ -50,6 +50,13 @@ impl Job {
         self.text.path()
     }
 
+    /// Whether rows of the entry `other` come out of the entry `step`: not those of one that is only looked up in.
+    pub fn gives_rows_of(&self, step: &str, other: &str) -> bool {
+        let of_step = |one: &&TransformStep| one.name.value == step;
+        let gives = |one: &TransformStep| one.row_entries().iter().any(|entry| self.gives_rows_of(entry, other));
+        step == other || self.transforms.iter().filter(of_step).any(gives)
+    }
+
     /// The transforms in an order in which each comes after all that it uses.
     pub fn transforms_in_order(&self) -> Vec<&TransformStep> {
         let mut ordered: Vec<&TransformStep> = Vec::new();
@@ -283,6 +290,14 @@ pub struct TransformStep {
 }
 
 impl TransformStep {
+    /// The names of the sources and transforms that its rows come from: not of those that it only looks up in.
+    pub fn row_entries(&self) -> Vec<&str> {
+        match self.rows.row_entries() {
+            Some(entries) => entries.into_iter().map(|entry| entry.as_str()).collect(),
+            None => self.uses.iter().map(String::as_str).collect(),
+        }
+    }
+
     /// A text of its rows with its place. One that does not stand in the file has the place of the entry.
     pub fn located(&self, text: &Text) -> Located<String> {
         let value = text.as_str().to_owned();

@@ -138,7 +138,7 @@ impl Loader<'_> {
         if let Some(replacements) = self.options.replace {
             replacements.apply(root);
         }
-        settle_sources(root, definitions);
+        settle_entries(root, definitions);
         self.name_programs(root);
         let job = self.root(root, definitions).map(|job| Job {
             variables: filled.values,
@@ -331,11 +331,15 @@ fn program_name(command: &Node) -> String {
     name.chars().map(|one| if one.is_alphanumeric() || "._-".contains(one) { one } else { '_' }).collect()
 }
 
-/// `on_drift: null` means the choice, not nothing.
-fn settle_sources(root: &mut Node, definitions: &Map<String, Value>) {
-    let Some(schema) = definitions.get(schema::SOURCE) else { return };
-    let sections = root.entries_mut().iter_mut().filter(|entry| entry.key == "sources");
-    for source in sections.flat_map(|section| section.value.entries_mut()) {
-        walk::settle(&mut source.value, schema, definitions);
+/// `on_drift: null` and `miss: null` mean the choice, not nothing.
+fn settle_entries(root: &mut Node, definitions: &Map<String, Value>) {
+    for section in root.entries_mut() {
+        let schema = match section.key.as_str() {
+            "sources" => definitions.get(schema::SOURCE),
+            "transforms" => definitions.get(schema::TRANSFORM),
+            _ => None,
+        };
+        let Some(schema) = schema else { continue };
+        section.value.entries_mut().iter_mut().for_each(|entry| walk::settle(&mut entry.value, schema, definitions));
     }
 }

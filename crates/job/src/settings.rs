@@ -68,7 +68,12 @@ impl Settings {
             }
             Kind::Block(entries) => {
                 let others = inner("additionalProperties");
+                let key_kind = kind_of(&inner("propertyNames"));
                 let mut value = |entry: &Entry| {
+                    if let Some(kind) = key_kind {
+                        let text = Located::new(entry.key.clone(), entry.key_span);
+                        self.texts.push(SettingsText { kind, text, is_text: true });
+                    }
                     let keys = schemas.iter().filter_map(|schema| schema.get("properties")?.get(&entry.key));
                     let known: Vec<&Value> = keys.flat_map(|schema| alternatives(schema, definitions)).collect();
                     let schemas = if known.is_empty() { &others } else { &known };

@@ -131,7 +131,7 @@ pub mod explain {
 /// What a run reports, while it lasts and at its end.
 pub mod report {
     pub use millstream_core::sink::Removed;
-    pub use millstream_core::step::{StepSnapshot, WorkSnapshot};
+    pub use millstream_core::step::{LookupSnapshot, StepSnapshot, WorkSnapshot};
     pub use millstream_core::{Step, StepKind};
     pub use millstream_engine::report::{
         CheckResult, MissingColumn, Phase, Progress, Report, SinkResult, Skipped, Tally, Totals, WorkedRows,

@@ -8,6 +8,7 @@ mod dedupe;
 mod filter;
 mod function;
 mod keys;
+mod lookup;
 mod map;
 mod python;
 mod select;
@@ -23,4 +24,4 @@ pub use function::ENTRY as FUNCTION;
 
 /// All transforms.
 pub const TRANSFORMS: &[TransformEntry] =
-    &[sql::ENTRY, filter::ENTRY, select::ENTRY, union::ENTRY, sort::ENTRY, dedupe::ENTRY, map::ENTRY];
+    &[sql::ENTRY, filter::ENTRY, select::ENTRY, union::ENTRY, sort::ENTRY, dedupe::ENTRY, lookup::ENTRY, map::ENTRY];

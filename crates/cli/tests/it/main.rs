@@ -27,6 +27,7 @@ mod use_incremental;
 mod use_job_tests;
 mod use_json_sql;
 mod use_large;
+mod use_lookup;
 mod use_map;
 mod use_memory;
 mod use_parquet;

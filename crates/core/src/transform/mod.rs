@@ -9,6 +9,7 @@
 //! or in other processes ([`Workers`]). It knows nothing of plans, and the engine knows no transform.
 
 mod function;
+mod lookup;
 mod order;
 mod relation;
 mod text;
@@ -22,6 +23,7 @@ use arrow::datatypes::{Schema, SchemaRef};
 use crate::error::{Error, Result};
 
 pub use function::WorkFunction;
+pub use lookup::{Duplicate, Lookup, Match, MatchWith, Miss, Taken};
 pub use order::SortKey;
 pub use relation::{Column, Distinct, Keep, Relation, SqlText, UnionBy};
 pub use text::{ColumnName, EntryName, Expression, Query, ScratchPool, SortTerm, Text, TextKind};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::lookup::Lookup;
 use super::order::SortKey;
 use super::text::{EntryName, Expression, Query, ScratchPool, Text};
 use super::{Transform, Workers};
@@ -77,6 +78,15 @@ pub enum Relation {
         /// The workers.
         workers: Arc<dyn Workers>,
     },
+    /// Rows with columns of the rows of a reference that match them.
+    Lookup {
+        /// The rows it reads.
+        from: Box<Relation>,
+        /// The reference, which is read as a whole before the first row.
+        within: Box<Relation>,
+        /// What matches, and what is taken of it.
+        lookup: Lookup,
+    },
 }
 
 /// A column of [`Relation::Project`].
@@ -139,6 +149,7 @@ impl Relation {
         match self {
             Relation::Entry(_) | Relation::Query(_) => Vec::new(),
             Relation::Union { of, .. } => of.iter().collect(),
+            Relation::Lookup { from, within, .. } => vec![from, within],
             Relation::Filter { from, .. }
             | Relation::Project { from, .. }
             | Relation::Sort { from, .. }
@@ -164,6 +175,20 @@ impl Relation {
         })
     }
 
+    /// The entries that its rows come from: not those that are only looked up in. `None` if that is not known, as a
+    /// query may name any.
+    pub fn row_entries(&self) -> Option<Vec<&EntryName>> {
+        match self {
+            Relation::Entry(name) => Some(vec![name]),
+            Relation::Query(_) => None,
+            Relation::Lookup { from, .. } => from.row_entries(),
+            other => {
+                let inputs = other.inputs().into_iter().map(Relation::row_entries).collect::<Option<Vec<_>>>();
+                inputs.map(|inputs| inputs.into_iter().flatten().collect())
+            }
+        }
+    }
+
     /// All of its SQL.
     pub fn sql(&self) -> Vec<SqlText<'_>> {
         self.all().into_iter().flat_map(Relation::own_sql).collect()
@@ -186,6 +211,9 @@ impl Relation {
             }
             Relation::Work { from, workers } => {
                 (from, workers.rules().order_by.iter().map(|key| &key.expression).collect())
+            }
+            Relation::Lookup { within, lookup, .. } => {
+                (within, lookup.order_by.iter().map(|key| &key.expression).collect())
             }
         };
         texts.into_iter().map(|text| SqlText { text, of: Some(from) }).collect()

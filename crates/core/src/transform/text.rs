@@ -37,6 +37,12 @@ impl Text {
         json!({TEXT: value, PLACE: place})
     }
 
+    /// The key `key` of a block, whose value begins with the text `first`, where the schema says of the block that its
+    /// keys are texts (`propertyNames` with a `format`): such a key has the number before that of the text.
+    pub fn key_before(key: &str, first: &Text) -> Self {
+        Text { value: key.to_owned(), place: first.place.and_then(|place| place.checked_sub(1)), skipped: 0 }
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.value

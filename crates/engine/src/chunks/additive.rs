@@ -1,10 +1,11 @@
 //! Which plans give, of new files of incremental sources, rows that are added to those of earlier files: what a load all
 //! at once of such sources requires.
 //!
-//! Each row has to come from one row of an incremental source, whatever other files there are. So filters, expressions
-//! and joins to entries that are not incremental are additive. What combines rows of several files (an aggregate, a
-//! window, a limit, one of equal rows) is not: it would combine those of one run. A join of two incremental sources
-//! would miss pairs of an old and a new row, and an outer join that keeps rows of the other side would repeat these.
+//! Each row has to come from one row of an incremental source, whatever other files there are. So filters, expressions,
+//! lookups, and joins to entries that are not incremental are additive. What combines rows of several files (an
+//! aggregate, a window, a limit, one of equal rows) is not: it would combine those of one run. A join of two incremental
+//! sources would miss pairs of an old and a new row, and an outer join that keeps rows of the other side would repeat
+//! these.
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, SortMergeJoinExec};
 use millstream_core::transform::Per;
 
+use crate::plan::lookup::row_inputs;
 use crate::plan::shared_scan::SharedScanExec;
 use crate::plan::sort::ExternalSort;
 use crate::plan::work::WorkExec;
@@ -35,7 +37,7 @@ fn is_incremental(plan: &Arc<dyn ExecutionPlan>) -> Result<bool, String> {
     if let Some(shared) = plan.downcast_ref::<SharedScanExec>() {
         return is_incremental(shared.input());
     }
-    let children = plan.children().into_iter().map(is_incremental).collect::<Result<Vec<bool>, String>>()?;
+    let children = row_inputs(plan).into_iter().map(is_incremental).collect::<Result<Vec<bool>, String>>()?;
     let any = children.contains(&true);
     if !any {
         return Ok(false);

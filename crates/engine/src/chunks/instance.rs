@@ -29,8 +29,9 @@ use super::span::{Span, Spans};
 use crate::checks::{CheckCounts, EntryChecks};
 use crate::fault;
 use crate::node::{leaf, over_one_input, streaming};
-use crate::plan::checked::{self, CheckExec};
+use crate::plan::checked::CheckExec;
 use crate::plan::lenient::LenientExec;
+use crate::plan::lookup::{LOOKUP, LookupExec, lookups, row_inputs};
 use crate::plan::work::WorkExec;
 use crate::rejects::carried::Carried;
 use crate::rejects::take::TakeRow;
@@ -57,7 +58,7 @@ pub fn over(
     let batches = group.batches();
     let rows: Arc<dyn ExecutionPlan> = Arc::new(GroupExec { batches, batch_rows, schema, properties });
     pipeline.operators.iter().rev().try_fold(rows, |input, operator| {
-        if !matches!(operator.name(), "FilterExec" | "LenientExec" | "WorkExec" | CheckExec::NAME) {
+        if !matches!(operator.name(), "FilterExec" | "LenientExec" | "WorkExec" | CheckExec::NAME | LOOKUP) {
             return on_top_with(input, operator, &carried, Some(taker));
         }
         let input = CountExec::over(input, left_out, 1);
@@ -68,15 +69,20 @@ pub fn over(
 /// How many rows the steps of `plan` have answered in batches, and how many they gave for these.
 pub fn in_batches(plan: &Arc<dyn ExecutionPlan>) -> (u64, u64) {
     let own = plan.downcast_ref::<WorkExec>().and_then(WorkExec::in_batches).unwrap_or_default();
-    let below = plan.children().into_iter().map(in_batches);
+    let below = row_inputs(plan).into_iter().map(in_batches);
     below.fold(own, |(answered, given), (more_answered, more_given)| (answered + more_answered, given + more_given))
 }
 
-/// What the checks of `plan` have counted, each with the checks of its entry.
+/// What the checks of `plan` have counted of its rows, each with the checks of its entry.
 pub fn checked(plan: &Arc<dyn ExecutionPlan>) -> Vec<(Arc<EntryChecks>, Arc<CheckCounts>)> {
-    let nodes = checked::nodes(plan);
-    let checks = nodes.iter().filter_map(|node| node.downcast_ref::<CheckExec>());
-    checks.map(|check| (Arc::clone(check.checks()), Arc::clone(check.counts()))).collect()
+    let own = plan.downcast_ref::<CheckExec>().filter(|_| plan.name() == CheckExec::NAME);
+    let own = own.map(|check| (Arc::clone(check.checks()), Arc::clone(check.counts())));
+    own.into_iter().chain(row_inputs(plan).into_iter().flat_map(checked)).collect()
+}
+
+/// Tells the counters of the lookups of `plan` what they have found: its rows are delivered.
+pub fn settle(plan: &Arc<dyn ExecutionPlan>) {
+    lookups(plan).into_iter().for_each(LookupExec::settle);
 }
 
 /// `operator` over `input`, handing on the last column, which tells where rows are from, as `carried` says.
@@ -114,6 +120,9 @@ fn on_top_with(
     }
     if let Some(check) = operator.downcast_ref::<CheckExec>() {
         return Ok(Arc::new(check.carrying(input, taker)));
+    }
+    if let Some(lookup) = operator.downcast_ref::<LookupExec>() {
+        return Ok(Arc::new(lookup.carrying(input, taker)));
     }
     if let Some(filter) = operator.downcast_ref::<FilterExec>() {
         let projection = filter.projection().as_ref().map(|kept| kept.iter().copied().chain([last]).collect());

@@ -22,6 +22,7 @@ use tokio::task::{AbortHandle, JoinError, JoinSet};
 use super::assemble::Assembler;
 use super::group::Group;
 use super::pipeline::Pipeline;
+use super::references::References;
 use super::refused::Attempt;
 use super::units::{COMPLETE, Units};
 use super::versions::Versions;
@@ -30,6 +31,7 @@ use crate::checks::EntryChecks;
 use crate::fault;
 use crate::plan::checked::CheckExec;
 use crate::plan::lenient::LenientExec;
+use crate::plan::lookup::LookupExec;
 use crate::plan::work::WorkExec;
 use crate::rejects::take::TakeRow;
 use crate::rejects::{Entry, Rejects};
@@ -85,6 +87,8 @@ pub struct ChunkLoad {
     pub rejects: Arc<Rejects>,
     /// Noted with the first rows: what the job's rows depend on.
     pub fingerprint: Option<Chunk>,
+    /// What its lookups look up in.
+    pub references: References,
     /// Notes how many rows are visible, if there is a run history.
     pub progress: Option<Arc<ProgressFile>>,
     /// The commits that are under way.
@@ -285,7 +289,8 @@ impl ChunkLoad {
             .flat_map(|pipeline| &pipeline.operators)
             .flat_map(|operator| {
                 let work = operator.downcast_ref::<WorkExec>().and_then(WorkExec::lenient_step);
-                LenientExec::steps(operator).into_iter().chain(work.map(str::to_owned))
+                let lookup = operator.downcast_ref::<LookupExec>().and_then(LookupExec::lenient_step);
+                LenientExec::steps(operator).into_iter().chain(work.into_iter().chain(lookup).map(str::to_owned))
             })
             .map(Entry::Step);
         let mut entries: Vec<Entry> = sources.chain(steps).chain([Entry::Sink(self.name.clone())]).collect();
@@ -479,6 +484,8 @@ impl Loading {
 
     /// Delivers a group, as often as it takes.
     async fn deliver(self: Arc<Self>, mut group: Group) -> Result<()> {
+        let leading = if group.is_empty() { None } else { self.load.references.lead().await };
+        group.note(leading.iter().flat_map(|leading| leading.notes.iter().cloned()));
         let claimed = self.versions.claim(&group).await;
         group.note(claimed.notes());
         group.note(std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner)));
@@ -510,6 +517,9 @@ impl Loading {
                 }
                 Err(error) => return Err(error.in_step(&self.load.name)),
             }
+        }
+        if let Some(leading) = leading {
+            leading.committed();
         }
         let group = Arc::into_inner(group).ok_or_else(|| Error::internal("a group that is written is still in use"))?;
         self.add_notes(group.written());
@@ -570,6 +580,7 @@ impl Loading {
             )));
         }
         attempt.count_checked();
+        plan.iter().for_each(instance::settle);
         self.came.filtered.fetch_add(filtered.unsigned_abs(), Ordering::Relaxed);
         self.came.answered.fetch_add(answered, Ordering::Relaxed);
         self.came.given.fetch_add(given, Ordering::Relaxed);

@@ -60,8 +60,12 @@ fn add_origins(schema: &SchemaRef, source: &str, uri: &str, rows: LocatedRows) -
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
 }
 
-/// The plan of row-preserving pipelines, whose rows have the column.
-pub fn with_origins(pipelines: &[Pipeline], rejects: &Arc<Rejects>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+/// The plan of row-preserving pipelines, whose rows have the column: with raw records, if they are wanted.
+pub fn with_origins(
+    pipelines: &[Pipeline],
+    rejects: &Arc<Rejects>,
+    raw: bool,
+) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
     let carried: Arc<dyn Carried> = Arc::new(Origins);
     let mut plans = Vec::new();
     for pipeline in pipelines {
@@ -69,7 +73,8 @@ pub fn with_origins(pipelines: &[Pipeline], rejects: &Arc<Rejects>) -> DataFusio
         fields.push(Arc::new(Field::new(ORIGIN, DataType::Struct(origin_fields()), false)));
         let schema = Arc::new(Schema::new(fields));
         let properties = streaming(Arc::clone(&schema), pipeline.read().partitions());
-        let read = OriginReadExec { pipeline: pipeline.clone(), rejects: Arc::clone(rejects), schema, properties };
+        let rejects = Arc::clone(rejects);
+        let read = OriginReadExec { pipeline: pipeline.clone(), rejects, raw, schema, properties };
         let on_top = |input, operator| on_top(input, operator, &carried);
         plans.push(pipeline.operators.iter().rev().try_fold(Arc::new(read) as Arc<dyn ExecutionPlan>, on_top)?);
     }
@@ -83,6 +88,7 @@ pub fn with_origins(pipelines: &[Pipeline], rejects: &Arc<Rejects>) -> DataFusio
 pub struct OriginReadExec {
     pipeline: Pipeline,
     rejects: Arc<Rejects>,
+    raw: bool,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
 }
@@ -111,7 +117,7 @@ impl ExecutionPlan for OriginReadExec {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let read: &ReadExec = self.pipeline.read();
-        let mut pieces = read.pieces(partition, context, true, |_| Ok(true))?;
+        let mut pieces = read.pieces(partition, context, self.raw, |_| Ok(true))?;
         let (schema, rejects, source) = (Arc::clone(&self.schema), Arc::clone(&self.rejects), read.source().to_owned());
         let batches = async_stream::try_stream! {
             while let Some((uri, piece)) = pieces.try_next().await.map_err(fault::carry)? {

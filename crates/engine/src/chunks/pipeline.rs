@@ -3,8 +3,8 @@
 //! called with batches, and promise that what they give for a record depends on that record alone, count as well: each
 //! of their rows comes from the records of one batch, which has records of one chunk.
 //!
-//! Filters, expressions and unions preserve rows. What combines rows (an aggregate, a sort, a window, a limit, a join),
-//! or is shared by several consumers, needs all rows; a volatile function gives other rows the next time.
+//! Filters, expressions, unions and lookups preserve rows. What combines rows (an aggregate, a sort, a window, a limit,
+//! a join), or is shared by several consumers, needs all rows; a volatile function gives other rows the next time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +18,7 @@ use millstream_core::transform::Per;
 
 use crate::plan::checked::CheckExec;
 use crate::plan::lenient::LenientExec;
+use crate::plan::lookup::{LOOKUP, LookupExec, row_inputs};
 use crate::plan::mapped::TransformExec;
 use crate::plan::meter::step_of;
 use crate::plan::work::WorkExec;
@@ -36,6 +37,12 @@ impl Pipeline {
     /// What reads.
     pub fn read(&self) -> &ReadExec {
         self.read.downcast_ref::<ReadExec>().expect("a pipeline begins where something is read")
+    }
+
+    /// The lookups on it.
+    pub fn lookups(&self) -> impl Iterator<Item = &LookupExec> {
+        let own = self.operators.iter().filter(|operator| operator.name() == LOOKUP);
+        own.filter_map(|operator| operator.downcast_ref::<LookupExec>())
     }
 
     /// The steps of own code on it, all of which promise to give the same each time if it is repeatable.
@@ -90,7 +97,7 @@ pub fn counts(plan: &Arc<dyn ExecutionPlan>) -> Counts {
         let read = parse.rows + parse.rejected;
         return Counts { read, out: parse.rows - filtered, filtered, rejected: parse.rejected, ..Counts::default() };
     }
-    let below = plan.children().into_iter().map(counts).fold(Counts::default(), Counts::and);
+    let below = row_inputs(plan).into_iter().map(counts).fold(Counts::default(), Counts::and);
     let Some(step) = step_of(plan).filter(|_| !plan.children().is_empty()) else { return below };
     let operator = plan.children()[0];
     if is_left_out(operator.name()) {
@@ -109,6 +116,7 @@ pub fn counts(plan: &Arc<dyn ExecutionPlan>) -> Counts {
             failed
         }
         CheckExec::NAME => operator.downcast_ref::<CheckExec>().map_or(0, CheckExec::failed),
+        LOOKUP => operator.downcast_ref::<LookupExec>().map_or(0, LookupExec::failed),
         "FilterExec" => 0,
         _ => return Counts { out, ..below },
     };
@@ -160,7 +168,7 @@ fn walk(
     if kept {
         above.push(Arc::clone(node));
     }
-    let walked = node.children().into_iter().try_for_each(|child| walk(child, above, found));
+    let walked = row_inputs(node).into_iter().try_for_each(|child| walk(child, above, found));
     if kept {
         above.pop();
     }
@@ -199,8 +207,11 @@ fn check(node: &Arc<dyn ExecutionPlan>) -> Result<(), String> {
     {
         return Err(format!("`{}` {why}", work.pool().step()));
     }
-    let preserves =
-        ["MeterExec", "FilterExec", "ProjectionExec", "LenientExec", "WorkExec", CheckExec::NAME].contains(&name);
+    if let Some(lookup) = node.downcast_ref::<LookupExec>().filter(|lookup| lookup.shape().gives_several()) {
+        return Err(format!("`{}` may give several rows for each record (`duplicate: all`)", lookup.shape().step));
+    }
+    let preserves = ["MeterExec", "FilterExec", "ProjectionExec", "LenientExec", "WorkExec", CheckExec::NAME, LOOKUP]
+        .contains(&name);
     if !preserves && !is_left_out(name) {
         return Err(why_not(name));
     }

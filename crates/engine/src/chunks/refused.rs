@@ -246,9 +246,16 @@ impl Attempt {
 }
 
 impl TakeRow for Attempt {
+    fn place(&self, row: &RecordBatch, error: Error) -> Error {
+        match span_of(row).and_then(|span| self.group.origin_of(&self.source, span)) {
+            Some((origin, _)) => origin.place(error),
+            None => error,
+        }
+    }
+
     fn take(&self, step: &str, row: &RecordBatch, error: Error) -> Result<()> {
         let last = row.num_columns().saturating_sub(1);
-        let span = row.columns().last().map(|spans| Span::unpack(spans.as_primitive::<UInt64Type>().value(0)));
+        let span = span_of(row);
         let given = row.slice(0, 1).project(&(0..last).collect::<Vec<_>>()).ok();
         let refusal =
             self.refusal(span, error.clone(), |read| of_row(step, Some(&self.sink), &error, read.or(given.as_ref())));
@@ -256,4 +263,9 @@ impl TakeRow for Attempt {
         self.lock().failed.push((step.to_owned(), refusal));
         Ok(())
     }
+}
+
+/// Which records `row`, a batch of one, is from.
+fn span_of(row: &RecordBatch) -> Option<Span> {
+    row.columns().last().map(|spans| Span::unpack(spans.as_primitive::<UInt64Type>().value(0)))
 }

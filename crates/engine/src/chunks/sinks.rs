@@ -72,7 +72,7 @@ fn check_incremental_sink(job: &Job, sink: &SinkStep, planned: Planned<'_>) -> R
 
 /// The incremental sources whose rows go to `sink`.
 pub fn incremental_sources<'a>(job: &'a Job, sink: &'a SinkStep) -> impl Iterator<Item = &'a SourceStep> {
-    let is_used = |source: &&SourceStep| job.reads(&sink.from.value, &source.name.value);
+    let is_used = |source: &&SourceStep| job.gives_rows_of(&sink.from.value, &source.name.value);
     job.sources.iter().filter(|source| source.incremental).filter(is_used)
 }
 
@@ -104,6 +104,16 @@ pub fn lints(job: &Job) -> Vec<Lint> {
             };
             lints.push(job.text.error(source.name.span, not_incremental(source, sink)).hint(hint));
         }
+    }
+    let looked_up = |source: &&SourceStep| {
+        let is_read = |sink: &SinkStep| job.reads(&sink.from.value, &source.name.value);
+        let is_given = |sink: &SinkStep| job.gives_rows_of(&sink.from.value, &source.name.value);
+        source.incremental && job.sinks.iter().any(|sink| is_read(sink) && !is_given(sink))
+    };
+    for source in job.sources.iter().filter(looked_up) {
+        let what =
+            format!("`{}` is incremental, and is looked up in, for which it is read as a whole", source.name.value);
+        lints.push(job.text.error(source.name.span, what).hint("leave out `incremental`"));
     }
     lints
 }

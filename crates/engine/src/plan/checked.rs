@@ -29,8 +29,9 @@ use futures::{Stream, StreamExt};
 use millstream_core::Result;
 use millstream_core::reject::RejectLimit;
 
-use super::extension::{PlanNode, Planning};
+use super::extension::{PlanNode, Planning, only};
 use super::lenient::LenientExec;
+use super::lookup::{LookupExec, row_inputs};
 use super::work::WorkExec;
 use crate::checks::{CheckCounts, CheckKind, EntryCheck, EntryChecks};
 use crate::fault;
@@ -123,9 +124,10 @@ impl PlanNode for CheckedRowsPlanner {
     fn plan(
         &self,
         rows: &CheckedRows,
-        input: Arc<dyn ExecutionPlan>,
+        inputs: &[Arc<dyn ExecutionPlan>],
         Planning { planner, session, context }: &Planning<'_>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let input = only("CheckedRows", inputs)?;
         let physical = |expression| planner.create_physical_expr(expression, rows.input.schema(), *session, context);
         let expressions = rows.expressions.iter().map(physical).collect::<DataFusionResult<Vec<_>>>()?;
         let columns = input.schema().fields().len();
@@ -246,7 +248,9 @@ fn is_counted_below(plan: &Arc<dyn ExecutionPlan>, step: &str) -> bool {
     let lenient = LenientExec::steps(plan).iter().any(|one| one == step);
     let work = plan.downcast_ref::<WorkExec>().and_then(WorkExec::lenient_step).is_some_and(|one| one == step);
     let read = plan.downcast_ref::<crate::read::exec::ReadExec>().is_some_and(|read| read.source() == step);
-    lenient || work || read || plan.children().into_iter().any(|child| is_counted_below(child, step))
+    let lookup = plan.downcast_ref::<LookupExec>().and_then(LookupExec::lenient_step).is_some_and(|one| one == step);
+    let is_here = lenient || work || read || lookup;
+    is_here || row_inputs(plan).into_iter().any(|child| is_counted_below(child, step))
 }
 
 /// All nodes of `plan` that check rows.

@@ -14,6 +14,7 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator};
 use millstream_core::ErrorKind;
 
+use super::lookup::LookupRows;
 use super::mapped::MappedRows;
 use super::step::LogicalStep;
 use crate::fault;
@@ -106,6 +107,7 @@ fn deeds_of(plan: &LogicalPlan, state: &SessionState) -> Vec<Deed> {
             LogicalPlan::Aggregate(_) | LogicalPlan::Distinct(_) => Some(Deed::Group),
             // What transforms do is placed, and counted, where they do it.
             LogicalPlan::Extension(own) if own.node.as_any().is::<MappedRows>() => None,
+            LogicalPlan::Extension(own) if own.node.as_any().is::<LookupRows>() => None,
             LogicalPlan::Sort(_) | LogicalPlan::Extension(_) => Some(Deed::Sort),
             LogicalPlan::Window(_) => Some(Deed::Window),
             _ => None,

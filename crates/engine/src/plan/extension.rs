@@ -17,18 +17,26 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 use futures::future::BoxFuture;
 
-/// Plans one kind of node, which has one input.
+/// Plans one kind of node.
 pub trait PlanNode: Send + Sync {
     /// The node.
     type Node: 'static;
 
-    /// The operator for `node` over `input`.
+    /// The operator for `node` over `inputs`.
     fn plan(
         &self,
         node: &Self::Node,
-        input: Arc<dyn ExecutionPlan>,
+        inputs: &[Arc<dyn ExecutionPlan>],
         planning: &Planning<'_>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>>;
+}
+
+/// The only one of `inputs`, which are those of the node `name`.
+pub fn only(name: &str, inputs: &[Arc<dyn ExecutionPlan>]) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    match inputs {
+        [input] => Ok(Arc::clone(input)),
+        _ => internal_err!("{name} has one input"),
+    }
 }
 
 /// What DataFusion gives to plan with.
@@ -52,8 +60,7 @@ impl<P: PlanNode> Nodes<P> {
         planning: &Planning<'_>,
     ) -> DataFusionResult<Option<Arc<dyn ExecutionPlan>>> {
         let Some(own) = node.as_any().downcast_ref::<P::Node>() else { return Ok(None) };
-        let [input] = inputs else { return internal_err!("{} has one input", node.name()) };
-        self.0.plan(own, Arc::clone(input), planning).map(Some)
+        self.0.plan(own, inputs, planning).map(Some)
     }
 }
 

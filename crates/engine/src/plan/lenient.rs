@@ -22,6 +22,7 @@ use futures::StreamExt;
 use millstream_core::ErrorKind;
 
 use super::error_locator::ErrorLocator;
+use super::lookup::row_inputs;
 use crate::fault;
 use crate::rejects::Rejects;
 use crate::rejects::take::TakeRow;
@@ -81,9 +82,9 @@ impl LenientExec {
     }
 }
 
-/// Whether there is such an operator in `plan`.
+/// Whether there is such an operator on the way of the rows of `plan`.
 fn is_below(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.name() == "LenientExec" || plan.children().into_iter().any(is_below)
+    plan.name() == "LenientExec" || row_inputs(plan).into_iter().any(is_below)
 }
 
 /// What an operator computes.

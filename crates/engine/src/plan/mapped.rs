@@ -16,7 +16,7 @@ use futures::StreamExt;
 use millstream_core::transform::{ColumnName, ColumnsFault, Transform};
 use millstream_core::{Error, hint};
 
-use super::extension::{PlanNode, Planning};
+use super::extension::{PlanNode, Planning, only};
 use super::work::{Pool, WorkExec};
 use crate::fault;
 use crate::node::{over_one_input, streaming};
@@ -167,9 +167,10 @@ impl PlanNode for MappedRowsPlanner {
     fn plan(
         &self,
         rows: &MappedRows,
-        input: Arc<dyn ExecutionPlan>,
+        inputs: &[Arc<dyn ExecutionPlan>],
         _: &Planning<'_>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let input = only("MappedRows", inputs)?;
         let schema = Arc::clone(rows.schema.inner());
         Ok(match &rows.mapper {
             Mapper::Transform(transform) => {

@@ -30,6 +30,7 @@ use millstream_core::{Step, StepKind, Steps};
 use super::checked::CheckExec;
 use super::error_locator::ErrorLocator;
 use super::lenient::LenientExec;
+use super::lookup::LookupExec;
 use super::sort::ExternalSort;
 use super::work::WorkExec;
 use crate::node::{over_one_input, statistics_of_input};
@@ -62,6 +63,10 @@ impl Metered {
         }
         if let Some(work) = self.node.downcast_ref::<WorkExec>() {
             self.step.add_rejected(work.failed());
+        }
+        if let Some(lookup) = self.node.downcast_ref::<LookupExec>() {
+            self.step.add_rejected(lookup.failed());
+            lookup.settle();
         }
         match self.node.downcast_ref::<ExternalSort>() {
             Some(sort) => sort.settle(&self.step),
@@ -109,11 +114,12 @@ pub fn meter(
         false => plan.replace_children(wrapped, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep))?,
     };
     let node = lenient(&node, with).unwrap_or(node);
-    let step = (!counts_itself).then(|| match node.downcast_ref::<WorkExec>() {
-        Some(work) => {
-            let counters = Arc::clone(work.pool().counters());
-            with.steps.push(Arc::clone(&counters));
-            counters
+    let own = node.downcast_ref::<WorkExec>().map(|work| work.pool().counters());
+    let own = own.or_else(|| node.downcast_ref::<LookupExec>().map(|lookup| lookup.shared().counters()));
+    let step = (!counts_itself).then(|| match own {
+        Some(counters) => {
+            with.steps.push(Arc::clone(counters));
+            Arc::clone(counters)
         }
         None => with.steps.add(with.root, StepKind::Transform, label(node.as_ref())),
     });
@@ -134,6 +140,9 @@ fn lenient(node: &Arc<dyn ExecutionPlan>, with: &Metering<'_>) -> Option<Arc<dyn
     }
     if let Some(check) = node.downcast_ref::<CheckExec>() {
         return Some(Arc::new(check.lenient(taker, with.rejects)?));
+    }
+    if let Some(lookup) = node.downcast_ref::<LookupExec>() {
+        return Some(Arc::new(lookup.lenient(taker, with.rejects)?));
     }
     if with.rejects.of_steps(with.locator.steps()).is_empty() {
         return None;

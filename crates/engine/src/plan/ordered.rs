@@ -14,7 +14,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use futures::StreamExt;
 
-use super::extension::{PlanNode, Planning};
+use super::extension::{PlanNode, Planning, only};
 use crate::fault;
 use crate::node::{over_one_input, statistics_of_input};
 use crate::read::order::{OrderCheck, SortedBy};
@@ -98,9 +98,10 @@ impl PlanNode for RowsInOrderPlanner {
     fn plan(
         &self,
         rows: &RowsInOrder,
-        input: Arc<dyn ExecutionPlan>,
+        inputs: &[Arc<dyn ExecutionPlan>],
         _: &Planning<'_>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let input = only("RowsInOrder", inputs)?;
         Ok(Arc::new(InOrderExec::new(input, rows.keys.clone(), rows.step.clone())?))
     }
 }

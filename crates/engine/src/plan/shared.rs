@@ -17,9 +17,11 @@ use millstream_core::{Budget, StepKind, Steps};
 
 use super::error_locator::ErrorLocator;
 use super::joins;
+use super::lookup::Lookups;
 use super::meter::{Metered, Metering, meter};
+use super::nodes::NodesPlanner;
 use super::sort::{self, Sorting};
-use super::sorted::{SortedRows, SortingPlanner};
+use super::sorted::SortedRows;
 use super::step::LogicalStep;
 use crate::node::scan_by;
 use crate::plan::shared_scan::SharedScan;
@@ -106,6 +108,8 @@ pub struct Planner<'a> {
     pub scratch: PathBuf,
     /// What sorts may use.
     pub sorting: Sorting,
+    /// What lookups may use.
+    pub lookups: Lookups,
     /// Where the operators' counters go.
     pub steps: Arc<Steps>,
     /// What may be left out.
@@ -214,7 +218,8 @@ impl Planner<'_> {
             let config = state.config().clone().with_target_partitions(1).with_extension(Arc::new(InOrder));
             *state.config_mut() = config;
         }
-        let planner = Arc::new(SortingPlanner::new(self.sorting.clone()));
+        let planner = NodesPlanner { sorting: self.sorting.clone(), lookups: self.lookups.clone() };
+        let planner = Arc::new(planner);
         let state = SessionStateBuilder::new_from_existing(state).with_query_planner(planner).build();
         let plan = joins::physical_plan(plan, &state, self.budget.limit()).await?;
         let plan = sort::external(plan, &self.sorting)?;

@@ -8,23 +8,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::compute::SortOptions;
-use datafusion::catalog::Session;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{DFSchemaRef, internal_err};
 use datafusion::error::Result as DataFusionResult;
-use datafusion::execution::context::QueryPlanner;
 use datafusion::logical_expr::expr::Sort;
 use datafusion::logical_expr::{Expr, Extension, LogicalPlan, LogicalPlanBuilder, UserDefinedLogicalNodeCore};
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
-use futures::future::BoxFuture;
 use millstream_sort::Keep;
 
-use super::checked::CheckedRowsPlanner;
-use super::extension::{Nodes, PlanNode, Planning};
-use super::mapped::MappedRowsPlanner;
-use super::ordered::{RowsInOrder, RowsInOrderPlanner};
+use super::extension::{PlanNode, Planning, only};
+use super::ordered::RowsInOrder;
 use super::sort::{ExternalSort, Sorting};
 
 /// One row stays of those that are equal in the first keys.
@@ -133,48 +127,8 @@ impl UserDefinedLogicalNodeCore for SortedRows {
     }
 }
 
-/// Plans queries as DataFusion does, and [`SortedRows`].
-#[derive(Debug)]
-pub struct SortingPlanner(Sorting);
-
-impl SortingPlanner {
-    /// A planner whose sorts may use what `sorting` says.
-    pub fn new(sorting: Sorting) -> Self {
-        SortingPlanner(sorting)
-    }
-}
-
-impl QueryPlanner for SortingPlanner {
-    fn create_physical_plan<'a, 'b, 'c, 'future>(
-        &'a self,
-        plan: &'b LogicalPlan,
-        session: &'c dyn Session,
-    ) -> BoxFuture<'future, DataFusionResult<Arc<dyn ExecutionPlan>>>
-    where
-        'a: 'future,
-        'b: 'future,
-        'c: 'future,
-        Self: 'future,
-    {
-        planned(self.0.clone(), plan, session)
-    }
-}
-
-fn planned<'a>(
-    sorting: Sorting,
-    plan: &'a LogicalPlan,
-    session: &'a dyn Session,
-) -> BoxFuture<'a, DataFusionResult<Arc<dyn ExecutionPlan>>> {
-    let planner = DefaultPhysicalPlanner::with_extension_planners(vec![
-        Arc::new(Nodes(SortedRowsPlanner(sorting))),
-        Arc::new(Nodes(RowsInOrderPlanner)),
-        Arc::new(Nodes(MappedRowsPlanner)),
-        Arc::new(Nodes(CheckedRowsPlanner)),
-    ]);
-    Box::pin(async move { planner.create_physical_plan(plan, session).await })
-}
-
-struct SortedRowsPlanner(Sorting);
+/// Plans [`SortedRows`], whose sorts may use what is given.
+pub struct SortedRowsPlanner(pub Sorting);
 
 impl PlanNode for SortedRowsPlanner {
     type Node = SortedRows;
@@ -182,9 +136,10 @@ impl PlanNode for SortedRowsPlanner {
     fn plan(
         &self,
         sorted: &SortedRows,
-        input: Arc<dyn ExecutionPlan>,
+        inputs: &[Arc<dyn ExecutionPlan>],
         Planning { planner, session, context }: &Planning<'_>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let input = only("SortedRows", inputs)?;
         let key = |key: &Sort| {
             let expr = planner.create_physical_expr(&key.expr, sorted.input.schema(), *session, context)?;
             let options = SortOptions { descending: !key.asc, nulls_first: key.nulls_first };

@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arrow::compute::SortOptions;
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::DFSchema;
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
@@ -16,11 +17,12 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use millstream_core::sink::{ROUTE, RoutingKind};
 use millstream_core::transform::{
-    Column, ColumnsFault, Distinct, Expression, Query, Relation, SortKey, Text, UnionBy, Workers,
+    Column, ColumnsFault, Distinct, Expression, Lookup, Query, Relation, SortKey, Text, UnionBy, Workers,
 };
 use millstream_job::{Located, SinkStep, SqlFault, TransformStep};
 
 use super::distinct::{DistinctSort, one_of_equal, without_doubles};
+use super::lookup::{LookupRows, Projection, Shape};
 use super::mapped::{MappedRows, indices};
 use super::shared::scan;
 use super::sorted::SortedRows;
@@ -85,6 +87,12 @@ impl StepPlanner<'_> {
     /// `first`, and all columns that the texts of `step` name and that do not exist.
     async fn with_unknown_columns(&self, step: &TransformStep, first: TextFault) -> Vec<TextFault> {
         let mut faults = vec![first];
+        for fault in self.lookup_faults(step).await {
+            if !faults.iter().any(|known| known.text == fault.text && known.fault.fault.what == fault.fault.fault.what)
+            {
+                faults.push(fault);
+            }
+        }
         for sql in step.rows.sql() {
             let input = match sql.of {
                 Some(rows) => match self.rows(step, rows).await {
@@ -152,6 +160,10 @@ impl StepPlanner<'_> {
                         .map_err(|fault| of_columns(origin, fault))
                 }
                 Relation::Work { from, workers } => self.work(step, self.rows(step, from).await?, workers, origin),
+                Relation::Lookup { from, within, lookup } => {
+                    let inputs = [self.rows(step, from).await?, self.rows(step, within).await?];
+                    self.lookup(step, [from, within], inputs, lookup)
+                }
             }
         }
         .boxed()
@@ -174,6 +186,48 @@ impl StepPlanner<'_> {
         let pool = Pool::new(Arc::clone(workers), &step.name.value, takes, self.surroundings, self.cores);
         self.pools.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&pool));
         MappedRows::worked(input, pool, &gives).map_err(columns)
+    }
+
+    fn lookup(
+        &self,
+        step: &TransformStep,
+        sides: [&Relation; 2],
+        [input, reference]: [LogicalPlan; 2],
+        lookup: &Lookup,
+    ) -> Planned {
+        let [from, within] = sides.map(|side| side.origin().cloned().unwrap_or_default());
+        let shaped = shape_of(step, sides, [&input, &reference], lookup);
+        let (mut shape, Projection(columns)) = shaped.map_err(|faults| {
+            let first = faults.into_iter().next();
+            first.map_or_else(
+                || of_whole(from.clone(), "it cannot be planned".to_owned(), None),
+                |fault| of_columns(from.clone(), fault),
+            )
+        })?;
+        let order = self.sort_keys(&lookup.order_by, reference.schema())?;
+        let column = |index: usize| Expr::from(reference.schema().qualified_field(index));
+        let mut needed: Vec<Expr> = columns.into_iter().map(column).collect();
+        for (index, key) in order.into_iter().enumerate() {
+            shape.order.push((needed.len(), SortOptions { descending: !key.asc, nulls_first: key.nulls_first }));
+            needed.push(key.expr.alias(format!("_order_{index}")));
+        }
+        let reference = build(&within, LogicalPlanBuilder::from(reference).project(needed))?;
+        at(&from, LookupRows::plan(input, reference, Arc::new(shape)))
+    }
+
+    /// All that is wrong with the columns of the lookups of `step`.
+    async fn lookup_faults(&self, step: &TransformStep) -> Vec<TextFault> {
+        let mut faults = Vec::new();
+        for relation in step.rows.all() {
+            let Relation::Lookup { from, within, lookup } = relation else { continue };
+            let origin = from.origin().cloned().unwrap_or_default();
+            if let (Ok(input), Ok(reference)) = (self.rows(step, from).await, self.rows(step, within).await)
+                && let Err(found) = shape_of(step, [from, within], [&input, &reference], lookup)
+            {
+                faults.extend(found.into_iter().map(|fault| of_columns(origin.clone(), fault)));
+            }
+        }
+        faults
     }
 
     fn filter(&self, input: LogicalPlan, condition: &Expression) -> Planned {
@@ -342,6 +396,18 @@ impl StepPlanner<'_> {
         fault.fault.hint = Some(constant_hint(&fault.fault.what).to_owned());
         Err(TextFault { text: (*text).clone(), fault })
     }
+}
+
+/// What a lookup of `step` looks up, between the rows of both `sides`, of which the plans are given.
+fn shape_of(
+    step: &TransformStep,
+    sides: [&Relation; 2],
+    plans: [&LogicalPlan; 2],
+    lookup: &Lookup,
+) -> Result<(Shape, Projection), Vec<ColumnsFault>> {
+    let names = sides.map(|side| side.origin().map_or("", Text::as_str));
+    let [from, within] = [0, 1].map(|side| (names[side], plans[side].schema().as_arrow()));
+    Shape::new(lookup, &step.name.value, from, within)
 }
 
 /// A transform does not take the columns of the rows from `origin`.

@@ -137,8 +137,16 @@ impl Rejects {
             let _ = self.lenient.set(());
         }
         let mut limits = self.limits.write().unwrap_or_else(PoisonError::into_inner);
-        let most = |most| if all { MaxRejects::Count(u64::MAX) } else { most };
-        let allowed = steps.chain(sinks).map(|(entry, asked)| (entry, most(asked)));
+        // What is loaded again does not come from what is only looked up in: that is read as it is.
+        let is_free = |entry: &Entry| match entry {
+            Entry::Step(name) => all && job.sinks.iter().any(|sink| job.gives_rows_of(&sink.from.value, name)),
+            Entry::Sink(_) => all,
+        };
+        let most = |entry: &Entry, most| if is_free(entry) { MaxRejects::Count(u64::MAX) } else { most };
+        let allowed = steps.chain(sinks).map(|(entry, asked)| {
+            let most = most(&entry, asked);
+            (entry, most)
+        });
         limits.extend(
             allowed
                 .filter(|(_, most)| most.allows_some())
@@ -246,6 +254,9 @@ impl Rejects {
 
     /// Keeps rejects, which are durable once [`Rejects::flush`] has been called.
     pub fn keep(&self, lines: impl Iterator<Item = RejectLine>) -> Result<()> {
+        // What is looked up in was read before, and what it refuses is kept.
+        let is_new = |line: &RejectLine| self.replay.get().is_none_or(|replay| replay.is_of(line));
+        let lines = lines.filter(is_new);
         self.add(lines.map(|line| Line::Reject(Box::new(self.as_kept(line)))), false)
     }
 

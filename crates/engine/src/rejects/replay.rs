@@ -102,6 +102,11 @@ impl Replay {
         self.units.get(uri)
     }
 
+    /// Whether `line` is about a record that is loaded again, as far as that is known.
+    pub fn is_of(&self, line: &RejectLine) -> bool {
+        line.rejected.uri.as_ref().is_none_or(|uri| self.units.contains_key(uri))
+    }
+
     /// What is kept of a record that has failed again.
     pub fn again(&self, line: RejectLine) -> RejectLine {
         let uri = line.rejected.uri.clone().unwrap_or_default();

@@ -12,6 +12,7 @@ use super::decide::{self, Choice, LoadKind, Trace};
 use super::point::ResumePoint;
 use crate::chunks::load::{ChunkLoad, Commits, is_complete, note_complete};
 use crate::chunks::pipeline::{Pipeline, is_incremental};
+use crate::chunks::references::References;
 use crate::context::RunContext;
 use crate::fingerprint::Fingerprints;
 use crate::report::{SinkResult, Tally};
@@ -121,16 +122,23 @@ impl ResumePoint {
 }
 
 impl OpenLedger {
-    /// The load of what `pipelines` read.
-    pub fn load(
+    /// The load of what `pipelines` read, whose lookups have read their references.
+    ///
+    /// # Errors
+    /// If the load was begun with other references.
+    pub async fn load(
         &self,
         run: &RunContext,
         pipelines: Vec<Pipeline>,
         step: Arc<Step>,
         point: &ResumePoint,
         progress: Option<Arc<ProgressFile>>,
-    ) -> ChunkLoad {
-        ChunkLoad {
+    ) -> Result<ChunkLoad> {
+        let mut references = References::of(&pipelines, self.incremental.then(|| point.first()))?;
+        if !references.is_empty() {
+            references.check(&self.ledger.written().await?).map_err(|error| error.in_step(&self.sink))?;
+        }
+        Ok(ChunkLoad {
             name: self.sink.clone(),
             pipelines,
             ledger: Arc::clone(&self.ledger),
@@ -141,9 +149,10 @@ impl OpenLedger {
             accept_changed: point.accepts_changed(),
             rejects: Arc::clone(&run.rejects),
             fingerprint: self.fingerprint.clone(),
+            references,
             progress,
             commits: self.commits.clone(),
-        }
+        })
     }
 
     /// Whether it is that of `sink`.

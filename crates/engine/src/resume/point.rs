@@ -1,5 +1,6 @@
 //! Where a run stands among the runs of its job.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,10 +8,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use millstream_core::Result;
 use millstream_job::{Job, SinkStep};
 use millstream_state::{JobKey, LiveRun, OnlyRun, RunHistory, RunRecord, default_folder};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::decide::{self, Asked, SinceTheEnd, Start};
 use super::names::LoadNames;
+use crate::chunks::references::has_changed;
 use crate::fingerprint::{Compared, Fingerprints, changed_files, code_files};
 use crate::machine::Machine;
 use crate::options::RunOptions;
@@ -49,6 +51,9 @@ const MOST_REPORTS: u64 = 100;
 
 /// Where the hashes of the files of code stand in what a run predicts.
 const CODE: &str = "code";
+
+/// Where the hashes of what lookups look up in stand there.
+const REFERENCES: &str = "references";
 
 /// The name of a run: when it began, and in which process. Of runs that begin in the same millisecond, the later has
 /// the next one.
@@ -200,13 +205,34 @@ impl ResumePoint {
         decide::same_job(Fingerprints::of(job, prepared).compare(before), &changed)
     }
 
-    /// Stores that from here on there may be something to resume.
-    pub fn loading(&self, job: &Job, prepared: &Prepared<'_>, live: Option<&LiveRun>) -> Result<()> {
+    /// Refuses to resume a run that has made rows visible which were looked up in something else. `references` are the
+    /// hashes of what is looked up in, by the steps that do it.
+    pub fn same_references(&self, references: &BTreeMap<String, String>) -> Result<()> {
+        let Some(before) = self.resumed().map(|last| &last.predicted[REFERENCES]) else { return Ok(()) };
+        let changed = |(step, hash): &(&String, &String)| before[*step].as_str().is_some_and(|before| before != *hash);
+        match references.iter().find(changed) {
+            Some((step, _)) => Err(has_changed(&format!("what `{step}` looks up in"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Stores that from here on there may be something to resume. `references` are the hashes of what is looked up in,
+    /// by the steps that do it.
+    pub fn loading(
+        &self,
+        job: &Job,
+        prepared: &Prepared<'_>,
+        live: Option<&LiveRun>,
+        references: &BTreeMap<String, String>,
+    ) -> Result<()> {
         let Some(live) = live else { return Ok(()) };
         let mut stored = predicted(prepared);
         let code = code_files(job, prepared);
         if code.as_object().is_some_and(|code| !code.is_empty()) {
             stored[CODE] = code;
+        }
+        if !references.is_empty() {
+            stored[REFERENCES] = json!(references);
         }
         live.loading(Fingerprints::of(job, prepared).current(), &stored)
     }

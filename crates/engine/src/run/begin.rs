@@ -1,5 +1,6 @@
 //! The first steps of a run: plan the sinks, and begin all loads.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
@@ -9,7 +10,7 @@ use millstream_core::sink::{Load, LoadContext, LoadNotes, Refusals};
 use millstream_core::{Error, ErrorKind, Result, StepKind, fail_point};
 use millstream_job::{Job, SinkStep};
 use millstream_state::LiveRun;
-use millstream_state::rejects::Line;
+use millstream_state::rejects::{Line, RejectLine};
 
 use super::passed::PassedLoad;
 use super::sinks::{AtOnce, ByChunk, CommitMarker, SinkRun, Sinks};
@@ -23,10 +24,11 @@ use crate::failure::Failure;
 use crate::fault;
 use crate::fingerprint::Fingerprints;
 use crate::load::LoadExec;
+use crate::plan::lookup::{LookupExec, lookups, row_inputs};
 use crate::plan::shared::Physical;
 use crate::read::Reader;
 use crate::read::exec::ReadExec;
-use crate::rejects::SinkRefusals;
+use crate::rejects::{Entry, SinkRefusals};
 use crate::resume;
 
 /// A run whose sinks are planned.
@@ -77,6 +79,14 @@ impl<'w, 'j> Planned<'w, 'j> {
         let Planned { work, physical } = self;
         let (sinks, tasks, stale) = (Sinks::default(), Tasks::default(), Vec::new());
         let mut begun = Begun { work, physical, sinks, admission: None, tasks, stale };
+        if let Err(error) = begun.read_references().await {
+            begun.settle();
+            return Err(begun.fail(error).await);
+        }
+        let unopened = begun.unopened();
+        if !unopened.is_empty() {
+            return Err(Failure { lints: Vec::new(), errors: unopened });
+        }
         match begun.begin_all().await {
             Ok(()) => Ok(begun),
             Err(error) => {
@@ -88,6 +98,56 @@ impl<'w, 'j> Planned<'w, 'j> {
 }
 
 impl<'j> Begun<'_, 'j> {
+    /// All lookups of the run, those in references among them.
+    fn lookups(&self) -> Vec<&LookupExec> {
+        let roots = self.physical.roots.iter().map(|root| &root.plan);
+        roots.chain(self.physical.shared_scans.iter().map(|shared| shared.input())).flat_map(lookups).collect()
+    }
+
+    /// Reads what is looked up in. If that cannot be read, nothing has begun.
+    async fn read_references(&self) -> Result<()> {
+        let Work { run, point, .. } = self.work;
+        let lookups = self.lookups();
+        let mut sources: Vec<String> = lookups.iter().flat_map(|lookup| sources(lookup.reference())).collect();
+        sources.sort();
+        sources.dedup();
+        let is_of = |line: &RejectLine| {
+            let source = line.rejected.source.as_ref().filter(|_| line.chunk.is_none());
+            source.is_some_and(|source| sources.contains(source))
+        };
+        if let Some(log) = run.rejects.log().filter(|_| point.resumes().is_some() && !sources.is_empty())
+            && log.earlier()?.kept.iter().any(|kept| is_of(&kept.line))
+        {
+            // They are read again, and what is rejected of them is rejected again.
+            log.add([Line::Anew { anew: sources.clone() }], false)?;
+        }
+        let context = run.session.task_ctx();
+        for lookup in lookups {
+            let ready = async {
+                tokio::select! {
+                    biased;
+                    error = run.threads.processes().too_much() => Err(error),
+                    ready = lookup.shared().ready(lookup.reference(), &context) => ready.map(drop),
+                }
+            };
+            let ready = self.work.unless_interrupted(ready).await;
+            ready.map_err(|error| match error.step_name() {
+                Some(_) => error,
+                None => error.in_step(&lookup.shape().step),
+            })?;
+        }
+        sources.into_iter().try_for_each(|source| run.rejects.judge(&Entry::Step(source)))
+    }
+
+    /// The hashes of what is looked up in, by the steps that do it.
+    fn reference_hashes(&self) -> BTreeMap<String, String> {
+        let hash = |lookup: &LookupExec| {
+            let reference = lookup.shared().loaded()?;
+            Some((lookup.shape().step.clone(), format!("{:016x}", reference.hash())))
+        };
+        self.lookups().into_iter().filter_map(hash).collect()
+    }
+
     async fn begin_all(&mut self) -> Result<()> {
         let Work { job, prepared, point, live, .. } = self.work;
         let fingerprints = Fingerprints::of(job, prepared);
@@ -99,8 +159,13 @@ impl<'j> Begun<'_, 'j> {
             }
         }
         point.find_traces(&self.sinks.ledgers()).await?;
+        let references = self.reference_hashes();
+        let is_catch_up = self.admission.as_ref().is_some_and(|admission| admission.is_catch_up);
+        if is_catch_up || self.sinks.at_once().iter().any(|sink| sink.load.is_there()) {
+            point.same_references(&references)?;
+        }
         fail_point::pass("loading.before");
-        point.loading(job, prepared, live)
+        point.loading(job, prepared, live, &references)
     }
 
     /// All sinks. Their targets are asked for commit markers before the first load begins: one that has begun may lock
@@ -191,7 +256,7 @@ impl<'j> Begun<'_, 'j> {
         };
         // Of a run that has died before its rows became visible all at once.
         self.begin_rejects_anew(&sink.name.value, &planned.plan, false)?;
-        let load = ledger.load(run, pipelines, planned.context.step, point, live.map(LiveRun::progress));
+        let load = ledger.load(run, pipelines, planned.context.step, point, live.map(LiveRun::progress)).await?;
         self.tasks.chunk_loads.push(load.run(Arc::clone(&ledger.rows)).boxed());
         self.sinks.push(SinkRun::ByChunk(Box::new(ByChunk { ledger, loaded: None })));
         Ok(())
@@ -209,7 +274,10 @@ impl<'j> Begun<'_, 'j> {
         }
         let input = match &pipelines {
             Ok(pipelines) if keep_origins || run.rejects.is_lenient() => {
-                with_origins(pipelines, &run.rejects).map_err(fault::unwrap)?
+                with_origins(pipelines, &run.rejects, true).map_err(fault::unwrap)?
+            }
+            Ok(pipelines) if pipelines.iter().flat_map(Pipeline::lookups).any(|lookup| lookup.shape().may_fail()) => {
+                with_origins(pipelines, &run.rejects, false).map_err(fault::unwrap)?
             }
             _ => Arc::clone(&plan),
         };
@@ -337,11 +405,11 @@ impl<'j> Begun<'_, 'j> {
     }
 }
 
-/// The sources that `plan` reads.
+/// The sources whose rows `plan` gives.
 fn sources(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
     let own = plan.downcast_ref::<ReadExec>().map(|read| read.source().to_owned());
     let with_origins = plan.downcast_ref::<OriginReadExec>().map(|read| read.source().to_owned());
-    own.into_iter().chain(with_origins).chain(plan.children().into_iter().flat_map(sources)).collect()
+    own.into_iter().chain(with_origins).chain(row_inputs(plan).into_iter().flat_map(sources)).collect()
 }
 
 /// The reader of standard output may close it early; but what goes elsewhere is then missing there.
