@@ -13,10 +13,10 @@
 //! `pipeline.rs` which pipelines can be loaded so; `sinks.rs` which sinks; `units.rs` what tells units apart, and which
 //! of them are complete; `versions.rs` which group notes the version of a unit; `group.rs` the rows of a group;
 //! `assemble.rs` who puts them together; `instance.rs` the plan of a group; `span.rs` which records its rows are from;
-//! `refused.rs` what is left out on the way; `load.rs` who reads and delivers. `origins.rs` reads rows for targets that
-//! are loaded at once; `additive.rs` which plans of incremental sources can be loaded so, and `admission.rs` which of
-//! their units. The target's side is
-//! [`millstream_core::sink::Ledger`].
+//! `refused.rs` what is left out on the way; `load.rs` who reads and delivers; `reload.rs` what replaces the rows of
+//! units that have changed; `spool.rs` where their rows wait. `origins.rs` reads rows for targets that are loaded at
+//! once; `additive.rs` which plans of incremental sources can be loaded so, and `admission.rs` which of their units.
+//! The target's side is [`millstream_core::sink::Ledger`].
 
 pub mod additive;
 pub mod admission;
@@ -27,8 +27,10 @@ pub mod load;
 pub mod origins;
 pub mod pipeline;
 mod refused;
+mod reload;
 pub mod sinks;
 mod span;
+mod spool;
 mod units;
 mod versions;
 

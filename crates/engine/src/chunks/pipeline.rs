@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
@@ -36,6 +37,11 @@ impl Pipeline {
     /// What reads.
     pub fn read(&self) -> &ReadExec {
         self.read.downcast_ref::<ReadExec>().expect("a pipeline begins where something is read")
+    }
+
+    /// The columns of its rows as they come to the sink.
+    pub fn columns(&self) -> SchemaRef {
+        self.operators.first().unwrap_or(&self.read).schema()
     }
 
     /// The steps of own code on it, all of which promise to give the same each time if it is repeatable.

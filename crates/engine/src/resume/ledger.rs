@@ -143,6 +143,7 @@ impl OpenLedger {
             fingerprint: self.fingerprint.clone(),
             progress,
             commits: self.commits.clone(),
+            scratch: run.scratch.folder().to_owned(),
         }
     }
 
@@ -160,7 +161,14 @@ impl OpenLedger {
     pub fn result(&self) -> SinkResult {
         let summary = self.ledger.summary(self.rows.load(Ordering::Relaxed));
         let tally = *self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-        SinkResult { sink: self.sink.clone(), target: self.target.clone(), summary, removed: None, tally }
+        SinkResult {
+            sink: self.sink.clone(),
+            target: self.target.clone(),
+            summary,
+            removed: None,
+            reloaded: None,
+            tally,
+        }
     }
 }
 
