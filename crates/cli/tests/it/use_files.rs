@@ -246,7 +246,7 @@ fn only_rows_of_the_file_are_deleted() {
         run(&lab, &[]).ok().says(&["10 rows deleted, 15 inserted"]);
         assert_eq!(target.query("SELECT count(*), sum(id) FROM t WHERE id < 90"), ["15\t180"]);
         assert_eq!(target.query("SELECT count(*) FROM t WHERE id > 90"), ["4"]);
-        // What somebody has deleted is told.
+        // The report names a file whose rows were deleted by someone else.
         target.query("DELETE FROM t WHERE id < 90");
         lab.file("in/a.jsonl", records(0..7));
         run(&lab, &[]).ok().says(&[

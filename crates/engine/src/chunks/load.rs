@@ -638,7 +638,7 @@ pub(super) struct Computing {
 }
 
 impl Computing {
-    /// The next rows, as the target gets them; `attempt` hears which they are.
+    /// The next rows, as the target gets them, and notes in `attempt` which they are.
     pub(super) async fn next(&mut self, attempt: &Attempt) -> Result<Option<RecordBatch>> {
         let Some(batch) = self.rows.next().await else { return Ok(None) };
         let batch = batch.map_err(fault::unwrap)?;

@@ -2,7 +2,7 @@
 //! is not ready is left out of the listing, so that nothing is noted of it and a later run reads it.
 //!
 //! Markers are listed before the files of the same pattern: a file whose marker was there is listed as it was when it
-//! was complete, or later. The age is told from the time of change that the place gives, and the clock of this machine
+//! was complete, or later. The age follows from the time of change that the place gives, and the clock of this machine
 //! when the first file is listed.
 
 use std::collections::{HashMap, HashSet};

@@ -1,6 +1,6 @@
 //! What becomes of files once they are loaded (`after_load`): they are moved or deleted when the run is recorded. Which
 //! files: those that every sink of their source has completely, now or since an earlier run, and of which no record was
-//! rejected. A file that cannot be moved is told in the report, and the next run tries again.
+//! rejected. The report names files that cannot be moved, and the next run tries again.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,5 +1,5 @@
 //! Replaces the rows of a unit by those of its new version, in one transaction, beside the ledger's notes of both. It
-//! leaves bulk statements and the commit to `ledger.rs`, and how the rows of a unit are told from others to the
+//! leaves bulk statements and the commit to `ledger.rs`, and how the rows of a unit are found to the
 //! dialect.
 //!
 //! ```text
