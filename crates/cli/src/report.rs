@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use millstream::report::Removed;
 use millstream::report::StepKind;
-use millstream::report::{CheckResult, CheckSeverity, MissingColumn, Report};
+use millstream::report::{CheckResult, CheckSeverity, DisposedFiles, LeftFiles, MissingColumn, ReloadedFiles, Report};
 use millstream::report::{StepSnapshot, WorkSnapshot};
 
 use crate::human;
@@ -47,10 +47,14 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
             count => format!("; {} more of the same files were loaded before", human::count(count)),
         };
         text.push_str(&format!("  {}: {}{before}\n", result.sink, grouped(&result.summary)));
+        if let Some(reloaded) = &result.reloaded {
+            text.push_str(&replaced(reloaded));
+        }
         if let Some(removed) = &result.removed {
             text.push_str(&gone(removed));
         }
     }
+    text.push_str(&files(report));
     text.push_str(&checks(&report.checks, all));
     text.push_str(&missing_columns(report));
     text.push_str(&skipped(report));
@@ -84,6 +88,57 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
         human::size(report.memory_bytes)
     ));
     text.push_str(&format!("{}\n", output.paint(Role::Strong, &report.verdict.sentence)));
+    text
+}
+
+/// What was replaced of files that have changed.
+fn replaced(reloaded: &ReloadedFiles) -> String {
+    let ReloadedFiles { files, rows_deleted, rows_inserted, without_rows } = reloaded;
+    let files = if *files == 1 { "1 file".to_owned() } else { format!("{} files", human::count(*files)) };
+    let (deleted, inserted) = (human::count(*rows_deleted), human::count(*rows_inserted));
+    let mut text = format!("    reloaded {files} that had changed: {deleted} rows deleted, {inserted} inserted\n");
+    if !without_rows.is_empty() {
+        let named = without_rows.join(", ");
+        text.push_str(&format!(
+            "    warning: these had no rows in the table, though they were loaded before: {named}\n"
+        ));
+    }
+    text
+}
+
+/// The files that were left alone.
+fn files(report: &Report) -> String {
+    let named = |left: &LeftFiles, what: [&str; 2]| {
+        let more = if left.files > left.first.len() as u64 { ", …" } else { "" };
+        let count = match left.files {
+            1 => format!("1 file {}", what[0]),
+            count => format!("{} files {}", human::count(count), what[1]),
+        };
+        format!("  {}: {count}: {}{more}\n", left.source, left.first.join(", "))
+    };
+    let not_ready = ["is not ready and is left for a later run", "are not ready and are left for a later run"];
+    let changed =
+        ["has changed since it was loaded and is skipped", "have changed since they were loaded and are skipped"];
+    let disposed = report.disposed.iter().map(disposed);
+    let not_ready = report.not_ready.iter().map(|left| named(left, not_ready));
+    let changed = report.changed.iter().map(|left| format!("  warning: {}", named(left, changed).trim_start()));
+    not_ready.chain(changed).chain(disposed).collect()
+}
+
+/// What has become of files once they were loaded.
+fn disposed(of: &DisposedFiles) -> String {
+    let files = |count: u64| if count == 1 { "1 file".to_owned() } else { format!("{} files", human::count(count)) };
+    let mut text = String::new();
+    for (count, done) in [(of.moved, "moved"), (of.deleted, "deleted")] {
+        if count > 0 {
+            text.push_str(&format!("  {}: {} {done} after the load\n", of.source, files(count)));
+        }
+    }
+    if of.left > 0 {
+        let stay = if of.left == 1 { "is loaded and stays where it is" } else { "are loaded and stay where they are" };
+        text.push_str(&format!("  warning: {}: {} {stay}; the next run tries again\n", of.source, files(of.left)));
+    }
+    of.first_left.iter().for_each(|left| text.push_str(&format!("    {}: {}\n", left.uri, left.what)));
     text
 }
 

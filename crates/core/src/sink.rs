@@ -368,6 +368,12 @@ pub trait Ledger: Send + Sync {
     /// told; with more the delivery fails. Deliveries may run side by side.
     async fn delivery(&self, chunks: Vec<Chunk>, bad_rows: usize) -> Result<Box<dyn Delivery>>;
 
+    /// Replaces the rows of a unit, in one transaction with the notes of both versions. Transient errors say that the
+    /// old version is there, or that it can be tried again whichever is.
+    async fn replace(&self, _replacement: Replacement) -> Result<Replaced> {
+        Err(Error::internal(format!("{} cannot replace rows", self.target())))
+    }
+
     /// The run ends: a delivery that waits for somebody else's lock fails now instead of waiting longer. Whether that
     /// is so; otherwise a delivery may wait for long, and is dropped after a while.
     fn stop_waiting(&self) -> bool {
@@ -386,6 +392,35 @@ pub trait Ledger: Send + Sync {
 
     /// All loads that have something in the target's ledger.
     async fn loads(&self) -> Result<Vec<KnownLoad>>;
+}
+
+/// The new version of a unit, in place of what was loaded of it.
+pub struct Replacement {
+    /// The column by whose value the rows of the unit are known.
+    pub column: String,
+    /// That value.
+    pub value: String,
+    /// The units all of whose notes are removed.
+    pub forgets: Vec<String>,
+    /// What is noted of the new version as a whole: if all of it is there, nothing is done.
+    pub known_by: Vec<Chunk>,
+    /// What is noted with the new rows.
+    pub chunks: Vec<Chunk>,
+    /// The new rows. All of them have to be taken.
+    pub rows: Box<dyn Iterator<Item = Result<RecordBatch>> + Send>,
+}
+
+/// What has become of a replacement.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Replaced {
+    /// Whether the new version was written now; otherwise it was there already.
+    pub is_new: bool,
+    /// Rows that were deleted.
+    pub deleted: u64,
+    /// Rows that were inserted.
+    pub inserted: u64,
+    /// Notes that were removed.
+    pub forgotten: u64,
 }
 
 /// A load that a ledger knows.

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::format::{ParseRequest, Rows};
 use crate::program::ProgramContext;
-use crate::{Budget, Reservation, Result, Unit};
+use crate::{Budget, Error, Reservation, Result, Unit};
 
 /// The bytes of one unit, in order, in chunks of any size above zero. After an error the stream ends.
 pub type ByteStream = BoxStream<'static, Result<Bytes>>;
@@ -130,6 +130,20 @@ impl Debug for OpenedUnit {
     }
 }
 
+/// What becomes of a unit once it is loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Disposal {
+    /// It is deleted.
+    Delete,
+    /// It is moved.
+    Move {
+        /// The folder, below which it keeps its path behind the first wildcard of the pattern that it matches.
+        folder: String,
+        /// The patterns of its source.
+        patterns: Vec<String>,
+    },
+}
+
 /// A table, however the job file writes it: two names are equal if they mean the same table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableName {
@@ -220,6 +234,11 @@ pub trait Source: Debug + Send + Sync {
     /// `unit` with its size and its version, asked for if they are not known yet, as far as the place can tell.
     async fn look(&self, _context: &SourceContext, unit: &Unit) -> Result<Unit> {
         Ok(unit.clone())
+    }
+
+    /// Moves or deletes `unit`, unless it has changed since it was listed. Nothing is overwritten.
+    async fn dispose(&self, _context: &SourceContext, unit: &Unit, _how: &Disposal) -> Result<()> {
+        Err(Error::refused("files of this kind cannot be moved or deleted").in_unit(&unit.uri, None))
     }
 
     /// What kind of content the place says that `unit` is, such as `text/csv; charset=utf-8`; `None` where places say

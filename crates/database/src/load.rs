@@ -155,6 +155,9 @@ pub trait LoadDialect: Dialect {
     /// 16, `note`, `written_at`; the first three are the key.
     fn create_ledger(&self, table: &str, comment: &str) -> String;
 
+    /// A condition that holds where `column`, as SQL text, is `text` byte by byte, whatever its collation.
+    fn is_exactly(&self, column: &str, text: &str) -> String;
+
     /// The suffix of a query that takes shared locks on its rows until the transaction ends.
     fn share_lock(&self) -> &'static str;
 

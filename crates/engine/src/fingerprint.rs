@@ -39,8 +39,10 @@ const WITH_VERSION: u64 = 1 << 62;
 /// Where in a note the version begins.
 const VERSION_BIT: u32 = 54;
 
-/// Keys of a source that say which errors are allowed, not what is read.
-const NO_PART: &[&str] = &["max_rejects", "on_error", "allow_empty", "empty_files", "limits"];
+/// Keys of a source that say which errors are allowed, or when its files are read and what becomes of them, not what is
+/// read.
+const NO_PART: &[&str] =
+    &["max_rejects", "on_error", "allow_empty", "empty_files", "limits", "ready", "on_change", "after_load"];
 
 /// Keys of a source that the form holds parsed, not as they are written.
 const IN_OTHER_WORDS: &[&str] = &["read", "members", "sorted_by", "incremental", "on_drift", "validate"];
@@ -609,6 +611,7 @@ sinks:
             ("read: 'in/*.csv'", "read: ['in/*.csv'], max_rejects: 5, on_error: skip, allow_empty: true"),
             ("read: 'in/*.csv'", "read: in/*.csv, on_drift: fail, validate: used, members: [], incremental: false"),
             ("read: 'in/*.csv'", "read: in/*.csv, limits: {ratio: 7}"),
+            ("read: 'in/*.csv'", "read: in/*.csv, ready: {min_age: 5m, marker: '{name}.ok'}"),
             ("{query: SELECT 1}", "{query: SELECT 1, connections: 3}"),
             (
                 "etl:secret@db.example/shop', postgres: {",

@@ -34,7 +34,7 @@ use crate::plan::work::{Pool, arguments, called_by, sql_function};
 use crate::read::source_plan::{named_format, sorted_by};
 use crate::read::table::SourceTable;
 use crate::read::{ReadSteps, Reader, SourcePlan, naming, replayed, sample};
-use crate::report::{MissingColumn, Skipped};
+use crate::report::{LeftFiles, MissingColumn, Skipped};
 use crate::sql;
 use crate::surroundings::{Surroundings, lacks_secret};
 
@@ -217,6 +217,15 @@ impl Prepared<'_> {
             }));
         }
         skipped
+    }
+
+    /// The files that are not ready to be read, source by source.
+    pub fn not_ready(&self) -> Vec<LeftFiles> {
+        let of = |reader: &Arc<Reader>| {
+            let (files, first) = reader.ready.not_ready();
+            (files > 0).then(|| LeftFiles { source: reader.name.clone(), files, first })
+        };
+        self.readers.iter().filter_map(of).collect()
     }
 
     /// The columns that files lacked, source by source.

@@ -39,6 +39,12 @@ pub struct Report {
     pub units_skipped: u64,
     /// The first of these, and why.
     pub skipped: Vec<Skipped>,
+    /// Files that are not ready to be read: a later run reads them (`ready`).
+    pub not_ready: Vec<LeftFiles>,
+    /// Files that have changed and stay as they were loaded (`on_change: skip`), by sink and source.
+    pub changed: Vec<LeftFiles>,
+    /// Files that were moved or deleted once they were loaded (`after_load`), by source.
+    pub disposed: Vec<DisposedFiles>,
     /// Columns that files lacked and that are null in their rows (`on_drift: null` or `widen`).
     pub missing_columns: Vec<MissingColumn>,
     /// What the checks of the job have come to.
@@ -80,6 +86,76 @@ pub struct Skipped {
     pub uri: Option<String>,
     /// Why.
     pub what: String,
+}
+
+/// Files of a source that a run has left alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LeftFiles {
+    /// The source's name.
+    pub source: String,
+    /// How many.
+    pub files: u64,
+    /// The first of them, at most ten.
+    pub first: Vec<String>,
+}
+
+impl LeftFiles {
+    /// Of all of them; `None` if there are none.
+    pub fn of(source: &str, mut all: Vec<String>) -> Option<Self> {
+        let files = all.len() as u64;
+        all.truncate(Removed::NAMED);
+        (files > 0).then(|| LeftFiles { source: source.to_owned(), files, first: all })
+    }
+}
+
+/// What has become of the files of a source once they were loaded.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct DisposedFiles {
+    /// The source's name.
+    pub source: String,
+    /// How many were moved.
+    pub moved: u64,
+    /// How many were deleted.
+    pub deleted: u64,
+    /// How many are loaded and stay where they are: the next run tries again.
+    pub left: u64,
+    /// The first of these, at most ten.
+    pub first_left: Vec<LeftFile>,
+}
+
+/// A file that stays where it is, though it is loaded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LeftFile {
+    /// Its path.
+    pub uri: String,
+    /// Why.
+    pub what: String,
+}
+
+impl DisposedFiles {
+    /// None of `left` files of `source`, for one reason.
+    pub fn none(source: &str, left: u64, what: &str) -> Self {
+        let first_left = vec![LeftFile { uri: source.to_owned(), what: what.to_owned() }];
+        DisposedFiles { source: source.to_owned(), left, first_left, ..DisposedFiles::default() }
+    }
+
+    /// Whether there were any files.
+    pub fn is_something(&self) -> bool {
+        self.moved + self.deleted + self.left > 0
+    }
+}
+
+/// Files whose rows a sink has replaced.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct ReloadedFiles {
+    /// How many.
+    pub files: u64,
+    /// Rows that were deleted.
+    pub rows_deleted: u64,
+    /// Rows that were inserted in their place.
+    pub rows_inserted: u64,
+    /// The first files that had no rows in the table any more, though they were loaded before; at most ten.
+    pub without_rows: Vec<String>,
 }
 
 /// A column that files of a source lacked.
@@ -131,6 +207,9 @@ pub struct SinkResult {
     pub summary: String,
     /// Files of earlier runs that were removed, if there are any.
     pub removed: Option<Removed>,
+    /// What was replaced of files that have changed (`on_change: reload`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reloaded: Option<ReloadedFiles>,
     /// What has become of the records, if each row comes from one of them.
     pub tally: Option<Tally>,
 }

@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 
 use crate::checks::{Checked, checks};
 use crate::entries::{CHECKS, COMMAND, CONTAINS, MAX_REJECTS, SORTED_BY, SourceKeys};
+use crate::files;
 use crate::graph::{Check, FunctionStep, Located, SinkStep, SortKey, SourceStep, TransformStep};
 use crate::lint::{Lint, LintCode};
 use crate::schema::{FUNCTION, SOURCE, TRANSFORM, compressions, resolve, sink_definition};
@@ -116,6 +117,12 @@ impl<'a> Builder<'a> {
             return None;
         }
         let keys: SourceKeys = self.keys(node)?;
+        let incremental = if node.get("incremental").is_some() { keys.incremental } else { self.incremental };
+        let wrong = files::lints(self.text, self.registry, node, &read, &SourceKeys { incremental, ..keys.clone() });
+        if !wrong.is_empty() {
+            self.found.lints.extend(wrong);
+            return None;
+        }
         let step = SourceStep {
             name: name_of(entry),
             read,
@@ -132,7 +139,10 @@ impl<'a> Builder<'a> {
             literals,
             add: keys.add,
             max_rejects: keys.max_rejects,
-            incremental: if node.get("incremental").is_some() { keys.incremental } else { self.incremental },
+            incremental,
+            ready: keys.ready,
+            on_change: keys.on_change,
+            after_load: keys.after_load,
             sorted_by,
             checks,
             settings: without(node, &[CHECKS]),

@@ -10,6 +10,7 @@ use millstream_core::contains::Contains;
 use millstream_core::format::{EmptyFiles, OnDrift, Validate};
 use millstream_core::reject::MaxRejects;
 use millstream_core::source::OnError;
+use millstream_core::spec::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -106,6 +107,17 @@ pub struct SourceKeys {
     /// expressions, unions) into a table of a database, with `mode: append`.
     #[serde(default)]
     pub incremental: bool,
+    /// Which files are read only by a later run, because something may still write to them. The report counts them.
+    #[serde(default)]
+    pub ready: ReadyKeys,
+    /// What happens in an incremental source if a file has changed, or has grown, since it was loaded.
+    #[serde(default)]
+    pub on_change: OnChange,
+    /// What happens to a local file of an incremental source once it is loaded, if it has not changed since it was
+    /// listed and none of its records was rejected: `delete`, or `{move: FOLDER}`. It happens after all sinks have
+    /// committed. A file that cannot be moved or deleted is a warning, and the next run tries again.
+    #[serde(default)]
+    pub after_load: Option<AfterLoad>,
     /// The order that the rows have already, written as in `sort`, but of columns only: that of all files together, one
     /// after the other as they are listed. A sort whose order begins with these columns then only sorts rows that are
     /// equal in them. One task reads the files, and a row that is not in order ends the run.
@@ -115,6 +127,52 @@ pub struct SourceKeys {
     /// any sink publishes its rows; with one that may fail the run, all sinks load all at once.
     #[serde(default)]
     pub checks: Vec<CheckKeys>,
+}
+
+/// Which files are ready to be read.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReadyKeys {
+    /// Files that were changed less than this time ago are left for a later run, by the clock of this machine when the
+    /// run begins to list them. So are files whose time of change is in the future.
+    pub min_age: Option<Duration>,
+    /// A file is ready if this file is beside it. `{name}` is the name of the file, `{stem}` is the name without its
+    /// last ending, and `_SUCCESS` is one marker for a whole folder. Files of such names are never read.
+    #[schemars(length(min = 1))]
+    pub marker: Option<String>,
+}
+
+impl ReadyKeys {
+    /// Whether all files are.
+    pub fn is_always(&self) -> bool {
+        *self == ReadyKeys::default()
+    }
+}
+
+/// What happens if a file has changed since it was loaded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnChange {
+    /// Everything else is loaded, then the run fails and names the files. `--accept-changed` loads them as they are
+    /// now, in addition to their earlier rows.
+    #[default]
+    Fail,
+    /// The rows stay as they were loaded, and the report has a warning.
+    Skip,
+    /// The rows of the file are deleted and those of the new version are loaded, in one transaction for each file. The
+    /// rows are found by `_uri`: `add: [_uri]` adds it, and the table has it as a column.
+    Reload,
+}
+
+/// What happens to a file once it is loaded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AfterLoad {
+    /// It is deleted.
+    Delete,
+    /// It is moved into this folder, below which it keeps its path behind the first wildcard of `read`. No file is
+    /// overwritten.
+    Move(String),
 }
 
 /// The keys that every entry of `sinks` has.

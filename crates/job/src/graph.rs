@@ -15,7 +15,7 @@ use millstream_core::source::Source;
 use millstream_core::transform::{Relation, Text, WorkFunction};
 use serde_json::Value;
 
-use crate::entries::{AddColumn, CheckSeverity, RowsKeys};
+use crate::entries::{AddColumn, AfterLoad, CheckSeverity, OnChange, ReadyKeys, RowsKeys};
 use crate::lint::Lint;
 use crate::replace::Replacements;
 use crate::text::{JobText, Position, Span};
@@ -221,6 +221,12 @@ pub struct SourceStep {
     pub max_rejects: MaxRejects,
     /// Whether only units are read that no earlier run has loaded.
     pub incremental: bool,
+    /// Which files are read only by a later run.
+    pub ready: ReadyKeys,
+    /// What happens if a file has changed since it was loaded.
+    pub on_change: OnChange,
+    /// What happens to a file once it is loaded.
+    pub after_load: Option<AfterLoad>,
     /// The order that the rows have already.
     pub sorted_by: Vec<SortKey>,
     /// What has to hold for its rows.

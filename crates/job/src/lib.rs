@@ -21,6 +21,7 @@ pub mod tree;
 mod build;
 mod checks;
 mod exposed;
+mod files;
 mod links;
 mod settings;
 mod variables;
@@ -36,7 +37,7 @@ use millstream_core::Registry;
 use millstream_core::hint::did_you_mean;
 use serde_json::{Map, Value};
 
-pub use entries::{AddColumn, CheckSeverity, RowsKeys};
+pub use entries::{AddColumn, AfterLoad, CheckSeverity, OnChange, ReadyKeys, RowsKeys};
 pub use graph::{Check, FunctionStep, Job, Located, Rule, SinkStep, SortKey, SourceStep, SqlFault, TransformStep};
 pub use lint::{Lint, LintCode, Severity};
 pub use machine::{MachineFile, RunCompression};

@@ -134,7 +134,8 @@ pub mod report {
     pub use millstream_core::step::{LookupSnapshot, StepSnapshot, WorkSnapshot};
     pub use millstream_core::{Step, StepKind};
     pub use millstream_engine::report::{
-        CheckResult, MissingColumn, Phase, Progress, Report, SinkResult, Skipped, Tally, Totals, WorkedRows,
+        CheckResult, DisposedFiles, LeftFile, LeftFiles, MissingColumn, Phase, Progress, ReloadedFiles, Report,
+        SinkResult, Skipped, Tally, Totals, WorkedRows,
     };
     pub use millstream_engine::verdict::{Limit, Verdict};
     pub use millstream_job::CheckSeverity;

@@ -20,6 +20,7 @@ mod use_database_sources;
 mod use_databases;
 mod use_demo;
 mod use_file_modes;
+mod use_files;
 mod use_formats;
 mod use_functions;
 mod use_guess;

@@ -148,6 +148,12 @@ impl LoadDialect for MysqlDialect {
         )
     }
 
+    fn is_exactly(&self, column: &str, text: &str) -> String {
+        let text = self.literal(text);
+        // The first part can use an index. A text as bytes is not padded with spaces.
+        format!("{column} = {text} AND CAST(CONVERT({column} USING utf8mb4) AS BINARY) = CAST({text} AS BINARY)")
+    }
+
     fn share_lock(&self) -> &'static str {
         "LOCK IN SHARE MODE"
     }

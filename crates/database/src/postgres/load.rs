@@ -166,6 +166,12 @@ impl LoadDialect for PostgresDialect {
         )
     }
 
+    fn is_exactly(&self, column: &str, text: &str) -> String {
+        let text = self.literal(text);
+        // The first part can use an index.
+        format!("{column} = {text} AND {column}::text COLLATE \"C\" = {text}")
+    }
+
     fn share_lock(&self) -> &'static str {
         "FOR SHARE"
     }

@@ -12,7 +12,7 @@ use millstream_core::sink::{Chunk, LoadNotes, WrittenChunks};
 use millstream_core::{Error, Result, Unit};
 
 use super::load::changed_units;
-use super::units::{Standing, Units, listed_twice};
+use super::units::{Standing, Units, WhenChanged, listed_twice};
 use crate::read::{Reader, sample};
 
 /// A sink that notes the units whose rows it gets.
@@ -70,7 +70,10 @@ impl Admission {
         let mut changed = Vec::new();
         for reader in &readers {
             let units = sample::units(reader, usize::MAX).await.map_err(|error| error.in_step(&reader.name))?;
-            let of = |sink: &NotingSink| Units::new(&reader.name, Arc::clone(&sink.written), accept_changed);
+            let of = |sink: &NotingSink| {
+                let when_changed = WhenChanged::of(reader.on_change, accept_changed);
+                Units::new(&reader.name, Arc::clone(&sink.written), when_changed)
+            };
             let mut places = HashSet::new();
             let known: Vec<Units> = sinks.iter().map(of).collect();
             for unit in units {

@@ -31,10 +31,15 @@ pub(super) struct Assembler {
 
 impl Assembler {
     pub(super) fn new(loading: &Arc<Loading>, number: usize) -> Self {
+        Assembler::of_units(loading, number, Arc::clone(&loading.units[number]))
+    }
+
+    /// The same for other units.
+    pub(super) fn of_units(loading: &Arc<Loading>, number: usize, units: Arc<Units>) -> Self {
         Assembler {
             loading: Arc::clone(loading),
             number,
-            units: Arc::clone(&loading.units[number]),
+            units,
             member: None,
             refused: Refused::default(),
             group: None,
@@ -52,8 +57,8 @@ impl Assembler {
             }
             Piece::Rejects(rejects, member) => {
                 self.begin_member(uri, &unit, &member)?;
-                let Assembler { loading, number, refused, .. } = self;
-                refused.take(loading, *number, uri, &unit, &member, rejects)?;
+                let Assembler { loading, units, refused, .. } = self;
+                refused.take(loading, units, uri, &unit, &member, rejects)?;
             }
             Piece::Settled => {
                 let rejects = self.refused.before(None, &self.loading.load.pipelines[self.number]);

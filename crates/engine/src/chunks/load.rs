@@ -3,13 +3,15 @@
 //! The last groups of all tasks wait until everything has been read: so of a small load nothing is seen if any of its
 //! files is bad, and many small files go in few transactions.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use arrow::array::AsArray;
+use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
-use datafusion::execution::TaskContext;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::ExecutionPlan;
 use futures::{StreamExt, TryStreamExt};
 use millstream_core::sink::{Accept, Chunk, Delivered, Delivery, Ledger, SHOWN_BAD_ROWS, WrittenChunks};
 use millstream_core::{Budget, Error, ErrorKind, Result, Step, Unit, values};
@@ -24,10 +26,10 @@ use super::group::Group;
 use super::pipeline::Pipeline;
 use super::references::References;
 use super::refused::Attempt;
-use super::units::{COMPLETE, Units};
+use super::units::{COMPLETE, ReadWhen, Units, WhenChanged};
 use super::versions::Versions;
 use super::{chunk_bytes, instance};
-use crate::checks::EntryChecks;
+use crate::checks::{CheckCounts, EntryChecks};
 use crate::fault;
 use crate::plan::checked::CheckExec;
 use crate::plan::lenient::LenientExec;
@@ -35,7 +37,7 @@ use crate::plan::lookup::LookupExec;
 use crate::plan::work::WorkExec;
 use crate::rejects::take::TakeRow;
 use crate::rejects::{Entry, Rejects};
-use crate::report::Tally;
+use crate::report::{LeftFiles, ReloadedFiles, Tally};
 
 /// Groups that are delivered at once: one on each of two connections, and one that is being encoded.
 const DELIVERIES: usize = 3;
@@ -44,10 +46,10 @@ const DELIVERIES: usize = 3;
 const GROUP_BYTES: (usize, usize) = (1 << 20, 8 << 20);
 
 /// How often a delivery is tried again of which nothing is in the target.
-const RETRIES: u32 = 5;
+pub(super) const RETRIES: u32 = 5;
 
 /// The first pause before that; each is twice as long as the one before.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// What to do about changed units of a load chunk by chunk.
 const ALL_ELSE_IS_LOADED: &str =
@@ -93,6 +95,8 @@ pub struct ChunkLoad {
     pub progress: Option<Arc<ProgressFile>>,
     /// The commits that are under way.
     pub commits: Commits,
+    /// The folder for what does not fit in memory.
+    pub scratch: PathBuf,
 }
 
 /// So long the end of a run waits for commits that may themselves be waiting for a lock. What supervises processes
@@ -104,7 +108,7 @@ const LONGEST_COMMIT: Duration = Duration::from_secs(8);
 /// have to roll back.
 #[derive(Debug, Clone)]
 pub struct Commits {
-    permits: Arc<Semaphore>,
+    pub(super) permits: Arc<Semaphore>,
     under_way: Arc<Mutex<Vec<AbortHandle>>>,
 }
 
@@ -129,7 +133,7 @@ impl Commits {
         }
     }
 
-    fn begun(&self, task: AbortHandle) {
+    pub(super) fn begun(&self, task: AbortHandle) {
         let mut under_way = self.under_way();
         under_way.retain(|task| !task.is_finished());
         under_way.push(task);
@@ -153,6 +157,12 @@ pub struct Loaded {
     pub nothing_new: bool,
     /// What has become of the rows.
     pub tally: Tally,
+    /// Files that have changed and stay as they were loaded, by source.
+    pub skipped: Vec<LeftFiles>,
+    /// What was replaced.
+    pub reloaded: Option<ReloadedFiles>,
+    /// The units that it has completely, by source, where something is to become of them.
+    pub settled: Vec<(String, Vec<Unit>)>,
 }
 
 /// The note that all units of the load are complete.
@@ -201,9 +211,9 @@ pub(super) struct Loading {
     rules: Mutex<Option<Chunk>>,
     /// Which groups note the versions of units.
     versions: Versions,
-    rows: Arc<AtomicU64>,
+    pub(super) rows: Arc<AtomicU64>,
     /// Notes that the target had, and those that it said it has taken.
-    noted: AtomicU64,
+    pub(super) noted: AtomicU64,
     /// Whether some of them are not there any more.
     is_lost: AtomicBool,
     pub(super) came: Came,
@@ -216,12 +226,12 @@ pub(super) struct Came {
     /// Of chunks that were written before.
     pub(super) before: AtomicU64,
     pub(super) rejected_before: AtomicU64,
-    filtered: AtomicU64,
+    pub(super) filtered: AtomicU64,
     /// By an expression or the target.
-    rejected: AtomicU64,
+    pub(super) rejected: AtomicU64,
     /// In batches.
-    answered: AtomicU64,
-    given: AtomicU64,
+    pub(super) answered: AtomicU64,
+    pub(super) given: AtomicU64,
 }
 
 impl ChunkLoad {
@@ -230,7 +240,12 @@ impl ChunkLoad {
         let written = Arc::new(self.ledger.written().await?);
         check_rules(&written, &self.ledger.target())?;
         self.carry_over(&written)?;
-        let of = |pipeline: &Pipeline| Units::new(pipeline.read().source(), Arc::clone(&written), self.accept_changed);
+        let of = |pipeline: &Pipeline| {
+            let read = pipeline.read();
+            let when_changed = WhenChanged::of(read.reader().on_change, self.accept_changed);
+            let units = Units::new(read.source(), Arc::clone(&written), when_changed);
+            if read.reader().after_load.is_some() { units.keeping_settled() } else { units }
+        };
         let units = self.pipelines.iter().map(|pipeline| Arc::new(of(pipeline))).collect();
         let group_bytes = (self.budget.limit() / 32).clamp(GROUP_BYTES.0, GROUP_BYTES.1);
         let chunk_bytes = chunk_bytes();
@@ -300,14 +315,14 @@ impl ChunkLoad {
     }
 
     /// Whether the sources may leave out so much.
-    fn judge_parsers(&self) -> Result<()> {
+    pub(super) fn judge_parsers(&self) -> Result<()> {
         self.pipelines
             .iter()
             .try_for_each(|pipeline| self.rejects.judge(&Entry::Step(pipeline.read().source().to_owned())))
     }
 
     /// Whether a raw record may be asked for.
-    fn wants_raw(&self) -> bool {
+    pub(super) fn wants_raw(&self) -> bool {
         self.rejects.of_sink(&self.name).is_some() || self.rejects.is_lenient()
     }
 }
@@ -318,7 +333,8 @@ impl Loading {
         // Everything has come, and of a small load nothing is there yet.
         self.load.judge_parsers()?;
         Arc::clone(&self).deliver_all(held_back).await?;
-        self.end(was_empty).await
+        let reloaded = self.reload_all().await?;
+        self.end(was_empty, reloaded).await
     }
 
     /// Reads everything, delivers what is full, and gives back what is held back.
@@ -368,13 +384,13 @@ impl Loading {
         let (read, units) = (self.load.pipelines[number].read(), Arc::clone(&self.units[number]));
         let (of_reader, admitting) = (Arc::clone(read.reader()), Arc::clone(&units));
         let admit = move |unit: &Unit| {
-            let admitted = admitting.admit(unit)?;
-            if !admitted {
+            let when = admitting.admit(unit)?;
+            if when == ReadWhen::Never {
                 of_reader.rejects.pass(Some(&unit.uri));
                 of_reader.steps.fetch.expect_less(unit.size.unwrap_or(0));
                 of_reader.steps.fetch.add_units(1);
             }
-            Ok(admitted)
+            Ok(when == ReadWhen::Now)
         };
         let raw = self.load.wants_raw();
         let pieces = read.pieces(partition, Arc::clone(&self.load.context), raw, admit).map_err(fault::unwrap)?;
@@ -415,7 +431,7 @@ impl Loading {
     }
 
     /// Notes what is still to be noted. Units that have changed are told.
-    async fn end(self: Arc<Self>, was_empty: bool) -> Result<Loaded> {
+    async fn end(self: Arc<Self>, was_empty: bool, reloaded: Option<ReloadedFiles>) -> Result<Loaded> {
         let changed: Vec<String> = self.units.iter().flat_map(|units| units.changed()).collect();
         Arc::clone(&self).deliver(Group::new(0, &self.load.budget)).await?;
         if !changed.is_empty() {
@@ -427,7 +443,10 @@ impl Loading {
         let rows = self.rows.load(Ordering::Relaxed);
         let tally = self.tally(rows)?;
         let sink = self.load.name.clone();
-        Ok(Loaded { sink, rows, units_before, nothing_new: rows == 0 && !was_empty, tally })
+        let nothing_new = rows == 0 && !was_empty && reloaded.is_none();
+        let settled = self.units.iter().map(|units| (units.source().to_owned(), units.take_settled())).collect();
+        let skipped = self.units.iter().filter_map(|units| LeftFiles::of(units.source(), units.skipped()));
+        Ok(Loaded { sink, rows, units_before, nothing_new, tally, skipped: skipped.collect(), reloaded, settled })
     }
 
     /// Whether the target, in which `found` notes are, has all that it said it has taken. One that answers before all
@@ -528,35 +547,21 @@ impl Loading {
     }
 
     async fn try_deliver(self: &Arc<Self>, group: &Arc<Group>) -> Result<Delivered> {
-        let pipeline = &self.load.pipelines[group.pipeline];
         let attempt = Arc::new(Attempt::new(self, group));
         let room = self.load.rejects.of_sink(&self.load.name).map_or(0, |limit| limit.room(group.count()));
         let room = usize::try_from(room).unwrap_or(usize::MAX).clamp(SHOWN_BAD_ROWS - 1, usize::MAX - 1);
         let chunks = group.chunks();
         let notes = chunks.len() as u64;
         let mut delivery = self.load.ledger.delivery(chunks, room).await?;
-        let left_out = Arc::new(AtomicI64::new(0));
-        let mut plan = None;
+        let mut computing = None;
         if group.has_rows() {
-            let batch_rows = self.load.context.session_config().batch_size();
-            let taker: Arc<dyn TakeRow> = Arc::clone(&attempt) as Arc<dyn TakeRow>;
-            let planned = instance::over(pipeline, group, batch_rows, &taker, &left_out);
-            let planned = plan.insert(planned.map_err(fault::unwrap)?);
-            let mut rows = planned.execute(0, Arc::clone(&self.load.context)).map_err(fault::unwrap)?;
-            while let Some(batch) = rows.next().await {
-                let batch = batch.map_err(fault::unwrap)?;
-                let number = batch.num_columns() - 1;
-                attempt.sent(batch.column(number).as_primitive::<UInt64Type>());
-                let columns: Vec<usize> = (0..number).collect();
-                let batch = batch
-                    .project(&columns)
-                    .map_err(|cause| Error::internal("the columns of a batch do not fit together").cause(cause))?;
-                values::check(&batch)?;
+            let computing = computing.insert(self.compute(group, &attempt)?);
+            while let Some(batch) = computing.next(&attempt).await? {
                 delivery.write(batch).await?;
                 tokio::task::yield_now().await;
             }
         }
-        attempt.checked(plan.as_ref().map(instance::checked).unwrap_or_default());
+        attempt.checked(computing.as_ref().map(Computing::checked).unwrap_or_default());
         let asked = Arc::clone(&attempt);
         let accept: Accept = Box::new(move |refused| asked.accept(refused));
         let delivered = self.commit(delivery, accept, notes).await;
@@ -564,13 +569,37 @@ impl Loading {
             attempt.roll_back();
             return delivered;
         };
+        self.count(group, &attempt, computing.as_ref(), *rows, refused.len() as u64)?;
+        delivered
+    }
+
+    /// Computes the rows of a group.
+    pub(super) fn compute(self: &Arc<Self>, group: &Arc<Group>, attempt: &Arc<Attempt>) -> Result<Computing> {
+        let left_out = Arc::new(AtomicI64::new(0));
+        let taker: Arc<dyn TakeRow> = Arc::clone(attempt) as Arc<dyn TakeRow>;
+        let pipeline = &self.load.pipelines[group.pipeline];
+        let batch_rows = self.load.context.session_config().batch_size();
+        let plan = instance::over(pipeline, group, batch_rows, &taker, &left_out).map_err(fault::unwrap)?;
+        let rows = plan.execute(0, Arc::clone(&self.load.context)).map_err(fault::unwrap)?;
+        Ok(Computing { plan, rows, left_out })
+    }
+
+    /// Counts what has become of the rows of a group, of which `written` are written and `refused` are not.
+    pub(super) fn count(
+        &self,
+        group: &Group,
+        attempt: &Attempt,
+        computed: Option<&Computing>,
+        written: u64,
+        refused: u64,
+    ) -> Result<()> {
         let (sent, failed) = (attempt.sent_rows(), attempt.failed());
-        if rows + refused.len() as u64 != sent {
-            return Err(Error::internal(format!("of {sent} rows {rows} were written")));
+        if written + refused != sent {
+            return Err(Error::internal(format!("of {sent} rows {written} were written")));
         }
         // Negative if steps gave more rows than they got.
-        let left_out = left_out.load(Ordering::Relaxed);
-        let (answered, given) = plan.as_ref().map(instance::in_batches).unwrap_or_default();
+        let left_out = computed.map_or(0, |computed| computed.left_out.load(Ordering::Relaxed));
+        let (answered, given) = computed.map(|computed| instance::in_batches(&computed.plan)).unwrap_or_default();
         let filtered = left_out + given as i64 - answered as i64 - failed as i64;
         if sent as i64 + left_out != group.count() as i64 || filtered < 0 {
             return Err(Error::internal(format!(
@@ -584,9 +613,9 @@ impl Loading {
         self.came.filtered.fetch_add(filtered.unsigned_abs(), Ordering::Relaxed);
         self.came.answered.fetch_add(answered, Ordering::Relaxed);
         self.came.given.fetch_add(given, Ordering::Relaxed);
-        self.came.rejected.fetch_add(failed + refused.len() as u64, Ordering::Relaxed);
-        self.load.step.add_rejected(failed + refused.len() as u64);
-        delivered
+        self.came.rejected.fetch_add(failed + refused, Ordering::Relaxed);
+        self.load.step.add_rejected(failed + refused);
+        Ok(())
     }
 
     /// Commits a delivery with so many notes, and counts what has become visible, in a task that outlives the run's
@@ -612,6 +641,34 @@ impl Loading {
     }
 }
 
+/// The rows of a group while they are computed.
+pub(super) struct Computing {
+    plan: Arc<dyn ExecutionPlan>,
+    rows: SendableRecordBatchStream,
+    left_out: Arc<AtomicI64>,
+}
+
+impl Computing {
+    /// The next rows, as the target gets them, and notes in `attempt` which they are.
+    pub(super) async fn next(&mut self, attempt: &Attempt) -> Result<Option<RecordBatch>> {
+        let Some(batch) = self.rows.next().await else { return Ok(None) };
+        let batch = batch.map_err(fault::unwrap)?;
+        let number = batch.num_columns() - 1;
+        attempt.sent(batch.column(number).as_primitive::<UInt64Type>());
+        let columns: Vec<usize> = (0..number).collect();
+        let batch = batch
+            .project(&columns)
+            .map_err(|cause| Error::internal("the columns of a batch do not fit together").cause(cause))?;
+        values::check(&batch)?;
+        Ok(Some(batch))
+    }
+
+    /// What checks have counted.
+    pub(super) fn checked(&self) -> Vec<(Arc<EntryChecks>, Arc<CheckCounts>)> {
+        instance::checked(&self.plan)
+    }
+}
+
 /// Units that are not any more what was loaded of them.
 pub(super) fn changed_units(changed: Vec<String>, hint: &str) -> Error {
     let shown: Vec<&str> = changed.iter().take(MOST_NAMED).map(String::as_str).collect();
@@ -623,6 +680,6 @@ pub(super) fn changed_units(changed: Vec<String>, hint: &str) -> Error {
     Error::refused(what).text(format!("{}{more}", shown.join(", "))).hint(hint)
 }
 
-fn joined<T>(done: std::result::Result<Result<T>, JoinError>) -> Result<T> {
+pub(super) fn joined<T>(done: std::result::Result<Result<T>, JoinError>) -> Result<T> {
     done.unwrap_or_else(|join| Err(Error::internal("a task failed").cause(join)))
 }

@@ -14,9 +14,9 @@
 //! of them are complete; `versions.rs` which group notes the version of a unit; `group.rs` the rows of a group;
 //! `assemble.rs` who puts them together; `instance.rs` the plan of a group; `span.rs` which records its rows are from;
 //! `refused.rs` what is left out on the way; `references.rs` what its lookups look up in; `load.rs` who reads and
-//! delivers. `origins.rs` reads rows for targets that are loaded at once; `additive.rs` which plans of incremental sources
-//! can be loaded so, and `admission.rs` which of their units. The target's side is
-//! [`millstream_core::sink::Ledger`].
+//! delivers; `reload.rs` what replaces the rows of units that have changed; `spool.rs` where their rows wait.
+//! `origins.rs` reads rows for targets that are loaded at once; `additive.rs` which plans of incremental sources can be
+//! loaded so, and `admission.rs` which of their units. The target's side is [`millstream_core::sink::Ledger`].
 
 pub mod additive;
 pub mod admission;
@@ -28,8 +28,10 @@ pub mod origins;
 pub mod pipeline;
 pub mod references;
 mod refused;
+mod reload;
 pub mod sinks;
 mod span;
+mod spool;
 mod units;
 mod versions;
 

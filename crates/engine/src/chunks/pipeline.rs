@@ -9,6 +9,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
@@ -43,6 +44,11 @@ impl Pipeline {
     pub fn lookups(&self) -> impl Iterator<Item = &LookupExec> {
         let own = self.operators.iter().filter(|operator| operator.name() == LOOKUP);
         own.filter_map(|operator| operator.downcast_ref::<LookupExec>())
+    }
+
+    /// The columns of its rows as they come to the sink.
+    pub fn columns(&self) -> SchemaRef {
+        self.operators.first().unwrap_or(&self.read).schema()
     }
 
     /// The steps of own code on it, all of which promise to give the same each time if it is repeatable.

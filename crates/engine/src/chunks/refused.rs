@@ -20,7 +20,7 @@ use super::group::{ChunkRows, Group};
 use super::load::Loading;
 use super::pipeline::Pipeline;
 use super::span::Span;
-use super::units::UnitNotes;
+use super::units::{UnitNotes, Units};
 use crate::checks::{CheckCounts, EntryChecks};
 use crate::member::MemberPlace;
 use crate::rejects::take::TakeRow;
@@ -39,18 +39,18 @@ impl Refused {
     pub(super) fn take(
         &mut self,
         loading: &Loading,
-        number: usize,
+        units: &Units,
         uri: &str,
         unit: &Arc<UnitNotes>,
         member: &MemberPlace,
         rejects: Vec<Reject>,
     ) -> Result<()> {
         let (all, sink) = (&loading.load.rejects, &loading.load.name);
-        let source = loading.load.pipelines[number].read().source();
+        let source = units.source();
         let mut refusals = Vec::new();
         for reject in rejects {
             let chunk = unit.chunk(member, reject.byte, loading.chunk_bytes);
-            if loading.units[number].is_written(&chunk) {
+            if units.is_written(&chunk) {
                 all.of_step(source).iter().for_each(|limit| limit.roll_back_came(1));
                 loading.came.rejected_before.fetch_add(1, Ordering::Relaxed);
                 continue;

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlan;
 use millstream_core::{Error, Result};
-use millstream_job::{CheckSeverity, Job, Lint, SinkStep, SourceStep};
+use millstream_job::{CheckSeverity, Job, Lint, OnChange, SinkStep, SourceStep};
 
 use super::additive::additive;
 use super::pipeline::{Pipeline, repeatable};
+use super::reload::URI;
 use crate::plan::shared::{Physical, Root};
 
 /// The pipelines to a sink that is loaded chunk by chunk; otherwise why it is loaded all at once, in words that end a
@@ -66,8 +67,64 @@ fn check_incremental_sink(job: &Job, sink: &SinkStep, planned: Planned<'_>) -> R
     };
     match why {
         Some(why) => Err(Error::job(not_incremental(source, sink)).cause(why).hint(INCREMENTAL_HINT)),
-        None => Ok(()),
+        None => {
+            by_chunk.iter().flatten().try_for_each(|pipeline| check_reload(pipeline, sink))?;
+            if by_chunk.is_err() { check_at_once(job, sink) } else { Ok(()) }
+        }
     }
+}
+
+/// Refuses what a load all at once does not do for the files of incremental sources.
+fn check_at_once(job: &Job, sink: &SinkStep) -> Result<()> {
+    let incremental = || job.sources.iter().filter(|source| source.incremental);
+    let changing = incremental().find(|source| source.on_change != OnChange::Fail).map(|source| (source, "on_change"));
+    let settling = incremental().find(|source| source.after_load.is_some()).map(|source| (source, "after_load"));
+    let Some((source, key)) = changing.or(settling) else { return Ok(()) };
+    let what = format!("`{key}` of `{}` needs sinks that are loaded file by file", source.name.value);
+    let cause = format!("`{}` is loaded all at once", sink.name.value);
+    Err(Error::job(what)
+        .cause(cause)
+        .hint("load incremental sources row by row into tables with `mode: append`, or leave out the key"))
+}
+
+/// Refuses to reload files whose rows come to a sink without the column that tells the file.
+fn check_reload(pipeline: &Pipeline, sink: &SinkStep) -> Result<()> {
+    let read = pipeline.read();
+    if read.reader().on_change != OnChange::Reload || pipeline.columns().index_of(URI).is_ok() {
+        return Ok(());
+    }
+    let what = format!(
+        "`{}` reloads files that have changed, and the rows of `{}` have no column `{URI}`",
+        read.source(),
+        sink.name.value
+    );
+    Err(Error::job(what).hint(format!("hand on `{URI}` unchanged to the table, by which the rows of a file are found")))
+}
+
+/// Lints of sinks that cannot replace the rows of files.
+fn reload_lints(job: &Job) -> Vec<Lint> {
+    let mut lints = Vec::new();
+    for sink in &job.sinks {
+        let is_reload = |source: &&SourceStep| source.on_change == OnChange::Reload;
+        let Some(source) = incremental_sources(job, sink).find(is_reload) else { continue };
+        let what = format!("`{}` reloads files that have changed", source.name.value);
+        if sink.max_rejects.allows_some() {
+            let what = format!("{what}, and `{}` may leave out rows that its table refuses", sink.name.value);
+            let hint = "leave out `max_rejects` at the sink: all rows of such a file have to go into the table";
+            lints.push(job.text.error(sink.name.span, what).hint(hint));
+        }
+        let writes = sink.sink.writes();
+        let other = job
+            .sinks
+            .iter()
+            .find(|other| other.name.value != sink.name.value && !writes.is_empty() && other.sink.writes() == writes);
+        if let Some(other) = other {
+            let what = format!("{what}, and `{}` writes to the same table as `{}`", other.name.value, sink.name.value);
+            let hint = "write to different tables: rows of one file could not be told from those of the other sink";
+            lints.push(job.text.error(sink.name.span, what).hint(hint));
+        }
+    }
+    lints
 }
 
 /// The incremental sources whose rows go to `sink`.
@@ -115,6 +172,7 @@ pub fn lints(job: &Job) -> Vec<Lint> {
             format!("`{}` is incremental, and is looked up in, for which it is read as a whole", source.name.value);
         lints.push(job.text.error(source.name.span, what).hint("leave out `incremental`"));
     }
+    lints.extend(reload_lints(job));
     lints
 }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millstream_core::sink::{Chunk, WrittenChunks};
 use millstream_core::{Error, Result, Unit};
+use millstream_job::OnChange;
 
 use crate::member::MemberPlace;
 use millstream_core::stable_hash::hash;
@@ -25,8 +26,9 @@ pub struct Units {
     /// The name of the source.
     source: String,
     written: Arc<WrittenChunks>,
-    /// Whether a unit that has changed is loaded as it is now, beside what was loaded of it before.
-    accept_changed: bool,
+    when_changed: WhenChanged,
+    /// Whether units that the target has completely are kept.
+    keeps_settled: bool,
     state: Mutex<State>,
 }
 
@@ -48,6 +50,8 @@ struct Known {
     /// What it is called in the ledger.
     key: String,
     version: u64,
+    /// The versions that are noted.
+    before: Vec<u64>,
     /// It has changed, and is not to be loaded as it is now.
     is_changed: bool,
     is_complete: bool,
@@ -63,6 +67,56 @@ pub fn listed_twice(uri: &str, source: &str) -> Error {
         .hint("change `read` so that it matches the file once")
 }
 
+/// What becomes of a unit that has changed since it was loaded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum WhenChanged {
+    /// It is named when everything else is loaded, and the run fails.
+    #[default]
+    Fail,
+    /// It is loaded as it is now, beside what was loaded of it before.
+    Accept,
+    /// It stays as it was loaded.
+    Skip,
+    /// It is loaded as it is now, in place of what was loaded of it before.
+    Reload,
+}
+
+impl WhenChanged {
+    /// Of a source that says `on_change`, in a run that may accept changed units.
+    pub fn of(on_change: OnChange, accept_changed: bool) -> Self {
+        match on_change {
+            OnChange::Reload => WhenChanged::Reload,
+            _ if accept_changed => WhenChanged::Accept,
+            OnChange::Skip => WhenChanged::Skip,
+            OnChange::Fail => WhenChanged::Fail,
+        }
+    }
+}
+
+/// When a unit that was listed is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadWhen {
+    /// Now.
+    Now,
+    /// Not at all: it is complete, or has changed.
+    Never,
+    /// Once everything else is loaded: it is reloaded.
+    Later,
+}
+
+/// A unit whose rows are replaced.
+#[derive(Debug)]
+pub struct Reload {
+    /// The unit as it is now.
+    pub unit: Unit,
+    /// Its name in the ledger.
+    place: String,
+    /// The version that is to be loaded.
+    version: u64,
+    /// The versions that are noted.
+    before: Vec<u64>,
+}
+
 #[derive(Default)]
 struct State {
     /// Those that are being read, by their URI.
@@ -71,6 +125,11 @@ struct State {
     listed: HashSet<u64>,
     passed_over: u64,
     changed: Vec<String>,
+    skipped: Vec<String>,
+    reloads: Vec<Reload>,
+    /// Units that are being read, and those that the target has, where they are kept.
+    open: HashMap<String, Unit>,
+    settled: Vec<Unit>,
 }
 
 /// A unit that is being read.
@@ -80,6 +139,8 @@ pub struct UnitNotes {
     pub name: String,
     /// What it is called in the ledger.
     pub key: String,
+    /// The unit under which its version is noted, and that it is complete.
+    noted_as: String,
     /// Notes its version; nothing if an earlier run has done that.
     version: Option<Chunk>,
     state: Mutex<UnitState>,
@@ -101,38 +162,106 @@ type MemberKey = (Arc<str>, u32);
 
 impl Units {
     /// Those of `source`, of which `written` is in the target.
-    pub fn new(source: &str, written: Arc<WrittenChunks>, accept_changed: bool) -> Self {
-        Units { source: source.to_owned(), written, accept_changed, state: Mutex::default() }
+    pub fn new(source: &str, written: Arc<WrittenChunks>, when_changed: WhenChanged) -> Self {
+        Units { source: source.to_owned(), written, when_changed, keeps_settled: false, state: Mutex::default() }
+    }
+
+    /// The same, which keeps the units that the target has completely.
+    pub fn keeping_settled(self) -> Self {
+        Units { keeps_settled: true, ..self }
+    }
+
+    /// The target has all of `unit`, once everything is delivered.
+    pub fn settle(&self, unit: &Unit) {
+        if self.keeps_settled {
+            self.lock().settled.push(unit.clone());
+        }
+    }
+
+    /// The units that the target has completely.
+    pub fn take_settled(&self) -> Vec<Unit> {
+        std::mem::take(&mut self.lock().settled)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether `unit`, which was listed, is to be read. A unit that is listed twice cannot be told from itself.
-    pub fn admit(&self, unit: &Unit) -> Result<bool> {
+    /// When `unit`, which was listed, is read. A unit that is listed twice cannot be told from itself.
+    pub fn admit(&self, unit: &Unit) -> Result<ReadWhen> {
         let mut state = self.lock();
-        if !state.listed.insert(hash(&self.place(unit))) {
+        if !state.listed.insert(hash(self.place(unit))) {
             return Err(listed_twice(&unit.uri, &self.source));
         }
-        let Known { key, version, is_changed, is_complete, is_noted } = self.known(unit);
+        let Known { key, version, before, is_changed, is_complete, is_noted } = self.known(unit);
         if is_changed {
-            state.changed.push(unit.name());
-            return Ok(false);
+            match self.when_changed {
+                WhenChanged::Accept => return Err(Error::internal("a unit is accepted and has changed")),
+                WhenChanged::Fail => state.changed.push(unit.name()),
+                WhenChanged::Skip => state.skipped.push(unit.name()),
+                WhenChanged::Reload => {
+                    state.reloads.push(Reload { unit: unit.clone(), place: self.place(unit), version, before });
+                    return Ok(ReadWhen::Later);
+                }
+            }
+            return Ok(ReadWhen::Never);
         }
         if is_complete {
             state.passed_over += 1;
-            return Ok(false);
+            if self.keeps_settled {
+                state.settled.push(unit.clone());
+            }
+            return Ok(ReadWhen::Never);
         }
         let note = Chunk { unit: key.clone(), number: version };
-        let notes = UnitNotes { name: unit.name(), key, version: (!is_noted).then_some(note), state: Mutex::default() };
+        let (name, noted_as, version) = (unit.name(), key.clone(), (!is_noted).then_some(note));
+        let notes = UnitNotes { name, key, noted_as, version, state: Mutex::default() };
         state.reading.insert(unit.uri.clone(), Arc::new(notes));
-        Ok(true)
+        if self.keeps_settled {
+            state.open.insert(unit.uri.clone(), unit.clone());
+        }
+        Ok(ReadWhen::Now)
+    }
+
+    /// The units of a reload: that unit alone, nothing of which is written.
+    pub fn of_reload(source: &str, reload: &Reload) -> Self {
+        let nothing = WrittenChunks::new([], str::to_owned);
+        let units = Units::new(source, Arc::new(nothing), WhenChanged::default());
+        let notes = UnitNotes {
+            name: reload.unit.name(),
+            key: reload.key(reload.version),
+            noted_as: reload.place.clone(),
+            version: None,
+            state: Mutex::default(),
+        };
+        units.lock().reading.insert(reload.unit.uri.clone(), Arc::new(notes));
+        units
+    }
+
+    /// The units to be reloaded, each once.
+    pub fn take_reloads(&self) -> Vec<Reload> {
+        std::mem::take(&mut self.lock().reloads)
+    }
+
+    /// Whether a unit of this name was listed, or is noted.
+    pub fn knows(&self, name: &str) -> bool {
+        let place = format!("{}\n{name}", self.source);
+        self.lock().listed.contains(&hash(&place)) || !self.written.of_unit(&place).is_empty()
+    }
+
+    /// The name of the source.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The units that have changed and stay as they were loaded.
+    pub fn skipped(&self) -> Vec<String> {
+        self.lock().skipped.clone()
     }
 
     /// What the load knows of `unit`, if it is loaded as a whole.
     pub fn standing(&self, unit: &Unit) -> Standing {
-        let Known { key, version, is_changed, is_complete, is_noted } = self.known(unit);
+        let Known { key, version, is_changed, is_complete, is_noted, .. } = self.known(unit);
         match (is_changed, is_complete, is_noted) {
             (true, ..) => Standing::Changed,
             (_, true, _) => Standing::Complete,
@@ -153,11 +282,12 @@ impl Units {
         let versions: Vec<u64> = known[first_version..].iter().copied().filter(|number| *number != COMPLETE).collect();
         let differs = !versions.is_empty() && !versions.contains(&version);
         // What is loaded as another version has chunks of its own.
-        let key = if differs { format!("{place}\n{version:x}") } else { place };
+        let key = if differs { accepted_key(&place, version, &self.written) } else { place };
         let was_accepted = !self.written.of_unit(&key).is_empty();
         let is_complete = self.written.contains(&Chunk { unit: key.clone(), number: COMPLETE });
         let is_noted = self.written.contains(&Chunk { unit: key.clone(), number: version });
-        Known { key, version, is_changed: differs && !was_accepted && !self.accept_changed, is_complete, is_noted }
+        let is_changed = differs && !was_accepted && self.when_changed != WhenChanged::Accept;
+        Known { key, version, before: versions, is_changed, is_complete, is_noted }
     }
 
     /// A unit that is being read.
@@ -168,7 +298,10 @@ impl Units {
 
     /// A unit is complete, and nothing more will be asked of it.
     pub fn complete(&self, uri: &str) {
-        self.lock().reading.remove(uri);
+        let mut state = self.lock();
+        state.reading.remove(uri);
+        let settled = state.open.remove(uri);
+        state.settled.extend(settled);
     }
 
     /// Whether this chunk is in the target.
@@ -246,7 +379,53 @@ impl UnitNotes {
 
     /// The note that this unit is complete.
     pub fn complete_note(&self) -> Chunk {
-        Chunk { unit: self.key.clone(), number: COMPLETE }
+        Chunk { unit: self.noted_as.clone(), number: COMPLETE }
+    }
+}
+
+impl Reload {
+    /// What the chunks of a version are called. They have names of their own: what an earlier version had rejected is
+    /// not taken for what this one has.
+    fn key(&self, version: u64) -> String {
+        format!("{}\nreload {version:x}", self.place)
+    }
+
+    /// What is noted of the new version as a whole.
+    pub fn known_by(&self) -> Vec<Chunk> {
+        [self.version, COMPLETE].map(|number| Chunk { unit: self.place.clone(), number }).to_vec()
+    }
+
+    /// What is noted with the rows of these chunks.
+    pub fn notes(&self, chunks: impl IntoIterator<Item = Chunk>) -> Vec<Chunk> {
+        let reloaded = Chunk { unit: format!("{}{RELOADED}", self.place), number: self.version };
+        let mut notes: Vec<Chunk> = chunks.into_iter().chain(self.known_by()).chain([reloaded]).collect();
+        notes.sort();
+        notes.dedup();
+        notes
+    }
+
+    /// The units whose notes are removed: those of the earlier versions, and of these chunks, in case the same version
+    /// was loaded before.
+    pub fn forgets(&self, chunks: &[Chunk]) -> Vec<String> {
+        let before = self.before.iter().map(|version| self.key(*version));
+        let own = [self.place.clone(), format!("{}{RELOADED}", self.place)];
+        let mut units: Vec<String> =
+            own.into_iter().chain(before).chain(chunks.iter().map(|chunk| chunk.unit.clone())).collect();
+        units.sort();
+        units.dedup();
+        units
+    }
+}
+
+/// Behind the name of a unit: that it was reloaded, and as which version.
+const RELOADED: &str = "\nreloaded";
+
+/// What a unit is called whose version `version` is loaded beside earlier ones. What was accepted before a reload is
+/// gone with it.
+fn accepted_key(place: &str, version: u64, written: &WrittenChunks) -> String {
+    match written.of_unit(&format!("{place}{RELOADED}")).last() {
+        None => format!("{place}\n{version:x}"),
+        Some(base) => format!("{place}\n{version:x} beside {base:x}"),
     }
 }
 
@@ -271,8 +450,8 @@ mod tests {
 
     #[test]
     fn a_unit_is_complete_when_all_of_its_groups_are_written() {
-        let units = Units::new("s", written(&[]), false);
-        assert!(units.admit(&unit("a", 1)).expect("listed once"));
+        let units = Units::new("s", written(&[]), WhenChanged::Fail);
+        assert_eq!(units.admit(&unit("a", 1)).expect("listed once"), ReadWhen::Now);
         let notes = units.notes("a").expect("it is read");
         notes.join_group();
         notes.join_group();
@@ -283,7 +462,7 @@ mod tests {
         assert_eq!(notes.version_note(), None, "it is written");
         assert_eq!(notes.group_written(false), Some(notes.complete_note()));
         // Read by one group alone, it is complete with this one.
-        assert!(units.admit(&unit("b", 1)).expect("listed once"));
+        assert_eq!(units.admit(&unit("b", 1)).expect("listed once"), ReadWhen::Now);
         let notes = units.notes("b").expect("it is read");
         notes.join_group();
         assert_eq!(notes.end(true), Some(notes.complete_note()));
@@ -292,31 +471,80 @@ mod tests {
 
     #[test]
     fn complete_units_are_skipped_and_changed_ones_are_reported() {
-        let first = Units::new("s", written(&[]), false);
-        assert!(first.admit(&unit("a", 1)).expect("listed once"));
+        let first = Units::new("s", written(&[]), WhenChanged::Fail);
+        assert_eq!(first.admit(&unit("a", 1)).expect("listed once"), ReadWhen::Now);
         let notes = first.notes("a").expect("it is read");
         let all = [notes.version_note().expect("a version"), notes.complete_note()];
-        let second = Units::new("s", written(&all), false);
-        assert!(!second.admit(&unit("a", 1)).expect("listed once"));
+        let second = Units::new("s", written(&all), WhenChanged::Fail);
+        assert_eq!(second.admit(&unit("a", 1)).expect("listed once"), ReadWhen::Never);
         assert_eq!((second.passed_over(), second.changed()), (1, vec![]));
-        let third = Units::new("s", written(&all), false);
-        assert!(!third.admit(&unit("a", 2)).expect("listed once"));
+        let third = Units::new("s", written(&all), WhenChanged::Fail);
+        assert_eq!(third.admit(&unit("a", 2)).expect("listed once"), ReadWhen::Never);
         assert_eq!((third.passed_over(), third.changed()), (0, vec!["a".to_owned()]));
-        let fourth = Units::new("s", written(&all), true);
-        assert!(fourth.admit(&unit("a", 2)).expect("listed once"));
+        let fourth = Units::new("s", written(&all), WhenChanged::Accept);
+        assert_eq!(fourth.admit(&unit("a", 2)).expect("listed once"), ReadWhen::Now);
         let again = fourth.notes("a").expect("it is read");
         assert_ne!(again.key, notes.key);
         let accepted = [again.version_note().expect("a version"), again.complete_note()];
         // What was accepted once is known from then on.
-        let fifth = Units::new("s", written(&[all, accepted].concat()), false);
-        assert!(!fifth.admit(&unit("a", 2)).expect("listed once"));
+        let fifth = Units::new("s", written(&[all, accepted].concat()), WhenChanged::Fail);
+        assert_eq!(fifth.admit(&unit("a", 2)).expect("listed once"), ReadWhen::Never);
         assert_eq!((fifth.passed_over(), fifth.changed()), (1, vec![]));
+    }
+
+    /// Reloads `unit`, and gives what is noted then, of what `before` was noted.
+    fn reloaded(before: &[Chunk], unit: &Unit) -> Vec<Chunk> {
+        let units = Units::new("s", written(before), WhenChanged::Reload);
+        assert_eq!(units.admit(unit).expect("listed once"), ReadWhen::Later);
+        let reload = units.take_reloads().pop().expect("it has changed");
+        let notes = Units::of_reload("s", &reload).notes(&unit.uri).expect("it is read");
+        let chunks: Vec<Chunk> = (0..2).map(|part| notes.chunk(&MemberPlace::default(), part * 10, 10)).collect();
+        let forgets = reload.forgets(&chunks);
+        let kept = before.iter().filter(|chunk| !forgets.contains(&chunk.unit)).cloned();
+        let all: Vec<Chunk> = kept.chain(reload.notes(chunks)).collect();
+        assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len(), "no note is there already");
+        all
+    }
+
+    #[test]
+    fn a_reload_leaves_the_notes_of_one_version() {
+        let first = Units::new("s", written(&[]), WhenChanged::Reload);
+        assert_eq!(first.admit(&unit("a", 1)).expect("listed once"), ReadWhen::Now);
+        let notes = first.notes("a").expect("it is read");
+        let chunk = notes.chunk(&MemberPlace::default(), 0, 10);
+        let mut noted = vec![chunk, notes.version_note().expect("a version"), notes.complete_note()];
+        // A version that was there before comes back.
+        for modified in [2, 3, 2, 1, 2] {
+            noted = reloaded(&noted, &unit("a", modified));
+            assert_eq!(noted.len(), 5, "two chunks, the version, that it is complete, that it was reloaded");
+            for when_changed in [WhenChanged::Fail, WhenChanged::Accept, WhenChanged::Reload] {
+                let next = Units::new("s", written(&noted), when_changed);
+                assert_eq!(next.admit(&unit("a", modified)).expect("listed once"), ReadWhen::Never);
+                assert_eq!(next.passed_over(), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_accepted_before_a_reload_is_gone_with_it() {
+        let place = "s\na".to_owned();
+        let complete = |unit: &str| Chunk { unit: unit.to_owned(), number: COMPLETE };
+        let version = |modified| version(&unit("a", modified));
+        let first = [Chunk { unit: place.clone(), number: version(1) }, complete(&place)];
+        let accepted = complete(&format!("{place}\n{:x}", version(2)));
+        let both = [&first[..], &[accepted]].concat();
+        let known = Units::new("s", written(&both), WhenChanged::Reload);
+        assert_eq!(known.admit(&unit("a", 2)).expect("listed once"), ReadWhen::Never, "it is loaded beside");
+        let after = reloaded(&both, &unit("a", 3));
+        let known = Units::new("s", written(&after), WhenChanged::Fail);
+        assert_eq!(known.admit(&unit("a", 2)).expect("listed once"), ReadWhen::Never);
+        assert_eq!(known.changed(), ["a"], "the version that was accepted is not there any more");
     }
 
     #[test]
     fn nothing_comes_twice_by_being_listed_twice() {
-        let units = Units::new("s", written(&[]), false);
-        assert!(units.admit(&unit("a", 1)).expect("listed once"));
+        let units = Units::new("s", written(&[]), WhenChanged::Fail);
+        assert_eq!(units.admit(&unit("a", 1)).expect("listed once"), ReadWhen::Now);
         assert!(units.admit(&unit("a", 1)).expect_err("listed twice").what().contains("listed twice"));
         let notes = units.notes("a").expect("it is read");
         let member = |earlier| MemberPlace { name: Some("x.csv".into()), earlier, ..MemberPlace::default() };

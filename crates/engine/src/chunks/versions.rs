@@ -82,12 +82,12 @@ mod tests {
     use millstream_core::Unit;
     use millstream_core::sink::WrittenChunks;
 
-    use super::super::units::Units;
+    use super::super::units::{Units, WhenChanged};
     use super::*;
 
     #[test]
     fn one_group_at_a_time_notes_a_version() {
-        let units = Units::new("s", Arc::new(WrittenChunks::new([], str::to_owned)), false);
+        let units = Units::new("s", Arc::new(WrittenChunks::new([], str::to_owned)), WhenChanged::Fail);
         let [one, other] = ["a", "b"].map(|uri| {
             units.admit(&Unit::new(uri)).expect("listed once");
             let notes = units.notes(uri).expect("it is read");

@@ -107,17 +107,31 @@ impl ReadExec {
         raw: bool,
         wanted: impl Fn(&Unit) -> Result<bool> + Send + 'static,
     ) -> DataFusionResult<UnitPieces> {
-        self.prepare_rejects(raw);
         let units = self.units.execute(partition, context)?;
-        let pool = self.pool(partition)?;
+        let units = units.map_err(fault::unwrap);
+        let units = units.map_ok(|batch| stream::iter(from_batch(&batch).into_iter().map(Ok))).try_flatten();
+        let units =
+            units.try_filter_map(move |unit| std::future::ready(wanted(&unit).map(|wanted| wanted.then_some(unit))));
+        self.pieces_of(units.boxed(), self.pool(partition)?, self.partitions(), raw)
+    }
+
+    /// What one task reads of `unit` alone, as [`ReadExec::pieces`] gives it.
+    pub fn pieces_of_unit(&self, unit: Unit, raw: bool) -> DataFusionResult<UnitPieces> {
+        let pool = ReadHelpers::new(self.reader.context.io.clone());
+        self.pieces_of(stream::iter([Ok(unit)]).boxed(), pool, 1, raw)
+    }
+
+    fn pieces_of(
+        &self,
+        units: BoxStream<'static, Result<Unit>>,
+        pool: Arc<ReadHelpers>,
+        partitions: usize,
+        raw: bool,
+    ) -> DataFusionResult<UnitPieces> {
+        self.prepare_rejects(raw);
         let (reader, request) = (Arc::clone(&self.reader), Arc::new(self.request.with_origins(raw)));
-        let (check, order, partitions) = (self.order_check()?, self.order(), self.partitions());
+        let (check, order) = (self.order_check()?, self.order());
         let pieces = async_stream::try_stream! {
-            let units = units.map_err(fault::unwrap);
-            let units = units.map_ok(|batch| stream::iter(from_batch(&batch).into_iter().map(Ok))).try_flatten();
-            let units = units.try_filter_map(move |unit| {
-                std::future::ready(wanted(&unit).map(|wanted| wanted.then_some(unit)))
-            });
             let opened = opened(Arc::clone(&reader), units, partitions, &pool, order);
             let opened = opened.map_err(|error| error.in_step(&reader.name));
             tokio::pin!(opened);

@@ -12,7 +12,7 @@
 //! the places that give rows and no bytes. `table.rs` shows a source to the SQL planner and takes the columns and
 //! filters it pushes down; `sample.rs` looks at the first bytes where the job declares no columns; `foreign.rs` names
 //! files of other kinds; `order.rs` holds the rows against the order that the job declares; `raw.rs` keeps the raw
-//! records of rows. `replayed.rs` reads rejects again.
+//! records of rows. `ready.rs` leaves out files that are not ready. `replayed.rs` reads rejects again.
 
 pub mod archive;
 pub mod concurrency;
@@ -27,6 +27,7 @@ pub mod order;
 pub mod queue;
 pub mod ranges;
 pub mod raw;
+pub mod ready;
 pub mod replayed;
 pub mod rows;
 pub mod sample;
@@ -54,6 +55,7 @@ use millstream_core::{ByteStream, Error, Reservation, Result, Step, StepKind, St
 use self::concurrency::ConcurrencyLimit;
 use self::lacking::Lacking;
 use self::raw::Tape;
+use self::ready::Ready;
 pub use self::source_plan::{Provenance, SchemeSource, SourcePlan};
 use self::unopened::Unopened;
 use crate::rejects::Rejects;
@@ -67,6 +69,8 @@ pub struct Reader {
     pub lacking: Lacking,
     /// What could not be opened.
     pub unopened: Unopened,
+    /// What is not ready to be read.
+    pub ready: Ready,
     /// What is left out of the run.
     pub rejects: Arc<Rejects>,
     /// How many sound records were left out by a filter that was pushed down.
@@ -178,6 +182,7 @@ impl Reader {
             unopened: Unopened::new(plan.on_error),
             plan,
             lacking: Lacking::default(),
+            ready: Ready::default(),
             rejects,
             filtered: AtomicU64::new(0),
             replay: None,
@@ -264,7 +269,7 @@ impl Reader {
         if self.allow_empty {
             return units;
         }
-        let pattern = pattern.to_owned();
+        let (reader, pattern) = (Arc::clone(self), pattern.to_owned());
         async_stream::try_stream! {
             let mut some = false;
             while let Some(unit) = units.next().await {
@@ -272,10 +277,18 @@ impl Reader {
                 yield unit?;
             }
             if !some {
-                Err(no_match(&[pattern]))?;
+                Err(reader.nothing(&[pattern]))?;
             }
         }
         .boxed()
+    }
+
+    /// The error of patterns that give no units.
+    pub fn nothing(&self, patterns: &[String]) -> Error {
+        match self.ready.not_ready() {
+            (0, _) => no_match(patterns),
+            (count, first) => not_ready(count, &first),
+        }
     }
 
     /// The units of everything that the braces of `pattern` stand for.
@@ -289,7 +302,10 @@ impl Reader {
             .flat_map(move |location| match reader.source_of(&location) {
                 Ok(source) => {
                     reader.steps.fetch.add_detail(source.name());
-                    source.list(&reader.context, &location)
+                    match reader.ready_keys.is_always() {
+                        true => source.list(&reader.context, &location),
+                        false => ready::ready_units(&reader, source, location),
+                    }
                 }
                 Err(error) => futures::stream::once(async { Err(error) }).boxed(),
             })
@@ -345,6 +361,14 @@ impl Reader {
         let header = has_header && self.rejects.of_step(&self.name).is_some();
         (raw || header).then(|| Tape::new(raw))
     }
+}
+
+/// The error of a source none of whose files is ready.
+fn not_ready(count: u64, first: &[String]) -> Error {
+    let more = if count > first.len() as u64 { ", …" } else { "" };
+    Error::refused("no file is ready to be read")
+        .text(format!("{}{more}", first.join(", ")))
+        .hint("run again later; `allow_empty: true` in the source lets a job run without files")
 }
 
 /// The error of patterns that match nothing.

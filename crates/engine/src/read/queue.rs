@@ -20,7 +20,7 @@ use futures::StreamExt;
 use millstream_core::{Error, Result, Unit};
 use tokio::sync::Notify;
 
-use super::{Reader, no_match};
+use super::Reader;
 use crate::fault;
 use crate::node::{EachRound, leaf, streaming};
 
@@ -198,7 +198,7 @@ impl UnitQueue {
         }
         steps.list.add_busy(before.elapsed());
         if self.lock().listed == 0 && !self.reader.may_be_empty() {
-            return Err(no_match(&self.reader.patterns));
+            return Err(self.reader.nothing(&self.reader.patterns));
         }
         Ok(())
     }

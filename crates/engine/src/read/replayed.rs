@@ -9,7 +9,7 @@ use futures::stream::BoxStream;
 use millstream_core::format::Format;
 use millstream_core::source::{Source, SourceContext};
 use millstream_core::{ByteStream, Error, Result, Unit};
-use millstream_job::SourceStep;
+use millstream_job::{ReadyKeys, SourceStep};
 use serde_json::Value;
 
 use super::{Reader, SchemeSource, SourcePlan};
@@ -26,6 +26,8 @@ pub fn reader(replay: &Arc<Replay>, reader: &Reader, source: &SourceStep) -> Res
         allow_empty: true,
         sorted_by: Vec::new(),
         incremental: false,
+        ready_keys: ReadyKeys::default(),
+        after_load: None,
         ..reader.plan().clone()
     };
     let replayed = Reader::new(plan, reader.context.clone(), reader.steps.clone(), Arc::clone(&reader.rejects));

@@ -14,7 +14,6 @@ use millstream_format::drift::nothing_in_common;
 use super::Reader;
 use super::archive;
 use super::foreign::Foreign;
-use super::no_match;
 use super::ranges::{Collected, ranged_file};
 use super::stored;
 use super::table::Estimate;
@@ -70,7 +69,7 @@ pub async fn columns(reader: &Arc<Reader>) -> Result<SchemaRef> {
     if first.is_empty() {
         return match reader.allow_empty {
             true => Ok(Arc::new(arrow::datatypes::Schema::empty())),
-            false => Err(no_match(&reader.patterns)),
+            false => Err(reader.nothing(&reader.patterns)),
         };
     }
     let units = match reader.on_drift {

@@ -12,7 +12,7 @@ use millstream_core::source::{OnError, Source};
 use millstream_core::{Error, Registry, Result, Unit};
 use millstream_format::lines::Lines;
 use millstream_job::entries::COMMAND;
-use millstream_job::{AddColumn, SortKey, SourceStep};
+use millstream_job::{AddColumn, AfterLoad, OnChange, ReadyKeys, SortKey, SourceStep};
 
 use super::order::SortedBy;
 use super::{naming, stored};
@@ -90,6 +90,12 @@ pub struct SourcePlan {
     pub provenance: Vec<Provenance>,
     /// Whether only units are read that no earlier run has loaded.
     pub incremental: bool,
+    /// Which files are read only by a later run.
+    pub ready_keys: ReadyKeys,
+    /// What becomes of a file that has changed since it was loaded.
+    pub on_change: OnChange,
+    /// What becomes of a file once it is loaded.
+    pub after_load: Option<AfterLoad>,
 }
 
 impl SourcePlan {
@@ -131,6 +137,9 @@ impl SourcePlan {
             sorted_by: step.sorted_by.iter().map(sorted_by).collect(),
             provenance: step.add.iter().map(Provenance::of).collect(),
             incremental: step.incremental,
+            ready_keys: step.ready.clone(),
+            on_change: step.on_change,
+            after_load: step.after_load.clone(),
             ..SourcePlan::of_lines(&step.name.value, patterns, sources.collect(), registry)
         };
         (SourcePlan { format: format.clone().unwrap_or_else(|| Arc::new(Lines::default())), ..plan }, format)
@@ -155,6 +164,9 @@ impl SourcePlan {
             sorted_by: Vec::new(),
             provenance: Vec::new(),
             incremental: false,
+            ready_keys: ReadyKeys::default(),
+            on_change: OnChange::default(),
+            after_load: None,
         }
     }
 

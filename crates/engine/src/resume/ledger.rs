@@ -152,6 +152,7 @@ impl OpenLedger {
             references,
             progress,
             commits: self.commits.clone(),
+            scratch: run.scratch.folder().to_owned(),
         })
     }
 
@@ -169,7 +170,14 @@ impl OpenLedger {
     pub fn result(&self) -> SinkResult {
         let summary = self.ledger.summary(self.rows.load(Ordering::Relaxed));
         let tally = *self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-        SinkResult { sink: self.sink.clone(), target: self.target.clone(), summary, removed: None, tally }
+        SinkResult {
+            sink: self.sink.clone(),
+            target: self.target.clone(),
+            summary,
+            removed: None,
+            reloaded: None,
+            tally,
+        }
     }
 }
 

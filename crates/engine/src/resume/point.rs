@@ -1,6 +1,7 @@
 //! Where a run stands among the runs of its job.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -131,6 +132,22 @@ impl ResumePoint {
             replay: self.replay.is_some(),
             has_run: self.resumed().is_some(),
         }
+    }
+
+    /// Whether it loads rejects again.
+    pub fn is_replay(&self) -> bool {
+        self.replay.is_some()
+    }
+
+    /// The state folder, if there is a run history.
+    pub fn state_folder(&self) -> Option<&Path> {
+        self.history.as_ref().map(|history| history.folder())
+    }
+
+    /// The first runs of all resume chains of the job.
+    pub fn all_chains(&self) -> Result<BTreeSet<String>> {
+        let runs = self.history.as_ref().map(|history| history.list(Some(&self.job.path), u64::MAX)).transpose()?;
+        Ok(runs.into_iter().flatten().map(|run| run.logical).collect())
     }
 
     /// Whether it may take over what other runs have.

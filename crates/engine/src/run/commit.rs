@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use millstream_core::source::RowSource;
 use millstream_core::{Error, Result, fail_point};
 
+use super::after_load::Settled;
 use super::load::Loaded;
 use super::sinks::{AtOnce, CommitMarker};
 use super::work::Work;
 use crate::chunks::admission::Admission;
-use crate::report::{CheckResult, MissingColumn, SinkResult, Skipped};
+use crate::report::{CheckResult, LeftFiles, MissingColumn, SinkResult, Skipped};
 use crate::resume::{self, OpenLedger};
 
 /// A run whose rows are all visible.
@@ -28,6 +29,10 @@ pub(super) struct Summary {
     pub(super) results: Vec<SinkResult>,
     /// How many units were left out, and the first of them.
     pub(super) skipped: (u64, Vec<Skipped>),
+    /// Files that are not ready to be read.
+    pub(super) not_ready: Vec<LeftFiles>,
+    /// Files that have changed and stay as they were loaded.
+    pub(super) changed: Vec<LeftFiles>,
     /// The columns that files lacked.
     pub(super) missing_columns: Vec<MissingColumn>,
     /// Whether everything was there before.
@@ -47,6 +52,8 @@ pub(super) struct Entries {
     pub(super) stale: Vec<CommitMarker>,
     pub(super) ledgers: Vec<OpenLedger>,
     pub(super) markers: Vec<CommitMarker>,
+    /// The files that each sink has completely, where something is to become of them.
+    pub(super) settled: Vec<Settled>,
 }
 
 impl Summary {
@@ -79,13 +86,16 @@ impl Loaded<'_, '_> {
         resume::complete(&self.sinks.ledgers()).await?;
         for sink in self.sinks.by_chunk() {
             sink.loaded.iter().for_each(|loaded| sink.ledger.set_tally(loaded.tally));
-            results.push(sink.ledger.result());
+            let reloaded = sink.loaded.as_ref().and_then(|loaded| loaded.reloaded.clone());
+            results.push(SinkResult { reloaded, ..sink.ledger.result() });
         }
         let sinks = &self.work.job.sinks;
         results.sort_by_key(|result| sinks.iter().position(|sink| sink.name.value == result.sink));
         let summary = self.summary(results);
+        let loaded = self.sinks.by_chunk().filter_map(|sink| sink.loaded.as_ref());
+        let settled = loaded.flat_map(|loaded| loaded.settled.clone()).collect();
         let (ledgers, markers) = self.sinks.into_entries();
-        Ok(Committed { summary, entries: Entries { stale: self.stale, ledgers, markers } })
+        Ok(Committed { summary, entries: Entries { stale: self.stale, ledgers, markers, settled } })
     }
 
     /// Makes everything durable that is not visible yet, and what was rejected. If this succeeds, not too much was
@@ -124,6 +134,8 @@ impl Loaded<'_, '_> {
             resumes: point.resumes().map(str::to_owned),
             results,
             skipped: prepared.skipped(),
+            not_ready: prepared.not_ready(),
+            changed: chunks.iter().flat_map(|loaded| loaded.skipped.clone()).collect(),
             missing_columns: prepared.missing_columns(),
             nothing_new: nothing_admitted || (only_chunks && chunks.iter().all(|loaded| loaded.nothing_new)),
             units_before: before + chunks.iter().map(|loaded| loaded.units_before).sum::<u64>(),

@@ -128,7 +128,7 @@ fn execute_at(
     observer.progress(Progress::of(&run.steps, elapsed, true));
     let used = Used { elapsed, processor: run.threads.used(), held: governing.held() };
     let recorded = committed.record(&run, job, live, replay.map(Arc::as_ref), used)?;
-    Ok(Ended::Committed(recorded.forget(&run, job)))
+    Ok(Ended::Committed(recorded.forget(&run, job, point)))
 }
 
 /// What reports lines of programs to `observer`, as long as the run has it.

@@ -1,9 +1,11 @@
 //! A run as its caller sees it: events while it lasts, a way to cancel it, and what it comes to.
 //!
 //! `execute.rs` takes a run from its start to its report, on a thread that the run has for itself. The states of a run
-//! and the steps between them: `begin.rs`, `load.rs`, `commit.rs`, `record.rs`. `sinks.rs` the sinks of a run;
+//! and the steps between them: `begin.rs`, `load.rs`, `commit.rs`, `record.rs`. `after_load.rs` what becomes of files
+//! that are loaded; `sinks.rs` the sinks of a run;
 //! `work.rs` what it works with.
 
+mod after_load;
 mod begin;
 mod commit;
 mod execute;

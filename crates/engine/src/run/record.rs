@@ -9,13 +9,14 @@ use millstream_job::Job;
 use millstream_state::{Ending, LiveRun};
 use serde_json::json;
 
+use super::after_load;
 use super::commit::{Committed, Entries, Summary};
 use crate::context::RunContext;
 use crate::failure::Failure;
 use crate::memory;
 use crate::rejects::replay::Replay;
 use crate::report::{Report, Totals};
-use crate::resume;
+use crate::resume::{self, ResumePoint};
 use crate::verdict::{Evidence, media, verdict};
 
 /// A run that has ended in the run history, or beside its rejects.
@@ -71,7 +72,8 @@ impl Committed {
 impl Recorded {
     /// Forgets in the targets what was loaded. Only now: if the run is killed before it is recorded, the next one
     /// resumes it and asks the ledgers what is there.
-    pub(super) fn forget(mut self, run: &RunContext, job: &Job) -> Report {
+    /// Then files are moved or deleted that are loaded.
+    pub(super) fn forget(mut self, run: &RunContext, job: &Job, point: &ResumePoint) -> Report {
         fail_point::pass("forget.before");
         for (sink, error) in run.runtimes.workers().block_on(self.entries.forget()) {
             for result in self.report.results.iter_mut().filter(|result| result.sink == sink) {
@@ -88,6 +90,8 @@ impl Recorded {
                 }
             });
         }
+        let settled = self.entries.take_settled();
+        self.report.disposed = run.runtimes.workers().block_on(after_load::dispose(run, job, point, settled));
         self.report
     }
 }
@@ -149,6 +153,9 @@ fn report(run: &RunContext, job: &Job, summary: &Summary, used: Used) -> Report 
         rejects: run.rejects.log().filter(|_| !run.rejects.left_out().is_empty()).map(|_| summary.first().to_owned()),
         units_skipped: summary.skipped.0,
         skipped: summary.skipped.1.clone(),
+        not_ready: summary.not_ready.clone(),
+        changed: summary.changed.clone(),
+        disposed: Vec::new(),
         missing_columns: summary.missing_columns.clone(),
         checks: summary.checks.clone(),
         bytes_read: totals.bytes_read,

@@ -20,7 +20,8 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use futures::FutureExt;
 use millstream_core::sink::{
-    Accept, Chunk, Delivered, Delivery, KnownLoad, Ledger, LoadContext, Refused, SHOWN_BAD_ROWS, WrittenChunks,
+    Accept, Chunk, Delivered, Delivery, KnownLoad, Ledger, LoadContext, Refused, Replaced, Replacement, SHOWN_BAD_ROWS,
+    WrittenChunks,
 };
 use millstream_core::{Budget, Error, ErrorKind, Result, fail_point};
 use tokio::runtime::Handle;
@@ -45,14 +46,14 @@ const CONNECTIONS: usize = 2;
 pub(crate) struct DatabaseLedger(Arc<LedgerState>);
 
 /// What the deliveries of a ledger share.
-struct LedgerState {
-    shared: Shared,
+pub(super) struct LedgerState {
+    pub(super) shared: Shared,
     /// The run that delivers.
     run: String,
-    entry: Entry,
+    pub(super) entry: Entry,
     schema: SchemaRef,
     budget: Arc<Budget>,
-    io: Handle,
+    pub(super) io: Handle,
 }
 
 /// Whether rows may become visible chunk by chunk: the user's statements and a deferred key need a load as a whole.
@@ -147,7 +148,7 @@ pub(crate) async fn forget_load(
 
 impl LedgerState {
     /// Which of `chunks` are written; with `attempt`, by that attempt.
-    async fn written(
+    pub(super) async fn written(
         &self,
         connection: &mut dyn Connection,
         chunks: &[Chunk],
@@ -236,12 +237,42 @@ enum Outcome {
 }
 
 /// A unique name for an attempt.
-fn new_name() -> String {
+pub(super) fn new_name() -> String {
     use std::hash::{BuildHasher, RandomState};
     format!("{:016x}", RandomState::new().hash_one(()))
 }
 
 impl DatabaseLedger {
+    pub(super) fn state(&self) -> Arc<LedgerState> {
+        Arc::clone(&self.0)
+    }
+
+    /// A delivery in an open transaction in which `chunks` are recorded as those of `attempt`.
+    pub(super) fn delivery_in(
+        &self,
+        transaction: OpenTransaction,
+        mut chunks: Vec<Chunk>,
+        attempt: String,
+    ) -> TableDelivery {
+        chunks.sort();
+        chunks.dedup();
+        let state = self.state();
+        let encoder = state.shared.server.encoder(&state.shared.bulk, &state.schema, &state.shared.spec);
+        TableDelivery {
+            encoder,
+            chunks,
+            attempt,
+            group: None,
+            transaction: Some(transaction),
+            already: None,
+            rows: 0,
+            sealed: 0,
+            refused: Refused::default(),
+            bad_rows: SHOWN_BAD_ROWS - 1,
+            state,
+        }
+    }
+
     async fn strike_out(&self, entry: Entry, what: Forget) -> Result<bool> {
         let state = Arc::clone(&self.0);
         on_io(&self.0.io, async move {
@@ -340,6 +371,10 @@ impl Ledger for DatabaseLedger {
         }))
     }
 
+    async fn replace(&self, replacement: Replacement) -> Result<Replaced> {
+        self.replace_rows(replacement).await
+    }
+
     async fn forget(&self, load: &str) -> Result<()> {
         match self.other(load) {
             Some(other) => self.strike_out(other, Forget::Anyway).await.map(drop),
@@ -374,13 +409,27 @@ impl Ledger for DatabaseLedger {
 }
 
 /// A connection with a transaction in which the chunks are recorded.
-struct OpenTransaction {
+pub(super) struct OpenTransaction {
     connection: Box<dyn Connection>,
     _permit: OwnedSemaphorePermit,
 }
 
+impl OpenTransaction {
+    pub(super) fn new(connection: Box<dyn Connection>, permit: OwnedSemaphorePermit) -> Self {
+        OpenTransaction { connection, _permit: permit }
+    }
+
+    pub(super) fn connection(&mut self) -> &mut dyn Connection {
+        self.connection.as_mut()
+    }
+
+    pub(super) fn into_connection(self) -> Box<dyn Connection> {
+        self.connection
+    }
+}
+
 /// A delivery of the rows of some chunks.
-struct TableDelivery {
+pub(super) struct TableDelivery {
     state: Arc<LedgerState>,
     encoder: Box<dyn Encoder>,
     chunks: Vec<Chunk>,

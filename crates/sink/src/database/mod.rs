@@ -23,6 +23,7 @@ mod ledger_rows;
 mod ledger_tests;
 pub(crate) mod load;
 pub(crate) mod pool;
+mod replace;
 pub(crate) mod server;
 pub(crate) mod spec;
 pub(crate) mod table;

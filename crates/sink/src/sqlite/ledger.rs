@@ -11,10 +11,12 @@ use std::time::Instant;
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use millstream_core::sink::{
-    Accept, Chunk, Delivered, Delivery, KnownLoad, Ledger, LoadContext, LoadNotes, Refused, WrittenChunks,
+    Accept, Chunk, Delivered, Delivery, KnownLoad, Ledger, LoadContext, LoadNotes, Refused, Replaced, Replacement,
+    SHOWN_BAD_ROWS, WrittenChunks,
 };
 use millstream_core::{Budget, Error, Result, fail_point};
-use millstream_database::sqlite::{self, Access, LockWait};
+use millstream_database::Dialect;
+use millstream_database::sqlite::{self, Access, LockWait, SqliteDialect};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior};
 
 use super::loading::Loading;
@@ -352,10 +354,7 @@ impl LedgerState {
         accept: Accept,
     ) -> Result<Delivered> {
         fail_point::pass("ledger.before");
-        if !self.enter(connection)? {
-            let what = format!("another run has completed this load into {}, or has abandoned it", self.shown);
-            return Err(Error::refused(what).hint("see `millstream runs`; nothing was written twice"));
-        }
+        self.be_entered(connection)?;
         match self.note(connection, chunks) {
             Ok(()) => fail_point::pass("ledger.after"),
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
@@ -384,6 +383,75 @@ impl LedgerState {
         }
         self.loading.step.add_bytes(bytes);
         Ok(Delivered::Written { rows: rows - refused.rows.len() as u64, refused: refused.rows })
+    }
+
+    /// Replaces the rows of a unit in one transaction.
+    fn replace(&self, replacement: Replacement) -> Result<Replaced> {
+        let connection = self.connection();
+        connection.execute_batch("BEGIN IMMEDIATE").map_err(|error| self.sqlite_error(error))?;
+        let replaced = self.replacing(&connection, replacement);
+        let end = if matches!(replaced, Ok(Replaced { is_new: true, .. })) { "COMMIT" } else { "ROLLBACK" };
+        fail_point::pass("commit.before");
+        match connection.execute_batch(end) {
+            Ok(()) => {
+                fail_point::pass("commit.after");
+                replaced
+            }
+            Err(error) => {
+                // A commit that fails for lack of space leaves the transaction open.
+                let _ = connection.execute_batch("ROLLBACK");
+                Err(replaced.err().unwrap_or_else(|| self.sqlite_error(error)))
+            }
+        }
+    }
+
+    fn replacing(&self, connection: &Connection, replacement: Replacement) -> Result<Replaced> {
+        let Replacement { column, value, forgets, known_by, chunks, rows } = replacement;
+        self.be_entered(connection)?;
+        fail_point::pass("reload.begun");
+        let told = |error| self.sqlite_error(error);
+        if self.done(connection, &known_by).map_err(told)?.len() == known_by.len() {
+            return Ok(Replaced::default());
+        }
+        let forgotten = self.remove_notes(connection, &forgets).map_err(told)?;
+        let (table, column) = (SqliteDialect.quoted(&self.spec.table), SqliteDialect.quoted(&column));
+        let delete = format!("DELETE FROM {table} WHERE {column} = ?1 COLLATE BINARY");
+        let deleted = connection.execute(&delete, [&value]).map_err(told)? as u64;
+        fail_point::pass("reload.deleted");
+        self.note(connection, &chunks).map_err(told)?;
+        fail_point::pass("reload.noted");
+        let (mut refused, mut inserted) = (Refused::default(), 0);
+        for batch in rows {
+            let batch = batch?;
+            let room = SHOWN_BAD_ROWS - 1;
+            let of = bisect::insert(connection, &self.loading, &self.shown, &batch, inserted, room, &mut refused)?;
+            self.loading.step.add_bytes(of.bytes);
+            inserted += batch.num_rows() as u64;
+        }
+        fail_point::pass("bulk.after");
+        match refused.rows.is_empty() && !refused.more {
+            true => Ok(Replaced { is_new: true, deleted, inserted, forgotten }),
+            false => Err(refused.into_error(&place(&self.shown, &self.spec))),
+        }
+    }
+
+    /// Fails if the load is not in the ledger any more.
+    fn be_entered(&self, connection: &Connection) -> Result<()> {
+        if self.enter(connection)? {
+            return Ok(());
+        }
+        let what = format!("another run has completed this load into {}, or has abandoned it", self.shown);
+        Err(Error::refused(what).hint("see `millstream runs`; nothing was written twice"))
+    }
+
+    fn remove_notes(&self, connection: &Connection, units: &[String]) -> rusqlite::Result<u64> {
+        let delete = "DELETE FROM _millstream_ledger WHERE load_key = ?1 AND unit_key = ?2 AND chunk >= 0";
+        let mut delete = connection.prepare_cached(delete)?;
+        let (load, mut removed) = (digest(&self.load), 0);
+        for unit in units {
+            removed += delete.execute((&load, digest(unit)))? as u64;
+        }
+        Ok(removed)
     }
 
     fn note(&self, connection: &Connection, chunks: &[Chunk]) -> rusqlite::Result<()> {
@@ -448,6 +516,16 @@ impl Ledger for SqliteLedger {
 
     async fn delivery(&self, chunks: Vec<Chunk>, bad_rows: usize) -> Result<Box<dyn Delivery>> {
         Ok(Box::new(SqliteDelivery { state: Arc::clone(&self.0), chunks, bad_rows, held: Vec::new() }))
+    }
+
+    async fn replace(&self, replacement: Replacement) -> Result<Replaced> {
+        blocking(&self.0, move |state| {
+            let start = Instant::now();
+            let replaced = state.replace(replacement);
+            state.loading.step.add_busy(start.elapsed());
+            replaced
+        })
+        .await
     }
 
     async fn forget(&self, load: &str) -> Result<()> {

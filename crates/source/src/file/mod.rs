@@ -1,10 +1,11 @@
 //! Files of this machine: paths, wildcards, pipes and devices.
 //!
-//! `glob.rs` knows the wildcards, `walk.rs` finds the files, `read.rs` reads them. This file combines them, and writes
-//! paths as URIs: unchanged, or, if that would be read as something else (a name that is not UTF-8, or that begins like
-//! a URL), as `file:///…` with percent signs, or after `./`.
+//! `glob.rs` knows the wildcards, `walk.rs` finds the files, `read.rs` reads them, `disposal.rs` moves them. This file
+//! combines them, and writes paths as URIs: unchanged, or, if that would be read as something else (a name that is not
+//! UTF-8, or that begins like a URL), as `file:///…` with percent signs, or after `./`.
 
 mod cache;
+mod disposal;
 pub(crate) mod glob;
 mod names;
 pub(crate) mod read;
@@ -26,7 +27,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use millstream_core::registry::SourceEntry;
-use millstream_core::source::{Content, OpenedUnit, Source, SourceContext};
+use millstream_core::source::{Content, Disposal, OpenedUnit, Source, SourceContext};
 use millstream_core::spec::SpecInfo;
 use millstream_core::{ByteStream, Error, ErrorKind, Reservation, Result, Unit};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
@@ -138,6 +139,18 @@ impl Source for FileSource {
         .await
     }
 
+    async fn dispose(&self, context: &SourceContext, unit: &Unit, how: &Disposal) -> Result<()> {
+        let (path, unit, how) = (unit_path(&unit.uri), unit.clone(), how.clone());
+        on_io(context, move || {
+            disposal::check(&unit, &walk::named(&path)?)?;
+            match &how {
+                Disposal::Delete => disposal::delete(&path),
+                Disposal::Move { folder, patterns } => disposal::move_to(&path, &target(&path, folder, patterns)?),
+            }
+        })
+        .await
+    }
+
     async fn look(&self, context: &SourceContext, unit: &Unit) -> Result<Unit> {
         if unit.size.is_some() && unit.etag.is_some() {
             return Ok(unit.clone());
@@ -148,6 +161,26 @@ impl Source for FileSource {
             Ok(Unit { size, etag, ..unit })
         })
         .await
+    }
+}
+
+/// The most results of a pattern's braces that are looked at.
+const MOST_BRACES: usize = 10_000;
+
+/// Where the file at `path`, which one of `patterns` matches, is moved to.
+fn target(path: &Path, folder: &str, patterns: &[String]) -> Result<PathBuf> {
+    let paths = patterns.iter().map(|pattern| pattern_path(pattern)).collect::<Result<Vec<String>>>()?;
+    let target = Path::new(folder).join(disposal::below(path, &paths));
+    let absolute = std::path::absolute(&target).unwrap_or_else(|_| target.clone());
+    let here = std::env::current_dir().unwrap_or_default();
+    let is_read = |pattern: &String| {
+        let expanded = crate::pattern::expand(pattern).into_iter().flatten().take(MOST_BRACES);
+        let mut expanded = expanded.filter_map(|one| PathPattern::new(&one, &here));
+        expanded.any(|pattern| absolute.to_str().is_some_and(|absolute| pattern.matches(absolute)))
+    };
+    match patterns.iter().any(is_read) {
+        false => Ok(target),
+        true => Err(disposal::is_read_there(path, &target)),
     }
 }
 

@@ -1,0 +1,124 @@
+//! Replaces the rows of a unit by those of its new version, in one transaction, beside the ledger's notes of both. It
+//! leaves bulk statements and the commit to `ledger.rs`, and how the rows of a unit are found to the
+//! dialect.
+//!
+//! ```text
+//!  BEGIN ─▶ lock the load's entry ─▶ notes of the new version?  ─ yes ─▶ ROLLBACK, already done
+//!                                      │ no
+//!                                      ▼
+//!           delete the old notes and rows ─▶ insert the new notes ─▶ bulk statements ─▶ COMMIT
+//! ```
+//! The entry is locked exclusively. So a second attempt, after a commit that was never answered, waits for the end of
+//! the first one before it looks which version is there.
+
+use millstream_core::sink::{Chunk, Delivered, Delivery, Refused, Replaced, Replacement};
+use millstream_core::{Error, Result, fail_point};
+
+use super::entry::blamed;
+use super::ledger::{DatabaseLedger, LedgerState, OpenTransaction};
+use super::ledger_rows::{ROWS, record};
+use super::load::on_io;
+use super::server::{Connection, Failure};
+use crate::shared::digest;
+
+/// What was removed, unless the new version is there already.
+type Removed = Option<Replaced>;
+
+impl DatabaseLedger {
+    /// Replaces the rows of a unit.
+    pub(super) async fn replace_rows(&self, replacement: Replacement) -> Result<Replaced> {
+        let Replacement { column, value, forgets, known_by, chunks, rows } = replacement;
+        let (state, attempt) = (self.state(), super::ledger::new_name());
+        let (noting, by) = (chunks.clone(), attempt.clone());
+        let io = state.io.clone();
+        let begun = on_io(&io, async move {
+            let permit = state.shared.pool.permit().await?;
+            let mut transaction = OpenTransaction::new(state.shared.pool.take().await?, permit);
+            let removal = Removal { state: &state, column: &column, value: &value, forgets: &forgets };
+            let removed = removal.begin(transaction.connection(), &known_by, &noting, &by).await;
+            match removed {
+                Ok(Some(removed)) => Ok(Some((transaction, removed))),
+                Ok(None) => {
+                    state.shared.pool.give(transaction.into_connection());
+                    Ok(None)
+                }
+                Err(failure) => {
+                    let tables = [state.shared.bulk.table.as_str(), &state.entry.table];
+                    Err(blamed(transaction.connection(), &tables, failure).await)
+                }
+            }
+        });
+        let Some((transaction, removed)) = begun.await? else { return Ok(Replaced::default()) };
+        let mut delivery = self.delivery_in(transaction, chunks, attempt);
+        for batch in rows {
+            delivery.write(batch?).await?;
+        }
+        let target = self.state().shared.target.clone();
+        let refuse = move |refused: &Refused| match refused.rows.is_empty() && !refused.more {
+            true => Ok(()),
+            false => Err(refused.clone().into_error(&target)),
+        };
+        match Box::new(delivery).commit_if(Box::new(refuse)).await? {
+            Delivered::Written { rows, .. } => Ok(Replaced { inserted: rows, is_new: true, ..removed }),
+            // The next attempt finds out which version is there.
+            Delivered::AlreadyDone(_) => Err(Error::transient(format!(
+                "the connection was lost while {} was committed",
+                self.state().shared.target
+            ))),
+        }
+    }
+}
+
+/// What is removed of a unit.
+struct Removal<'a> {
+    state: &'a LedgerState,
+    column: &'a str,
+    value: &'a str,
+    forgets: &'a [String],
+}
+
+impl Removal<'_> {
+    /// Begins the transaction, unless all of `known_by` is noted, up to the notes of the new version.
+    async fn begin(
+        &self,
+        connection: &mut dyn Connection,
+        known_by: &[Chunk],
+        chunks: &[Chunk],
+        attempt: &str,
+    ) -> Result<Removed, Failure> {
+        connection.execute("BEGIN").await?;
+        self.state.entry.check_locked(connection, "FOR UPDATE").await?;
+        fail_point::pass("reload.begun");
+        if self.state.written(connection, known_by, None).await?.len() == known_by.len() {
+            connection.execute("ROLLBACK").await?;
+            return Ok(None);
+        }
+        let forgotten = self.remove_notes(connection).await?;
+        let deleted = connection.execute(&self.delete_rows()).await?;
+        fail_point::pass("reload.deleted");
+        record(&self.state.entry, connection, chunks, attempt).await?;
+        fail_point::pass("reload.noted");
+        Ok(Some(Replaced { forgotten, deleted, ..Replaced::default() }))
+    }
+
+    async fn remove_notes(&self, connection: &mut dyn Connection) -> Result<u64, Failure> {
+        let (table, key) = (&self.state.entry.table, &self.state.entry.key);
+        let mut removed = 0;
+        for some in self.forgets.chunks(ROWS) {
+            let units: Vec<String> = some.iter().map(|unit| format!("'{}'", digest(unit))).collect();
+            let units = units.join(", ");
+            let delete =
+                format!("DELETE FROM {table} WHERE load_key = '{key}' AND chunk >= 0 AND unit_key IN ({units})");
+            removed += connection.execute(&delete).await?;
+        }
+        Ok(removed)
+    }
+
+    fn delete_rows(&self) -> String {
+        let shared = &self.state.shared;
+        let dialect = shared.server.dialect();
+        let known = shared.bulk.columns.iter().find(|column| column.name.eq_ignore_ascii_case(self.column));
+        let column = dialect.quoted(known.map_or(self.column, |known| &known.name));
+        format!("DELETE FROM {} WHERE {}", shared.bulk.table, dialect.is_exactly(&column, self.value))
+    }
+}
