@@ -1,7 +1,7 @@
 //! The commands: each turns arguments into one call of the library, and its result into text and an exit code.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::CommandFactory;
 use futures::executor::block_on;
@@ -19,7 +19,7 @@ use crate::arguments::{self, Arguments, Command, Global};
 use crate::output::Output;
 use crate::progress::Display;
 use crate::rows::{Form, rows_as_json, rows_as_table};
-use crate::{allocator, interrupt, message, report};
+use crate::{allocator, human, interrupt, message, report};
 
 /// The exit code for a job file or arguments that are wrong.
 const WRONG: u8 = 2;
@@ -27,6 +27,7 @@ const WRONG: u8 = 2;
 /// Runs a command and returns its exit code.
 pub fn run(mut arguments: Arguments) -> u8 {
     arguments.global.set = arguments.command.variables().to_vec();
+    arguments.global.set.extend(arguments.command.first_value());
     let global = &arguments.global;
     let output = Output::new(global);
     let done = match &arguments.command {
@@ -65,7 +66,7 @@ fn report_failure(output: Output, failure: &Failure) -> u8 {
     }
     output.message(&message::failure(output, failure));
     if output.json {
-        let errors: Vec<Value> = errors.iter().map(message::error_json).collect();
+        let errors: Vec<Value> = errors.iter().map(millstream::report::error_json).collect();
         let _ = output.json(&json!({"lints": lints, "errors": errors}));
     }
     match errors.first() {
@@ -124,21 +125,17 @@ pub fn sound_job(
 }
 
 fn parsed(global: &Global, engine: &Engine, path: &str, needs_secrets: bool) -> Result<Parsed, Failure> {
-    let options = ParseOptions { set: global.set.iter().cloned().collect(), needs_secrets };
+    let options = ParseOptions { set: global.set.iter().cloned().collect(), needs_secrets, now: None };
     block_on(engine.read_job(path, &options))
 }
 
 fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<(), Failure> {
+    if let Some(values) = &run.job.each.values {
+        return crate::series::run(global, output, run, values);
+    }
     let engine = engine(global)?;
     let job = sound_job(global, &engine, output, &run.job.path, true)?;
-    if output.json
-        && let Some(sink) = job.sinks.iter().find(|sink| sink.write.value == "-")
-    {
-        return Err(Error::job("both the rows and the report would go to standard output")
-            .in_step(&sink.name.value)
-            .hint("leave out `--json`, or write the rows to a file")
-            .into());
-    }
+    refuse_two_outputs(output, &job)?;
     follow(output, |cancel| {
         let options = RunOptions {
             resume: run.resume,
@@ -146,10 +143,21 @@ fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<(), 
             accept_changed: run.accept_changed,
             variables: Some(global.set.clone()),
             cancel,
+            ..RunOptions::default()
         };
         engine.start(job, options)
     })
     .and_then(|done| Ok(tell_done(output, &done, run.verbose)?))
+}
+
+/// Refuses to write both rows and the report to standard output.
+pub fn refuse_two_outputs(output: Output, job: &Job) -> Result<()> {
+    match job.sinks.iter().find(|sink| output.json && sink.write.value == "-") {
+        Some(sink) => Err(Error::job("both the rows and the report would go to standard output")
+            .in_step(&sink.name.value)
+            .hint("leave out `--json`, or write the rows to a file")),
+        None => Ok(()),
+    }
 }
 
 /// Starts a run with `start`, and shows its progress until it ends. Ctrl-C cancels it.
@@ -157,27 +165,68 @@ pub fn follow<T: Send + 'static>(
     output: Output,
     start: impl FnOnce(Cancel) -> Result<Running<T>>,
 ) -> Result<T, Failure> {
-    let display = Arc::new(Display::new(output));
-    let cancel = Cancel::default();
-    let teller = Arc::clone(&display);
-    interrupt::watch(cancel.clone(), move |text| teller.message(text))?;
-    let mut running = start(cancel)?;
-    let ended = block_on(async {
-        while let Some(event) = running.next_event().await {
-            match event {
-                Event::Progress(progress) => display.show(&progress),
-                Event::Warnings(lints) => display.hide_while(|| tell_lints(output, &lints)),
-                Event::Line { step, line } => display.hide_while(|| output.chat(&format!("{step}: {line}\n"))),
-                _ => {}
-            }
-        }
-        running.finish().await
-    });
-    display.end();
-    ended
+    let followed = Followed::new(output)?;
+    followed.follow(|| start(followed.cancel()))
 }
 
-fn tell_done(output: Output, done: &Report, verbose: bool) -> Result<()> {
+/// Shows runs, one after the other. Ctrl-C cancels them.
+pub struct Followed {
+    output: Output,
+    cancel: Cancel,
+    /// That of the run which is shown.
+    display: Arc<Mutex<Arc<Display>>>,
+}
+
+impl Followed {
+    pub fn new(output: Output) -> Result<Self> {
+        let (cancel, display) = (Cancel::default(), Arc::new(Mutex::new(Arc::new(Display::new(output)))));
+        let teller = Arc::clone(&display);
+        let current = move || Arc::clone(&teller.lock().unwrap_or_else(PoisonError::into_inner));
+        interrupt::watch(cancel.clone(), move |text| current().message(text))?;
+        Ok(Followed { output, cancel, display })
+    }
+
+    /// What Ctrl-C cancels.
+    pub fn cancel(&self) -> Cancel {
+        self.cancel.clone()
+    }
+
+    /// Starts a run with `start`, and shows its progress until it ends.
+    pub fn follow<T: Send + 'static>(&self, start: impl FnOnce() -> Result<Running<T>>) -> Result<T, Failure> {
+        let display = Arc::new(Display::new(self.output));
+        *self.display.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&display);
+        let mut running = start()?;
+        let ended = block_on(async {
+            while let Some(event) = running.next_event().await {
+                self.show(&display, event);
+            }
+            running.finish().await
+        });
+        display.end();
+        ended
+    }
+
+    fn show(&self, display: &Display, event: Event) {
+        let output = self.output;
+        match event {
+            Event::Progress(progress) => display.show(&progress),
+            Event::Warnings(lints) => display.hide_while(|| tell_lints(output, &lints)),
+            Event::Retrying { attempt, of, wait, error } => display.hide_while(|| {
+                output.message(&message::error(output, &error));
+                let wait = human::time(wait);
+                output.chat(&format!("attempt {attempt} of {of} failed; the run is resumed in {wait}\n"));
+            }),
+            Event::HookFailed { hook, error } => display.hide_while(|| {
+                output.message(&message::hook(output, &hook, &error));
+            }),
+            Event::Line { step, line } => display.hide_while(|| output.chat(&format!("{step}: {line}\n"))),
+            _ => {}
+        }
+    }
+}
+
+/// Shows the report.
+pub fn tell_done(output: Output, done: &Report, verbose: bool) -> Result<()> {
     if output.json {
         output.json(done)?;
     } else {

@@ -17,7 +17,9 @@ mod rejects;
 pub mod report;
 mod rows;
 mod runs;
+mod series;
 mod table;
+mod values;
 
 use std::ffi::OsString;
 

@@ -201,6 +201,8 @@ mod tests {
             predicted: json!({}),
             report: None,
             program: None,
+            moment: None,
+            series: None,
         }
     }
 
