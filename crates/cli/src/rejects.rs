@@ -17,10 +17,10 @@ use millstream::{Error, Result};
 use serde_json::json;
 
 use crate::arguments::{Global, Rejects};
-use crate::commands::{engine, follow, machine, sound_job};
 use crate::human;
 use crate::output::{Output, Role};
 use crate::runs::unknown;
+use crate::shared::{engine, follow, machine, sound_job};
 
 /// How many examples are shown for a reason.
 const EXAMPLES: usize = 3;

@@ -10,9 +10,9 @@ use millstream::{Error, Result};
 use serde_json::{Value, json};
 
 use crate::arguments::{Global, Runs};
-use crate::commands::machine;
 use crate::human;
 use crate::output::Output;
+use crate::shared::machine;
 use crate::table::table;
 
 /// How many runs are named if the requested one does not exist.

@@ -10,8 +10,8 @@ use millstream::{Engine, Error, Failure, Job, Result, RunOptions};
 use serde_json::json;
 
 use crate::arguments::{Global, Run};
-use crate::commands::{Followed, engine, refuse_two_outputs, sound_job, tell_done};
 use crate::output::Output;
+use crate::shared::{Followed, engine, refuse_two_outputs, sound_job, tell_done};
 use crate::values::Values;
 
 /// What is done for a value.
