@@ -7,7 +7,7 @@ use millstream_core::{Error, Result};
 use millstream_process::{Children, Program};
 use tokio::io::AsyncWriteExt;
 
-use super::Given;
+use super::given::Given;
 
 /// Runs `command` of the hooks `key` to its end, with the report on its standard input. What it writes is shown.
 pub(super) async fn run(key: &str, command: &CommandLine, given: &Given<'_>) -> Result<()> {

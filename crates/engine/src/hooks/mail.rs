@@ -4,7 +4,7 @@ use millstream_core::{Error, Result};
 use millstream_job::around::MailKeys;
 use millstream_job::machine::Smtp;
 
-use super::Given;
+use super::given::Given;
 
 /// Sends `mail` by the server of this machine.
 #[cfg(feature = "mail")]
@@ -59,9 +59,9 @@ fn message(mail: &MailKeys, smtp: &Smtp, given: &Given<'_>) -> Result<lettre::Me
 #[cfg(feature = "mail")]
 fn in_words(given: &Given<'_>) -> &'static str {
     match given.outcome {
-        super::Outcome::Done => "success",
-        super::Outcome::Failed => "failure",
-        super::Outcome::Interrupted => "interruption",
+        super::given::Outcome::Done => "success",
+        super::given::Outcome::Failed => "failure",
+        super::given::Outcome::Interrupted => "interruption",
     }
 }
 

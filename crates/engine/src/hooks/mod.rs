@@ -1,9 +1,10 @@
 //! What a job does after its runs: programs, webhooks and mails. None of it changes what a run has done.
 //!
-//! This file decides which hooks there are, and what they are given; `command.rs`, `webhook.rs` and `mail.rs` do one
-//! each.
+//! This file decides which hooks there are, and when; `given.rs` says what they are given; `command.rs`,
+//! `webhook.rs` and `mail.rs` do one each.
 
 mod command;
+mod given;
 mod mail;
 mod webhook;
 
@@ -20,6 +21,7 @@ use crate::failure::{Failure, error_json};
 use crate::machine::Machine;
 use crate::report::{HookResult, Report};
 use crate::surroundings::Surroundings;
+use given::{Given, Outcome};
 
 /// Warns of mails that the machine cannot send.
 pub(crate) fn lints(job: &Job, machine: &Machine) -> Vec<Lint> {
@@ -42,36 +44,6 @@ pub(crate) struct AfterRun<'a> {
     pub(crate) ended: &'a Result<Report, Failure>,
     /// Takes what programs write.
     pub(crate) lines: StepLines,
-}
-
-/// How a run has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
-    Done,
-    Failed,
-    Interrupted,
-}
-
-impl Outcome {
-    fn name(self) -> &'static str {
-        match self {
-            Outcome::Done => "done",
-            Outcome::Failed => "failed",
-            Outcome::Interrupted => "interrupted",
-        }
-    }
-}
-
-/// What hooks are given.
-struct Given<'a> {
-    job: &'a str,
-    run: &'a str,
-    outcome: Outcome,
-    /// The report, or why there is none, as JSON without secrets.
-    report: String,
-    /// The same in one sentence.
-    sentence: String,
-    surroundings: &'a Surroundings,
 }
 
 impl AfterRun<'_> {

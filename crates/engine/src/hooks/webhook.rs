@@ -5,7 +5,7 @@ use std::time::Duration;
 use millstream_core::Result;
 use millstream_job::around::WebhookKeys;
 
-use super::Given;
+use super::given::Given;
 
 /// Sends the report to the URL of `webhook`; what may pass is retried within `timeout`.
 #[cfg(feature = "http")]
