@@ -21,6 +21,7 @@ pub mod tree;
 mod build;
 mod checks;
 mod exposed;
+mod gather;
 mod links;
 mod settings;
 mod variables;
@@ -46,8 +47,8 @@ pub use reference::{machine_reference, reference};
 pub use schema::schema;
 pub use text::{JobText, Position, Span, decode};
 
-use around::Gathering;
 use entries::COMMAND;
+use gather::Gathering;
 use links::{References, Sections};
 use tree::{Entry, Kind, Node, Typed};
 use variables::TIMEZONE;

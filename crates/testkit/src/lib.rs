@@ -1,6 +1,6 @@
 //! Shared by the tests of several crates: folders of test data, real servers (web, FTP, SSH, S3, databases), a mail
-//! server, a faulty web server, a proxy that breaks connections, certificates, file systems that fill up, and a thread without the
-//! rights of root.
+//! server, a faulty web server, a proxy that breaks connections, certificates, file systems that fill up, and a thread
+//! without the rights of root.
 //!
 //! It is for tests only: errors panic, with a message that says what to install or check.
 

@@ -55,9 +55,11 @@ fn eight(first: u64, day: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn dates_are_those_of_the_time_zone_in_values_and_in_sql() {
-    let job = "timezone: Europe/Berlin\nsources:\n  s: {read: 'in/${today - 1 day | %Y/%m/%d}.csv', csv: {columns: {id: \
+    let job = "timezone: Europe/Berlin\nsources:\n  s: {read: 'in/${today - 1 day | %Y/%m/%d}.csv', csv: {columns: \
+        {id: \
                int64}}}\ntransforms:\n  t:\n    sql: SELECT '${today}' AS a, current_date AS b, today() AS c, \
-               '${now | %H:%M:%S%z}' AS d, now() AS e, current_timestamp AS f, current_time AS g FROM s\nsinks:\n  o: {from: \
+               '${now | %H:%M:%S%z}' AS d, now() AS e, current_timestamp AS f, current_time AS g FROM s\nsinks:\n  \
+               o: {from: \
                t, write: '${today | %G-W%V}.csv'}\n";
     let lab = Lab::with_job(job);
     lab.file("in/2026/01/31.csv", "id\n1\n");
@@ -107,7 +109,8 @@ fn resume_on_the_next_day_begins_the_run_of_that_day() {
 fn a_replay_has_the_dates_of_its_run() {
     let lab = Lab::with_job(
         "sources:\n  s: {read: 'in/${today - 1 day | %Y%m%d}.csv', csv: {columns: {id: int64}}, max_rejects: \
-         1}\ntransforms:\n  t: {select: {from: s, columns: [\"CAST(id AS text) AS id\", \"concat('${today} ', current_date) AS \
+         1}\ntransforms:\n  t: {select: {from: s, columns: [\"CAST(id AS text) AS id\", \"concat('${today} ', \
+         current_date) AS \
          day\"]}}\nsinks:\n  o: {from: t, write: 'sqlite:out.db', table: t}\n",
     );
     lab.file("in/20260130.csv", "id\n1\n0x2\n3\n");
@@ -144,7 +147,8 @@ fn set_says_which_day_it_is() {
 #[test]
 fn a_variable_may_hold_a_date() {
     let lab = Lab::with_job(
-        "sources:\n  s: {read: 'in/${DAY - 1 day | %d.%m.%y}.csv', csv: {columns: {id: int64}}}\nsinks:\n  o: {from: s, \
+        "sources:\n  s: {read: 'in/${DAY - 1 day | %d.%m.%y}.csv', csv: {columns: {id: int64}}}\nsinks:\n  o: {from: \
+        s, \
          write: '${DAY | %j}.csv'}\n",
     );
     lab.file("in/28.02.26.csv", "id\n7\n");

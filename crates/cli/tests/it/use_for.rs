@@ -5,7 +5,8 @@ use std::os::unix::process::ExitStatusExt;
 use crate::use_support::{Lab, sqlite};
 
 /// A file for each day into one table.
-const JOB: &str = "sources:\n  s: {read: 'in/${DAY | %d}.csv', csv: {columns: {id: int64}}}\ntransforms:\n  t: {select: {from: \
+const JOB: &str = "sources:\n  s: {read: 'in/${DAY | %d}.csv', csv: {columns: {id: int64}}}\ntransforms:\n  t: \
+        {select: {from: \
                    s, columns: [id, \"'${DAY}' AS day\"]}}\nsinks:\n  o: {from: t, write: 'sqlite:out.db', table: t}\n";
 
 const DAYS: &str = "DAY=2026-01-01..2026-01-04";

@@ -65,10 +65,10 @@ fn nothing_is_told_of_a_job_that_does_not_parse_or_is_skipped() {
 
 #[test]
 fn a_hook_that_fails_is_a_warning() {
-    let lab = lab(
-        "on_success:\n  - command: [sh, -c, 'echo no pager >&2; exit 7']\n  - command: ./none.sh\n  - {command: [sleep, \
-         '60'], timeout: 200ms}\n",
-    );
+    let lab =
+        lab("on_success:\n  - command: [sh, -c, 'echo no pager >&2; exit 7']\n  - command: ./none.sh\n  - {command: \
+        [sleep, \
+         '60'], timeout: 200ms}\n");
     lab.file("job.yaml", lab.read("job.yaml").replace("command: ./none.sh", "command: [./none.sh]"));
     let begun = Instant::now();
     let ran = lab.run(&["run", "job.yaml", "--json"]);
@@ -94,7 +94,8 @@ fn a_webhook_gets_the_report_once_it_answers() {
             .object("/refused", Object::new("").always(Fault::Answer(Answer::status(400).body("what is this")))),
     );
     let lab = lab(&format!(
-        "on_success:\n  - webhook: {{url: '{}', headers: {{authorization: {{secret: 'env:TOKEN'}}}}}}\n  - webhook: {{url: \
+        "on_success:\n  - webhook: {{url: '{}', headers: {{authorization: {{secret: 'env:TOKEN'}}}}}}\n  - webhook: \
+        {{url: \
          '{}'}}\n",
         server.url("/done"),
         server.url("/refused")

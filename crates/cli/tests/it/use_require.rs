@@ -11,7 +11,8 @@ use crate::use_support::{Lab, Ran, names, sqlite};
 /// A job with these requirements, whose sink would create a table and run a statement before it.
 fn job(require: &str) -> String {
     format!(
-        "require:\n{require}sources:\n  s: {{read: 'in/*.csv', csv: {{columns: {{id: int64}}}}}}\nsinks:\n  o: {{from: s, \
+        "require:\n{require}sources:\n  s: {{read: 'in/*.csv', csv: {{columns: {{id: int64}}}}}}\nsinks:\n  o: \
+        {{from: s, \
          write: 'sqlite:out.db', table: t, before: ['CREATE TABLE IF NOT EXISTS touched (a int)']}}\n"
     )
 }
@@ -162,7 +163,8 @@ fn a_run_that_resumes_another_one_does_not_ask_again() {
 fn mistakes_in_requirements_are_lints() {
     let lab = lab(
         "  - exists: a\n    units: {of: s, min: 1}\n  - {otherwise: skip}\n  - units: {of: t, min: 1}\n  - age: {of: \
-         s}\n  - query: {in: data.csv, sql: SELECT 1}\n  - exists: 'sqlite:a.db'\n  - {exists: a, otherwise: maybe}\n  - \
+         s}\n  - query: {in: data.csv, sql: SELECT 1}\n  - exists: 'sqlite:a.db'\n  - {exists: a, otherwise: \
+         maybe}\n  - \
          query: {in: 'sqlite:a.db', sql: SELECT 1, sqlite: {tabel: t}}\n",
     );
     lab.run(&["check", "job.yaml"]).ended(2).says(&["the text `maybe` is not a choice for `otherwise`"]);

@@ -1,6 +1,7 @@
 //! A run as its caller sees it: events while it lasts, a way to cancel it, and what it comes to.
 //!
-//! `attempts.rs` makes the attempts of a logical run, each of which is a run. `execute.rs` takes a run from its start to its report, on a thread that the run has for itself. The states of a run
+//! `attempts.rs` makes the attempts of a logical run, each of which is a run. `execute.rs` takes a run from its start
+//! to its report, on a thread that the run has for itself. The states of a run
 //! and the steps between them: `begin.rs`, `load.rs`, `commit.rs`, `record.rs`. `sinks.rs` the sinks of a run;
 //! `work.rs` what it works with.
 
