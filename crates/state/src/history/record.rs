@@ -5,8 +5,6 @@ use rusqlite::Row;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::store::signed;
-
 /// The columns of a record, in the order of [`record`].
 pub(super) const COLUMNS: &str = "run, logical, job, variables, fingerprint, process, began, ended, outcome, message, \
                                   rows_read, rows_written, rows_rejected, units, predicted, report, program, \
@@ -104,7 +102,7 @@ pub struct RunRecord {
 impl RunRecord {
     /// When the logical run began, in milliseconds since 1970.
     pub fn moment(&self) -> i64 {
-        self.moment.or_else(|| began(&self.logical)).unwrap_or_else(|| signed(self.began))
+        self.moment.or_else(|| began(&self.logical)).unwrap_or_else(|| i64::try_from(self.began).unwrap_or(i64::MAX))
     }
 }
 
