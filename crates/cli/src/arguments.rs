@@ -9,6 +9,7 @@ use clap_complete::Shell;
 use millstream::text::Size;
 
 use crate::rows::TABLE;
+use crate::values::Values;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -32,6 +33,7 @@ Exit codes:
   1    the job failed
   2    the job file or the arguments are wrong
   3    more records were rejected than the job allows
+  4    what the job requires does not hold
   130  interrupted";
 
 /// Runs batch jobs: reads compressed files from anywhere, transforms them with SQL, loads them into databases or files.
@@ -98,7 +100,7 @@ pub enum Command {
     /// Run a job to its end
     #[command(after_help = "Examples:\n  millstream run job.yaml\n  millstream run job.yaml --memory 512MB --set \
                       DAY=2026-01-31\n  millstream run job.yaml --json > report.json\n  millstream run --resume \
-                      job.yaml")]
+                      job.yaml\n  millstream run job.yaml --for DAY=2026-01-01..2026-01-31")]
     Run(Run),
     /// List the runs so far, or compare one with the run before it
     #[command(
@@ -181,6 +183,18 @@ impl Command {
             _ => &[],
         }
     }
+
+    /// The variable and its first value that a command looks at which does not run the job.
+    pub fn first_value(&self) -> Option<(String, String)> {
+        let each = match self {
+            Command::Check(check) => &check.each,
+            Command::Explain(job) => &job.each,
+            Command::Preview(preview) => &preview.each,
+            _ => return None,
+        };
+        let Values { name, values, .. } = each.values.as_ref()?;
+        Some((name.clone(), values.first()?.clone()))
+    }
 }
 
 /// Variables of a job.
@@ -191,6 +205,16 @@ pub struct Variables {
     pub set: Vec<(String, String)>,
 }
 
+/// Several values of a variable.
+#[derive(Debug, Args)]
+pub struct ForValues {
+    /// Take one value of a variable after the other: days (`DAY=2026-01-01..2026-01-31`), whole numbers (`PART=1..8`)
+    /// or a list (`REGION=north,south`). `run` does the job for each, until one fails, and goes on with `--resume`;
+    /// other commands take the first value
+    #[arg(long = "for", value_name = "NAME=VALUES", help_heading = "Job")]
+    pub values: Option<Values>,
+}
+
 /// A job file.
 #[derive(Debug, Args)]
 pub struct Job {
@@ -199,6 +223,8 @@ pub struct Job {
     pub path: String,
     #[command(flatten)]
     pub variables: Variables,
+    #[command(flatten)]
+    pub each: ForValues,
 }
 
 /// What to run.
@@ -265,6 +291,8 @@ pub struct Check {
     pub schema: bool,
     #[command(flatten)]
     pub variables: Variables,
+    #[command(flatten)]
+    pub each: ForValues,
 }
 
 /// What to test.
@@ -295,6 +323,8 @@ pub struct Preview {
     pub rows: usize,
     #[command(flatten)]
     pub variables: Variables,
+    #[command(flatten)]
+    pub each: ForValues,
 }
 
 /// What to query.

@@ -6,20 +6,17 @@ use std::sync::Arc;
 use clap::CommandFactory;
 use futures::executor::block_on;
 use millstream::files::{Urls, without_job};
-use millstream::machine::{Asked, Machine};
 use millstream::parse::tidy;
 use millstream::rejects::LeftOut;
-use millstream::report::Report;
-use millstream::text::unreadable;
-use millstream::{Cancel, Engine, Event, Failure, Job, Lint, ParseOptions, Parsed, RunOptions, Running};
 use millstream::{Error, ErrorKind, Result};
+use millstream::{Failure, Job, Lint, Parsed, RunOptions};
 use serde_json::{Value, json};
 
 use crate::arguments::{self, Arguments, Command, Global};
+use crate::message;
 use crate::output::Output;
-use crate::progress::Display;
 use crate::rows::{Form, rows_as_json, rows_as_table};
-use crate::{allocator, interrupt, message, report};
+use crate::shared::{engine, follow, parsed, refuse_two_outputs, sound_job, tell_done, tell_lints};
 
 /// The exit code for a job file or arguments that are wrong.
 const WRONG: u8 = 2;
@@ -27,6 +24,7 @@ const WRONG: u8 = 2;
 /// Runs a command and returns its exit code.
 pub fn run(mut arguments: Arguments) -> u8 {
     arguments.global.set = arguments.command.variables().to_vec();
+    arguments.global.set.extend(arguments.command.first_value());
     let global = &arguments.global;
     let output = Output::new(global);
     let done = match &arguments.command {
@@ -69,7 +67,7 @@ fn report_failure(output: Output, failure: &Failure) -> u8 {
     }
     output.message(&message::failure(output, failure));
     if output.json {
-        let errors: Vec<Value> = errors.iter().map(message::error_json).collect();
+        let errors: Vec<Value> = errors.iter().map(millstream::report::error_json).collect();
         let _ = output.json(&json!({"lints": lints, "errors": errors}));
     }
     match errors.first() {
@@ -79,70 +77,13 @@ fn report_failure(output: Output, failure: &Failure) -> u8 {
     }
 }
 
-fn tell_lints(output: Output, lints: &[Lint]) {
-    output.message(&message::lints(output, lints));
-}
-
-/// The machine by its file, or as detected.
-pub fn machine(global: &Global) -> Result<Machine, Failure> {
-    let (cores, memory) = (global.cores, global.memory.map(|size| size.0));
-    let asked = Asked { cores, memory, scratch: global.scratch.clone(), state: global.state.clone() };
-    match &global.machine {
-        Some(path) => machine_of(path, global.node.clone(), asked, "`--machine` and MILLSTREAM_MACHINE name it"),
-        None => Ok(Machine::detect(asked)?),
-    }
-}
-
-/// The machine that the file at `path` describes for `node`, or for this host. `named` says in a hint what names the
-/// file.
-///
-/// # Errors
-/// Everything that is wrong with the file.
-pub fn machine_of(path: &str, node: Option<String>, asked: Asked, named: &str) -> Result<Machine, Failure> {
-    let bytes = fs_err::read(path).map_err(|cause| unreadable("the machine file", path, &cause, named))?;
-    let text = millstream::parse::decode(path, &bytes).map_err(|lint| Failure::from(*lint))?;
-    let node = node.unwrap_or_else(millstream::machine::host_name);
-    let file = millstream::machine::load(path, text, &node, &|name| std::env::var(name).ok());
-    let file = file.map_err(|lints| Failure { lints, errors: Vec::new() })?;
-    Machine::of_file(&file, asked)
-}
-
-/// The engine, which owns this process.
-pub fn engine(global: &Global) -> Result<Engine, Failure> {
-    let machine = machine(global)?;
-    allocator::fit(machine.memory);
-    Ok(Engine::builder().machine(machine).own_process().build()?)
-}
-
-/// The job at `path`, if it has no errors. Shows its warnings.
-pub fn sound_job(
-    global: &Global,
-    engine: &Engine,
-    output: Output,
-    path: &str,
-    needs_secrets: bool,
-) -> Result<Arc<Job>, Failure> {
-    let Parsed { job, warnings } = parsed(global, engine, path, needs_secrets)?;
-    tell_lints(output, &warnings);
-    Ok(job)
-}
-
-fn parsed(global: &Global, engine: &Engine, path: &str, needs_secrets: bool) -> Result<Parsed, Failure> {
-    let options = ParseOptions { set: global.set.iter().cloned().collect(), needs_secrets };
-    block_on(engine.read_job(path, &options))
-}
-
 fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<(), Failure> {
+    if let Some(values) = &run.job.each.values {
+        return crate::series::run(global, output, run, values);
+    }
     let engine = engine(global)?;
     let job = sound_job(global, &engine, output, &run.job.path, true)?;
-    if output.json
-        && let Some(sink) = job.sinks.iter().find(|sink| sink.write.value == "-")
-    {
-        return Err(Error::job("both the rows and the report would go to standard output")
-            .in_step(&sink.name.value)
-            .hint("leave out `--json`, or write the rows to a file")
-            .into());
-    }
+    refuse_two_outputs(output, &job)?;
     follow(output, |cancel| {
         let options = RunOptions {
             resume: run.resume,
@@ -151,44 +92,11 @@ fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<(), 
             variables: Some(global.set.clone()),
             now: None,
             cancel,
+            ..RunOptions::default()
         };
         engine.start(job, options)
     })
     .and_then(|done| Ok(tell_done(output, &done, run.verbose)?))
-}
-
-/// Starts a run with `start`, and shows its progress until it ends. Ctrl-C cancels it.
-pub fn follow<T: Send + 'static>(
-    output: Output,
-    start: impl FnOnce(Cancel) -> Result<Running<T>>,
-) -> Result<T, Failure> {
-    let display = Arc::new(Display::new(output));
-    let cancel = Cancel::default();
-    let teller = Arc::clone(&display);
-    interrupt::watch(cancel.clone(), move |text| teller.message(text))?;
-    let mut running = start(cancel)?;
-    let ended = block_on(async {
-        while let Some(event) = running.next_event().await {
-            match event {
-                Event::Progress(progress) => display.show(&progress),
-                Event::Warnings(lints) => display.hide_while(|| tell_lints(output, &lints)),
-                Event::Line { step, line } => display.hide_while(|| output.chat(&format!("{step}: {line}\n"))),
-                _ => {}
-            }
-        }
-        running.finish().await
-    });
-    display.end();
-    ended
-}
-
-fn tell_done(output: Output, done: &Report, verbose: bool) -> Result<()> {
-    if output.json {
-        output.json(done)?;
-    } else {
-        output.chat(&report::report(output, done, verbose));
-    }
-    Ok(())
 }
 
 fn check_job(global: &Global, output: Output, check: &arguments::Check) -> Result<(), Failure> {

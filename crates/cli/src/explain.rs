@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use millstream::explain::{ColumnSummary, Explanation, Operator, Visibility, WorkersSummary};
+use millstream::explain::{ColumnSummary, Explanation, Operator, RunsSummary, Visibility, WorkersSummary};
 use millstream::text::Size;
 
 /// How a job would run, as text.
 pub fn explanation(explanation: &Explanation) -> String {
-    let Explanation { machine, sources, transforms, shared, sinks } = explanation;
+    let Explanation { machine, sources, transforms, shared, sinks, runs: around } = explanation;
     let mut text = format!(
         "machine: {} cores, {} of memory ({} for sorts, joins and reading ahead), scratch in {}\n",
         machine.cores,
@@ -45,7 +45,19 @@ pub fn explanation(explanation: &Explanation) -> String {
         text.push_str(&left_out(sink.max_rejects.as_deref(), "rows that the table refuses"));
         text.push_str(&plan(&sink.plan));
     }
+    text.push_str(&runs(around));
     text
+}
+
+/// What applies to the runs of the job; empty if nothing does.
+fn runs(runs: &RunsSummary) -> String {
+    let mut lines: Vec<String> = runs.dates.iter().map(|(date, value)| format!("${{{date}}} is {value}")).collect();
+    lines.extend(runs.require.iter().map(|require| format!("requires that {require}")));
+    lines.extend(runs.retry.iter().map(|retry| format!("resumes itself {retry}, if it fails")));
+    lines.extend(runs.on_success.iter().map(|hook| format!("on success: {hook}")));
+    lines.extend(runs.on_failure.iter().map(|hook| format!("on failure: {hook}")));
+    let lines: Vec<String> = lines.iter().map(|line| format!("  {line}\n")).collect();
+    if lines.is_empty() { String::new() } else { format!("\na run:\n{}", lines.concat()) }
 }
 
 /// The processes of a step, in a line.

@@ -18,13 +18,16 @@ mod rejects;
 pub mod report;
 mod rows;
 mod runs;
+mod series;
+mod shared;
 mod table;
+mod values;
 
 use std::ffi::OsString;
 
 use clap::Parser;
 
-pub use commands::machine_of;
+pub use shared::machine_of;
 
 /// Runs the command with `arguments`, the first of which is the name of the program. Returns the exit code. The process
 /// is the command's alone: its memory is held to a budget, and signals end the run.

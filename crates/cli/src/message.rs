@@ -3,7 +3,6 @@
 use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use millstream::{Error, Failure, Lint, Severity};
-use serde_json::{Value, json};
 
 use crate::output::{Output, Role};
 
@@ -30,6 +29,14 @@ fn counted(output: Output, lints: &[Lint], errors: usize) -> String {
         true => format!("{}\n", summary(lints, errors)),
         false => String::new(),
     }
+}
+
+/// A warning about what is done after a run.
+pub fn hook(output: Output, hook: &str, failed: &Error) -> String {
+    let text = error(output, failed);
+    let rest = text.split_once('\n').map_or("", |(_, rest)| rest);
+    let what = format!("{hook}: {}", failed.what());
+    format!("{} {}\n{rest}", output.paint(Role::Hint, "warning:"), output.paint(Role::Strong, &what))
 }
 
 /// An error: what, where, the offending text, the cause, then what to do.
@@ -88,28 +95,6 @@ fn bytes_of(lint: &Lint) -> std::ops::Range<usize> {
     };
     let start = lint.column.saturating_sub(1);
     byte(start)..byte(start + lint.length.max(1))
-}
-
-/// An error as JSON.
-pub fn error_json(error: &Error) -> Value {
-    let place = error.location();
-    let mut json = json!({
-        "kind": format!("{:?}", error.kind()).to_lowercase(),
-        "what": error.what(),
-        "uri": place.uri,
-        "member": place.member,
-        "line": place.line,
-        "byte": place.byte,
-        "column": place.column,
-        "step": error.step_name(),
-        "text": error.offending_text(),
-        "cause": error.cause_text(),
-        "hint": error.hint_text(),
-    });
-    if let Some(last) = place.last_line {
-        json["last_line"] = last.into();
-    }
-    json
 }
 
 /// The number of errors and warnings as text: those of `lints`, and `more` errors.

@@ -17,10 +17,10 @@ use millstream::{Error, Result};
 use serde_json::json;
 
 use crate::arguments::{Global, Rejects};
-use crate::commands::{engine, follow, machine, sound_job};
 use crate::human;
 use crate::output::{Output, Role};
 use crate::runs::unknown;
+use crate::shared::{engine, follow, machine, sound_job};
 
 /// How many examples are shown for a reason.
 const EXAMPLES: usize = 3;
@@ -201,6 +201,8 @@ mod tests {
             predicted: json!({}),
             report: None,
             program: None,
+            moment: None,
+            series: None,
         }
     }
 

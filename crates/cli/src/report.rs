@@ -19,6 +19,9 @@ const NO_TIME: f64 = 0.005;
 
 /// The report: the sinks, the steps, and the verdict. `all` also shows idle steps.
 pub fn report(output: Output, report: &Report, all: bool) -> String {
+    if let Some(why) = &report.skipped_run {
+        return format!("{}: {why}\n", output.paint(Role::Strong, "skipped"));
+    }
     let mut text = format!(
         "{} in {}: {} {} read, {} written, {} rejected\n",
         output.paint(Role::Strong, "done"),
@@ -32,6 +35,9 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
         text.push_str("  nothing new: everything was loaded before\n");
     } else if let Some(first) = &report.resumes {
         text.push_str(&format!("  resumed run {first}\n"));
+    }
+    if report.attempts > 1 {
+        text.push_str(&format!("  it took {} attempts\n", report.attempts));
     }
     if report.units_loaded_before > 0 {
         let (count, were) = match report.units_loaded_before {

@@ -10,9 +10,9 @@ use millstream::{Error, Result};
 use serde_json::{Value, json};
 
 use crate::arguments::{Global, Runs};
-use crate::commands::machine;
 use crate::human;
 use crate::output::Output;
+use crate::shared::machine;
 use crate::table::table;
 
 /// How many runs are named if the requested one does not exist.
@@ -39,11 +39,10 @@ fn list(output: Output, history: &RunHistory, asked: &Runs) -> Result<()> {
         // Runs that were resumed are not unfinished.
         let all = history.list(None, u64::MAX)?;
         let gone_on = |run: &RunRecord| {
-            let later = |other: &&RunRecord| {
-                other.began > run.began && (&other.job, &other.variables) == (&run.job, &run.variables)
-            };
-            let ends = |other: &RunRecord| other.logical == run.logical || other.outcome == Outcome::Done;
-            all.iter().filter(later).any(ends)
+            // The clock may have been set back meanwhile: the later ones stand before it.
+            let later = all.iter().take_while(|other| other.run != run.run);
+            let mut same = later.filter(|other| (&other.job, &other.variables) == (&run.job, &run.variables));
+            same.any(|other| other.logical == run.logical || other.outcome == Outcome::Done)
         };
         runs.retain(|run| run.outcome.is_unfinished() && !gone_on(run));
         runs.truncate(usize::try_from(asked.most).unwrap_or(usize::MAX));
@@ -223,6 +222,8 @@ mod tests {
             predicted: json!({"units": 3}),
             report: Some(json!({"bytes_read": 2_000_000})),
             program: None,
+            moment: None,
+            series: None,
         }
     }
 

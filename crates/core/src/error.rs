@@ -28,6 +28,8 @@ pub enum ErrorKind {
     Memory,
     /// More records were rejected than the job allows.
     Rejects,
+    /// What the job requires before it begins does not hold.
+    Requirement,
     /// The user ended the run.
     Interrupted,
     /// Whoever read our output has closed it: the run ends quietly.
@@ -42,6 +44,7 @@ impl ErrorKind {
         match self {
             ErrorKind::Job => 2,
             ErrorKind::Rejects => 3,
+            ErrorKind::Requirement => 4,
             ErrorKind::Interrupted => 130,
             ErrorKind::OutputClosed => 0,
             _ => 1,
@@ -95,6 +98,8 @@ struct Facts {
     cause: Option<String>,
     hint: Option<String>,
     reject: Option<RejectKind>,
+    absent: bool,
+    lasting: bool,
 }
 
 /// The offending text is cut to this many characters.
@@ -112,6 +117,8 @@ impl Error {
             cause: None,
             hint: None,
             reject: None,
+            absent: false,
+            lasting: false,
         }))
     }
 
@@ -176,6 +183,30 @@ impl Error {
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.0.hint = Some(hint.into());
         self
+    }
+
+    /// Says that what was to be read is not there.
+    pub fn absent(mut self) -> Self {
+        self.0.absent = true;
+        self
+    }
+
+    /// Whether what was to be read is not there, as far as that can be told.
+    pub fn is_absent(&self) -> bool {
+        self.0.absent
+    }
+
+    /// Says that trying again gives the same error, until something is done about it.
+    pub fn lasting(mut self) -> Self {
+        self.0.lasting = true;
+        self
+    }
+
+    /// Whether a later attempt of the run may succeed, without anything being done about this error.
+    pub fn may_pass(&self) -> bool {
+        let by_kind =
+            matches!(self.kind(), ErrorKind::Refused | ErrorKind::Transient | ErrorKind::Memory | ErrorKind::Internal);
+        by_kind && !self.0.lasting
     }
 
     /// Says in one word what is wrong with a record.

@@ -13,6 +13,7 @@
 
 pub mod budget;
 pub mod buffers;
+pub mod clock;
 pub mod codec;
 pub mod columns;
 pub mod contains;

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use futures::StreamExt;
-use millstream_core::{Error, Result};
+use millstream_core::Result;
 use millstream_job::{Job, Lint, LoadOptions, Loaded};
 use serde_json::Value;
 
@@ -16,15 +15,17 @@ use crate::chunks::sinks;
 use crate::context::RunContext;
 use crate::engine::Engine;
 use crate::explain::{
-    Explanation, MachineSummary, SharedStep, SinkSummary, SourceSummary, TransformSummary, Visibility, WorkersSummary,
-    columns, operators,
+    Explanation, MachineSummary, RunsSummary, SharedStep, SinkSummary, SourceSummary, TransformSummary, Visibility,
+    WorkersSummary, columns, operators,
 };
 use crate::failure::Failure;
+use crate::first_rows::first_rows;
 use crate::job_plan::{JobPlan, KnownSources, WrittenPlan};
+use crate::parse::now;
 use crate::prepare::{Prepared, Reach, prepare};
 use crate::rejects::{Entry, LeftOut};
 use crate::urls::{Counts, Urls};
-use crate::{fault, guess, sql, urls};
+use crate::{guess, sql, urls};
 
 /// The first rows of a step.
 #[derive(Debug)]
@@ -66,6 +67,7 @@ impl Engine {
             references: &|query| sql::references(query),
             running: true,
             replace: None,
+            now: written.now.unwrap_or_else(now),
         };
         let Loaded { job, lints, .. } = self.parse_with(&written.path, &written.text, &options);
         match job {
@@ -106,30 +108,6 @@ impl Engine {
     pub async fn cat(&self, urls: Urls, output: impl Write + Send + 'static) -> Result<(), Failure> {
         self.with_context(async move |context: &RunContext| urls::cat(context, &urls, output).await).await
     }
-}
-
-/// The first rows of a step, and their columns.
-async fn first_rows(
-    context: &RunContext,
-    job: &Job,
-    prepared: &Prepared<'_>,
-    name: Option<String>,
-    rows: usize,
-) -> Result<(SchemaRef, Vec<RecordBatch>), Failure> {
-    let name = name.or_else(|| job.sinks.first().map(|sink| sink.from.value.clone()));
-    let name = name.ok_or_else(|| Error::job("the job has no step to show"))?;
-    let physical = prepared.plan_first_rows(&name, Some(rows)).await?;
-    let root = physical.roots.first().ok_or_else(|| Error::internal("the step has no plan"))?;
-    let (plan, task) = (Arc::clone(&root.plan), context.session.task_ctx());
-    let mut stream = datafusion::physical_plan::execute_stream(plan, task).map_err(fault::unwrap)?;
-    let mut batches = Vec::new();
-    while let Some(batch) = stream.next().await {
-        batches.push(batch.map_err(fault::unwrap)?);
-    }
-    drop(stream);
-    prepared.finish_workers().await?;
-    Failure::of(prepared.unopened())?;
-    Ok((root.plan.schema(), batches))
 }
 
 fn job_plan(job: Arc<Job>, prepared: Prepared<'_>, explanation: Explanation) -> JobPlan {
@@ -205,5 +183,6 @@ async fn explanation(context: &RunContext, job: &Job, prepared: &Prepared<'_>) -
         transforms: transforms.collect(),
         shared: shared.collect(),
         sinks: sinks.collect(),
+        runs: RunsSummary::of(&job.around),
     })
 }

@@ -24,7 +24,6 @@ use crate::rejects::Rejects;
 use crate::rejects::replay::Replay;
 use crate::runtime::Runtimes;
 use crate::scratch::Scratch;
-use crate::sql::PinnedTime;
 
 /// How long a program is awaited whose output is only looked at, to find out its columns.
 const LONGEST_LOOK: Duration = Duration::from_secs(30);
@@ -101,14 +100,6 @@ impl RunContext {
     /// The same, with `lines` taking what programs write to standard error.
     pub fn with_lines(self, lines: StepLines) -> Self {
         RunContext { lines, ..self }
-    }
-
-    /// The same, where SQL takes `now`, in milliseconds since 1970, for the present.
-    pub fn at(self, now: Option<i64>) -> Self {
-        if let Some(now) = now.and_then(PinnedTime::at) {
-            self.session.add_analyzer_rule(Arc::new(now));
-        }
-        self
     }
 
     /// What the run may use.

@@ -1,9 +1,12 @@
 //! How a job would run, as data: the command line renders it, programs read it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
+use millstream_job::Around;
+use millstream_job::around::{Hook, Requirement, RetryRun};
 use serde::{Deserialize, Serialize};
 
 /// How a job would run.
@@ -19,6 +22,45 @@ pub struct Explanation {
     pub shared: Vec<SharedStep>,
     /// The sinks, in file order.
     pub sinks: Vec<SinkSummary>,
+    /// What applies to its runs as a whole.
+    #[serde(default)]
+    pub runs: RunsSummary,
+}
+
+/// What applies to the runs of a job as a whole.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunsSummary {
+    /// When the logical run would begin, in the time zone of the job: what its dates are computed of.
+    pub began: String,
+    /// The dates in the job file: the inside of `${…}`, and its value.
+    pub dates: BTreeMap<String, String>,
+    /// What has to hold before a logical run begins, in words.
+    pub require: Vec<String>,
+    /// How often a run that fails resumes itself, in words, if it does.
+    pub retry: Option<String>,
+    /// What is done after a run that succeeds.
+    pub on_success: Vec<String>,
+    /// What is done after one that does not.
+    pub on_failure: Vec<String>,
+}
+
+impl RunsSummary {
+    /// What `around` says.
+    pub fn of(around: &Around) -> Self {
+        let retry = |RetryRun { count, wait }: RetryRun| match count {
+            1 => format!("once, after {}", String::from(wait)),
+            count => format!("{count} times, after {}", String::from(wait)),
+        };
+        let hooks = |hooks: &[Hook]| hooks.iter().map(|hook| hook.action.name()).collect();
+        RunsSummary {
+            began: around.moment.text(),
+            dates: around.dates.clone(),
+            require: around.requirements.iter().map(Requirement::in_words).collect(),
+            retry: around.retry_run.map(retry),
+            on_success: hooks(&around.on_success),
+            on_failure: hooks(&around.on_failure),
+        }
+    }
 }
 
 /// What a run may use.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use millstream_core::Error;
 use millstream_job::Lint;
+use serde_json::{Value, json};
 
 /// Why a job does not run: never without a lint that is an error, or an error.
 #[derive(Debug, Default)]
@@ -41,6 +42,28 @@ impl Failure {
     pub fn none(self) -> Result<(), Failure> {
         if self.is_empty() { Ok(()) } else { Err(self) }
     }
+}
+
+/// An error as JSON.
+pub fn error_json(error: &Error) -> Value {
+    let place = error.location();
+    let mut json = json!({
+        "kind": format!("{:?}", error.kind()).to_lowercase(),
+        "what": error.what(),
+        "uri": place.uri,
+        "member": place.member,
+        "line": place.line,
+        "byte": place.byte,
+        "column": place.column,
+        "step": error.step_name(),
+        "text": error.offending_text(),
+        "cause": error.cause_text(),
+        "hint": error.hint_text(),
+    });
+    if let Some(last) = place.last_line {
+        json["last_line"] = last.into();
+    }
+    json
 }
 
 /// The first error in one line, and how many there are more.

@@ -559,7 +559,7 @@ mod tests {
     fn job(text: &str) -> Job {
         let (set, environment) = (BTreeMap::new(), |_: &str| None);
         let engine = Engine::builder().build().expect("an engine");
-        let loaded = engine.parse("job.yaml", text, Variables { set: &set, environment: &environment }, false);
+        let loaded = engine.parse("job.yaml", text, Variables { set: &set, environment: &environment, now: 0 }, false);
         // What cannot run for other reasons has a normal form all the same.
         loaded.job.or(loaded.sound).unwrap_or_else(|| panic!("{text}: {:?}", loaded.lints))
     }

@@ -49,6 +49,9 @@ pub(crate) struct WrittenPlan {
     pub(crate) text: String,
     pub(crate) variables: BTreeMap<String, String>,
     set: BTreeMap<String, String>,
+    /// What `today` and `now` were, in milliseconds since 1970.
+    #[serde(default)]
+    pub(crate) now: Option<i64>,
     /// Of the files of each source.
     sources: BTreeMap<String, WrittenColumns>,
     /// Of the rows of each source and transform.
@@ -95,6 +98,7 @@ impl JobPlan {
             text: self.job.text.whole(),
             variables: self.job.variables.clone(),
             set: self.job.set.clone(),
+            now: Some(self.job.around.moment.milliseconds()),
             sources: self.sources.columns.iter().map(written).collect(),
             columns: self.columns.iter().map(written).collect(),
             explanation: self.explanation.clone(),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use millstream_core::hint::did_you_mean;
 use millstream_core::spec::Size;
 use millstream_core::{Error, Result};
-use millstream_job::machine::{DEFAULT_POOL, ScratchDisk};
+use millstream_job::machine::{DEFAULT_POOL, ScratchDisk, Smtp};
 use millstream_job::{Lint, MachineFile, RunCompression};
 use millstream_sort::Compression;
 
@@ -31,6 +31,8 @@ pub struct Machine {
     pub scratch: Disks,
     /// Folder for the run history, if one is named.
     pub state: Option<PathBuf>,
+    /// The server that sends mails, if there is one.
+    pub smtp: Option<Smtp>,
 }
 
 /// What is set for one run: it comes before what the machine file says.
@@ -168,7 +170,7 @@ impl Machine {
         if !asked.scratch.is_empty() {
             scratch.disks = asked.scratch.into_iter().map(|folder| Disk { folder, pools: Vec::new() }).collect();
         }
-        Ok(Machine { cores, memory, scratch, state: asked.state })
+        Ok(Machine { cores, memory, scratch, state: asked.state, smtp: None })
     }
 
     /// This machine as `file` has it, with what was `asked` for in place of it.
@@ -182,7 +184,7 @@ impl Machine {
         let memory = asked.memory.or(file.memory.map(|memory| memory.value));
         let state = asked.state.or_else(|| file.state.as_ref().map(|state| PathBuf::from(&state.value)));
         let machine = Machine::detect(Asked { cores, memory, scratch: Vec::new(), state })?;
-        Ok(Machine { scratch: Disks::of_file(file, folders), ..machine })
+        Ok(Machine { scratch: Disks::of_file(file, folders), smtp: file.smtp.clone(), ..machine })
     }
 }
 

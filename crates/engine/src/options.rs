@@ -81,9 +81,12 @@ pub struct RunOptions {
     pub accept_changed: bool,
     /// The variables that distinguish the runs of one job. `None`: those that the job was parsed with.
     pub variables: Option<Vec<(String, String)>>,
-    /// The time that `now()`, `current_date` and their like have in SQL, in milliseconds since 1970. `None`: that of
-    /// the run.
+    /// When the logical run begins, in milliseconds since 1970: what `today` and `now` are. `None`: now, or when the
+    /// run began that this one resumes.
     pub now: Option<i64>,
+    /// The series of runs that it belongs to, as the run history stores it: runs of one job for several values of a
+    /// variable. A run that resumes another one belongs to the series of that.
+    pub series: Option<String>,
     /// Cancels the run, and all others that have a clone of it. To drop or cancel the handle of one run leaves the
     /// others alone.
     pub cancel: Cancel,

@@ -195,7 +195,8 @@ mod tests {
             sink.replace("; ", "\n    ")
         );
         let engine = Engine::builder().build().expect("an engine");
-        let loaded = engine.parse("job.yaml", &text, Variables { set: &BTreeMap::new(), environment: &|_| None }, true);
+        let loaded =
+            engine.parse("job.yaml", &text, Variables { set: &BTreeMap::new(), environment: &|_| None, now: 0 }, true);
         assert_eq!(loaded.job.is_none(), loaded.lints.iter().any(millstream_job::Lint::is_error), "{:?}", loaded.lints);
         loaded.lints.iter().map(|lint| format!("{}: {}", lint.line - read.matches("; ").count(), lint.what)).collect()
     }

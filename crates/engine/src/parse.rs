@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use millstream_core::{Error, Result};
+use millstream_core::{Error, Result, clock};
 use millstream_job::lint::tidy;
 use millstream_job::{Job, Lint, LoadOptions, Loaded};
 
@@ -16,7 +16,12 @@ use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::job_plan::Runnable;
 use crate::prepare::{Asked, Reach, prepare_with_sinks};
-use crate::{overlap, sql};
+use crate::{hooks, overlap, sql};
+
+/// Milliseconds since 1970.
+pub(crate) fn now() -> i64 {
+    i64::try_from(clock::now()).unwrap_or(i64::MAX)
+}
 
 /// Where variables have their values.
 pub(crate) struct Variables<'a> {
@@ -24,6 +29,8 @@ pub(crate) struct Variables<'a> {
     pub set: &'a BTreeMap<String, String>,
     /// The environment's.
     pub environment: &'a dyn Fn(&str) -> Option<String>,
+    /// When the logical run begins, in milliseconds since 1970.
+    pub now: i64,
 }
 
 /// What parsing needs beside the text.
@@ -33,6 +40,9 @@ pub struct ParseOptions {
     pub set: BTreeMap<String, String>,
     /// Whether a secret that is not there is an error: the job is about to run. Otherwise it is a warning.
     pub needs_secrets: bool,
+    /// What `today` and `now` are, in milliseconds since 1970. `None`: the time at which the job is parsed; a run that
+    /// begins on another day takes that.
+    pub now: Option<i64>,
 }
 
 /// A job that was parsed.
@@ -66,7 +76,8 @@ impl Engine {
     /// As those of [`Engine::read_job`].
     pub async fn parse_job(&self, path: &str, text: &str, options: &ParseOptions) -> Result<Parsed, Failure> {
         let environment = |name: &str| std::env::var(name).ok();
-        let variables = Variables { set: &options.set, environment: &environment };
+        let variables =
+            Variables { set: &options.set, environment: &environment, now: options.now.unwrap_or_else(now) };
         let Loaded { job, sound, lints, .. } = self.parse(path, text, variables, options.needs_secrets);
         let Some(job) = job else {
             let sound = sound.map(Arc::new);
@@ -86,6 +97,7 @@ impl Engine {
                 references: &|query| sql::references(query),
                 running: needs_secrets,
                 replace: None,
+                now: variables.now,
             },
         )
     }
@@ -96,6 +108,8 @@ impl Engine {
         loaded.lints.extend(job.into_iter().flat_map(|job| overlap::lints(job).into_iter().chain(sinks::lints(job))));
         // A sink that is left out for its faults may read what no other does.
         loaded.lints.extend(loaded.job.iter().flat_map(checks::lints::lints));
+        let job = loaded.job.as_ref().or(loaded.sound.as_ref());
+        loaded.lints.extend(job.into_iter().flat_map(|job| hooks::lints(job, self.machine())));
         tidy(&mut loaded.lints);
         if loaded.lints.iter().any(Lint::is_error) {
             loaded.sound = loaded.job.take().or(loaded.sound);
@@ -118,6 +132,27 @@ impl Engine {
         if !job.taken.swap(true, Ordering::Relaxed) {
             return Ok(Runnable { job, known });
         }
+        let now = job.around.moment.milliseconds();
+        Ok(Runnable { job: Arc::new(self.parse_again(&job, now)?), known })
+    }
+
+    /// `work` in a logical run that begins at `now`, in milliseconds since 1970.
+    ///
+    /// # Errors
+    /// If the job has to be parsed again, since its dates are others then, and does not parse any more.
+    pub(crate) fn at(&self, work: &Runnable, now: i64) -> Result<Runnable, Failure> {
+        let Runnable { job, known } = work;
+        if job.around.moment.milliseconds() == now {
+            return Ok(work.clone());
+        }
+        match job.at(now) {
+            Some(job) => Ok(Runnable { job: Arc::new(job), known: known.clone() }),
+            // What was found out of its sources was that of other files.
+            None => Ok(Runnable { job: Arc::new(self.parse_again(job, now)?), known: None }),
+        }
+    }
+
+    fn parse_again(&self, job: &Job, now: i64) -> Result<Job, Failure> {
         let parsed = self.parse_with(
             job.path(),
             &job.text.whole(),
@@ -128,10 +163,14 @@ impl Engine {
                 references: &|query| sql::references(query),
                 running: true,
                 replace: job.replaced.as_ref(),
+                now,
             },
         );
         match parsed.job {
-            Some(fresh) => Ok(Runnable { job: Arc::new(Job { set: job.set.clone(), ..fresh }), known }),
+            Some(fresh) => {
+                fresh.taken.store(true, Ordering::Relaxed);
+                Ok(Job { set: job.set.clone(), ..fresh })
+            }
             None => Err(Failure { lints: parsed.lints, errors: Vec::new() }),
         }
     }

@@ -156,6 +156,7 @@ async fn look<'a>(
         checks: Mutex::default(),
     };
     context.rejects.allow(job);
+    sql::begin_at(&context.session, job.around.moment);
     let mut failure = Failure::default();
     for source in &job.sources {
         if let Err(found) = prepared.add_source(job, source, known, reach).await {

@@ -83,7 +83,7 @@ mod tests {
         assert!(specs.len() >= 16);
         for (of, spec) in specs {
             let text = job_with(of, spec.example);
-            let variables = Variables { set: &BTreeMap::new(), environment: &|_| Some("set".into()) };
+            let variables = Variables { set: &BTreeMap::new(), environment: &|_| Some("set".into()), now: 0 };
             let engine = Engine::builder().build().expect("an engine");
             let loaded = engine.parse("job.yaml", &text, variables, true);
             assert!(loaded.lints.is_empty(), "{}:\n{text}\n{:#?}", spec.name, loaded.lints);

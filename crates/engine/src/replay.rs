@@ -9,14 +9,16 @@ use millstream_core::format::{Reading, StreamFormat};
 use millstream_core::reject::Rejected;
 use millstream_core::sink::SinkParts;
 use millstream_core::{Error, Result};
-use millstream_job::{Job, SinkStep};
+use millstream_job::{Around, Job, SinkStep};
 use millstream_state::rejects::{self as reject_log, Kept, RejectLine, ReplayedRejects};
+use millstream_state::{RunHistory, began};
 use serde_json::Value;
 
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::job_plan::Runnable;
 use crate::options::RunOptions;
+use crate::parse::now;
 use crate::rejects::replay::{Replay, ReplayUnit};
 use crate::run::{Observer, Running, execute};
 
@@ -51,12 +53,13 @@ impl Engine {
 
 fn replay(
     engine: &Engine,
-    job: &Job,
+    job: &Arc<Job>,
     state: &Path,
     first: &str,
     options: &RunOptions,
     observer: &Observer,
 ) -> Result<Replayed, Failure> {
+    let job = &engine.at(&Arc::clone(job).into(), moment(state, first)?)?.job;
     let folder = reject_log::folder(state, first);
     let waiting: Vec<Kept> = reject_log::of_run(state, first)?.into_iter().filter(|kept| !kept.replayed).collect();
     let mut replayed = Replayed::default();
@@ -107,6 +110,12 @@ fn replay(
     replayed.failed = possible.len() as u64 - replayed.loaded;
     ReplayedRejects::finish(&folder, &loaded)?;
     Ok(replayed)
+}
+
+/// When the logical run `first` began, in milliseconds since 1970: the dates of a replay are those of that run.
+fn moment(state: &Path, first: &str) -> Result<i64> {
+    let known = RunHistory::open(state)?.moment_of(first)?;
+    Ok(known.or_else(|| began(first)).unwrap_or_else(now))
 }
 
 /// The text of a unit with the record; otherwise why there can be none.
@@ -193,6 +202,7 @@ fn reduced(job: &Job, sink: &SinkStep) -> Result<Job> {
         variables: job.variables.clone(),
         set: job.set.clone(),
         replaced: job.replaced.clone(),
+        around: Around { moment: job.around.moment, ..Around::default() },
         taken: Arc::default(),
     })
 }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::verdict::Verdict;
 
 /// What a run did.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
     /// The job file.
     pub job: String,
@@ -19,6 +19,13 @@ pub struct Report {
     pub run: String,
     /// The first run of its resume chain.
     pub resumes: Option<String>,
+    /// When its logical run began, in the time zone of the job: what its dates were computed of.
+    pub began: String,
+    /// Why the run was skipped: a requirement of the job that did not hold. It has read and written nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped_run: Option<String>,
+    /// How often the run was attempted, with `retry_run`.
+    pub attempts: u32,
     /// Whether everything was loaded before.
     pub nothing_new: bool,
     /// Units that were loaded before.
@@ -75,6 +82,18 @@ pub struct Report {
     pub steps: Vec<StepSnapshot>,
     /// What limited the run.
     pub verdict: Verdict,
+    /// What was done after it, as the job says.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<HookResult>,
+}
+
+/// What has become of something that was done after a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HookResult {
+    /// What: the program, the URL or the recipients.
+    pub hook: String,
+    /// Why it has failed, if it has.
+    pub error: Option<String>,
 }
 
 /// A unit that could not be opened.

@@ -38,6 +38,7 @@ impl Surroundings {
         let functions = job.functions.iter().map(|step| &step.settings);
         let all = sources.chain(transforms).chain(sinks).chain(functions);
         all.for_each(|settings| secrets_of(settings, &mut secrets));
+        secrets.extend(job.around.secrets.iter().map(|secret| Secret { secret: secret.clone() }));
         let withheld = secrets.iter().filter_map(Secret::variable).map(str::to_owned).collect();
         // One that cannot be read is an error when a program needs it; no program can repeat it.
         let secrets = Secrets::new(secrets.iter().filter_map(|secret| secret.resolve().ok()));

@@ -24,7 +24,7 @@ use millstream_job::Job;
 use serde::Serialize;
 
 /// What a run can be short of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Limit {
     /// Processor cores.
@@ -42,11 +42,12 @@ pub enum Limit {
     /// The memory budget.
     Memory,
     /// Nothing stands out: the run was short, or its time went by starting up.
+    #[default]
     Nothing,
 }
 
 /// What limited a run.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Verdict {
     /// What it was short of.
     pub limit: Limit,

@@ -15,6 +15,8 @@ use millstream_core::source::Source;
 use millstream_core::transform::{Relation, Text, WorkFunction};
 use serde_json::Value;
 
+use crate::around::Around;
+use crate::dates::{NOW, TODAY};
 use crate::entries::{AddColumn, AfterLoad, CheckSeverity, OnChange, ReadyKeys, RowsKeys};
 use crate::lint::Lint;
 use crate::replace::Replacements;
@@ -39,12 +41,37 @@ pub struct Job {
     pub set: BTreeMap<String, String>,
     /// What stands in for entries of the file.
     pub replaced: Option<Arc<Replacements>>,
+    /// What applies to its runs as a whole.
+    pub around: Around,
     /// Whether a run has had the components: they may keep state, such as the snapshot of a database, so each further
     /// run needs some of its own.
     pub taken: Arc<AtomicBool>,
 }
 
 impl Job {
+    /// The same job in a logical run that begins at `now` (milliseconds since 1970), unless one of its dates is another
+    /// one then: it has to be parsed again.
+    pub fn at(&self, now: i64) -> Option<Job> {
+        let Around { moment, dates, .. } = &self.around;
+        if self.is_pinned() {
+            return Some(self.clone());
+        }
+        let differs = moment.differs(dates, &self.variables, now, false);
+        let moment = moment.at(now);
+        (!differs).then(|| Job { around: Around { moment, ..self.around.clone() }, ..self.clone() })
+    }
+
+    /// Whether `today` in the job was another day in a logical run that began at `then`.
+    pub fn is_of_another_day(&self, then: i64) -> bool {
+        let Around { moment, dates, .. } = &self.around;
+        !self.is_pinned() && moment.differs(dates, &self.variables, then, true)
+    }
+
+    /// Whether `--set` gives the time at which the logical run begins.
+    fn is_pinned(&self) -> bool {
+        [TODAY, NOW].iter().any(|name| self.variables.contains_key(*name))
+    }
+
     /// The path of the file, as it was given.
     pub fn path(&self) -> &str {
         self.text.path()

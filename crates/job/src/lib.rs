@@ -7,6 +7,8 @@
 //! The crate is handed the registry of components and imports none of them. SQL is the engine's: [`load`] is given a
 //! function that tells which tables a query names. Rendering of lints is the command line's.
 
+pub mod around;
+pub mod dates;
 pub mod entries;
 pub mod graph;
 pub mod lint;
@@ -22,6 +24,7 @@ mod build;
 mod checks;
 mod exposed;
 mod files;
+mod gather;
 mod links;
 mod settings;
 mod variables;
@@ -37,6 +40,8 @@ use millstream_core::Registry;
 use millstream_core::hint::did_you_mean;
 use serde_json::{Map, Value};
 
+pub use around::Around;
+pub use dates::Moment;
 pub use entries::{AddColumn, AfterLoad, CheckSeverity, OnChange, ReadyKeys, RowsKeys};
 pub use graph::{Check, FunctionStep, Job, Located, Rule, SinkStep, SortKey, SourceStep, SqlFault, TransformStep};
 pub use lint::{Lint, LintCode, Severity};
@@ -46,9 +51,11 @@ pub use schema::schema;
 pub use text::{JobText, Position, Span, decode};
 
 use entries::COMMAND;
+use gather::Gathering;
 use links::{References, Sections};
 use replace::Replacements;
-use tree::{Entry, Kind, Node};
+use tree::{Entry, Kind, Node, Typed};
+use variables::TIMEZONE;
 
 /// What loading needs beside the text.
 pub struct LoadOptions<'a> {
@@ -65,6 +72,8 @@ pub struct LoadOptions<'a> {
     pub running: bool,
     /// What stands in for entries of the file, if something does.
     pub replace: Option<&'a Arc<Replacements>>,
+    /// When the logical run begins, in milliseconds since 1970.
+    pub now: i64,
 }
 
 /// What came of a job file.
@@ -104,13 +113,33 @@ struct Loader<'a> {
 const SECTIONS: [&str; 3] = ["sources", "transforms", "sinks"];
 
 /// The keys of a job file: its sections, and what is said of the whole job.
-const KEYS: [&str; 5] = ["sources", FUNCTIONS, "transforms", "sinks", INCREMENTAL];
+const KEYS: [&str; 10] = [
+    "sources",
+    FUNCTIONS,
+    "transforms",
+    "sinks",
+    INCREMENTAL,
+    TIMEZONE,
+    around::KEYS[0],
+    around::KEYS[1],
+    around::KEYS[2],
+    around::KEYS[3],
+];
 
 /// The key of the functions that SQL may call.
 const FUNCTIONS: &str = "functions";
 
 /// The key that makes all sources incremental.
 const INCREMENTAL: &str = "incremental";
+
+/// What a job file says beside its entries.
+struct Said<'n> {
+    root: &'n Node,
+    /// The schemas of the keys of a job.
+    properties: &'n Value,
+    /// Whether sources that do not say otherwise are incremental.
+    incremental: bool,
+}
 
 impl Loader<'_> {
     fn error(&mut self, span: Span, what: impl Into<String>, hint: impl Into<String>) {
@@ -130,7 +159,8 @@ impl Loader<'_> {
         }
         let root = root.as_mut()?;
         let environment = if self.options.only_set { &|_: &str| None } else { self.options.environment };
-        let variables = variables::Variables { set: self.options.set, environment };
+        let now = Some(Moment::new(self.options.now));
+        let variables = variables::Variables { set: self.options.set, environment, now };
         let filled = variables::fill(root, self.text, &variables);
         self.lints.extend(filled.lints);
         let schema = schema(self.registry);
@@ -141,10 +171,11 @@ impl Loader<'_> {
         }
         settle_entries(root, definitions);
         self.name_programs(root);
-        let job = self.root(root, definitions).map(|job| Job {
+        let job = self.root(root, &schema, definitions).map(|job| Job {
             variables: filled.values,
             set: self.options.set.clone(),
             replaced: self.options.replace.cloned(),
+            around: Around { moment: filled.moment, dates: filled.dates, ..job.around },
             ..job
         });
         exposed::hide_passwords(&mut self.lints);
@@ -172,7 +203,7 @@ impl Loader<'_> {
         }
     }
 
-    fn root(&mut self, root: &Node, definitions: &Map<String, Value>) -> Option<Job> {
+    fn root(&mut self, root: &Node, schema: &Value, definitions: &Map<String, Value>) -> Option<Job> {
         if !matches!(root.kind, Kind::Block(_)) {
             let what = format!("expected a block of keys, found {}", walk::in_words(root));
             let hint = "a job has `sources:`, `transforms:` (if any) and `sinks:`; `millstream cat FILE` \
@@ -203,8 +234,10 @@ impl Loader<'_> {
         for entry in sections.sources.iter().chain(sections.transforms).chain(sections.sinks) {
             self.name(entry);
         }
+        self.timezone(root);
         let incremental = self.incremental(root);
-        self.steps(&sections, incremental, definitions)
+        let said = Said { root, properties: &schema["properties"], incremental };
+        self.steps(&sections, &said, definitions)
     }
 
     /// Whether sources that do not say otherwise are incremental.
@@ -216,6 +249,16 @@ impl Loader<'_> {
         let what = format!("expected `true` or `false` for `{INCREMENTAL}`, found {}", walk::in_words(&entry.value));
         self.error(entry.report_span(), what, "it says whether each run reads only what no earlier run has loaded");
         false
+    }
+
+    /// Which zones there are is known where dates are computed.
+    fn timezone(&mut self, root: &Node) {
+        let Some(entry) = root.entry(TIMEZONE) else { return };
+        if entry.value.scalar().is_some_and(|scalar| matches!(scalar.typed, Typed::Text | Typed::Unknown)) {
+            return;
+        }
+        let what = format!("expected text for `{TIMEZONE}`, found {}", walk::in_words(&entry.value));
+        self.error(entry.report_span(), what, "it is a name of the IANA database, such as `Europe/Berlin`, or `UTC`");
     }
 
     /// The entries of a section.
@@ -272,8 +315,9 @@ impl Loader<'_> {
         }
     }
 
-    fn steps(&mut self, sections: &Sections<'_>, incremental: bool, definitions: &Map<String, Value>) -> Option<Job> {
+    fn steps(&mut self, sections: &Sections<'_>, said: &Said<'_>, definitions: &Map<String, Value>) -> Option<Job> {
         let found = walk::Found::default();
+        let incremental = said.incremental;
         let mut builder = build::Builder { text: self.text, registry: self.registry, definitions, incremental, found };
         let sources: Vec<SourceStep> = sections.sources.iter().filter_map(|entry| builder.source(entry)).collect();
         let functions = sections.functions.iter().filter_map(|entry| builder.function(entry)).collect();
@@ -281,6 +325,14 @@ impl Loader<'_> {
             sections.transforms.iter().filter_map(|entry| Some((entry, builder.transform(entry)?))).collect();
         let sinks: Vec<SinkStep> = sections.sinks.iter().filter_map(|entry| builder.sink(entry)).collect();
         builder.targets(&sinks);
+        let gathering = Gathering {
+            builder: &mut builder,
+            properties: said.properties,
+            entries: sections.sources,
+            steps: &sources,
+            secrets: Vec::new(),
+        };
+        let around = gathering.around(said.root);
         let found = builder.found;
         self.lints.extend(found.lints);
         self.secrets(&found.secrets);
@@ -301,6 +353,7 @@ impl Loader<'_> {
             variables: BTreeMap::new(),
             set: BTreeMap::new(),
             replaced: None,
+            around,
             taken: Arc::default(),
         };
         job.keep_sound();

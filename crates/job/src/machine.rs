@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use millstream_core::spec::Size;
+use millstream_core::spec::{Secret, Size, TextOrSecret};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,10 @@ pub struct MachineKeys {
     /// Folder for the run history; below the user's state folder if left out.
     #[serde(default)]
     pub state: Option<String>,
+    /// The server that sends the mails of `on_success` and `on_failure`.
+    #[serde(default)]
+    #[schemars(with = "Smtp")]
+    pub smtp: Option<Smtp>,
     /// Several machines that share the file, by their host names: the settings of one take precedence over those above.
     #[serde(default)]
     pub nodes: BTreeMap<String, NodeKeys>,
@@ -60,6 +64,53 @@ pub struct NodeKeys {
     /// As above.
     #[serde(default)]
     pub state: Option<String>,
+    /// As above, as a whole.
+    #[serde(default)]
+    #[schemars(with = "Smtp")]
+    pub smtp: Option<Smtp>,
+}
+
+/// A server that takes mails, by SMTP.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Smtp {
+    /// Its name or address.
+    #[schemars(length(min = 1))]
+    pub host: String,
+    /// Its port: 587 with `starttls`, 465 with `tls`, 25 with `none`, if left out.
+    #[serde(default)]
+    #[schemars(with = "u16", range(min = 1))]
+    pub port: Option<u16>,
+    /// The sender of the mails: `millstream@example.com`, or `Millstream <millstream@example.com>`.
+    pub from: String,
+    /// The user's name, if the server wants a login.
+    #[serde(default)]
+    #[schemars(with = "TextOrSecret")]
+    pub user: Option<TextOrSecret>,
+    /// A reference to the password.
+    #[serde(default)]
+    #[schemars(with = "Secret")]
+    pub password: Option<Secret>,
+    /// Whether the connection is encrypted.
+    #[serde(default)]
+    pub tls: SmtpTls,
+    /// The path of a PEM file with certificates of authorities to trust besides the system's.
+    #[serde(default)]
+    #[schemars(with = "String", length(min = 1))]
+    pub ca: Option<String>,
+}
+
+/// Whether the connection to a server for mail is encrypted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SmtpTls {
+    /// It becomes encrypted before anything is sent.
+    #[default]
+    Starttls,
+    /// It is encrypted from its beginning.
+    Tls,
+    /// It is not: for a server on this machine.
+    None,
 }
 
 /// Where and how data that does not fit in memory is written.
@@ -162,6 +213,8 @@ pub struct MachineFile {
     pub block: Option<Placed<u64>>,
     /// Whether rows wait before a sort.
     pub buffer: bool,
+    /// The server that sends mails.
+    pub smtp: Option<Smtp>,
 }
 
 /// The pool of which everything makes use that names none.
@@ -183,7 +236,7 @@ pub fn load(
     let (root, mut lints) = tree::parse(&job_text, text);
     let mut root = root.filter(|root| !root.is_null());
     if let Some(root) = &mut root {
-        let filled = variables::fill(root, &job_text, &Variables { set: &BTreeMap::new(), environment });
+        let filled = variables::fill(root, &job_text, &Variables { set: &BTreeMap::new(), environment, now: None });
         lints.extend(filled.lints);
         let schema = schema();
         let none = Map::new();
@@ -219,6 +272,7 @@ pub fn load(
             .unwrap_or_default(),
         block: number(parts, &["scratch", "block"]),
         buffer: find(parts, &["scratch", "buffer"]).is_some_and(|node| node.to_value() == Value::Bool(true)),
+        smtp: find(parts, &["smtp"]).and_then(|node| serde_json::from_value(node.to_value()).ok()),
         text: job_text,
     })
 }

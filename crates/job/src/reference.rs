@@ -14,7 +14,7 @@ pub fn reference(registry: &Registry) -> String {
     let schema = schema(registry);
     let none = Map::new();
     let definitions = schema.get("$defs").and_then(Value::as_object).unwrap_or(&none);
-    let mut writer = Writer { definitions, output: String::new() };
+    let mut writer = Writer { schema: &schema, definitions, output: String::new() };
     writer.document(registry);
     writer.output
 }
@@ -24,7 +24,7 @@ pub fn machine_reference() -> String {
     let schema = crate::machine::schema();
     let none = Map::new();
     let definitions = schema.get("$defs").and_then(Value::as_object).unwrap_or(&none);
-    let mut writer = Writer { definitions, output: String::new() };
+    let mut writer = Writer { schema: &schema, definitions, output: String::new() };
     writer.line("# The machine file\n");
     writer.line("<!-- Generated from its specs. Change those, not this file. -->\n");
     writer.line(
@@ -41,7 +41,25 @@ pub fn machine_reference() -> String {
     writer.output
 }
 
+/// A job with everything that applies to its runs, without its parts.
+const AROUND_EXAMPLE: &str = "
+timezone: Europe/Berlin
+require:
+  - exists: s3://exports/${today | %Y%m%d}/_SUCCESS
+  - query: {in: postgres://etl@db.example/shop, sql: SELECT closed FROM days WHERE day = '${today - 1 day}'}
+    otherwise: skip
+  - units: {of: orders, min: 24}
+  - age: {of: orders, min: 10m}
+retry_run: {count: 3, wait: 5m}
+on_success:
+  - webhook: {url: {secret: env:PING_URL}}
+on_failure:
+  - mail: {to: ops@example.com}
+  - command: [./page.sh, orders]
+";
+
 struct Writer<'a> {
+    schema: &'a Value,
     definitions: &'a Map<String, Value>,
     output: String,
 }
@@ -61,7 +79,11 @@ impl Writer<'_> {
              other entries use the name, and SQL sees it as a table. Beside them, `incremental: true` applies to \
              all sources that do not say otherwise, and `functions` are what SQL may call.\n\n\
              `${NAME}` and `${NAME:-default}` in a value stand for a variable, from `--set NAME=value` or from the \
-             environment; `$${` stands for `${` itself. A secret is a reference: `{secret: env:NAME}` or \
+             environment; `$${` stands for `${` itself. `${today}` and `${now}` are the day and the time at which the \
+             logical run begins; `${today - 1 day | %Y%m%d}` adds `+` or `-` a number of `second`, `minute`, `hour`, \
+             `day`, `week`, `month` or `year` and chooses a format of `strftime`, and so does `${DAY + 1 week}` with a \
+             variable that holds a date. `timezone: Europe/Berlin` in the job is their time zone (UTC if left out). A \
+             secret is a reference: `{secret: env:NAME}` or \
              `{secret: file:PATH}`.\n",
         );
         let components: Vec<&str> = registry
@@ -116,6 +138,23 @@ impl Writer<'_> {
             self.example(&entry.spec);
         }
         self.compressions(registry);
+        self.around();
+    }
+
+    /// The keys that apply to the runs of a job.
+    fn around(&mut self) {
+        self.line("\n## Around a run\n");
+        self.line("These keys stand beside the three parts of a job; all may be left out.\n");
+        let properties = self.schema.get("properties").and_then(Value::as_object);
+        let keys = ["timezone"].into_iter().chain(crate::around::KEYS);
+        let keys = keys.filter_map(|key| Some((key.to_owned(), properties?.get(key)?.clone())));
+        let schema = serde_json::json!({"properties": keys.collect::<Map<_, _>>()});
+        self.keys(&schema, &[], 3);
+        for (title, definition) in [("`require`", "RequirementKeys"), ("`on_success` and `on_failure`", "HookKeys")] {
+            self.line(&format!("An item of {title}:\n"));
+            self.table(definition, &[], 2);
+        }
+        self.line(&format!("```yaml\n{}\n```", AROUND_EXAMPLE.trim_matches('\n')));
     }
 
     fn heading(&mut self, kind: &str, spec: &SpecInfo) {
@@ -128,7 +167,7 @@ impl Writer<'_> {
         let schema = (spec.schema)(&mut generator).to_value();
         let definitions = generator.take_definitions(true);
         let schema = resolve(&schema, &definitions).clone();
-        let mut inner = Writer { definitions: &definitions, output: String::new() };
+        let mut inner = Writer { schema: &schema, definitions: &definitions, output: String::new() };
         inner.keys(&schema, &[], 3);
         let output = inner.output;
         self.output.push_str(&output);

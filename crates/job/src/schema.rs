@@ -4,11 +4,12 @@
 //! job files with it.
 
 use millstream_core::Registry;
-use millstream_core::registry::{FormatEntry, SinkEntry};
+use millstream_core::registry::{FormatEntry, SinkEntry, SourceEntry};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
+use crate::around::AroundKeys;
 use crate::entries::{COMMAND, MAX_REJECTS, SinkKeys, SourceKeys, TransformKeys};
 
 /// What names of entries look like: SQL takes them without quotes.
@@ -45,7 +46,15 @@ pub fn schema(registry: &Registry) -> Value {
         settings["description"] = entry.spec.summary.into();
         settings
     });
+    let around = generator.subschema_for::<AroundKeys>().to_value();
+    let blocks = database_blocks(registry, &mut generator);
     let mut definitions = generator.take_definitions(true);
+    let around = object_part(resolve(&around, &definitions), "properties");
+    definitions.remove("AroundKeys");
+    if let Some(query) = definitions.get_mut("QueryKeys") {
+        query["additionalProperties"] = false.into();
+        query["properties"].as_object_mut().into_iter().for_each(|properties| properties.extend(blocks.clone()));
+    }
     definitions.insert(SOURCE.to_owned(), source);
     definitions.insert(TRANSFORM.to_owned(), transform);
     definitions.extend(function.map(|settings| (FUNCTION.to_owned(), settings)));
@@ -74,16 +83,34 @@ pub fn schema(registry: &Registry) -> Value {
             "description": "Whether sources that do not say otherwise are incremental.",
             "type": "boolean",
             "default": false,
+        }, "timezone": {
+            "description": "The time zone of `${today}` and `${now}`, as the IANA database names it, such as \
+                            `Europe/Berlin`. SQL's `current_date` is the day in it.",
+            "type": "string",
+            "default": "UTC",
         }},
         "required": ["sources", "sinks"],
         "additionalProperties": false,
         "$defs": definitions,
     });
+    for (key, property) in around {
+        schema["properties"][key] = property;
+    }
     if registry.function.is_some() {
         let functions = section(FUNCTION, "Functions that SQL may call. Each entry has a name in lower case.");
         schema["properties"]["functions"] = functions;
     }
     schema
+}
+
+/// The blocks of the databases that can be read.
+fn database_blocks(registry: &Registry, generator: &mut SchemaGenerator) -> Map<String, Value> {
+    let databases = registry.sources.iter().filter(|entry| entry.rows && entry.spec.name != COMMAND);
+    let block = |entry: &&SourceEntry| {
+        let block = (entry.spec.schema)(generator).to_value();
+        (entry.spec.name.to_owned(), optional_block(block, entry.spec.summary))
+    };
+    databases.map(block).collect()
 }
 
 /// The schema that `schema` refers to, or itself.

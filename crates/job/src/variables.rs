@@ -1,13 +1,16 @@
-//! `${NAME}` and `${NAME:-default}` in values; `$${` stands for `${` itself.
+//! `${NAME}` and `${NAME:-default}` in values, and dates such as `${today - 1 day}`; `$${` stands for `${` itself.
 //!
 //! They are filled into parsed scalars, not into the text of the file: a value cannot add keys, and columns in
 //! messages stay right. Keys are left as they are. A value comes from `--set` first, then from the environment. A
-//! default ends at the first `}` and is not looked into again, nor is a value.
+//! default ends at the first `}` and is not looked into again, nor is a value. `today` and `now` are not variables of
+//! the environment: they are the time at which the logical run begins, unless `--set` gives one of them. How dates are
+//! computed is the business of [`crate::dates`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_core::hint;
 
+use crate::dates::{self, DateFault, Expression, Moment, NOW, TODAY};
 use crate::lint::Lint;
 use crate::text::{JobText, Position, Span};
 use crate::tree::{Kind, Node, Scalar, Typed, type_of_plain};
@@ -18,7 +21,12 @@ pub struct Variables<'a> {
     pub set: &'a BTreeMap<String, String>,
     /// The environment.
     pub environment: &'a dyn Fn(&str) -> Option<String>,
+    /// When the logical run begins; `None` in a file that has no dates.
+    pub now: Option<Moment>,
 }
+
+/// The key of a job file for the time zone of its dates.
+pub const TIMEZONE: &str = "timezone";
 
 /// What filling has come to.
 pub struct Filled {
@@ -26,13 +34,25 @@ pub struct Filled {
     pub lints: Vec<Lint>,
     /// The variables that had a value, defaults not counted.
     pub values: BTreeMap<String, String>,
+    /// The dates that were computed: the inside of `${…}`, and its value.
+    pub dates: BTreeMap<String, String>,
+    /// When the logical run begins, in the time zone of the job.
+    pub moment: Moment,
 }
 
 /// Fills every scalar below `node`.
 pub fn fill(node: &mut Node, text: &JobText, variables: &Variables<'_>) -> Filled {
-    let (lints, used, values) = Default::default();
-    let mut filler = Filler { text, variables, lints, used, values };
-    filler.node(node);
+    let (lints, used, values, dates) = Default::default();
+    let mut filler = Filler { text, variables, now: None, lints, used, values, dates };
+    // The dates of all others are in it.
+    node.entries_mut().iter_mut().filter(|entry| entry.key == TIMEZONE).for_each(|entry| filler.node(&mut entry.value));
+    filler.now = variables.now.map(|now| filler.moment(now, node));
+    match &mut node.kind {
+        Kind::Block(entries) => {
+            entries.iter_mut().filter(|entry| entry.key != TIMEZONE).for_each(|entry| filler.node(&mut entry.value));
+        }
+        _ => filler.node(node),
+    }
     let used = std::mem::take(&mut filler.used);
     let unused = variables.set.keys().filter(|name| !used.contains(*name));
     let names: Vec<&str> = used.iter().map(String::as_str).collect();
@@ -41,15 +61,19 @@ pub fn fill(node: &mut Node, text: &JobText, variables: &Variables<'_>) -> Fille
         lint.text = name.clone();
         filler.lints.push(lint.hint(hint::did_you_mean(name, "variables of this job", &names)));
     }
-    Filled { lints: filler.lints, values: filler.values }
+    let moment = filler.now.unwrap_or_default();
+    Filled { lints: filler.lints, values: filler.values, dates: filler.dates, moment }
 }
 
 struct Filler<'a> {
     text: &'a JobText,
     variables: &'a Variables<'a>,
+    /// What dates are computed of; `None` where none may stand.
+    now: Option<Moment>,
     lints: Vec<Lint>,
     used: BTreeSet<String>,
     values: BTreeMap<String, String>,
+    dates: BTreeMap<String, String>,
 }
 
 /// A piece of a scalar.
@@ -90,7 +114,12 @@ impl Filler<'_> {
                 }
                 Piece::Variable(inside) => {
                     variables += 1;
-                    match self.value(inside, place, span) {
+                    let inside_places = places.get(before + 2..).unwrap_or_default();
+                    let filled = match dates::is_expression(inside) && self.variables.now.is_some() {
+                        true => self.date(inside, inside_places, span),
+                        false => self.value(inside, place, span),
+                    };
+                    match filled {
                         Some(value) => {
                             let known = scalar.positions.len() == scalar.text.chars().count();
                             if let (Some(place), true) = (place, known) {
@@ -121,6 +150,87 @@ impl Filler<'_> {
         if unknown {
             scalar.typed = Typed::Unknown;
         }
+    }
+
+    /// `now` in the time zone that `root` names, unless `--set` gives another day or time.
+    fn moment(&mut self, now: Moment, root: &Node) -> Moment {
+        let zone = root.get(TIMEZONE).filter(|zone| !zone.is_null());
+        let named = zone.and_then(|zone| Some((zone, zone.scalar().filter(|one| one.typed == Typed::Text)?)));
+        let now = match named.map(|(zone, name)| (zone, now.in_zone(&name.text))) {
+            Some((_, Ok(now))) => now,
+            Some((zone, Err(DateFault { what, hint, .. }))) => {
+                self.lints.push(self.text.error(zone.span, what).hint(hint));
+                now
+            }
+            None => now,
+        };
+        self.set_moment(now)
+    }
+
+    /// `now`, or what `--set today=…` or `--set now=…` gives in its place.
+    fn set_moment(&mut self, now: Moment) -> Moment {
+        let set = self.variables.set;
+        let (name, value, set_to) = match (set.get(TODAY), set.get(NOW)) {
+            (None, None) => return now,
+            (Some(_), Some(_)) => {
+                let what = "`--set` gives both `today` and `now`";
+                self.used.extend([TODAY.to_owned(), NOW.to_owned()]);
+                self.lints.push(self.text.error(Span::default(), what).hint("give one of them: it sets the other"));
+                return now;
+            }
+            (Some(day), None) => (TODAY, day, now.at_day(day)),
+            (None, Some(time)) => (NOW, time, now.at_time(time)),
+        };
+        self.used.insert(name.to_owned());
+        self.values.insert(name.to_owned(), value.clone());
+        set_to.unwrap_or_else(|| {
+            let mut lint = self.text.error(Span::default(), format!("`--set {name}={value}`: this is no date"));
+            lint.text = value.clone();
+            let hint = "write `--set today=2026-01-31`, or `--set now=2026-01-31T06:00:00`";
+            self.lints.push(lint.hint(hint));
+            now
+        })
+    }
+
+    /// The value of an expression over dates. Its characters stand at `places`.
+    fn date(&mut self, inside: &str, places: &[Position], span: Span) -> Option<String> {
+        let value = match Expression::parse(inside) {
+            Ok(expression) => {
+                let variable = self.base(&expression, places, span)?;
+                let Some(now) = self.now else {
+                    let what = "the time zone of dates cannot depend on a date";
+                    self.fault(places.first().copied(), span, inside.chars().count(), what);
+                    return None;
+                };
+                expression.value(now, variable.as_deref())
+            }
+            Err(fault) => Err(fault),
+        };
+        match value {
+            Ok(value) => {
+                self.dates.insert(inside.to_owned(), value.clone());
+                Some(value)
+            }
+            Err(DateFault { offset, length, what, hint }) => {
+                self.fault(places.get(offset).copied(), span, length, what).hint = Some(hint);
+                None
+            }
+        }
+    }
+
+    /// The value of the variable that an expression begins with; `Some(None)` if it begins with `today` or `now`.
+    fn base(&mut self, expression: &Expression<'_>, places: &[Position], span: Span) -> Option<Option<String>> {
+        let name = expression.base;
+        if name != TODAY && name != NOW {
+            return self.value(name, places.first().copied(), span).map(Some);
+        }
+        if (self.variables.environment)(name).is_some() && !self.values.contains_key(name) {
+            let what = format!("`{name}` is when the run begins, and not the variable of that name in the environment");
+            let span = places.first().map_or(span, |place| Span::at(*place, name.len()));
+            let lint = self.text.warning(span, what);
+            self.lints.push(lint.hint(format!("`--set {name}=…` sets it; give your variable another name")));
+        }
+        Some(None)
     }
 
     fn value(&mut self, inside: &str, place: Option<Position>, span: Span) -> Option<String> {

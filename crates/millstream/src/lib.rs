@@ -123,8 +123,8 @@ struct Guide;
 /// How a job would run, as data.
 pub mod explain {
     pub use millstream_engine::explain::{
-        ColumnSummary, Explanation, MachineSummary, Operator, SharedStep, SinkSummary, SourceSummary, TransformSummary,
-        Visibility, WorkersSummary,
+        ColumnSummary, Explanation, MachineSummary, Operator, RunsSummary, SharedStep, SinkSummary, SourceSummary,
+        TransformSummary, Visibility, WorkersSummary,
     };
 }
 
@@ -133,9 +133,10 @@ pub mod report {
     pub use millstream_core::sink::Removed;
     pub use millstream_core::step::{LookupSnapshot, StepSnapshot, WorkSnapshot};
     pub use millstream_core::{Step, StepKind};
+    pub use millstream_engine::failure::error_json;
     pub use millstream_engine::report::{
-        CheckResult, DisposedFiles, LeftFile, LeftFiles, MissingColumn, Phase, Progress, ReloadedFiles, Report,
-        SinkResult, Skipped, Tally, Totals, WorkedRows,
+        CheckResult, DisposedFiles, HookResult, LeftFile, LeftFiles, MissingColumn, Phase, Progress, ReloadedFiles,
+        Report, SinkResult, Skipped, Tally, Totals, WorkedRows,
     };
     pub use millstream_engine::verdict::{Limit, Verdict};
     pub use millstream_job::CheckSeverity;

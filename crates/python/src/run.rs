@@ -53,7 +53,7 @@ pub fn run(
             Some(job) => job::parsed(&engine, job, path).await,
             None => {
                 let set = variables.clone();
-                engine.read_job(path, &ParseOptions { set, needs_secrets: true }).await
+                engine.read_job(path, &ParseOptions { set, needs_secrets: true, ..ParseOptions::default() }).await
             }
         }
     })?;

@@ -164,6 +164,9 @@ impl Tries {
         let tries = if self.tries == 1 { "1 try".to_owned() } else { format!("{} tries", self.tries) };
         let seconds = self.started.elapsed().as_secs_f64();
         let mut error = Error::new(kind, format!("{} ({tries}, {seconds:.1} s)", fault.what));
+        if matches!(fault.status, Some(404 | 410)) {
+            error = error.absent();
+        }
         error = fault.cause.into_iter().fold(error, Error::cause);
         error = fault.text.into_iter().fold(error, Error::text);
         let later = || {

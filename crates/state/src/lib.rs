@@ -17,4 +17,6 @@
 pub mod history;
 pub mod rejects;
 
-pub use history::{Ending, JobKey, LiveRun, OnlyRun, Outcome, ProgressFile, RunHistory, RunRecord, default_folder};
+pub use history::{
+    Ending, JobKey, LiveRun, LogicalRun, OnlyRun, Outcome, ProgressFile, RunHistory, RunRecord, began, default_folder,
+};

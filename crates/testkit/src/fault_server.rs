@@ -162,7 +162,7 @@ impl Plan {
 /// A recorded request.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// `GET`, `HEAD` or another one, which is answered like `GET`; a body is read and dropped.
+    /// `GET`, `HEAD` or another one, which is answered like `GET`.
     pub method: String,
     /// The path with its query.
     pub path: String,
@@ -172,6 +172,8 @@ pub struct Request {
     pub connection: usize,
     /// When it came.
     pub at: Instant,
+    /// Its body.
+    pub body: String,
 }
 
 impl Request {
@@ -304,9 +306,12 @@ fn read_request(reader: &mut impl BufRead, connection: usize) -> std::io::Result
         match line.trim_end().split_once(':') {
             Some((name, value)) => headers.push((name.to_ascii_lowercase(), value.trim().to_owned())),
             None => {
-                let request = Request { method, path, headers, connection, at: Instant::now() };
+                let (at, body) = (Instant::now(), String::new());
+                let mut request = Request { method, path, headers, connection, at, body };
                 let length = request.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
-                std::io::copy(&mut reader.take(length), &mut std::io::sink())?;
+                let mut body = Vec::new();
+                std::io::copy(&mut reader.take(length), &mut body)?;
+                request.body = String::from_utf8_lossy(&body).into_owned();
                 return Ok(Some(request));
             }
         }

@@ -1,6 +1,6 @@
-//! Shared by the tests of several crates: folders of test data, real servers (web, FTP, SSH, S3, databases), a faulty
-//! web server, a proxy that breaks connections, certificates, file systems that fill up, and a thread without the
-//! rights of root.
+//! Shared by the tests of several crates: folders of test data, real servers (web, FTP, SSH, S3, databases), a mail
+//! server, a faulty web server, a proxy that breaks connections, certificates, file systems that fill up, and a thread
+//! without the rights of root.
 //!
 //! It is for tests only: errors panic, with a message that says what to install or check.
 
@@ -18,6 +18,7 @@ mod proxy;
 mod python;
 mod rights;
 mod s3_server;
+mod smtp;
 mod sshd;
 mod tree;
 
@@ -33,5 +34,6 @@ pub use proxy::{Break, Proxy};
 pub use python::python_with_libraries;
 pub use rights::without_rights;
 pub use s3_server::{KEY, S3Server, SECRET, Trouble};
+pub use smtp::{Mail, SmtpServer};
 pub use sshd::{Agent, KeyPair, Sshd};
 pub use tree::TempTree;

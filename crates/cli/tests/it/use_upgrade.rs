@@ -427,7 +427,7 @@ fn what_a_newer_version_has_written_is_refused() {
         let mut command = scene.command(&["run", "job.yaml"]);
         command.env_remove("MILLSTREAM_STATE").env("XDG_STATE_HOME", scene.lab.path("home"));
         finish(command, None).ended(1).says(&["the state folder", newer]);
-        book("PRAGMA user_version = 1");
+        book("PRAGMA user_version = 2");
         // The fingerprint of the run.
         book(
             "ALTER TABLE runs RENAME COLUMN fingerprint TO old; ALTER TABLE runs ADD COLUMN fingerprint TEXT; \

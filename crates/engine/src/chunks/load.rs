@@ -609,7 +609,7 @@ impl Loading {
             )));
         }
         attempt.count_checked();
-        plan.iter().for_each(instance::settle);
+        computed.iter().for_each(|computed| instance::settle(&computed.plan));
         self.came.filtered.fetch_add(filtered.unsigned_abs(), Ordering::Relaxed);
         self.came.answered.fetch_add(answered, Ordering::Relaxed);
         self.came.given.fetch_add(given, Ordering::Relaxed);

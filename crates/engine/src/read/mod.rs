@@ -388,5 +388,5 @@ pub fn no_match(patterns: &[String]) -> Error {
         }
         None => "check the pattern".to_owned(),
     };
-    Error::refused("no file matches").text(shown.join(", ")).hint(format!("{check}; {ALLOW}"))
+    Error::refused("no file matches").text(shown.join(", ")).hint(format!("{check}; {ALLOW}")).absent()
 }

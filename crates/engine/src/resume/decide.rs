@@ -9,6 +9,7 @@
 //! | is running | is refused |
 //! | failed, was interrupted or killed | resumes it, unless the job has changed |
 //! | is done, and sources are incremental | starts from the beginning: the ledger knows the files |
+//! | is done, and `today` in the job was another day | starts from the beginning |
 //! | is done, and was of another job | resumes the last run of its own, if that failed, was interrupted or killed |
 //! | is done | has nothing to do; is refused if the job, its files or its target have changed |
 //!
@@ -76,7 +77,7 @@ impl Asked {
 }
 
 /// What a run is, by the run history.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Start {
     /// It starts from the beginning.
     Fresh,
@@ -86,14 +87,17 @@ pub enum Start {
     AfterTheEnd(Box<RunRecord>),
 }
 
-/// What a run is whose job was run before, the last time as `last`.
-pub fn start(last: Option<RunRecord>, incremental: bool) -> Result<Start> {
+/// What a run is whose job was run before, the last time as `last`. `begins_anew` says whether it has something to do
+/// after that was done: its sources are incremental, or `today` is another day.
+pub fn start(last: Option<RunRecord>, begins_anew: bool) -> Result<Start> {
     let Some(last) = last else { return Ok(Start::Fresh) };
     match last.outcome {
         Outcome::Running => Err(refusals::still_running(&last)),
-        Outcome::Done if incremental => Ok(Start::Fresh),
+        Outcome::Done if begins_anew => Ok(Start::Fresh),
         Outcome::Done => Ok(Start::AfterTheEnd(Box::new(last))),
-        Outcome::Failed | Outcome::Interrupted | Outcome::Killed => Ok(Start::Resumes(Box::new(last))),
+        Outcome::Failed | Outcome::Interrupted | Outcome::Killed | Outcome::Skipped => {
+            Ok(Start::Resumes(Box::new(last)))
+        }
     }
 }
 

@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use millstream_core::Result;
+use millstream_core::{Result, clock};
 use millstream_job::{Job, SinkStep};
-use millstream_state::{JobKey, LiveRun, OnlyRun, RunHistory, RunRecord, default_folder};
+use millstream_state::{JobKey, LiveRun, LogicalRun, OnlyRun, RunHistory, RunRecord, began, default_folder};
 use serde_json::{Value, json};
 
 use super::decide::{self, Asked, SinceTheEnd, Start};
@@ -31,10 +30,15 @@ pub struct ResumePoint {
     job: JobKey,
     /// The job's path, as it was given.
     path: String,
-    pub(super) options: RunOptions,
+    /// When the logical run begins, in milliseconds since 1970.
+    pub moment: i64,
+    /// What it was asked for.
+    pub options: RunOptions,
     /// The rejects that it loads again.
     pub(super) replay: Option<Arc<Replay>>,
     only: Mutex<Option<OnlyRun>>,
+    /// Whether there may be something to resume.
+    has_begun: AtomicBool,
 }
 
 /// What a run has to do whose last run is done.
@@ -60,11 +64,20 @@ const REFERENCES: &str = "references";
 /// the next one.
 fn run_name() -> String {
     static LAST: AtomicU64 = AtomicU64::new(0);
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    let now = clock::now();
     let next = |last: u64| now.max(last.saturating_add(1));
     let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
     format!("{}-{}", next(last.unwrap_or_default()), std::process::id())
+}
+
+/// When the logical run `first` began. Its name says that, too.
+fn moment_of(history: Option<&RunHistory>, first: &str) -> Result<Option<i64>> {
+    let known = history.map(|history| history.moment_of(first)).transpose()?.flatten();
+    Ok(known.or_else(|| began(first)))
+}
+
+fn adds_rows(job: &Job) -> bool {
+    job.sinks.iter().any(|sink| sink.sink.adds_rows())
 }
 
 impl ResumePoint {
@@ -83,16 +96,56 @@ impl ResumePoint {
             _ => None,
         };
         let incremental = job.sources.iter().any(|source| source.incremental);
+        let is_another_day = last.as_ref().is_some_and(|last| job.is_of_another_day(last.moment()));
+        let run = run_name();
+        let start = decide::start(last, incremental || is_another_day)?;
+        let before = match (&start, replay) {
+            (_, Some(replay)) => moment_of(history.as_deref(), &replay.first)?,
+            (Start::Resumes(last), None) => Some(last.moment()),
+            // A job that only replaces what was there begins a logical run.
+            (Start::AfterTheEnd(last), None) if adds_rows(job) => Some(last.moment()),
+            (Start::AfterTheEnd(_) | Start::Fresh, None) => options.now.or_else(|| began(&run)),
+        };
         Ok(ResumePoint {
-            run: run_name(),
-            start: decide::start(last, incremental)?,
+            moment: before.unwrap_or_else(|| job.around.moment.milliseconds()),
+            run,
+            start,
             history,
             job: key,
             path: job.path().to_owned(),
             options: options.clone(),
             replay: replay.map(Arc::clone),
             only: Mutex::default(),
+            has_begun: AtomicBool::new(false),
         })
+    }
+
+    /// Where the next attempt of the same logical run stands, after this one has failed: it resumes this one, or begins
+    /// as this one has, if that has left nothing to resume.
+    pub fn next(self) -> Result<Self> {
+        let last = self.history.as_ref().map(|history| history.find(&self.run)).transpose()?.flatten();
+        let left = last.filter(|last| last.fingerprint.is_some());
+        let resumes = left.is_some() || self.has_begun.load(Ordering::Relaxed);
+        Ok(ResumePoint {
+            run: run_name(),
+            start: left.map_or(self.start, |last| Start::Resumes(Box::new(last))),
+            options: match resumes {
+                true => RunOptions { resume: true, restart: false, ..self.options },
+                false => self.options,
+            },
+            only: Mutex::default(),
+            has_begun: AtomicBool::new(false),
+            ..self
+        })
+    }
+
+    /// Whether a logical run of `job` begins with it.
+    pub fn begins(&self, job: &Job) -> bool {
+        match self.start {
+            Start::Fresh => self.replay.is_none(),
+            Start::AfterTheEnd(_) => !adds_rows(job),
+            Start::Resumes(_) => false,
+        }
     }
 
     /// The run that this one resumes.
@@ -124,7 +177,7 @@ impl ResumePoint {
         format!("`millstream run --resume {}`{set}", self.path)
     }
 
-    /// What it was asked for.
+    /// What it was asked for, and may do.
     pub(super) fn asked(&self) -> Asked {
         Asked {
             resume: self.options.resume,
@@ -171,7 +224,7 @@ impl ResumePoint {
     /// machine (elsewhere that is not asked for), is refused: its rows are not added beside the others.
     pub async fn after_the_end(&self, job: &Job, prepared: &Prepared<'_>) -> Result<ToDo> {
         let Start::AfterTheEnd(done) = &self.start else { return Ok(ToDo::Everything) };
-        if !job.sinks.iter().any(|sink| sink.sink.adds_rows()) {
+        if !adds_rows(job) {
             return Ok(ToDo::Everything);
         }
         let since = since_the_end(done, job, prepared).await?;
@@ -192,9 +245,10 @@ impl ResumePoint {
         Ok(decide::earlier(runs.unwrap_or_default(), |before| fingerprints.compare(before)))
     }
 
-    /// The same run, which resumes `earlier`.
-    pub fn resuming(self, earlier: Box<RunRecord>) -> Self {
-        ResumePoint { start: Start::Resumes(earlier), ..self }
+    /// Lets it resume `earlier`.
+    pub fn resume_earlier(&mut self, earlier: Box<RunRecord>) {
+        self.moment = earlier.moment();
+        self.start = Start::Resumes(earlier);
     }
 
     /// Lets `rejects` be kept beside the run history.
@@ -211,7 +265,13 @@ impl ResumePoint {
             // No run can resume it: what it does is noted beside the rejects.
             return Ok(None);
         }
-        self.history.as_ref().map(|history| history.begin(&self.run, self.first(), &self.job)).transpose()
+        // A run that resumes another one belongs to the series of that.
+        let series = match self.resumed() {
+            Some(last) => last.series.as_deref(),
+            None => self.options.series.as_deref(),
+        };
+        let logical = LogicalRun { first: self.first(), moment: self.moment, series };
+        self.history.as_ref().map(|history| history.begin(&self.run, logical, &self.job)).transpose()
     }
 
     /// Refuses to resume a run whose job gave other rows.
@@ -242,6 +302,7 @@ impl ResumePoint {
         live: Option<&LiveRun>,
         references: &BTreeMap<String, String>,
     ) -> Result<()> {
+        self.has_begun.store(true, Ordering::Relaxed);
         let Some(live) = live else { return Ok(()) };
         let mut stored = predicted(prepared);
         let code = code_files(job, prepared);

@@ -44,33 +44,52 @@ pub(crate) fn execute(
     replay: Option<&Arc<Replay>>,
     observer: &Observer,
 ) -> Result<Report, Failure> {
-    engine.machine().scratch.disks.iter().try_for_each(|disk| check_scratch(&disk.folder))?;
     let turn = turn(engine, options, observer)?;
-    let mut report = execute_once(engine, work, options, replay, observer, &turn)?;
+    let mut point = ResumePoint::find(&work.job, engine.machine(), options, replay)?;
+    // The job that is replayed is one of that time already, and only a part of its file.
+    let at = |point: &ResumePoint| match replay {
+        Some(_) => Ok(work.clone()),
+        None => engine.at(work, point.moment),
+    };
+    execute_from(&mut point, &at, engine, replay, observer, &turn)
+}
+
+/// Runs a job that stands at `point`, and again while sinks have only caught up with others. `at` gives it as it is at
+/// the time of a logical run.
+pub(super) fn execute_from(
+    point: &mut ResumePoint,
+    at: &dyn Fn(&ResumePoint) -> Result<Runnable, Failure>,
+    engine: &Engine,
+    replay: Option<&Arc<Replay>>,
+    observer: &Observer,
+    turn: &Turn,
+) -> Result<Report, Failure> {
+    let mut report = execute_once(point, at, engine, replay, observer, turn)?;
     while report.caught_up {
         // Now all sinks have the same files, or more of them.
-        let options = RunOptions { restart: false, ..options.clone() };
-        report = execute_once(engine, &engine.fresh(work.clone())?, &options, replay, observer, &turn)?;
+        let work = at(point)?;
+        let options = RunOptions { restart: false, now: Some(point.moment), ..point.options.clone() };
+        *point = ResumePoint::find(&work.job, engine.machine(), &options, replay)?;
+        let again = |point: &ResumePoint| engine.at(&engine.fresh(work.clone())?, point.moment);
+        report = execute_once(point, &again, engine, replay, observer, turn)?;
     }
     Ok(report)
 }
 
 /// Runs a job once: to its end, or until sinks that lack files have those that others have.
 fn execute_once(
+    point: &mut ResumePoint,
+    at: &dyn Fn(&ResumePoint) -> Result<Runnable, Failure>,
     engine: &Engine,
-    work: &Runnable,
-    options: &RunOptions,
     replay: Option<&Arc<Replay>>,
     observer: &Observer,
     turn: &Turn,
 ) -> Result<Report, Failure> {
-    let job = work.job.as_ref();
-    let point = ResumePoint::find(job, engine.machine(), options, replay)?;
-    match execute_at(&point, engine, work, options, replay, observer, turn)? {
+    match execute_at(point, engine, &at(point)?, replay, observer, turn)? {
         Ended::Committed(report) => Ok(report),
         Ended::Resumes(earlier) => {
-            let point = point.resuming(earlier);
-            match execute_at(&point, engine, work, options, replay, observer, turn)? {
+            point.resume_earlier(earlier);
+            match execute_at(point, engine, &at(point)?, replay, observer, turn)? {
                 Ended::Committed(report) => Ok(report),
                 Ended::Resumes(_) => Err(Error::internal("a run that resumes another one has found a third").into()),
             }
@@ -91,13 +110,13 @@ fn execute_at(
     point: &ResumePoint,
     engine: &Engine,
     work: &Runnable,
-    options: &RunOptions,
     replay: Option<&Arc<Replay>>,
     observer: &Observer,
     turn: &Turn,
 ) -> Result<Ended<Report>, Failure> {
+    let options = &point.options;
     let job = work.job.as_ref();
-    let run = RunContext::of_run(engine, Arc::clone(turn.share.budget()), replay.map(Arc::clone))?.at(options.now);
+    let run = RunContext::of_run(engine, Arc::clone(turn.share.budget()), replay.map(Arc::clone))?;
     let run = run.with_lines(lines_to(observer));
     let began = Instant::now();
     let governing = run.govern()?;
@@ -138,7 +157,8 @@ fn lines_to(observer: &Observer) -> StepLines {
 }
 
 /// Waits until the run may load.
-fn turn(engine: &Engine, options: &RunOptions, observer: &Observer) -> Result<Turn> {
+pub(super) fn turn(engine: &Engine, options: &RunOptions, observer: &Observer) -> Result<Turn> {
+    engine.machine().scratch.disks.iter().try_for_each(|disk| check_scratch(&disk.folder))?;
     futures::executor::block_on(async {
         let turn = engine.turn();
         tokio::pin!(turn);

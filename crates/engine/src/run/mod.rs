@@ -1,11 +1,12 @@
 //! A run as its caller sees it: events while it lasts, a way to cancel it, and what it comes to.
 //!
-//! `execute.rs` takes a run from its start to its report, on a thread that the run has for itself. The states of a run
-//! and the steps between them: `begin.rs`, `load.rs`, `commit.rs`, `record.rs`. `after_load.rs` what becomes of files
-//! that are loaded; `sinks.rs` the sinks of a run;
-//! `work.rs` what it works with.
+//! `attempts.rs` makes the attempts of a logical run, each of which is a run. `execute.rs` takes a run from its start
+//! to its report, on a thread that the run has for itself. The states of a run and the steps between them: `begin.rs`,
+//! `load.rs`, `commit.rs`, `record.rs`. `after_load.rs` what becomes of files that are loaded; `sinks.rs` the sinks of a
+//! run; `work.rs` what it works with.
 
 mod after_load;
+mod attempts;
 mod begin;
 mod commit;
 mod execute;
@@ -17,8 +18,10 @@ mod work;
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::thread::Builder;
+use std::time::Duration;
 
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
@@ -29,10 +32,12 @@ use tokio::sync::{oneshot, watch};
 
 use crate::engine::Engine;
 use crate::failure::Failure;
+use crate::hooks::AfterRun;
 use crate::job_plan::Runnable;
 use crate::options::{Cancel, RunOptions};
 use crate::report::{Progress, Report};
 
+use attempts::Attempts;
 pub(crate) use execute::execute;
 
 /// What happens during a run.
@@ -49,6 +54,24 @@ pub enum Event {
         step: String,
         /// The line.
         line: String,
+    },
+    /// The run has failed, and is resumed after a while.
+    Retrying {
+        /// The number of the attempt that has failed, from 1.
+        attempt: u32,
+        /// How many attempts there are at most.
+        of: u32,
+        /// How long it waits.
+        wait: Duration,
+        /// Why it has failed.
+        error: Error,
+    },
+    /// Something that the job does after a run has failed.
+    HookFailed {
+        /// What.
+        hook: String,
+        /// Why.
+        error: Error,
     },
     /// How far the run is, about ten times a second, and once at its end. A caller that reads slowly gets the latest.
     Progress(Progress),
@@ -194,6 +217,25 @@ impl<T> fmt::Debug for Running<T> {
     }
 }
 
+/// Does what the job does after a run.
+fn after(
+    engine: &Engine,
+    attempts: &Attempts<'_>,
+    ended: Result<Report, Failure>,
+    observer: &Observer,
+) -> Result<Report, Failure> {
+    let reports = observer.reports();
+    let lines = Arc::new(move |step: &str, line: &str| {
+        reports.report(Event::Line { step: step.to_owned(), line: line.to_owned() });
+    });
+    let (job, run, attempts) = (attempts.job.as_ref(), attempts.run(), attempts.count);
+    let after = AfterRun { engine, job, run, attempts, ended: &ended, lines };
+    let results = after.hooks(&|hook, error| {
+        observer.report(Event::HookFailed { hook: hook.to_owned(), error: error.clone() });
+    });
+    ended.map(|report| Report { hooks: results, ..report })
+}
+
 impl Engine {
     /// Starts a run, which goes on by itself, and enters it into the run history.
     ///
@@ -202,8 +244,9 @@ impl Engine {
     pub fn start(&self, work: impl Into<Runnable>, options: RunOptions) -> Result<Run> {
         let (engine, work) = (self.clone(), work.into());
         Running::start(options, move |options, observer| {
-            let work = engine.fresh(work)?;
-            execute(&engine, &work, options, None, observer)
+            let mut attempts = Attempts::new(&engine, work, options, observer);
+            let ended = attempts.make();
+            after(&engine, &attempts, ended, observer)
         })
     }
 }

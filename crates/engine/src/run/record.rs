@@ -143,6 +143,9 @@ fn report(run: &RunContext, job: &Job, summary: &Summary, used: Used) -> Report 
         job: job.path().to_owned(),
         run: summary.run.clone(),
         resumes: summary.resumes.clone(),
+        began: job.around.moment.text(),
+        skipped_run: None,
+        attempts: 1,
         nothing_new: summary.nothing_new,
         units_loaded_before: summary.units_before,
         caught_up: summary.is_catch_up,
@@ -171,5 +174,6 @@ fn report(run: &RunContext, job: &Job, summary: &Summary, used: Used) -> Report 
         results: summary.results.clone(),
         steps,
         verdict,
+        hooks: Vec::new(),
     }
 }

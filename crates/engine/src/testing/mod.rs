@@ -32,7 +32,7 @@ use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::job_plan::JobPlan;
 use crate::options::{Cancel, RunOptions};
-use crate::parse::unreadable;
+use crate::parse::{now as present, unreadable};
 use crate::sql;
 
 /// A test file and the job that it tests.
@@ -187,7 +187,7 @@ impl Engine {
         })?;
         let set: BTreeMap<String, String> =
             file.tests.file.set.iter().chain(&test.set).map(|(name, value)| (name.clone(), value.text())).collect();
-        let job = self.job(file, &set, None).map_err(TestFault::failed)?;
+        let job = self.job(file, &set, None, now).map_err(TestFault::failed)?;
         self.check_names(file, index, test, &job)?;
         let folder = tempfile::tempdir()
             .map_err(|cause| TestFault::failed(Error::io("a temporary folder cannot be made", &cause).into()))?;
@@ -195,7 +195,7 @@ impl Engine {
         let captured = rows::capture(&job, test, folder.path()).map_err(failed)?;
         let sources = inputs::replace(self.registry(), &job, test, &file.path, folder.path()).map_err(failed)?;
         let replacements = Arc::new(Replacements { sources, sinks: captured.sinks() });
-        let job = self.job(file, &set, Some(&replacements)).map_err(TestFault::failed)?;
+        let job = self.job(file, &set, Some(&replacements), now).map_err(TestFault::failed)?;
         let ran = self.run_test(Arc::new(job), now, cancel).await;
         Ok(match (ran, &test.error) {
             (Ok(_), Some(error)) => {
@@ -230,6 +230,7 @@ impl Engine {
         file: &TestFile,
         set: &BTreeMap<String, String>,
         replacements: Option<&Arc<Replacements>>,
+        now: Option<i64>,
     ) -> Result<Job, Failure> {
         let options = LoadOptions {
             set,
@@ -239,6 +240,7 @@ impl Engine {
             references: &|query| sql::references(query),
             running: replacements.is_some(),
             replace: replacements,
+            now: now.unwrap_or_else(present),
         };
         let Loaded { job, lints, .. } = self.parse_with(&file.job.display().to_string(), &file.job_text, &options);
         job.ok_or(Failure { lints, errors: Vec::new() })

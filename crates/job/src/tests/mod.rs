@@ -16,6 +16,9 @@ use millstream_core::Registry;
 
 use crate::{Lint, LoadOptions, Loaded, SqlFault, load};
 
+/// 2026-01-31T23:30:00Z.
+const NOW: i64 = 1_769_902_200_000;
+
 /// Loads a job with `DAY=monday`, `COUNT=3` and `PASSWORD=hunter2` in its environment.
 fn loaded(yaml: &str) -> Loaded {
     loaded_with(yaml, &BTreeMap::new(), true)
@@ -41,7 +44,7 @@ fn loaded_in(registry: &Registry, yaml: &str, set: &BTreeMap<String, String>, ru
         "job.yaml",
         yaml,
         registry,
-        &LoadOptions { set, environment: &environment, references: &tables, only_set: false, running, replace: None },
+        &LoadOptions { set, environment: &environment, references: &tables, only_set: false, running, replace: None, now: NOW },
     )
 }
 

@@ -64,7 +64,8 @@ async fn a_plan_that_was_written_has_the_columns_and_variables_of_then() {
     fs_err::write(folder.path().join("in.csv"), "a\n1\n").unwrap();
     let engine = engine(folder.path());
     let text = job(folder.path()).to_string().replace("a + 1", "a + ${BY}");
-    let options = millstream::ParseOptions { set: [("BY".to_owned(), "10".to_owned())].into(), needs_secrets: true };
+    let set = [("BY".to_owned(), "10".to_owned())].into();
+    let options = millstream::ParseOptions { set, needs_secrets: true, now: None };
     let parsed = engine.parse_job("job.yaml", &text, &options).await.unwrap();
     let plan = engine.plan(parsed.job).await.unwrap();
     let written = serde_json::from_str(&plan.to_json().unwrap().to_string()).unwrap();

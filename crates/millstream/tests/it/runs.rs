@@ -258,8 +258,8 @@ async fn variables_that_a_job_is_parsed_with_tell_its_runs_apart() {
     let path = folder.path().join("job.yaml").display().to_string();
     let mut rows = Vec::new();
     for day in ["1", "2", "1"] {
-        let options =
-            millstream::ParseOptions { set: [("DAY".to_owned(), day.to_owned())].into(), needs_secrets: true };
+        let set = [("DAY".to_owned(), day.to_owned())].into();
+        let options = millstream::ParseOptions { set, needs_secrets: true, now: None };
         let job = engine.parse_job(&path, &text, &options).await.unwrap().job;
         let options = RunOptions { resume: true, ..RunOptions::default() };
         rows.push(engine.start(job, options).unwrap().finish().await.unwrap().rows_written);

@@ -101,7 +101,7 @@ fn missing(path: &Path) -> Error {
     } else {
         Error::refused(format!("there is no folder {}", absent.display()))
     };
-    let error = error.in_unit(&uri_of(path), None);
+    let error = error.in_unit(&uri_of(path), None).absent();
     if path.starts_with("~") {
         return error.hint("only a shell expands `~`; write ${HOME}");
     }

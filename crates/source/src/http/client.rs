@@ -185,6 +185,17 @@ impl Client {
         self.ask(Question { method, url, headers, elsewhere, body, secrets }).await
     }
 
+    /// Posts `json`. A redirect is not followed.
+    pub(crate) async fn post(&self, target: &Target, json: Bytes) -> Result<(), Fault> {
+        let mut headers = self.headers_for(target);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let (method, url, secrets) = (Method::POST, target.url.clone(), target.secrets.clone());
+        let question = Question { method, url, elsewhere: headers.clone(), headers, body: json, secrets };
+        let answer = self.ask(question).await?;
+        self.drain(answer).await;
+        Ok(())
+    }
+
     /// Sends a request, follows redirects (only for requests that change nothing), and returns the answer if its status
     /// is 2xx or 416.
     pub(crate) async fn ask(&self, question: Question) -> Result<Answer, Fault> {

@@ -1,10 +1,12 @@
 //! Objects on the web.
 //!
-//! `client.rs` sends one request, `transfer.rs` reads one unit, `retry.rs` decides on retries. This file implements the
+//! `client.rs` sends one request, `transfer.rs` reads one unit, `retry.rs` decides on retries, `post.rs`
+//! sends a text. This file implements the
 //! source's trait with them. A URL is a unit without a request: the web cannot be listed.
 
 pub(crate) mod answer;
 pub(crate) mod client;
+mod post;
 pub(crate) mod retry;
 pub mod spec;
 pub(crate) mod transfer;
@@ -31,8 +33,9 @@ use tokio::runtime::Id;
 use crate::io::join;
 use answer::Answer;
 use client::{Client, Target};
+pub use post::post;
 use retry::Fault;
-use spec::HttpSpec;
+pub use spec::HttpSpec;
 use transfer::{Part, Remote};
 
 /// The source `http`.

@@ -137,7 +137,10 @@ impl<P: Protocol> Server<P> {
     pub(crate) async fn stat(&self, address: &Address, uri: &str, path: &[u8]) -> Result<Facts> {
         let mut tries = Tries::new(self.settings.policy);
         tries.begin();
-        self.look_up(address, uri, path).await?.map_err(|failure| tries.final_error(failure.fault).in_unit(uri, None))
+        // A failure that may pass is no answer.
+        self.look_up(address, uri, path)
+            .await?
+            .map_err(|failure| tries.final_error(failure.fault).in_unit(uri, None).absent())
     }
 
     /// Waits before the next attempt (`None`), or returns the result.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use millstream_core::clock::now;
 use millstream_core::{Error, Result, fail_point};
 use rusqlite::params;
 use serde_json::Value;
@@ -9,7 +10,7 @@ use serde_json::Value;
 use super::locks::RunLock;
 use super::progress::ProgressFile;
 use super::record::{Ending, Outcome};
-use super::store::{RunHistory, now, signed};
+use super::store::{RunHistory, signed};
 
 /// A live run that is in the history. It counts as killed if this is dropped before [`LiveRun::end`].
 #[derive(Debug)]
@@ -35,6 +36,13 @@ impl LiveRun {
     pub fn loading(&self, fingerprint: &str, predicted: &Value) -> Result<()> {
         let update = "UPDATE runs SET fingerprint = ?2, predicted = ?3 WHERE run = ?1";
         let values = params![self.run, fingerprint, predicted.to_string()];
+        self.history.checked(self.history.connection().execute(update, values)).map(drop)
+    }
+
+    /// Stores that the run was skipped, and why.
+    pub fn skip(&self, why: &str) -> Result<()> {
+        let update = "UPDATE runs SET ended = ?2, outcome = ?3, message = ?4 WHERE run = ?1";
+        let values = params![self.run, signed(now()), Outcome::Skipped.name(), why];
         self.history.checked(self.history.connection().execute(update, values)).map(drop)
     }
 

@@ -9,12 +9,14 @@ use rusqlite::{Connection, TransactionBehavior};
 /// The migrations: the one at index N turns a history of version N into one of version N + 1. Version 0 is a new
 /// history, or one written before histories had a version. Never change a migration that was released; append another
 /// one. Programs of earlier versions may be running meanwhile, so migrations only add what these can ignore.
-const MIGRATIONS: &[&str] =
-    &["CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, logical TEXT NOT NULL, job TEXT NOT \
+const MIGRATIONS: &[&str] = &[
+    "CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, logical TEXT NOT NULL, job TEXT NOT \
     NULL, variables TEXT NOT NULL, fingerprint TEXT, process INTEGER NOT NULL, began INTEGER NOT NULL, ended INTEGER, \
     outcome TEXT, message TEXT, rows_read INTEGER NOT NULL DEFAULT 0, rows_written INTEGER NOT NULL DEFAULT 0, \
     rows_rejected INTEGER NOT NULL DEFAULT 0, units INTEGER NOT NULL DEFAULT 0, predicted TEXT, report TEXT); \
-    ALTER TABLE runs ADD COLUMN program TEXT"];
+    ALTER TABLE runs ADD COLUMN program TEXT",
+    "ALTER TABLE runs ADD COLUMN moment INTEGER; ALTER TABLE runs ADD COLUMN series TEXT",
+];
 
 /// The version of the history and its folder, stored as SQLite's `user_version`.
 pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;

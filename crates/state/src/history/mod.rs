@@ -20,5 +20,5 @@ pub use key::JobKey;
 pub use live::LiveRun;
 pub use locks::OnlyRun;
 pub use progress::ProgressFile;
-pub use record::{Ending, Outcome, RunRecord};
-pub use store::{RunHistory, default_folder};
+pub use record::{Ending, Outcome, RunRecord, began};
+pub use store::{LogicalRun, RunHistory, default_folder};

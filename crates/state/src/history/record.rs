@@ -7,7 +7,8 @@ use serde_json::Value;
 
 /// The columns of a record, in the order of [`record`].
 pub(super) const COLUMNS: &str = "run, logical, job, variables, fingerprint, process, began, ended, outcome, message, \
-                                  rows_read, rows_written, rows_rejected, units, predicted, report, program";
+                                  rows_read, rows_written, rows_rejected, units, predicted, report, program, \
+                                  moment, series";
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -23,6 +24,8 @@ pub enum Outcome {
     Interrupted,
     /// Its process ended before it could record how.
     Killed,
+    /// It did not begin, since a requirement of its job did not hold, and the job says that it is skipped then.
+    Skipped,
 }
 
 impl Outcome {
@@ -43,6 +46,7 @@ impl Outcome {
             Outcome::Failed => "failed",
             Outcome::Interrupted => "interrupted",
             Outcome::Killed => "killed",
+            Outcome::Skipped => "skipped",
         }
     }
 
@@ -89,6 +93,22 @@ pub struct RunRecord {
     pub report: Option<Value>,
     /// The version of Millstream; `None` for runs before this was stored.
     pub program: Option<String>,
+    /// When the logical run began, in milliseconds since 1970; `None` for runs before this was stored.
+    pub moment: Option<i64>,
+    /// The series of runs that it belongs to, one for each value of a variable.
+    pub series: Option<String>,
+}
+
+impl RunRecord {
+    /// When the logical run began, in milliseconds since 1970.
+    pub fn moment(&self) -> i64 {
+        self.moment.or_else(|| began(&self.logical)).unwrap_or_else(|| i64::try_from(self.began).unwrap_or(i64::MAX))
+    }
+}
+
+/// When the run of this name began, in milliseconds since 1970: names begin with that.
+pub fn began(run: &str) -> Option<i64> {
+    run.split('-').next()?.parse().ok()
 }
 
 /// What is stored of a run when it ends.
@@ -113,7 +133,7 @@ pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         Ok(row.get::<_, Option<String>>(index)?.and_then(|text| serde_json::from_str(&text).ok()))
     };
     let outcome: Option<String> = row.get(8)?;
-    let known = [Outcome::Done, Outcome::Failed, Outcome::Interrupted];
+    let known = [Outcome::Done, Outcome::Failed, Outcome::Interrupted, Outcome::Skipped];
     Ok(RunRecord {
         run: row.get(0)?,
         logical: row.get(1)?,
@@ -132,5 +152,7 @@ pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         predicted: value(14)?.unwrap_or(Value::Null),
         report: value(15)?,
         program: row.get(16)?,
+        moment: row.get(17)?,
+        series: row.get(18)?,
     })
 }

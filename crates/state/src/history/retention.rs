@@ -20,7 +20,7 @@ pub(super) fn delete_oldest(connection: &Connection) -> rusqlite::Result<bool> {
     if count <= signed(KEPT + KEPT / 10) {
         return Ok(false);
     }
-    let old = "DELETE FROM runs WHERE run NOT IN (SELECT run FROM runs ORDER BY began DESC LIMIT ?1)";
+    let old = "DELETE FROM runs WHERE run NOT IN (SELECT run FROM runs ORDER BY rowid DESC LIMIT ?1)";
     Ok(connection.execute(old, [signed(KEPT)])? > 0)
 }
 

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use millstream_core::clock::now;
 use millstream_core::{Error, Result, fail_point};
 use rusqlite::{Connection, OptionalExtension, params};
 use serde_json::Value;
@@ -21,6 +22,17 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The version of this program.
 pub(super) const PROGRAM: &str = env!("CARGO_PKG_VERSION");
+
+/// The logical run that a run belongs to.
+#[derive(Debug, Clone, Copy)]
+pub struct LogicalRun<'a> {
+    /// The first run of the resume chain.
+    pub first: &'a str,
+    /// When it began, in milliseconds since 1970.
+    pub moment: i64,
+    /// The series of runs that it belongs to.
+    pub series: Option<&'a str>,
+}
 
 /// The run history.
 #[derive(Debug)]
@@ -101,14 +113,16 @@ impl RunHistory {
         done.map_err(|error| cannot_be_used(&self.folder, &error))
     }
 
-    /// Enters a run of `job`; `logical` is the run that it resumes, or its own name.
-    pub fn begin(self: &Arc<Self>, run: &str, logical: &str, job: &JobKey) -> Result<LiveRun> {
+    /// Enters a run of `job`, which belongs to `logical`.
+    pub fn begin(self: &Arc<Self>, run: &str, logical: LogicalRun<'_>, job: &JobKey) -> Result<LiveRun> {
         let lock = RunLock::take(&self.folder, run)?;
         locks::remove_old(&self.folder);
         fail_point::pass("state.before");
-        let insert = "INSERT INTO runs (run, logical, job, variables, process, began, program) \
-                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
-        let values = params![run, logical, job.path, job.variables, std::process::id(), signed(now()), PROGRAM];
+        let insert = "INSERT INTO runs (run, logical, job, variables, process, began, program, moment, series) \
+                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+        let LogicalRun { first, moment, series } = logical;
+        let (process, began) = (std::process::id(), signed(now()));
+        let values = params![run, first, job.path, job.variables, process, began, PROGRAM, moment, series];
         self.checked(self.connection().execute(insert, values))?;
         fail_point::pass("state.after");
         self.forget_old_runs()?;
@@ -141,10 +155,9 @@ impl RunHistory {
         Err(error.hint("wait until it has ended, or end it"))
     }
 
-    /// All runs, the last one first; of one job, if `job` is given.
+    /// All runs, the last one first, whatever the clock has shown; of one job, if `job` is given.
     pub fn list(&self, job: Option<&str>, most: u64) -> Result<Vec<RunRecord>> {
-        let query =
-            format!("SELECT {COLUMNS} FROM runs WHERE ?1 IS NULL OR job = ?1 ORDER BY began DESC, run DESC LIMIT ?2");
+        let query = format!("SELECT {COLUMNS} FROM runs WHERE ?1 IS NULL OR job = ?1 ORDER BY rowid DESC LIMIT ?2");
         let records = || {
             let connection = self.connection();
             let mut query = connection.prepare(&query)?;
@@ -163,7 +176,7 @@ impl RunHistory {
     pub fn loading_runs(&self, job: &JobKey, most: u64) -> Result<Vec<RunRecord>> {
         let query = format!(
             "SELECT {COLUMNS} FROM runs WHERE job = ?1 AND variables = ?2 AND fingerprint IS NOT NULL \
-             ORDER BY began DESC, run DESC LIMIT ?3"
+             ORDER BY rowid DESC LIMIT ?3"
         );
         let records = || {
             let connection = self.connection();
@@ -185,10 +198,10 @@ impl RunHistory {
     /// The last run before `run` of the same job that was done.
     pub fn done_before(&self, run: &RunRecord) -> Result<Option<RunRecord>> {
         let query = format!(
-            "SELECT {COLUMNS} FROM runs WHERE job = ?1 AND variables = ?2 AND outcome = 'done' AND began < ?3 \
-             ORDER BY began DESC LIMIT 1"
+            "SELECT {COLUMNS} FROM runs WHERE job = ?1 AND variables = ?2 AND outcome = 'done' \
+             AND rowid < (SELECT rowid FROM runs WHERE run = ?3) ORDER BY rowid DESC LIMIT 1"
         );
-        let values = params![run.job, run.variables, signed(run.began)];
+        let values = params![run.job, run.variables, run.run];
         let found = self.connection().query_row(&query, values, record).optional();
         self.checked(found)
     }
@@ -196,7 +209,7 @@ impl RunHistory {
     /// The reports of the last `most` runs of `job` that were done, the last one first.
     pub fn reports_of(&self, job: &JobKey, most: u64) -> Result<Vec<Value>> {
         let query = "SELECT report FROM runs WHERE job = ?1 AND variables = ?2 AND outcome = 'done' \
-                     AND report IS NOT NULL ORDER BY began DESC, run DESC LIMIT ?3";
+                     AND report IS NOT NULL ORDER BY rowid DESC LIMIT ?3";
         let reports = || {
             let connection = self.connection();
             let mut query = connection.prepare(query)?;
@@ -205,6 +218,32 @@ impl RunHistory {
         };
         let reports = self.checked(reports())?;
         Ok(reports.iter().filter_map(|report| serde_json::from_str(report).ok()).collect())
+    }
+
+    /// The run `run`, if the history has it.
+    pub fn find(&self, run: &str) -> Result<Option<RunRecord>> {
+        let query = format!("SELECT {COLUMNS} FROM runs WHERE run = ?1");
+        let found = self.connection().query_row(&query, [run], record).optional();
+        Ok(self.checked(found)?.map(|record| self.as_it_is(record)))
+    }
+
+    /// When the logical run `first` began, in milliseconds since 1970; `None` if no run of it is known.
+    pub fn moment_of(&self, first: &str) -> Result<Option<i64>> {
+        let query = format!("SELECT {COLUMNS} FROM runs WHERE logical = ?1 LIMIT 1");
+        let found = self.connection().query_row(&query, [first], record).optional();
+        Ok(self.checked(found)?.map(|run| run.moment()))
+    }
+
+    /// The runs of `job` that belong to a series, the last one first.
+    pub fn in_series(&self, job: &str) -> Result<Vec<RunRecord>> {
+        let query = format!("SELECT {COLUMNS} FROM runs WHERE job = ?1 AND series IS NOT NULL ORDER BY rowid DESC");
+        let records = || {
+            let connection = self.connection();
+            let mut query = connection.prepare(&query)?;
+            let records = query.query_map([job], record)?;
+            records.collect::<rusqlite::Result<Vec<_>>>()
+        };
+        Ok(self.checked(records())?.into_iter().map(|record| self.as_it_is(record)).collect())
     }
 
     /// Whether the resume chain `logical` is done.
@@ -241,12 +280,6 @@ fn cannot_be_used(folder: &Path, error: &rusqlite::Error) -> Error {
     Error::refused(format!("the run history in {} cannot be used", folder.display()))
         .cause(error)
         .hint("name another folder with `--state` or MILLSTREAM_STATE")
-}
-
-/// Milliseconds since 1970.
-pub(super) fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// SQLite's integers have a sign.

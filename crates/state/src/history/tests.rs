@@ -10,17 +10,22 @@ use serde_json::Value;
 use super::migrations::{VERSION, version};
 use super::retention::KEPT;
 use super::store::{PROGRAM, signed};
-use super::{Ending, JobKey, Outcome, RunHistory, locks, progress};
+use super::{Ending, JobKey, LogicalRun, Outcome, RunHistory, locks, progress};
 use crate::rejects;
+
 fn key() -> JobKey {
     JobKey { path: "/jobs/a.yaml".to_owned(), variables: String::new() }
+}
+
+fn of(first: &str) -> LogicalRun<'_> {
+    LogicalRun { first, moment: 7, series: None }
 }
 
 #[test]
 fn a_run_that_does_not_store_how_it_ended_was_killed() {
     let folder = tempfile::TempDir::new().expect("a folder");
     let history = RunHistory::open(folder.path()).expect("it opens");
-    let run = history.begin("1-1", "1-1", &key()).expect("it begins");
+    let run = history.begin("1-1", of("1-1"), &key()).expect("it begins");
     let last = |history: &RunHistory| history.last(&key()).expect("it answers").expect("there is one");
     let other = RunHistory::open(folder.path()).expect("it opens twice");
     assert!(other.last(&key()).expect("it answers").is_none(), "there is nothing to resume");
@@ -28,7 +33,7 @@ fn a_run_that_does_not_store_how_it_ended_was_killed() {
     assert_eq!(last(&other).outcome, Outcome::Running);
     drop(run);
     assert_eq!(last(&other).outcome, Outcome::Killed);
-    let run = history.begin("2-2", "1-1", &key()).expect("it begins");
+    let run = history.begin("2-2", of("1-1"), &key()).expect("it begins");
     run.loading("abc", &Value::Null).expect("noted");
     run.end(None, &Ending { rows_written: 7, ..Ending::default() }).expect("noted");
     drop(run);
@@ -70,7 +75,7 @@ fn a_history_without_a_version_is_migrated_once_by_several_processes() {
         assert_eq!(version(&history.connection()).expect("it has one"), VERSION);
     }
     let history = RunHistory::open(folder.path()).expect("it opens again");
-    let run = history.begin("2-2", "1-1", &key()).expect("it begins");
+    let run = history.begin("2-2", of("1-1"), &key()).expect("it begins");
     run.loading("abc", &Value::Null).expect("noted");
     let last = history.last(&key()).expect("it answers").expect("there is one");
     assert_eq!(last.program.as_deref(), Some(PROGRAM));
@@ -98,7 +103,7 @@ fn a_newer_history_is_refused_and_stays_as_it_is() {
 fn locks_of_killed_runs_go_after_a_day_and_those_of_live_ones_stay() {
     let folder = tempfile::TempDir::new().expect("a folder");
     let history = RunHistory::open(folder.path()).expect("it opens");
-    let live = history.begin("1-1", "1-1", &key()).expect("it begins");
+    let live = history.begin("1-1", of("1-1"), &key()).expect("it begins");
     let long_ago = SystemTime::now() - Duration::from_secs(25 * 60 * 60);
     for name in ["old", "young", "1-1"] {
         let path = locks::path(folder.path(), name);
@@ -107,7 +112,7 @@ fn locks_of_killed_runs_go_after_a_day_and_those_of_live_ones_stay() {
             file.file().set_modified(long_ago).expect("it takes the time");
         }
     }
-    history.begin("2-2", "2-2", &key()).expect("it begins");
+    history.begin("2-2", of("2-2"), &key()).expect("it begins");
     assert!(!locks::path(folder.path(), "old").exists() && history.has_died("young"));
     assert!(locks::path(folder.path(), "1-1").exists() && !history.has_died("1-1"));
     drop(live);
@@ -133,9 +138,9 @@ fn the_oldest_runs_are_forgotten_many_at_a_time() {
     for run in ["0-1", "1000-1"] {
         fs_err::write(progress(run), "7").expect("written");
     }
-    drop(history.begin("a", "a", &key()).expect("it begins"));
+    drop(history.begin("a", of("a"), &key()).expect("it begins"));
     assert_eq!(count(), KEPT + KEPT / 10);
-    drop(history.begin("b", "b", &key()).expect("it begins"));
+    drop(history.begin("b", of("b"), &key()).expect("it begins"));
     assert_eq!(count(), KEPT);
     let runs = history.list(None, u64::MAX).expect("it answers");
     assert!(runs.iter().all(|run| run.run != "0-1") && runs[0].run == "b", "the newest stay");
@@ -145,7 +150,7 @@ fn the_oldest_runs_are_forgotten_many_at_a_time() {
         fs_err::create_dir_all(rejects(run)).expect("a folder");
     }
     fill(2_000..2_000 + KEPT / 10);
-    drop(history.begin("c", "c", &key()).expect("it begins"));
+    drop(history.begin("c", of("c"), &key()).expect("it begins"));
     assert!(rejects("1000-1").exists() && !rejects("200-1").exists(), "rejects of forgotten runs go");
 }
 

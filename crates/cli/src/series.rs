@@ -1,0 +1,217 @@
+//! `millstream run --for NAME=VALUES`: the job for each value of a variable, one after the other, and what of that was
+//! done before. Each value is a logical run of its own.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use millstream::history::{Outcome, RunHistory, RunRecord, default_folder};
+use millstream::report::Report;
+use millstream::{Engine, Error, Failure, Job, Result, RunOptions};
+use serde_json::json;
+
+use crate::arguments::{Global, Run};
+use crate::output::Output;
+use crate::shared::{Followed, engine, refuse_two_outputs, sound_job, tell_done};
+use crate::values::Values;
+
+/// What is done for a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ToDo {
+    /// Nothing: it is done.
+    Nothing,
+    /// Its last run is resumed.
+    Resume,
+    /// It begins.
+    Begin,
+}
+
+/// What is left of the last series with one of `keys`, and the name of that series; `None` if there is none. `keys` are
+/// the variables of the values, as the run history has them; `runs` are those of the job in any series, the last first.
+fn left(runs: &[RunRecord], keys: &[String]) -> Option<(String, Vec<ToDo>)> {
+    let series = runs.iter().find(|run| keys.contains(&run.variables))?.series.clone()?;
+    let of_series = |key: &String| {
+        let mut runs = runs.iter().filter(|run| run.series.as_ref() == Some(&series) && run.variables == *key);
+        match (runs.clone().any(|run| run.outcome == Outcome::Done), runs.next()) {
+            (true, _) => ToDo::Nothing,
+            // One that did not begin to load has left nothing.
+            (false, Some(last)) if last.fingerprint.is_some() => ToDo::Resume,
+            (false, _) => ToDo::Begin,
+        }
+    };
+    let left = keys.iter().map(of_series).collect();
+    Some((series, left))
+}
+
+/// The variables of a run as the run history has them.
+fn key(set: &[(String, String)]) -> String {
+    let mut variables: Vec<String> = set.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    variables.sort();
+    variables.join("\n")
+}
+
+/// A series of runs.
+struct Series<'a> {
+    global: &'a Global,
+    output: Output,
+    run: &'a Run,
+    values: &'a Values,
+    engine: Engine,
+    name: String,
+    left: Vec<ToDo>,
+}
+
+/// Runs the job of `run` for each of `values`, until one fails.
+pub fn run(global: &Global, output: Output, run: &Run, values: &Values) -> Result<(), Failure> {
+    if let Some((name, _)) = global.set.iter().find(|(name, _)| *name == values.name) {
+        return Err(Error::job(format!("`--set` and `--for` both give {name}")).hint("leave one of them out").into());
+    }
+    let engine = engine(global)?;
+    let begin = || (new_name(), vec![ToDo::Begin; values.values.len()]);
+    let (name, left) = match run.resume {
+        true => left_of_last(global, &engine, run, values)?.unwrap_or_else(begin),
+        false => begin(),
+    };
+    Series { global, output, run, values, engine, name, left }.run()
+}
+
+fn left_of_last(
+    global: &Global,
+    engine: &Engine,
+    run: &Run,
+    values: &Values,
+) -> Result<Option<(String, Vec<ToDo>)>, Failure> {
+    let folder = engine.machine().state.clone().or_else(default_folder);
+    let folder = folder.ok_or_else(|| {
+        let error = Error::refused("there is no folder for the run history, which knows what is done");
+        error.hint("name one with `--state` or MILLSTREAM_STATE")
+    })?;
+    let path = &run.job.path;
+    let path = fs_err::canonicalize(path).map_or_else(|_| path.clone(), |path| path.display().to_string());
+    let runs = RunHistory::open(&folder)?.in_series(&path)?;
+    let keys: Vec<String> = values.values.iter().map(|value| key(&set(global, values, value))).collect();
+    Ok(left(&runs, &keys))
+}
+
+/// The variables of the run for `value`.
+fn set(global: &Global, values: &Values, value: &str) -> Vec<(String, String)> {
+    global.set.iter().cloned().chain([(values.name.clone(), value.to_owned())]).collect()
+}
+
+/// A name that no other series has.
+fn new_name() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{}-{}", since.as_millis(), std::process::id())
+}
+
+impl Series<'_> {
+    fn run(&self) -> Result<(), Failure> {
+        let followed = Followed::new(self.output)?;
+        let mut reports = Vec::new();
+        for (index, (value, to_do)) in self.values.values.iter().zip(&self.left).enumerate() {
+            let place = format!("{}={value} ({} of {})", self.values.name, index + 1, self.left.len());
+            if *to_do == ToDo::Nothing {
+                self.output.chat(&format!("{place}: done before\n"));
+                reports.push(json!({"value": value, "outcome": "done before"}));
+                continue;
+            }
+            self.output.chat(&format!("{place}:\n"));
+            let report = self.one(&followed, value, *to_do).inspect_err(|_| self.tell_left(index))?;
+            let outcome = if report.skipped_run.is_some() { "skipped" } else { "done" };
+            if !self.output.json {
+                tell_done(self.output, &report, self.run.verbose)?;
+            }
+            reports.push(json!({"value": value, "outcome": outcome, "report": report}));
+        }
+        match self.output.json {
+            true => self.output.json(&json!({"series": self.name, "variable": self.values.name, "runs": reports}))?,
+            false => self.tell_end(&reports),
+        }
+        Ok(())
+    }
+
+    fn one(&self, followed: &Followed, value: &str, to_do: ToDo) -> Result<Report, Failure> {
+        let global = Global { set: set(self.global, self.values, value), ..self.global.clone() };
+        let job: Arc<Job> = sound_job(&global, &self.engine, self.output, &self.run.job.path, true)?;
+        refuse_two_outputs(self.output, &job)?;
+        let options = RunOptions {
+            resume: to_do == ToDo::Resume,
+            restart: self.run.restart,
+            accept_changed: self.run.accept_changed,
+            variables: Some(global.set.clone()),
+            cancel: followed.cancel(),
+            series: Some(self.name.clone()),
+            ..RunOptions::default()
+        };
+        followed.follow(|| self.engine.start(job, options))
+    }
+
+    /// Says how to go on after value number `index` (from 0) has failed.
+    fn tell_left(&self, index: usize) {
+        let Values { name, written, values } = self.values;
+        let set: String = self.global.set.iter().map(|(name, value)| format!(" --set {name}={value}")).collect();
+        let path = &self.run.job.path;
+        self.output.chat(&format!(
+            "{name}={} failed, {index} of {} values are done: `millstream run {path} --for {name}={written}{set} \
+             --resume` goes on with it\n",
+            values[index],
+            values.len(),
+        ));
+    }
+
+    fn tell_end(&self, reports: &[serde_json::Value]) {
+        let count = |outcome: &str| reports.iter().filter(|report| report["outcome"] == outcome).count();
+        let more = |outcome: &str| match count(outcome) {
+            0 => String::new(),
+            count => format!(", {count} {outcome}"),
+        };
+        let (skipped, before) = (more("skipped"), more("done before"));
+        self.output.chat(&format!("{} values of {} done{skipped}{before}\n", count("done"), self.values.name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_that_of_the_last_series() {
+        // The last run first.
+        let runs: Vec<RunRecord> = [
+            ("2", "D=1", Outcome::Skipped, false),
+            ("2", "D=3", Outcome::Failed, true),
+            ("2", "D=2", Outcome::Done, true),
+            ("2", "D=2", Outcome::Failed, true),
+            ("1", "D=4", Outcome::Done, true),
+        ]
+        .into_iter()
+        .map(|(series, variables, outcome, has_begun)| RunRecord {
+            run: String::new(),
+            logical: String::new(),
+            job: String::new(),
+            variables: variables.to_owned(),
+            fingerprint: has_begun.then(String::new),
+            process: 1,
+            began: 1,
+            ended: None,
+            outcome,
+            message: None,
+            rows_read: 0,
+            rows_written: 0,
+            rows_rejected: 0,
+            units: 0,
+            predicted: Value::Null,
+            report: None,
+            program: None,
+            moment: None,
+            series: Some(series.to_owned()),
+        })
+        .collect();
+        let keys = ["D=1", "D=2", "D=3", "D=4", "D=5"].map(str::to_owned);
+        let (series, left) = left(&runs, &keys).expect("there is one");
+        assert_eq!(series, "2");
+        assert_eq!(left, [ToDo::Begin, ToDo::Nothing, ToDo::Resume, ToDo::Begin, ToDo::Begin]);
+        assert_eq!(super::left(&runs, &["D=7".to_owned()]), None);
+    }
+}

@@ -1,0 +1,155 @@
+//! What commands share: the machine, the engine, a job that is read, and a run that is shown until it ends.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::executor::block_on;
+use millstream::machine::{Asked, Machine};
+use millstream::report::Report;
+use millstream::text::unreadable;
+use millstream::{Cancel, Engine, Event, Failure, Job, Lint, ParseOptions, Parsed, Running};
+use millstream::{Error, Result};
+
+use crate::arguments::Global;
+use crate::output::Output;
+use crate::progress::Display;
+use crate::{allocator, human, interrupt, message, report};
+
+/// Shows lints.
+pub fn tell_lints(output: Output, lints: &[Lint]) {
+    output.message(&message::lints(output, lints));
+}
+
+/// The machine by its file, or as detected.
+pub fn machine(global: &Global) -> Result<Machine, Failure> {
+    let (cores, memory) = (global.cores, global.memory.map(|size| size.0));
+    let asked = Asked { cores, memory, scratch: global.scratch.clone(), state: global.state.clone() };
+    match &global.machine {
+        Some(path) => machine_of(path, global.node.clone(), asked, "`--machine` and MILLSTREAM_MACHINE name it"),
+        None => Ok(Machine::detect(asked)?),
+    }
+}
+
+/// The machine that the file at `path` describes for `node`, or for this host. `named` says in a hint what names the
+/// file.
+///
+/// # Errors
+/// Everything that is wrong with the file.
+pub fn machine_of(path: &str, node: Option<String>, asked: Asked, named: &str) -> Result<Machine, Failure> {
+    let bytes = fs_err::read(path).map_err(|cause| unreadable("the machine file", path, &cause, named))?;
+    let text = millstream::parse::decode(path, &bytes).map_err(|lint| Failure::from(*lint))?;
+    let node = node.unwrap_or_else(millstream::machine::host_name);
+    let file = millstream::machine::load(path, text, &node, &|name| std::env::var(name).ok());
+    let file = file.map_err(|lints| Failure { lints, errors: Vec::new() })?;
+    Machine::of_file(&file, asked)
+}
+
+/// The engine, which owns this process.
+pub fn engine(global: &Global) -> Result<Engine, Failure> {
+    let machine = machine(global)?;
+    allocator::fit(machine.memory);
+    Ok(Engine::builder().machine(machine).own_process().build()?)
+}
+
+/// The job at `path`, if it has no errors. Shows its warnings.
+pub fn sound_job(
+    global: &Global,
+    engine: &Engine,
+    output: Output,
+    path: &str,
+    needs_secrets: bool,
+) -> Result<Arc<Job>, Failure> {
+    let Parsed { job, warnings } = parsed(global, engine, path, needs_secrets)?;
+    tell_lints(output, &warnings);
+    Ok(job)
+}
+
+/// The job at `path`, and its warnings.
+pub fn parsed(global: &Global, engine: &Engine, path: &str, needs_secrets: bool) -> Result<Parsed, Failure> {
+    let options = ParseOptions { set: global.set.iter().cloned().collect(), needs_secrets, now: None };
+    block_on(engine.read_job(path, &options))
+}
+
+/// Refuses to write both rows and the report to standard output.
+pub fn refuse_two_outputs(output: Output, job: &Job) -> Result<()> {
+    match job.sinks.iter().find(|sink| output.json && sink.write.value == "-") {
+        Some(sink) => Err(Error::job("both the rows and the report would go to standard output")
+            .in_step(&sink.name.value)
+            .hint("leave out `--json`, or write the rows to a file")),
+        None => Ok(()),
+    }
+}
+
+/// Starts a run with `start`, and shows its progress until it ends. Ctrl-C cancels it.
+pub fn follow<T: Send + 'static>(
+    output: Output,
+    start: impl FnOnce(Cancel) -> Result<Running<T>>,
+) -> Result<T, Failure> {
+    let followed = Followed::new(output)?;
+    followed.follow(|| start(followed.cancel()))
+}
+
+/// Shows runs, one after the other. Ctrl-C cancels them.
+pub struct Followed {
+    output: Output,
+    cancel: Cancel,
+    /// That of the run which is shown.
+    display: Arc<Mutex<Arc<Display>>>,
+}
+
+impl Followed {
+    pub fn new(output: Output) -> Result<Self> {
+        let (cancel, display) = (Cancel::default(), Arc::new(Mutex::new(Arc::new(Display::new(output)))));
+        let teller = Arc::clone(&display);
+        let current = move || Arc::clone(&teller.lock().unwrap_or_else(PoisonError::into_inner));
+        interrupt::watch(cancel.clone(), move |text| current().message(text))?;
+        Ok(Followed { output, cancel, display })
+    }
+
+    /// What Ctrl-C cancels.
+    pub fn cancel(&self) -> Cancel {
+        self.cancel.clone()
+    }
+
+    /// Starts a run with `start`, and shows its progress until it ends.
+    pub fn follow<T: Send + 'static>(&self, start: impl FnOnce() -> Result<Running<T>>) -> Result<T, Failure> {
+        let display = Arc::new(Display::new(self.output));
+        *self.display.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&display);
+        let mut running = start()?;
+        let ended = block_on(async {
+            while let Some(event) = running.next_event().await {
+                self.show(&display, event);
+            }
+            running.finish().await
+        });
+        display.end();
+        ended
+    }
+
+    fn show(&self, display: &Display, event: Event) {
+        let output = self.output;
+        match event {
+            Event::Progress(progress) => display.show(&progress),
+            Event::Warnings(lints) => display.hide_while(|| tell_lints(output, &lints)),
+            Event::Retrying { attempt, of, wait, error } => display.hide_while(|| {
+                output.message(&message::error(output, &error));
+                let wait = human::time(wait);
+                output.chat(&format!("attempt {attempt} of {of} failed; the run is resumed in {wait}\n"));
+            }),
+            Event::HookFailed { hook, error } => display.hide_while(|| {
+                output.message(&message::hook(output, &hook, &error));
+            }),
+            Event::Line { step, line } => display.hide_while(|| output.chat(&format!("{step}: {line}\n"))),
+            _ => {}
+        }
+    }
+}
+
+/// Shows the report.
+pub fn tell_done(output: Output, done: &Report, verbose: bool) -> Result<()> {
+    if output.json {
+        output.json(done)?;
+    } else {
+        output.chat(&report::report(output, done, verbose));
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! The attempts of a logical run: what has to hold before the first one, and what follows on one that fails.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::executor::block_on;
+use millstream_core::{Error, Result};
+use millstream_job::around::RetryRun;
+use millstream_job::{Around, Job};
+use millstream_state::Ending;
+
+use super::execute::{execute_from, turn};
+use super::work::interruption;
+use super::{Event, Observer};
+use crate::engine::Engine;
+use crate::failure::Failure;
+use crate::job_plan::Runnable;
+use crate::options::{Cancel, RunOptions};
+use crate::report::Report;
+use crate::require::Unmet;
+use crate::resume::ResumePoint;
+
+/// A logical run, attempt by attempt.
+pub(super) struct Attempts<'a> {
+    engine: &'a Engine,
+    work: Runnable,
+    options: &'a RunOptions,
+    observer: &'a Observer,
+    /// Where the last attempt stands; `None` before the first.
+    point: Option<ResumePoint>,
+    /// The job at the time of the logical run.
+    pub(super) job: Arc<Job>,
+    /// How many there were.
+    pub(super) count: u32,
+}
+
+impl<'a> Attempts<'a> {
+    pub(super) fn new(engine: &'a Engine, work: Runnable, options: &'a RunOptions, observer: &'a Observer) -> Self {
+        let job = Arc::clone(&work.job);
+        Attempts { engine, work, options, observer, point: None, job, count: 0 }
+    }
+
+    /// The name of the last attempt.
+    pub(super) fn run(&self) -> Option<&str> {
+        self.point.as_ref().map(|point| point.run.as_str())
+    }
+
+    /// Makes attempts until one succeeds, or until there are to be no more.
+    pub(super) fn make(&mut self) -> Result<Report, Failure> {
+        loop {
+            self.count += 1;
+            match self.make_one() {
+                Ok(report) => return Ok(Report { attempts: self.count, ..report }),
+                Err(failure) => {
+                    let Some((retry, error)) = self.retry(&failure) else { return Err(failure) };
+                    let (attempt, of, wait) = (self.count, retry.count + 1, retry.wait.0);
+                    self.observer.report(Event::Retrying { attempt, of, wait, error: error.clone() });
+                    pause(wait, &self.options.cancel)?;
+                }
+            }
+        }
+    }
+
+    fn make_one(&mut self) -> Result<Report, Failure> {
+        let engine = self.engine;
+        let work = engine.fresh(self.work.clone())?;
+        let turn = turn(engine, self.options, self.observer)?;
+        let (point, is_first) = match self.point.take() {
+            None => (ResumePoint::find(&work.job, engine.machine(), self.options, None)?, true),
+            Some(last) => (last.next()?, false),
+        };
+        let point = self.point.insert(point);
+        let work = engine.at(&work, point.moment)?;
+        self.job = Arc::clone(&work.job);
+        if is_first
+            && point.begins(&work.job)
+            && let Some(unmet) = unmet(engine, &work.job, &self.options.cancel)?
+        {
+            return not_begun(point, &work.job, &unmet);
+        }
+        execute_from(point, &|point| engine.at(&work, point.moment), engine, None, self.observer, &turn)
+    }
+
+    /// How a run goes on that has failed, and the error that may pass; `None` if it does not.
+    fn retry<'f>(&self, failure: &'f Failure) -> Option<(RetryRun, &'f Error)> {
+        let Around { retry_run, .. } = &self.job.around;
+        let retry = retry_run.filter(|retry| self.count <= retry.count)?;
+        let is_read_once = self.job.sources.iter().any(|source| source.reads_once().is_some());
+        let may_pass = failure.lints.is_empty() && failure.errors.iter().all(Error::may_pass);
+        let error = failure.errors.first()?;
+        (may_pass && !is_read_once && self.point.is_some()).then_some((retry, error))
+    }
+}
+
+/// The first requirement of `job` that does not hold.
+fn unmet(engine: &Engine, job: &Arc<Job>, cancel: &Cancel) -> Result<Option<Unmet>, Failure> {
+    if job.around.requirements.is_empty() {
+        return Ok(None);
+    }
+    block_on(async {
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(interruption().into()),
+            unmet = engine.unmet(job) => unmet,
+        }
+    })
+}
+
+/// Enters a run into the run history that does not begin, since a requirement does not hold.
+fn not_begun(point: &ResumePoint, job: &Job, unmet: &Unmet) -> Result<Report, Failure> {
+    let live = point.enter()?;
+    let Some(why) = unmet.skips() else {
+        let error = unmet.error();
+        live.map(|live| live.end(Some(&error), &Ending::default())).transpose()?;
+        return Err(error.into());
+    };
+    live.map(|live| live.skip(&why)).transpose()?;
+    Ok(Report {
+        job: job.path().to_owned(),
+        run: point.run.clone(),
+        began: job.around.moment.text(),
+        skipped_run: Some(why),
+        ..Report::default()
+    })
+}
+
+/// Waits for `time`, unless the run is cancelled.
+fn pause(time: Duration, cancel: &Cancel) -> Result<()> {
+    let failed = |cause: std::io::Error| Error::io("the run cannot wait", &cause);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
+    runtime.block_on(async {
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(interruption()),
+            () = tokio::time::sleep(time) => Ok(()),
+        }
+    })
+}

@@ -1,0 +1,235 @@
+//! From the keys of a job file that apply to its runs to what they become: with the faults that the schema cannot say.
+
+use millstream_core::hint::did_you_mean;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::around::{Around, Hook, HookAction, HookKeys, MailKeys, Required, Requirement, RequirementKeys};
+use crate::build::Builder;
+use crate::graph::SourceStep;
+use crate::text::Span;
+use crate::tree::{Entry, Kind, Node};
+use crate::walk::Walker;
+
+/// Gathers what the job file says of its runs.
+pub struct Gathering<'b, 'a> {
+    /// Lints entries, and builds what reads.
+    pub builder: &'b mut Builder<'a>,
+    /// The schemas of the keys of a job.
+    pub properties: &'a Value,
+    /// The entries of `sources`.
+    pub entries: &'a [Entry],
+    /// Those of them that could be built.
+    pub steps: &'b [SourceStep],
+    /// The secrets that were found.
+    pub secrets: Vec<String>,
+}
+
+impl Gathering<'_, '_> {
+    /// What `root` says.
+    pub fn around(mut self, root: &Node) -> Around {
+        let mut around = Around::default();
+        if let Some(entry) = self.sound(root, "require") {
+            around.requirements = self.requirements(entry);
+        }
+        if let Some(entry) = self.sound(root, "retry_run") {
+            around.retry_run = self.read(&entry.value);
+            self.is_read_once(entry);
+        }
+        if let Some(entry) = self.sound(root, "on_success") {
+            around.on_success = self.hooks(entry);
+        }
+        if let Some(entry) = self.sound(root, "on_failure") {
+            around.on_failure = self.hooks(entry);
+        }
+        around.secrets = self.secrets;
+        around
+    }
+
+    /// The entry `key`, if the schema finds no fault with it.
+    fn sound<'n>(&mut self, root: &'n Node, key: &str) -> Option<&'n Entry> {
+        let entry = root.entry(key)?;
+        let walker = Walker { text: self.builder.text, definitions: self.builder.definitions };
+        let mut found = walker.entry(entry, &self.properties[key]);
+        let is_sound = found.lints.is_empty() && !entry.value.has_unknown();
+        let all = &mut self.builder.found;
+        all.lints.append(&mut found.lints);
+        all.exposed.append(&mut found.exposed);
+        self.secrets.extend(found.secrets.iter().map(|(secret, _)| secret.clone()));
+        all.secrets.append(&mut found.secrets);
+        is_sound.then_some(entry)
+    }
+
+    fn error(&mut self, span: Span, what: impl Into<String>, hint: impl Into<String>) {
+        self.builder.found.lints.push(self.builder.text.error(span, what).hint(hint));
+    }
+
+    /// What the schema allows can be read, but for what types check themselves.
+    fn read<T: DeserializeOwned>(&mut self, node: &Node) -> Option<T> {
+        match serde_json::from_value(node.to_value()) {
+            Ok(keys) => Some(keys),
+            Err(cause) => {
+                self.builder.found.lints.push(self.builder.text.error(node.span, cause.to_string()));
+                None
+            }
+        }
+    }
+
+    /// Whether exactly one of `keys` is in `item`, which is called `name`.
+    fn has_one(&mut self, item: &Node, name: &str, keys: &[&str]) -> bool {
+        let mut there = item.entries().iter().filter(|entry| keys.contains(&entry.key.as_str()));
+        let all = format!("it has one of: {}", keys.join(", "));
+        match (there.next(), there.next()) {
+            (Some(_), None) => return true,
+            (None, _) => self.error(item.span, format!("this {name} says nothing"), all),
+            (Some(first), Some(second)) => {
+                let what = format!("this {name} has both `{}` and `{}`", first.key, second.key);
+                self.error(second.key_span, what, format!("{all}; give each an item of its own"));
+            }
+        }
+        false
+    }
+
+    fn requirements(&mut self, entry: &Entry) -> Vec<Requirement> {
+        items(&entry.value).iter().filter_map(|item| self.requirement(item)).collect()
+    }
+
+    fn requirement(&mut self, item: &Node) -> Option<Requirement> {
+        if !self.has_one(item, "requirement", &["exists", "query", "units", "age"]) {
+            return None;
+        }
+        let RequirementKeys { message, otherwise, units, age, .. } = self.read(item)?;
+        let what = match (item.entry("exists"), item.get("query"), units, age) {
+            (Some(exists), ..) => Required::Exists(Box::new(self.exists(exists)?)),
+            (_, Some(query), ..) => Required::Query(Box::new(self.query(query)?)),
+            (.., Some(units), _) => self.is_source(item.get("units")?, &units.of).then_some(Required::Units(units))?,
+            (.., age) => {
+                let age = age?;
+                self.is_source(item.get("age")?, &age.of).then_some(Required::Age(age))?
+            }
+        };
+        Some(Requirement { what, message, otherwise })
+    }
+
+    /// What reads the files one of which has to exist.
+    fn exists(&mut self, exists: &Entry) -> Option<SourceStep> {
+        let pattern = exists.value.scalar()?.text.clone();
+        if let Some(what) = not_of_files(self.builder, &pattern) {
+            self.error(exists.value.span, what, "`exists` is for files, paths and URLs; `query` asks a database");
+            return None;
+        }
+        self.source(exists.key_span, vec![named("read", &exists.value)])
+    }
+
+    /// What reads a query.
+    fn query(&mut self, query: &Node) -> Option<SourceStep> {
+        let (place, sql) = (query.entry("in")?, query.entry("sql")?);
+        let url = place.value.scalar()?.text.clone();
+        let Some(kind) = self.builder.registry.source_for(&url).filter(|kind| is_database(kind)) else {
+            self.error(
+                place.value.span,
+                "this is no database",
+                "write its URL, such as `mysql://`, `postgres://`, `sqlite:`",
+            );
+            return None;
+        };
+        let block = query.entry(kind.spec.name);
+        let settings = block.map(|block| block.value.entries().to_vec()).unwrap_or_default();
+        let settings = settings.into_iter().chain([named("query", &sql.value)]).collect();
+        let span = block.map_or(place.key_span, |block| block.key_span);
+        let block = Entry { key: kind.spec.name.to_owned(), key_span: span, value: block_of(query.span, settings) };
+        self.source(place.key_span, vec![named("read", &place.value), block])
+    }
+
+    /// A source that only a requirement reads.
+    fn source(&mut self, span: Span, entries: Vec<Entry>) -> Option<SourceStep> {
+        let entry = Entry { key: "require".to_owned(), key_span: span, value: block_of(span, entries) };
+        self.builder.source(&entry)
+    }
+
+    /// Whether `name` is a source of files, as `node` asks of it.
+    fn is_source(&mut self, node: &Node, name: &str) -> bool {
+        let span = node.get("of").map_or(node.span, |of| of.span);
+        if !self.entries.iter().any(|entry| entry.key == name) {
+            let names: Vec<&str> = self.entries.iter().map(|entry| entry.key.as_str()).collect();
+            self.error(span, format!("there is no source `{name}`"), did_you_mean(name, "sources", &names));
+            return false;
+        }
+        let step = self.steps.iter().find(|step| step.name.value == name);
+        let mut patterns = step.into_iter().flat_map(|step| &step.read).map(|pattern| pattern.value.clone());
+        let what = patterns.find_map(|pattern| not_of_files(self.builder, &pattern));
+        if let Some(what) = what {
+            self.error(span, format!("`{name}` has no files: {what}"), "name a source of files");
+            return false;
+        }
+        true
+    }
+
+    /// Warns of a run that cannot be retried.
+    fn is_read_once(&mut self, entry: &Entry) {
+        let once = self.steps.iter().find_map(|step| Some((&step.name.value, step.reads_once()?)));
+        if let Some((name, what)) = once {
+            let what = format!("`retry_run` has no effect: `{name}` reads {what}, which can be read only once");
+            let lint = self.builder.text.warning(entry.key_span, what);
+            self.builder.found.lints.push(lint.hint("remove it, or read from a file"));
+        }
+    }
+
+    fn hooks(&mut self, entry: &Entry) -> Vec<Hook> {
+        items(&entry.value).iter().filter_map(|item| self.hook(item)).collect()
+    }
+
+    fn hook(&mut self, item: &Node) -> Option<Hook> {
+        if !self.has_one(item, "hook", &["command", "webhook", "mail"]) {
+            return None;
+        }
+        let HookKeys { command, webhook, mail, timeout } = self.read(item)?;
+        let span = item.entries().first().map_or(item.span, |entry| entry.key_span);
+        let action = match (command, webhook, mail) {
+            (Some(command), ..) => HookAction::Command(command),
+            (_, Some(webhook), _) => HookAction::Webhook(webhook),
+            (.., mail) => HookAction::Mail(mail.filter(|mail| self.has_recipients(mail, span))?),
+        };
+        Some(Hook { action, timeout: timeout.0.0, span })
+    }
+
+    fn has_recipients(&mut self, mail: &MailKeys, span: Span) -> bool {
+        let to = mail.to.clone().into_vec();
+        let has_all = !to.is_empty() && to.iter().all(|to| to.contains('@'));
+        if !has_all {
+            self.error(span, "a recipient of the mail has no address", "write `to: ops@example.com`");
+        }
+        has_all
+    }
+}
+
+/// Why `pattern` stands for no files.
+fn not_of_files(builder: &Builder<'_>, pattern: &str) -> Option<String> {
+    let kind = builder.registry.source_for(pattern)?;
+    let reads = match kind.spec.name {
+        "stdin" => "standard input",
+        crate::entries::COMMAND => "a program",
+        _ if kind.rows => "a database",
+        _ => return None,
+    };
+    Some(format!("it is {reads}"))
+}
+
+fn is_database(kind: &millstream_core::registry::SourceEntry) -> bool {
+    kind.rows && kind.spec.name != crate::entries::COMMAND
+}
+
+fn items(node: &Node) -> &[Node] {
+    match &node.kind {
+        Kind::List(items) => items,
+        _ => &[],
+    }
+}
+
+fn named(key: &str, value: &Node) -> Entry {
+    Entry { key: key.to_owned(), key_span: value.span, value: value.clone() }
+}
+
+fn block_of(span: Span, entries: Vec<Entry>) -> Node {
+    Node { span, kind: Kind::Block(entries) }
+}
