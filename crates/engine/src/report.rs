@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millstream_core::sink::Removed;
+use millstream_core::sink::{Changes, Removed};
 use millstream_core::step::StepSnapshot;
 use millstream_core::{Error, Result, StepKind, Steps};
 use millstream_job::CheckSeverity;
@@ -131,6 +131,8 @@ pub struct SinkResult {
     pub summary: String,
     /// Files of earlier runs that were removed, if there are any.
     pub removed: Option<Removed>,
+    /// What has changed in the target, if its rows were compared with those that came.
+    pub changes: Option<Changes>,
     /// What has become of the records, if each row comes from one of them.
     pub tally: Option<Tally>,
 }

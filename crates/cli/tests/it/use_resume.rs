@@ -40,27 +40,27 @@ const FAIL_POINTS: &[(&str, &[usize])] = &[
 ];
 
 /// A database that rows are loaded into, and looked at.
-enum Target {
+pub enum Target {
     Sqlite(PathBuf),
     Server(Database),
 }
 
 impl Target {
-    fn url(&self) -> String {
+    pub fn url(&self) -> String {
         match self {
             Target::Sqlite(path) => format!("sqlite:{}", path.display()),
             Target::Server(database) => database.url.clone(),
         }
     }
 
-    fn query(&self, sql: &str) -> Vec<String> {
+    pub fn query(&self, sql: &str) -> Vec<String> {
         match self {
             Target::Sqlite(path) => sqlite(path, sql).into_iter().map(|row| row.join("\t")).collect(),
             Target::Server(database) => database.query(sql),
         }
     }
 
-    fn tables(&self) -> Vec<String> {
+    pub fn tables(&self) -> Vec<String> {
         match self {
             Target::Sqlite(_) => self.query("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY 1"),
             Target::Server(database) => database.tables(),
@@ -251,16 +251,16 @@ fn killed_at_any_moment(target: impl Fn(&Lab) -> Target) {
     }
 }
 
-fn in_sqlite(lab: &Lab) -> Target {
+pub fn in_sqlite(lab: &Lab) -> Target {
     Target::Sqlite(lab.path("out.db"))
 }
 
-fn in_mariadb(_: &Lab) -> Target {
+pub fn in_mariadb(_: &Lab) -> Target {
     let [database, _] = Database::both();
     Target::Server(database)
 }
 
-fn in_postgres(_: &Lab) -> Target {
+pub fn in_postgres(_: &Lab) -> Target {
     let [_, database] = Database::both();
     Target::Server(database)
 }

@@ -160,7 +160,14 @@ impl OpenLedger {
     pub fn result(&self) -> SinkResult {
         let summary = self.ledger.summary(self.rows.load(Ordering::Relaxed));
         let tally = *self.tally.lock().unwrap_or_else(PoisonError::into_inner);
-        SinkResult { sink: self.sink.clone(), target: self.target.clone(), summary, removed: None, tally }
+        SinkResult {
+            sink: self.sink.clone(),
+            target: self.target.clone(),
+            summary,
+            removed: None,
+            changes: None,
+            tally,
+        }
     }
 }
 

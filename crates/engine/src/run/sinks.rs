@@ -84,7 +84,7 @@ impl AtOnce<'_> {
         self.step.leave_out_rows(ignored);
         let (sink, target) = (self.name().to_owned(), self.sink.sink.target());
         let removed = Some(self.load.removed()).filter(|removed| removed.files > 0);
-        Ok(SinkResult { sink, target, summary, removed, tally })
+        Ok(SinkResult { sink, target, summary, removed, changes: self.load.changes(), tally })
     }
 
     /// Rolls back what is not committed.
