@@ -6,8 +6,8 @@
 //!  history   versions = staged rows that differ from the current version
 //!            missing rows: close or flag ─▶ close what has a new version ─▶ insert versions
 //! ```
-//! Conditions of the user (`scope`) name the target's columns without a table. So the target is never renamed, and
-//! beside it staged columns are only visible as `_m0`, `_m1`, …
+//! Conditions of the user (`scope`) name the target's columns without a table. So the target is never renamed, and staged
+//! rows are never joined with it where such a condition stands, but only asked in a query of their own.
 
 use crate::dialect::{Dialect, quoted_list};
 use crate::family::Family;
@@ -26,10 +26,17 @@ pub trait StepDialect: Dialect {
     /// its table exists.
     fn differs(&self, left: &str, right: &str, facts: Option<&ColumnFacts>) -> String;
 
-    /// The statement that sets columns of `target` from the rows of the query `source`, as [`STAGED`].
+    /// The statement that sets columns of `target` from the rows of `source`, a table or a query in brackets, as
+    /// [`STAGED`].
     fn update(&self, target: &str, sets: &[(String, String)], source: &str, condition: &str) -> String {
         let sets: Vec<String> = sets.iter().map(|(column, value)| format!("{column} = {value}")).collect();
-        format!("UPDATE {target} SET {} FROM ({source}) {STAGED} WHERE {condition}", sets.join(", "))
+        format!("UPDATE {target} SET {} FROM {source} {STAGED} WHERE {condition}", sets.join(", "))
+    }
+
+    /// The statement that deletes all rows of `target` without one of `source`, as [`STAGED`], for which `on` holds.
+    /// `key` is a column of `source` that is never null.
+    fn delete_missing(&self, target: &str, source: &str, on: &str, _key: &str) -> String {
+        format!("DELETE FROM {target} WHERE NOT EXISTS (SELECT 1 FROM {source} {STAGED} WHERE {on})")
     }
 
     /// The statement that lets no other session change the target until the transaction ends.
@@ -142,34 +149,48 @@ impl InStep<'_> {
     }
 
     fn sync(&self) -> Vec<Step> {
+        let outside = self.scope.map(|scope| {
+            let keys = quoted_list(self.dialect, self.key);
+            let outside = format!("({keys}) IN (SELECT {keys} FROM {}) AND ({scope}) IS NOT TRUE", self.staging);
+            Step::Never { sql: self.keys_where(self.target, &outside), fault: StepFault::KeyOutsideScope }
+        });
         let missing = self.missing_condition().map(|missing| {
             let sql = match self.missing {
                 MissingRows::Flag(flag) => self.set_flag(flag, &missing),
+                _ if self.scope.is_none() => {
+                    let key = self.staged(self.first_key());
+                    self.dialect.delete_missing(self.target, self.staging, &self.keys_equal_staged(), &key)
+                }
                 MissingRows::Delete | MissingRows::Keep => format!("DELETE FROM {} WHERE {missing}", self.target),
             };
             Step::change(sql, Counted::Deleted)
         });
         let update = self.update_differing().map(|sql| Step::change(sql, Counted::Updated));
-        let there =
-            format!("SELECT 1 FROM {} WHERE {}{}", self.target, self.in_scope(), self.keys_equal(self.target, STAGED));
-        let (names, values) = self.with_flag(quoted_list(self.dialect, self.columns));
+        let names = quoted_list(self.dialect, self.columns);
+        let values: Vec<String> = self.columns.iter().map(|column| self.staged(column)).collect();
+        let (names, values) = self.with_flag(names, values.join(", "));
         let insert = format!(
-            "INSERT INTO {} ({names}) SELECT {values} FROM {} {STAGED} WHERE NOT EXISTS ({there})",
-            self.target, self.staging
+            "INSERT INTO {} ({names}) SELECT {values} FROM {} {STAGED} LEFT JOIN {} ON {} WHERE {} IS NULL",
+            self.target,
+            self.staging,
+            self.target,
+            self.keys_equal_staged(),
+            self.of_target(self.first_key())
         );
-        missing.into_iter().chain(update).chain([Step::change(insert, Counted::Inserted)]).collect()
+        let insert = Step::change(insert, Counted::Inserted);
+        outside.into_iter().chain(missing).chain(update).chain([insert]).collect()
     }
 
     fn update_differing(&self) -> Option<String> {
         let mut sets: Vec<(String, String)> = Vec::new();
         let mut differ = Vec::new();
-        for (index, column) in self.columns.iter().enumerate() {
+        for column in self.columns {
             let facts = self.column_facts(column);
             // Keys that are equal may still differ, such as `a` and `A`; numbers do not.
             if self.is_key(column) && !facts.is_none_or(may_differ_as_key) {
                 continue;
             }
-            let staged = format!("{STAGED}._m{index}");
+            let staged = self.staged(column);
             differ.push(self.dialect.differs(&self.of_target(column), &staged, facts));
             sets.push((self.dialect.quoted(column), staged));
         }
@@ -180,8 +201,8 @@ impl InStep<'_> {
         if sets.is_empty() {
             return None;
         }
-        let condition = format!("{}{} AND ({})", self.in_scope(), self.keys_renamed(), differ.join(" OR "));
-        Some(self.dialect.update(self.target, &sets, &self.renamed(), &condition))
+        let condition = format!("{} AND ({})", self.keys_equal_staged(), differ.join(" OR "));
+        Some(self.dialect.update(self.target, &sets, self.staging, &condition))
     }
 
     fn history(&self, validity: Validity<'_>) -> Vec<Step> {
@@ -221,7 +242,8 @@ impl InStep<'_> {
         let keys = quoted_list(self.dialect, self.key);
         let renamed: Vec<String> =
             self.key.iter().enumerate().map(|(n, k)| format!("{} AS _m{n}", quoted(k))).collect();
-        let first = format!("SELECT {}, MIN({from}) AS _mf FROM {} GROUP BY {keys}", renamed.join(", "), self.versions);
+        let first =
+            format!("(SELECT {}, MIN({from}) AS _mf FROM {} GROUP BY {keys})", renamed.join(", "), self.versions);
         let on: Vec<String> =
             self.key.iter().enumerate().map(|(n, k)| format!("{} = {STAGED}._m{n}", self.of_target(k))).collect();
         let condition = format!("{} AND {to} IS NULL", on.join(" AND "));
@@ -233,7 +255,7 @@ impl InStep<'_> {
             let sql = format!("UPDATE {} SET {} = FALSE WHERE {condition}", self.target, quoted(flag));
             steps.push(Step::change(sql, Counted::Returned));
         }
-        let (into, values) = self.with_flag(list);
+        let (into, values) = self.with_flag(list.clone(), list);
         let insert = format!("INSERT INTO {} ({into}) SELECT {values} FROM {}", self.target, self.versions);
         steps.push(Step::change(insert, Counted::Inserted));
         steps
@@ -241,19 +263,18 @@ impl InStep<'_> {
 
     /// Fills the table of versions with staged rows that differ from the current versions, all valid since `begin`.
     fn versions_now(&self, list: &str, begin: &str) -> String {
-        let values: Vec<String> =
-            self.columns.iter().enumerate().map(|(index, _)| format!("{STAGED}._m{index}")).collect();
+        let values: Vec<String> = self.columns.iter().map(|column| self.staged(column)).collect();
         format!(
-            "INSERT INTO {} ({list}) SELECT {}, {begin}, NULL FROM ({}) {STAGED} LEFT JOIN {} ON {} AND {} IS NULL \
-             WHERE {} IS NULL{}",
+            "INSERT INTO {} ({list}) SELECT {}, {begin}, NULL FROM {} {STAGED} LEFT JOIN {} ON {} AND {} IS NULL WHERE \
+             {} IS NULL{}",
             self.versions,
             values.join(", "),
-            self.renamed(),
+            self.staging,
             self.target,
-            self.keys_renamed(),
+            self.keys_equal_staged(),
             self.of_target(self.to()),
             self.of_target(self.first_key()),
-            self.or_differs(|index| format!("{STAGED}._m{index}"), |column, _| self.of_target(column))
+            self.or_differs(|index| self.staged(&self.columns[index]), |column, _| self.of_target(column))
         )
     }
 
@@ -339,15 +360,16 @@ impl InStep<'_> {
     }
 
     /// Columns and values of new rows, which are not flagged.
-    fn with_flag(&self, names: String) -> (String, String) {
+    fn with_flag(&self, names: String, values: String) -> (String, String) {
         match self.missing {
-            MissingRows::Flag(flag) => (format!("{names}, {}", self.dialect.quoted(flag)), format!("{names}, FALSE")),
-            MissingRows::Delete | MissingRows::Keep => (names.clone(), names),
+            MissingRows::Flag(flag) => (format!("{names}, {}", self.dialect.quoted(flag)), format!("{values}, FALSE")),
+            MissingRows::Delete | MissingRows::Keep => (names, values),
         }
     }
 
-    fn in_scope(&self) -> String {
-        self.scope.map_or(String::new(), |scope| format!("({scope}) AND "))
+    /// A staged column.
+    fn staged(&self, column: &str) -> String {
+        format!("{STAGED}.{}", self.dialect.quoted(column))
     }
 
     /// The staged rows under names that the target's columns do not have.

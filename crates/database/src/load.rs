@@ -47,6 +47,8 @@ pub enum Counted {
 pub enum StepFault {
     /// Staged rows are outside of the scope.
     OutsideScope,
+    /// Rows of the target that are outside of the scope have keys of staged ones.
+    KeyOutsideScope,
     /// A version is not newer than the current one.
     NotNewer,
     /// A version would end before it began, since a clock was ahead then.

@@ -206,7 +206,7 @@ fn only_rows_in_the_scope_are_compared() {
         rows(&lab, &[row(2, Some("x"), None), outside, row(4, Some("d"), None)]);
         lab.run(&["run", "job.yaml"]).ended(1).says(&["rows for table t of", "are outside of `scope`", "id=5"]);
         rows(&lab, &[row(2, Some("x"), None), row(3, Some("c"), None), row(4, Some("d"), None)]);
-        lab.run(&["run", "job.yaml"]).ended(1).says(&["is outside of `scope`, and so is not compared, has this key"]);
+        lab.run(&["run", "job.yaml"]).ended(1).says(&["has rows with keys of the input outside of `scope`", "id=3"]);
         assert_eq!(names(&target), ["2\tB", "3\tc", "4\td"]);
         assert_eq!(target.tables(), ["t"]);
     }

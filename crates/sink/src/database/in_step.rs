@@ -311,6 +311,11 @@ impl<'a> InStepSettings<'a> {
             StepFault::OutsideScope => Error::data(format!("rows for {target} are outside of `scope`"))
                 .text(shown_keys(self.key, found))
                 .hint("they would not be compared with the rows that are there: filter them out, or widen `scope`"),
+            StepFault::KeyOutsideScope => {
+                Error::data(format!("{target} has rows with keys of the input outside of `scope`"))
+                    .text(shown_keys(self.key, found))
+                    .hint("they are not compared, and would be there twice: widen `scope`, or filter the rows out")
+            }
             StepFault::NotNewer if self.as_of.is_some() => {
                 Error::data(format!("rows for {target} are not newer than the versions that it has"))
                     .text(shown_keys(self.key, found))

@@ -13,7 +13,7 @@ use super::loading::Loading;
 use super::message::{place, sqlite_error};
 use super::table::{self, OwnTables};
 use crate::database::in_step::Counts;
-use crate::database::load::{moved_together, outside_of_scope};
+use crate::database::load::moved_together;
 
 /// Compares the gathered rows with the table, and changes it.
 pub(super) fn in_step(connection: &Connection, loading: &mut Loading, shown: &str) -> Result<()> {
@@ -94,7 +94,6 @@ impl Publishing<'_> {
     fn refused(&self, error: &rusqlite::Error) -> Error {
         let told = self.told(error);
         match is_refusal(error) {
-            true if self.in_step.scope.is_some() => outside_of_scope(told),
             true => moved_together(told),
             false => told,
         }

@@ -1,6 +1,6 @@
 //! The transaction that publishes the rows of a load's own tables, with retries, and errors of refused rows.
 
-use millstream_core::{Error, RejectKind, Result, fail_point};
+use millstream_core::{Error, Result, fail_point};
 use millstream_database::first_cell;
 use millstream_database::load::{Counted, Step, StepFault};
 
@@ -56,14 +56,10 @@ impl Publishing {
                 }
                 Ok(counts) => return Ok(counts),
                 Err(failure) => {
-                    let kind = if let Failure::Rows(refusal) = &failure { Some(refusal.kind) } else { None };
+                    let is_row = matches!(failure, Failure::Rows(_));
                     let target = shared.server.dialect().table(&shared.spec.table);
                     let error = blamed(connection, &[&target], failure).await;
-                    return Err(match kind {
-                        Some(RejectKind::Duplicate) if shared.spec.scope.is_some() => outside_of_scope(error),
-                        Some(_) => moved_together(error),
-                        None => error,
-                    });
+                    return Err(if is_row { moved_together(error) } else { error });
                 }
             }
         }
@@ -153,9 +149,4 @@ pub(crate) fn moved_together(error: Error) -> Error {
                none can be left out: filter such rows out";
     let hint = error.hint_text().map_or_else(|| way.to_owned(), |hint| format!("{hint}; {way}"));
     error.hint(hint)
-}
-
-/// The error of a row whose key the table has outside of the rows that are compared.
-pub(crate) fn outside_of_scope(error: Error) -> Error {
-    error.hint("a row of the table that is outside of `scope`, and so is not compared, has this key: widen `scope`")
 }
