@@ -16,7 +16,7 @@ use crate::arguments::{self, Arguments, Command, Global};
 use crate::message;
 use crate::output::Output;
 use crate::rows::{Form, rows_as_json, rows_as_table};
-use crate::shared::{engine, follow, parsed, refuse_two_outputs, sound_job, tell_done, tell_lints};
+use crate::shared::{engine, follow, machine, parsed, refuse_two_outputs, sound_job, tell_done, tell_lints};
 
 /// The exit code for a job file or arguments that are wrong.
 const WRONG: u8 = 2;

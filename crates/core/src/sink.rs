@@ -128,6 +128,38 @@ impl LoadNotes {
     }
 }
 
+impl LoadContext {
+    /// When the first run of the resume chain began, in milliseconds since 1970: its name begins with that. Now, if it
+    /// does not.
+    pub fn began(&self) -> u64 {
+        let named = self.first.split('-').next().and_then(|time| time.parse().ok());
+        let now = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        named.unwrap_or_else(|| u64::try_from(now().as_millis()).unwrap_or(u64::MAX))
+    }
+}
+
+/// What is known of a load's input when all of it has come, and nothing is visible yet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct InputFacts {
+    /// Records and rows that were rejected on the way to the sink.
+    pub rejected: u64,
+    /// Units that could not be opened and were left out.
+    pub skipped_units: u64,
+}
+
+/// What a load has changed in a target that it compares with its rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Changes {
+    /// New rows.
+    pub inserted: u64,
+    /// Rows that were there and differed.
+    pub updated: u64,
+    /// Rows that were there as they are now.
+    pub unchanged: u64,
+    /// Rows that were missing: deleted, closed or flagged.
+    pub deleted: u64,
+}
+
 /// Decides about rows that a target does not take.
 pub trait Refusals: Debug + Send + Sync {
     /// How many more rows may be refused when `coming` more rows have come.
@@ -226,6 +258,11 @@ pub trait Sink: Debug + Send + Sync {
     /// Whether rows that are loaded twice are there twice.
     fn adds_rows(&self) -> bool {
         false
+    }
+
+    /// Whether a load that goes all at once leaves a commit marker, by which a resumed run knows that its rows are there.
+    fn leaves_marker(&self) -> bool {
+        self.adds_rows()
     }
 
     /// All loads that have something in the target's ledger, if there is one; nothing is made for that.
@@ -530,6 +567,11 @@ pub trait Load: Send + Sync {
     /// A writer for one partition of the rows. Called once for each.
     async fn writer(&self, partition: usize) -> Result<Box<dyn Writer>>;
 
+    /// Refuses to make anything visible of an input like this. Called before `prepare`.
+    fn accept(&self, _input: &InputFacts) -> Result<()> {
+        Ok(())
+    }
+
     /// All writers are closed: makes everything durable under its temporary name. After this only `commit` remains.
     async fn prepare(&self) -> Result<()>;
 
@@ -541,6 +583,11 @@ pub trait Load: Send + Sync {
     /// How many rows were left out since their key was there already, once it is committed.
     fn ignored(&self) -> u64 {
         0
+    }
+
+    /// What has changed in the target, once it is committed; `None` if rows were not compared.
+    fn changes(&self) -> Option<Changes> {
+        None
     }
 
     /// Makes the result visible. The line tells what there is now: "3 files, 12 MB" or "252 rows in table t".

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use arrow::datatypes::{DataType, SchemaRef};
 
-use crate::dialect::Dialect;
 use crate::family::Family;
+use crate::in_step::StepDialect;
 use crate::order::Order;
 use crate::table::{Bulk, BulkColumn, ColumnFacts, Index, TableFacts};
 
@@ -21,6 +21,75 @@ pub enum Publish {
     Merge,
     /// Keeps them, and leaves out new rows with the same key.
     Ignore,
+}
+
+/// What the rows that a statement changes are counted as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counted {
+    /// Not at all.
+    Nothing,
+    /// New rows.
+    Inserted,
+    /// Changed rows.
+    Updated,
+    /// New rows, changed ones, and those that are there as they are: the connection tells them apart.
+    Merged,
+    /// Rows that were deleted, closed or flagged since they are missing.
+    Deleted,
+    /// New versions, before they are inserted.
+    Versions,
+    /// Rows that are not missing any more.
+    Returned,
+}
+
+/// Why a table cannot be kept in step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepFault {
+    /// Staged rows are outside of the scope.
+    OutsideScope,
+    /// Rows of the target that are outside of the scope have keys of staged ones.
+    KeyOutsideScope,
+    /// A version is not newer than the current one.
+    NotNewer,
+    /// A version would end before it began, since a clock was ahead then.
+    ClockBehind,
+}
+
+/// One step of the transaction that moves staged rows into the target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// A statement.
+    Change {
+        /// The statement.
+        sql: String,
+        /// What its rows are counted as.
+        counted: Counted,
+    },
+    /// A query for keys that must find none.
+    Never {
+        /// The query.
+        sql: String,
+        /// What is wrong if it does.
+        fault: StepFault,
+    },
+}
+
+impl Step {
+    /// A statement whose rows are not counted.
+    pub fn plain(sql: String) -> Self {
+        Step::change(sql, Counted::Nothing)
+    }
+
+    /// A statement whose rows are counted.
+    pub fn change(sql: String, counted: Counted) -> Self {
+        Step::Change { sql, counted }
+    }
+
+    /// The text of the statement or query.
+    pub fn sql(&self) -> &str {
+        let (Step::Change { sql, .. } | Step::Never { sql, .. }) = self;
+        sql
+    }
 }
 
 /// The key of rows, and which of several rows with one key stays.
@@ -44,6 +113,17 @@ pub(crate) fn is_in(columns: &[String], name: &str) -> bool {
     columns.iter().any(|column| column.eq_ignore_ascii_case(name))
 }
 
+/// What a staging table has because of its rows' keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StagedKeys<'a> {
+    /// Nothing.
+    None,
+    /// A column that numbers rows as they arrive.
+    Arrival,
+    /// No two rows with the same values of these columns, if the server can check that while it loads.
+    Unique(&'a [String]),
+}
+
 /// A new table that replaces the target.
 #[derive(Debug, Clone, Copy)]
 pub struct NewTable<'a> {
@@ -60,7 +140,7 @@ pub struct NewTable<'a> {
 }
 
 /// How a kind of server writes the statements of a load.
-pub trait LoadDialect: Dialect {
+pub trait LoadDialect: StepDialect {
     /// A table as the server names it in messages: without its schema.
     fn bare_table<'a>(&self, name: &'a str) -> &'a str {
         name
@@ -71,7 +151,7 @@ pub trait LoadDialect: Dialect {
         self.quoted(name)
     }
 
-    /// The family of the column type that [`Dialect::column_type`] gives.
+    /// The family of the column type that [`crate::Dialect::column_type`] gives.
     fn family(&self, data_type: &DataType, is_key: bool) -> Family;
 
     /// The statement that creates a table with the columns of `schema`. A deferred key is added later.
@@ -86,14 +166,13 @@ pub trait LoadDialect: Dialect {
     /// The statements that build indexes of `table`.
     fn create_indexes(&self, table: &str, indexes: &[Index]) -> Vec<String>;
 
-    /// The statements that create a staging table with columns of the target's types, and a column that numbers rows as
-    /// they arrive.
+    /// The statements that create a staging table with columns of the target's types.
     fn create_staging(
         &self,
         table: &str,
         target: &str,
         columns: &[String],
-        arrival: bool,
+        keys: StagedKeys<'_>,
         facts: Option<&TableFacts>,
     ) -> Vec<String>;
 
@@ -115,8 +194,7 @@ pub trait LoadDialect: Dialect {
     /// The statement that deletes all rows of the target, within the open transaction.
     fn empty(&self, target: &str, facts: Option<&TableFacts>) -> String;
 
-    /// The statements that move staged rows into the target, in one transaction. The report shows how many rows the
-    /// last one changed.
+    /// The statements that move staged rows into the target, in one transaction.
     fn publish(
         &self,
         how: Publish,
@@ -125,7 +203,7 @@ pub trait LoadDialect: Dialect {
         key: Key<'_>,
         columns: &[String],
         facts: Option<&TableFacts>,
-    ) -> Vec<String>;
+    ) -> Vec<Step>;
 
     /// The statements that replace the target by a new table. If the server supports it, they run within the open
     /// transaction.

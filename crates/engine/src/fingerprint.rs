@@ -251,8 +251,9 @@ fn source(step: &SourceStep, facts: &Facts<'_>) -> Value {
         match place {
             // These settings of a database say what is read; the others say how.
             Some(place) if place.rows => {
-                let what =
-                    ["table", "query"].into_iter().filter_map(|key| Some((key.to_owned(), value.get(key)?.clone())));
+                let what = ["table", "query", "if_missing"]
+                    .into_iter()
+                    .filter_map(|key| Some((key.to_owned(), value.get(key)?.clone())));
                 settings.insert(key.clone(), Value::Object(what.collect()));
             }
             // What a program gives depends on its words.
@@ -419,6 +420,10 @@ fn sink(step: &SinkStep) -> Value {
         // `append` is the default of databases, not of files.
         let is_default = key == "mode" && value == "append" && !step.entry.formats;
         add(&mut entry, key, if is_default { Value::Null } else { value });
+    }
+    // What is compared with a table, and what happens to the rest of it.
+    for key in ["missing", "scope", "valid_from", "valid_to", "as_of"] {
+        add(&mut entry, key, step.settings.get(key).cloned().unwrap_or_default());
     }
     entry
 }

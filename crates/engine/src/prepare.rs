@@ -229,6 +229,12 @@ impl Prepared<'_> {
         self.readers.iter().filter_map(of).collect()
     }
 
+    /// How many units were left out of sources for whose names `is_wanted` holds.
+    pub fn skipped_of(&self, is_wanted: impl Fn(&str) -> bool) -> u64 {
+        let wanted = self.readers.iter().filter(|reader| is_wanted(&reader.name));
+        wanted.map(|reader| reader.unopened.skipped().0).sum()
+    }
+
     /// The columns that files lacked, source by source.
     pub fn missing_columns(&self) -> Vec<MissingColumn> {
         let of = |reader: &Arc<Reader>| {

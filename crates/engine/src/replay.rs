@@ -171,6 +171,20 @@ fn sinks<'a>(job: &'a Job, kept: &Kept) -> Result<Vec<&'a SinkStep>, String> {
     }
 }
 
+/// Changes the settings of a sink that keeps its table in step so that no row counts as missing: only rejects come.
+fn never_deletes(settings: &mut serde_json::Map<String, Value>) {
+    match settings.get("mode").and_then(Value::as_str) {
+        Some("sync") => {
+            settings.insert("mode".to_owned(), Value::String("merge".to_owned()));
+            for key in ["missing", "scope", "max_deletes", "empty_input"] {
+                settings.remove(key);
+            }
+        }
+        Some("history") => drop(settings.insert("missing".to_owned(), Value::String("keep".to_owned()))),
+        _ => {}
+    }
+}
+
 /// The job with this sink alone, which adds rows.
 fn reduced(job: &Job, sink: &SinkStep) -> Result<Job> {
     let used = |name: &str| job.reads(&sink.from.value, name);
@@ -184,6 +198,7 @@ fn reduced(job: &Job, sink: &SinkStep) -> Result<Job> {
         if replaces {
             settings.insert("mode".to_owned(), Value::String("append".to_owned()));
         }
+        never_deletes(settings);
         let mut own = settings.clone();
         own.remove("max_rejects");
         let parts = SinkParts { target: sink.write.value.clone(), format: None, codec: None, store: None };

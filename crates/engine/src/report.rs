@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use millstream_core::sink::Removed;
+use millstream_core::sink::{Changes, Removed};
 use millstream_core::step::StepSnapshot;
 use millstream_core::{Error, Result, StepKind, Steps};
 use millstream_job::CheckSeverity;
@@ -229,6 +229,8 @@ pub struct SinkResult {
     /// What was replaced of files that have changed (`on_change: reload`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reloaded: Option<ReloadedFiles>,
+    /// What has changed in the target, if its rows were compared with those that came.
+    pub changes: Option<Changes>,
     /// What has become of the records, if each row comes from one of them.
     pub tally: Option<Tally>,
 }

@@ -205,7 +205,7 @@ fn what_is_wrong_with_the_settings_is_reported_at_once() {
         "job.yaml",
         lab.read("job.yaml").replace("u@127.0.0.1/d", "127.0.0.1/d").replace("mode: merge", "key: [id]"),
     );
-    lab.run(&["check", "--offline", "job.yaml"]).ended(2).says(&["`order_by` without a mode that uses a key"]);
+    lab.run(&["check", "--offline", "job.yaml"]).ended(2).says(&["`order_by` without a mode that uses it"]);
     lab.file("job.yaml", lab.read("job.yaml").replace(", order_by: [id sideways up]", ""));
     lab.run(&["check", "--offline", "job.yaml"]).ended(2).says(&["the URL has no user"]);
 }

@@ -8,7 +8,7 @@ use super::dialect::MysqlDialect;
 use super::types;
 use crate::dialect::{Dialect, quoted_list};
 use crate::family::Family;
-use crate::load::{Key, LoadDialect, NewTable, Publish, is_in};
+use crate::load::{Counted, Key, LoadDialect, NewTable, Publish, StagedKeys, Step, is_in};
 use crate::order::Order;
 use crate::table::{ARRIVAL, Bulk, BulkColumn, ColumnFacts, Index, TableFacts};
 
@@ -54,15 +54,17 @@ impl LoadDialect for MysqlDialect {
         table: &str,
         target: &str,
         columns: &[String],
-        arrival: bool,
+        keys: StagedKeys<'_>,
         _facts: Option<&TableFacts>,
     ) -> Vec<String> {
-        let arrival = match arrival {
-            true => format!("({} BIGINT NOT NULL DEFAULT 0) ", self.quoted(ARRIVAL)),
-            false => String::new(),
+        let keys = match keys {
+            StagedKeys::Arrival => format!("({} BIGINT NOT NULL DEFAULT 0) ", self.quoted(ARRIVAL)),
+            // Without an index, the server would compare each row with all others.
+            StagedKeys::Unique(key) => format!("(PRIMARY KEY ({})) ", quoted_list(self, key)),
+            StagedKeys::None => String::new(),
         };
         let columns = quoted_list(self, columns);
-        vec![format!("CREATE TABLE {table} {arrival}ENGINE=InnoDB AS SELECT {columns} FROM {target} WHERE FALSE")]
+        vec![format!("CREATE TABLE {table} {keys}ENGINE=InnoDB AS SELECT {columns} FROM {target} WHERE FALSE")]
     }
 
     fn create_like(&self, table: &str, target: &str, facts: &TableFacts) -> Option<String> {
@@ -101,7 +103,7 @@ impl LoadDialect for MysqlDialect {
         key: Key<'_>,
         columns: &[String],
         facts: Option<&TableFacts>,
-    ) -> Vec<String> {
+    ) -> Vec<Step> {
         publish(how, from, into, key, columns, facts)
     }
 
@@ -236,7 +238,7 @@ fn publish(
     key: Key<'_>,
     columns: &[String],
     facts: Option<&TableFacts>,
-) -> Vec<String> {
+) -> Vec<Step> {
     let all = quoted_list(&MysqlDialect, columns);
     let insert = format!("INSERT INTO {into} ({all})");
     let is_key = |name: &&String| key.has(name);
@@ -248,11 +250,13 @@ fn publish(
     };
     let missing = || {
         let one = one_of_each(how, from, key, columns);
-        format!("{insert} SELECT {all} FROM ({one}) s WHERE NOT EXISTS (SELECT 1 FROM {into} t WHERE {})", on("t"))
+        let there = format!("SELECT 1 FROM {into} t WHERE {}", on("t"));
+        Step::change(format!("{insert} SELECT {all} FROM ({one}) s WHERE NOT EXISTS ({there})"), Counted::Inserted)
     };
+    let every = || Step::change(format!("{insert} SELECT {all} FROM {from}"), Counted::Inserted);
     match how {
-        Publish::Add => vec![format!("{insert} SELECT {all} FROM {from}")],
-        Publish::Instead => vec![MysqlDialect.empty(into, facts), format!("{insert} SELECT {all} FROM {from}")],
+        Publish::Add => vec![every()],
+        Publish::Instead => vec![Step::plain(MysqlDialect.empty(into, facts)), every()],
         Publish::Ignore => vec![missing()],
         Publish::Merge if changed.is_empty() => vec![missing()],
         // `ON DUPLICATE KEY` would also change a row that shares another unique key.
@@ -260,12 +264,14 @@ fn publish(
             let sets: Vec<String> = changed.iter().map(|name| format!("t.{name} = s.{name}")).collect();
             let one = one_of_each(how, from, key, columns);
             let update = format!("UPDATE {into} t JOIN ({one}) s ON {} SET {}", on("t"), sets.join(", "));
-            vec![update, missing()]
+            vec![Step::change(update, Counted::Merged), missing()]
         }
         Publish::Merge => {
             let sets: Vec<String> = changed.iter().map(|name| format!("{name} = VALUES({name})")).collect();
             let one = one_of_each(how, from, key, columns);
-            vec![format!("{insert} SELECT {all} FROM ({one}) s ON DUPLICATE KEY UPDATE {}", sets.join(", "))]
+            // The server changes only rows that differ in a byte.
+            let upsert = format!("{insert} SELECT {all} FROM ({one}) s ON DUPLICATE KEY UPDATE {}", sets.join(", "));
+            vec![Step::change(upsert, Counted::Merged)]
         }
     }
 }
@@ -296,7 +302,9 @@ mod tests {
     fn publish(how: Publish, facts: Option<&TableFacts>) -> Vec<String> {
         let (columns, key) = (["id".to_owned(), "n".to_owned()], ["ID".to_owned()]);
         let order = [Order { column: "n".to_owned(), descending: true }];
-        MysqlDialect.publish(how, "`s`", "`t`", Key { columns: &key, order: &order }, &columns, facts)
+        let key = Key { columns: &key, order: &order };
+        let statements = MysqlDialect.publish(how, "`s`", "`t`", key, &columns, facts);
+        statements.iter().map(|step| step.sql().to_owned()).collect()
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! MySQL and MariaDB: connecting, and the errors of connecting.
 //!
-//! `session.rs` is a connection, `dialect.rs` how SQL is written, `load.rs` the statements of a load, `types.rs` which
-//! types columns have.
+//! `session.rs` is a connection, `dialect.rs` how SQL is written, `load.rs` the statements of a load,
+//! `in_step.rs` how rows are compared, `types.rs` which types columns have.
 
 mod dialect;
+mod in_step;
 mod load;
 mod session;
 mod types;

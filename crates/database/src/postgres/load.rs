@@ -8,7 +8,8 @@ use super::dialect::{PostgresDialect, parts};
 use super::{binary, types};
 use crate::dialect::{Dialect, quoted_list};
 use crate::family::Family;
-use crate::load::{Key, LoadDialect, NewTable, Publish};
+use crate::in_step::StepDialect;
+use crate::load::{Counted, Key, LoadDialect, NewTable, Publish, StagedKeys, Step};
 use crate::order::Order;
 use crate::table::{ARRIVAL, Bulk, BulkColumn, ColumnFacts, Index, TableFacts};
 
@@ -59,10 +60,14 @@ impl LoadDialect for PostgresDialect {
         table: &str,
         target: &str,
         columns: &[String],
-        arrival: bool,
+        keys: StagedKeys<'_>,
         facts: Option<&TableFacts>,
     ) -> Vec<String> {
-        let arrival = if arrival { format!(", 0::bigint AS {}", self.quoted(ARRIVAL)) } else { String::new() };
+        let arrival = match keys {
+            StagedKeys::Arrival => format!(", 0::bigint AS {}", self.quoted(ARRIVAL)),
+            // Their index is quicker to build when all rows are in the table.
+            StagedKeys::Unique(_) | StagedKeys::None => String::new(),
+        };
         let loaded = quoted_list(self, columns);
         let make = format!("CREATE UNLOGGED TABLE {table} AS SELECT {loaded}{arrival} FROM {target} WITH NO DATA");
         let required: Vec<String> = facts
@@ -111,21 +116,23 @@ impl LoadDialect for PostgresDialect {
         key: Key<'_>,
         columns: &[String],
         facts: Option<&TableFacts>,
-    ) -> Vec<String> {
+    ) -> Vec<Step> {
         let all = quoted_list(self, columns);
         let insert = format!("INSERT INTO {into} ({all})");
-        let changed = columns.iter().filter(|name| !key.has(name));
-        let sets: Vec<String> = changed.map(|name| format!("{0} = EXCLUDED.{0}", self.quoted(name))).collect();
         let keys = quoted_list(self, columns.iter().filter(|name| key.has(name)));
         let order = order(how, key.order);
         let one = || format!("SELECT DISTINCT ON ({keys}) {all} FROM {from} ORDER BY {keys}, {order}");
+        let every = || Step::change(format!("{insert} SELECT {all} FROM {from}"), Counted::Inserted);
         match how {
-            Publish::Add => vec![format!("{insert} SELECT {all} FROM {from}")],
-            Publish::Instead => vec![self.empty(into, facts), format!("{insert} SELECT {all} FROM {from}")],
-            Publish::Merge if !sets.is_empty() => {
-                vec![format!("{insert} {} ON CONFLICT ({keys}) DO UPDATE SET {}", one(), sets.join(", "))]
+            Publish::Add => vec![every()],
+            Publish::Instead => vec![Step::plain(self.empty(into, facts)), every()],
+            Publish::Merge if facts.is_some() && columns.iter().any(|name| !key.has(name)) => {
+                vec![Step::change(merge(&one(), into, key, columns, facts), Counted::Merged)]
             }
-            Publish::Merge | Publish::Ignore => vec![format!("{insert} {} ON CONFLICT ({keys}) DO NOTHING", one())],
+            Publish::Merge | Publish::Ignore => {
+                let sql = format!("{insert} {} ON CONFLICT ({keys}) DO NOTHING", one());
+                vec![Step::change(sql, Counted::Inserted)]
+            }
         }
     }
 
@@ -185,6 +192,39 @@ impl LoadDialect for PostgresDialect {
     }
 }
 
+/// The query that merges the rows of the query `staged`, one for each key. It answers with the numbers of new, changed
+/// and unchanged rows.
+///
+/// `ON CONFLICT` alone would lock each row that is there, which writes to its page, also if it does not differ. Here it
+/// is for rows that another session inserts at the same time.
+fn merge(staged: &str, into: &str, key: Key<'_>, columns: &[String], facts: Option<&TableFacts>) -> String {
+    let dialect = PostgresDialect;
+    let (all, quoted) = (quoted_list(&dialect, columns), |name: &String| dialect.quoted(name));
+    let is_key = |name: &&String| key.has(name);
+    let keys = quoted_list(&dialect, columns.iter().filter(is_key));
+    let changed: Vec<&String> = columns.iter().filter(|name| !is_key(name)).collect();
+    let on: Vec<String> = columns.iter().filter(is_key).map(|name| format!("t.{0} = s.{0}", quoted(name))).collect();
+    let on = on.join(" AND ");
+    let sets = |from: &str| {
+        let sets = changed.iter().map(|name| format!("{0} = {from}.{0}", quoted(name)));
+        sets.collect::<Vec<_>>().join(", ")
+    };
+    let differs = |name: &&String| {
+        let facts = facts.and_then(|facts| facts.column(name));
+        dialect.differs(&format!("t.{}", quoted(name)), &format!("s.{}", quoted(name)), facts)
+    };
+    let differ: Vec<String> = changed.iter().map(differs).collect();
+    format!(
+        "WITH s AS ({staged}), updated AS (UPDATE {into} AS t SET {} FROM s WHERE {on} AND ({}) RETURNING 1), inserted \
+         AS (INSERT INTO {into} ({all}) SELECT {all} FROM s WHERE NOT EXISTS (SELECT 1 FROM {into} AS t WHERE {on}) ON \
+         CONFLICT ({keys}) DO UPDATE SET {} RETURNING 1) SELECT i, u, n - i - u FROM (SELECT (SELECT count(*) FROM \
+         inserted) AS i, (SELECT count(*) FROM updated) AS u, (SELECT count(*) FROM s) AS n) AS counts",
+        sets("s"),
+        differ.join(" OR "),
+        sets("EXCLUDED"),
+    )
+}
+
 /// The name of a table's primary key.
 fn key_name(table: &str) -> String {
     format!("{table}_pkey")
@@ -218,7 +258,9 @@ mod tests {
     fn publish(how: Publish, columns: &[&str]) -> Vec<String> {
         let columns: Vec<String> = columns.iter().map(|name| (*name).to_owned()).collect();
         let (key, order) = (["ID".to_owned()], [Order { column: "n".to_owned(), descending: true }]);
-        PostgresDialect.publish(how, "s", "t", Key { columns: &key, order: &order }, &columns, None)
+        let key = Key { columns: &key, order: &order };
+        let statements = PostgresDialect.publish(how, "s", "t", key, &columns, Some(&TableFacts::default()));
+        statements.iter().map(|step| step.sql().to_owned()).collect()
     }
 
     #[test]
@@ -226,15 +268,19 @@ mod tests {
         let insert = "INSERT INTO t (\"id\", \"n\") SELECT";
         let one = |arrival: &str| {
             format!(
-                "{insert} DISTINCT ON (\"id\") \"id\", \"n\" FROM s ORDER BY \"id\", \"n\" DESC NULLS LAST, \
-                 \"_millstream_arrival\"{arrival} ON CONFLICT (\"id\")"
+                "DISTINCT ON (\"id\") \"id\", \"n\" FROM s ORDER BY \"id\", \"n\" DESC NULLS LAST, \
+                 \"_millstream_arrival\"{arrival}"
             )
         };
         let both = ["id", "n"];
         assert_eq!(publish(Publish::Add, &both), [format!("{insert} \"id\", \"n\" FROM s")]);
         assert_eq!(publish(Publish::Instead, &both)[0], "TRUNCATE t");
-        assert_eq!(publish(Publish::Ignore, &both), [format!("{} DO NOTHING", one(""))]);
-        assert_eq!(publish(Publish::Merge, &both), [format!("{} DO UPDATE SET \"n\" = EXCLUDED.\"n\"", one(" DESC"))]);
+        let ignore = format!("{insert} {} ON CONFLICT (\"id\") DO NOTHING", one(""));
+        assert_eq!(publish(Publish::Ignore, &both), [ignore]);
+        let merge = publish(Publish::Merge, &both).concat();
+        assert!(merge.starts_with(&format!("WITH s AS (SELECT {})", one(" DESC"))), "{merge}");
+        assert!(merge.contains("SET \"n\" = s.\"n\" FROM s WHERE t.\"id\" = s.\"id\" AND ("), "{merge}");
+        assert!(merge.contains("ON CONFLICT (\"id\") DO UPDATE SET \"n\" = EXCLUDED.\"n\""), "{merge}");
         assert!(publish(Publish::Merge, &["id"])[0].ends_with("DO NOTHING"), "nothing but the key");
     }
 

@@ -1,9 +1,10 @@
 //! SQLite: paths of databases, and opening them.
 //!
-//! `dialect.rs` is how SQL is written, `types.rs` which types columns have, `lock_wait.rs` the wait for a database that
-//! another connection has locked.
+//! `dialect.rs` is how SQL is written, `in_step.rs` how rows are compared, `types.rs` which types columns have,
+//! `lock_wait.rs` the wait for a database that another connection has locked.
 
 mod dialect;
+mod in_step;
 mod lock_wait;
 mod types;
 

@@ -31,7 +31,8 @@
 //! | has its marker, and its run is not done | refused | forgotten later | resumed before others | forgotten later |
 //! | otherwise | forgotten later | forgotten later | resumed, the last | forgotten later |
 //!
-//! Later means: once this run is done.
+//! Later means: once this run is done. A load whose rows are compared with those that are there (`mode: history`) is not
+//! refused for its marker: loading them again changes nothing.
 //!
 //! The load of incremental sources belongs to all runs: nothing of it is left by others. A replay forgets its earlier
 //! rounds, which are complete.
@@ -211,6 +212,8 @@ impl OtherLoad {
 pub struct Facts<'a> {
     /// How the sink loads.
     pub kind: LoadKind,
+    /// Whether rows that are loaded twice are there twice.
+    pub adds_rows: bool,
     /// The loads of other runs that this one looks after.
     pub loads: Vec<OtherLoad>,
     /// The target, for messages.
@@ -315,7 +318,7 @@ fn at_once(facts: Facts<'_>, asked: Asked) -> Result<Choice> {
             stale.extend(adopted.replace(other.known).map(|former| former.load));
         } else if !other.connections().is_empty() && !asked.restart {
             return Err(refusals::is_loading(other.connections()));
-        } else if other.known.chunks > 0 && asked.is_plain() && !other.is_done {
+        } else if other.known.chunks > 0 && asked.is_plain() && !other.is_done && facts.adds_rows {
             return Err(refusals::is_there(facts.target, facts.resume_command));
         } else {
             stale.push(other.known.load);

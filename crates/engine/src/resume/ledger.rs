@@ -176,6 +176,7 @@ impl OpenLedger {
             summary,
             removed: None,
             reloaded: None,
+            changes: None,
             tally,
         }
     }

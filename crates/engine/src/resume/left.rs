@@ -23,7 +23,7 @@ pub struct Marker {
 impl ResumePoint {
     /// The commit marker of the load of `sink` that goes all at once.
     pub async fn marker(&self, sink: &SinkStep, context: &LoadContext) -> Result<Marker> {
-        if !sink.sink.adds_rows() {
+        if !sink.sink.leaves_marker() {
             return Ok(Marker::default());
         }
         self.be_the_only_run()?;
@@ -122,7 +122,8 @@ impl ResumePoint {
 
     fn decide(&self, sink: &SinkStep, kind: LoadKind, loads: Vec<OtherLoad>) -> Decision {
         let (target, resume_command) = (sink.sink.target(), self.resume_command());
-        let facts = Facts { kind, loads, target: &target, resume_command: &resume_command };
+        let adds_rows = sink.sink.adds_rows();
+        let facts = Facts { kind, adds_rows, loads, target: &target, resume_command: &resume_command };
         decide::decide(facts, self.asked())
     }
 

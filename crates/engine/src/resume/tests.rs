@@ -148,7 +148,8 @@ fn done(other: OtherLoad) -> OtherLoad {
 
 /// A decision in a line: `forget a, b?; resume c; stale d`, with a question mark where only an empty load is forgotten.
 fn decided(kind: LoadKind, loads: Vec<OtherLoad>, asked: Asked) -> String {
-    let facts = Facts { kind, loads, target: "table t", resume_command: "`millstream run --resume a.yaml`" };
+    let facts =
+        Facts { kind, adds_rows: true, loads, target: "table t", resume_command: "`millstream run --resume a.yaml`" };
     let Decision { forget, choice } = decide(facts, asked);
     let forget = forget.into_iter().map(|load| match load {
         Forget::Always(load) => load,

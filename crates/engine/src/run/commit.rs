@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use millstream_core::sink::InputFacts;
 use millstream_core::source::RowSource;
 use millstream_core::{Error, Result, fail_point};
 
@@ -103,6 +104,9 @@ impl Loaded<'_, '_> {
     async fn prepare(&self) -> Result<()> {
         let (first, last): (Vec<_>, Vec<_>) =
             self.sinks.at_once().into_iter().partition(|sink| sink.load.can_roll_back());
+        for sink in &first {
+            sink.load.accept(&self.input_of(sink)).map_err(|error| error.in_step(sink.name()))?;
+        }
         for sink in first {
             sink.load.prepare().await.map_err(|error| error.in_step(sink.name()))?;
         }
@@ -121,6 +125,19 @@ impl Loaded<'_, '_> {
             self.work.unless_interrupted(prepared).await.map_err(|error| error.in_step(sink.name()))?;
         }
         Ok(())
+    }
+
+    /// What is known of the input of `sink`.
+    fn input_of(&self, sink: &AtOnce<'_>) -> InputFacts {
+        let Work { run, job, prepared, .. } = self.work;
+        let name = sink.name();
+        let leads_here = |step: &str| step == name || job.reads(&sink.sink.from.value, step);
+        let steps = run.steps.all();
+        let rejected = steps.iter().map(|step| step.snapshot()).filter(|step| leads_here(&step.name));
+        InputFacts {
+            rejected: rejected.map(|step| step.rejected).sum(),
+            skipped_units: prepared.skipped_of(leads_here),
+        }
     }
 
     fn summary(&self, results: Vec<SinkResult>) -> Summary {

@@ -84,7 +84,8 @@ impl AtOnce<'_> {
         self.step.leave_out_rows(ignored);
         let (sink, target) = (self.name().to_owned(), self.sink.sink.target());
         let removed = Some(self.load.removed()).filter(|removed| removed.files > 0);
-        Ok(SinkResult { sink, target, summary, removed, reloaded: None, tally })
+        let (changes, reloaded) = (self.load.changes(), None);
+        Ok(SinkResult { sink, target, summary, removed, reloaded, changes, tally })
     }
 
     /// Rolls back what is not committed.

@@ -44,7 +44,15 @@ fn loaded_in(registry: &Registry, yaml: &str, set: &BTreeMap<String, String>, ru
         "job.yaml",
         yaml,
         registry,
-        &LoadOptions { set, environment: &environment, references: &tables, only_set: false, running, replace: None, now: NOW },
+        &LoadOptions {
+            set,
+            environment: &environment,
+            references: &tables,
+            only_set: false,
+            running,
+            replace: None,
+            now: NOW,
+        },
     )
 }
 

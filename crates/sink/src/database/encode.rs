@@ -53,7 +53,7 @@ const DIGITS: Reason = Reason {
 impl<F: RowForm> RowEncoder<F> {
     pub(crate) fn new(form: F, bulk: &Bulk, schema: &SchemaRef, spec: &DatabaseSpec) -> Self {
         let fields: Vec<FieldRef> = schema.fields().iter().cloned().collect();
-        let keys = fields.iter().map(|field| spec.mode.needs_key() && spec.is_key(field.name()));
+        let keys = fields.iter().map(|field| spec.in_step().needs_value(field.name()));
         let keys = keys.enumerate().filter(|(_, is_key)| *is_key).map(|(index, _)| (index, NO_KEY));
         let replaced = bulk.columns.iter().enumerate().filter(|(_, column)| column.replaces_null);
         let not_null = keys.chain(replaced.map(|(index, _)| (index, REPLACED))).collect();

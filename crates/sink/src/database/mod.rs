@@ -6,7 +6,7 @@
 //! `load/` a load from begin to commit, `commit.rs` waits for the answer to a commit, `ledger.rs` loads chunk by chunk,
 //! `ledger_rows.rs` has its rows,
 //! `commit_marker.rs` has the commit marker of a whole load, `entry.rs` the owner of a load, `action.rs` the user's
-//! actions, `indexes.rs` deferred indexes.
+//! actions, `indexes.rs` deferred indexes, `in_step.rs` tables that are kept in step.
 
 pub(crate) mod action;
 pub(crate) mod bisect;
@@ -16,6 +16,7 @@ pub(crate) mod commit_marker;
 pub(crate) mod encode;
 pub(crate) mod entry;
 pub(crate) mod group;
+pub(crate) mod in_step;
 pub(crate) mod indexes;
 pub(crate) mod ledger;
 mod ledger_rows;
@@ -38,7 +39,8 @@ use async_trait::async_trait;
 use millstream_core::sink::{KnownLoad, Ledger, Load, LoadContext, Sink, Written, WrittenChunks};
 use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
-use millstream_database::load::{Key, Publish};
+use millstream_database::in_step::InStep;
+use millstream_database::load::{Key, Publish, Step};
 use millstream_database::table::BulkColumn;
 use millstream_database::table_name;
 
@@ -61,6 +63,7 @@ impl DatabaseSink {
         let mut faults =
             table::schema_faults(self.server.dialect().product(), MAX_COLUMNS, &self.spec.key, &order, schema);
         faults.extend(schema.fields().iter().filter_map(cells::type_fault));
+        faults.extend(self.spec.in_step().schema_faults(schema));
         faults
     }
 }
@@ -105,23 +108,40 @@ impl Sink for DatabaseSink {
         spec.name_like(&names);
         let spec = &spec;
         let target = server.dialect().table(&spec.table);
-        let create = server.dialect().create_table(&target, &schema, &spec.key, spec.defer_key);
+        let (table_schema, table_key) = (spec.in_step().table_schema(&schema), spec.in_step().table_key());
+        let create = server.dialect().create_table(&target, &table_schema, &table_key, spec.defer_key);
         let family = |field: &FieldRef| server.dialect().family(field.data_type(), spec.is_key(field.name()));
         let columns = schema.fields().iter().map(|field| BulkColumn::new(field.name(), family(field)));
         let order = spec.order();
         let key = Key { columns: &spec.key, order: &order };
-        let staging = server.dialect().beside(&spec.table, "_millstream_rows");
-        let publish = |how| server.dialect().publish(how, &staging, &target, key, &names, None);
+        let beside = |name: &str| server.dialect().beside(&spec.table, &format!("_millstream_{name}"));
+        let facts = load::expected_facts(server, spec, &schema);
+        let publish = |how| server.dialect().publish(how, &beside("rows"), &target, key, &names, Some(&facts));
         let columns = columns.collect();
         let rows = match spec.mode {
             Mode::Replace => server.dialect().bulk_into_own(&target, columns, &schema).statement,
             _ => server.dialect().bulk(&target, columns, &schema).statement,
         };
-        match spec.mode {
-            Mode::Append | Mode::Truncate | Mode::Replace => format!("{create};\n{rows}"),
-            Mode::Merge => format!("{create};\n{}", publish(Publish::Merge).join(";\n")),
-            Mode::Ignore => format!("{create};\n{}", publish(Publish::Ignore).join(";\n")),
-        }
+        let steps = match spec.mode {
+            Mode::Append | Mode::Truncate | Mode::Replace => return format!("{create};\n{rows}"),
+            Mode::Merge => publish(Publish::Merge),
+            Mode::Ignore => publish(Publish::Ignore),
+            Mode::Sync | Mode::History => InStep {
+                dialect: server.dialect(),
+                target: &target,
+                staging: &beside("rows"),
+                versions: &beside("versions"),
+                key: &spec.key,
+                columns: &names,
+                facts: Some(&facts),
+                missing: spec.in_step().missing_rows(),
+                scope: spec.scope.as_deref(),
+                validity: spec.in_step().validity("…"),
+            }
+            .steps(),
+        };
+        let statements: Vec<&str> = [create.as_str()].into_iter().chain(steps.iter().map(Step::sql)).collect();
+        statements.join(";\n")
     }
 
     async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>> {
@@ -133,6 +153,10 @@ impl Sink for DatabaseSink {
 
     fn adds_rows(&self) -> bool {
         self.spec.mode == Mode::Append
+    }
+
+    fn leaves_marker(&self) -> bool {
+        matches!(self.spec.mode, Mode::Append | Mode::History)
     }
 
     async fn is_gone(&self, _: &SourceContext) -> Result<bool> {

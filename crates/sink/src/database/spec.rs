@@ -1,6 +1,7 @@
 //! What the job file may say of a sink that is a database server, beside `from` and `write`. It owns the settings that
 //! MySQL and PostgreSQL have in common, which are all of them.
 
+use millstream_core::reject::MaxRejects;
 use millstream_core::sink::Written;
 use millstream_core::source::TableName;
 use millstream_core::spec::{Duration, Fault, Secret, Size, TextOrSecret};
@@ -9,9 +10,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::action::{self, Action};
+use super::in_step::{EmptyInput, InStepSettings, Missing};
 
 /// A table of a database server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DatabaseSpec {
     /// The table. It is created if it does not exist, with columns of the rows' types. PostgreSQL: `schema.table` names
@@ -21,9 +23,38 @@ pub struct DatabaseSpec {
     /// What happens to the rows that the table has.
     #[serde(default)]
     pub mode: Mode,
-    /// The columns that identify a row: the primary key of a new table, and the key that `merge` and `ignore` use.
+    /// The columns that identify a row: the primary key of a new table (in `history` with `valid_from`), and the key that
+    /// `merge`, `ignore`, `sync` and `history` use.
     #[serde(default)]
     pub key: Vec<String>,
+    /// For `sync` and `history`, which need it: what happens to rows of the table whose key does not come.
+    #[serde(default)]
+    pub missing: Option<Missing>,
+    /// For `sync` and `history`: which rows of the table may be missing, as a SQL condition on its columns, such as
+    /// `day = '2026-01-31'`. In `sync` no others are compared. A row that comes and is not in it ends the load.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    pub scope: Option<String>,
+    /// For `sync` and `history`: how many rows may be missing, as a number or as a share of those that could be.
+    /// With more, nothing is changed. By default 10%; `100%` allows all.
+    #[serde(default)]
+    pub max_deletes: Option<MaxRejects>,
+    /// For `sync` and `history`: what happens if no row comes.
+    #[serde(default)]
+    pub empty_input: Option<EmptyInput>,
+    /// For `history`: the column since when a version is valid. By default `valid_from`.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    pub valid_from: Option<String>,
+    /// For `history`: the column until when a version was valid, null if it still is. By default `valid_to`.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    pub valid_to: Option<String>,
+    /// For `history`: the column of the rows, a date or a time, since when each is valid. Several rows of a key become
+    /// versions in its order. By default the time at which the run began, or the first run of its resume chain.
+    #[serde(default)]
+    #[schemars(length(min = 1))]
+    pub as_of: Option<String>,
     /// Which of several rows with one key stays, for `merge` and `ignore`: the first in this order, such as
     /// `[changed_at desc]`. Without it the last to arrive stays in `merge`, and the first in `ignore`.
     #[serde(default)]
@@ -127,12 +158,41 @@ pub enum Mode {
     Merge,
     /// They stay, and so does a row whose key a new one has: the new one is left out.
     Ignore,
+    /// The table becomes like the rows: new ones are inserted, those that differ are changed, and `missing` says what
+    /// happens to the others.
+    Sync,
+    /// They stay as versions: a row that differs from the current version of its key becomes a new version, and the
+    /// current one ends.
+    History,
 }
 
 impl Mode {
     /// Whether the key identifies rows.
     pub(crate) fn needs_key(self) -> bool {
+        matches!(self, Mode::Merge | Mode::Ignore | Mode::Sync | Mode::History)
+    }
+
+    /// Whether an order decides between rows with the same key.
+    pub(crate) fn has_order(self) -> bool {
         matches!(self, Mode::Merge | Mode::Ignore)
+    }
+
+    /// Whether the table is kept in step with the rows.
+    pub(crate) fn is_in_step(self) -> bool {
+        matches!(self, Mode::Sync | Mode::History)
+    }
+
+    /// Its name in the job file.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Mode::Append => "append",
+            Mode::Replace => "replace",
+            Mode::Truncate => "truncate",
+            Mode::Merge => "merge",
+            Mode::Ignore => "ignore",
+            Mode::Sync => "sync",
+            Mode::History => "history",
+        }
     }
 
     /// Whether a source must not read the `table` that it writes: not what replaces or merges its own rows, which is
@@ -141,7 +201,7 @@ impl Mode {
         let with_rejects = match self {
             Mode::Append => false,
             Mode::Truncate => true,
-            Mode::Replace | Mode::Merge | Mode::Ignore => return None,
+            Mode::Replace | Mode::Merge | Mode::Ignore | Mode::Sync | Mode::History => return None,
         };
         Some(Written::Table { table: table?, with_rejects })
     }
@@ -165,15 +225,12 @@ impl DatabaseSpec {
         if self.table.trim().is_empty() || self.table.contains('\0') {
             faults.push(Fault::new("table", "the table has no name"));
         }
-        faults.extend(key_faults(
-            &self.key,
-            self.mode.needs_key(),
-            if self.mode == Mode::Merge { "merge" } else { "ignore" },
-        ));
+        faults.extend(key_faults(&self.key, self.mode));
+        faults.extend(self.in_step().faults());
         if self.defer_key && (self.key.is_empty() || self.mode.needs_key()) {
             faults.push(
                 Fault::new("defer_key", "`defer_key` without a key to defer")
-                    .hint("name a `key`; `mode: merge` and `mode: ignore` use it, so they keep it while loading"),
+                    .hint("name a `key`; modes that use it, such as `merge`, keep it while loading"),
             );
         }
         if self.defer_indexes && self.mode == Mode::Replace {
@@ -207,10 +264,25 @@ impl DatabaseSpec {
         self.key.iter().any(|key| key.eq_ignore_ascii_case(name))
     }
 
+    /// What it says of a table that is kept in step.
+    pub(crate) fn in_step(&self) -> InStepSettings<'_> {
+        InStepSettings {
+            mode: self.mode,
+            key: &self.key,
+            missing: self.missing.as_ref(),
+            scope: self.scope.as_deref(),
+            max_deletes: self.max_deletes,
+            empty_input: self.empty_input,
+            valid_from: self.valid_from.as_deref(),
+            valid_to: self.valid_to.as_deref(),
+            as_of: self.as_of.as_deref(),
+        }
+    }
+
     /// Writes the columns of key and order as `names` have them: capitals may differ.
     pub(crate) fn name_like(&mut self, names: &[String]) {
         let find = |column: &str| names.iter().find(|name| name.eq_ignore_ascii_case(column)).cloned();
-        for key in &mut self.key {
+        for key in self.key.iter_mut().chain(&mut self.as_of) {
             *key = find(key).unwrap_or_else(|| key.clone());
         }
         let renamed = self.order().into_iter().map(|order| {
@@ -229,9 +301,9 @@ impl DatabaseSpec {
 /// Faults of the order of rows with one key.
 pub(crate) fn order_faults(order_by: &[String], mode: Mode) -> Vec<Fault> {
     let mut faults = Vec::new();
-    if !order_by.is_empty() && !mode.needs_key() {
+    if !order_by.is_empty() && !mode.has_order() {
         faults.push(
-            Fault::new("order_by", "`order_by` without a mode that uses a key")
+            Fault::new("order_by", "`order_by` without a mode that uses it")
                 .hint("it says which of several rows with one key stays, for `mode: merge` and `mode: ignore`"),
         );
     }
@@ -245,12 +317,12 @@ pub(crate) fn order_faults(order_by: &[String], mode: Mode) -> Vec<Fault> {
     faults
 }
 
-/// Faults of the key of any database's sink, in a mode that needs one or does not.
-pub(crate) fn key_faults(key: &[String], needed: bool, mode: &str) -> Vec<Fault> {
+/// Faults of the key of any database's sink.
+pub(crate) fn key_faults(key: &[String], mode: Mode) -> Vec<Fault> {
     let mut faults = Vec::new();
-    if needed && key.is_empty() {
+    if mode.needs_key() && key.is_empty() {
         faults.push(
-            Fault::new("key", format!("`mode: {mode}` without a key"))
+            Fault::new("key", format!("`mode: {}` without a key", mode.name()))
                 .hint("name the columns that identify a row: `key: [id]`"),
         );
     }

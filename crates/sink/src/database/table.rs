@@ -64,7 +64,7 @@ pub(crate) fn schema_faults(
     faults
 }
 
-/// All faults of the table for rows of `schema`, and the necessary changes.
+/// All faults of the table, which is to have the columns of `schema`, and the necessary changes.
 pub(crate) fn compare(
     target: &str,
     spec: &DatabaseSpec,
@@ -104,9 +104,10 @@ pub(crate) fn compare(
         }
     }
     let has_key = |key: &String| schema.fields().iter().any(|field| field.name().eq_ignore_ascii_case(key));
-    if spec.mode.needs_key() && spec.key.iter().all(has_key) && !facts.has_unique_key(&spec.key) {
+    let key = spec.in_step().table_key();
+    if spec.mode.needs_key() && key.iter().all(has_key) && !facts.has_unique_key(&key) {
         faults.push(
-            Error::refused(format!("{target} has no unique key of exactly the columns {}", spec.key.join(", ")))
+            Error::refused(format!("{target} has no unique key of exactly the columns {}", key.join(", ")))
                 .cause("rows are identified by a primary key or a unique index")
                 .hint(unique_index()),
         );

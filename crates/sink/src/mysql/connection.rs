@@ -168,18 +168,31 @@ struct Answer {
     warnings: u16,
 }
 
+/// A number that the server's answer has a name for.
+fn number(info: &str, name: &str) -> u64 {
+    let rest = info.split_once(name).map(|(_, rest)| rest.trim_start());
+    let digits = rest.and_then(|rest| rest.split_whitespace().next());
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+/// How many rows are new, were changed, and already were as they are now, by the answer to an `UPDATE` or to an `INSERT
+/// … ON DUPLICATE KEY UPDATE`. The latter counts a new row as one that is affected, and a changed one as two.
+fn merged(affected: u64, info: &str) -> [u64; 3] {
+    if info.contains("Rows matched:") {
+        return [0, affected, number(info, "Rows matched:").saturating_sub(affected)];
+    }
+    let (records, updated) = (number(info, "Records:"), number(info, "Duplicates:"));
+    let inserted = affected.saturating_sub(2 * updated);
+    [inserted, updated, records.saturating_sub(inserted + updated)]
+}
+
 impl Answer {
     fn read(connection: &Conn) -> Self {
         let info = connection.info();
-        let number = |name: &str| {
-            let rest = info.split_once(name).map(|(_, rest)| rest.trim_start());
-            let digits = rest.and_then(|rest| rest.split_whitespace().next());
-            digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
-        };
         Answer {
             affected: connection.affected_rows(),
-            skipped: number("Skipped:"),
-            deleted: number("Deleted:"),
+            skipped: number(&info, "Skipped:"),
+            deleted: number(&info, "Deleted:"),
             warnings: connection.get_warnings(),
         }
     }
@@ -223,6 +236,11 @@ fn values(into: &Bulk, line: &[u8], comma: bool, out: &mut Vec<u8>) {
 impl Connection for MysqlConnection {
     async fn execute(&mut self, sql: &str) -> Result<u64, Failure> {
         self.session.execute(sql).await.map_err(|fault| self.failure(fault))
+    }
+
+    async fn merge(&mut self, sql: &str) -> Result<[u64; 3], Failure> {
+        let affected = self.execute(sql).await?;
+        Ok(merged(affected, &self.session.connection.info()))
     }
 
     async fn query(&mut self, sql: &str) -> Result<TextRows, Failure> {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::database::spec::DatabaseSpec;
 
 /// Settings of a PostgreSQL sink.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct PostgresSpec(pub DatabaseSpec);
 

@@ -30,6 +30,8 @@ pub(super) fn insert(
             Ok(inserted) => {
                 all.bytes += inserted.bytes;
                 all.left_out += inserted.left_out;
+                all.written += inserted.written;
+                all.new += inserted.new;
                 connection.execute_batch("RELEASE part").map_err(told)?;
                 continue;
             }

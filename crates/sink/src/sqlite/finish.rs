@@ -6,17 +6,23 @@ use millstream_database::sqlite::LockWait;
 use rusqlite::{Connection, ErrorCode};
 
 use super::insert::is_refusal;
-use super::loading::Loading;
+use super::loading::{Loading, Taken};
 use super::message::{place, sqlite_error};
-use super::{ledger, table, user_statements};
+use super::{ledger, publish, table, user_statements};
 use crate::database::load::moved_together;
 use crate::database::spec::Mode;
 use crate::shared::counted;
 
 /// Runs all steps except the comparison of foreign keys, which needs the rows of all loads.
 pub(super) fn finish(connection: &Connection, loading: &mut Loading, shown: &str, lock_wait: &LockWait) -> Result<()> {
-    if table::is_gathered(&loading.spec) {
-        publish(connection, loading, shown)?;
+    let (mode, is_gathered) = (loading.spec.mode, table::is_gathered(&loading.spec));
+    match is_gathered && !loading.done_before {
+        true if mode.is_in_step() => publish::in_step(connection, loading, shown)?,
+        true => move_gathered(connection, loading, shown)?,
+        false => {}
+    }
+    if mode == Mode::Merge {
+        count_merged(connection, loading, shown)?;
     }
     let told = |error| sqlite_error("write to", shown, &loading.spec, &error);
     for create in &loading.indexes {
@@ -45,7 +51,7 @@ fn loaded_by_another(place: &str) -> Error {
 }
 
 /// Moves the gathered rows into the table.
-fn publish(connection: &Connection, loading: &mut Loading, shown: &str) -> Result<()> {
+fn move_gathered(connection: &Connection, loading: &mut Loading, shown: &str) -> Result<()> {
     let spec = &loading.spec;
     let told = |error: rusqlite::Error| {
         let told = sqlite_error("write to", shown, spec, &error);
@@ -56,11 +62,28 @@ fn publish(connection: &Connection, loading: &mut Loading, shown: &str) -> Resul
             false => told,
         }
     };
-    let changed = connection.execute(&table::publish_statement(spec, &loading.schema), []).map_err(told)?;
+    let statement = table::publish_statement(spec, &loading.schema, loading.merged);
+    let (changed, new) = loading.new_rows.of(|| connection.execute(&statement, []));
+    let changed = changed.map_err(told)?;
     connection.execute_batch(&format!("DROP TABLE {}", table::gathering(spec))).map_err(told)?;
     if spec.mode == Mode::Ignore {
         loading.taken.left_out = loading.taken.rows.saturating_sub(changed as u64);
     }
+    loading.taken.written = changed as u64;
+    loading.taken.counts.inserted = new;
+    Ok(())
+}
+
+/// Completes what is known of a merge: how many rows it has changed.
+fn count_merged(connection: &Connection, loading: &mut Loading, shown: &str) -> Result<()> {
+    if let Some(before) = loading.unreported {
+        let now = table::unreported_rows(connection, &loading.spec);
+        let now = now.map_err(|error| sqlite_error("look into", shown, &loading.spec, &error))?;
+        loading.taken.counts.inserted = now.unwrap_or(before).saturating_sub(before);
+    }
+    let Taken { rows, written, counts, .. } = &mut loading.taken;
+    counts.updated = written.saturating_sub(counts.inserted);
+    counts.unchanged = rows.saturating_sub(*written);
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use super::message::sqlite_error;
 use super::spec::SqliteSpec;
 use super::table::{self, Destination};
 use super::values::{Cell, Column, Reader, ReaderOptions};
+use crate::database::spec::Mode;
 
 /// The result of inserting some rows.
 #[derive(Debug, Clone, Copy, Default)]
@@ -18,10 +19,28 @@ pub(super) struct Inserted {
     pub(super) bytes: u64,
     /// How many were left out, since their key already existed.
     pub(super) left_out: u64,
+    /// How many were written.
+    pub(super) written: u64,
+    /// How many of a merge are new.
+    pub(super) new: u64,
 }
 
 /// Inserts the rows of a batch.
 pub(super) fn insert(
+    connection: &Connection,
+    loading: &Loading,
+    shown: &str,
+    batch: &RecordBatch,
+    into: Destination,
+) -> Result<Inserted> {
+    if loading.spec.mode != Mode::Merge || into != Destination::Table {
+        return insert_all(connection, loading, shown, batch, into);
+    }
+    let (inserted, new) = loading.new_rows.of(|| insert_all(connection, loading, shown, batch, into));
+    inserted.map(|inserted| Inserted { new, ..inserted })
+}
+
+fn insert_all(
     connection: &Connection,
     loading: &Loading,
     shown: &str,
@@ -39,9 +58,12 @@ pub(super) fn insert(
     let readers: Vec<Reader> = columns.iter().map(|column| column.reader(&options)).collect::<Result<_>>()?;
     let told = |error: rusqlite::Error| sqlite_error("write to", shown, spec, &error);
     let many_rows = table::rows_in_statement(schema);
-    let mut many = connection.prepare_cached(&table::insert_statement(spec, schema, many_rows, into)).map_err(told)?;
-    let mut one = connection.prepare_cached(&table::insert_statement(spec, schema, 1, into)).map_err(told)?;
-    let drops_rows = table::may_insert_fewer(spec, schema, into);
+    let mut many = connection
+        .prepare_cached(&table::insert_statement(spec, schema, many_rows, into, loading.merged))
+        .map_err(told)?;
+    let mut one =
+        connection.prepare_cached(&table::insert_statement(spec, schema, 1, into, loading.merged)).map_err(told)?;
+    let drops_rows = table::may_insert_fewer(spec, schema, into, loading.merged);
     let inserted = Inserted::default();
     let mut insertion = Insertion { readers, spec, shown, watched: &loading.watched, drops_rows, inserted };
     let mut row = 0;
@@ -105,6 +127,7 @@ impl<'a> Insertion<'a> {
                 Err(Error::data(what).hint("a trigger of the table refuses them: RAISE(IGNORE)"))
             }
             Ok(changed) => {
+                self.inserted.written += changed as u64;
                 self.inserted.left_out += count.saturating_sub(changed) as u64;
                 Ok(Ok(()))
             }
@@ -129,9 +152,7 @@ impl<'a> Insertion<'a> {
         let reader = &mut self.readers[column];
         let name = reader.name();
         let failed = match reader.cell(row) {
-            Ok(Cell::Null)
-                if self.spec.mode.needs_key() && self.spec.key.iter().any(|key| key.eq_ignore_ascii_case(name)) =>
-            {
+            Ok(Cell::Null) if self.spec.in_step().needs_value(name) => {
                 Error::data(format!("a row without a value in the key column `{name}` cannot be identified"))
                     .reject(RejectKind::Null)
                     .column(name)

@@ -7,8 +7,11 @@ use millstream_core::Step;
 use millstream_core::sink::{LoadNotes, Refusals};
 use rusqlite::Connection;
 
+use super::new_rows::NewRows;
 use super::spec::SqliteSpec;
-use super::table;
+use super::table::{self, Merged};
+use crate::database::in_step::Counts;
+use crate::database::spec::Mode;
 
 /// The rows of a load that the table has accepted.
 #[derive(Debug, Clone, Copy, Default)]
@@ -17,6 +20,10 @@ pub(super) struct Taken {
     pub(super) rows: u64,
     /// Rows that were left out, since their key existed.
     pub(super) left_out: u64,
+    /// Rows of a merge that were inserted or changed.
+    pub(super) written: u64,
+    /// What the load has changed, once all rows are in.
+    pub(super) counts: Counts,
 }
 
 /// One load into the database.
@@ -43,6 +50,14 @@ pub(super) struct Loading {
     pub(super) indexes: Vec<String>,
     /// Which columns are text that the table's column may convert to numbers; empty if not known yet.
     pub(super) watched: Vec<bool>,
+    /// When the first run of the resume chain began, in milliseconds since 1970.
+    pub(super) began: u64,
+    /// Which rows a merge writes.
+    pub(super) merged: Merged,
+    /// Counts new rows of a merge.
+    pub(super) new_rows: NewRows,
+    /// How many rows the table had, if SQLite does not report new ones.
+    pub(super) unreported: Option<u64>,
     /// Whether gathered rows are first tried in the table, to find the ones that it refuses.
     pub(super) tried: bool,
 }
@@ -62,6 +77,10 @@ impl Loading {
             refusals: None,
             indexes: Vec::new(),
             watched: Vec::new(),
+            began: 0,
+            merged: Merged::default(),
+            new_rows: NewRows::default(),
+            unreported: None,
             tried: false,
         }
     }
@@ -81,11 +100,21 @@ impl Loading {
         Loading { refusals, ..self }
     }
 
+    /// Sets when the first run of the resume chain began.
+    pub(super) fn begun_at(self, began: u64) -> Self {
+        Loading { began, ..self }
+    }
+
     /// Examines the existing table for columns that could convert text to numbers, and for constraints on rows.
     pub(super) fn watch(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         self.watched = table::watched(connection, &self.spec, &self.schema)?;
-        self.tried =
-            self.refusals.is_some() && table::is_gathered(&self.spec) && table::checks_rows(connection, &self.spec)?;
+        // A row of a history has no `valid_from` yet.
+        let may_try = self.refusals.is_some() && table::is_gathered(&self.spec) && self.spec.mode != Mode::History;
+        self.tried = may_try && table::checks_rows(connection, &self.spec)?;
+        if self.spec.mode == Mode::Merge {
+            self.unreported = table::unreported_rows(connection, &self.spec)?;
+            self.merged = if table::may_drop(connection, &self.spec)? { Merged::All } else { Merged::Differing };
+        }
         Ok(())
     }
 }

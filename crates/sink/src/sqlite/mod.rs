@@ -3,7 +3,8 @@
 //! `table.rs` examines the table and writes the statements, `values.rs` converts Arrow values. `database.rs` is the
 //! database that the loads of a run share, `worker.rs` the thread that writes to it, `file.rs` its file. `loading.rs`
 //! is the state of a load, `ready.rs` prepares its table, `insert.rs` inserts rows, `bisect.rs` finds refused rows,
-//! `finish.rs` has the steps after the rows, `user_statements.rs` runs the user's actions. `ledger.rs` loads chunk by
+//! `new_rows.rs` counts new rows, `finish.rs` has the steps after the rows, `publish.rs` those of a table that is kept in
+//! step, `user_statements.rs` runs the user's actions. `ledger.rs` loads chunk by
 //! chunk, `message.rs` converts errors.
 
 mod bisect;
@@ -16,6 +17,8 @@ mod ledger;
 mod ledger_tests;
 mod loading;
 mod message;
+mod new_rows;
+mod publish;
 mod ready;
 mod spec;
 mod table;
@@ -26,26 +29,29 @@ mod values;
 mod worker;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::registry::{Built, SinkEntry};
-use millstream_core::sink::{KnownLoad, Ledger, Load, LoadContext, Sink, SinkParts, Writer, Written, WrittenChunks};
+use millstream_core::sink::{
+    Changes, InputFacts, KnownLoad, Ledger, Load, LoadContext, Sink, SinkParts, Writer, Written, WrittenChunks,
+};
 use millstream_core::source::SourceContext;
 use millstream_core::spec::{Fault, SpecInfo, parse};
 use millstream_core::{Budget, Error, Result, Step};
+use millstream_database::load::Step as PublishStep;
 use millstream_database::sqlite::{self, Access, LockWait, SqliteDialect, path_of};
 use millstream_database::{Dialect, table_name};
 use serde_json::Value;
 
 use self::database::{Database, Joined};
-use self::loading::Loading;
+use self::loading::{Loading, Taken};
 pub use self::spec::SqliteSpec;
-use self::table::Destination;
+use self::table::{Destination, Merged};
+use crate::database::in_step;
 use crate::database::spec::Mode;
 use crate::shared::{Charge, counted, folder_fault};
 
@@ -117,9 +123,15 @@ impl Sink for SqliteSink {
     }
 
     fn describe(&self, schema: SchemaRef) -> String {
-        let insert = table::insert_statement(&self.spec, &schema, 1, Destination::of(&self.spec));
+        let insert = table::insert_statement(&self.spec, &schema, 1, Destination::of(&self.spec), Merged::Differing);
         match self.spec.mode {
-            _ if table::is_gathered(&self.spec) => table::publish_statement(&self.spec, &schema),
+            Mode::Sync | Mode::History => {
+                let columns: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+                let tables = table::OwnTables::new(&self.spec, "…");
+                let steps = table::in_step(&self.spec, &tables, &columns).steps();
+                steps.iter().map(PublishStep::sql).collect::<Vec<_>>().join(";\n")
+            }
+            _ if table::is_gathered(&self.spec) => table::publish_statement(&self.spec, &schema, Merged::Differing),
             Mode::Append | Mode::Merge | Mode::Ignore => insert,
             Mode::Truncate => format!("DELETE FROM {};\n{insert}", SqliteDialect.quoted(&self.spec.table)),
             Mode::Replace => table::create_statement(&self.spec, &schema),
@@ -128,17 +140,22 @@ impl Sink for SqliteSink {
 
     async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>> {
         let database = Database::of_run(&self.path, &context.run, &context.budget)?;
-        let marker = context.marker.filter(|_| self.adds_rows());
-        let loading = Loading::new(self.spec.clone(), context.schema, Arc::clone(&context.step)).with_marker(marker);
-        let loading = loading.noting(context.notes).refusing(context.refusals);
+        let marker = context.marker.clone().filter(|_| self.leaves_marker());
+        let (began, schema) = (context.began(), Arc::clone(&context.schema));
+        let loading = Loading::new(self.spec.clone(), schema, Arc::clone(&context.step)).with_marker(marker);
+        let loading = loading.noting(context.notes).refusing(context.refusals).begun_at(began);
         let Joined { load, done_before } = database.join(loading).await?;
         let (spec, path) = (self.spec.clone(), self.path.clone());
-        let (budget, step, left_out) = (context.budget, context.step, AtomicU64::new(0));
-        Ok(Arc::new(SqliteLoad { database, load, done_before, left_out, spec, path, budget, step }))
+        let (budget, step, taken) = (context.budget, context.step, Mutex::default());
+        Ok(Arc::new(SqliteLoad { database, load, done_before, taken, spec, path, budget, step }))
     }
 
     fn adds_rows(&self) -> bool {
         self.spec.mode == Mode::Append
+    }
+
+    fn leaves_marker(&self) -> bool {
+        matches!(self.spec.mode, Mode::Append | Mode::History)
     }
 
     async fn is_gone(&self, _: &SourceContext) -> Result<bool> {
@@ -246,8 +263,8 @@ struct SqliteLoad {
     load: u64,
     /// Whether an earlier run has written the rows.
     done_before: bool,
-    /// Rows whose key existed, once committed.
-    left_out: AtomicU64,
+    /// What the table has accepted, once committed.
+    taken: Mutex<Taken>,
     spec: SqliteSpec,
     path: PathBuf,
     budget: Arc<Budget>,
@@ -265,6 +282,11 @@ impl Load for SqliteLoad {
         }))
     }
 
+    fn accept(&self, input: &InputFacts) -> Result<()> {
+        let target = message::place(&self.path.display().to_string(), &self.spec);
+        self.spec.in_step().accept(input, &target)
+    }
+
     async fn prepare(&self) -> Result<()> {
         self.database.prepare(self.load).await
     }
@@ -274,7 +296,12 @@ impl Load for SqliteLoad {
     }
 
     fn ignored(&self) -> u64 {
-        self.left_out.load(Ordering::Relaxed)
+        self.taken().left_out
+    }
+
+    fn changes(&self) -> Option<Changes> {
+        let taken = self.taken();
+        taken.counts.changes(self.spec.mode, taken.rows)
     }
 
     async fn commit(&self) -> Result<String> {
@@ -283,11 +310,14 @@ impl Load for SqliteLoad {
         if self.done_before {
             return Ok(format!("nothing new for {place}: its rows were added before"));
         }
-        self.left_out.store(taken.left_out, Ordering::Relaxed);
+        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = taken;
         let rows = counted(taken.rows, "row");
+        let shown = |changes: &Changes| in_step::shown(changes, self.spec.mode, self.spec.missing.as_ref());
+        let changes = self.changes().as_ref().map_or(String::new(), |changes| format!(": {}", shown(changes)));
         Ok(match self.spec.mode {
             Mode::Append => format!("{rows} added to {place}"),
-            Mode::Merge => format!("{rows} merged into {place}"),
+            Mode::Merge => format!("{rows} merged into {place}{changes}"),
+            Mode::Sync | Mode::History => format!("{rows} compared with {place}{changes}"),
             Mode::Ignore => {
                 format!("{rows} offered to {place}, {} left out as duplicates", counted(taken.left_out, "row"))
             }
@@ -297,6 +327,12 @@ impl Load for SqliteLoad {
 
     async fn abort(&self) {
         self.database.abort().await;
+    }
+}
+
+impl SqliteLoad {
+    fn taken(&self) -> Taken {
+        *self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

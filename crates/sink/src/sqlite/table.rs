@@ -5,6 +5,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 use millstream_core::hint::did_you_mean;
 use millstream_core::types::type_name;
 use millstream_core::{Error, Result};
+use millstream_database::in_step::{InStep, StepDialect};
 use millstream_database::sqlite::{Affinity, NUMERIC_DIGITS, SqliteDialect, column_type, decimal_digits};
 use millstream_database::{Dialect, Order, quoted_list};
 use rusqlite::{Connection, OptionalExtension};
@@ -68,17 +69,19 @@ pub(super) fn becomes_another(text: &str) -> bool {
 
 /// The statement that creates the table.
 pub(super) fn create_statement(spec: &SqliteSpec, schema: &SchemaRef) -> String {
+    let (schema, key) = (spec.in_step().table_schema(schema), spec.in_step().table_key());
+    let is_key = |name: &str| key.iter().any(|key| key.eq_ignore_ascii_case(name));
     let mut lines: Vec<String> = schema
         .fields()
         .iter()
         .map(|field| {
             // Unlike other databases, SQLite would allow NULL in a primary key.
-            let required = if is_key(spec, field.name()) { " NOT NULL" } else { "" };
+            let required = if is_key(field.name()) { " NOT NULL" } else { "" };
             format!("  {} {}{required}", SqliteDialect.quoted(field.name()), column_type(field.data_type()))
         })
         .collect();
-    if !spec.key.is_empty() {
-        lines.push(format!("  PRIMARY KEY ({})", quoted_list(&SqliteDialect, &spec.key)));
+    if !key.is_empty() {
+        lines.push(format!("  PRIMARY KEY ({})", quoted_list(&SqliteDialect, &key)));
     }
     format!("CREATE TABLE {} (\n{}\n)", SqliteDialect.quoted(&spec.table), lines.join(",\n"))
 }
@@ -99,6 +102,16 @@ pub(super) enum Destination {
     Trial,
 }
 
+/// Which rows a merge writes of those whose key exists.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Merged {
+    /// Those that differ.
+    #[default]
+    Differing,
+    /// All of them.
+    All,
+}
+
 impl Destination {
     /// Where the rows of a load go.
     pub(super) fn of(spec: &SqliteSpec) -> Self {
@@ -108,7 +121,13 @@ impl Destination {
 
 /// The statement that inserts `rows` rows. `OR ABORT` overrides an `ON CONFLICT IGNORE` of the table, which would
 /// silently drop rows.
-pub(super) fn insert_statement(spec: &SqliteSpec, schema: &SchemaRef, rows: usize, into: Destination) -> String {
+pub(super) fn insert_statement(
+    spec: &SqliteSpec,
+    schema: &SchemaRef,
+    rows: usize,
+    into: Destination,
+    merged: Merged,
+) -> String {
     let count = schema.fields().len();
     let values = format!("({})", vec!["?"; count].join(", "));
     let values = vec![values.as_str(); rows].join(", ");
@@ -119,7 +138,7 @@ pub(super) fn insert_statement(spec: &SqliteSpec, schema: &SchemaRef, rows: usiz
             format!("INSERT OR ABORT INTO {table} ({names}) VALUES {values} ON CONFLICT DO NOTHING")
         }
         Destination::Table => {
-            format!("INSERT OR ABORT INTO {table} ({names}) VALUES {values}{}", on_conflict(spec, schema))
+            format!("INSERT OR ABORT INTO {table} ({names}) VALUES {values}{}", on_conflict(spec, schema, merged))
         }
     }
 }
@@ -129,41 +148,106 @@ fn column_list(schema: &SchemaRef) -> String {
 }
 
 /// The clause for a row whose key exists.
-fn on_conflict(spec: &SqliteSpec, schema: &SchemaRef) -> String {
-    if !spec.mode.needs_key() {
+fn on_conflict(spec: &SqliteSpec, schema: &SchemaRef, merged: Merged) -> String {
+    if !spec.mode.has_order() {
         return String::new();
     }
     let key = quoted_list(&SqliteDialect, &spec.key);
     if drops_rows(spec, schema) {
         return format!(" ON CONFLICT ({key}) DO NOTHING");
     }
-    let changed = schema.fields().iter().map(|field| field.name()).filter(|name| !is_key(spec, name));
-    let changed: Vec<String> = changed.map(|name| format!("{0} = excluded.{0}", SqliteDialect.quoted(name))).collect();
-    format!(" ON CONFLICT ({key}) DO UPDATE SET {}", changed.join(", "))
+    let names = schema.fields().iter().map(|field| field.name()).filter(|name| !is_key(spec, name));
+    let names: Vec<String> = names.map(|name| SqliteDialect.quoted(name)).collect();
+    let changed: Vec<String> = names.iter().map(|name| format!("{name} = excluded.{name}")).collect();
+    let update = format!(" ON CONFLICT ({key}) DO UPDATE SET {}", changed.join(", "));
+    if merged == Merged::All {
+        return update;
+    }
+    let table = SqliteDialect.quoted(&spec.table);
+    let differ: Vec<String> = names
+        .iter()
+        .map(|name| SqliteDialect.differs(&format!("{table}.{name}"), &format!("excluded.{name}"), None))
+        .collect();
+    format!("{update} WHERE {}", differ.join(" OR "))
 }
 
-/// Whether rows are gathered first, since an order decides which of several rows with one key stays.
+/// Whether rows are gathered first, since an order decides which of several rows with one key stays, or all of them are
+/// compared with the table.
 pub(super) fn is_gathered(spec: &SqliteSpec) -> bool {
-    !spec.order_by.is_empty()
+    !spec.order_by.is_empty() || spec.mode.is_in_step()
+}
+
+/// The name of a table of ours for the load.
+fn own_table(spec: &SqliteSpec, what: &str) -> String {
+    format!("_millstream_{what}_{}", spec.table)
+}
+
+/// The table as it is kept in step with gathered rows of the columns `columns`, by a run that began at `begin`, as a
+/// part of what `tables` names.
+pub(super) fn in_step<'a>(spec: &'a SqliteSpec, tables: &'a OwnTables, columns: &'a [String]) -> InStep<'a> {
+    InStep {
+        dialect: &SqliteDialect,
+        target: &tables.target,
+        staging: &tables.gathering,
+        versions: &tables.versions,
+        key: &spec.key,
+        columns,
+        facts: None,
+        missing: spec.in_step().missing_rows(),
+        scope: spec.scope.as_deref(),
+        validity: spec.in_step().validity(&tables.begin),
+    }
+}
+
+/// The tables of a load that keeps one in step, as SQL text.
+pub(super) struct OwnTables {
+    target: String,
+    pub(super) gathering: String,
+    pub(super) versions: String,
+    /// The index of gathered rows.
+    pub(super) index: String,
+    /// When the run began.
+    pub(super) begin: String,
+}
+
+impl OwnTables {
+    /// Of a run that began at `begin`.
+    pub(super) fn new(spec: &SqliteSpec, begin: &str) -> Self {
+        OwnTables {
+            target: SqliteDialect.quoted(&spec.table),
+            gathering: gathering(spec),
+            versions: SqliteDialect.quoted(&own_table(spec, "versions")),
+            index: SqliteDialect.quoted(&own_table(spec, "keys")),
+            begin: begin.to_owned(),
+        }
+    }
 }
 
 /// The name of the table in which rows are gathered.
 pub(super) fn gathering(spec: &SqliteSpec) -> String {
-    SqliteDialect.quoted(&format!("_millstream_rows_{}", spec.table))
+    SqliteDialect.quoted(&own_table(spec, "rows"))
 }
 
 /// The statements that create the table in which rows are gathered, with the affinities of the target's columns.
 pub(super) fn gathering_statements(spec: &SqliteSpec, schema: &SchemaRef) -> Vec<String> {
-    let (name, columns) = (gathering(spec), column_list(schema));
-    vec![
-        format!("DROP TABLE IF EXISTS {name}"),
-        format!("CREATE TABLE {name} AS SELECT {columns} FROM {} WHERE false", SqliteDialect.quoted(&spec.table)),
-    ]
+    let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
+    let tables = OwnTables::new(spec, "");
+    let versions = in_step(spec, &tables, &names).version_columns();
+    let like = |name: &str, columns: &[String]| {
+        let columns = quoted_list(&SqliteDialect, columns);
+        [
+            format!("DROP TABLE IF EXISTS {name}"),
+            format!("CREATE TABLE {name} AS SELECT {columns} FROM {} WHERE false", tables.target),
+        ]
+    };
+    let rows = like(&tables.gathering, &names);
+    let versions = (!versions.is_empty()).then(|| like(&tables.versions, &versions));
+    rows.into_iter().chain(versions.into_iter().flatten()).collect()
 }
 
 /// The statement that moves gathered rows into the table. Rows are ordered so that the one that stays is the last to
 /// update, or the first to insert: so the table itself compares keys.
-pub(super) fn publish_statement(spec: &SqliteSpec, schema: &SchemaRef) -> String {
+pub(super) fn publish_statement(spec: &SqliteSpec, schema: &SchemaRef, merged: Merged) -> String {
     let first_stays = spec.mode == Mode::Ignore;
     let ordered = |order: &Order| {
         let (name, descending) = (SqliteDialect.quoted(&order.column), order.descending == first_stays);
@@ -178,7 +262,7 @@ pub(super) fn publish_statement(spec: &SqliteSpec, schema: &SchemaRef) -> String
         SqliteDialect.quoted(&spec.table),
         gathering(spec),
         order.join(", "),
-        on_conflict(spec, schema)
+        on_conflict(spec, schema, merged)
     )
 }
 
@@ -192,6 +276,7 @@ pub(super) fn evolving(
         return Ok(Vec::new());
     }
     let columns = columns(connection, &spec.table)?;
+    let schema = spec.in_step().table_schema(schema);
     let is_missing = |name: &str| !columns.iter().any(|column| column.name.eq_ignore_ascii_case(name));
     let missing = schema.fields().iter().filter(|field| is_missing(field.name()));
     let add = missing.map(|field| {
@@ -206,14 +291,14 @@ fn drops_rows(spec: &SqliteSpec, schema: &SchemaRef) -> bool {
     match spec.mode {
         Mode::Ignore => true,
         Mode::Merge => schema.fields().iter().all(|field| is_key(spec, field.name())),
-        Mode::Append | Mode::Replace | Mode::Truncate => false,
+        Mode::Append | Mode::Replace | Mode::Truncate | Mode::Sync | Mode::History => false,
     }
 }
 
-/// Whether [`insert_statement`] may insert fewer rows than it has.
-pub(super) fn may_insert_fewer(spec: &SqliteSpec, schema: &SchemaRef, into: Destination) -> bool {
+/// Whether [`insert_statement`] may write fewer rows than it has: a merge writes only rows that differ.
+pub(super) fn may_insert_fewer(spec: &SqliteSpec, schema: &SchemaRef, into: Destination, merged: Merged) -> bool {
     match into {
-        Destination::Table => drops_rows(spec, schema),
+        Destination::Table => drops_rows(spec, schema) || (spec.mode == Mode::Merge && merged == Merged::Differing),
         Destination::Gathering => false,
         Destination::Trial => true,
     }
@@ -237,7 +322,9 @@ pub(super) fn indexes(connection: &Connection, spec: &SqliteSpec) -> rusqlite::R
 /// Faults of the rows' columns, for any table.
 pub(super) fn schema_faults(spec: &SqliteSpec, schema: &SchemaRef) -> Vec<Error> {
     let order: Vec<String> = Order::all(&spec.order_by).into_iter().map(|order| order.column).collect();
-    crate::database::table::schema_faults("SQLite", MAX_COLUMNS, &spec.key, &order, schema)
+    let mut faults = crate::database::table::schema_faults("SQLite", MAX_COLUMNS, &spec.key, &order, schema);
+    faults.extend(spec.in_step().schema_faults(schema));
+    faults
 }
 
 /// The kind of an existing object with the table's name: `table`, `view`.
@@ -273,9 +360,10 @@ pub(super) fn table_faults(
     }
     let told = |error| sqlite_error("look into", shown, spec, &error);
     let columns = columns(connection, &spec.table).map_err(told)?;
-    let mut faults = column_faults(&columns, &place, spec, schema);
-    if spec.mode.needs_key() && !has_unique_key(connection, spec, &columns).map_err(told)? {
-        let key = spec.key.join(", ");
+    let (schema, table_key) = (spec.in_step().table_schema(schema), spec.in_step().table_key());
+    let mut faults = column_faults(&columns, &place, spec, &schema);
+    if spec.mode.needs_key() && !has_unique_key(connection, spec, &table_key, &columns).map_err(told)? {
+        let key = table_key.join(", ");
         faults.push(
             Error::refused(format!("{place} has no unique key of exactly the columns {key}"))
                 .cause("rows are identified by a primary key or a unique index")
@@ -283,7 +371,7 @@ pub(super) fn table_faults(
                     "CREATE UNIQUE INDEX {} ON {} ({})",
                     SqliteDialect.quoted(&format!("{}_key", spec.table)),
                     SqliteDialect.quoted(&spec.table),
-                    quoted_list(&SqliteDialect, &spec.key)
+                    quoted_list(&SqliteDialect, &table_key)
                 )),
         );
     }
@@ -302,6 +390,38 @@ pub(super) fn watched(connection: &Connection, spec: &SqliteSpec, schema: &Schem
         .iter()
         .map(|field| column_type(field.data_type()) == "TEXT" && is_numeric(field.name()))
         .collect())
+}
+
+/// How many rows the table has, if it is one whose new rows SQLite does not report (`WITHOUT ROWID`).
+pub(super) fn unreported_rows(connection: &Connection, spec: &SqliteSpec) -> rusqlite::Result<Option<u64>> {
+    let query = "SELECT EXISTS (SELECT 1 FROM pragma_table_list(?1) WHERE wr)";
+    if !connection.query_row(query, [&spec.table], |row| row.get::<_, bool>(0))? {
+        return Ok(None);
+    }
+    let count = format!("SELECT count(*) FROM {}", SqliteDialect.quoted(&spec.table));
+    connection.query_row(&count, [], |row| row.get::<_, i64>(0)).map(|count| Some(count.unsigned_abs()))
+}
+
+/// The columns of a key with the collations by which the table's own keys compare them, as SQL text.
+pub(super) fn collated(connection: &Connection, spec: &SqliteSpec, key: &[String]) -> rusqlite::Result<String> {
+    // What an `INTEGER PRIMARY KEY` compares has no index, and no collation.
+    let query = "SELECT x.coll FROM pragma_index_list(?1) l, pragma_index_xinfo(l.name) x WHERE l.\"unique\" AND x.key \
+                 AND lower(x.name) = lower(?2) LIMIT 1";
+    let mut query = connection.prepare(query)?;
+    let mut collated = Vec::new();
+    for column in key {
+        let collation: Option<String> = query.query_row([&spec.table, column], |row| row.get(0)).optional()?;
+        let collation = collation.unwrap_or_else(|| "BINARY".to_owned());
+        collated.push(format!("{} COLLATE {}", SqliteDialect.quoted(column), SqliteDialect.quoted(&collation)));
+    }
+    Ok(collated.join(", "))
+}
+
+/// Whether triggers of the table may drop rows. Then each row has to be written, so that those that are not are missed.
+pub(super) fn may_drop(connection: &Connection, spec: &SqliteSpec) -> rusqlite::Result<bool> {
+    let query = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'trigger' AND lower(tbl_name) = lower(?1) AND \
+                 sql LIKE '%IGNORE%')";
+    connection.query_row(query, [&spec.table], |row| row.get(0))
 }
 
 /// Whether the table checks more in a row than its keys: nulls, constraints, types, triggers.
@@ -375,10 +495,14 @@ fn column_faults(columns: &[Column], place: &str, spec: &SqliteSpec, schema: &Sc
 }
 
 /// Whether a primary key or a unique index (without a condition) has exactly the columns of the key, in any order.
-fn has_unique_key(connection: &Connection, spec: &SqliteSpec, columns: &[Column]) -> rusqlite::Result<bool> {
+fn has_unique_key(
+    connection: &Connection,
+    spec: &SqliteSpec,
+    key: &[String],
+    columns: &[Column],
+) -> rusqlite::Result<bool> {
     let same = |names: &[String]| {
-        names.len() == spec.key.len()
-            && names.iter().all(|name| spec.key.iter().any(|key| key.eq_ignore_ascii_case(name)))
+        names.len() == key.len() && names.iter().all(|name| key.iter().any(|key| key.eq_ignore_ascii_case(name)))
     };
     // An INTEGER PRIMARY KEY has no index.
     let primary: Vec<String> = columns.iter().filter(|column| column.key).map(|column| column.name.clone()).collect();

@@ -155,7 +155,7 @@ async fn merge_changes_what_is_there_and_the_last_row_wins() {
     let sink = sink(&path, json!({"table": "t", "mode": "merge", "key": ["id"]}));
     let first = people(&[(Some(1), "a"), (Some(2), "b"), (Some(1), "a again")]);
     let line = load(&sink, &[first]).await.expect("it merges into a new table");
-    assert_eq!(line, format!("3 rows merged into table t of {}", path.display()));
+    assert_eq!(line, format!("3 rows merged into table t of {}: 2 inserted, 1 updated, 0 unchanged", path.display()));
     sink.check(people(&[]).schema()).await.expect("its own table fits");
     let many: Vec<(Option<i64>, String)> = (0..500).map(|id| (Some(id % 250), format!("n{id}"))).collect();
     let many: Vec<(Option<i64>, &str)> = many.iter().map(|(id, name)| (*id, name.as_str())).collect();
@@ -831,6 +831,7 @@ fn explain_shows_the_statements() {
     assert_eq!(
         describe(json!({"table": "t", "mode": "merge", "key": ["id"]})),
         "INSERT OR ABORT INTO \"t\" (\"id\", \"name\") VALUES (?, ?) ON CONFLICT (\"id\") DO UPDATE SET \"name\" = \
-         excluded.\"name\""
+         excluded.\"name\" WHERE (\"t\".\"name\" IS NOT excluded.\"name\" COLLATE BINARY OR typeof(\"t\".\"name\") IS NOT \
+         typeof(excluded.\"name\"))"
     );
 }

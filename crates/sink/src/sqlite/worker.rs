@@ -19,8 +19,10 @@ use super::finish::{check_foreign_keys, finish};
 use super::insert::Inserted;
 use super::loading::{Loading, Taken};
 use super::message::{place, sqlite_error};
+use super::new_rows;
 use super::ready::make_ready;
 use super::spec::SqliteSpec;
+use crate::database::spec::Mode;
 use crate::shared::Charge;
 
 /// Requests to the thread.
@@ -178,7 +180,19 @@ impl Worker {
         make_ready(self.connection()?, &mut loading, &self.file.shown, &self.lock_wait)?;
         let done_before = loading.done_before;
         self.loads.insert(load, loading);
+        self.count_new_rows()?;
         Ok(done_before)
+    }
+
+    /// Counts the new rows of merges.
+    fn count_new_rows(&mut self) -> Result<()> {
+        let merges = self.loads.values().filter(|loading| loading.spec.mode == Mode::Merge);
+        let tables: Vec<_> = merges.map(|loading| (loading.spec.table.clone(), loading.new_rows.clone())).collect();
+        match &mut self.connection {
+            Some(connection) if !tables.is_empty() => new_rows::count(connection, tables)
+                .map_err(|error| Error::internal("new rows cannot be counted").cause(error)),
+            _ => Ok(()),
+        }
     }
 
     fn insert(&mut self, load: u64, batch: &RecordBatch) -> Result<()> {
@@ -193,7 +207,7 @@ impl Worker {
         let room = loading.refusals.as_ref().map_or(0, |refusals| refusals.room(rows)).max(SHOWN_BAD_ROWS - 1);
         let inserted = bisect::insert(connection, loading, &self.file.shown, batch, 0, room, &mut refused);
         loading.step.add_busy(start.elapsed());
-        let Inserted { bytes, left_out } = inserted?;
+        let Inserted { bytes, left_out, written, new } = inserted?;
         loading.step.add_bytes(bytes);
         if !refused.rows.is_empty() {
             let place = place(&self.file.shown, &loading.spec);
@@ -204,6 +218,8 @@ impl Worker {
         }
         loading.taken.rows += rows - refused.rows.len() as u64;
         loading.taken.left_out += left_out;
+        loading.taken.written += written;
+        loading.taken.counts.inserted += new;
         self.unwritten += bytes;
         self.write_out();
         Ok(())

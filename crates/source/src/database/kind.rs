@@ -25,6 +25,9 @@ pub(super) trait Database: Debug + Send + Sync {
     /// The columns of a query.
     async fn columns(&self, url: &str, query: &Query) -> Result<SchemaRef>;
 
+    /// Whether the database answers, and there is no table or view of this name.
+    async fn lacks(&self, url: &str, table: &str) -> Result<bool>;
+
     /// The conditions that divide the rows of a query into parts: each row meets exactly one. None if all rows are one
     /// part. Later reads see the data as of this call.
     async fn parts(&self, url: &str, query: &Query) -> Result<Vec<String>>;

@@ -5,9 +5,10 @@
 //!  read   SELECT the columns that are used … WHERE the range ─▶ batches
 //! ```
 //! `kind.rs` is the trait of a kind of database, `query.rs` the SQL of a read, `parts.rs` divides the key into ranges,
-//! `rows.rs` gathers values into batches; `postgres.rs`, `mysql.rs` and `sqlite.rs` are the kinds of databases.
+//! `rows.rs` gathers values into batches, `absent.rs` is a table that does not exist; `postgres.rs`, `mysql.rs` and `sqlite.rs` are the kinds of databases.
 //! `millstream-database` has endpoints, logins and dialects.
 
+mod absent;
 mod kind;
 #[cfg(feature = "mysql")]
 mod mysql;
@@ -38,6 +39,7 @@ use millstream_core::{ByteStream, Error, Result, Unit};
 use millstream_database::table_name;
 use serde_json::Value;
 
+use self::absent::Absent;
 use self::kind::{Database, on_io};
 use self::query::Query;
 #[cfg(feature = "mysql")]
@@ -58,7 +60,9 @@ pub const MYSQL: SourceEntry = SourceEntry {
     rows: true,
     build: &|settings| {
         let MysqlRead(spec) = crate::settings(settings)?;
-        built(Query::new(&spec.table, &spec.query), mysql::Mysql::new(spec))
+        let query = Query::new(&spec.table, &spec.query);
+        let absent = Absent::new(spec.if_missing, query.as_ref(), &spec.columns);
+        built(query, absent, mysql::Mysql::new(spec))
     },
 };
 
@@ -71,7 +75,9 @@ pub const POSTGRES: SourceEntry = SourceEntry {
     rows: true,
     build: &|settings| {
         let PostgresRead(spec) = crate::settings(settings)?;
-        built(Query::new(&spec.table, &spec.query), postgres::Postgres::new(spec))
+        let query = Query::new(&spec.table, &spec.query);
+        let absent = Absent::new(spec.if_missing, query.as_ref(), &spec.columns);
+        built(query, absent, postgres::Postgres::new(spec))
     },
 };
 
@@ -83,12 +89,14 @@ pub const SQLITE: SourceEntry = SourceEntry {
     rows: true,
     build: &|settings: &Value| {
         let spec: SqliteRead = crate::settings(settings)?;
-        built(Query::new(&spec.table, &spec.query), sqlite::Sqlite::new(spec))
+        let query = Query::new(&spec.table, &spec.query);
+        let absent = Absent::new(spec.if_missing, query.as_ref(), &spec.columns);
+        built(query, absent, sqlite::Sqlite::new(spec))
     },
 };
 
-fn built(query: Option<Query>, database: impl Database + 'static) -> Built<dyn Source> {
-    Ok(Arc::new(DatabaseSource { query, database: Arc::new(database) }))
+fn built(query: Option<Query>, absent: Option<Absent>, database: impl Database + 'static) -> Built<dyn Source> {
+    Ok(Arc::new(DatabaseSource { query, absent: absent.map(Arc::new), database: Arc::new(database) }))
 }
 
 /// Checks a URL as far as possible without its settings.
@@ -104,6 +112,8 @@ fn check(url: &str) -> Result<(), Fault> {
 struct DatabaseSource {
     /// `None` if the job names neither; only reading needs one.
     query: Option<Query>,
+    /// The table, if it may be missing.
+    absent: Option<Arc<Absent>>,
     database: Arc<dyn Database>,
 }
 
@@ -142,11 +152,17 @@ impl Source for DatabaseSource {
 
     fn list(&self, context: &SourceContext, pattern: &str) -> BoxStream<'static, Result<Unit>> {
         let (query, database, url) = (self.query(), Arc::clone(&self.database), pattern.to_owned());
-        let io = context.io.clone();
+        let (io, absent) = (context.io.clone(), self.absent.clone());
         let listed = async move {
             let query = query?;
             let looking = url.clone();
-            let parts = on_io(&io, async move { database.parts(&looking, &query).await }).await?;
+            let parts = on_io(&io, async move {
+                match absent {
+                    Some(absent) if absent.look(database.as_ref(), &looking).await? => Ok(Vec::new()),
+                    _ => database.parts(&looking, &query).await,
+                }
+            });
+            let parts = parts.await?;
             let whole = parts.is_empty().then(|| Unit::new(url.clone()));
             let parts = parts.into_iter().map(move |part| Unit::new(format!("{url}{PART}{part}")));
             Ok(futures::stream::iter(whole.into_iter().chain(parts).map(Ok)))
@@ -169,11 +185,23 @@ impl Source for DatabaseSource {
 impl RowSource for DatabaseSource {
     async fn columns(&self, context: &SourceContext, pattern: &str) -> Result<SchemaRef> {
         let (query, database, url) = (self.query()?, Arc::clone(&self.database), pattern.to_owned());
-        on_io(&context.io, async move { database.columns(&url, &query).await }).await
+        let absent = self.absent.clone();
+        on_io(&context.io, async move {
+            if let Some(absent) = absent
+                && let Some(columns) = absent.columns(database.as_ref(), &url).await?
+            {
+                return Ok(columns);
+            }
+            database.columns(&url, &query).await
+        })
+        .await
     }
 
     fn read(&self, context: &SourceContext, unit: &Unit, request: &ParseRequest) -> BoxStream<'static, Result<Rows>> {
         let (url, condition) = parted(unit);
+        if self.absent.as_ref().is_some_and(|absent| absent.is_lacking(url)) {
+            return futures::stream::empty().boxed();
+        }
         match self.query() {
             Ok(query) => self.database.read(context, url, &query, condition, request),
             Err(error) => futures::stream::once(async { Err(error) }).boxed(),

@@ -36,6 +36,9 @@ const SETTINGS: [&str; 2] = [
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
 ];
 
+/// The server's error of a table that does not exist.
+const NO_SUCH_TABLE: u16 = 1146;
+
 /// Begins a snapshot.
 const BEGIN: &str = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
 
@@ -171,6 +174,16 @@ impl Database for Mysql {
         Ok(Arc::new(Schema::new(columns)))
     }
 
+    async fn lacks(&self, url: &str, table: &str) -> Result<bool> {
+        let mut session = open(&self.spec, url).await?;
+        // A table that the user may not read is another error.
+        let looked = session.query(&format!("SELECT 1 FROM {} LIMIT 0", MysqlDialect.table(table))).await;
+        match looked {
+            Err(mysql_async::Error::Server(error)) if error.code == NO_SUCH_TABLE => Ok(true),
+            other => other.map(|_| false).map_err(|fault| server_error(&session.endpoint, fault)),
+        }
+    }
+
     async fn parts(&self, url: &str, query: &Query) -> Result<Vec<String>> {
         let mut session = open(&self.spec, url).await?;
         let parts = parts::of_query(&mut session, &self.spec, query).await?.unwrap_or_default();
@@ -236,7 +249,7 @@ fn server_error(endpoint: &Endpoint, fault: mysql_async::Error) -> Error {
         mysql_async::Error::Server(server_error) if !ends_connection(server_error.code) => {
             let error = Error::refused(format!("{} refuses the query", endpoint.shown)).cause(server_error.message);
             match server_error.code {
-                1146 => error.hint("check the table's name, and the database in the URL"),
+                NO_SUCH_TABLE => error.hint("check the table's name, and the database in the URL"),
                 1142 | 1143 => error.hint("GRANT SELECT ON the table TO the user"),
                 _ => error.hint("try the query with the server's own client"),
             }

@@ -39,6 +39,9 @@ pub(super) struct Postgres {
     snapshots: Mutex<HashMap<String, Arc<Snapshot>>>,
 }
 
+/// The server's error of a table that does not exist.
+const UNDEFINED_TABLE: &str = "42P01";
+
 impl std::fmt::Debug for Postgres {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Postgres").field("spec", &self.spec).finish_non_exhaustive()
@@ -78,7 +81,9 @@ fn server_error(endpoint: &Endpoint, fault: &tokio_postgres::Error) -> Error {
             let error = Error::refused(format!("{} refuses the query", endpoint.shown)).cause(server_error.message());
             match server_error.hint() {
                 Some(hint) => error.hint(hint),
-                None if server_error.code().code() == "42P01" => error.hint("check the table's name, and its schema"),
+                None if server_error.code().code() == UNDEFINED_TABLE => {
+                    error.hint("check the table's name, and its schema")
+                }
                 None if server_error.code().code() == "42501" => error.hint("GRANT SELECT ON the table TO the user"),
                 None => error.hint("try the query with psql"),
             }
@@ -140,6 +145,19 @@ impl Database for Postgres {
         let columns: Vec<Field> = prepared.columns().iter().map(field).collect();
         parts::check(&mut session, &self.spec, query, &columns).await?;
         Ok(Arc::new(Schema::new(columns)))
+    }
+
+    async fn lacks(&self, url: &str, table: &str) -> Result<bool> {
+        let session = open(&self.spec, url, None).await?;
+        // A table that the user may not read is another error.
+        let looked = session.query(&format!("SELECT 1 FROM {} LIMIT 0", PostgresDialect.table(table))).await;
+        let is_missing = |fault: &tokio_postgres::Error| {
+            fault.as_db_error().is_some_and(|error| error.code().code() == UNDEFINED_TABLE)
+        };
+        match looked {
+            Err(fault) if is_missing(&fault) => Ok(true),
+            other => other.map(|_| false).map_err(|fault| server_error(&session.endpoint, &fault)),
+        }
     }
 
     async fn parts(&self, url: &str, query: &Query) -> Result<Vec<String>> {

@@ -1,9 +1,21 @@
 //! What the job file may say of reading from databases.
 
+use millstream_core::columns::Columns;
 use millstream_core::spec::{Duration, Fault, Secret, Spec, TextOrSecret};
 use millstream_database::{Access, Tls};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+/// What happens if the table does not exist.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum IfMissing {
+    /// The run fails.
+    #[default]
+    Fail,
+    /// There are no rows, with the columns of `columns`. In SQLite the file may be missing, too.
+    Empty,
+}
 
 /// A table or a query of a database server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -15,6 +27,10 @@ pub struct ServerRead {
     /// A query, instead of a table.
     #[schemars(length(min = 1))]
     pub query: Option<String>,
+    /// What happens if the table does not exist.
+    pub if_missing: IfMissing,
+    /// The columns of a table that does not exist, with `if_missing: empty`: names and types, in their order.
+    pub columns: Columns,
     /// The column by whose values the rows are split into parts that several connections read: a number, a date or a
     /// time. By default it is the primary key of the table, if that is one such column. Without one, all rows come over
     /// one connection.
@@ -42,6 +58,8 @@ impl Default for ServerRead {
         ServerRead {
             table: None,
             query: None,
+            if_missing: IfMissing::Fail,
+            columns: Columns::default(),
             split_by: None,
             connections: 2,
             user: None,
@@ -67,6 +85,7 @@ impl ServerRead {
 
     fn faults(&self) -> Vec<Fault> {
         let mut faults = what_faults(self.table.as_deref(), self.query.as_deref());
+        faults.extend(missing_faults(self.if_missing, &self.columns, self.query.is_some()));
         if !(1..=64).contains(&self.connections) {
             faults.push(Fault::new("connections", "connections are from 1 to 64"));
         }
@@ -88,6 +107,28 @@ fn what_faults(table: Option<&str>, query: Option<&str>) -> Vec<Fault> {
         if text.is_some_and(|text| text.trim().is_empty() || text.contains('\0')) {
             faults.push(Fault::new(key, format!("the {key} is empty, or holds a NUL byte")));
         }
+    }
+    faults
+}
+
+/// What is wrong with what is said of a table that does not exist.
+fn missing_faults(if_missing: IfMissing, columns: &Columns, is_query: bool) -> Vec<Fault> {
+    let mut faults = columns.check("columns");
+    faults.extend(columns.nameless("columns"));
+    match if_missing {
+        IfMissing::Empty if columns.is_empty() => faults.push(
+            Fault::new("if_missing", "the columns of a table that does not exist are not known")
+                .hint("name them with their types: `columns: {id: int64, name: utf8}`"),
+        ),
+        IfMissing::Empty if is_query => faults.push(
+            Fault::new("if_missing", "`if_missing` with a query")
+                .hint("it is for a `table`: which tables a query needs is not known"),
+        ),
+        IfMissing::Fail if !columns.is_empty() => faults.push(
+            Fault::new("columns", "a database says which columns a table has")
+                .hint("leave `columns` out; with `if_missing: empty` they are those of a table that does not exist"),
+        ),
+        IfMissing::Empty | IfMissing::Fail => {}
     }
     faults
 }
@@ -141,13 +182,23 @@ pub struct SqliteRead {
     /// A query, instead of a table.
     #[schemars(length(min = 1))]
     pub query: Option<String>,
+    /// What happens if the table does not exist.
+    pub if_missing: IfMissing,
+    /// The columns of a table that does not exist, with `if_missing: empty`: names and types, in their order.
+    pub columns: Columns,
     /// How long to wait while another process holds the database.
     pub busy_timeout: Duration,
 }
 
 impl Default for SqliteRead {
     fn default() -> Self {
-        SqliteRead { table: None, query: None, busy_timeout: Duration::from_seconds(30) }
+        SqliteRead {
+            table: None,
+            query: None,
+            if_missing: IfMissing::Fail,
+            columns: Columns::default(),
+            busy_timeout: Duration::from_seconds(30),
+        }
     }
 }
 
@@ -160,6 +211,8 @@ sqlite: {table: places}
 ";
 
     fn check(&self) -> Vec<Fault> {
-        what_faults(self.table.as_deref(), self.query.as_deref())
+        let mut faults = what_faults(self.table.as_deref(), self.query.as_deref());
+        faults.extend(missing_faults(self.if_missing, &self.columns, self.query.is_some()));
+        faults
     }
 }

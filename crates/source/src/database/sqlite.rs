@@ -85,6 +85,17 @@ fn columns(spec: &SqliteRead, path: &str, query: &Query) -> Result<SchemaRef> {
     Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
 }
 
+/// Whether there is no table or view of this name, or no database yet.
+fn lacks(spec: &SqliteRead, path: &str, table: &str) -> Result<bool> {
+    if !Path::new(path).exists() {
+        return Ok(true);
+    }
+    let connection = open(spec, path)?;
+    let query = "SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema WHERE lower(name) = lower(?1) AND type IN ('table', \
+                 'view'))";
+    connection.query_row(query, [table], |row| row.get(0)).map_err(|cause| fault(path, &cause))
+}
+
 /// The type of a value; none of a null.
 fn kind(value: ValueRef<'_>) -> Option<DataType> {
     match value {
@@ -160,6 +171,12 @@ impl Database for Sqlite {
     async fn columns(&self, url: &str, query: &Query) -> Result<SchemaRef> {
         let (spec, path, query) = (self.spec.clone(), path_of(url).to_owned(), query.clone());
         let looked = tokio::task::spawn_blocking(move || columns(&spec, &path, &query)).await;
+        looked.map_err(|cause| Error::internal("looking at a database failed").cause(cause))?
+    }
+
+    async fn lacks(&self, url: &str, table: &str) -> Result<bool> {
+        let (spec, path, table) = (self.spec.clone(), path_of(url).to_owned(), table.to_owned());
+        let looked = tokio::task::spawn_blocking(move || lacks(&spec, &path, &table)).await;
         looked.map_err(|cause| Error::internal("looking at a database failed").cause(cause))?
     }
 

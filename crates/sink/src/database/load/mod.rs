@@ -29,7 +29,7 @@ use std::time::Instant;
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
-use millstream_core::sink::{Load, LoadContext, Writer};
+use millstream_core::sink::{Changes, InputFacts, Load, LoadContext, Writer};
 use millstream_core::{Budget, Error, Result};
 use tokio::runtime::Handle;
 
@@ -41,7 +41,7 @@ pub(crate) use self::own_tables::clean;
 use self::route::Route;
 pub(crate) use self::shared::{Shared, on_io};
 use self::strategy::{Begun, Strategy};
-pub(crate) use self::target::{bulk_columns, examine, may_write, ready_target};
+pub(crate) use self::target::{bulk_columns, examine, expected_facts, may_write, ready_target};
 pub(crate) use self::transaction::moved_together;
 use self::writer::RowWriter;
 use super::commit_marker::{self, CommitMarker, MarkerState};
@@ -49,7 +49,7 @@ use super::indexes::Waiting;
 use super::pool::connect;
 use super::server::{Connection, Failure, Server, target_of};
 use super::spec::{DatabaseSpec, Mode};
-use super::table;
+use super::{in_step, table};
 use crate::shared::counted;
 
 /// Begins a load.
@@ -68,7 +68,7 @@ async fn set_up(server: Arc<dyn Server>, spec: DatabaseSpec, context: LoadContex
         if marker.is_none() {
             return Err(no_ledger(&target_of(server.as_ref(), &spec)));
         }
-    } else if let Some(name) = context.marker.as_ref().filter(|_| spec.mode == Mode::Append) {
+    } else if let Some(name) = context.marker.as_ref().filter(|_| matches!(spec.mode, Mode::Append | Mode::History)) {
         match commit_marker::enter(&server, connection, &spec, name, &context).await? {
             MarkerState::Present(marker) => {
                 if connection.describe(&spec.table).await.map_err(Failure::into_error)?.is_none() {
@@ -166,6 +166,7 @@ impl DatabaseLoad {
             Mode::Append => "added to",
             Mode::Merge => "merged into",
             Mode::Ignore => "offered to",
+            Mode::Sync | Mode::History => "compared with",
             Mode::Replace | Mode::Truncate => "in",
         };
         let rows = counted(self.taken(), "row");
@@ -173,19 +174,29 @@ impl DatabaseLoad {
             Mode::Ignore => format!(", {} left out as duplicates", counted(self.ignored(), "row")),
             _ => String::new(),
         };
-        format!("{rows} {verb} {}{left_out}{}", shared.target, shared.detour())
+        let spec = &shared.spec;
+        let changes = self.changes().map(|changes| in_step::shown(&changes, spec.mode, spec.missing.as_ref()));
+        let changes = changes.map_or(String::new(), |changes| format!(": {changes}"));
+        format!("{rows} {verb} {}{left_out}{}{changes}", shared.target, shared.detour())
     }
 }
 
 #[async_trait]
 impl Load for DatabaseLoad {
     async fn writer(&self, _partition: usize) -> Result<Box<dyn Writer>> {
-        let arrivals = self.shared().spec.mode.needs_key().then_some(&self.arrivals);
+        let arrivals = self.shared().spec.mode.has_order().then_some(&self.arrivals);
         let (shared, budget) = (Arc::clone(self.shared()), Arc::clone(&self.budget));
         Ok(Box::new(RowWriter::new(shared, &self.schema, self.io.clone(), budget, &self.rows, arrivals)))
     }
 
+    fn accept(&self, input: &InputFacts) -> Result<()> {
+        let shared = self.shared();
+        shared.spec.in_step().accept(input, &shared.target)
+    }
+
     async fn prepare(&self) -> Result<()> {
+        let shared = self.shared();
+        shared.spec.in_step().accept_rows(self.taken(), &shared.target)?;
         let (strategy, taken) = (Arc::clone(&self.strategy), self.taken());
         let start = Instant::now();
         let done = on_io(&self.io, async move { strategy.prepare(taken).await }).await;
@@ -195,9 +206,13 @@ impl Load for DatabaseLoad {
 
     fn ignored(&self) -> u64 {
         match self.shared().spec.mode {
-            Mode::Ignore => self.taken().saturating_sub(self.strategy.published()),
+            Mode::Ignore => self.taken().saturating_sub(self.strategy.counts().inserted),
             _ => 0,
         }
+    }
+
+    fn changes(&self) -> Option<Changes> {
+        self.strategy.counts().changes(self.shared().spec.mode, self.taken())
     }
 
     async fn commit(&self) -> Result<String> {

@@ -91,8 +91,7 @@ impl Strategy for NewTable {
         let mut lent = self.control.lend().await;
         let connection = lent.connection()?;
         if self.is_transactional() {
-            let statements = self.finish.iter().chain(&self.swap).cloned().collect();
-            let publishing = Publishing { statements, counted: None };
+            let publishing = Publishing::of(self.finish.iter().chain(&self.swap).cloned());
             publishing.run(&self.shared, connection, self.marker.as_deref()).await?;
             let name = connection.transaction().await.map_err(Failure::into_error)?;
             *self.transaction.lock().unwrap_or_else(PoisonError::into_inner) = name;

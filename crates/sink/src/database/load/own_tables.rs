@@ -24,6 +24,8 @@ pub(super) struct Names {
     pub(super) new: String,
     pub(super) new_name: String,
     pub(super) staging: String,
+    /// The new versions of a history.
+    pub(super) versions: String,
     /// The former target, until it is dropped.
     pub(super) old: String,
     pub(super) old_name: String,
@@ -40,6 +42,7 @@ impl Names {
             target: dialect.table(target),
             new: dialect.beside(target, &new_name),
             staging: dialect.beside(target, &format!("{id}_rows")),
+            versions: dialect.beside(target, &format!("{id}_versions")),
             old: dialect.beside(target, &old_name),
             id,
             new_name,

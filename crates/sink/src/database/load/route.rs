@@ -3,6 +3,7 @@
 use millstream_database::load::Publish;
 use millstream_database::table::TableFacts;
 
+use super::staged::Moved;
 use crate::database::spec::{DatabaseSpec, Mode};
 
 /// How many connections load by default, if rows do not go straight into the target.
@@ -16,7 +17,7 @@ pub(super) enum Route {
     /// Into a new table that replaces the target.
     New,
     /// Into a staging table, and from there into the target, or into a new table if there is none.
-    Staged(Publish),
+    Staged(Moved),
 }
 
 /// The route of a load; `facts` are those of the target, if it exists. If rows `may_refuse`, they go straight to the
@@ -29,14 +30,15 @@ pub(super) fn route(
     may_refuse: bool,
 ) -> Route {
     match (spec.mode, facts) {
-        (Mode::Merge, _) => Route::Staged(Publish::Merge),
-        (Mode::Ignore, _) => Route::Staged(Publish::Ignore),
+        (Mode::Merge, _) => Route::Staged(Moved::By(Publish::Merge)),
+        (Mode::Sync | Mode::History, _) => Route::Staged(Moved::InStep),
+        (Mode::Ignore, _) => Route::Staged(Moved::By(Publish::Ignore)),
         (_, None) | (Mode::Replace, _) => Route::New,
         (Mode::Truncate, Some(_)) if can_copy => Route::New,
         (Mode::Truncate, Some(_)) if may_refuse => Route::Direct,
-        (Mode::Truncate, Some(_)) => Route::Staged(Publish::Instead),
+        (Mode::Truncate, Some(_)) => Route::Staged(Moved::By(Publish::Instead)),
         (Mode::Append, Some(_)) if connections == 1 || may_refuse => Route::Direct,
-        (Mode::Append, Some(_)) => Route::Staged(Publish::Add),
+        (Mode::Append, Some(_)) => Route::Staged(Moved::By(Publish::Add)),
     }
 }
 
@@ -61,16 +63,18 @@ mod tests {
             ("append", none, 1, false, true, Route::New),
             ("append", there, 1, true, false, Route::Direct),
             ("append", there, 4, true, true, Route::Direct),
-            ("append", there, 4, true, false, Route::Staged(Publish::Add)),
+            ("append", there, 4, true, false, Route::Staged(Moved::By(Publish::Add))),
             ("replace", none, 2, false, false, Route::New),
             ("replace", there, 2, false, true, Route::New),
             ("truncate", none, 2, false, true, Route::New),
             ("truncate", there, 2, true, true, Route::New),
             ("truncate", there, 2, false, true, Route::Direct),
-            ("truncate", there, 2, false, false, Route::Staged(Publish::Instead)),
-            ("merge", none, 1, true, true, Route::Staged(Publish::Merge)),
-            ("merge", there, 1, true, false, Route::Staged(Publish::Merge)),
-            ("ignore", there, 1, true, true, Route::Staged(Publish::Ignore)),
+            ("truncate", there, 2, false, false, Route::Staged(Moved::By(Publish::Instead))),
+            ("merge", none, 1, true, true, Route::Staged(Moved::By(Publish::Merge))),
+            ("merge", there, 1, true, false, Route::Staged(Moved::By(Publish::Merge))),
+            ("sync", none, 2, false, true, Route::Staged(Moved::InStep)),
+            ("history", there, 2, true, false, Route::Staged(Moved::InStep)),
+            ("ignore", there, 1, true, true, Route::Staged(Moved::By(Publish::Ignore))),
         ] {
             let spec: DatabaseSpec = serde_json::from_value(json!({"table": "t", "mode": mode})).expect("a spec");
             let found = route(&spec, connections, target, can_copy, may_refuse);

@@ -87,7 +87,9 @@ impl Shared {
         let (Some(own), target) = (&self.own, self.server.dialect().bare_table(&self.spec.table)) else {
             return text.to_owned();
         };
-        text.replace(&format!("{own}_rows"), target).replace(&format!("{own}_new"), target)
+        ["_rows", "_new", "_versions"]
+            .iter()
+            .fold(text.to_owned(), |text, own_table| text.replace(&format!("{own}{own_table}"), target))
     }
 
     /// The same for an error's cause.

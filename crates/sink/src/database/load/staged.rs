@@ -4,14 +4,15 @@
 //! ```text
 //!  writers ─▶ connections, each its own commits ─▶ staging table ─▶ target, one transaction        commit: COMMIT
 //! ```
+//! If a new table cannot get its name in the transaction, that is committed before: the commit is a rename, which is
+//! recorded before as an intention.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use millstream_core::{Error, Result};
 use millstream_database::family::Family;
-use millstream_database::load::{Key, Publish};
+use millstream_database::load::{Key, Publish, StagedKeys, Step};
 use millstream_database::table::{ARRIVAL, BulkColumn, TableFacts};
 
 use super::control::{Control, close_pool};
@@ -21,9 +22,10 @@ use super::own_tables::{Names, drop_table};
 use super::shared::Shared;
 use super::strategy::{Begun, Strategy};
 use super::target::cannot_make;
-use super::transaction::Publishing;
+use super::transaction::{Publishing, StepQueries};
 use crate::database::bisect::Scope;
 use crate::database::commit_marker::CommitMarker;
+use crate::database::in_step::Counts;
 use crate::database::server::{Connection, Failure};
 use crate::shared::counted;
 
@@ -34,24 +36,33 @@ struct Staged {
     names: Names,
     indexes: Deferred,
     marker: Option<Arc<CommitMarker>>,
-    how: Publish,
+    how: Moved,
     publishing: Publishing,
     /// The statements after the commit that rename a new table, if that is not transactional.
     rename: Vec<String>,
-    /// Rows that the publishing wrote.
-    published: AtomicU64,
+    /// What the publishing has changed.
+    counts: Mutex<Counts>,
     /// The name of the transaction, if it has one.
     transaction: Mutex<Option<String>>,
 }
 
+/// How staged rows get into the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// By themselves.
+    By(Publish),
+    /// The target is kept in step with them.
+    InStep,
+}
+
 /// Creates the staging table, and a new table if there is no target.
-pub(super) async fn set_up(begun: Begun, mut control: Box<dyn Connection>, how: Publish) -> Result<Arc<dyn Strategy>> {
+pub(super) async fn set_up(begun: Begun, mut control: Box<dyn Connection>, how: Moved) -> Result<Arc<dyn Strategy>> {
     let connection = control.as_mut();
     make_tables(&begun, connection).await?;
     let indexes = Deferred::of_target(&begun, connection).await?;
     let (publishing, rename) = publishing(&begun, how, &indexes);
     let mut columns = begun.columns.clone();
-    columns.extend(begun.spec.mode.needs_key().then(arrival));
+    columns.extend(begun.spec.mode.has_order().then(arrival));
     let bulk = begun.server.dialect().bulk(&begun.names.staging, columns, &begun.context.schema);
     Ok(Arc::new(Staged {
         shared: begun.shared(bulk, begun.pool(), Scope::Transaction),
@@ -60,7 +71,7 @@ pub(super) async fn set_up(begun: Begun, mut control: Box<dyn Connection>, how: 
         how,
         publishing,
         rename,
-        published: AtomicU64::new(0),
+        counts: Mutex::default(),
         transaction: Mutex::default(),
         names: begun.names,
         marker: begun.marker,
@@ -74,15 +85,28 @@ fn arrival() -> BulkColumn {
 
 async fn make_tables(begun: &Begun, connection: &mut dyn Connection) -> Result<()> {
     let Begun { server, spec, names, facts, .. } = begun;
-    let dialect = server.dialect();
+    let (dialect, in_step) = (server.dialect(), spec.in_step());
     let (new, model) = match facts {
         Some(_) => (None, &names.target),
         // The key is not deferred: it decides between rows with the same key when rows are moved.
-        None => (Some(dialect.create_table(&names.new, &begun.context.schema, &spec.key, false)), &names.new),
+        None => {
+            let schema = in_step.table_schema(&begun.context.schema);
+            (Some(dialect.create_table(&names.new, &schema, &in_step.table_key(), false)), &names.new)
+        }
     };
-    let (columns, by_arrival) = (begun.column_names(), spec.mode.needs_key());
-    let staging = dialect.create_staging(&names.staging, model, &columns, by_arrival, facts.as_ref());
-    for statement in new.into_iter().chain(staging) {
+    let (columns, key) = (begun.column_names(), in_step.input_key());
+    let keys = match () {
+        () if spec.mode.has_order() => StagedKeys::Arrival,
+        () if spec.mode.is_in_step() => StagedKeys::Unique(&key),
+        () => StagedKeys::None,
+    };
+    let staging = dialect.create_staging(&names.staging, model, &columns, keys, facts.as_ref());
+    let versions = begun.in_step(&columns, "").version_columns();
+    let versions = match versions.is_empty() {
+        true => Vec::new(),
+        false => dialect.create_staging(&names.versions, model, &versions, StagedKeys::None, None),
+    };
+    for statement in new.into_iter().chain(staging).chain(versions) {
         connection.execute(&statement).await.map_err(|failure| cannot_make(failure.into_error(), spec))?;
     }
     match facts {
@@ -104,24 +128,39 @@ async fn check_rows(connection: &mut dyn Connection, staging: &str, facts: &Tabl
 }
 
 /// The transaction that moves the rows, and the statements after its commit.
-fn publishing(begun: &Begun, how: Publish, indexes: &Deferred) -> (Publishing, Vec<String>) {
+fn publishing(begun: &Begun, how: Moved, indexes: &Deferred) -> (Publishing, Vec<String>) {
     let Begun { server, spec, names, facts, .. } = begun;
     let dialect = server.dialect();
     let into = if facts.is_some() { &names.target } else { &names.new };
-    let order = spec.order();
-    let key = Key { columns: &spec.key, order: &order };
-    let dropped = indexes.inside().iter().map(|index| dialect.drop_index(into, &index.name));
-    let mut statements: Vec<String> = dropped.collect();
-    statements.extend(dialect.publish(how, &names.staging, into, key, &begun.column_names(), facts.as_ref()));
-    let counted = Some(statements.len() - 1);
-    statements.extend(dialect.create_indexes(into, indexes.inside()));
-    statements.extend(dialect.unstage_one(&names.staging));
+    let context = &begun.context;
+    let (columns, begin) = (begun.column_names(), spec.in_step().moment(context.began(), &context.schema));
+    let in_step = begun.in_step(&columns, &begin);
+    let (mut before, mut queries) = (Vec::new(), None);
+    let moved = match how {
+        Moved::By(how) => {
+            let order = spec.order();
+            let key = Key { columns: &spec.key, order: &order };
+            dialect.publish(how, &names.staging, into, key, &columns, facts.as_ref())
+        }
+        Moved::InStep => {
+            before = dialect.index_staged(&names.staging, &in_step.staged_key());
+            let (duplicates, compared) = (in_step.duplicates(), in_step.compared());
+            queries = Some(StepQueries { duplicates, compared, begin: begin.clone() });
+            in_step.steps()
+        }
+    };
+    let dropped = indexes.inside().iter().map(|index| dialect.drop_index(into, &index.name)).map(Step::plain);
+    let mut steps: Vec<Step> = dropped.chain(moved).collect();
+    let mut behind = dialect.create_indexes(into, indexes.inside());
+    behind.extend(dialect.unstage_one(&names.staging));
     let mut rename = if facts.is_some() { vec![] } else { begun.swap() };
     if dialect.transactional_tables() {
-        statements.push(format!("DROP TABLE {}", names.staging));
-        statements.append(&mut rename);
+        behind.push(format!("DROP TABLE {}", names.staging));
+        behind.push(drop_table(&names.versions));
+        behind.append(&mut rename);
     }
-    (Publishing { statements, counted }, rename)
+    steps.extend(behind.into_iter().map(Step::plain));
+    (Publishing { before, steps, in_step: queries }, rename)
 }
 
 /// The error if the target silently dropped rows.
@@ -144,11 +183,22 @@ impl Strategy for Staged {
         if let Some(around) = self.indexes.around() {
             around.drop_all(connection).await?;
         }
-        let rows = self.publishing.run(&self.shared, connection, self.marker.as_deref()).await?;
-        if matches!(self.how, Publish::Add | Publish::Instead) && rows != taken {
+        let is_renamed = !self.rename.is_empty();
+        let marker = self.marker.as_deref();
+        let counts = self.publishing.run(&self.shared, connection, marker.filter(|_| !is_renamed)).await?;
+        let rows = counts.inserted;
+        if matches!(self.how, Moved::By(Publish::Add | Publish::Instead)) && rows != taken {
             return Err(dropped(&self.shared.target, rows, taken));
         }
-        self.published.store(rows, Ordering::Relaxed);
+        *self.counts.lock().unwrap_or_else(PoisonError::into_inner) = counts;
+        if is_renamed {
+            connection.execute("COMMIT").await.map_err(Failure::into_error)?;
+            // A rename has no transaction for a commit marker.
+            if let Some(marker) = marker {
+                marker.intend(connection, &self.names.new_name).await.map_err(Failure::into_error)?;
+            }
+            return Ok(());
+        }
         let name = connection.transaction().await.map_err(Failure::into_error)?;
         *self.transaction.lock().unwrap_or_else(PoisonError::into_inner) = name;
         Ok(())
@@ -159,11 +209,12 @@ impl Strategy for Staged {
         let proof = Proof::of_transaction(&self.marker, transaction);
         let proof = proof.unwrap_or_else(|| Proof::Staged(self.names.staging.clone(), taken));
         let connection = self.control.take().await?;
-        let connection = commit(&self.shared, connection, &proof).await?;
-        let renamed = rename(&self.shared, connection, &self.rename, &self.names, self.marker.as_ref());
-        let mut connection = renamed.await?;
+        let mut connection = match self.rename.is_empty() {
+            true => commit(&self.shared, connection, &proof).await?,
+            false => rename(&self.shared, connection, &self.rename, &self.names, self.marker.as_ref()).await?,
+        };
         build_behind(self.indexes.around(), connection.as_mut()).await?;
-        for table in [&self.names.staging, &self.names.new, &self.names.old] {
+        for table in [&self.names.staging, &self.names.versions, &self.names.new, &self.names.old] {
             // The rows are visible; the next run drops what is left.
             let _ = connection.execute(&drop_table(table)).await;
         }
@@ -172,12 +223,13 @@ impl Strategy for Staged {
 
     async fn roll_back(&self) -> Result<()> {
         close_pool(&self.shared).await;
-        let tables = [self.names.staging.as_str(), &self.names.new, &self.names.old];
+        let Names { staging, versions, new, old, .. } = &self.names;
+        let tables = [staging.as_str(), versions, new, old];
         let around = self.indexes.around();
         self.control.roll_back(&self.shared, &self.names, around, self.marker.is_some(), &tables).await
     }
 
-    fn published(&self) -> u64 {
-        self.published.load(Ordering::Relaxed)
+    fn counts(&self) -> Counts {
+        *self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use millstream_core::Result;
 use millstream_core::sink::LoadContext;
+use millstream_database::in_step::InStep;
 use millstream_database::load::NewTable;
 use millstream_database::table::{Bulk, BulkColumn, TableFacts};
 
@@ -12,6 +13,7 @@ use super::own_tables::Names;
 use super::shared::Shared;
 use crate::database::bisect::Scope;
 use crate::database::commit_marker::CommitMarker;
+use crate::database::in_step::Counts;
 use crate::database::indexes::Waiting;
 use crate::database::pool::Pool;
 use crate::database::server::{Connection, Server};
@@ -33,9 +35,9 @@ pub(super) trait Strategy: Send + Sync {
     /// Rolls back the load, as far as the server can be reached. None of its rows are visible either way.
     async fn roll_back(&self) -> Result<()>;
 
-    /// How many rows the target has accepted from a staging table.
-    fn published(&self) -> u64 {
-        0
+    /// What the rows of a staging table have changed in the target.
+    fn counts(&self) -> Counts {
+        Counts::default()
     }
 }
 
@@ -61,6 +63,23 @@ impl Begun {
     /// The names of the columns that are loaded.
     pub(super) fn column_names(&self) -> Vec<String> {
         self.columns.iter().map(|column| column.name.clone()).collect()
+    }
+
+    /// The table as it is kept in step with staged rows that have the columns `columns`, by a run that began at `begin`.
+    pub(super) fn in_step<'a>(&'a self, columns: &'a [String], begin: &'a str) -> InStep<'a> {
+        let (spec, names) = (&self.spec, &self.names);
+        InStep {
+            dialect: self.server.dialect(),
+            target: if self.facts.is_some() { &names.target } else { &names.new },
+            staging: &names.staging,
+            versions: &names.versions,
+            key: &spec.key,
+            columns,
+            facts: self.facts.as_ref(),
+            missing: spec.in_step().missing_rows(),
+            scope: spec.scope.as_deref(),
+            validity: spec.in_step().validity(begin),
+        }
     }
 
     /// Connections for the writers, tagged with the owner of this load.

@@ -3,6 +3,8 @@
 
 use arrow::datatypes::{FieldRef, SchemaRef};
 use millstream_core::{Error, Result};
+use millstream_database::in_step::MissingRows;
+use millstream_database::quoted_list;
 use millstream_database::table::{BulkColumn, ColumnFacts, TableFacts};
 
 use crate::database::server::{Connection, Failure, Right, Server, target_of};
@@ -20,7 +22,8 @@ pub(crate) async fn examine(
     let Some(facts) = connection.describe(&spec.table).await.map_err(one)? else {
         return Ok((None, Changes::default()));
     };
-    let key = spec.key.iter().map(|key| server.dialect().quoted(key)).collect::<Vec<_>>().join(", ");
+    let schema = &spec.in_step().table_schema(schema);
+    let key = quoted_list(server.dialect(), spec.in_step().table_key());
     let index = || {
         format!(
             "CREATE UNIQUE INDEX {} ON {} ({key})",
@@ -51,7 +54,15 @@ pub(crate) async fn may_write(
         wanted.map(|column| column.name.clone()).collect::<Vec<_>>()
     };
     let mut rights = vec![Right::Insert(names(true))];
+    let in_step = spec.in_step();
     match spec.mode {
+        Mode::Sync => {
+            rights.push(Right::Update(names(false)));
+            if in_step.missing_rows() == MissingRows::Delete {
+                rights.push(Right::Empty { truncates: false });
+            }
+        }
+        Mode::History => rights.push(Right::Update(in_step.validity("").iter().map(|v| v.to.to_owned()).collect())),
         Mode::Merge => rights.push(Right::Update(names(false))),
         Mode::Truncate => {
             rights.push(Right::Empty { truncates: !server.dialect().empty("t", Some(facts)).starts_with("DELETE") })
@@ -141,6 +152,28 @@ pub(super) fn cannot_make(error: Error, spec: &DatabaseSpec) -> Error {
         }
     };
     error.hint(hint)
+}
+
+/// The facts about a table that is created for the rows.
+pub(crate) fn expected_facts(server: &dyn Server, spec: &DatabaseSpec, schema: &SchemaRef) -> TableFacts {
+    let dialect = server.dialect();
+    let (schema, key) = (spec.in_step().table_schema(schema), spec.in_step().table_key());
+    let column = |field: &FieldRef| {
+        let is_key = key.iter().any(|key| key.eq_ignore_ascii_case(field.name()));
+        ColumnFacts {
+            name: field.name().clone(),
+            declared: dialect.column_type(field.data_type(), is_key),
+            family: dialect.family(field.data_type(), is_key),
+            is_domain: false,
+            nullable: !is_key,
+            required: false,
+            generated: false,
+            replaces_null: false,
+            rest: String::new(),
+        }
+    };
+    let columns = schema.fields().iter().map(column).collect();
+    TableFacts { columns, unique: vec![key], ..TableFacts::default() }
 }
 
 /// The columns of the target that the rows are sent into.

@@ -1,38 +1,60 @@
 //! The transaction that publishes the rows of a load's own tables, with retries, and errors of refused rows.
 
-use millstream_core::{Error, Result};
+use millstream_core::{Error, Result, fail_point};
+use millstream_database::first_cell;
+use millstream_database::load::{Counted, Step, StepFault};
 
 use super::shared::Shared;
 use crate::database::commit_marker::CommitMarker;
 use crate::database::entry::blamed;
+use crate::database::in_step::Counts;
 use crate::database::pool::pause;
 use crate::database::server::{Connection, Failure};
 
-/// The statements of a transaction that is left open for the commit.
+/// A transaction that is left open for the commit.
 #[derive(Debug, Default)]
 pub(super) struct Publishing {
-    pub(super) statements: Vec<String>,
-    /// The statement that counts the written rows.
-    pub(super) counted: Option<usize>,
+    /// Statements that run before it, each by itself.
+    pub(super) before: Vec<String>,
+    pub(super) steps: Vec<Step>,
+    /// Of a table that is kept in step.
+    pub(super) in_step: Option<StepQueries>,
+}
+
+/// What is asked about a table that is kept in step.
+#[derive(Debug)]
+pub(super) struct StepQueries {
+    /// Staged keys that are there more than once.
+    pub(super) duplicates: String,
+    /// How many rows may be missing, once those that are have gone.
+    pub(super) compared: String,
+    /// When the run began, for messages.
+    pub(super) begin: String,
 }
 
 impl Publishing {
-    /// Runs it, with retries after conflicts, and writes the commit marker `marker`. Returns how many rows it wrote.
+    /// A transaction that counts nothing.
+    pub(super) fn of(statements: impl Iterator<Item = String>) -> Self {
+        Publishing { steps: statements.map(Step::plain).collect(), ..Publishing::default() }
+    }
+
+    /// Runs it, with retries after conflicts, and writes the commit marker `marker`. Returns what it has changed.
     pub(super) async fn run(
         &self,
         shared: &Shared,
         connection: &mut dyn Connection,
         marker: Option<&CommitMarker>,
-    ) -> Result<u64> {
+    ) -> Result<Counts> {
+        self.run_before(shared, connection).await?;
         let mut tries = 0;
         loop {
-            match self.try_once(connection, marker).await {
+            match self.try_once(shared, connection, marker).await {
                 Err(Failure::Again { .. }) if tries < shared.spec.retries => {
                     connection.execute("ROLLBACK").await.map_err(Failure::into_error)?;
                     pause(tries).await;
                     tries += 1;
                 }
-                Ok(rows) => return Ok(rows),
+                Ok(counts) => return Ok(counts),
                 Err(failure) => {
                     let is_row = matches!(failure, Failure::Rows(_));
                     let target = shared.server.dialect().table(&shared.spec.table);
@@ -43,19 +65,81 @@ impl Publishing {
         }
     }
 
-    async fn try_once(&self, connection: &mut dyn Connection, marker: Option<&CommitMarker>) -> Result<u64, Failure> {
-        let mut rows = 0;
+    async fn run_before(&self, shared: &Shared, connection: &mut dyn Connection) -> Result<()> {
+        for statement in &self.before {
+            match (connection.execute(statement).await, &self.in_step) {
+                (Ok(_), _) => {}
+                (Err(failure @ Failure::Rows(_)), Some(queries)) => {
+                    let found = connection.query(&queries.duplicates).await.map_err(Failure::into_error)?;
+                    return Err(match found.is_empty() {
+                        true => failure.into_error(),
+                        false => shared.spec.in_step().duplicates(&found, &shared.target),
+                    });
+                }
+                (Err(failure), _) => return Err(failure.into_error()),
+            }
+        }
+        Ok(())
+    }
+
+    async fn try_once(
+        &self,
+        shared: &Shared,
+        connection: &mut dyn Connection,
+        marker: Option<&CommitMarker>,
+    ) -> Result<Counts, Failure> {
+        let mut counts = Counts::default();
         connection.execute("BEGIN").await?;
-        for (index, statement) in self.statements.iter().enumerate() {
-            let changed = connection.execute(statement).await?;
-            if self.counted == Some(index) {
-                rows = changed;
+        for step in &self.steps {
+            fail_point::pass("publish.step");
+            match step {
+                Step::Never { sql, fault } => self.check(shared, connection, sql, *fault).await?,
+                Step::Change { sql, counted: Counted::Merged } => {
+                    let [inserted, updated, unchanged] = connection.merge(sql).await?;
+                    counts.inserted += inserted;
+                    counts.updated += updated;
+                    // A row that was changed by one statement is unchanged for the next.
+                    counts.unchanged = unchanged;
+                }
+                Step::Change { sql, counted } => counts.add(*counted, connection.execute(sql).await?),
+            }
+            if matches!(step, Step::Change { counted: Counted::Deleted, .. }) {
+                self.check_deletes(shared, connection, counts.deleted).await?;
             }
         }
         if let Some(marker) = marker {
             marker.write(connection).await?;
         }
-        Ok(rows)
+        Ok(counts)
+    }
+
+    /// Fails if the query finds a key.
+    async fn check(
+        &self,
+        shared: &Shared,
+        connection: &mut dyn Connection,
+        sql: &str,
+        fault: StepFault,
+    ) -> Result<(), Failure> {
+        let found = connection.query(sql).await?;
+        if found.is_empty() {
+            return Ok(());
+        }
+        let begin = self.in_step.as_ref().map_or("", |queries| &queries.begin);
+        Err(Failure::Other(shared.spec.in_step().fault(fault, &found, &shared.target, begin)))
+    }
+
+    /// Fails if more rows have gone than may.
+    async fn check_deletes(
+        &self,
+        shared: &Shared,
+        connection: &mut dyn Connection,
+        deleted: u64,
+    ) -> Result<(), Failure> {
+        let Some(queries) = self.in_step.as_ref().filter(|_| deleted > 0) else { return Ok(()) };
+        let left = first_cell(connection.query(&queries.compared).await?).and_then(|text| text.parse::<u64>().ok());
+        let left = left.ok_or_else(|| Failure::Other(Error::internal("the rows of the target cannot be counted")))?;
+        shared.spec.in_step().accept_deletes(deleted, left + deleted, &shared.target).map_err(Failure::Other)
     }
 }
 

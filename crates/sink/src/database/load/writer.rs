@@ -9,7 +9,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::sink::{Refused, SHOWN_BAD_ROWS, Writer};
-use millstream_core::{Budget, Error, Result};
+use millstream_core::{Budget, Error, RejectKind, Result};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
@@ -171,6 +171,11 @@ async fn try_send(
     let most = room.saturating_sub(own.len()).saturating_add(1).max(SHOWN_BAD_ROWS);
     let mut bad = bisect::load(shared.server.as_ref(), connection, &shared.bulk, rows, most).await?;
     bad.iter_mut().for_each(|row| row.reason = shared.of_target(&row.reason));
+    if shared.spec.mode.is_in_step() {
+        // The staging table refuses them, not the target.
+        let twice = bad.iter_mut().filter(|row| row.kind == RejectKind::Duplicate);
+        twice.for_each(|row| row.hint = Some(shared.spec.in_step().duplicate_hint().to_owned()));
+    }
     let count = (own.len() + bad.len()) as u64;
     if count > 0 {
         let all = Refused { more: bad.len() >= most, ..refused(own.to_vec(), bad, kept) };

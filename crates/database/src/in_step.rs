@@ -1,0 +1,441 @@
+//! The statements that keep a table in step with staged rows: `mode: sync`, and the versions of `mode: history`. They
+//! are the same for all databases, except for what [`StepDialect`] says. The sinks run them in one transaction.
+//!
+//! ```text
+//!  sync      missing rows: delete or flag ─▶ update those that differ ─▶ insert new ones
+//!  history   versions = staged rows that differ from the current version
+//!            missing rows: close or flag ─▶ close what has a new version ─▶ insert versions
+//! ```
+//! Conditions of the user (`scope`) name the target's columns without a table. So the target is never renamed, and staged
+//! rows are never joined with it where such a condition stands, but only asked in a query of their own.
+
+use crate::dialect::{Dialect, quoted_list};
+use crate::family::Family;
+use crate::load::{Counted, Step, StepFault};
+use crate::table::{ColumnFacts, TableFacts};
+
+/// The alias of staged rows.
+const STAGED: &str = "_millstream";
+
+/// How many keys a message names.
+const NAMED: usize = 6;
+
+/// What the dialects write differently.
+pub trait StepDialect: Dialect {
+    /// A condition: two values of a column differ in any bit. A null equals a null. `facts` are those of the column, if
+    /// its table exists.
+    fn differs(&self, left: &str, right: &str, facts: Option<&ColumnFacts>) -> String;
+
+    /// The statement that sets columns of `target` from the rows of `source`, a table or a query in brackets, as
+    /// [`STAGED`].
+    fn update(&self, target: &str, sets: &[(String, String)], source: &str, condition: &str) -> String {
+        let sets: Vec<String> = sets.iter().map(|(column, value)| format!("{column} = {value}")).collect();
+        format!("UPDATE {target} SET {} FROM {source} {STAGED} WHERE {condition}", sets.join(", "))
+    }
+
+    /// The statement that deletes all rows of `target` without one of `source`, as [`STAGED`], for which `on` holds.
+    /// `key` is a column of `source` that is never null.
+    fn delete_missing(&self, target: &str, source: &str, on: &str, _key: &str) -> String {
+        format!("DELETE FROM {target} WHERE NOT EXISTS (SELECT 1 FROM {source} {STAGED} WHERE {on})")
+    }
+
+    /// The statement that lets no other session change the target until the transaction ends.
+    fn lock_out(&self, _target: &str) -> Option<String> {
+        None
+    }
+
+    /// The statements after the rows that let staged keys be found, and refuse those that are there twice.
+    fn index_staged(&self, _staging: &str, _key: &[String]) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// A moment as a value for a column: `text` is its date, or its date and time in UTC.
+    fn moment(&self, text: &str, facts: Option<&ColumnFacts>) -> String;
+}
+
+/// What becomes of rows of the target that are not among the staged ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MissingRows<'a> {
+    /// They are deleted; of a history, their current versions end.
+    Delete,
+    /// They stay.
+    Keep,
+    /// This column of theirs becomes true.
+    Flag(&'a str),
+}
+
+/// The columns of a history.
+#[derive(Debug, Clone, Copy)]
+pub struct Validity<'a> {
+    /// The column since when a version is valid.
+    pub from: &'a str,
+    /// The column until when it was; null if it still is.
+    pub to: &'a str,
+    /// The staged column since when a row is valid; otherwise all are since `begin`.
+    pub as_of: Option<&'a str>,
+    /// When the run began: date and time in UTC as text.
+    pub begin: &'a str,
+}
+
+/// A table that is kept in step. Tables are SQL text, columns are not.
+#[derive(Debug, Clone, Copy)]
+pub struct InStep<'a> {
+    /// How it is written.
+    pub dialect: &'a dyn StepDialect,
+    /// The target.
+    pub target: &'a str,
+    /// The staged rows.
+    pub staging: &'a str,
+    /// New versions of a history.
+    pub versions: &'a str,
+    /// The columns of the key.
+    pub key: &'a [String],
+    /// The staged columns, the key among them.
+    pub columns: &'a [String],
+    /// The facts about the target, if it exists.
+    pub facts: Option<&'a TableFacts>,
+    /// What becomes of rows that are missing.
+    pub missing: MissingRows<'a>,
+    /// The condition for the rows of the target that are compared.
+    pub scope: Option<&'a str>,
+    /// Of a history.
+    pub validity: Option<Validity<'a>>,
+}
+
+impl InStep<'_> {
+    /// The columns that tell staged rows apart: the key, and since when a version is valid.
+    pub fn staged_key(&self) -> Vec<String> {
+        let as_of = self.validity.and_then(|validity| validity.as_of);
+        self.key.iter().cloned().chain(as_of.map(str::to_owned)).collect()
+    }
+
+    /// The columns of the table of new versions.
+    pub fn version_columns(&self) -> Vec<String> {
+        let Some(validity) = self.validity else { return Vec::new() };
+        let plain = self.columns.iter().filter(|column| !same(column, validity.from));
+        plain.cloned().chain([validity.from.to_owned(), validity.to.to_owned()]).collect()
+    }
+
+    /// The transaction.
+    pub fn steps(&self) -> Vec<Step> {
+        let lock = self.facts.and_then(|_| self.dialect.lock_out(self.target));
+        let lock = lock.map(Step::plain);
+        let outside = self.scope.map(|scope| {
+            let sql = self.keys_where(self.staging, &format!("({scope}) IS NOT TRUE"));
+            Step::Never { sql, fault: StepFault::OutsideScope }
+        });
+        let rest = match self.validity {
+            Some(validity) => self.history(validity),
+            None => self.sync(),
+        };
+        lock.into_iter().chain(outside).chain(rest).collect()
+    }
+
+    /// A query for how many rows of the target may be missing, once those that are have been deleted or flagged.
+    pub fn compared(&self) -> String {
+        let conditions: Vec<String> = self.comparable().collect();
+        let filter = if conditions.is_empty() { String::new() } else { format!(" WHERE {}", conditions.join(" AND ")) };
+        format!("SELECT COUNT(*) FROM {}{filter}", self.target)
+    }
+
+    /// A query for staged keys that are there more than once.
+    pub fn duplicates(&self) -> String {
+        self.duplicates_of(&quoted_list(self.dialect, self.staged_key()))
+    }
+
+    /// The same for the columns `keys`, which are SQL text.
+    pub fn duplicates_of(&self, keys: &str) -> String {
+        format!("SELECT {keys} FROM {} GROUP BY {keys} HAVING COUNT(*) > 1 LIMIT {NAMED}", self.staging)
+    }
+
+    fn sync(&self) -> Vec<Step> {
+        let outside = self.scope.map(|scope| {
+            let keys = quoted_list(self.dialect, self.key);
+            let outside = format!("({keys}) IN (SELECT {keys} FROM {}) AND ({scope}) IS NOT TRUE", self.staging);
+            Step::Never { sql: self.keys_where(self.target, &outside), fault: StepFault::KeyOutsideScope }
+        });
+        let missing = self.missing_condition().map(|missing| {
+            let sql = match self.missing {
+                MissingRows::Flag(flag) => self.set_flag(flag, &missing),
+                _ if self.scope.is_none() => {
+                    let key = self.staged(self.first_key());
+                    self.dialect.delete_missing(self.target, self.staging, &self.keys_equal_staged(), &key)
+                }
+                MissingRows::Delete | MissingRows::Keep => format!("DELETE FROM {} WHERE {missing}", self.target),
+            };
+            Step::change(sql, Counted::Deleted)
+        });
+        let update = self.update_differing().map(|sql| Step::change(sql, Counted::Updated));
+        let names = quoted_list(self.dialect, self.columns);
+        let values: Vec<String> = self.columns.iter().map(|column| self.staged(column)).collect();
+        let (names, values) = self.with_flag(names, values.join(", "));
+        let insert = format!(
+            "INSERT INTO {} ({names}) SELECT {values} FROM {} {STAGED} LEFT JOIN {} ON {} WHERE {} IS NULL",
+            self.target,
+            self.staging,
+            self.target,
+            self.keys_equal_staged(),
+            self.of_target(self.first_key())
+        );
+        let insert = Step::change(insert, Counted::Inserted);
+        outside.into_iter().chain(missing).chain(update).chain([insert]).collect()
+    }
+
+    fn update_differing(&self) -> Option<String> {
+        let mut sets: Vec<(String, String)> = Vec::new();
+        let mut differ = Vec::new();
+        for column in self.columns {
+            let facts = self.column_facts(column);
+            // Keys that are equal may still differ, such as `a` and `A`; numbers do not.
+            if self.is_key(column) && !facts.is_none_or(may_differ_as_key) {
+                continue;
+            }
+            let staged = self.staged(column);
+            differ.push(self.dialect.differs(&self.of_target(column), &staged, facts));
+            sets.push((self.dialect.quoted(column), staged));
+        }
+        if let MissingRows::Flag(flag) = self.missing {
+            differ.push(format!("{} IS TRUE", self.of_target(flag)));
+            sets.push((self.dialect.quoted(flag), "FALSE".to_owned()));
+        }
+        if sets.is_empty() {
+            return None;
+        }
+        let condition = format!("{} AND ({})", self.keys_equal_staged(), differ.join(" OR "));
+        Some(self.dialect.update(self.target, &sets, self.staging, &condition))
+    }
+
+    fn history(&self, validity: Validity<'_>) -> Vec<Step> {
+        let quoted = |name: &str| self.dialect.quoted(name);
+        let names = self.version_columns();
+        let list = quoted_list(self.dialect, &names);
+        let begin = self.dialect.moment(validity.begin, self.column_facts(validity.from));
+        let versions = match validity.as_of {
+            None => self.versions_now(&list, &begin),
+            Some(as_of) => self.versions_as_of(&list, as_of, validity),
+        };
+        let mut steps = vec![Step::change(versions, Counted::Versions)];
+        let (from, to) = (quoted(validity.from), self.of_target(validity.to));
+        let not_newer = format!(
+            "SELECT {} FROM {} {STAGED} JOIN {} ON {} WHERE ({to} IS NULL AND {} >= {STAGED}.{from}) OR {to} > \
+             {STAGED}.{from} LIMIT {NAMED}",
+            self.keys_of(STAGED),
+            self.versions,
+            self.target,
+            self.keys_equal(self.target, STAGED),
+            self.of_target(validity.from)
+        );
+        steps.push(Step::Never { sql: not_newer, fault: StepFault::NotNewer });
+        if let Some(missing) = self.missing_condition() {
+            let sql = match self.missing {
+                MissingRows::Flag(flag) => self.set_flag(flag, &missing),
+                MissingRows::Delete | MissingRows::Keep => {
+                    let ahead = format!("{missing} AND {} >= {begin}", self.of_target(validity.from));
+                    let sql = self.keys_where(self.target, &ahead);
+                    steps.push(Step::Never { sql, fault: StepFault::ClockBehind });
+                    let end = self.dialect.moment(validity.begin, self.column_facts(validity.to));
+                    format!("UPDATE {} SET {} = {end} WHERE {missing}", self.target, quoted(validity.to))
+                }
+            };
+            steps.push(Step::change(sql, Counted::Deleted));
+        }
+        let keys = quoted_list(self.dialect, self.key);
+        let renamed: Vec<String> =
+            self.key.iter().enumerate().map(|(n, k)| format!("{} AS _m{n}", quoted(k))).collect();
+        let first =
+            format!("(SELECT {}, MIN({from}) AS _mf FROM {} GROUP BY {keys})", renamed.join(", "), self.versions);
+        let on: Vec<String> =
+            self.key.iter().enumerate().map(|(n, k)| format!("{} = {STAGED}._m{n}", self.of_target(k))).collect();
+        let condition = format!("{} AND {to} IS NULL", on.join(" AND "));
+        let sets = [(quoted(validity.to), format!("{STAGED}._mf"))];
+        steps.push(Step::change(self.dialect.update(self.target, &sets, &first, &condition), Counted::Updated));
+        if let MissingRows::Flag(flag) = self.missing {
+            let there = format!("EXISTS (SELECT 1 FROM {} {STAGED} WHERE {})", self.staging, self.keys_equal_staged());
+            let condition = format!("{to} IS NULL AND {} IS TRUE AND {there}", self.of_target(flag));
+            let sql = format!("UPDATE {} SET {} = FALSE WHERE {condition}", self.target, quoted(flag));
+            steps.push(Step::change(sql, Counted::Returned));
+        }
+        let (into, values) = self.with_flag(list.clone(), list);
+        let insert = format!("INSERT INTO {} ({into}) SELECT {values} FROM {}", self.target, self.versions);
+        steps.push(Step::change(insert, Counted::Inserted));
+        steps
+    }
+
+    /// Fills the table of versions with staged rows that differ from the current versions, all valid since `begin`.
+    fn versions_now(&self, list: &str, begin: &str) -> String {
+        let values: Vec<String> = self.columns.iter().map(|column| self.staged(column)).collect();
+        format!(
+            "INSERT INTO {} ({list}) SELECT {}, {begin}, NULL FROM {} {STAGED} LEFT JOIN {} ON {} AND {} IS NULL WHERE \
+             {} IS NULL{}",
+            self.versions,
+            values.join(", "),
+            self.staging,
+            self.target,
+            self.keys_equal_staged(),
+            self.of_target(self.to()),
+            self.of_target(self.first_key()),
+            self.or_differs(|index| self.staged(&self.columns[index]), |column, _| self.of_target(column))
+        )
+    }
+
+    /// Fills the table of versions with the staged rows of each key in their order: those that differ from the one
+    /// before, the first from the current version.
+    fn versions_as_of(&self, list: &str, as_of: &str, validity: Validity<'_>) -> String {
+        let index_of = |name: &str| self.columns.iter().position(|column| same(column, name)).unwrap_or_default();
+        let keys: Vec<String> = self.key.iter().map(|key| format!("_m{}", index_of(key))).collect();
+        let (keys, time) = (keys.join(", "), format!("_m{}", index_of(as_of)));
+        let window = format!("OVER (PARTITION BY {keys} ORDER BY {time})");
+        let before: Vec<String> =
+            (0..self.columns.len()).map(|index| format!("LAG(_m{index}) {window} AS _p{index}")).collect();
+        let ranked = format!(
+            "SELECT staged_.*, ROW_NUMBER() {window} AS _n, {} FROM ({}) staged_",
+            before.join(", "),
+            self.renamed()
+        );
+        let staged = |index: usize| format!("{STAGED}._m{index}");
+        let from_before = self.or_differs(staged, |_, index| format!("{STAGED}._p{index}"));
+        let from_current = self.or_differs(staged, |column, _| self.of_target(column));
+        let kept = format!(
+            "SELECT {STAGED}.* FROM ({ranked}) {STAGED} LEFT JOIN {} ON {} AND {} IS NULL AND {STAGED}._n = 1 WHERE \
+             ({STAGED}._n > 1 AND (FALSE{from_before})) OR ({STAGED}._n = 1 AND ({} IS NULL{from_current}))",
+            self.target,
+            self.keys_renamed(),
+            self.of_target(self.to()),
+            self.of_target(self.first_key())
+        );
+        let values: Vec<String> = self
+            .columns
+            .iter()
+            .enumerate()
+            .filter(|(_, column)| !same(column, validity.from))
+            .map(|(index, _)| format!("_m{index}"))
+            .collect();
+        format!(
+            "INSERT INTO {} ({list}) SELECT {}, {time}, LEAD({time}) {window} FROM ({kept}) kept_",
+            self.versions,
+            values.join(", ")
+        )
+    }
+
+    /// ` OR …` for each column whose values differ, except for keys and times.
+    fn or_differs(&self, staged: impl Fn(usize) -> String, other: impl Fn(&str, usize) -> String) -> String {
+        let validity = self.validity;
+        let is_time = |column: &str| {
+            validity.is_some_and(|validity| {
+                same(column, validity.from) || validity.as_of.is_some_and(|as_of| same(column, as_of))
+            })
+        };
+        let compared = self.columns.iter().enumerate().filter(|(_, column)| {
+            !is_time(column) && (!self.is_key(column) || self.column_facts(column).is_none_or(may_differ_as_key))
+        });
+        compared.fold(String::new(), |all, (index, column)| {
+            let facts = self.column_facts(column);
+            format!("{all} OR {}", self.dialect.differs(&other(column, index), &staged(index), facts))
+        })
+    }
+
+    /// The condition for rows of the target that are missing; `None` if these stay.
+    fn missing_condition(&self) -> Option<String> {
+        if self.missing == MissingRows::Keep {
+            return None;
+        }
+        let there = format!("EXISTS (SELECT 1 FROM {} {STAGED} WHERE {})", self.staging, self.keys_equal_staged());
+        let conditions: Vec<String> = self.comparable().chain([format!("NOT {there}")]).collect();
+        Some(conditions.join(" AND "))
+    }
+
+    /// The conditions for rows of the target that may be missing.
+    fn comparable(&self) -> impl Iterator<Item = String> {
+        let scope = self.scope.map(|scope| format!("({scope})"));
+        let open = self.validity.map(|validity| format!("{} IS NULL", self.of_target(validity.to)));
+        let flag = match self.missing {
+            MissingRows::Flag(flag) => Some(format!("{} IS NOT TRUE", self.of_target(flag))),
+            MissingRows::Delete | MissingRows::Keep => None,
+        };
+        scope.into_iter().chain(open).chain(flag)
+    }
+
+    fn set_flag(&self, flag: &str, condition: &str) -> String {
+        format!("UPDATE {} SET {} = TRUE WHERE {condition}", self.target, self.dialect.quoted(flag))
+    }
+
+    /// Columns and values of new rows, which are not flagged.
+    fn with_flag(&self, names: String, values: String) -> (String, String) {
+        match self.missing {
+            MissingRows::Flag(flag) => (format!("{names}, {}", self.dialect.quoted(flag)), format!("{values}, FALSE")),
+            MissingRows::Delete | MissingRows::Keep => (names, values),
+        }
+    }
+
+    /// A staged column.
+    fn staged(&self, column: &str) -> String {
+        format!("{STAGED}.{}", self.dialect.quoted(column))
+    }
+
+    /// The staged rows under names that the target's columns do not have.
+    fn renamed(&self) -> String {
+        let columns: Vec<String> = self
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(index, column)| format!("{} AS _m{index}", self.dialect.quoted(column)))
+            .collect();
+        format!("SELECT {} FROM {}", columns.join(", "), self.staging)
+    }
+
+    fn keys_renamed(&self) -> String {
+        let columns = self.columns.iter().enumerate().filter(|(_, column)| self.is_key(column));
+        let equal = columns.map(|(index, column)| format!("{} = {STAGED}._m{index}", self.of_target(column)));
+        equal.collect::<Vec<_>>().join(" AND ")
+    }
+
+    fn keys_equal(&self, left: &str, right: &str) -> String {
+        let equal = self.key.iter().map(|key| {
+            let key = self.dialect.quoted(key);
+            format!("{left}.{key} = {right}.{key}")
+        });
+        equal.collect::<Vec<_>>().join(" AND ")
+    }
+
+    fn keys_equal_staged(&self) -> String {
+        self.keys_equal(self.target, STAGED)
+    }
+
+    fn keys_of(&self, table: &str) -> String {
+        let keys = self.key.iter().map(|key| format!("{table}.{}", self.dialect.quoted(key)));
+        keys.collect::<Vec<_>>().join(", ")
+    }
+
+    fn keys_where(&self, table: &str, condition: &str) -> String {
+        format!("SELECT {} FROM {table} WHERE {condition} LIMIT {NAMED}", quoted_list(self.dialect, self.key))
+    }
+
+    fn of_target(&self, column: &str) -> String {
+        format!("{}.{}", self.target, self.dialect.quoted(column))
+    }
+
+    fn column_facts(&self, column: &str) -> Option<&ColumnFacts> {
+        self.facts.and_then(|facts| facts.column(column))
+    }
+
+    fn is_key(&self, column: &str) -> bool {
+        self.key.iter().any(|key| same(key, column))
+    }
+
+    fn first_key(&self) -> &str {
+        self.key.first().map_or("", String::as_str)
+    }
+
+    fn to(&self) -> &str {
+        self.validity.map_or("", |validity| validity.to)
+    }
+}
+
+fn same(left: &str, right: &str) -> bool {
+    left.eq_ignore_ascii_case(right)
+}
+
+/// Whether values that are equal as keys may still differ.
+fn may_differ_as_key(facts: &ColumnFacts) -> bool {
+    matches!(facts.family, Family::Text | Family::Choice | Family::Other)
+}
