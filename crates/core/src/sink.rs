@@ -260,7 +260,8 @@ pub trait Sink: Debug + Send + Sync {
         false
     }
 
-    /// Whether a load that goes all at once leaves a commit marker, by which a resumed run knows that its rows are there.
+    /// Whether a load that goes all at once leaves a commit marker, by which a resumed run knows that its rows are
+    /// there.
     fn leaves_marker(&self) -> bool {
         self.adds_rows()
     }

@@ -6,8 +6,8 @@
 //!  history   versions = staged rows that differ from the current version
 //!            missing rows: close or flag ─▶ close what has a new version ─▶ insert versions
 //! ```
-//! Conditions of the user (`scope`) name the target's columns without a table. So the target is never renamed, and staged
-//! rows are never joined with it where such a condition stands, but only asked in a query of their own.
+//! Conditions of the user (`scope`) name the target's columns without a table. So the target is never renamed, and
+//! staged rows are never joined with it where such a condition stands, but only asked in a query of their own.
 
 use crate::dialect::{Dialect, quoted_list};
 use crate::family::Family;

@@ -4,8 +4,9 @@
 //! `endpoint.rs` combines the URL and the settings of a server; `tls.rs` has the trusted authorities; `answer.rs` is
 //! the answer to a query as text; `name.rs` says which table is meant; `dialect.rs` and `load.rs` are the traits for
 //! SQL text; `table.rs` and `order.rs` are facts for the statements of a load; `family.rs` is what columns can hold;
-//! `in_step.rs` has the statements that keep a table in step; `io.rs` runs work on the runtime of the network. `mysql/`, `postgres/` and `sqlite/` are the kinds of databases.
-//! Sources and sinks decide what to send over a connection.
+//! `in_step.rs` has the statements that keep a table in step; `io.rs` runs work on the runtime of the network.
+//! `mysql/`, `postgres/` and `sqlite/` are the kinds of databases. Sources and sinks decide what to send over a
+//! connection.
 
 mod answer;
 mod dialect;

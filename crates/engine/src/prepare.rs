@@ -471,7 +471,7 @@ impl Prepared<'_> {
                     own.push(EntryCheck::new(check, of_check.len(), || KeySet::new(columns, budget, scratch)));
                     expressions.extend(of_check);
                 }
-                Err(fault) => faults.push(fault),
+                Err(fault) => faults.push(*fault),
             }
         }
         if !faults.is_empty() || own.is_empty() {

@@ -103,8 +103,9 @@ pub struct SourceKeys {
     /// read (`1%`). With more the run fails. What is left out is kept for `millstream rejects`.
     #[serde(default)]
     pub max_rejects: MaxRejects,
-    /// Whether each run loads only what no earlier one has loaded. Its rows have to go row by row (filters,
-    /// expressions, unions) into a table of a database, with `mode: append`.
+    /// Whether each run loads only files that no earlier one has loaded. Its rows go row by row (filters, expressions,
+    /// lookups), or joined with entries that are not incremental, into tables of databases, with `mode: append`,
+    /// `merge` or `ignore`.
     #[serde(default)]
     pub incremental: bool,
     /// Which files are read only by a later run, because something may still write to them. The report counts them.
@@ -123,8 +124,8 @@ pub struct SourceKeys {
     /// equal in them. One task reads the files, and a row that is not in order ends the run.
     #[serde(default)]
     pub sorted_by: Texts,
-    /// What has to hold for the rows of the entry: a list, each with one rule. All checks of the job are evaluated before
-    /// any sink publishes its rows; with one that may fail the run, all sinks load all at once.
+    /// What has to hold for the rows of the entry: a list, each with one rule. All checks of the job are evaluated
+    /// before any sink publishes its rows; with one that may fail the run, all sinks load all at once.
     #[serde(default)]
     pub checks: Vec<CheckKeys>,
 }
@@ -187,8 +188,8 @@ pub struct SinkKeys {
     /// (`1%`). With more the run fails. What is left out is kept for `millstream rejects`.
     #[serde(default)]
     pub max_rejects: MaxRejects,
-    /// What has to hold for the rows that go to the sink: a list, each with one rule. All checks of the job are evaluated before
-    /// any sink publishes its rows; with one that may fail the run, all sinks load all at once.
+    /// What has to hold for the rows that go to the sink: a list, each with one rule. All checks of the job are
+    /// evaluated before any sink publishes its rows; with one that may fail the run, all sinks load all at once.
     #[serde(default)]
     pub checks: Vec<CheckKeys>,
 }
@@ -209,8 +210,8 @@ pub struct TransformKeys {
     /// `select` and their like in `sql`; in an aggregate or a join such a row still ends the run.
     #[serde(default)]
     pub max_rejects: MaxRejects,
-    /// What has to hold for the rows of the entry: a list, each with one rule. All checks of the job are evaluated before
-    /// any sink publishes its rows; with one that may fail the run, all sinks load all at once.
+    /// What has to hold for the rows of the entry: a list, each with one rule. All checks of the job are evaluated
+    /// before any sink publishes its rows; with one that may fail the run, all sinks load all at once.
     #[serde(default)]
     pub checks: Vec<CheckKeys>,
 }

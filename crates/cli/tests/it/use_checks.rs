@@ -299,7 +299,8 @@ fn checks_that_cannot_be_are_told_where_they_stand() {
                  at_most: 5}\n    - {not_null: id, severity: reject}\n    - {unique: id, severity: reject}\n    - \
                  {not_null: id, severity: loud}\n    - {not_null: id, at_most: 101%}\n    - {notnull: id}\n";
     snapshot("checks_of_a_wrong_form", forms, TO_FILE);
-    let of_columns = "    - {not_null: [nothing]}\n    - {unique: [id, other]}\n    - {values: {amount: [1, many]}}\n    \
+    let of_columns = "    - {not_null: [nothing]}\n    - {unique: [id, other]}\n    - \
+                      {values: {amount: [1, many]}}\n    \
                       - {matches: {amount: x}}\n    - {range: {amount: {min: low}}}\n    - {sql: amount + 1}\n    - \
                       {sql: amout > 1}\n    - {sql: sum(amount) > 1}\n    - {sql: 'amount > (SELECT 1)'}\n";
     snapshot("checks_of_other_columns", of_columns, TO_FILE);

@@ -1,4 +1,4 @@
-//! Tables that are kept in step with their source (`mode: sync`), and what a merge changes: SQLite, MariaDB, PostgreSQL.
+//! Tables that are kept in step with their source (`mode: sync`), and what a merge changes, in all databases.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
@@ -25,8 +25,8 @@ pub fn configure(lab: &Lab, target: &Target, settings: &str) {
     lab.file(
         "job.yaml",
         format!(
-            "sources:\n  s: {{read: 'in*.jsonl', allow_empty: true, json: {{columns: {columns}}}}}\nsinks:\n  o: {{from: \
-             s, write: '{}', table: t, key: [id], {settings}}}\n",
+            "sources:\n  s: {{read: 'in*.jsonl', allow_empty: true, json: {{columns: {columns}}}}}\nsinks:\n  o: \
+             {{from: s, write: '{}', table: t, key: [id], {settings}}}\n",
             target.url()
         ),
     );
@@ -125,7 +125,8 @@ fn values_that_are_equal_but_not_the_same_are_changed() {
     let job = lab
         .read("job.yaml")
         .replace("name: utf8, amount: float64, day: date", "number: utf8, document: utf8, span: utf8");
-    let job = job.replace("sinks:", "transforms:\n  n: {sql: \"SELECT id, arrow_cast(number, 'Decimal128(20, 4)') AS number, document, span FROM s\"}\nsinks:");
+    let select = "SELECT id, arrow_cast(number, 'Decimal128(20, 4)') AS number, document, span FROM s";
+    let job = job.replace("sinks:", &format!("transforms:\n  n: {{sql: \"{select}\"}}\nsinks:"));
     lab.file("job.yaml", job.replace("from: s", "from: n"));
     let of = |document: &str, span: &str| json!({"id": 1, "number": "1", "document": document, "span": span});
     rows(&lab, &[of(r#"{"a": 1}"#, "1 month")]);
@@ -424,7 +425,10 @@ fn a_merge_writes_only_rows_that_differ() {
         changes(&lab, &[]);
         target.query("CREATE TABLE seen (id BIGINT)");
         if target.url().starts_with("postgres") {
-            target.query("CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO seen VALUES (NEW.id); RETURN NEW; END $$");
+            target.query(
+                "CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO seen VALUES (NEW.id); \
+                 RETURN NEW; END $$",
+            );
             target.query("CREATE TRIGGER see AFTER UPDATE ON t FOR EACH ROW EXECUTE FUNCTION see()");
             rows(&lab, &(0..10).map(|id| row(id, Some(if id == 3 { "b" } else { "a" }), None)).collect::<Vec<_>>());
             assert_eq!(changes(&lab, &[]), [0, 1, 9, 0]);
@@ -460,10 +464,10 @@ fn a_table_that_does_not_exist_yet_is_empty() {
             lab.file(
                 "job.yaml",
                 format!(
-                    "sources:\n  s: {{read: in.jsonl, json: {{columns: {{id: int64, n: int64}}}}}}\n  old: {{read: '{url}', \
-                     {kind}: {{table: t{settings}}}}}\ntransforms:\n  all: {{union: [s, old]}}\n  sums: {{sql: \"SELECT id, \
-                     CAST(sum(n) AS BIGINT) AS n FROM \\\"all\\\" GROUP BY id\"}}\nsinks:\n  o: {{from: sums, write: \
-                     '{url}', table: t, key: [id], mode: merge}}\n"
+                    "sources:\n  s: {{read: in.jsonl, json: {{columns: {{id: int64, n: int64}}}}}}\n  old: {{read: \
+                     '{url}', {kind}: {{table: t{settings}}}}}\ntransforms:\n  all: {{union: [s, old]}}\n  sums: \
+                     {{sql: \"SELECT id, CAST(sum(n) AS BIGINT) AS n FROM \\\"all\\\" GROUP BY id\"}}\nsinks:\n  o: \
+                     {{from: sums, write: '{url}', table: t, key: [id], mode: merge}}\n"
                 ),
             );
         };

@@ -8,7 +8,8 @@ use crate::table::ColumnFacts;
 
 impl StepDialect for PostgresDialect {
     /// `IS DISTINCT FROM` where values that are equal are the same. Of other types, the server compares the binary form
-    /// of rows: `1.0` and `1.00`, `0` and `-0` are equal, JSON has no equality, and an extension's text may have its own.
+    /// of rows: `1.0` and `1.00`, `0` and `-0` are equal, JSON has no equality, and an extension's text may have its
+    /// own.
     fn differs(&self, left: &str, right: &str, facts: Option<&ColumnFacts>) -> String {
         let family = facts.filter(|facts| !facts.is_domain).map(|facts| facts.family);
         match family {

@@ -1,7 +1,8 @@
 //! PostgreSQL: connecting, and the errors of connecting.
 //!
 //! `encryption.rs` is its TLS, `session.rs` a connection, `dialect.rs` how SQL is written, `load.rs` the statements of
-//! a load, `in_step.rs` how rows are compared, `types.rs` which types columns have, `binary.rs` the binary form of rows.
+//! a load, `in_step.rs` how rows are compared, `types.rs` which types columns have, `binary.rs` the binary form of
+//! rows.
 
 pub mod binary;
 mod dialect;

@@ -6,8 +6,8 @@
 //!                                     ▼
 //!                                 the table, sorted, as a run in scratch ─▶ merged at the end: equal keys of several
 //! ```
-//! Keys are compared as whole bytes, never by their hashes alone. A key is there once in a table, so what is found while
-//! rows come and what the merge of a shard finds are different rows.
+//! Keys are compared as whole bytes, never by their hashes alone. A key is there once in a table, so what is found
+//! while rows come and what the merge of a shard finds are different rows.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -27,8 +27,8 @@ use tempfile::NamedTempFile;
 /// Parts of the keys, so that several tasks add some at once and each part is merged by itself.
 const SHARDS: usize = 64;
 
-/// Memory is reserved in steps of so many bytes.
-const STEP: usize = 64 << 10;
+/// Memory is reserved in steps of so many bytes; in tests in small ones, so that few keys are too many.
+const STEP: usize = if cfg!(test) { 64 } else { 64 << 10 };
 
 /// The buffer of a run that is written or read.
 const BUFFER: usize = 64 << 10;

@@ -5,8 +5,8 @@
 //!                          └ keys of `unique` (keys.rs)                     ├─▶ judged (judge.rs), before any
 //!  earlier runs of the resume chain: counts in the reject log ──────────────┘   sink publishes
 //! ```
-//! The rules themselves are expressions: see [`crate::plan::conditions`]. Which loads have to go all at once for a check
-//! is [`crate::chunks::sinks`]'s to say.
+//! The rules themselves are expressions: see [`crate::plan::conditions`]. Which loads have to go all at once for a
+//! check is [`crate::chunks::sinks`]'s to say.
 
 pub mod judge;
 pub mod keys;

@@ -1,11 +1,11 @@
-//! Which plans give, of new files of incremental sources, rows that are added to those of earlier files: what a load all
-//! at once of such sources requires.
+//! Which plans give, of new files of incremental sources, rows that are added to those of earlier files: what a load
+//! all at once of such sources requires.
 //!
 //! Each row has to come from one row of an incremental source, whatever other files there are. So filters, expressions,
 //! lookups, and joins to entries that are not incremental are additive. What combines rows of several files (an
-//! aggregate, a window, a limit, one of equal rows) is not: it would combine those of one run. A join of two incremental
-//! sources would miss pairs of an old and a new row, and an outer join that keeps rows of the other side would repeat
-//! these.
+//! aggregate, a window, a limit, one of equal rows) is not: it would combine those of one run. A join of two
+//! incremental sources would miss pairs of an old and a new row, and an outer join that keeps rows of the other side
+//! would repeat these.
 
 use std::sync::Arc;
 

@@ -34,8 +34,8 @@ pub fn by_chunk(job: &Job, physical: &Physical) -> Result<Vec<ByChunk>> {
     Ok(by_chunk)
 }
 
-/// Refuses incremental sources whose rows go to sinks that cannot know which files they have; `planned` are the sinks of
-/// `job`.
+/// Refuses incremental sources whose rows go to sinks that cannot know which files they have; `planned` are the sinks
+/// of `job`.
 fn check_incremental<'a>(job: &Job, planned: impl Iterator<Item = Planned<'a>>) -> Result<()> {
     job.sinks.iter().zip(planned).try_for_each(|(sink, planned)| check_incremental_sink(job, sink, planned))
 }
@@ -137,8 +137,8 @@ fn not_incremental(source: &SourceStep, sink: &SinkStep) -> String {
     format!("`{}` is incremental, and `{}` cannot be loaded file by file", source.name.value, sink.name.value)
 }
 
-const INCREMENTAL_HINT: &str = "write its rows, changed row by row or joined with other entries, into a table with `mode: append`, `merge` or \
-     `ignore`, or leave out `incremental`";
+const INCREMENTAL_HINT: &str = "write its rows, changed row by row or joined with other entries, into a table with \
+                                `mode: append`, `merge` or `ignore`, or leave out `incremental`";
 
 /// Lints of incremental sources that the settings of a job rule out, whatever its plan: because the sink has no ledger,
 /// or the rows of the source have no files.

@@ -17,7 +17,7 @@ use crate::sql::{PlanFault, plan_fault};
 ///
 /// # Errors
 /// A column that is not there, or whose type the rule does not fit; a condition that is none.
-pub fn expressions(rule: &Rule, schema: &DFSchema, state: &SessionState) -> Result<Vec<Expr>, StepFault> {
+pub fn expressions(rule: &Rule, schema: &DFSchema, state: &SessionState) -> Result<Vec<Expr>, Box<StepFault>> {
     let column = |name: &Located<String>| column(name, schema);
     Ok(match rule {
         Rule::Rows(_) => Vec::new(),
@@ -50,7 +50,7 @@ pub fn expressions(rule: &Rule, schema: &DFSchema, state: &SessionState) -> Resu
 }
 
 /// The column `name`, and its type.
-fn column(name: &Located<String>, schema: &DFSchema) -> Result<(Expr, DataType), StepFault> {
+fn column(name: &Located<String>, schema: &DFSchema) -> Result<(Expr, DataType), Box<StepFault>> {
     if let Some((qualifier, field)) = schema.iter().find(|(_, field)| *field.name() == name.value) {
         return Ok((Expr::from((qualifier, field)), field.data_type().clone()));
     }
@@ -60,7 +60,7 @@ fn column(name: &Located<String>, schema: &DFSchema) -> Result<(Expr, DataType),
 }
 
 /// A value of the column `name`, as it is written.
-fn literal(value: &Located<String>, kind: &DataType, name: &Located<String>) -> Result<Expr, StepFault> {
+fn literal(value: &Located<String>, kind: &DataType, name: &Located<String>) -> Result<Expr, Box<StepFault>> {
     let cast = ScalarValue::Utf8(Some(value.value.clone())).cast_to(kind);
     cast.map(lit).map_err(|_| {
         let what = format!("`{}` is no value of `{}`, which is {}", value.value, name.value, type_name(kind));
@@ -69,10 +69,10 @@ fn literal(value: &Located<String>, kind: &DataType, name: &Located<String>) -> 
 }
 
 /// A condition over the columns of one row.
-fn sql(condition: &Located<String>, schema: &DFSchema, state: &SessionState) -> Result<Expr, StepFault> {
+fn sql(condition: &Located<String>, schema: &DFSchema, state: &SessionState) -> Result<Expr, Box<StepFault>> {
     let expression = state.create_logical_expr(&condition.value, schema).map_err(|error| {
         let fault = plan_fault(&condition.value, &error);
-        StepFault { text: condition.clone(), fault }
+        Box::new(StepFault { text: condition.clone(), fault })
     })?;
     let mut of_others = None;
     let walked = expression.apply(|part| {
@@ -93,12 +93,16 @@ fn sql(condition: &Located<String>, schema: &DFSchema, state: &SessionState) -> 
             let what = format!("the condition is {}, and has to be true or false", type_name(&other));
             Err(fault(condition, what, "compare it with something"))
         }
-        Err(error) => Err(StepFault { text: condition.clone(), fault: plan_fault(&condition.value, &error) }),
+        Err(error) => {
+            let fault = plan_fault(&condition.value, &error);
+            Err(Box::new(StepFault { text: condition.clone(), fault }))
+        }
     }
 }
 
 /// A fault of a whole text.
-fn fault(text: &Located<String>, what: String, hint: impl Into<String>) -> StepFault {
+fn fault(text: &Located<String>, what: String, hint: impl Into<String>) -> Box<StepFault> {
     let fault = SqlFault { line: 1, column: 1, what, hint: Some(hint.into()) };
-    StepFault { text: text.clone(), fault: PlanFault { fault, length: text.value.chars().count().max(1) } }
+    let length = text.value.chars().count().max(1);
+    Box::new(StepFault { text: text.clone(), fault: PlanFault { fault, length } })
 }

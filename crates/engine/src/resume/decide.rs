@@ -31,8 +31,8 @@
 //! | has its marker, and its run is not done | refused | forgotten later | resumed before others | forgotten later |
 //! | otherwise | forgotten later | forgotten later | resumed, the last | forgotten later |
 //!
-//! Later means: once this run is done. A load whose rows are compared with those that are there (`mode: history`) is not
-//! refused for its marker: loading them again changes nothing.
+//! Later means: once this run is done. A load whose rows are compared with those that are there (`mode: history`) is
+//! not refused for its marker: loading them again changes nothing.
 //!
 //! The load of incremental sources belongs to all runs: nothing of it is left by others. A replay forgets its earlier
 //! rounds, which are complete.

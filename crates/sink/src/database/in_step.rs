@@ -307,7 +307,7 @@ impl<'a> InStepSettings<'a> {
 
     /// The error of keys that a query has found.
     pub(crate) fn fault(&self, fault: StepFault, found: &TextRows, target: &str, begin: &str) -> Error {
-        let error = match fault {
+        match fault {
             StepFault::OutsideScope => Error::data(format!("rows for {target} are outside of `scope`"))
                 .text(shown_keys(self.key, found))
                 .hint("they would not be compared with the rows that are there: filter them out, or widen `scope`"),
@@ -327,8 +327,7 @@ impl<'a> InStepSettings<'a> {
             .text(shown_keys(self.key, found))
             .cause("the clock of this machine is behind, or that of an earlier run was ahead")
             .hint("correct the clock, or `valid_from` of these rows"),
-        };
-        error
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The rows of chunks in the ledger: writes and reads them. `entry.rs` has the owner of a load, `ledger.rs` loads chunk by
-//! chunk, `commit_marker.rs` what loads all at once note.
+//! The rows of chunks in the ledger: writes and reads them. `entry.rs` has the owner of a load, `ledger.rs` loads chunk
+//! by chunk, `commit_marker.rs` what loads all at once note.
 
 use millstream_core::sink::{Chunk, WrittenChunks};
 

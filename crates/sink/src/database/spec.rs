@@ -23,8 +23,8 @@ pub struct DatabaseSpec {
     /// What happens to the rows that the table has.
     #[serde(default)]
     pub mode: Mode,
-    /// The columns that identify a row: the primary key of a new table (in `history` with `valid_from`), and the key that
-    /// `merge`, `ignore`, `sync` and `history` use.
+    /// The columns that identify a row: the primary key of a new table (in `history` with `valid_from`), and the key
+    /// that `merge`, `ignore`, `sync` and `history` use.
     #[serde(default)]
     pub key: Vec<String>,
     /// For `sync` and `history`, which need it: what happens to rows of the table whose key does not come.

@@ -3,9 +3,9 @@
 //! `table.rs` examines the table and writes the statements, `values.rs` converts Arrow values. `database.rs` is the
 //! database that the loads of a run share, `worker.rs` the thread that writes to it, `file.rs` its file. `loading.rs`
 //! is the state of a load, `ready.rs` prepares its table, `insert.rs` inserts rows, `bisect.rs` finds refused rows,
-//! `new_rows.rs` counts new rows, `finish.rs` has the steps after the rows, `publish.rs` those of a table that is kept in
-//! step, `user_statements.rs` runs the user's actions. `ledger.rs` loads chunk by
-//! chunk, `message.rs` converts errors.
+//! `new_rows.rs` counts new rows, `finish.rs` has the steps after the rows, `publish.rs` those of a table that is kept
+//! in step, `user_statements.rs` runs the user's actions. `ledger.rs` loads chunk by chunk, `message.rs` converts
+//! errors.
 
 mod bisect;
 mod database;

@@ -831,7 +831,7 @@ fn explain_shows_the_statements() {
     assert_eq!(
         describe(json!({"table": "t", "mode": "merge", "key": ["id"]})),
         "INSERT OR ABORT INTO \"t\" (\"id\", \"name\") VALUES (?, ?) ON CONFLICT (\"id\") DO UPDATE SET \"name\" = \
-         excluded.\"name\" WHERE (\"t\".\"name\" IS NOT excluded.\"name\" COLLATE BINARY OR typeof(\"t\".\"name\") IS NOT \
-         typeof(excluded.\"name\"))"
+         excluded.\"name\" WHERE (\"t\".\"name\" IS NOT excluded.\"name\" COLLATE BINARY OR typeof(\"t\".\"name\") IS \
+         NOT typeof(excluded.\"name\"))"
     );
 }

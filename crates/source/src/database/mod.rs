@@ -5,8 +5,8 @@
 //!  read   SELECT the columns that are used … WHERE the range ─▶ batches
 //! ```
 //! `kind.rs` is the trait of a kind of database, `query.rs` the SQL of a read, `parts.rs` divides the key into ranges,
-//! `rows.rs` gathers values into batches, `absent.rs` is a table that does not exist; `postgres.rs`, `mysql.rs` and `sqlite.rs` are the kinds of databases.
-//! `millstream-database` has endpoints, logins and dialects.
+//! `rows.rs` gathers values into batches, `absent.rs` is a table that does not exist; `postgres.rs`, `mysql.rs` and
+//! `sqlite.rs` are the kinds of databases. `millstream-database` has endpoints, logins and dialects.
 
 mod absent;
 mod kind;

@@ -182,10 +182,10 @@ fn what_checks_counted_counts_once_however_chunks_are_grouped() {
     second.add_delivery(vec![chunk(0)], vec![], counted(11, 1), HashMap::new()).expect("written");
     let third = RejectLog::new(folder.path(), "1", "3");
     let earlier = third.earlier().expect("lines");
-    let unit = |number| (chunk(0).unit, number);
+    let (unit, sink) = (|number| (chunk(0).unit, number), chunk(0).sink);
     let rows = |numbers: &[u64]| {
         let written = WrittenChunks::new(numbers.iter().map(|number| unit(*number)), str::to_owned);
-        let counted: Vec<_> = committed_checks(&earlier.checked, &chunk(0).sink, &written).collect();
+        let counted: Vec<_> = committed_checks(&earlier.checked, &sink, &written).collect();
         counted.iter().map(|checked| checked.rows).sum::<u64>()
     };
     assert_eq!(rows(&[0, 1, 2, 3]), 36);

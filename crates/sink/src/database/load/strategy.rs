@@ -65,7 +65,8 @@ impl Begun {
         self.columns.iter().map(|column| column.name.clone()).collect()
     }
 
-    /// The table as it is kept in step with staged rows that have the columns `columns`, by a run that began at `begin`.
+    /// The table as it is kept in step with staged rows that have the columns `columns`, by a run that began at
+    /// `begin`.
     pub(super) fn in_step<'a>(&'a self, columns: &'a [String], begin: &'a str) -> InStep<'a> {
         let (spec, names) = (&self.spec, &self.names);
         InStep {
