@@ -40,6 +40,7 @@ pub fn run(data: &[u8]) {
             references: &tables,
             only_set: false,
             running: false,
+            replace: None,
             now: 0,
         };
         load("job.yaml", text, &REGISTRY, &options)

@@ -149,6 +149,7 @@ fn name(kind: ErrorKind) -> &'static str {
         ErrorKind::Transient => "transient",
         ErrorKind::Memory => "memory",
         ErrorKind::Rejects => "rejects",
+        ErrorKind::Requirement => "requirement",
         ErrorKind::Interrupted => "interrupted",
         ErrorKind::OutputClosed => "output closed",
         ErrorKind::Internal => "internal",

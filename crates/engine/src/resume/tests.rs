@@ -37,6 +37,8 @@ fn record(outcome: Outcome) -> RunRecord {
         predicted: Value::Null,
         report: None,
         program: None,
+        moment: None,
+        series: None,
     }
 }
 
