@@ -160,7 +160,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Those of `text`, which begins with a line and ends with a line end. `is_blank` is told each line without its
+    /// Those of `text`, which begins with a line and ends with a line end. `is_blank` gets each line without its
     /// line end.
     pub fn count(text: &[u8], is_blank: impl Fn(&[u8]) -> bool) -> Self {
         let all = memchr_iter(b'\n', text).count() as u64;

@@ -95,7 +95,7 @@ fn rows_with_times_become_versions_in_their_order() {
         assert_eq!(versions(&target), ["1 a then", "1 b then", "1 c now", "2 x now"]);
         let times = "SELECT valid_from, valid_to FROM t WHERE name IN ('a', 'b') ORDER BY valid_from";
         assert_eq!(target.query(times), ["2026-01-01\t2026-01-03", "2026-01-03\t2026-01-09"]);
-        // What is valid already is unchanged, also if it is told again later.
+        // What is valid already is unchanged, also if it comes again later.
         rows(&lab, &[since(1, "c", 9), since(2, "x", 4)]);
         assert_eq!(changes(&lab, &[]), [0, 0, 2, 0]);
         rows(&lab, &[since(1, "c", 10), since(1, "d", 11), since(1, "c", 12), since(3, "y", 1)]);

@@ -212,7 +212,7 @@ fn a_job_may_be_expected_to_fail() {
     }
 }
 
-/// What is wrong with a test or its job is told with its place, and nothing is read instead.
+/// What is wrong with a test or its job is shown with its place, and nothing is read instead.
 #[test]
 fn what_is_wrong_with_a_test_is_told() {
     let lab = lab("");

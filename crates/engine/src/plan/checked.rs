@@ -104,7 +104,7 @@ impl UserDefinedLogicalNodeCore for CheckedRows {
         }
     }
 
-    /// Those of the checks are added by whoever asks.
+    /// Those of the checks are added by the optimizer.
     fn necessary_children_exprs(&self, output_columns: &[usize]) -> Option<Vec<Vec<usize>>> {
         Some(vec![output_columns.to_vec()])
     }

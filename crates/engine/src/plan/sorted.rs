@@ -121,7 +121,7 @@ impl UserDefinedLogicalNodeCore for SortedRows {
         Ok(SortedRows { input, keys, one_of: self.one_of, stable: self.stable, pool: self.pool.clone() })
     }
 
-    /// Those of the keys are added by whoever asks.
+    /// Those of the keys are added by the optimizer.
     fn necessary_children_exprs(&self, output_columns: &[usize]) -> Option<Vec<Vec<usize>>> {
         Some(vec![output_columns.to_vec()])
     }

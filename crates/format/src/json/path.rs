@@ -218,7 +218,7 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// Reads the list that is next; `read` reads each of its items, whose number it is told.
+    /// Reads the list that is next; `read` reads each of its items, and gets its number.
     fn each_item(&mut self, mut read: impl FnMut(&mut Self, usize) -> Result<(), Fault>) -> Result<(), Fault> {
         self.cursor.open_list()?;
         let mut index = 0;
@@ -229,7 +229,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// Reads the object that is next; `read` reads the value of each key, and is told whether it is `wanted`.
+    /// Reads the object that is next; `read` reads the value of each key, and gets whether it is `wanted`.
     fn each_key(
         &mut self,
         mut read: impl FnMut(&mut Self, bool) -> Result<(), Fault>,

@@ -69,7 +69,7 @@ struct Went {
     matched: AtomicU64,
     missed: AtomicU64,
     rejected: AtomicU64,
-    /// What of this is told already.
+    /// What of this was reported before.
     told: (AtomicU64, AtomicU64),
 }
 

@@ -178,7 +178,7 @@ impl Shared {
         self.loaded.get()
     }
 
-    /// The reference, whose rows come from `plan`: read by whoever asks first.
+    /// The reference, whose rows come from `plan`: read when the first lookup asks for it.
     pub async fn ready(&self, plan: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) -> Result<Arc<Reference>> {
         let loading = async || Ok(Arc::new(self.load(plan, context).await?));
         self.loaded.get_or_try_init(loading).await.map(Arc::clone)
