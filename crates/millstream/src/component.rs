@@ -32,9 +32,9 @@ pub use millstream_core::source::{
 pub use millstream_core::spec::{Duration, Fault, Secret, Size, Spec, SpecInfo, TextOrSecret, parse};
 pub use millstream_core::store::{Brought, Store, Stored, Upload};
 pub use millstream_core::transform::{
-    Answer, CallSize, Column, ColumnName, ColumnsFault, Distinct, EntryName, Expression, Failure, GivenRows, Keep, Per,
-    Query, Relation, RowStream, ScratchPool, SortKey, SortTerm, SqlText, Text, TextKind, Transform, UnionBy, WorkRules,
-    Worker, Workers,
+    Answer, CallSize, Column, ColumnName, ColumnsFault, Distinct, Duplicate, EntryName, Expression, Failure, GivenRows,
+    Keep, Lookup, Match, MatchWith, Miss, Per, Query, Relation, RowStream, ScratchPool, SortKey, SortTerm, SqlText,
+    Taken, Text, TextKind, Transform, UnionBy, WorkRules, Worker, Workers,
 };
 pub use millstream_core::{Step, Steps, Unit};
 pub use millstream_engine::registry;

@@ -120,7 +120,7 @@ fn sinks_that_lack_files_get_these_first() {
         orders(&lab, 10 + round);
         let report = run(&lab, "none").ok().json();
         assert_eq!(report["rows_written"], 300, "the last load is of the new file alone: {report:#}");
-        let _ = std::fs::remove_file(lab.path(&format!("in/{}.csv", 10 + round)));
+        fs_err::remove_file(lab.path(&format!("in/{}.csv", 10 + round))).expect("it is there");
         mariadb.query("DELETE FROM a WHERE id >= 1000");
         postgres.query("DELETE FROM b WHERE id >= 1000");
         sqlite(&lab.path("c.db"), "DELETE FROM c WHERE id >= 1000");
