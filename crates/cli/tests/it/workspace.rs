@@ -26,6 +26,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "millstream-source",
             "millstream-codec",
             "millstream-format",
+            "millstream-process",
             "millstream-sink",
             "millstream-sort",
             "millstream-state",
