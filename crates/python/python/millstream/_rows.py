@@ -32,7 +32,7 @@ class Rows:
     Nothing is kept of what was read: a second use reads a second time.
     """
 
-    __slots__ = ("__weakref__", "_entry", "_job", "_limits", "_rows")
+    __slots__ = ("__weakref__", "_entry", "_job", "_limits", "_rows", "_used")
 
     def __init__(
         self, job: dict[str, dict[str, object]], entry: str, limits: Limits, rows: _millstream.Rows | None = None
@@ -41,6 +41,7 @@ class Rows:
         self._entry = entry
         self._limits = limits
         self._rows = _millstream.Rows(as_json(job), entry, limits) if rows is None else rows
+        self._used = place()
 
     @property
     def warnings(self) -> list[str]:
@@ -93,11 +94,13 @@ class Rows:
 
     def __arrow_c_schema__(self) -> object:
         """The columns, by the Arrow PyCapsule interface."""
+        self._used = place() or self._used
         return self._rows.schema_capsule()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """A new read, by the Arrow PyCapsule interface. The types are always those of `schema`."""
-        return self._rows.stream_capsule(place())
+        # DuckDB looks at the columns on the thread of the program, and may begin the read on one of its own.
+        return self._rows.stream_capsule(place() or self._used)
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{name}: {kind}" for name, kind in self._rows.columns)
