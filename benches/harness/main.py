@@ -16,12 +16,13 @@ from harness.own_code import OWN_CODE, WITH_PACKAGES
 from harness.reading import TABLES_READ
 from harness.report import Done, Report
 from harness.sorting import SORTS
+from harness.steps import STEPS
 from harness.store import Made, Store, warm
 from harness.techniques import TECHNIQUES as TABLES
 from harness.workloads import Context
 from harness.workloads import WORKLOADS as READS
 
-COMPARED = {**READS, **SORTS, **LOADS, **COSTS, **TABLES_READ, **OWN_CODE}
+COMPARED = {**READS, **SORTS, **LOADS, **COSTS, **TABLES_READ, **STEPS, **OWN_CODE}
 WORKLOADS = {**COMPARED, **WITH_PACKAGES}
 TECHNIQUES = {**TABLES, "loading-curve": curves}
 ALL = [*WORKLOADS, *TECHNIQUES]

@@ -11,9 +11,10 @@ import functools
 import json
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from harness.data import real_places
 from harness.store import Made, Store, scaled
@@ -21,6 +22,7 @@ from harness.store import Made, Store, scaled
 POSTS = 5_275_521
 SAMPLE = 100_000  # rows for those who would take hours
 CHANGED = 10  # one row in so many is changed by a merge
+DIFFERENT = 100  # one row in so many differs in a version of all posts
 PARTS = 2
 VERSION = 1  # to be raised when the rows change
 
@@ -51,6 +53,11 @@ class Sums:
         """Both together."""
         mine, theirs = dataclasses.astuple(self), dataclasses.astuple(other)
         return Sums(*(one + two for one, two in zip(mine, theirs, strict=True)))
+
+    def __sub__(self, other: "Sums") -> "Sums":
+        """These without the others, which are among them."""
+        mine, theirs = dataclasses.astuple(self), dataclasses.astuple(other)
+        return Sums(*(one - two for one, two in zip(mine, theirs, strict=True)))
 
 
 # The same of a table, in SQL that all databases understand.
@@ -190,6 +197,45 @@ def originals(rows: int) -> Sums:
     return total
 
 
+@dataclass(frozen=True)
+class Version:
+    """All posts, some of which differ: as JSON lines, as two halves for a bulk load, and the sums of them."""
+
+    lines: Path
+    halves: list[Path]
+    sums: Sums
+
+
+def version(of: Posts, number: int, folder: Path) -> Version:
+    """Writes a version of all posts into `folder`."""
+    halves = [folder / f"version-{number}-{path.name}" for path in of.parts("tsv")]
+    lines = folder / f"version-{number}.jsonl"
+    with lines.open("w", encoding="utf-8", newline="") as file:
+        different(file, of.files(), number, json_line)
+    first = 1
+    for half, path in zip(halves, of.parts("tsv"), strict=True):
+        with half.open("w", encoding="utf-8", newline="") as file:
+            first = different(file, [path], number, tsv_line, first)
+    total = of.all
+    for post in range(1, of.made.lines + 1, DIFFERENT):
+        before, after = (sums(*posts(post, post + 1, version)) for version in (0, number))
+        total = total - before + after
+    return Version(lines, halves, total)
+
+
+def different(
+    into: TextIO, paths: Sequence[Path], number: int, line_of: Callable[[tuple], str], first: int = 1
+) -> int:
+    """Copies lines of posts from number `first` on, of which some are of another version. The number behind the last."""
+    for path in paths:
+        with path.open(encoding="utf-8", newline="\n") as lines:
+            for post, line in enumerate(lines, first):
+                is_other = post % DIFFERENT == 1
+                into.write("".join(map(line_of, posts(post, post + 1, number))) if is_other else line)
+            first = post + 1
+    return first
+
+
 def get(store: Store) -> Posts:
     """The posts at the store's scale, made once."""
     folder = store.cache / "data" / f"posts-{store.scale:g}-v{VERSION}"
@@ -222,10 +268,8 @@ def make(folder: Path, scale: float) -> Posts:
             (folder / f"piece-{part}.{form}").rename(folder / f"part-{part}.{form}")
     joined(folder)
     sample = sampled(folder, sample_rows(scale))
-    rest = Sums(*(whole - gone for whole, gone in
-                  zip(dataclasses.astuple(total), dataclasses.astuple(same), strict=True)))  # fmt: skip
     size = first_size + second_size
-    return Posts(folder, Made(1, size, size, rows), total, sample, [rest + after for after in changed])
+    return Posts(folder, Made(1, size, size, rows), total, sample, [total - same + after for after in changed])
 
 
 def joined(folder: Path) -> None:
