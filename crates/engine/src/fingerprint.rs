@@ -298,9 +298,14 @@ fn transform(step: &TransformStep, facts: &Facts<'_>) -> Value {
 
 /// The rules by which rows are left out. Other checks change no rows: a run that failed for one resumes without it.
 fn rejecting(checks: &[Check]) -> Value {
-    let text = |text: &Option<Located<String>>| text.as_ref().map(|text| text.value.clone());
     let rejecting = checks.iter().filter(|check| check.severity == CheckSeverity::Reject);
-    let rule = |check: &Check| match &check.rule {
+    rejecting.map(|check| rule(&check.rule)).collect()
+}
+
+/// What a check of single rows looks at; null for checks of all rows, which leave none out.
+pub fn rule(rule: &Rule) -> Value {
+    let text = |text: &Option<Located<String>>| text.as_ref().map(|text| text.value.clone());
+    match rule {
         Rule::NotNull(column) => json!(["not_null", column.value]),
         Rule::Values(column, values) => {
             json!(["values", column.value, values.iter().map(|value| value.value.as_str()).collect::<Vec<_>>()])
@@ -308,10 +313,8 @@ fn rejecting(checks: &[Check]) -> Value {
         Rule::Matches(column, pattern) => json!(["matches", column.value, pattern.value]),
         Rule::Range { column, min, max } => json!(["range", column.value, text(min), text(max)]),
         Rule::Sql(condition) => json!(["sql", text_of(&condition.value)]),
-        // These are about all rows, and leave none out.
         Rule::Rows(_) | Rule::Unique(_) => Value::Null,
-    };
-    rejecting.map(rule).collect()
+    }
 }
 
 /// The name of an operation and what there is to say of it. The names are stored: they do not change, whatever the

@@ -130,7 +130,8 @@ fn a_check_that_fails_leaves_three_sinks_as_they_were() {
 #[test]
 fn what_is_counted_chunk_by_chunk_counts_once() {
     let checks = "    - {not_null: id, severity: warn}\n    - {matches: {email: '@'}, severity: reject}\n    - {rows: \
-                  {min: 5000}, severity: warn}\n    - {range: {amount: {min: 0}}, severity: warn}\n";
+                  {min: 5000}, severity: warn}\n    - {range: {amount: {min: 0}}, severity: warn}\n    - {range: \
+                  {amount: {min: -99}}, severity: warn}\n";
     for (index, fail_point) in
         ["commit.after:1", "commit.before:3", "commit.after:4", "rejects.after:2"].iter().enumerate()
     {
@@ -157,6 +158,7 @@ fn what_is_counted_chunk_by_chunk_counts_once() {
                 "s | matches: email | holds | 4 of 3,997 rows (0.10%)",
                 "s | rows | broken | 3,997 rows, and at least 5,000 are required",
                 "s | range: amount | broken | 1 of 3,997 rows (0.03%)",
+                "s | range: amount | holds | none of 3,997 rows",
             ],
             "{fail_point}"
         );

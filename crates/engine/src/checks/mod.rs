@@ -21,8 +21,10 @@ use millstream_core::reject::MaxRejects;
 use millstream_core::{Error, RejectKind};
 use millstream_job::{Check, CheckSeverity, RowsKeys, Rule};
 use millstream_state::rejects::CheckedRows;
+use serde_json::json;
 
 use self::keys::KeySet;
+use crate::fingerprint::rule;
 use crate::rejects::json_of;
 use crate::report::CheckResult;
 
@@ -68,6 +70,8 @@ pub struct EntryCheck {
     pub kind: CheckKind,
     /// The rule in a few words.
     pub label: String,
+    /// Severity and rule, by which the reject log keeps what was counted: other checks may have the same label.
+    pub noted_as: String,
     /// What happens if the rule is broken.
     pub severity: CheckSeverity,
     /// How many rows may break it.
@@ -105,6 +109,7 @@ impl EntryCheck {
         EntryCheck {
             kind,
             label: check.rule.label(),
+            noted_as: json!([check.severity, rule(&check.rule)]).to_string(),
             severity: check.severity,
             at_most: check.at_most,
             message: check.message.clone(),
@@ -161,7 +166,7 @@ impl EntryChecks {
     /// What was counted for a part of the rows, as the reject log keeps it.
     pub fn noted(&self, counts: &CheckCounts) -> CheckedRows {
         let broken = self.checks.iter().zip(counts.broken()).filter(|(_, broken)| *broken > 0);
-        let broken: BTreeMap<String, u64> = broken.map(|(check, broken)| (check.label.clone(), broken)).collect();
+        let broken: BTreeMap<String, u64> = broken.map(|(check, broken)| (check.noted_as.clone(), broken)).collect();
         CheckedRows { entry: self.entry.clone(), rows: counts.rows(), broken }
     }
 
@@ -172,7 +177,7 @@ impl EntryChecks {
         }
         self.counts.add_rows(noted.rows);
         for (index, check) in self.checks.iter().enumerate() {
-            self.counts.add_broken(index, noted.broken.get(&check.label).copied().unwrap_or(0));
+            self.counts.add_broken(index, noted.broken.get(&check.noted_as).copied().unwrap_or(0));
         }
     }
 }
