@@ -19,8 +19,8 @@ from harness.sorting import SORTS
 from harness.steps import STEPS
 from harness.store import Made, Store, warm
 from harness.techniques import TECHNIQUES as TABLES
-from harness.workloads import Context
 from harness.workloads import WORKLOADS as READS
+from harness.workloads import Context
 
 COMPARED = {**READS, **SORTS, **LOADS, **COSTS, **TABLES_READ, **STEPS, **OWN_CODE}
 WORKLOADS = {**COMPARED, **WITH_PACKAGES}

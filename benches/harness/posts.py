@@ -226,7 +226,7 @@ def version(of: Posts, number: int, folder: Path) -> Version:
 def different(
     into: TextIO, paths: Sequence[Path], number: int, line_of: Callable[[tuple], str], first: int = 1
 ) -> int:
-    """Copies lines of posts from number `first` on, of which some are of another version. The number behind the last."""
+    """Copies posts from number `first` on, of which some are of another version. The number behind the last."""
     for path in paths:
         with path.open(encoding="utf-8", newline="\n") as lines:
             for post, line in enumerate(lines, first):

@@ -17,8 +17,18 @@ from harness.loading import MARIADB, POSTGRES, client, copy, load_data, served, 
 from harness.loading import plan as loads
 from harness.measure import Contender, shell
 from harness.posts import Sums
-from harness.workloads import OURS, SUM_BY_SYMBOL, Context, Plan, Workload, discarding, groups, memory
-from harness.workloads import trades_query, within
+from harness.workloads import (
+    OURS,
+    SUM_BY_SYMBOL,
+    Context,
+    Plan,
+    Workload,
+    discarding,
+    groups,
+    memory,
+    trades_query,
+    within,
+)
 
 REFERENCE = 250_000
 SPREAD = 7_919  # a prime: posts that follow each other have customers far apart
