@@ -13,19 +13,42 @@
 from millstream._errors import Error, JobWarning, Problem, RejectWarning
 from millstream._job import Job
 from millstream._millstream import Batch, __version__
-from millstream._report import MissingColumn, Removed, Report, SinkResult, Skipped, Step, Tally, Verdict
+from millstream._report import (
+    Changes,
+    CheckResult,
+    DisposedFiles,
+    HookResult,
+    LeftFile,
+    LeftFiles,
+    MissingColumn,
+    ReloadedFiles,
+    Removed,
+    Report,
+    SinkResult,
+    Skipped,
+    Step,
+    Tally,
+    Verdict,
+)
 from millstream._rows import Rows, read, sql
 from millstream._run import run
 from millstream._write import write
 
 __all__ = [
     "Batch",
+    "Changes",
+    "CheckResult",
+    "DisposedFiles",
     "Error",
+    "HookResult",
     "Job",
     "JobWarning",
+    "LeftFile",
+    "LeftFiles",
     "MissingColumn",
     "Problem",
     "RejectWarning",
+    "ReloadedFiles",
     "Removed",
     "Report",
     "Rows",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -43,6 +43,24 @@ class Removed(_Record):
     first: list[str]
 
 
+class Changes(_Record):
+    """What has changed in a target whose rows were compared with those that came."""
+
+    inserted: int
+    updated: int
+    unchanged: int
+    deleted: int
+
+
+class ReloadedFiles(_Record):
+    """Files whose rows a sink has replaced."""
+
+    files: int
+    rows_deleted: int
+    rows_inserted: int
+    without_rows: list[str]
+
+
 class SinkResult(_Record):
     """What a sink now holds."""
 
@@ -50,7 +68,55 @@ class SinkResult(_Record):
     target: str
     summary: str
     removed: Removed | None
+    reloaded: ReloadedFiles | None = None
+    changes: Changes | None
     tally: Tally | None
+
+
+class LeftFiles(_Record):
+    """Files of a source that a run has left alone."""
+
+    source: str
+    files: int
+    first: list[str]
+
+
+class LeftFile(_Record):
+    """A file that stays where it is, though it is loaded."""
+
+    uri: str
+    what: str
+
+
+class DisposedFiles(_Record):
+    """What has become of the files of a source once they were loaded."""
+
+    source: str
+    moved: int
+    deleted: int
+    left: int
+    first_left: list[LeftFile]
+
+
+class CheckResult(_Record):
+    """What a check of an entry's rows has come to."""
+
+    entry: str
+    check: str
+    severity: str
+    holds: bool
+    rows: int
+    broken: int
+    at_most: str | None = None
+    what: str
+    examples: Sequence[str] = ()
+
+
+class HookResult(_Record):
+    """What has become of something that was done after a run."""
+
+    hook: str
+    error: str | None
 
 
 class Skipped(_Record):
@@ -112,8 +178,12 @@ class Report(_Record):
     job: str
     run: str
     resumes: str | None
+    began: str
+    skipped_run: str | None = None
+    attempts: int
     nothing_new: bool
     units_loaded_before: int
+    caught_up: bool
     seconds: float
     rows_read: int
     rows_written: int
@@ -121,24 +191,36 @@ class Report(_Record):
     rejects: str | None
     units_skipped: int
     skipped: list[Skipped]
+    not_ready: list[LeftFiles]
+    changed: list[LeftFiles]
+    disposed: list[DisposedFiles]
     missing_columns: list[MissingColumn]
+    checks: list[CheckResult]
     bytes_read: int
     bytes_from_cache: int
     bytes_from_disk: int
     bytes_written: int
     peak_rss_bytes: int
+    peak_memory_bytes: int
+    peak_workers_bytes: int
     memory_bytes: int
     cores: int
     cpu_seconds: float
     results: list[SinkResult]
     steps: list[Step]
     verdict: Verdict
+    hooks: Sequence[HookResult] = ()
 
     def __init__(self, values: Mapping[str, Any], text: str) -> None:
         super().__init__(values)
         self._values = dict(values)
         self._text = text
         self.skipped = [Skipped(one) for one in values["skipped"]]
+        self.not_ready = [LeftFiles(one) for one in values["not_ready"]]
+        self.changed = [LeftFiles(one) for one in values["changed"]]
+        self.disposed = [_disposed(one) for one in values["disposed"]]
+        self.checks = [CheckResult(one) for one in values["checks"]]
+        self.hooks = [HookResult(one) for one in values.get("hooks", ())]
         self.missing_columns = [MissingColumn(one) for one in values["missing_columns"]]
         self.results = [_result(one) for one in values["results"]]
         self.steps = [Step(one) for one in values["steps"]]
@@ -165,9 +247,10 @@ class Report(_Record):
 
 
 def _result(values: Mapping[str, Any]) -> SinkResult:
-    removed, tally = values["removed"], values["tally"]
-    return SinkResult({
-        **values,
-        "removed": None if removed is None else Removed(removed),
-        "tally": None if tally is None else Tally(tally),
-    })
+    kinds = {"removed": Removed, "reloaded": ReloadedFiles, "changes": Changes, "tally": Tally}
+    found = {name: kind(values[name]) for name, kind in kinds.items() if values.get(name) is not None}
+    return SinkResult({**values, **found})
+
+
+def _disposed(values: Mapping[str, Any]) -> DisposedFiles:
+    return DisposedFiles({**values, "first_left": [LeftFile(one) for one in values["first_left"]]})

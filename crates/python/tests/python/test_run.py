@@ -32,6 +32,37 @@ def test_a_report_has_attributes_a_text_and_a_form_for_notebooks():
     assert lines == ["DE,126329", "NO,1009650", "country,people"]
 
 
+MERGE = """
+sources:
+  orders:
+    read: orders/*.csv
+    csv: {columns: {id: int64, price: int64}}
+    checks: [{not_null: [price], severity: warn}]
+sinks:
+  table: {from: orders, write: 'sqlite:orders.db', table: orders, mode: merge, key: [id]}
+on_success: [{command: ["true"]}]
+"""
+
+
+def test_all_that_a_report_says_has_a_type(folder):
+    (folder / "orders").mkdir()
+    (folder / "orders/1.csv").write_text("id,price\n1,5\n2,\n")
+    (folder / "merge.yaml").write_text(MERGE)
+    report = millstream.run("merge.yaml")
+    assert (report.results[0].changes.inserted, report.checks[0].broken, report.checks[0].holds) == (2, 1, False)
+    assert (report.hooks[0].hook, report.hooks[0].error, report.caught_up, report.attempts) == ("true", None, False, 1)
+
+    def typed(record):
+        unknown = {name for name in vars(record) if not name.startswith("_")} - set(type(record).__annotations__)
+        assert not unknown, type(record)
+        for value in vars(record).values():
+            for one in value if isinstance(value, list) else [value]:
+                if type(one).__module__ == "millstream._report":
+                    typed(one)
+
+    typed(report)
+
+
 def test_variables_are_set():
     report = millstream.run("job.yaml", variables={"LEAST": 200_000})
     assert report.rows_written == 1
