@@ -28,7 +28,10 @@ pub fn run(mut arguments: Arguments) -> u8 {
     let global = &arguments.global;
     let output = Output::new(global);
     let done = match &arguments.command {
-        Command::Run(run) => run_job(global, output, run),
+        Command::Run(run) => match run_job(global, output, run) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
         Command::Runs(runs) => crate::runs::show(global, output, runs),
         Command::Rejects(rejects) => crate::rejects::show(global, output, rejects),
         Command::Check(check) => check_job(global, output, check),
@@ -54,12 +57,12 @@ pub fn run(mut arguments: Arguments) -> u8 {
     };
     match done {
         Ok(()) => 0,
-        Err(failure) => report_failure(output, &failure),
+        Err(failure) => report_failure(output, &failure, |failure| failure),
     }
 }
 
-/// Shows why a command failed, and returns the exit code.
-fn report_failure(output: Output, failure: &Failure) -> u8 {
+/// Shows why a command failed, and returns the exit code. `result` makes the JSON that is printed of lints and errors.
+pub(crate) fn report_failure(output: Output, failure: &Failure, result: impl FnOnce(Value) -> Value) -> u8 {
     let Failure { lints, errors } = failure;
     // The reader of our output has closed it, which is no failure.
     if errors.iter().any(|error| error.kind() == ErrorKind::OutputClosed) {
@@ -68,7 +71,7 @@ fn report_failure(output: Output, failure: &Failure) -> u8 {
     output.message(&message::failure(output, failure));
     if output.json {
         let errors: Vec<Value> = errors.iter().map(millstream::report::error_json).collect();
-        let _ = output.json(&json!({"lints": lints, "errors": errors}));
+        let _ = output.json(&result(json!({"lints": lints, "errors": errors})));
     }
     match errors.first() {
         _ if lints.iter().any(Lint::is_error) => WRONG,
@@ -77,7 +80,7 @@ fn report_failure(output: Output, failure: &Failure) -> u8 {
     }
 }
 
-fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<(), Failure> {
+fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<u8, Failure> {
     if let Some(values) = &run.job.each.values {
         return crate::series::run(global, output, run, values);
     }
@@ -97,6 +100,7 @@ fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<(), 
         engine.start(job, options)
     })
     .and_then(|done| Ok(tell_done(output, &done, run.verbose)?))
+    .map(|()| 0)
 }
 
 fn check_job(global: &Global, output: Output, check: &arguments::Check) -> Result<(), Failure> {

@@ -7,9 +7,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use millstream::history::{Outcome, RunHistory, RunRecord, default_folder};
 use millstream::report::Report;
 use millstream::{Engine, Error, Failure, Job, Result, RunOptions};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::arguments::{Global, Run};
+use crate::commands::report_failure;
 use crate::output::Output;
 use crate::shared::{Followed, engine, refuse_two_outputs, sound_job, tell_done};
 use crate::values::Values;
@@ -60,8 +61,8 @@ struct Series<'a> {
     left: Vec<ToDo>,
 }
 
-/// Runs the job of `run` for each of `values`, until one fails.
-pub fn run(global: &Global, output: Output, run: &Run, values: &Values) -> Result<(), Failure> {
+/// Runs the job of `run` for each of `values`, until one fails, and returns the exit code.
+pub fn run(global: &Global, output: Output, run: &Run, values: &Values) -> Result<u8, Failure> {
     if let Some((name, _)) = global.set.iter().find(|(name, _)| *name == values.name) {
         return Err(Error::job(format!("`--set` and `--for` both give {name}")).hint("leave one of them out").into());
     }
@@ -104,7 +105,7 @@ fn new_name() -> String {
 }
 
 impl Series<'_> {
-    fn run(&self) -> Result<(), Failure> {
+    fn run(&self) -> Result<u8, Failure> {
         let followed = Followed::new(self.output)?;
         let mut reports = Vec::new();
         for (index, (value, to_do)) in self.values.values.iter().zip(&self.left).enumerate() {
@@ -115,7 +116,10 @@ impl Series<'_> {
                 continue;
             }
             self.output.chat(&format!("{place}:\n"));
-            let report = self.one(&followed, value, *to_do).inspect_err(|_| self.tell_left(index))?;
+            let report = match self.one(&followed, value, *to_do) {
+                Ok(report) => report,
+                Err(failure) => return Ok(self.fail(index, &failure, reports)),
+            };
             let outcome = if report.skipped_run.is_some() { "skipped" } else { "done" };
             if !self.output.json {
                 tell_done(self.output, &report, self.run.verbose)?;
@@ -123,10 +127,26 @@ impl Series<'_> {
             reports.push(json!({"value": value, "outcome": outcome, "report": report}));
         }
         match self.output.json {
-            true => self.output.json(&json!({"series": self.name, "variable": self.values.name, "runs": reports}))?,
+            true => self.output.json(&self.to_json(&reports))?,
             false => self.tell_end(&reports),
         }
-        Ok(())
+        Ok(0)
+    }
+
+    /// The series so far.
+    fn to_json(&self, runs: &[Value]) -> Value {
+        json!({"series": self.name, "variable": self.values.name, "runs": runs})
+    }
+
+    /// Shows why value number `index` (from 0) has failed, after the runs `done`, and returns the exit code.
+    fn fail(&self, index: usize, failure: &Failure, mut done: Vec<Value>) -> u8 {
+        self.tell_left(index);
+        report_failure(self.output, failure, |mut failed| {
+            failed["value"] = json!(self.values.values[index]);
+            failed["outcome"] = json!("failed");
+            done.push(failed);
+            self.to_json(&done)
+        })
     }
 
     fn one(&self, followed: &Followed, value: &str, to_do: ToDo) -> Result<Report, Failure> {
@@ -152,13 +172,13 @@ impl Series<'_> {
         let path = &self.run.job.path;
         self.output.chat(&format!(
             "{name}={} failed, {index} of {} values are done: `millstream run {path} --for {name}={written}{set} \
-             --resume` goes on with it\n",
+             --resume` continues with it\n",
             values[index],
             values.len(),
         ));
     }
 
-    fn tell_end(&self, reports: &[serde_json::Value]) {
+    fn tell_end(&self, reports: &[Value]) {
         let count = |outcome: &str| reports.iter().filter(|report| report["outcome"] == outcome).count();
         let more = |outcome: &str| match count(outcome) {
             0 => String::new(),
@@ -171,8 +191,6 @@ impl Series<'_> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
 
     #[test]

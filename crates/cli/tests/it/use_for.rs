@@ -51,9 +51,15 @@ fn it_stops_at_the_first_failure_and_goes_on_with_resume() {
     lab.file("in/03.csv", "id\nx\n");
     lab.run(&["run", "job.yaml", "--for", DAYS]).ended(1).says(&[
         "DAY=2026-01-03 failed, 2 of 4 values are done: `millstream run job.yaml --for DAY=2026-01-01..2026-01-04 \
-         --resume` goes on with it",
+         --resume` continues with it",
     ]);
     assert_eq!(days(&lab), [day(1), day(2)]);
+    let failed = lab.run(&["run", "job.yaml", "--json", "--for", DAYS, "--resume"]).ended(1).json();
+    let runs = failed["runs"].as_array().expect("a list");
+    let outcomes: Vec<_> = runs.iter().map(|run| (run["value"].as_str(), run["outcome"].as_str())).collect();
+    let expected = [("2026-01-01", "done before"), ("2026-01-02", "done before"), ("2026-01-03", "failed")];
+    assert_eq!(outcomes, expected.map(|(day, outcome)| (Some(day), Some(outcome))));
+    assert_eq!(runs[2]["errors"][0]["line"], 2, "{failed:#}");
     lab.file("in/03.csv", "id\n3\n");
     // The clock is set back meanwhile.
     let mut command = lab.command(&["run", "job.yaml", "--for", DAYS, "--resume", "--accept-changed"]);
