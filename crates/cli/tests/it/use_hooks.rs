@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use millstream_testkit::{Answer, Fault, FaultServer, Object, Plan, SmtpServer};
+use millstream_testkit::{Answer, Authority, Fault, FaultServer, Object, Plan, SmtpServer, Validity};
 use serde_json::Value;
 
 use crate::use_support::{Lab, Ran, finish};
@@ -166,6 +166,34 @@ fn a_mail_says_how_the_run_has_ended() {
         sent[1].text
     );
     assert_eq!(sent[1].login, None);
+}
+
+#[test]
+fn mails_are_encrypted_by_certificates_that_are_trusted() {
+    let authority = Authority::new();
+    let certificate = authority.certificate("127.0.0.1", Validity::Current);
+    let lab = lab("on_success: [{mail: {to: ops@example.com}}]\n");
+    lab.file("ca.pem", authority.pem());
+    for (server, tls) in
+        [(SmtpServer::encrypted(&certificate), "tls"), (SmtpServer::with_starttls(&certificate), "starttls")]
+    {
+        let run = |more: &str| {
+            let address = format!("host: 127.0.0.1, port: {}", server.port());
+            lab.file("machine.yaml", format!("smtp: {{{address}, tls: {tls}, from: mill@example.com{more}}}\n"));
+            lab.run(&["run", "job.yaml", "--machine", "machine.yaml"])
+        };
+        let ran = run(", ca: ca.pem");
+        ran.ok();
+        assert!(!ran.stderr.contains("warning"), "{tls}: {}", ran.stderr);
+        assert_eq!(
+            server.mails().iter().map(|mail| mail.to.concat()).collect::<Vec<_>>(),
+            ["ops@example.com"],
+            "{tls}"
+        );
+        // Without the authority its certificate is nobody's.
+        run("").ok().says(&["warning: on_success: mail to ops@example.com", "certificate"]);
+        assert_eq!(server.mails().len(), 1, "{tls}");
+    }
 }
 
 #[test]

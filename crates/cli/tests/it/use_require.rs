@@ -6,6 +6,7 @@ use millstream_testkit::{Answer, Fault, FaultServer, Object, Plan};
 use rusqlite::Connection;
 use serde_json::Value;
 
+use crate::use_databases::Database;
 use crate::use_support::{Lab, Ran, names, sqlite};
 
 /// A job with these requirements, whose sink would create a table and run a statement before it.
@@ -86,6 +87,20 @@ fn a_query_has_to_give_something_true() {
     loads(&lab);
     lab.file("job.yaml", job("  - query: {in: 'sqlite:control.db', sql: 'SELECT nothing'}\n"));
     lab.run(&["run", "job.yaml"]).ended(1).says(&["syntax error"]);
+}
+
+#[test]
+fn servers_are_asked_as_well() {
+    for database in Database::both() {
+        database.query("CREATE TABLE days (closed INT)");
+        let lab = lab(&format!("  - query: {{in: '{}', sql: SELECT max(closed) FROM days}}\n", database.url));
+        refused(&lab, &["the query on ", "gave null"]);
+        database.query("INSERT INTO days VALUES (1)");
+        loads(&lab);
+        let missing = lab.read("job.yaml").replace("FROM days", "FROM nights");
+        lab.file("job.yaml", missing);
+        lab.run(&["run", "job.yaml"]).ended(1).says(&["nights"]);
+    }
 }
 
 #[test]
