@@ -163,26 +163,34 @@ impl Lines {
     /// Those of `text`, which begins with a line and ends with a line end. `is_blank` gets each line without its
     /// line end.
     pub fn count(text: &[u8], is_blank: impl Fn(&[u8]) -> bool) -> Self {
-        let all = memchr_iter(b'\n', text).count() as u64;
+        let (all, has_short_beginning) = line_feeds(text);
         // A blank line begins with white space or its line end. That hardly ever happens, and is seen in one pass.
-        let suspicious = text.first().is_some_and(|first| *first <= b' ') || has_short_beginning(text);
+        let suspicious = text.first().is_some_and(|first| *first <= b' ') || has_short_beginning;
         let blank = if suspicious { blank_lines(text, is_blank) } else { 0 };
         Lines { all, blank }
     }
 }
 
-/// Whether a byte up to that of a blank follows a line feed.
-fn has_short_beginning(text: &[u8]) -> bool {
-    const BLOCK: usize = 256;
-    let behind = text.get(1..).unwrap_or_default();
+/// How many line feeds there are, and whether a byte up to that of a blank follows one.
+fn line_feeds(text: &[u8]) -> (u64, bool) {
+    /// The most of which the number fits into a byte.
+    const BLOCK: usize = 255;
+    let Some(behind) = text.get(1..) else { return (0, false) };
+    let (mut count, mut found) = (0, 0);
     // Without an exit inside of a block, the compiler compares many bytes at once.
-    let in_block = |(bytes, next): (&[u8], &[u8])| {
-        bytes
-            .iter()
-            .zip(next)
-            .fold(0, |found, (byte, next)| found | (u8::from(*byte == b'\n') & u8::from(*next <= b' ')))
-    };
-    text.chunks(BLOCK).zip(behind.chunks(BLOCK)).any(|pair| in_block(pair) != 0)
+    for (bytes, next) in text.chunks(BLOCK).zip(behind.chunks(BLOCK)) {
+        let (mut in_block, mut short) = (0u8, 0u8);
+        for (byte, next) in bytes.iter().zip(next) {
+            let is_feed = u8::from(*byte == b'\n');
+            in_block += is_feed;
+            short |= is_feed & u8::from(*next <= b' ');
+        }
+        count += u64::from(in_block);
+        found |= short;
+    }
+    // Nothing is behind the last byte.
+    count += u64::from(text.last() == Some(&b'\n'));
+    (count, found != 0)
 }
 
 fn blank_lines(text: &[u8], is_blank: impl Fn(&[u8]) -> bool) -> u64 {

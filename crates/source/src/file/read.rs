@@ -1,19 +1,22 @@
-//! Reads open files: regular files by position, one or two blocks ahead; pipes and devices as a stream.
+//! Reads open files: regular files by position, from the page cache at once and otherwise one or two blocks ahead; pipes
+//! and devices as a stream.
 //!
 //! A change of a file's size or time while it is read is an error, since the bytes may be partly old and partly new.
 
 use std::collections::VecDeque;
-use std::io::IoSliceMut;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use fs_err::File;
 use fs_err::os::unix::fs::OpenOptionsExt;
+use futures::{Stream, StreamExt};
 use millstream_core::buffers;
 use millstream_core::direct::{self, Aligned};
 use millstream_core::source::SourceContext;
@@ -21,7 +24,7 @@ use millstream_core::{ByteStream, Error, Result};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Advice, FileType, Stat};
-use rustix::io::{Errno, ReadWriteFlags};
+use rustix::io::Errno;
 use tokio::task::JoinHandle;
 
 use super::{cache, io_error, uri_of};
@@ -32,6 +35,10 @@ pub(crate) const SMALL: u64 = 1 << 20;
 
 /// Large files are read in blocks of this size.
 const BLOCK: u64 = 256 << 10;
+
+/// So much is read ahead before it is tried again whether the next block is in the page cache. For the time of one read,
+/// the disk may then have nothing to do.
+const WINDOW: u64 = 32 << 20;
 
 /// How far ahead the kernel is advised.
 const AHEAD: u64 = 4 << 20;
@@ -165,17 +172,29 @@ pub(crate) fn read_range_once(context: &SourceContext, file: &File, path: &Path,
 fn read_cached(file: &File, size: u64) -> Option<Bytes> {
     let size = usize::try_from(size).ok()?;
     let mut bytes = buffers::take(size);
-    bytes.resize(size, 0);
-    let mut filled = 0;
-    while filled < bytes.len() {
-        let mut rest = [IoSliceMut::new(&mut bytes[filled..])];
-        // Reads that would block are errors, and so are all on file systems without this call.
-        match rustix::io::preadv2(file, &mut rest, filled as u64, ReadWriteFlags::NOWAIT) {
-            Ok(0) | Err(_) => return None,
-            Ok(count) => filled += count,
+    while bytes.len() < size {
+        let (at, rest) = (bytes.len() as u64, size - bytes.len());
+        if append_cached(file, at, rest, &mut bytes) == 0 {
+            return None;
         }
     }
     Some(buffers::share(bytes))
+}
+
+/// Appends up to `most` bytes of the file from byte `at` on to `bytes`, as far as they are in the page cache, and returns
+/// how many: 0 also at the end of the file, and on file systems that cannot tell. It does not block.
+fn append_cached(file: &File, at: u64, most: usize, bytes: &mut Vec<u8>) -> usize {
+    bytes.reserve(most);
+    let rest = &mut bytes.spare_capacity_mut()[..most];
+    let piece = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() };
+    let Ok(at) = libc::off_t::try_from(at) else { return 0 };
+    // SAFETY: preadv2(2) writes at most `iov_len` bytes to the spare capacity, which is alive for the call.
+    let count = unsafe { libc::preadv2(file.as_raw_fd(), &raw const piece, 1, at, libc::RWF_NOWAIT) };
+    // Reads that would block are errors.
+    let count = usize::try_from(count).unwrap_or(0);
+    // SAFETY: the call has initialised these bytes, the first of the spare capacity.
+    unsafe { bytes.set_len(bytes.len() + count) };
+    count
 }
 
 /// Makes sure that the file is still the version that was opened. Blocks.
@@ -183,7 +202,10 @@ pub(crate) fn verify(file: &File, path: &Path, stamp: &Stamp) -> Result<()> {
     if Stamp::of(&look_up(file, path)?) == *stamp { Ok(()) } else { Err(changed(path)) }
 }
 
-/// The bytes of a regular file's `range`, read ahead.
+/// The bytes of a regular file's `range`: blocks that are in the page cache are copied where they are wanted, others are
+/// read ahead.
+///
+/// Two threads that hand a block to each other wake up for each, which takes longer than to copy it from the cache.
 pub(crate) fn stream_file(
     context: &SourceContext,
     path: Arc<Path>,
@@ -191,12 +213,83 @@ pub(crate) fn stream_file(
     stamp: Stamp,
     range: Range<u64>,
 ) -> ByteStream {
-    // A file larger than the budget would take memory for the cache that is not granted.
-    if stamp.size > context.budget.process()
-        && let Some(direct) = past_the_cache(&file)
-    {
-        return stream_large(context, path, file, direct, stamp, range);
+    Blocks { context: context.clone(), path, file, stamp, rest: range, ahead: None }.boxed()
+}
+
+/// A range of a file.
+struct Blocks {
+    context: SourceContext,
+    path: Arc<Path>,
+    file: Arc<File>,
+    stamp: Stamp,
+    /// Behind what is read ahead.
+    rest: Range<u64>,
+    /// Reads ahead from the first byte on that was not in the page cache.
+    ahead: Option<ByteStream>,
+}
+
+impl Blocks {
+    /// The next bytes, if they are in the page cache.
+    fn next_cached(&mut self) -> Option<Result<Bytes>> {
+        let most = (self.rest.end - self.rest.start).min(BLOCK) as usize;
+        let mut bytes = buffers::take(most);
+        let count = append_cached(&self.file, self.rest.start, most, &mut bytes) as u64;
+        if count == 0 {
+            buffers::give_back(bytes);
+            return None;
+        }
+        self.rest.start += count;
+        self.context.cache.add_cached(count);
+        Some(verify(&self.file, &self.path, &self.stamp).map(|()| buffers::share(bytes)))
     }
+
+    /// Reads ahead what comes next.
+    fn read_ahead(&mut self) -> ByteStream {
+        let (path, file, stamp) = (Arc::clone(&self.path), Arc::clone(&self.file), self.stamp);
+        let end = self.rest.end.min((self.rest.start / WINDOW + 1) * WINDOW);
+        let range = std::mem::replace(&mut self.rest.start, end)..end;
+        // A file larger than the budget would take memory for the cache that is not granted.
+        let is_large = stamp.size > self.context.budget.process();
+        match is_large.then(|| past_the_cache(&file)).flatten() {
+            Some(direct) => stream_large(&self.context, path, file, direct, stamp, range),
+            None => stream_ahead(&self.context, path, file, stamp, range),
+        }
+    }
+}
+
+impl Stream for Blocks {
+    type Item = Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        loop {
+            if let Some(ahead) = &mut self.ahead {
+                match ready!(ahead.as_mut().poll_next(context)) {
+                    None => self.ahead = None,
+                    some => return Poll::Ready(some),
+                }
+            }
+            if self.rest.is_empty() {
+                return Poll::Ready(None);
+            }
+            // It never has to wait, so it lets other tasks take their turn.
+            let turn = ready!(tokio::task::coop::poll_proceed(context));
+            turn.made_progress();
+            match self.next_cached() {
+                Some(bytes) => return Poll::Ready(Some(bytes)),
+                None => self.ahead = Some(self.read_ahead()),
+            }
+        }
+    }
+}
+
+/// The bytes of a regular file's `range`, read ahead.
+fn stream_ahead(
+    context: &SourceContext,
+    path: Arc<Path>,
+    file: Arc<File>,
+    stamp: Stamp,
+    range: Range<u64>,
+) -> ByteStream {
     let counted = context.clone();
     feed(context, 2 * BLOCK as usize, move |feeder| async move {
         advise(&file, range.start, range.end - range.start, Advice::Sequential);
