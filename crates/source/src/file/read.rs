@@ -1,5 +1,5 @@
-//! Reads open files: regular files by position, from the page cache at once and otherwise one or two blocks ahead; pipes
-//! and devices as a stream.
+//! Reads open files: regular files by position, from the page cache at once and otherwise one or two blocks ahead;
+//! pipes and devices as a stream.
 //!
 //! A change of a file's size or time while it is read is an error, since the bytes may be partly old and partly new.
 
@@ -36,8 +36,8 @@ pub(crate) const SMALL: u64 = 1 << 20;
 /// Large files are read in blocks of this size.
 const BLOCK: u64 = 256 << 10;
 
-/// So much is read ahead before it is tried again whether the next block is in the page cache. For the time of one read,
-/// the disk may then have nothing to do.
+/// So much is read ahead before it is tried again whether the next block is in the page cache. For the time of one
+/// read, the disk may then have nothing to do.
 const WINDOW: u64 = 32 << 20;
 
 /// How far ahead the kernel is advised.
@@ -181,8 +181,8 @@ fn read_cached(file: &File, size: u64) -> Option<Bytes> {
     Some(buffers::share(bytes))
 }
 
-/// Appends up to `most` bytes of the file from byte `at` on to `bytes`, as far as they are in the page cache, and returns
-/// how many: 0 also at the end of the file, and on file systems that cannot tell. It does not block.
+/// Appends up to `most` bytes of the file from byte `at` on to `bytes`, as far as they are in the page cache, and
+/// returns how many: 0 also at the end of the file, and on file systems that cannot tell. It does not block.
 fn append_cached(file: &File, at: u64, most: usize, bytes: &mut Vec<u8>) -> usize {
     bytes.reserve(most);
     let rest = &mut bytes.spare_capacity_mut()[..most];
@@ -202,8 +202,8 @@ pub(crate) fn verify(file: &File, path: &Path, stamp: &Stamp) -> Result<()> {
     if Stamp::of(&look_up(file, path)?) == *stamp { Ok(()) } else { Err(changed(path)) }
 }
 
-/// The bytes of a regular file's `range`: blocks that are in the page cache are copied where they are wanted, others are
-/// read ahead.
+/// The bytes of a regular file's `range`: blocks that are in the page cache are copied where they are wanted, others
+/// are read ahead.
 ///
 /// Two threads that hand a block to each other wake up for each, which takes longer than to copy it from the cache.
 pub(crate) fn stream_file(
