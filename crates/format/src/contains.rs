@@ -173,12 +173,27 @@ impl Lines {
 
 /// How many line feeds there are, and whether a byte up to that of a blank follows one.
 fn line_feeds(text: &[u8]) -> (u64, bool) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        #[target_feature(enable = "avx2")]
+        fn wide(text: &[u8]) -> (u64, bool) {
+            line_feeds_in(text)
+        }
+        // SAFETY: this processor has the instructions.
+        return unsafe { wide(text) };
+    }
+    line_feeds_in(text)
+}
+
+/// [`line_feeds`], compiled for the instructions of the caller.
+#[inline(always)]
+fn line_feeds_in(text: &[u8]) -> (u64, bool) {
     /// The most of which the number fits into a byte.
     const BLOCK: usize = 255;
     let Some(behind) = text.get(1..) else { return (0, false) };
     let (mut count, mut found) = (0, 0);
     // Without an exit inside of a block, the compiler compares many bytes at once.
-    for (bytes, next) in text.chunks(BLOCK).zip(behind.chunks(BLOCK)) {
+    for (bytes, next) in text[..behind.len()].chunks(BLOCK).zip(behind.chunks(BLOCK)) {
         let (mut in_block, mut short) = (0u8, 0u8);
         for (byte, next) in bytes.iter().zip(next) {
             let is_feed = u8::from(*byte == b'\n');

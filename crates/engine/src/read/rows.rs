@@ -299,9 +299,11 @@ fn next_member(name: Option<String>, names: &mut HashMap<Arc<str>, u32>) -> Memb
     MemberPlace { name: Some(name), earlier: *before - 1, beginning: Bytes::new() }
 }
 
-/// The most text that is handed to a parser at once: about as large as a batch.
+/// The most text that is handed to a parser at once: about as large as a batch. Where few records are kept of it, more,
+/// or handing it to another task would take as long as searching it.
 fn push_bytes(request: &ParseRequest) -> usize {
-    (request.batch_rows * 32).max(16 << 10)
+    let batch = (request.batch_rows * 32).max(16 << 10);
+    if request.contains.is_empty() { batch } else { 4 * batch }
 }
 
 /// What takes the text of a member: a parser, or (for a format that asks for ranges, inside an archive or a pipe)
