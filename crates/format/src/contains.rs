@@ -188,24 +188,30 @@ fn line_feeds(text: &[u8]) -> (u64, bool) {
 /// [`line_feeds`], compiled for the instructions of the caller.
 #[inline(always)]
 fn line_feeds_in(text: &[u8]) -> (u64, bool) {
-    /// The most of which the number fits into a byte.
-    const BLOCK: usize = 255;
+    /// A number that fits into a byte, and of which each is a whole number of vectors.
+    const BLOCK: usize = 224;
     let Some(behind) = text.get(1..) else { return (0, false) };
-    let (mut count, mut found) = (0, 0);
-    // Without an exit inside of a block, the compiler compares many bytes at once.
-    for (bytes, next) in text[..behind.len()].chunks(BLOCK).zip(behind.chunks(BLOCK)) {
-        let (mut in_block, mut short) = (0u8, 0u8);
-        for (byte, next) in bytes.iter().zip(next) {
-            let is_feed = u8::from(*byte == b'\n');
-            in_block += is_feed;
-            short |= is_feed & u8::from(*next <= b' ');
+    let pairs = &text[..behind.len()];
+    let (blocks, rest) = pairs.as_chunks::<BLOCK>();
+    let (blocks_behind, rest_behind) = behind.as_chunks::<BLOCK>();
+    let (mut count, mut found) = (0, false);
+    for (block, behind) in blocks.iter().zip(blocks_behind) {
+        // Without an exit inside of a block, the compiler compares many bytes at once.
+        let (mut feeds, mut short) = (0u8, 0u8);
+        for index in 0..BLOCK {
+            let is_feed = u8::from(block[index] == b'\n');
+            feeds += is_feed;
+            short |= is_feed & u8::from(behind[index] <= b' ');
         }
-        count += u64::from(in_block);
-        found |= short;
+        count += u64::from(feeds);
+        found |= short != 0;
+    }
+    for (byte, next) in rest.iter().zip(rest_behind) {
+        count += u64::from(*byte == b'\n');
+        found |= *byte == b'\n' && *next <= b' ';
     }
     // Nothing is behind the last byte.
-    count += u64::from(text.last() == Some(&b'\n'));
-    (count, found != 0)
+    (count + u64::from(text.last() == Some(&b'\n')), found)
 }
 
 fn blank_lines(text: &[u8], is_blank: impl Fn(&[u8]) -> bool) -> u64 {
@@ -266,6 +272,21 @@ mod tests {
         }
         for doubtful in ["say \"hi\" to", "a\"b", "5\" of rain"] {
             assert!(inner(doubtful), "{doubtful}");
+        }
+    }
+
+    #[test]
+    fn a_short_line_is_seen_wherever_it_is() {
+        for at in 0..500 {
+            let mut text = b"x".repeat(500);
+            text[at] = b'\n';
+            assert_eq!(line_feeds(&text), (1, false), "{at}");
+            if let Some(next) = text.get_mut(at + 1) {
+                *next = b' ';
+                assert_eq!(line_feeds(&text), (1, true), "{at}");
+                text[at + 1] = b'\n';
+                assert_eq!(line_feeds(&text), (2, true), "{at}");
+            }
         }
     }
 
