@@ -227,3 +227,27 @@ fn what_is_skipped_or_fails_a_check_is_left_to_a_later_run() {
     assert_eq!(sqlite(&lab.path("out.db"), "SELECT COUNT(*), COUNT(DISTINCT id) FROM t"), [["200", "200"]]);
     assert_eq!(csv_rows(&lab.read("out.csv")).len(), 3);
 }
+
+#[test]
+fn a_pass_that_catches_up_is_no_measure_of_how_many_rows_there_are() {
+    let sinks = "  a: {from: t, write: 'sqlite:a.db', table: t, checks: [{rows: {min: 150, change: 10%}}, {not_null: \
+                 [id]}]}\n  b: {from: t, write: 'sqlite:b.db', table: t}\n";
+    let lab = lab(JOINED, sinks);
+    let counts = || ["a.db", "b.db"].map(|name| sqlite(&lab.path(name), "SELECT COUNT(*) FROM t")[0][0].clone());
+    (0..2).for_each(|file| orders(&lab, file));
+    run(&lab, "none").ok();
+    (2..4).for_each(|file| orders(&lab, file));
+    killed(&lab, "publish.next:1");
+    assert_eq!(counts(), ["400", "200"]);
+    // One file remains to catch up with: fewer rows than `min`, and half of those of the run before.
+    fs_err::remove_file(lab.path("in/3.csv")).expect("it is there");
+    (4..6).for_each(|file| orders(&lab, file));
+    let report = run(&lab, "none").ok().json();
+    assert_eq!(report["rows_written"], 400, "two files into two sinks: {report:#}");
+    assert_eq!(report["checks"].as_array().map(Vec::len), Some(2), "{report:#}");
+    assert_eq!(counts(), ["600", "500"]);
+    // A whole pass is judged.
+    orders(&lab, 6);
+    lab.run(&["run", "job.yaml"]).ended(1).says(&["100 rows, and at least 150 are required"]);
+    assert_eq!(counts(), ["600", "500"]);
+}

@@ -9,12 +9,21 @@ use serde_json::Value;
 use super::{CheckKind, EntryCheck, EntryChecks};
 use crate::report::CheckResult;
 
+/// What a pass of a run has read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pass {
+    /// Everything that the run loads.
+    Whole,
+    /// Only files that some sinks lack: how many rows they have says nothing.
+    CatchUp,
+}
+
 /// The results of the checks of `entries`, as far as rows have come. `earlier` are the reports of runs that succeeded,
-/// the last one first.
+/// the last one first. A pass that catches up has no results of checks of the number of rows.
 ///
 /// # Errors
 /// If keys that were written to scratch cannot be read again.
-pub fn results(entries: &[Arc<EntryChecks>], earlier: &[Value]) -> Result<Vec<CheckResult>> {
+pub fn results(entries: &[Arc<EntryChecks>], earlier: &[Value], pass: Pass) -> Result<Vec<CheckResult>> {
     let mut results = Vec::new();
     for entry in entries {
         let rows = entry.counts.rows();
@@ -27,7 +36,8 @@ pub fn results(entries: &[Arc<EntryChecks>], earlier: &[Value]) -> Result<Vec<Ch
             }
         }
         let counted = entry.checks.iter().zip(entry.counts.broken()).zip(entry.counts.shown());
-        for ((check, broken), examples) in counted {
+        let is_judged = |check: &EntryCheck| pass == Pass::Whole || !matches!(check.kind, CheckKind::Rows(_));
+        for ((check, broken), examples) in counted.filter(|((check, _), _)| is_judged(check)) {
             results.push(result(entry, check, Counted { rows, broken, examples, before }));
         }
     }

@@ -315,10 +315,13 @@ impl ResumePoint {
         live.loading(Fingerprints::of(job, prepared).current(), &stored)
     }
 
-    /// The reports of the last runs of the job that were done, the last one first.
+    /// The reports of the last runs of the job that were done, the last one first; not of those that only brought sinks
+    /// to the files that others had, whose rows are not those of a whole run.
     pub fn earlier_reports(&self) -> Result<Vec<Value>> {
         let reports = self.history.as_ref().map(|history| history.reports_of(&self.job, MOST_REPORTS)).transpose()?;
-        Ok(reports.unwrap_or_default())
+        let mut reports = reports.unwrap_or_default();
+        reports.retain(|report| report["caught_up"] != true);
+        Ok(reports)
     }
 
     /// Whether the run history says that the run `run` is done.

@@ -83,7 +83,11 @@ impl<'w, 'j> Begun<'w, 'j> {
             true => self.work.point.earlier_reports()?,
             false => Vec::new(),
         };
-        judge::results(&checks, &earlier)
+        let pass = match self.admission.as_ref().is_some_and(|admission| admission.is_catch_up) {
+            true => judge::Pass::CatchUp,
+            false => judge::Pass::Whole,
+        };
+        judge::results(&checks, &earlier, pass)
     }
 
     /// Reads what nobody has wanted of the rows of entries with checks.
