@@ -528,12 +528,8 @@ fn what_becomes_of_files_is_for_local_ones_of_incremental_sources() {
         (job.replace("'in/*'", "'@list'"), "and this source reads `a list`"),
         (job.replace("{move: done}", "gone"), "gone"),
         (
-            job.replace("table: t", "table: t, mode: merge, key: [id]"),
-            "`after_load` of `s` needs sinks that are loaded file by file",
-        ),
-        (
-            job.replace("after_load: {move: done}", "on_change: skip").replace("table: t", "table: t, atomic: true"),
-            "`on_change` of `s` needs sinks",
+            job.replace("after_load: {move: done}", "on_change: reload").replace("table: t", "table: t, atomic: true"),
+            "`on_change: reload` of `s` needs sinks that are loaded file by file",
         ),
     ] {
         lab.file("job.yaml", job);

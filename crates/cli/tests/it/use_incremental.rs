@@ -5,9 +5,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
 use millstream_testkit::Nginx;
+use serde_json::json;
 
 use crate::use_databases::Database;
-use crate::use_support::{Lab, Ran, csv_rows, finish, sqlite};
+use crate::use_support::{Lab, Ran, csv_rows, finish, names, sqlite};
 
 /// Places of customers, with their orders in files.
 fn lab(transforms: &str, sinks: &str) -> Lab {
@@ -250,4 +251,79 @@ fn a_pass_that_catches_up_is_no_measure_of_how_many_rows_there_are() {
     orders(&lab, 6);
     lab.run(&["run", "job.yaml"]).ended(1).says(&["100 rows, and at least 150 are required"]);
     assert_eq!(counts(), ["600", "500"]);
+}
+
+/// Names of the files that are still to be read.
+fn left(lab: &Lab) -> Vec<String> {
+    names(&lab.path("in"))
+}
+
+#[test]
+fn files_that_changed_may_be_skipped_where_all_is_loaded_at_once() {
+    for mode in ["append", "merge, key: [id]"] {
+        let sinks = format!(
+            "  a: {{from: t, write: 'sqlite:a.db', table: t, mode: {mode}}}\n  b: {{from: t, write: 'sqlite:b.db', \
+             table: t, mode: {mode}}}\n"
+        );
+        let lab = lab(JOINED, &sinks);
+        lab.file("job.yaml", lab.read("job.yaml").replace("incremental: true", "incremental: true, on_change: skip"));
+        let counts = || ["a.db", "b.db"].map(|name| sqlite(&lab.path(name), "SELECT COUNT(*) FROM t")[0][0].clone());
+        orders(&lab, 0);
+        run(&lab, "none").ok();
+        orders(&lab, 1);
+        lab.file("in/0.csv", "id,customer\n7777,1\n");
+        let report = run(&lab, "none").ok().json();
+        assert_eq!(report["changed"], json!([{"source": "orders", "files": 1, "first": ["in/0.csv"]}]), "{mode}");
+        assert_eq!(counts(), ["200", "200"], "{mode}");
+        // One of the sinks has a file that the other one lacks, and then it changes: both stay as they are.
+        orders(&lab, 2);
+        killed(&lab, "publish.next:1");
+        assert_eq!(counts(), ["300", "200"], "{mode}");
+        run(&lab, "none").ok();
+        assert_eq!(counts(), ["300", "300"], "{mode}");
+        lab.run(&["run", "job.yaml", "--accept-changed"]).ok();
+        assert_eq!(counts(), ["301", "301"], "{mode}");
+    }
+}
+
+#[test]
+fn files_are_moved_once_all_sinks_have_them_all_at_once() {
+    let sinks = "  a: {from: t, write: 'sqlite:a.db', table: t}\n  b: {from: t, write: 'sqlite:b.db', table: t, mode: \
+                 merge, key: [id]}\n";
+    for window in ["none", "publish.before", "publish.next:1", "publish.after", "forget.before", "after_load.next:1"] {
+        let lab = lab(JOINED, sinks);
+        let job = lab.read("job.yaml").replace("incremental: true", "incremental: true, after_load: {move: done}");
+        lab.file("job.yaml", job);
+        (0..3).for_each(|file| orders(&lab, file));
+        if window != "none" {
+            killed(&lab, window);
+            let expected = if window.starts_with("after_load") { 2 } else { 3 };
+            assert_eq!(left(&lab).len(), expected, "{window}");
+        }
+        run(&lab, "none").ok();
+        assert!(left(&lab).is_empty(), "{window}: {:?}", left(&lab));
+        assert_eq!(names(&lab.path("done")), ["0.csv", "1.csv", "2.csv"], "{window}");
+        for name in ["a.db", "b.db"] {
+            let counts = sqlite(&lab.path(name), "SELECT COUNT(*), COUNT(DISTINCT id) FROM t");
+            assert_eq!(counts, [["300", "300"]], "{window} {name}");
+        }
+    }
+}
+
+#[test]
+fn files_stay_that_a_join_has_not_read() {
+    let lab = lab(JOINED, "  a: {from: t, write: 'sqlite:a.db', table: t}\n");
+    let job = lab.read("job.yaml").replace("incremental: true", "incremental: true, after_load: delete");
+    lab.file("job.yaml", job);
+    lab.file("customers.csv", "customer,segment\n");
+    orders(&lab, 0);
+    // The join has no need to read them.
+    lab.run(&["run", "job.yaml"])
+        .ended(1)
+        .says(&["`orders` was not read to its end", "what it is joined with has no rows"]);
+    assert_eq!(left(&lab), ["0.csv"]);
+    lab.file("customers.csv", "customer,segment\n0,small\n1,large\n2,small\n");
+    run(&lab, "none").ok();
+    assert_eq!(sqlite(&lab.path("a.db"), "SELECT COUNT(*) FROM t"), [["100"]]);
+    assert!(left(&lab).is_empty());
 }

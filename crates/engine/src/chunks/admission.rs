@@ -5,15 +5,17 @@
 //! up**: it loads only these units, and only into sinks that lack all of them. Catching up again, as long as sinks
 //! differ, brings all to the same units; then comes the load of what none has.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use millstream_core::sink::{Chunk, LoadNotes, WrittenChunks};
 use millstream_core::{Error, Result, Unit};
+use millstream_job::OnChange;
 
 use super::load::changed_units;
 use super::units::{Standing, Units, WhenChanged, listed_twice};
 use crate::read::{Reader, sample};
+use crate::report::LeftFiles;
 
 /// A sink that notes the units whose rows it gets.
 pub struct NotingSink {
@@ -39,6 +41,10 @@ pub struct Admission {
     pub is_catch_up: bool,
     /// Units that all sinks have.
     pub units_before: u64,
+    /// The units that have changed and stay as they were loaded, by source.
+    skipped: BTreeMap<String, BTreeSet<String>>,
+    /// For each sink the units that it has completely, of the sources that do something with them.
+    settled: Vec<(String, Vec<Unit>)>,
 }
 
 /// A unit that is read.
@@ -67,7 +73,7 @@ impl Admission {
     /// not complete.
     pub async fn of(readers: Vec<Arc<Reader>>, sinks: &[NotingSink], accept_changed: bool) -> Result<Self> {
         let (mut listed, mut standings) = (Vec::new(), vec![Vec::new(); sinks.len()]);
-        let mut changed = Vec::new();
+        let (mut changed, mut skipped) = (Vec::new(), BTreeMap::<String, BTreeSet<String>>::new());
         for reader in &readers {
             let units = sample::units(reader, usize::MAX).await.map_err(|error| error.in_step(&reader.name))?;
             let of = |sink: &NotingSink| {
@@ -92,6 +98,10 @@ impl Admission {
                         None => None,
                         Some(Standing::Complete) => Some(false),
                         Some(Standing::New(_)) => Some(true),
+                        Some(Standing::Changed) if reader.on_change == OnChange::Skip => {
+                            skipped.entry(reader.name.clone()).or_default().insert(unit.name());
+                            Some(false)
+                        }
                         Some(Standing::Changed) => {
                             changed.push(unit.name());
                             Some(false)
@@ -107,6 +117,7 @@ impl Admission {
             changed.dedup();
             return Err(changed_units(changed, NOTHING_IS_LOADED));
         }
+        let settled = settled(&readers, sinks, &listed, &skipped);
         let Pass { units, takes, is_catch_up } = pass(&standings);
         let units_before = (0..listed.len()).filter(|unit| standings.iter().all(|of| of[*unit] != Some(true))).count();
         let admitted = listed.into_iter().zip(units).filter(|(_, is_admitted)| *is_admitted);
@@ -122,7 +133,8 @@ impl Admission {
             notes: Arc::clone(&sink.notes),
         };
         let takes = sinks.iter().enumerate().filter(|(number, _)| takes[*number]).map(taking).collect();
-        Ok(Admission { units, readers, takes, is_catch_up, units_before: units_before as u64 })
+        let units_before = units_before as u64;
+        Ok(Admission { units, readers, takes, is_catch_up, units_before, skipped, settled })
     }
 
     /// Whether the sink `name` gets rows in this run.
@@ -143,10 +155,69 @@ impl Admission {
         }
     }
 
-    fn was_skipped(&self, admitted: &Admitted) -> bool {
-        let mut readers = self.readers.iter().filter(|reader| reader.name == admitted.source);
-        readers.any(|reader| reader.unopened.has(&admitted.unit.uri))
+    /// Fails if files are to be moved or deleted of which not all was read.
+    pub fn all_is_read(&self) -> Result<()> {
+        self.readers.iter().filter(|reader| reader.after_load.is_some()).try_for_each(|reader| {
+            let own = self.units.iter().filter(|admitted| admitted.source == reader.name);
+            let admitted = own.filter(|admitted| !self.was_skipped(admitted)).count() as u64;
+            match reader.steps.fetch.snapshot().units < admitted {
+                true => Err(not_read(&reader.name)),
+                false => Ok(()),
+            }
+        })
     }
+
+    /// The files that have changed and stay as they were loaded.
+    pub fn skipped(&self) -> impl Iterator<Item = LeftFiles> {
+        self.skipped.iter().filter_map(|(source, units)| LeftFiles::of(source, units.iter().cloned().collect()))
+    }
+
+    /// The units that each sink has once it is committed, of the sources that do something with them. None while sinks
+    /// only catch up: the next pass knows them.
+    pub fn settled(&self) -> Vec<(String, Vec<Unit>)> {
+        if self.is_catch_up {
+            return Vec::new();
+        }
+        let of = |(source, units): &(String, Vec<Unit>)| {
+            let unopened = |unit: &&Unit| !self.is_unopened(source, unit);
+            (source.clone(), units.iter().filter(unopened).cloned().collect())
+        };
+        self.settled.iter().map(of).collect()
+    }
+
+    fn was_skipped(&self, admitted: &Admitted) -> bool {
+        self.is_unopened(&admitted.source, &admitted.unit)
+    }
+
+    fn is_unopened(&self, source: &str, unit: &Unit) -> bool {
+        let mut readers = self.readers.iter().filter(|reader| reader.name == source);
+        readers.any(|reader| reader.unopened.has(&unit.uri))
+    }
+}
+
+/// For each sink the units that it has once all are loaded which it lacks.
+fn settled(
+    readers: &[Arc<Reader>],
+    sinks: &[NotingSink],
+    listed: &[(String, Unit, Vec<Vec<Chunk>>)],
+    skipped: &BTreeMap<String, BTreeSet<String>>,
+) -> Vec<(String, Vec<Unit>)> {
+    let mut settled = Vec::new();
+    for reader in readers.iter().filter(|reader| reader.after_load.is_some()) {
+        let stays = |unit: &Unit| skipped.get(&reader.name).is_some_and(|names| names.contains(&unit.name()));
+        let own = listed.iter().filter(|(source, unit, _)| *source == reader.name && !stays(unit));
+        let units: Vec<Unit> = own.map(|(_, unit, _)| unit.clone()).collect();
+        let takers = sinks.iter().filter(|sink| sink.sources.contains(&reader.name));
+        settled.extend(takers.map(|_| (reader.name.clone(), units.clone())));
+    }
+    settled
+}
+
+fn not_read(source: &str) -> Error {
+    Error::refused(format!("`{source}` was not read to its end, and `after_load` would move or delete its files"))
+        .cause("what it is joined with has no rows, so its own were not asked for")
+        .in_step(source)
+        .hint("nothing was loaded; check the entry that it is joined with")
 }
 
 const NOTHING_IS_LOADED: &str = "nothing is loaded; `--accept-changed` loads them as they are now, in addition to \

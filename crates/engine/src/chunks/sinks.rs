@@ -76,15 +76,13 @@ fn check_incremental_sink(job: &Job, sink: &SinkStep, planned: Planned<'_>) -> R
 
 /// Refuses what a load all at once does not do for the files of incremental sources.
 fn check_at_once(job: &Job, sink: &SinkStep) -> Result<()> {
-    let incremental = || job.sources.iter().filter(|source| source.incremental);
-    let changing = incremental().find(|source| source.on_change != OnChange::Fail).map(|source| (source, "on_change"));
-    let settling = incremental().find(|source| source.after_load.is_some()).map(|source| (source, "after_load"));
-    let Some((source, key)) = changing.or(settling) else { return Ok(()) };
-    let what = format!("`{key}` of `{}` needs sinks that are loaded file by file", source.name.value);
+    let mut incremental = incremental_sources(job, sink);
+    let Some(source) = incremental.find(|source| source.on_change == OnChange::Reload) else { return Ok(()) };
+    let what = format!("`on_change: reload` of `{}` needs sinks that are loaded file by file", source.name.value);
     let cause = format!("`{}` is loaded all at once", sink.name.value);
     Err(Error::job(what)
         .cause(cause)
-        .hint("load incremental sources row by row into tables with `mode: append`, or leave out the key"))
+        .hint("load the source row by row into tables with `mode: append`, or write `on_change: skip` or `fail`"))
 }
 
 /// Refuses to reload files whose rows come to a sink without the column that tells the file.

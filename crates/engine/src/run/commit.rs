@@ -94,7 +94,8 @@ impl Loaded<'_, '_> {
         results.sort_by_key(|result| sinks.iter().position(|sink| sink.name.value == result.sink));
         let summary = self.summary(results);
         let loaded = self.sinks.by_chunk().filter_map(|sink| sink.loaded.as_ref());
-        let settled = loaded.flat_map(|loaded| loaded.settled.clone()).collect();
+        let at_once = self.admission.iter().flat_map(Admission::settled);
+        let settled = loaded.flat_map(|loaded| loaded.settled.clone()).chain(at_once).collect();
         let (ledgers, markers) = self.sinks.into_entries();
         Ok(Committed { summary, entries: Entries { stale: self.stale, ledgers, markers, settled } })
     }
@@ -146,13 +147,14 @@ impl Loaded<'_, '_> {
         let only_chunks = self.sinks.at_once().is_empty() && !chunks.is_empty();
         let nothing_admitted = self.admission.as_ref().is_some_and(Admission::is_empty) && chunks.is_empty();
         let before = self.admission.as_ref().map_or(0, |admission| admission.units_before);
+        let at_once_skipped = self.admission.iter().flat_map(Admission::skipped);
         Summary {
             run: point.run.clone(),
             resumes: point.resumes().map(str::to_owned),
             results,
             skipped: prepared.skipped(),
             not_ready: prepared.not_ready(),
-            changed: chunks.iter().flat_map(|loaded| loaded.skipped.clone()).collect(),
+            changed: chunks.iter().flat_map(|loaded| loaded.skipped.clone()).chain(at_once_skipped).collect(),
             missing_columns: prepared.missing_columns(),
             nothing_new: nothing_admitted || (only_chunks && chunks.iter().all(|loaded| loaded.nothing_new)),
             units_before: before + chunks.iter().map(|loaded| loaded.units_before).sum::<u64>(),

@@ -52,6 +52,7 @@ impl<'w, 'j> Begun<'w, 'j> {
         let judged = loaded.and_then(|loaded| {
             run.rejects.judge_all()?;
             run.steps.all().iter().try_for_each(|step| step.check())?;
+            self.admission.iter().try_for_each(Admission::all_is_read)?;
             Ok((loaded, self.judge_checks()?))
         });
         let checks = match judged {
