@@ -105,7 +105,7 @@ pub struct SourceKeys {
     pub max_rejects: MaxRejects,
     /// Whether each run loads only files that no earlier one has loaded. Its rows go row by row (filters, expressions,
     /// lookups), or joined with entries that are not incremental, into tables of databases, with `mode: append`,
-    /// `merge` or `ignore`.
+    /// `merge` or `ignore`, or into files, with `mode: append` or `partitions`.
     #[serde(default)]
     pub incremental: bool,
     /// Which files are read only by a later run, because something may still write to them. The report counts them.

@@ -1,5 +1,7 @@
 //! Incremental sources whose sinks load all at once: each file goes once into each sink, whatever dies in between.
 
+mod files;
+
 use std::fmt::Write as _;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;

@@ -136,7 +136,8 @@ fn not_incremental(source: &SourceStep, sink: &SinkStep) -> String {
 }
 
 const INCREMENTAL_HINT: &str = "write its rows, changed row by row or joined with other entries, into a table with \
-                                `mode: append`, `merge` or `ignore`, or leave out `incremental`";
+                                `mode: append`, `merge` or `ignore`, or into files with `mode: append` or \
+                                `partitions`; or leave out `incremental`";
 
 /// Lints of incremental sources that the settings of a job rule out, whatever its plan: because the sink has no ledger,
 /// or the rows of the source have no files.

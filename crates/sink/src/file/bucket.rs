@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
-use millstream_core::sink::LoadContext;
+use millstream_core::sink::{LoadContext, LoadNotes};
 use millstream_core::source::SourceContext;
 use millstream_core::store::{Brought, Store, Stored, Upload};
 use millstream_core::{Budget, Error, ErrorKind, Result, Step, fail_point};
@@ -131,6 +131,7 @@ impl Destination for Bucket {
             run: context.run.clone(),
             first: context.first.clone(),
             marker,
+            notes: context.notes.clone(),
             earlier,
             recovered,
             is_there,
@@ -152,17 +153,22 @@ impl Destination for Bucket {
         Ok(listed.map(|listed| listed.plan))
     }
 
-    async fn remove_marker(&self, target_files: &TargetFiles, context: &LoadContext, marker: &str) -> Result<()> {
+    async fn settled(&self, target: &Target, context: &SourceContext) -> Result<Option<Plan>> {
+        let (listed, _) = self.far(target, context.clone()).recovered().await?;
+        Ok(listed.map(|listed| listed.plan))
+    }
+
+    async fn forget(&self, target_files: &TargetFiles, context: &LoadContext, load: &str) -> Result<()> {
         let far = self.far(&target_files.target, super::network(context));
         for _ in 0..LIST_TRIES {
             let Some(Listed { mut plan, stored }) = far.read_list().await? else { return Ok(()) };
-            if !plan.has(marker) {
+            if !plan.knows(load) {
                 return Ok(());
             }
             if plan.unfinished {
                 return Err(far.is_written());
             }
-            plan.remove_marker(marker);
+            plan.forget(load);
             if far.write_list(&plan, Some(&stored)).await? {
                 return Ok(());
             }
@@ -301,15 +307,15 @@ impl Far {
             if self.read_list().await?.is_none_or(|now| now.stored.content != listed.stored.content) {
                 continue;
             }
-            match (lost.into_inner(), listed.plan.mode) {
+            match (lost.into_inner(), listed.plan.only_adds()) {
                 (false, _) => removed.extend(self.conclude(listed).await?),
                 // As if its run had never been: the files that it should add are not visible.
-                (true, Some(FileMode::Append)) => {
+                (true, true) => {
                     let Listed { plan, stored } = listed;
                     removed.extend(self.conclude(Listed { plan: plan.without_its_run(), stored }).await?);
                 }
                 // If the new set may be incomplete, the old one stays: a run that replaces both may continue.
-                (true, _) => return Ok((Some(listed), removed)),
+                (true, false) => return Ok((Some(listed), removed)),
             }
         }
         Err(self.is_written())
@@ -426,6 +432,7 @@ struct InBucket {
     /// The first run of its resume chain.
     first: String,
     marker: Option<String>,
+    notes: Option<Arc<LoadNotes>>,
     /// The list of files at its beginning.
     earlier: Option<Listed>,
     /// The files that were removed to finish a commit of an earlier run.
@@ -553,7 +560,8 @@ impl Staging for InBucket {
         let far = &self.shared.far;
         let listed = self.still_listed().await?;
         let earlier = listed.as_ref().map(|listed| &listed.plan);
-        let run = Run { name: &self.run, first: &self.first, marker: self.marker.as_deref() };
+        let (marker, notes) = (self.marker.as_deref(), self.notes.as_deref());
+        let run = Run { name: &self.run, first: &self.first, marker, notes };
         let mut plan = self.target_files.plan(files, earlier, run, &far.list())?;
         let looked_up = match self.target_files.mode {
             FileMode::Replace | FileMode::Partitions => false,

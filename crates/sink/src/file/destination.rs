@@ -83,8 +83,11 @@ pub(crate) trait Destination: Debug + Send + Sync {
     /// The list of the current files, finished or not.
     async fn listed(&self, target: &Target, context: &SourceContext) -> Result<Option<Plan>>;
 
-    /// Removes a commit marker from the list.
-    async fn remove_marker(&self, target_files: &TargetFiles, context: &LoadContext, marker: &str) -> Result<()>;
+    /// The list of the current files, once the commit of a dead run is finished as far as it can be.
+    async fn settled(&self, target: &Target, context: &SourceContext) -> Result<Option<Plan>>;
+
+    /// Removes what the list keeps for a load.
+    async fn forget(&self, target_files: &TargetFiles, context: &LoadContext, load: &str) -> Result<()>;
 }
 
 /// The files of one load, which are not visible before the commit. Dropping it rolls back.

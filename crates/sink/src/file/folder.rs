@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use millstream_core::direct::{self, Appender};
-use millstream_core::sink::LoadContext;
+use millstream_core::sink::{LoadContext, LoadNotes};
 use millstream_core::source::SourceContext;
 use millstream_core::{Budget, Error, Result, Step, fail_point};
 
@@ -99,6 +99,7 @@ impl Destination for Folder {
             run: context.run.clone(),
             first: context.first.clone(),
             marker,
+            notes: context.notes.clone(),
             earlier,
             is_there,
             step: Arc::clone(&context.step),
@@ -111,14 +112,19 @@ impl Destination for Folder {
         blocking(|| known_plan(target))
     }
 
-    async fn remove_marker(&self, target_files: &TargetFiles, context: &LoadContext, marker: &str) -> Result<()> {
+    async fn settled(&self, target: &Target, context: &SourceContext) -> Result<Option<Plan>> {
+        // A list that is committed is carried out in any case.
+        self.listed(target, context).await
+    }
+
+    async fn forget(&self, target_files: &TargetFiles, context: &LoadContext, load: &str) -> Result<()> {
         blocking(|| {
-            if !known_plan(&target_files.target)?.is_some_and(|plan| plan.has(marker)) {
+            if !known_plan(&target_files.target)?.is_some_and(|plan| plan.knows(load)) {
                 return Ok(());
             }
             let (temporary, listed) = Temporary::begin(&target_files.target, &context.run)?;
             let Some(mut plan) = listed else { return Ok(()) };
-            plan.remove_marker(marker);
+            plan.forget(load);
             temporary.rewrite(&plan)
         })
     }
@@ -167,6 +173,7 @@ struct InFolder {
     /// The first run of its resume chain.
     first: String,
     marker: Option<String>,
+    notes: Option<Arc<LoadNotes>>,
     /// The list of files at its beginning.
     earlier: Option<Plan>,
     is_there: bool,
@@ -196,7 +203,8 @@ impl Staging for InFolder {
     }
 
     async fn prepare(&self, files: Vec<PlannedFile>) -> Result<()> {
-        let run = Run { name: &self.run, first: &self.first, marker: self.marker.as_deref() };
+        let (marker, notes) = (self.marker.as_deref(), self.notes.as_deref());
+        let run = Run { name: &self.run, first: &self.first, marker, notes };
         let list = listed_path(&self.target_files.target).display().to_string();
         let mut plan = self.target_files.plan(files, self.earlier.as_ref(), run, &list)?;
         // The plan in the temporary folder names the stale files; the list that stays does not.

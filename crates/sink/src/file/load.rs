@@ -160,7 +160,10 @@ impl Load for FileLoad {
 
     async fn prepare(&self) -> Result<()> {
         let shared = &self.0;
-        if self.is_there() {
+        if shared.has_no_units() && !shared.outputs().is_empty() {
+            return Err(Error::internal("rows came of no units"));
+        }
+        if self.is_there() || shared.has_no_units() {
             return Ok(());
         }
         shared.make_certain_files().await?;
@@ -185,6 +188,10 @@ impl Load for FileLoad {
     }
 
     async fn commit(&self) -> Result<String> {
+        if self.0.has_no_units() {
+            self.0.staging.abort().await;
+            return Ok(format!("nothing new for {}", self.0.target.shown()));
+        }
         let removed = Removed::new(self.0.staging.commit().await?);
         *self.0.removed.lock().unwrap_or_else(PoisonError::into_inner) = removed;
         Ok(self.0.summary().await)
@@ -203,6 +210,11 @@ impl Load for FileLoad {
 }
 
 impl Shared {
+    /// Whether it loads only units that are new, and there are none: then it adds no file, not even an empty one.
+    fn has_no_units(&self) -> bool {
+        self.context.notes.as_ref().is_some_and(|notes| notes.chunks().is_empty())
+    }
+
     /// Waits for the target, and counts the time as such.
     async fn waiting<T>(&self, work: impl Future<Output = T>) -> T {
         let start = Instant::now();

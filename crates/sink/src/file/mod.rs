@@ -20,7 +20,9 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::registry::{Built, SinkEntry};
-use millstream_core::sink::{KnownLoad, Load, LoadContext, Routing, RoutingKind, Sink, SinkParts, Written};
+use millstream_core::sink::{
+    KnownLoad, Load, LoadContext, Routing, RoutingKind, Sink, SinkParts, Written, WrittenChunks,
+};
 use millstream_core::source::SourceContext;
 use millstream_core::spec::{Fault, SpecInfo, parse};
 use millstream_core::store::Store;
@@ -182,13 +184,25 @@ impl Sink for FileSink {
     }
 
     async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>> {
-        let target_files = self.target_files.of_run(&context.first);
+        // Each run of a chain adds what none before it has loaded; otherwise it writes the same files again.
+        let run = if context.notes.is_some() { &context.run } else { &context.first };
+        let target_files = self.target_files.of_run(run);
         let begun = FileLoad::begin(&self.spec, self.destination.as_ref(), &target_files, &self.encoding, context);
         Ok(Arc::new(begun.await?))
     }
 
     fn adds_rows(&self) -> bool {
         self.target_files.mode == FileMode::Append
+    }
+
+    fn may_note_units(&self) -> bool {
+        matches!(self.target_files.mode, FileMode::Append | FileMode::Partitions)
+    }
+
+    /// The notes are in the list, which is what commits the files.
+    async fn noted(&self, load: &str, context: LoadContext) -> Result<WrittenChunks> {
+        let listed = self.destination.settled(&self.target_files.target, &network(&context)).await?;
+        Ok(listed.map_or_else(|| WrittenChunks::new([], str::to_owned), |plan| plan.noted(load)))
     }
 
     async fn is_gone(&self, context: &SourceContext) -> Result<bool> {
@@ -206,7 +220,7 @@ impl Sink for FileSink {
     async fn forget_marker(&self, marker: &str, context: LoadContext, unwritten: bool) -> Result<()> {
         match unwritten {
             true => Ok(()),
-            false => self.destination.remove_marker(&self.target_files, &context, marker).await,
+            false => self.destination.forget(&self.target_files, &context, marker).await,
         }
     }
 }

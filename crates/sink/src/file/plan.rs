@@ -1,9 +1,10 @@
 //! The list of the files of one target, and the plan of a run. If the files are a set, the list stays beside them: it
 //! alone says which files are ours and so may be removed. Its form is the same in folders and buckets.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Component, Path};
 
+use millstream_core::sink::{Chunk, LoadNotes, WrittenChunks};
 use millstream_core::{Error, Result};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -39,6 +40,34 @@ pub(crate) struct Plan {
     /// The commit markers of runs that have added files, until these runs have ended.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     markers: Vec<Marker>,
+    /// What runs have noted of the units whose rows are in the files, so that no later run loads them again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<Notes>,
+}
+
+/// What a run has noted of the units of its rows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Notes {
+    /// The name of the load that all runs share.
+    load: String,
+    /// The run that has committed them.
+    run: String,
+    /// The numbers that are noted of each unit.
+    units: BTreeMap<String, Vec<u64>>,
+}
+
+impl Notes {
+    fn new(run: &str, notes: &LoadNotes) -> Self {
+        let mut units = BTreeMap::<String, Vec<u64>>::new();
+        for Chunk { unit, number } in notes.chunks() {
+            units.entry(unit).or_default().push(number);
+        }
+        Notes { load: notes.load.clone(), run: run.to_owned(), units }
+    }
+
+    fn chunks(&self) -> impl Iterator<Item = (String, u64)> {
+        self.units.iter().flat_map(|(unit, numbers)| numbers.iter().map(|number| (unit.clone(), *number)))
+    }
 }
 
 /// The commit marker of a run that has added files.
@@ -85,9 +114,12 @@ struct Version {
     version: u32,
 }
 
-/// The version of [`Plan`] that this program writes. It also reads earlier ones: version 1 has neither `first`, `mode`,
-/// `split` and `markers`, nor the files' values.
-const PLAN_VERSION: u32 = 2;
+/// The latest version of [`Plan`]. This program also reads earlier ones: version 1 has neither `first`, `mode`, `split`
+/// and `markers`, nor the files' values.
+const PLAN_VERSION: u32 = 3;
+
+/// The version of a list without notes. Programs that know no notes would lose them, and may have any other list.
+const WITHOUT_NOTES: u32 = 2;
 
 /// The run that a list is made for.
 #[derive(Debug, Clone, Copy)]
@@ -98,6 +130,8 @@ pub(crate) struct Run<'a> {
     pub(crate) first: &'a str,
     /// Its commit marker.
     pub(crate) marker: Option<&'a str>,
+    /// What it notes of the units of its rows.
+    pub(crate) notes: Option<&'a LoadNotes>,
 }
 
 impl Plan {
@@ -169,11 +203,27 @@ impl Plan {
         self.markers.iter().map(|marker| marker.load.as_str())
     }
 
-    /// Removes the commit marker of a load. Returns whether there was one.
-    pub(crate) fn remove_marker(&mut self, marker: &str) -> bool {
-        let before = self.markers.len();
-        self.markers.retain(|known| known.load != marker);
-        self.markers.len() < before
+    /// Whether anything is kept for a load: its commit marker, or notes.
+    pub(crate) fn knows(&self, load: &str) -> bool {
+        self.has(load) || self.notes.iter().any(|notes| notes.load == load)
+    }
+
+    /// Forgets what is kept for a load.
+    pub(crate) fn forget(&mut self, load: &str) {
+        self.markers.retain(|known| known.load != load);
+        self.notes.retain(|notes| notes.load != load);
+        self.version = version(&self.notes);
+    }
+
+    /// What is noted for a load.
+    pub(crate) fn noted(&self, load: &str) -> WrittenChunks {
+        let notes = self.notes.iter().filter(|notes| notes.load == load);
+        WrittenChunks::new(notes.flat_map(Notes::chunks), str::to_owned)
+    }
+
+    /// Whether its run only adds files: then they may be missing as if it had never been.
+    pub(crate) fn only_adds(&self) -> bool {
+        self.mode == Some(FileMode::Append) || self.notes.iter().any(|notes| notes.run == self.run)
     }
 
     /// Takes over the markers of `other`, which is otherwise the same list.
@@ -193,8 +243,15 @@ impl Plan {
         self.stale.extend(new.into_iter().map(|file| file.path));
         self.files = old;
         self.markers.retain(|marker| marker.run != self.run);
+        self.notes.retain(|notes| notes.run != self.run);
+        self.version = version(&self.notes);
         self
     }
+}
+
+/// The version of a list with these notes.
+fn version(notes: &[Notes]) -> u32 {
+    if notes.is_empty() { WITHOUT_NOTES } else { PLAN_VERSION }
 }
 
 impl TargetFiles {
@@ -323,6 +380,9 @@ impl TargetFiles {
         list: &str,
     ) -> Result<Plan> {
         check_distinct(&files)?;
+        if let (Some(notes), Some(earlier)) = (run.notes, earlier) {
+            self.only_new(&files, notes, earlier, list)?;
+        }
         let before = match (self.mode, earlier) {
             (_, None) | (FileMode::Replace | FileMode::Error, _) => Vec::new(),
             (FileMode::Partitions, Some(earlier)) => self.valued(earlier, list)?,
@@ -361,8 +421,10 @@ impl TargetFiles {
         let mut markers = earlier.filter(|_| adds).map_or_else(Vec::new, |earlier| earlier.markers.clone());
         let marker = run.marker.filter(|_| self.mode == FileMode::Append);
         markers.extend(marker.map(|load| Marker { load: load.to_owned(), run: run.name.to_owned() }));
+        let mut notes = earlier.filter(|_| adds).map_or_else(Vec::new, |earlier| earlier.notes.clone());
+        notes.extend(run.notes.map(|of_run| Notes::new(run.name, of_run)));
         Ok(Plan {
-            version: PLAN_VERSION,
+            version: version(&notes),
             run: run.name.to_owned(),
             first: Some(run.first.to_owned()),
             mode: Some(self.mode),
@@ -373,7 +435,32 @@ impl TargetFiles {
             stale: earlier.map_or_else(Vec::new, |earlier| earlier.stale_beside(&files)),
             files,
             markers,
+            notes,
         })
+    }
+
+    /// Fails if a run that only loads new units would load some again, or would replace partitions of earlier ones,
+    /// whose rows come from other units.
+    fn only_new(&self, files: &[PlannedFile], notes: &LoadNotes, earlier: &Plan, list: &str) -> Result<()> {
+        let (shown, noted) = (self.target.shown(), earlier.noted(&notes.load));
+        if notes.chunks().iter().any(|chunk| noted.contains(chunk)) {
+            let what = format!("another run has loaded some of the same files into {shown} meanwhile");
+            return Err(Error::refused(what).hint("nothing was written twice: run the job again"));
+        }
+        if self.mode != FileMode::Partitions {
+            return Ok(());
+        }
+        let there = self.valued(earlier, list)?;
+        let there: HashSet<&Option<String>> = there.iter().filter_map(|file| file.value.as_ref()).collect();
+        let mut again = files.iter().filter_map(|file| file.value.as_ref()).filter(|value| there.contains(value));
+        let Some(value) = again.next() else { return Ok(()) };
+        let named = value.as_ref().map_or("rows without a value".to_owned(), |value| format!("the value `{value}`"));
+        Err(Error::refused(format!("{shown} has files of {named} already, and new files have more rows of it"))
+            .cause(format!("`mode: partitions` would replace files of earlier runs, which {list} names"))
+            .hint(
+                "nothing was published. Let one run load all files of a value (`ready` waits for them), or write \
+                 `mode: append`, which adds files",
+            ))
     }
 }
 
@@ -407,7 +494,7 @@ mod tests {
     }
 
     fn run(name: &str) -> Run<'_> {
-        Run { name, first: name, marker: None }
+        Run { name, first: name, marker: None, notes: None }
     }
 
     fn paths(plan: &Plan) -> Vec<&str> {
@@ -466,6 +553,51 @@ mod tests {
         assert_eq!((paths(&after).len(), after.stale.len()), (5, 0));
         plan(FileMode::Append, new(), Some(&before)).expect_err("the name of one that stays");
         plan(FileMode::Partitions, vec![old("2.csv", Some("3"))], Some(&before)).expect_err("that of another value");
+    }
+
+    /// What a run notes of units with these names.
+    fn notes(units: &[&str]) -> LoadNotes {
+        let notes = LoadNotes::new("load");
+        notes.set(units.iter().map(|unit| Chunk { unit: (*unit).to_owned(), number: 1 << 62 }).collect());
+        notes
+    }
+
+    #[test]
+    fn notes_are_committed_with_the_files_and_stay() {
+        let read_back = |plan: &Plan| Plan::from_text(&plan.to_text().expect("text"), "list").expect("a list");
+        let added = |mode, files, before: Option<&Plan>, name: &str, units: &[&str]| {
+            let notes = notes(units);
+            let run = Run { notes: Some(&notes), ..run(name) };
+            target_files(Some(mode), Some("day")).plan(files, before, run, "list")
+        };
+        let knows = |plan: &Plan, unit: &str| !plan.noted("load").of_unit(unit).is_empty();
+        for mode in [FileMode::Append, FileMode::Partitions] {
+            let first = added(mode, vec![file("1.csv", Some(Some("1")))], None, "r", &["a"]).expect("a plan");
+            let first = read_back(&first);
+            assert_eq!((first.version, knows(&first, "a"), knows(&first, "b")), (3, true, false));
+            let second = vec![file("2.csv", Some(Some("2")))];
+            let second = read_back(&added(mode, second, Some(&first), "s", &["b"]).expect("a plan"));
+            assert!(knows(&second, "a") && knows(&second, "b") && second.only_adds(), "{mode:?}");
+            // A run whose files the store has lost leaves neither files nor notes.
+            let without = second.clone().without_its_run();
+            assert_eq!((knows(&without, "a"), knows(&without, "b"), paths(&without)), (true, false, vec!["1.csv"]));
+            // Another run has loaded one of the same units, or has files of the same value.
+            let other = |units: &[&str], value: &str| {
+                let name = format!("{value}-.csv");
+                added(mode, vec![file(&name, Some(Some(value)))], Some(&second), "t", units)
+            };
+            let told = other(&["c", "b"], "3").expect_err("it is there").to_string();
+            assert!(told.contains("another run has loaded some of the same files"), "{told}");
+            assert_eq!(other(&["c"], "2").is_ok(), mode == FileMode::Append);
+            // Loads that note nothing keep the notes of others, and lists without notes keep their version.
+            let files = vec![file("4.csv", Some(Some("4")))];
+            let beside =
+                target_files(Some(mode), Some("day")).plan(files, Some(&second), run("u"), "").expect("a plan");
+            assert!(knows(&beside, "a"));
+            let mut forgotten = beside;
+            forgotten.forget("load");
+            assert_eq!((forgotten.version, knows(&forgotten, "a")), (2, false));
+        }
     }
 
     #[test]
