@@ -145,6 +145,8 @@ pub struct InputFacts {
     pub rejected: u64,
     /// Units that could not be opened and were left out.
     pub skipped_units: u64,
+    /// Files that are not ready and are left for a later run.
+    pub not_ready: u64,
 }
 
 /// What a load has changed in a target that it compares with its rows.

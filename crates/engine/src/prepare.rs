@@ -229,6 +229,12 @@ impl Prepared<'_> {
         self.readers.iter().filter_map(of).collect()
     }
 
+    /// How many files are not ready of sources for whose names `is_wanted` holds.
+    pub fn not_ready_of(&self, is_wanted: impl Fn(&str) -> bool) -> u64 {
+        let wanted = self.readers.iter().filter(|reader| is_wanted(&reader.name));
+        wanted.map(|reader| reader.ready.not_ready().0).sum()
+    }
+
     /// How many units were left out of sources for whose names `is_wanted` holds.
     pub fn skipped_of(&self, is_wanted: impl Fn(&str) -> bool) -> u64 {
         let wanted = self.readers.iter().filter(|reader| is_wanted(&reader.name));

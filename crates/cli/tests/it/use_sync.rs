@@ -265,6 +265,67 @@ fn an_input_that_may_lack_rows_changes_nothing() {
     }
 }
 
+/// Rows of a file that is left for a later run are not missing.
+#[test]
+fn files_that_are_not_ready_change_nothing() {
+    for (settings, unless) in [
+        ("mode: sync, missing: delete, max_deletes: 60%", "deleted"),
+        ("mode: sync, missing: {flag: gone}, max_deletes: 60%", "flagged"),
+        ("mode: history, missing: delete, max_deletes: 60%", "closed"),
+    ] {
+        let (lab, target) = lab(in_sqlite, settings);
+        let job = lab.read("job.yaml").replace("allow_empty: true", "ready: {marker: '{name}.ok'}");
+        lab.file("job.yaml", job.replace("in*.jsonl", "in?.jsonl"));
+        lab.file("in1.jsonl", format!("{}\n", row(1, Some("a"), None)));
+        lab.file("in2.jsonl", format!("{}\n", row(2, Some("b"), None)));
+        lab.file("in1.jsonl.ok", "");
+        lab.file("in2.jsonl.ok", "");
+        assert_eq!(changes(&lab, &[]), [2, 0, 0, 0]);
+        fs_err::remove_file(lab.path("in2.jsonl.ok")).expect("it is there");
+        let expected = ["1 file is not ready, and `mode: ", "needs all rows", "is unchanged", "run the job again"];
+        let ran = lab.run(&["run", "job.yaml"]);
+        ran.ended(1).says(&expected);
+        assert!(!ran.stderr.contains(unless), "{ran:?}");
+        let left = target.query("SELECT id, name FROM t ORDER BY id");
+        assert_eq!(left, ["1\ta", "2\tb"]);
+        lab.file("in2.jsonl.ok", "");
+        assert_eq!(changes(&lab, &[]), [0, 0, 2, 0]);
+    }
+}
+
+/// With `missing: keep` they are added and compared when they are ready.
+#[test]
+fn files_that_are_not_ready_are_no_fault_where_rows_are_kept() {
+    let (lab, target) = lab(in_sqlite, "mode: sync, missing: keep");
+    let job = lab.read("job.yaml").replace("allow_empty: true", "ready: {marker: '{name}.ok'}");
+    lab.file("job.yaml", job.replace("in*.jsonl", "in?.jsonl"));
+    lab.file("in1.jsonl", format!("{}\n", row(1, Some("a"), None)));
+    lab.file("in2.jsonl", format!("{}\n", row(2, Some("b"), None)));
+    lab.file("in1.jsonl.ok", "");
+    assert_eq!(changes(&lab, &[]), [1, 0, 0, 0]);
+    lab.file("in2.jsonl.ok", "");
+    assert_eq!(changes(&lab, &[]), [1, 0, 1, 0]);
+    assert_eq!(names(&target), ["1\ta", "2\tb"]);
+}
+
+/// A record for which nothing is changed is named, and kept.
+#[test]
+fn a_record_that_is_rejected_is_named_and_kept() {
+    let (lab, _target) = lab(in_sqlite, "mode: sync, missing: delete");
+    lab.file("job.yaml", lab.read("job.yaml").replace("allow_empty: true", "max_rejects: 5"));
+    lab.file("in.jsonl", format!("{}\n{{\"id\": \"q3\"}}\n", row(1, Some("a"), None)));
+    let ran = lab.run(&["run", "job.yaml"]);
+    ran.ended(1).says(&[
+        "1 record was rejected, and `mode: sync` needs all rows",
+        "would count as missing",
+        "in.jsonl, line 2",
+        "q3",
+        "`millstream rejects ",
+    ]);
+    let run = ran.stderr.split("`millstream rejects ").nth(1).and_then(|rest| rest.split('`').next()).expect("a run");
+    assert!(lab.run(&["rejects", run]).ok().stdout.contains("q3"));
+}
+
 #[test]
 fn what_makes_no_sense_is_reported_at_once() {
     let (lab, target) = lab(in_sqlite, "mode: sync");

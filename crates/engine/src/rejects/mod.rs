@@ -347,6 +347,26 @@ impl Rejects {
         }
     }
 
+    /// `error` of a run that ends since it has `rejected` so many, with the first of those steps for which `is_wanted`
+    /// holds.
+    pub fn with_first(&self, error: Error, rejected: u64, is_wanted: impl Fn(&str) -> bool) -> Error {
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wanted: Vec<_> = first.iter().filter(|(step, _)| step.split(OR).any(&is_wanted)).collect();
+        wanted.sort_by_key(|(step, _)| *step);
+        let mut shown: Vec<String> = error.cause_text().map(str::to_owned).into_iter().collect();
+        let all = wanted.into_iter().flat_map(|(_, rejects)| rejects);
+        shown.extend(all.take(SHOWN).map(one_line));
+        if rejected > SHOWN as u64 {
+            shown.push("…".to_owned());
+        }
+        let hint = error.hint_text().map(str::to_owned).unwrap_or_default();
+        let error = error.cause(shown.join("\n"));
+        match self.run.get() {
+            Some(run) => error.hint(format!("`millstream rejects {run}` shows all of them; {hint}")),
+            None => error,
+        }
+    }
+
     /// Whether `entry` has left out more than it may, now that everything has come to it.
     pub fn judge(&self, entry: &Entry) -> Result<()> {
         let Some(limit) = self.of(entry).filter(|limit| limit.is_passed_at_end()) else { return Ok(()) };

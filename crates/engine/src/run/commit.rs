@@ -106,7 +106,7 @@ impl Loaded<'_, '_> {
         let (first, last): (Vec<_>, Vec<_>) =
             self.sinks.at_once().into_iter().partition(|sink| sink.load.can_roll_back());
         for sink in &first {
-            sink.load.accept(&self.input_of(sink)).map_err(|error| error.in_step(sink.name()))?;
+            self.accept(sink)?;
         }
         for sink in first {
             sink.load.prepare().await.map_err(|error| error.in_step(sink.name()))?;
@@ -128,16 +128,34 @@ impl Loaded<'_, '_> {
         Ok(())
     }
 
+    /// Fails if `sink` does not accept what has become of its input. Rejects are kept before, and the error shows them.
+    fn accept(&self, sink: &AtOnce<'_>) -> Result<()> {
+        let input = self.input_of(sink);
+        let Err(error) = sink.load.accept(&input) else { return Ok(()) };
+        let rejects = &self.work.run.rejects;
+        rejects.flush()?;
+        let error = match input.rejected {
+            0 => error,
+            rejected => rejects.with_first(error, rejected, |step| self.leads_to(sink, step)),
+        };
+        Err(error.in_step(sink.name()))
+    }
+
+    /// Whether rows of `step` go to `sink`, or it is its own.
+    fn leads_to(&self, sink: &AtOnce<'_>, step: &str) -> bool {
+        step == sink.name() || self.work.job.reads(&sink.sink.from.value, step)
+    }
+
     /// What is known of the input of `sink`.
     fn input_of(&self, sink: &AtOnce<'_>) -> InputFacts {
-        let Work { run, job, prepared, .. } = self.work;
-        let name = sink.name();
-        let leads_here = |step: &str| step == name || job.reads(&sink.sink.from.value, step);
+        let Work { run, prepared, .. } = self.work;
+        let leads_here = |step: &str| self.leads_to(sink, step);
         let steps = run.steps.all();
         let rejected = steps.iter().map(|step| step.snapshot()).filter(|step| leads_here(&step.name));
         InputFacts {
             rejected: rejected.map(|step| step.rejected).sum(),
             skipped_units: prepared.skipped_of(leads_here),
+            not_ready: prepared.not_ready_of(leads_here),
         }
     }
 

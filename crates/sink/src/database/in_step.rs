@@ -24,6 +24,9 @@ use crate::shared::counted;
 /// The share of rows that may be missing by default.
 const MAX_DELETES: MaxRejects = MaxRejects::Share(0.1);
 
+/// What to do about an input of which something was left out.
+const FIX_INPUT: &str = "fix the input, or leave such rows out by a filter, which says that they do not count";
+
 /// How many keys a message names.
 const NAMED: usize = 5;
 
@@ -247,10 +250,14 @@ impl<'a> InStepSettings<'a> {
             return Ok(());
         }
         let mode = self.mode.name();
-        let lacks = match (input.rejected, input.skipped_units) {
-            (0, 0) => return Ok(()),
-            (0, units) => format!("{} could not be opened", counted(units, "unit")),
-            (records, _) => format!("{} rejected", were(records, "record")),
+        // Nothing is missing from a table whose rows stay until their files are ready.
+        let not_ready = if self.missing_rows() == MissingRows::Keep { 0 } else { input.not_ready };
+        let (lacks, hint) = match (input.rejected, input.skipped_units, not_ready) {
+            (0, 0, 0) => return Ok(()),
+            (0, 0, 1) => ("1 file is not ready".to_owned(), "run the job again when it is"),
+            (0, 0, files) => (format!("{files} files are not ready"), "run the job again when all are"),
+            (0, units, _) => (format!("{} could not be opened", counted(units, "unit")), FIX_INPUT),
+            (records, _, _) => (format!("{} rejected", were(records, "record")), FIX_INPUT),
         };
         Err(Error::refused(format!("{lacks}, and `mode: {mode}` needs all rows; {target} is unchanged"))
             .cause("rows that are left out would count as missing from the input")
@@ -270,11 +277,7 @@ impl<'a> InStepSettings<'a> {
     /// Refuses to let so many of the `compared` rows go.
     pub(crate) fn accept_deletes(&self, deleted: u64, compared: u64, target: &str) -> Result<()> {
         let most = self.max_deletes.unwrap_or(MAX_DELETES);
-        let allowed = match most {
-            MaxRejects::Count(count) => deleted <= count,
-            MaxRejects::Share(share) => deleted as f64 <= share * compared as f64,
-        };
-        if allowed {
+        if !most.is_exceeded(deleted, compared) {
             return Ok(());
         }
         let what = format!("{deleted} of {} of {target} are missing from the input", counted(compared, "row"));
@@ -434,6 +437,8 @@ mod tests {
             (None, 11, 100, false),
             (None, 0, 0, true),
             (None, 1, 9, false),
+            (Some(MaxRejects::Share(0.29)), 29, 100, true),
+            (Some(MaxRejects::Share(0.29)), 30, 100, false),
             (Some(MaxRejects::Share(1.0)), 9, 9, true),
             (Some(MaxRejects::Share(0.0)), 1, 1_000, false),
             (Some(MaxRejects::Count(3)), 3, 3, true),
