@@ -132,6 +132,25 @@ fn the_time_of_a_row_may_be_since_when_it_is_valid() {
     }
 }
 
+/// Keys that the table compares without capitals have one series of versions.
+#[test]
+fn times_of_a_key_with_a_collation_become_one_series() {
+    let (lab, target) = lab(in_sqlite, "mode: history, missing: keep, as_of: day");
+    target.query(
+        "CREATE TABLE t (id TEXT COLLATE NOCASE, name TEXT, amount REAL, day TEXT, valid_from TEXT, valid_to TEXT, \
+         PRIMARY KEY (id, valid_from))",
+    );
+    lab.file("job.yaml", lab.read("job.yaml").replace("id: int64", "id: utf8"));
+    let since = |id: &str, name: &str, day: u32| json!({"id": id, "name": name, "day": format!("2026-01-{day:02}")});
+    rows(&lab, &[since("a", "x", 1), since("A", "y", 2), since("b", "z", 1)]);
+    assert_eq!(changes(&lab, &[]), [3, 0, 0, 0]);
+    assert_eq!(versions(&target), ["a x then", "A y now", "b z now"]);
+    rows(&lab, &[since("a", "y", 3), since("A", "w", 4)]);
+    changes(&lab, &[]);
+    assert_eq!(target.query("SELECT count(*) FROM t WHERE valid_to IS NULL"), ["2"]);
+    assert_sane(&target);
+}
+
 /// A version whose row is missing ends when the run began, in the type of the other times.
 #[test]
 fn a_missing_row_ends_in_the_type_of_its_time() {

@@ -71,7 +71,7 @@ fn statements(connection: &Connection, loading: &mut Loading, shown: &str) -> Re
         }
     }
     if table::is_gathered(spec) {
-        statements.extend(table::gathering_statements(spec, schema));
+        statements.extend(table::gathering_statements(connection, spec, schema).map_err(told)?);
     }
     Ok(statements)
 }

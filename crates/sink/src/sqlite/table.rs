@@ -229,20 +229,62 @@ pub(super) fn gathering(spec: &SqliteSpec) -> String {
 }
 
 /// The statements that create the table in which rows are gathered, with the affinities of the target's columns.
-pub(super) fn gathering_statements(spec: &SqliteSpec, schema: &SchemaRef) -> Vec<String> {
+pub(super) fn gathering_statements(
+    connection: &Connection,
+    spec: &SqliteSpec,
+    schema: &SchemaRef,
+) -> rusqlite::Result<Vec<String>> {
     let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
     let tables = OwnTables::new(spec, "");
+    let drop = |name: &str| format!("DROP TABLE IF EXISTS {name}");
+    if !spec.mode.is_in_step() {
+        let columns = quoted_list(&SqliteDialect, &names);
+        let (name, target) = (&tables.gathering, &tables.target);
+        return Ok(vec![drop(name), format!("CREATE TABLE {name} AS SELECT {columns} FROM {target} WHERE false")]);
+    }
+    let mut statements =
+        vec![drop(&tables.gathering), compared_table(connection, spec, schema, &tables.gathering, &names)?];
     let versions = in_step(spec, &tables, &names).version_columns();
-    let like = |name: &str, columns: &[String]| {
-        let columns = quoted_list(&SqliteDialect, columns);
-        [
-            format!("DROP TABLE IF EXISTS {name}"),
-            format!("CREATE TABLE {name} AS SELECT {columns} FROM {} WHERE false", tables.target),
-        ]
-    };
-    let rows = like(&tables.gathering, &names);
-    let versions = (!versions.is_empty()).then(|| like(&tables.versions, &versions));
-    rows.into_iter().chain(versions.into_iter().flatten()).collect()
+    if !versions.is_empty() {
+        statements.push(drop(&tables.versions));
+        statements.push(compared_table(connection, spec, schema, &tables.versions, &versions)?);
+    }
+    Ok(statements)
+}
+
+/// The statement that creates a table of rows that are compared with the target's. So its keys have the collations of
+/// the target's, which `CREATE TABLE … AS` would leave out.
+fn compared_table(
+    connection: &Connection,
+    spec: &SqliteSpec,
+    schema: &SchemaRef,
+    name: &str,
+    names: &[String],
+) -> rusqlite::Result<String> {
+    let (known, schema) = (columns(connection, &spec.table)?, spec.in_step().table_schema(schema));
+    let mut lines = Vec::new();
+    for column in names {
+        let declared = match known.iter().find(|known| known.name.eq_ignore_ascii_case(column)) {
+            Some(known) => affinity_type(known.affinity),
+            // It is new.
+            None => schema.field_with_name(column).map_or("", |field| column_type(field.data_type())),
+        };
+        let key = if is_key(spec, column) { collation(connection, spec, column)? } else { None };
+        let collate = key.map_or(String::new(), |name| format!(" COLLATE {}", SqliteDialect.quoted(&name)));
+        lines.push(format!("{} {declared}{collate}", SqliteDialect.quoted(column)));
+    }
+    Ok(format!("CREATE TABLE {name} ({})", lines.join(", ")))
+}
+
+/// A declared type with this affinity.
+fn affinity_type(affinity: Affinity) -> &'static str {
+    match affinity {
+        Affinity::Text => "TEXT",
+        Affinity::Integer => "INTEGER",
+        Affinity::Real => "REAL",
+        Affinity::Numeric => "NUMERIC",
+        Affinity::Blob => "BLOB",
+    }
 }
 
 /// The statement that moves gathered rows into the table. Rows are ordered so that the one that stays is the last to
@@ -404,17 +446,20 @@ pub(super) fn unreported_rows(connection: &Connection, spec: &SqliteSpec) -> rus
 
 /// The columns of a key with the collations by which the table's own keys compare them, as SQL text.
 pub(super) fn collated(connection: &Connection, spec: &SqliteSpec, key: &[String]) -> rusqlite::Result<String> {
-    // What an `INTEGER PRIMARY KEY` compares has no index, and no collation.
-    let query = "SELECT x.coll FROM pragma_index_list(?1) l, pragma_index_xinfo(l.name) x WHERE l.\"unique\" AND x.key \
-                 AND lower(x.name) = lower(?2) LIMIT 1";
-    let mut query = connection.prepare(query)?;
     let mut collated = Vec::new();
     for column in key {
-        let collation: Option<String> = query.query_row([&spec.table, column], |row| row.get(0)).optional()?;
-        let collation = collation.unwrap_or_else(|| "BINARY".to_owned());
+        let collation = collation(connection, spec, column)?.unwrap_or_else(|| "BINARY".to_owned());
         collated.push(format!("{} COLLATE {}", SqliteDialect.quoted(column), SqliteDialect.quoted(&collation)));
     }
     Ok(collated.join(", "))
+}
+
+/// The collation by which the table's own keys compare a column. What an `INTEGER PRIMARY KEY` compares has no index,
+/// and no collation.
+fn collation(connection: &Connection, spec: &SqliteSpec, column: &str) -> rusqlite::Result<Option<String>> {
+    let query = "SELECT x.coll FROM pragma_index_list(?1) l, pragma_index_xinfo(l.name) x WHERE l.\"unique\" AND x.key \
+                 AND lower(x.name) = lower(?2) LIMIT 1";
+    connection.prepare_cached(query)?.query_row([&spec.table, column], |row| row.get(0)).optional()
 }
 
 /// Whether triggers of the table may drop rows. Then each row has to be written, so that those that are not are missed.
