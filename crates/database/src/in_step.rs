@@ -15,7 +15,7 @@ use crate::load::{Counted, Step, StepFault};
 use crate::table::{ColumnFacts, TableFacts};
 
 /// The alias of staged rows.
-const STAGED: &str = "_millstream";
+pub(crate) const STAGED: &str = "_millstream";
 
 /// How many keys a message names.
 const NAMED: usize = 6;
@@ -30,7 +30,17 @@ pub trait StepDialect: Dialect {
     /// [`STAGED`].
     fn update(&self, target: &str, sets: &[(String, String)], source: &str, condition: &str) -> String {
         let sets: Vec<String> = sets.iter().map(|(column, value)| format!("{column} = {value}")).collect();
-        format!("UPDATE {target} SET {} FROM {source} {STAGED} WHERE {condition}", sets.join(", "))
+        format!("{} {target} SET {} FROM {source} {STAGED} WHERE {condition}", self.update_verb(), sets.join(", "))
+    }
+
+    /// The beginning of a statement that changes rows. Rows that cannot be changed must not be left out.
+    fn update_verb(&self) -> &'static str {
+        "UPDATE"
+    }
+
+    /// The beginning of a statement that adds rows. None may be left out, or replace others.
+    fn insert_verb(&self) -> &'static str {
+        "INSERT INTO"
     }
 
     /// The statement that deletes all rows of `target` without one of `source`, as [`STAGED`], for which `on` holds.
@@ -100,6 +110,8 @@ pub struct InStep<'a> {
     pub scope: Option<&'a str>,
     /// Of a history.
     pub validity: Option<Validity<'a>>,
+    /// Whether the target may silently leave out changes. Then they are counted before.
+    pub may_drop: bool,
 }
 
 impl InStep<'_> {
@@ -163,25 +175,31 @@ impl InStep<'_> {
                 }
                 MissingRows::Delete | MissingRows::Keep => format!("DELETE FROM {} WHERE {missing}", self.target),
             };
-            Step::change(sql, Counted::Deleted)
+            self.change(sql, Counted::Deleted, format!("{} WHERE {missing}", self.target))
         });
-        let update = self.update_differing().map(|sql| Step::change(sql, Counted::Updated));
+        let update = self.update_differing();
         let names = quoted_list(self.dialect, self.columns);
         let values: Vec<String> = self.columns.iter().map(|column| self.staged(column)).collect();
         let (names, values) = self.with_flag(names, values.join(", "));
-        let insert = format!(
-            "INSERT INTO {} ({names}) SELECT {values} FROM {} {STAGED} LEFT JOIN {} ON {} WHERE {} IS NULL",
-            self.target,
+        let new = format!(
+            "{} {STAGED} LEFT JOIN {} ON {} WHERE {} IS NULL",
             self.staging,
             self.target,
             self.keys_equal_staged(),
             self.of_target(self.first_key())
         );
-        let insert = Step::change(insert, Counted::Inserted);
+        let into = format!("{} {} ({names})", self.dialect.insert_verb(), self.target);
+        let insert = self.change(format!("{into} SELECT {values} FROM {new}"), Counted::Inserted, new);
         outside.into_iter().chain(missing).chain(update).chain([insert]).collect()
     }
 
-    fn update_differing(&self) -> Option<String> {
+    /// A statement that changes as many rows of the target as `rows` has: tables with conditions.
+    fn change(&self, sql: String, counted: Counted, rows: String) -> Step {
+        let expected = self.may_drop.then(|| format!("SELECT COUNT(*) FROM {rows}"));
+        Step::Change { sql, counted, expected }
+    }
+
+    fn update_differing(&self) -> Option<Step> {
         let mut sets: Vec<(String, String)> = Vec::new();
         let mut differ = Vec::new();
         for column in self.columns {
@@ -202,7 +220,9 @@ impl InStep<'_> {
             return None;
         }
         let condition = format!("{} AND ({})", self.keys_equal_staged(), differ.join(" OR "));
-        Some(self.dialect.update(self.target, &sets, self.staging, &condition))
+        let sql = self.dialect.update(self.target, &sets, self.staging, &condition);
+        let rows = format!("{} JOIN {} {STAGED} ON {condition}", self.target, self.staging);
+        Some(self.change(sql, Counted::Updated, rows))
     }
 
     fn history(&self, validity: Validity<'_>) -> Vec<Step> {
@@ -217,8 +237,8 @@ impl InStep<'_> {
         let mut steps = vec![Step::change(versions, Counted::Versions)];
         let (from, to) = (quoted(validity.from), self.of_target(validity.to));
         let not_newer = format!(
-            "SELECT {} FROM {} {STAGED} JOIN {} ON {} WHERE ({to} IS NULL AND {} >= {STAGED}.{from}) OR {to} > \
-             {STAGED}.{from} LIMIT {NAMED}",
+            "SELECT DISTINCT {} FROM {} {STAGED} JOIN {} ON {} WHERE ({to} IS NULL AND {} >= {STAGED}.{from}) OR {to} \
+             > {STAGED}.{from} LIMIT {NAMED}",
             self.keys_of(STAGED),
             self.versions,
             self.target,
@@ -234,10 +254,11 @@ impl InStep<'_> {
                     let sql = self.keys_where(self.target, &ahead);
                     steps.push(Step::Never { sql, fault: StepFault::ClockBehind });
                     let end = self.dialect.moment(validity.begin, self.column_facts(validity.to));
-                    format!("UPDATE {} SET {} = {end} WHERE {missing}", self.target, quoted(validity.to))
+                    let verb = self.dialect.update_verb();
+                    format!("{verb} {} SET {} = {end} WHERE {missing}", self.target, quoted(validity.to))
                 }
             };
-            steps.push(Step::change(sql, Counted::Deleted));
+            steps.push(self.change(sql, Counted::Deleted, format!("{} WHERE {missing}", self.target)));
         }
         let keys = quoted_list(self.dialect, self.key);
         let renamed: Vec<String> =
@@ -248,16 +269,20 @@ impl InStep<'_> {
             self.key.iter().enumerate().map(|(n, k)| format!("{} = {STAGED}._m{n}", self.of_target(k))).collect();
         let condition = format!("{} AND {to} IS NULL", on.join(" AND "));
         let sets = [(quoted(validity.to), format!("{STAGED}._mf"))];
-        steps.push(Step::change(self.dialect.update(self.target, &sets, &first, &condition), Counted::Updated));
+        let close = self.dialect.update(self.target, &sets, &first, &condition);
+        let closed = format!("{} JOIN {first} {STAGED} ON {condition}", self.target);
+        steps.push(self.change(close, Counted::Updated, closed));
         if let MissingRows::Flag(flag) = self.missing {
             let there = format!("EXISTS (SELECT 1 FROM {} {STAGED} WHERE {})", self.staging, self.keys_equal_staged());
             let condition = format!("{to} IS NULL AND {} IS TRUE AND {there}", self.of_target(flag));
-            let sql = format!("UPDATE {} SET {} = FALSE WHERE {condition}", self.target, quoted(flag));
-            steps.push(Step::change(sql, Counted::Returned));
+            let verb = self.dialect.update_verb();
+            let sql = format!("{verb} {} SET {} = FALSE WHERE {condition}", self.target, quoted(flag));
+            steps.push(self.change(sql, Counted::Returned, format!("{} WHERE {condition}", self.target)));
         }
         let (into, values) = self.with_flag(list.clone(), list);
-        let insert = format!("INSERT INTO {} ({into}) SELECT {values} FROM {}", self.target, self.versions);
-        steps.push(Step::change(insert, Counted::Inserted));
+        let verb = self.dialect.insert_verb();
+        let insert = format!("{verb} {} ({into}) SELECT {values} FROM {}", self.target, self.versions);
+        steps.push(self.change(insert, Counted::Inserted, self.versions.to_owned()));
         steps
     }
 
@@ -356,7 +381,8 @@ impl InStep<'_> {
     }
 
     fn set_flag(&self, flag: &str, condition: &str) -> String {
-        format!("UPDATE {} SET {} = TRUE WHERE {condition}", self.target, self.dialect.quoted(flag))
+        let verb = self.dialect.update_verb();
+        format!("{verb} {} SET {} = TRUE WHERE {condition}", self.target, self.dialect.quoted(flag))
     }
 
     /// Columns and values of new rows, which are not flagged.

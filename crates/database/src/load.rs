@@ -64,6 +64,8 @@ pub enum Step {
         sql: String,
         /// What its rows are counted as.
         counted: Counted,
+        /// A query for how many rows it has to change, if the table may silently leave some out.
+        expected: Option<String>,
     },
     /// A query for keys that must find none.
     Never {
@@ -82,7 +84,7 @@ impl Step {
 
     /// A statement whose rows are counted.
     pub fn change(sql: String, counted: Counted) -> Self {
-        Step::Change { sql, counted }
+        Step::Change { sql, counted, expected: None }
     }
 
     /// The text of the statement or query.

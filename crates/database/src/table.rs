@@ -13,6 +13,8 @@ pub struct TableFacts {
     pub dependents: Vec<String>,
     /// Whether a table with the same definition would lack something: triggers, foreign keys.
     pub has_more: bool,
+    /// Whether its triggers or rules may silently leave rows out.
+    pub may_drop: bool,
     /// Its columns.
     pub columns: Vec<ColumnFacts>,
     /// The columns of each unique key.

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::use_databases::Database;
 use crate::use_resume::{Target, in_mariadb, in_postgres, in_sqlite};
 use crate::use_support::{Lab, Ran, finish, gzip, names, zip_of};
+use crate::use_sync::leave_out;
 
 /// Decoded bytes of a chunk: so few that a file has many, and its rows do not wait in memory.
 const CHUNK: &str = "2000";
@@ -301,6 +302,42 @@ fn mariadb_killed_in_each_window_of_a_reload() {
 #[test]
 fn postgres_killed_in_each_window_of_a_reload() {
     killed_in_each_window(in_postgres);
+}
+
+/// Rows of other tables that refer to rows of a file stay when the file is loaded again, in SQLite; the row that is
+/// referred to has to come again.
+#[test]
+fn a_reload_deletes_no_rows_of_other_tables() {
+    let (lab, target) = lab(in_sqlite, ", on_change: reload");
+    target.query("CREATE TABLE t (id INTEGER PRIMARY KEY, name TEXT, _uri TEXT)");
+    target.query("CREATE TABLE child (t INTEGER REFERENCES t (id) ON DELETE CASCADE)");
+    lab.file("in/a.jsonl", records(0..3));
+    run(&lab, &[]).ok();
+    target.query("INSERT INTO child VALUES (0), (1)");
+    lab.file("in/a.jsonl", records(0..4));
+    run(&lab, &[]).ok();
+    assert_eq!(target.query("SELECT count(*) FROM t"), ["4"]);
+    assert_eq!(target.query("SELECT t FROM child ORDER BY t"), ["0", "1"]);
+    lab.file("in/a.jsonl", records(1..6));
+    run(&lab, &[]).ended(1).says(&["1 row of table child of", "would refer to rows that do not exist"]);
+    assert_eq!(target.query("SELECT count(*) FROM t"), ["4"]);
+    target.query("DELETE FROM child WHERE t = 0");
+    run(&lab, &[]).ok();
+    assert_eq!(target.query("SELECT count(*) FROM t"), ["5"]);
+}
+
+/// Old rows that a trigger leaves in the table would stay beside the new ones.
+#[test]
+fn a_reload_whose_old_rows_stay_fails() {
+    for make in [in_sqlite as fn(&Lab) -> Target, in_postgres] {
+        let (lab, target) = lab(make, ", on_change: reload");
+        lab.file("in/a.jsonl", records(0..3));
+        run(&lab, &[]).ok();
+        leave_out(&target, "DELETE", "OLD.id > 1");
+        lab.file("in/a.jsonl", records(10..14));
+        run(&lab, &[]).ended(1).says(&["table t of", "let go of 2 of 3 rows", "a trigger or a rule of the table"]);
+        assert_eq!(target.query("SELECT id FROM t ORDER BY id"), ["0", "1", "2"]);
+    }
 }
 
 /// A commit that is never answered, and a connection that breaks, cost no row.

@@ -7,7 +7,8 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::use_resume::{Target, in_postgres, in_sqlite};
-use crate::use_sync::{TARGETS, changes, configure, lab, null, row, rows};
+use crate::use_support::Lab;
+use crate::use_sync::{TARGETS, changes, configure, lab, leave_out, null, row, rows};
 
 /// The versions of all rows, in their order: `id`, `name`, whether it is the current one.
 fn versions(target: &Target) -> Vec<String> {
@@ -149,6 +150,23 @@ fn times_of_a_key_with_a_collation_become_one_series() {
     changes(&lab, &[]);
     assert_eq!(target.query("SELECT count(*) FROM t WHERE valid_to IS NULL"), ["2"]);
     assert_sane(&target);
+}
+
+/// A trigger that leaves changes out would leave two current versions, or none.
+#[test]
+fn changes_that_a_trigger_leaves_out_are_reported() {
+    for make in [in_sqlite as fn(&Lab) -> Target, in_postgres] {
+        for (event, row_of, expected) in [("INSERT", "NEW", "took 0 of 1 row"), ("UPDATE", "OLD", "changed 0 of 1 row")]
+        {
+            let (lab, target) = lab(make, "mode: history, missing: delete");
+            rows(&lab, &[row(1, Some("a"), None), row(2, Some("b"), None)]);
+            changes(&lab, &[]);
+            leave_out(&target, event, &format!("{row_of}.id > 1"));
+            rows(&lab, &[row(1, Some("a"), None), row(2, Some("B"), None)]);
+            lab.run(&["run", "job.yaml"]).ended(1).says(&[expected, "a trigger or a rule of the table"]);
+            assert_eq!(versions(&target), ["1 a now", "2 b now"], "{event}");
+        }
+    }
 }
 
 /// A version whose row is missing ends when the run began, in the type of the other times.

@@ -326,6 +326,65 @@ fn a_record_that_is_rejected_is_named_and_kept() {
     assert!(lab.run(&["rejects", run]).ok().stdout.contains("q3"));
 }
 
+/// A trigger that leaves changes out would let the table differ from its source.
+#[test]
+fn changes_that_a_trigger_leaves_out_are_reported() {
+    for make in [in_sqlite as fn(&Lab) -> Target, in_postgres] {
+        for (event, row_of, after, expected) in [
+            (
+                "INSERT",
+                "NEW",
+                vec![row(1, Some("a"), None), row(2, Some("b"), None), row(3, None, None)],
+                "took 0 of 1",
+            ),
+            ("UPDATE", "NEW", vec![row(1, Some("a"), None), row(2, Some("B"), None)], "changed 0 of 1 row"),
+            ("DELETE", "OLD", vec![row(1, Some("a"), None)], "let go of 0 of 1 row"),
+        ] {
+            let (lab, target) = lab(make, "mode: sync, missing: delete, max_deletes: 100%");
+            rows(&lab, &[row(1, Some("a"), None), row(2, Some("b"), None)]);
+            changes(&lab, &[]);
+            leave_out(&target, event, &format!("{row_of}.id > 1"));
+            rows(&lab, &after);
+            lab.run(&["run", "job.yaml"]).ended(1).says(&["table t of", expected, "a trigger or a rule of the table"]);
+            assert_eq!(names(&target), ["1\ta", "2\tb"], "{event}");
+            assert_eq!(target.tables(), ["t"], "{event}");
+            // What the trigger does not concern goes on.
+            rows(&lab, &[row(1, Some("a"), None), row(2, Some("b"), None)]);
+            assert_eq!(changes(&lab, &[]), [0, 0, 2, 0]);
+        }
+    }
+}
+
+/// Lets the table leave out changes of rows for which `condition` holds.
+pub fn leave_out(target: &Target, event: &str, condition: &str) {
+    let trigger = format!("CREATE TRIGGER few BEFORE {event} ON t FOR EACH ROW WHEN ({condition})");
+    if matches!(target, Target::Sqlite(_)) {
+        target.query(&format!("{trigger} BEGIN SELECT RAISE(IGNORE); END"));
+    } else {
+        target.query(
+            "CREATE OR REPLACE FUNCTION leave_out() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$",
+        );
+        target.query(&format!("{trigger} EXECUTE FUNCTION leave_out()"));
+    }
+}
+
+/// What a table of SQLite declares for conflicts would leave rows out, or delete others.
+#[test]
+fn a_conflict_with_another_key_fails_whatever_the_table_declares() {
+    for clause in ["IGNORE", "REPLACE", "ROLLBACK", "FAIL"] {
+        let (lab, target) = lab(in_sqlite, "mode: sync, missing: keep");
+        target.query(&format!(
+            "CREATE TABLE t (id BIGINT PRIMARY KEY, name TEXT UNIQUE ON CONFLICT {clause}, amount REAL, day TEXT)"
+        ));
+        target.query("INSERT INTO t (id, name) VALUES (8, 'x'), (9, 'y')");
+        for wrong in [row(1, Some("x"), None), row(9, Some("x"), None)] {
+            rows(&lab, &[wrong]);
+            lab.run(&["run", "job.yaml"]).ended(1).says(&["UNIQUE constraint failed: t.name"]);
+            assert_eq!(names(&target), ["8\tx", "9\ty"], "{clause}");
+        }
+    }
+}
+
 #[test]
 fn what_makes_no_sense_is_reported_at_once() {
     let (lab, target) = lab(in_sqlite, "mode: sync");

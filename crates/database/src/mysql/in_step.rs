@@ -3,7 +3,7 @@
 use super::dialect::MysqlDialect;
 use crate::dialect::Dialect;
 use crate::family::Family;
-use crate::in_step::StepDialect;
+use crate::in_step::{STAGED, StepDialect};
 use crate::table::ColumnFacts;
 
 impl StepDialect for MysqlDialect {
@@ -23,12 +23,12 @@ impl StepDialect for MysqlDialect {
 
     fn update(&self, target: &str, sets: &[(String, String)], source: &str, condition: &str) -> String {
         let sets: Vec<String> = sets.iter().map(|(column, value)| format!("{target}.{column} = {value}")).collect();
-        format!("UPDATE {target} JOIN {source} _millstream ON {condition} SET {}", sets.join(", "))
+        format!("UPDATE {target} JOIN {source} {STAGED} ON {condition} SET {}", sets.join(", "))
     }
 
     /// The server looks a row up for each one that it reads, and does so faster in a join than in a query of its own.
     fn delete_missing(&self, target: &str, source: &str, on: &str, key: &str) -> String {
-        format!("DELETE {target} FROM {target} LEFT JOIN {source} _millstream ON {on} WHERE {key} IS NULL")
+        format!("DELETE {target} FROM {target} LEFT JOIN {source} {STAGED} ON {on} WHERE {key} IS NULL")
     }
 
     fn moment(&self, text: &str, _facts: Option<&ColumnFacts>) -> String {

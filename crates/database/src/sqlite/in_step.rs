@@ -11,6 +11,15 @@ impl StepDialect for SqliteDialect {
         format!("({left} IS NOT {right} COLLATE BINARY OR typeof({left}) IS NOT typeof({right}))")
     }
 
+    /// Overrides an `ON CONFLICT` of the table, which would silently leave rows out, or delete others.
+    fn update_verb(&self) -> &'static str {
+        "UPDATE OR ABORT"
+    }
+
+    fn insert_verb(&self) -> &'static str {
+        "INSERT OR ABORT INTO"
+    }
+
     fn moment(&self, text: &str, _facts: Option<&ColumnFacts>) -> String {
         self.literal(text)
     }

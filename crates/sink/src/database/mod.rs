@@ -137,6 +137,7 @@ impl Sink for DatabaseSink {
                 missing: spec.in_step().missing_rows(),
                 scope: spec.scope.as_deref(),
                 validity: spec.in_step().validity("…"),
+                may_drop: false,
             }
             .steps(),
         };

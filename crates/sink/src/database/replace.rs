@@ -13,11 +13,13 @@
 
 use millstream_core::sink::{Chunk, Delivered, Delivery, Refused, Replaced, Replacement};
 use millstream_core::{Error, Result, fail_point};
+use millstream_database::load::Counted;
 
 use super::entry::blamed;
+use super::in_step::accept_changed;
 use super::ledger::{DatabaseLedger, LedgerState, OpenTransaction};
 use super::ledger_rows::{ROWS, record};
-use super::load::on_io;
+use super::load::{count, on_io};
 use super::server::{Connection, Failure};
 use crate::shared::digest;
 
@@ -94,7 +96,8 @@ impl Removal<'_> {
             return Ok(None);
         }
         let forgotten = self.remove_notes(connection).await?;
-        let deleted = connection.execute(&self.delete_rows()).await?;
+        let deleted = connection.execute(&format!("DELETE {}", self.of_unit())).await?;
+        self.check_deleted(connection, deleted).await?;
         fail_point::pass("reload.deleted");
         record(&self.state.entry, connection, chunks, attempt).await?;
         fail_point::pass("reload.noted");
@@ -114,11 +117,23 @@ impl Removal<'_> {
         Ok(removed)
     }
 
-    fn delete_rows(&self) -> String {
+    /// Fails if a trigger or a rule of the table has left some of the rows there: they would stay beside the new ones.
+    async fn check_deleted(&self, connection: &mut dyn Connection, deleted: u64) -> Result<(), Failure> {
+        let facts = connection.describe(&self.state.shared.spec.table).await?;
+        if !facts.is_some_and(|facts| facts.may_drop) {
+            return Ok(());
+        }
+        let left = count(connection, &format!("SELECT COUNT(*) {}", self.of_unit())).await?;
+        let target = &self.state.shared.target;
+        accept_changed(Counted::Deleted, deleted, Some(deleted + left), target).map_err(Failure::Other)
+    }
+
+    /// The rows of the unit: the end of a statement.
+    fn of_unit(&self) -> String {
         let shared = &self.state.shared;
         let dialect = shared.server.dialect();
         let known = shared.bulk.columns.iter().find(|column| column.name.eq_ignore_ascii_case(self.column));
         let column = dialect.quoted(known.map_or(self.column, |known| &known.name));
-        format!("DELETE FROM {} WHERE {}", shared.bulk.table, dialect.is_exactly(&column, self.value))
+        format!("FROM {} WHERE {}", shared.bulk.table, dialect.is_exactly(&column, self.value))
     }
 }

@@ -292,6 +292,7 @@ for_both!(
     a_lock_is_waited_for_and_then_reported,
     a_lost_connection_leaves_nothing,
     a_commit_without_an_answer_is_found_out,
+    a_commit_of_deletes_alone_without_an_answer_is_unknown_or_found_out,
     a_statement_that_breaks_off_in_its_middle_is_no_load,
     tables_of_the_dead_are_dropped_and_of_the_living_are_not,
 );
@@ -648,6 +649,23 @@ async fn a_commit_without_an_answer_is_found_out(kind: Kind) {
         assert_eq!(database.count(), if new { 100 } else { 101 }, "{settings}");
         assert_eq!(database.tables(), ["t"], "{settings}");
     }
+}
+
+/// Without rows, the staging table does not show whether rows of the target were deleted.
+async fn a_commit_of_deletes_alone_without_an_answer_is_unknown_or_found_out(kind: Kind) {
+    let database = Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20))");
+    database.query("INSERT INTO t VALUES (-1, 'there')");
+    let proxy = Proxy::start(database.port(), &[Break::SwallowAnswer("COMMIT"), Break::Nothing]);
+    let settings = json!({"mode": "sync", "key": ["id"], "missing": "delete", "max_deletes": "100%", "empty_input":
+                          "allow", "retries": 2});
+    let loaded = load(&sink(&database.behind(proxy.port()), settings), &[people(&[])]).await;
+    if kind == Kind::Mariadb {
+        let error = loaded.expect_err("it is unknown");
+        assert!(error.hint_text().is_some_and(|hint| hint.starts_with("it is unknown")), "{error:?}");
+    } else {
+        loaded.expect("the transaction has a name");
+    }
+    assert_eq!(database.count(), 0);
 }
 
 async fn a_statement_that_breaks_off_in_its_middle_is_no_load(kind: Kind) {

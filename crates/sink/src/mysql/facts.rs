@@ -97,6 +97,7 @@ pub(super) async fn describe(connection: &mut dyn Connection, table: &str) -> Re
         unsafe_engine,
         has_more: has_more || !dependents.is_empty(),
         dependents,
+        may_drop: false,
         columns: columns(connection, &name).await?,
         unique: unique_keys(connection, &name).await?,
         checks: checks(connection, &name).await?,

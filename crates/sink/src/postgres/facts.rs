@@ -11,8 +11,9 @@ use crate::database::server::{Connection, Failure, Right};
 pub(super) async fn describe(connection: &mut dyn Connection, table: &str) -> Result<Option<TableFacts>, Failure> {
     let (_, name) = parts(table);
     let query = format!(
-        "SELECT c.oid, c.relkind FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = {} \
-         AND c.relname = {} AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S', 'i')",
+        "SELECT c.oid, c.relkind, c.relkind = 'p' OR c.relhasrules OR EXISTS (SELECT 1 FROM pg_trigger g WHERE \
+         g.tgrelid = c.oid AND NOT g.tgisinternal) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE \
+         n.nspname = {} AND c.relname = {} AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S', 'i')",
         schema_of(table),
         PostgresDialect.literal(name)
     );
@@ -20,7 +21,8 @@ pub(super) async fn describe(connection: &mut dyn Connection, table: &str) -> Re
         return place_for(connection, table).await.map(|()| None);
     };
     let mut cells = row.into_iter().map(Option::unwrap_or_default);
-    let (oid, kind) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
+    let mut next = || cells.next().unwrap_or_default();
+    let (oid, kind, may_drop) = (next(), next(), next() == "t");
     let other = match kind.as_str() {
         "r" | "p" => None,
         "v" => Some("a view"),
@@ -35,6 +37,7 @@ pub(super) async fn describe(connection: &mut dyn Connection, table: &str) -> Re
         other: None,
         unsafe_engine: None,
         has_more: true,
+        may_drop,
         dependents: dependents(connection, &oid).await?,
         columns: columns(connection, &oid).await?,
         unique: unique_keys(connection, &oid).await?,

@@ -8,6 +8,7 @@ use rusqlite::{Connection, ErrorCode};
 use super::insert::is_refusal;
 use super::loading::{Loading, Taken};
 use super::message::{place, sqlite_error};
+use super::spec::SqliteSpec;
 use super::{ledger, publish, table, user_statements};
 use crate::database::load::moved_together;
 use crate::database::spec::Mode;
@@ -88,9 +89,14 @@ fn count_merged(connection: &Connection, loading: &mut Loading, shown: &str) -> 
 }
 
 /// Refuses a load after which more rows refer to rows that do not exist than before.
-pub(super) fn check_foreign_keys(connection: &Connection, loading: &Loading, shown: &str) -> Result<()> {
-    let spec = &loading.spec;
-    for (name, before) in &loading.foreign {
+/// `foreign` are the tables with foreign keys that it touches, and their violations before it.
+pub(super) fn check_foreign_keys(
+    connection: &Connection,
+    spec: &SqliteSpec,
+    foreign: &[(String, u64)],
+    shown: &str,
+) -> Result<()> {
+    for (name, before) in foreign {
         let now =
             table::violations(connection, name).map_err(|error| sqlite_error("look into", shown, spec, &error))?;
         if now > *before {

@@ -16,13 +16,16 @@ use millstream_core::sink::{
 };
 use millstream_core::{Budget, Error, Result, fail_point};
 use millstream_database::Dialect;
+use millstream_database::load::Counted;
 use millstream_database::sqlite::{self, Access, LockWait, SqliteDialect};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior};
 
+use super::finish::check_foreign_keys;
 use super::loading::Loading;
 use super::message::{place, sqlite_error};
 use super::spec::SqliteSpec;
 use super::{bisect, file, table};
+use crate::database::in_step::accept_changed;
 use crate::ledger_version;
 use crate::shared::{Charge, counted, create_folders, digest, remove_folders};
 
@@ -73,7 +76,7 @@ pub(super) fn open(path: &Path, spec: &SqliteSpec, load: &str, context: LoadCont
     let mut connection = sqlite::open(path, Access::Write).map_err(sqlite_error)?;
     let lock_wait = LockWait::new(spec.busy_timeout.0);
     lock_wait.apply(&mut connection).map_err(sqlite_error)?;
-    // Rows are only added, so no rows of other tables can be deleted.
+    // Deliveries only add rows, so no rows of other tables can be deleted.
     sqlite::enforce_foreign_keys(&connection, true).map_err(sqlite_error)?;
     let cache = file::give_cache(&connection, &context.budget).map_err(sqlite_error)?;
     let entered = match look(&connection, spec, &shown, load, &context) {
@@ -326,23 +329,13 @@ impl LedgerState {
         let connection = self.connection();
         connection.execute_batch("BEGIN IMMEDIATE").map_err(|error| self.sqlite_error(error))?;
         let delivered = self.transaction(&connection, chunks, batches, bad_rows, accept);
-        let end = if matches!(delivered, Ok(Delivered::Written { .. })) { "COMMIT" } else { "ROLLBACK" };
-        fail_point::pass("commit.before");
-        match connection.execute_batch(end) {
-            Ok(()) => {
-                fail_point::pass("commit.after");
-                if end == "COMMIT" {
-                    self.entered.store(true, Ordering::Relaxed);
-                    self.ready.store(true, Ordering::Relaxed);
-                }
-                delivered
-            }
-            Err(error) => {
-                // A commit that fails for lack of space leaves the transaction open.
-                let _ = connection.execute_batch("ROLLBACK");
-                Err(delivered.err().unwrap_or_else(|| self.sqlite_error(error)))
-            }
+        let is_written = matches!(delivered, Ok(Delivered::Written { .. }));
+        let delivered = self.end(&connection, is_written, delivered)?;
+        if is_written {
+            self.entered.store(true, Ordering::Relaxed);
+            self.ready.store(true, Ordering::Relaxed);
         }
+        Ok(delivered)
     }
 
     fn transaction(
@@ -385,22 +378,33 @@ impl LedgerState {
         Ok(Delivered::Written { rows: rows - refused.rows.len() as u64, refused: refused.rows })
     }
 
-    /// Replaces the rows of a unit in one transaction.
+    /// Replaces the rows of a unit in one transaction. Rows of other tables must not be deleted with the old ones, of
+    /// which many come again: so foreign keys are not enforced, but compared before and after.
     fn replace(&self, replacement: Replacement) -> Result<Replaced> {
         let connection = self.connection();
-        connection.execute_batch("BEGIN IMMEDIATE").map_err(|error| self.sqlite_error(error))?;
-        let replaced = self.replacing(&connection, replacement);
-        let end = if matches!(replaced, Ok(Replaced { is_new: true, .. })) { "COMMIT" } else { "ROLLBACK" };
+        let told = |error| self.sqlite_error(error);
+        sqlite::enforce_foreign_keys(&connection, false).map_err(told)?;
+        let replaced = connection.execute_batch("BEGIN IMMEDIATE").map_err(told).and_then(|()| {
+            let replaced = self.replacing(&connection, replacement);
+            let is_new = matches!(replaced, Ok(Replaced { is_new: true, .. }));
+            self.end(&connection, is_new, replaced)
+        });
+        sqlite::enforce_foreign_keys(&connection, true).map_err(told)?;
+        replaced
+    }
+
+    /// Commits the transaction, or rolls it back.
+    fn end<T>(&self, connection: &Connection, commits: bool, done: Result<T>) -> Result<T> {
         fail_point::pass("commit.before");
-        match connection.execute_batch(end) {
+        match connection.execute_batch(if commits { "COMMIT" } else { "ROLLBACK" }) {
             Ok(()) => {
                 fail_point::pass("commit.after");
-                replaced
+                done
             }
             Err(error) => {
                 // A commit that fails for lack of space leaves the transaction open.
                 let _ = connection.execute_batch("ROLLBACK");
-                Err(replaced.err().unwrap_or_else(|| self.sqlite_error(error)))
+                Err(done.err().unwrap_or_else(|| self.sqlite_error(error)))
             }
         }
     }
@@ -413,10 +417,17 @@ impl LedgerState {
         if self.done(connection, &known_by).map_err(told)?.len() == known_by.len() {
             return Ok(Replaced::default());
         }
+        let foreign = table::foreign_keys(connection, &self.spec).map_err(told)?;
         let forgotten = self.remove_notes(connection, &forgets).map_err(told)?;
         let (table, column) = (SqliteDialect.quoted(&self.spec.table), SqliteDialect.quoted(&column));
-        let delete = format!("DELETE FROM {table} WHERE {column} = ?1 COLLATE BINARY");
-        let deleted = connection.execute(&delete, [&value]).map_err(told)? as u64;
+        let of_unit = format!("FROM {table} WHERE {column} = ?1 COLLATE BINARY");
+        let deleted = connection.execute(&format!("DELETE {of_unit}"), [&value]).map_err(told)? as u64;
+        if table::may_drop(connection, &self.spec).map_err(told)? {
+            let left = format!("SELECT count(*) {of_unit}");
+            let left: i64 = connection.query_row(&left, [&value], |row| row.get(0)).map_err(told)?;
+            let old = Some(deleted + left.unsigned_abs());
+            accept_changed(Counted::Deleted, deleted, old, &place(&self.shown, &self.spec))?;
+        }
         fail_point::pass("reload.deleted");
         self.note(connection, &chunks).map_err(told)?;
         fail_point::pass("reload.noted");
@@ -429,10 +440,11 @@ impl LedgerState {
             inserted += batch.num_rows() as u64;
         }
         fail_point::pass("bulk.after");
-        match refused.rows.is_empty() && !refused.more {
-            true => Ok(Replaced { is_new: true, deleted, inserted, forgotten }),
-            false => Err(refused.into_error(&place(&self.shown, &self.spec))),
+        if !refused.rows.is_empty() || refused.more {
+            return Err(refused.into_error(&place(&self.shown, &self.spec)));
         }
+        check_foreign_keys(connection, &self.spec, &foreign, &self.shown)?;
+        Ok(Replaced { is_new: true, deleted, inserted, forgotten })
     }
 
     /// Fails if the load is not in the ledger any more.

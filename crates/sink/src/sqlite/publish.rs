@@ -12,7 +12,7 @@ use super::insert::is_refusal;
 use super::loading::Loading;
 use super::message::{place, sqlite_error};
 use super::table::{self, OwnTables};
-use crate::database::in_step::Counts;
+use crate::database::in_step::{Counts, accept_changed};
 use crate::database::load::moved_together;
 
 /// Compares the gathered rows with the table, and changes it.
@@ -21,7 +21,8 @@ pub(super) fn in_step(connection: &Connection, loading: &mut Loading, shown: &st
     spec.in_step().accept_rows(loading.taken.rows, &target)?;
     let tables = OwnTables::new(spec, &spec.in_step().moment(loading.began, &loading.schema));
     let columns: Vec<String> = loading.schema.fields().iter().map(|field| field.name().clone()).collect();
-    let queries = table::in_step(spec, &tables, &columns);
+    let may_drop = table::may_drop(connection, spec).map_err(|error| sqlite_error("look into", shown, spec, &error))?;
+    let queries = InStep { may_drop, ..table::in_step(spec, &tables, &columns) };
     let publishing = Publishing { connection, loading, in_step: queries, target: &target, shown, begin: &tables.begin };
     publishing.index(&tables)?;
     let counts = publishing.run()?;
@@ -76,13 +77,13 @@ impl Publishing<'_> {
                         return Err(settings.fault(fault, &found, self.target, self.begin));
                     }
                 }
-                Step::Change { sql, counted } => {
-                    let changed = self.connection.execute(&sql, []).map_err(|error| self.refused(&error))?;
-                    counts.add(counted, changed as u64);
+                Step::Change { sql, counted, expected } => {
+                    let expected = expected.map(|query| self.count(&query)).transpose()?;
+                    let changed = self.connection.execute(&sql, []).map_err(|error| self.refused(&error))? as u64;
+                    accept_changed(counted, changed, expected, self.target)?;
+                    counts.add(counted, changed);
                     if counted == Counted::Deleted && counts.deleted > 0 {
-                        let left = self.query(&self.in_step.compared())?;
-                        let left = left.first().and_then(|row| row.first()?.as_ref()?.parse::<u64>().ok());
-                        let compared = left.unwrap_or_default() + counts.deleted;
+                        let compared = self.count(&self.in_step.compared())? + counts.deleted;
                         settings.accept_deletes(counts.deleted, compared, self.target)?;
                     }
                 }
@@ -97,6 +98,12 @@ impl Publishing<'_> {
             true => moved_together(told),
             false => told,
         }
+    }
+
+    /// The number that a query counts.
+    fn count(&self, query: &str) -> Result<u64> {
+        let count = self.connection.query_row(query, [], |row| row.get::<_, i64>(0));
+        count.map(i64::unsigned_abs).map_err(|error| self.told(&error))
     }
 
     /// The rows of a query, as text.

@@ -196,6 +196,7 @@ pub(super) fn in_step<'a>(spec: &'a SqliteSpec, tables: &'a OwnTables, columns: 
         missing: spec.in_step().missing_rows(),
         scope: spec.scope.as_deref(),
         validity: spec.in_step().validity(&tables.begin),
+        may_drop: false,
     }
 }
 

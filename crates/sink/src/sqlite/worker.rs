@@ -252,7 +252,7 @@ impl Worker {
             return Ok(());
         }
         for loading in self.loads.values() {
-            check_foreign_keys(connection, loading, &self.file.shown)?;
+            check_foreign_keys(connection, &loading.spec, &loading.foreign, &self.file.shown)?;
         }
         match self.loads.get(&load) {
             Some(loading) => self.flush(connection, loading),

@@ -42,7 +42,7 @@ use self::route::Route;
 pub(crate) use self::shared::{Shared, on_io};
 use self::strategy::{Begun, Strategy};
 pub(crate) use self::target::{bulk_columns, examine, expected_facts, may_write, ready_target};
-pub(crate) use self::transaction::moved_together;
+pub(crate) use self::transaction::{count, moved_together};
 use self::writer::RowWriter;
 use super::commit_marker::{self, CommitMarker, MarkerState};
 use super::indexes::Waiting;

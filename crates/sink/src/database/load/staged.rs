@@ -10,9 +10,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use millstream_core::{Error, Result};
+use millstream_core::Result;
 use millstream_database::family::Family;
-use millstream_database::load::{Key, Publish, StagedKeys, Step};
+use millstream_database::load::{Counted, Key, Publish, StagedKeys, Step};
 use millstream_database::table::{ARRIVAL, BulkColumn, TableFacts};
 
 use super::control::{Control, close_pool};
@@ -25,9 +25,8 @@ use super::target::cannot_make;
 use super::transaction::{Publishing, StepQueries};
 use crate::database::bisect::Scope;
 use crate::database::commit_marker::CommitMarker;
-use crate::database::in_step::Counts;
+use crate::database::in_step::{Counts, accept_changed};
 use crate::database::server::{Connection, Failure};
-use crate::shared::counted;
 
 /// A load through a staging table.
 struct Staged {
@@ -163,13 +162,6 @@ fn publishing(begun: &Begun, how: Moved, indexes: &Deferred) -> (Publishing, Vec
     (Publishing { before, steps, in_step: queries }, rename)
 }
 
-/// The error if the target silently dropped rows.
-fn dropped(target: &str, written: u64, of: u64) -> Error {
-    Error::data(format!("{target} took {written} of {}", counted(of, "row")))
-        .cause("nothing was refused: a trigger or a rule of the table leaves rows out")
-        .hint("nothing was loaded; filter such rows out before, so that the counts match, or drop the trigger")
-}
-
 #[async_trait]
 impl Strategy for Staged {
     fn shared(&self) -> &Arc<Shared> {
@@ -187,8 +179,8 @@ impl Strategy for Staged {
         let marker = self.marker.as_deref();
         let counts = self.publishing.run(&self.shared, connection, marker.filter(|_| !is_renamed)).await?;
         let rows = counts.inserted;
-        if matches!(self.how, Moved::By(Publish::Add | Publish::Instead)) && rows != taken {
-            return Err(dropped(&self.shared.target, rows, taken));
+        if matches!(self.how, Moved::By(Publish::Add | Publish::Instead)) {
+            accept_changed(Counted::Inserted, rows, Some(taken), &self.shared.target)?;
         }
         *self.counts.lock().unwrap_or_else(PoisonError::into_inner) = counts;
         if is_renamed {
@@ -207,7 +199,11 @@ impl Strategy for Staged {
     async fn commit(&self, taken: u64) -> Result<Box<dyn Connection>> {
         let transaction = self.transaction.lock().unwrap_or_else(PoisonError::into_inner).take();
         let proof = Proof::of_transaction(&self.marker, transaction);
-        let proof = proof.unwrap_or_else(|| Proof::Staged(self.names.staging.clone(), taken));
+        let proof = proof.unwrap_or_else(|| match (self.how, taken) {
+            // Without rows, the staging table is the same before and after, and the target is not.
+            (Moved::InStep, 0) => Proof::None,
+            _ => Proof::Staged(self.names.staging.clone(), taken),
+        });
         let connection = self.control.take().await?;
         let mut connection = match self.rename.is_empty() {
             true => commit(&self.shared, connection, &proof).await?,

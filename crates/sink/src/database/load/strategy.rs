@@ -80,6 +80,7 @@ impl Begun {
             missing: spec.in_step().missing_rows(),
             scope: spec.scope.as_deref(),
             validity: spec.in_step().validity(begin),
+            may_drop: self.facts.as_ref().is_some_and(|facts| facts.may_drop),
         }
     }
 

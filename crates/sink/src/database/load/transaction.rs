@@ -7,7 +7,7 @@ use millstream_database::load::{Counted, Step, StepFault};
 use super::shared::Shared;
 use crate::database::commit_marker::CommitMarker;
 use crate::database::entry::blamed;
-use crate::database::in_step::Counts;
+use crate::database::in_step::{Counts, accept_changed};
 use crate::database::pool::pause;
 use crate::database::server::{Connection, Failure};
 
@@ -94,14 +94,22 @@ impl Publishing {
             fail_point::pass("publish.step");
             match step {
                 Step::Never { sql, fault } => self.check(shared, connection, sql, *fault).await?,
-                Step::Change { sql, counted: Counted::Merged } => {
+                Step::Change { sql, counted: Counted::Merged, .. } => {
                     let [inserted, updated, unchanged] = connection.merge(sql).await?;
                     counts.inserted += inserted;
                     counts.updated += updated;
                     // A row that was changed by one statement is unchanged for the next.
                     counts.unchanged = unchanged;
                 }
-                Step::Change { sql, counted } => counts.add(*counted, connection.execute(sql).await?),
+                Step::Change { sql, counted, expected } => {
+                    let expected = match expected {
+                        Some(query) => Some(count(connection, query).await?),
+                        None => None,
+                    };
+                    let changed = connection.execute(sql).await?;
+                    accept_changed(*counted, changed, expected, &shared.target).map_err(Failure::Other)?;
+                    counts.add(*counted, changed);
+                }
             }
             if matches!(step, Step::Change { counted: Counted::Deleted, .. }) {
                 self.check_deletes(shared, connection, counts.deleted).await?;
@@ -137,10 +145,15 @@ impl Publishing {
         deleted: u64,
     ) -> Result<(), Failure> {
         let Some(queries) = self.in_step.as_ref().filter(|_| deleted > 0) else { return Ok(()) };
-        let left = first_cell(connection.query(&queries.compared).await?).and_then(|text| text.parse::<u64>().ok());
-        let left = left.ok_or_else(|| Failure::Other(Error::internal("the rows of the target cannot be counted")))?;
+        let left = count(connection, &queries.compared).await?;
         shared.spec.in_step().accept_deletes(deleted, left + deleted, &shared.target).map_err(Failure::Other)
     }
+}
+
+/// The number that a query counts.
+pub(crate) async fn count(connection: &mut dyn Connection, query: &str) -> Result<u64, Failure> {
+    let count = first_cell(connection.query(query).await?).and_then(|text| text.parse::<u64>().ok());
+    count.ok_or_else(|| Failure::Other(Error::internal("the rows of the target cannot be counted")))
 }
 
 /// The error of a refused row that cannot be identified.
