@@ -462,6 +462,19 @@ fn loaded_files_may_be_moved() {
     }
 }
 
+/// A marker of several files goes with the first of them, and is not looked for again.
+#[test]
+fn a_marker_of_several_files_is_deleted_once() {
+    let (lab, _target) = lab(in_sqlite, ", after_load: delete, ready: {marker: '{stem}.ok'}");
+    lab.file("in/a.json", records(0..3));
+    lab.file("in/a.jsonl", records(3..5));
+    lab.file("in/a.ok", "");
+    let report = report(&lab);
+    assert_eq!(report["disposed"][0]["deleted"], 2, "{report}");
+    assert_eq!(report["disposed"][0]["left"], 0, "{report}");
+    assert!(!lab.path("in/a.ok").exists());
+}
+
 #[test]
 fn loaded_files_may_be_deleted_unless_some_of_their_records_were_rejected() {
     let (lab, target) = lab(in_sqlite, ", after_load: delete, max_rejects: 5");

@@ -82,11 +82,12 @@ struct Disposing<'a> {
 impl Disposing<'_> {
     async fn all(&self, units: Vec<Unit>) -> DisposedFiles {
         let mut result = DisposedFiles { source: self.source.name.value.clone(), ..DisposedFiles::default() };
+        let mut markers = HashSet::new();
         fail_point::pass("after_load.before");
         for unit in units {
             let left = match self.rejected.contains(&unit.name()) {
                 true => Some("some of its records were rejected: load or fix them first".to_owned()),
-                false => self.one(&unit).await.err().map(|error| match error.offending_text() {
+                false => self.one(&unit, &mut markers).await.err().map(|error| match error.offending_text() {
                     Some(text) => format!("{}: {text}", error.what()),
                     None => error.what().to_owned(),
                 }),
@@ -106,7 +107,8 @@ impl Disposing<'_> {
         result
     }
 
-    async fn one(&self, unit: &Unit) -> Result<()> {
+    /// Moves or deletes a file, and its marker unless that is one of `markers`, which went with other files.
+    async fn one(&self, unit: &Unit, markers: &mut HashSet<String>) -> Result<()> {
         let how = match self.after_load {
             AfterLoad::Delete => Disposal::Delete,
             AfterLoad::Move(folder) => {
@@ -121,9 +123,10 @@ impl Disposing<'_> {
         source.dispose(&context, unit, &how).await?;
         // A file of the same name that comes later is not ready by the marker of this one.
         let marker = self.source.ready.marker.as_ref().and_then(|marker| marker_unit(marker, &unit.uri));
-        if let Some(marker) = marker {
+        if let Some(marker) = marker.filter(|marker| !markers.contains(&marker.uri)) {
             let marker = source.look(&context, &marker).await?;
             source.dispose(&context, &marker, &how).await?;
+            markers.insert(marker.uri);
         }
         Ok(())
     }
