@@ -152,6 +152,26 @@ fn times_of_a_key_with_a_collation_become_one_series() {
     assert_sane(&target);
 }
 
+/// Times of `as_of` that are not before the run do not blame the clock.
+#[test]
+fn a_missing_row_that_is_valid_since_later_is_reported_as_that() {
+    for make in TARGETS {
+        let (lab, _target) =
+            lab(make, "mode: history, missing: delete, max_deletes: 100%, as_of: day, valid_to: Until");
+        let later = json!({"id": 2, "name": "b", "day": "2100-01-01"});
+        rows(&lab, &[since(1, "a", 1), later]);
+        assert_eq!(changes(&lab, &[]), [2, 0, 0, 0]);
+        rows(&lab, &[since(1, "a", 1)]);
+        let ran = lab.run(&["run", "job.yaml"]);
+        ran.ended(1).says(&["would end before they began", "id=2", "by `as_of`", "`missing: keep`"]);
+        assert!(!ran.stderr.contains("clock"), "{ran:?}");
+    }
+    let (lab, target) = lab(in_sqlite, "mode: history, missing: delete, as_of: day");
+    lab.file("job.yaml", lab.read("job.yaml").replace("key: [id]", "key: [id, day]"));
+    lab.run(&["check", "job.yaml"]).ended(2).says(&["the column `day` of `as_of` is in the key"]);
+    drop(target);
+}
+
 /// A trigger that leaves changes out would leave two current versions, or none.
 #[test]
 fn changes_that_a_trigger_leaves_out_are_reported() {

@@ -368,6 +368,37 @@ pub fn leave_out(target: &Target, event: &str, condition: &str) {
     }
 }
 
+/// A condition that is not one over columns that are loaded is found before anything is read.
+#[test]
+fn a_scope_that_cannot_be_used_is_named_at_once() {
+    for make in TARGETS {
+        let (lab, target) = lab(make, "mode: sync, missing: delete");
+        rows(&lab, &[row(1, Some("a"), None)]);
+        changes(&lab, &[]);
+        target.query("ALTER TABLE t ADD COLUMN other INT");
+        for scope in ["nmae = 'x'", "t.id < 10", "other < 10"] {
+            configure(&lab, &target, &format!("mode: sync, missing: delete, scope: \"{scope}\""));
+            let expected = ["the condition of `scope` for table t of", scope, "columns that are loaded"];
+            lab.run(&["check", "job.yaml"]).ended(1).says(&expected);
+            lab.run(&["run", "job.yaml"]).ended(1).says(&expected);
+            assert_eq!(target.tables(), ["t"], "{scope}");
+        }
+    }
+}
+
+/// PostgreSQL tells names in capitals from others, and flags from numbers.
+#[test]
+fn own_columns_are_named_and_typed_as_those_of_the_table() {
+    let (lab, target) = lab(in_postgres, "mode: sync, missing: {flag: Gone}, max_deletes: 100%");
+    target.query("CREATE TABLE t (id bigint PRIMARY KEY, name text, amount float8, day date, gone boolean)");
+    rows(&lab, &[row(1, Some("a"), None), row(2, Some("b"), None)]);
+    assert_eq!(changes(&lab, &[]), [2, 0, 0, 0]);
+    rows(&lab, &[row(1, Some("a"), None)]);
+    assert_eq!(changes(&lab, &[]), [0, 0, 1, 1]);
+    target.query("ALTER TABLE t ALTER COLUMN gone TYPE int USING 0");
+    lab.run(&["check", "job.yaml"]).ended(1).says(&["the column `gone` of table t of", "integer", "a boolean column"]);
+}
+
 /// What a table of SQLite declares for conflicts would leave rows out, or delete others.
 #[test]
 fn a_conflict_with_another_key_fails_whatever_the_table_declares() {

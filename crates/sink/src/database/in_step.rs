@@ -100,6 +100,12 @@ impl<'a> InStepSettings<'a> {
         if self.scope.is_some_and(|scope| scope.trim().is_empty()) {
             faults.push(Fault::new("scope", "the condition is empty"));
         }
+        if let Some(as_of) = self.as_of.filter(|as_of| self.key.iter().any(|key| key.eq_ignore_ascii_case(as_of))) {
+            faults.push(
+                Fault::new("as_of", format!("the column `{as_of}` of `as_of` is in the key"))
+                    .hint("leave it out of `key`: a row with another time is another version of the same key"),
+            );
+        }
         faults.extend(self.name_faults());
         faults
     }
@@ -137,6 +143,26 @@ impl<'a> InStepSettings<'a> {
 
     fn to(&self) -> &'a str {
         self.valid_to.unwrap_or("valid_to")
+    }
+
+    /// The column that is true of rows that are missing.
+    pub(crate) fn flag(&self) -> Option<&'a str> {
+        self.own_names().find(|(setting, _)| *setting == "missing").map(|(_, name)| name)
+    }
+
+    /// A query that reads nothing, and fails if the condition of `scope` is not one over the `columns` that are loaded
+    /// of `target`. Both are SQL text.
+    pub(crate) fn try_scope(&self, target: &str, columns: &str) -> Option<String> {
+        let scope = self.scope.filter(|_| self.mode.is_in_step())?;
+        Some(format!("SELECT 1 FROM (SELECT {columns} FROM {target}) _millstream WHERE ({scope}) LIMIT 0"))
+    }
+
+    /// The error of a condition of `scope` that the database refuses with `error`.
+    pub(crate) fn scope_fault(&self, target: &str, error: &Error) -> Error {
+        Error::refused(format!("the condition of `scope` for {target} cannot be used"))
+            .text(self.scope.unwrap_or_default())
+            .cause(error.cause_text().unwrap_or(error.what()))
+            .hint("it is SQL of the database over columns that are loaded, without the name of a table")
     }
 
     /// Whether `as_of` is the column since when a version is valid.
@@ -322,8 +348,19 @@ impl<'a> InStepSettings<'a> {
             StepFault::NotNewer if self.as_of.is_some() => {
                 Error::data(format!("rows for {target} are not newer than the versions that it has"))
                     .text(shown_keys(self.key, found))
-                    .hint("versions are added in the order of `as_of` only: filter older rows out")
+                    .hint(
+                        "versions are added in the order of `as_of` only: filter older rows out; a key that was \
+                         missing and comes again needs a time after the end of its last version",
+                    )
             }
+            StepFault::ClockBehind if self.as_of.is_some() => Error::refused(format!(
+                "rows that are missing from the input have versions in {target} that would end before they began"
+            ))
+            .text(shown_keys(self.key, found))
+            .cause(format!(
+                "by `as_of` they are valid since a time that is not before this run: it began at {begin} in UTC"
+            ))
+            .hint("run the job again later; if `as_of` is not in UTC, convert it; `missing: keep` ends no versions"),
             StepFault::NotNewer | StepFault::ClockBehind => Error::refused(format!(
                 "{target} has versions that are not older than this run, which began at {begin}"
             ))

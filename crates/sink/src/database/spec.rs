@@ -5,6 +5,7 @@ use millstream_core::reject::MaxRejects;
 use millstream_core::sink::Written;
 use millstream_core::source::TableName;
 use millstream_core::spec::{Duration, Fault, Secret, Size, TextOrSecret};
+use millstream_database::table::TableFacts;
 use millstream_database::{Access, Order, Tls};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -290,6 +291,22 @@ impl DatabaseSpec {
             if order.descending { format!("{column} desc") } else { format!("{column} asc") }
         });
         self.order_by = renamed.collect();
+    }
+
+    /// Names the columns that the load writes itself as the table does, where only the case differs.
+    pub(crate) fn name_own_like(&mut self, facts: &TableFacts) {
+        let find = |name: &str| facts.column(name).map(|column| column.name.clone());
+        if self.mode == Mode::History {
+            for (setting, usual) in [(&mut self.valid_from, "valid_from"), (&mut self.valid_to, "valid_to")] {
+                let known = find(setting.as_deref().unwrap_or(usual));
+                *setting = known.or(setting.take());
+            }
+        }
+        if let Some(Missing::Flag(flag)) = &mut self.missing
+            && let Some(known) = find(flag)
+        {
+            *flag = known;
+        }
     }
 
     /// The order that is declared.

@@ -94,6 +94,7 @@ pub(crate) fn compare(
     for field in schema.fields() {
         column_fault(target, spec, facts, field, family(field), &mut changes, &mut faults);
     }
+    faults.extend(flag_fault(target, spec, schema, facts, &family));
     for column in facts.columns.iter().filter(|column| column.required) {
         if !schema.fields().iter().any(|field| field.name().eq_ignore_ascii_case(&column.name)) {
             faults.push(
@@ -113,6 +114,22 @@ pub(crate) fn compare(
         );
     }
     if faults.is_empty() { Ok(changes) } else { Err(faults) }
+}
+
+/// The fault of a column for flags that is no boolean where the database has these: it could not be asked.
+fn flag_fault(
+    target: &str,
+    spec: &DatabaseSpec,
+    schema: &SchemaRef,
+    facts: &TableFacts,
+    family: impl Fn(&FieldRef) -> Family,
+) -> Option<Error> {
+    let flag = spec.in_step().flag()?;
+    let field = schema.fields().iter().find(|field| field.name().eq_ignore_ascii_case(flag))?;
+    let known = facts.column(flag).filter(|column| family(field) == Family::Bool && column.family != Family::Bool)?;
+    let what = format!("the column `{}` of {target} is {}", known.name, known.declared);
+    let hint = "`missing: {flag: …}` needs a boolean column";
+    Some(Error::refused(what).column(&known.name).hint(hint))
 }
 
 fn column_fault(

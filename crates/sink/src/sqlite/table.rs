@@ -403,6 +403,7 @@ pub(super) fn table_faults(
     }
     let told = |error| sqlite_error("look into", shown, spec, &error);
     let columns = columns(connection, &spec.table).map_err(told)?;
+    let loaded = schema;
     let (schema, table_key) = (spec.in_step().table_schema(schema), spec.in_step().table_key());
     let mut faults = column_faults(&columns, &place, spec, &schema);
     if spec.mode.needs_key() && !has_unique_key(connection, spec, &table_key, &columns).map_err(told)? {
@@ -418,7 +419,28 @@ pub(super) fn table_faults(
                 )),
         );
     }
+    if faults.is_empty() {
+        faults.extend(scope_fault(connection, &place, spec, &columns, loaded));
+    }
     Ok(faults)
+}
+
+/// The fault of a condition of `scope` that is not one over columns that are loaded.
+fn scope_fault(
+    connection: &Connection,
+    place: &str,
+    spec: &SqliteSpec,
+    known: &[Column],
+    schema: &SchemaRef,
+) -> Option<Error> {
+    let is_known = |name: &str| known.iter().any(|column| column.name.eq_ignore_ascii_case(name));
+    // Columns that are added later are not known yet.
+    if !schema.fields().iter().all(|field| is_known(field.name())) {
+        return None;
+    }
+    let query = spec.in_step().try_scope(&SqliteDialect.quoted(&spec.table), &column_list(schema))?;
+    let error = connection.prepare(&query).err()?;
+    Some(spec.in_step().scope_fault(place, &Error::refused(error.to_string())))
 }
 
 /// Which columns of the rows are text that the table's column could convert to numbers.

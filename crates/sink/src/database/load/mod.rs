@@ -41,7 +41,7 @@ pub(crate) use self::own_tables::clean;
 use self::route::Route;
 pub(crate) use self::shared::{Shared, on_io};
 use self::strategy::{Begun, Strategy};
-pub(crate) use self::target::{bulk_columns, examine, expected_facts, may_write, ready_target};
+pub(crate) use self::target::{bulk_columns, check_scope, examine, expected_facts, may_write, ready_target};
 pub(crate) use self::transaction::{count, moved_together};
 use self::writer::RowWriter;
 use super::commit_marker::{self, CommitMarker, MarkerState};
@@ -123,6 +123,10 @@ async fn choose(
     }
     let columns = bulk_columns(server.as_ref(), &spec, &context.schema, facts.as_ref());
     spec.name_like(&columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>());
+    if let Some(facts) = &facts {
+        spec.name_own_like(facts);
+        target::check_scope(server.as_ref(), connection, &spec, &context.schema, facts).await?;
+    }
     let connections = route::connections(&spec, facts.is_some(), context.ordered);
     let copy = facts.as_ref().and_then(|facts| server.dialect().create_like(&names.new, &names.target, facts));
     let may_refuse = context.refusals.is_some();

@@ -79,6 +79,28 @@ pub(crate) async fn may_write(
     if missing.is_empty() { Ok(()) } else { Err(missing.into_iter().map(refused).collect()) }
 }
 
+/// Fails if the condition of `scope` is not one over columns that are loaded, before any row is.
+pub(crate) async fn check_scope(
+    server: &dyn Server,
+    connection: &mut dyn Connection,
+    spec: &DatabaseSpec,
+    schema: &SchemaRef,
+    facts: &TableFacts,
+) -> Result<()> {
+    let known: Option<Vec<&str>> =
+        schema.fields().iter().map(|field| facts.column(field.name()).map(|column| column.name.as_str())).collect();
+    // Columns that are added later are not known yet.
+    let Some(known) = known else { return Ok(()) };
+    let (dialect, in_step) = (server.dialect(), spec.in_step());
+    let query = in_step.try_scope(&dialect.table(&spec.table), &quoted_list(dialect, known));
+    let Some(query) = query else { return Ok(()) };
+    match connection.query(&query).await {
+        Ok(_) => Ok(()),
+        Err(Failure::Other(error)) => Err(in_step.scope_fault(&target_of(server, spec), &error)),
+        Err(failure) => Err(failure.into_error()),
+    }
+}
+
 /// The facts about the target after changing it to fit the rows, if that is allowed; `None` if it does not exist.
 pub(super) async fn fitting(
     server: &dyn Server,

@@ -57,9 +57,14 @@ impl Publishing {
                 Ok(counts) => return Ok(counts),
                 Err(failure) => {
                     let is_row = matches!(failure, Failure::Rows(_));
+                    let has_waited = matches!(failure, Failure::Again { waited: true, .. });
                     let target = shared.server.dialect().table(&shared.spec.table);
                     let error = blamed(connection, &[&target], failure).await;
-                    return Err(if is_row { moved_together(error) } else { error });
+                    return Err(match (is_row, has_waited && self.in_step.is_some()) {
+                        (true, _) => moved_together(error),
+                        (_, true) => beside_another_sink(error),
+                        _ => error,
+                    });
                 }
             }
         }
@@ -154,6 +159,16 @@ impl Publishing {
 pub(crate) async fn count(connection: &mut dyn Connection, query: &str) -> Result<u64, Failure> {
     let count = first_cell(connection.query(query).await?).and_then(|text| text.parse::<u64>().ok());
     count.ok_or_else(|| Failure::Other(Error::internal("the rows of the target cannot be counted")))
+}
+
+/// The error of a table in step that waits for a lock, which another load of the same run may hold until both commit.
+fn beside_another_sink(error: Error) -> Error {
+    let hint = error.hint_text().unwrap_or_default();
+    let hint = format!(
+        "if another sink of this job writes to a table with a foreign key to this one, or from it, the two wait for \
+         each other: load them by two jobs; otherwise {hint}"
+    );
+    error.hint(hint)
 }
 
 /// The error of a refused row that cannot be identified.
