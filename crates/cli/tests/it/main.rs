@@ -16,6 +16,7 @@ mod use_check;
 mod use_checks;
 mod use_commands;
 mod use_contains;
+mod use_cookbook;
 mod use_database_sources;
 mod use_databases;
 mod use_dates;
