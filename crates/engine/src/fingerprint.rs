@@ -24,6 +24,7 @@ use millstream_job::entries::COMMAND;
 use millstream_job::{Check, CheckSeverity, FunctionStep, Job, Located, Rule, SinkStep, SourceStep, TransformStep};
 use serde_json::{Map, Value, json};
 
+use crate::checks::described;
 use crate::prepare::Prepared;
 use crate::sql::normalised;
 
@@ -302,18 +303,11 @@ fn rejecting(checks: &[Check]) -> Value {
     rejecting.map(|check| rule(&check.rule)).collect()
 }
 
-/// What a check of single rows looks at; null for checks of all rows, which leave none out.
-pub fn rule(rule: &Rule) -> Value {
-    let text = |text: &Option<Located<String>>| text.as_ref().map(|text| text.value.clone());
+/// What a check of single rows looks at, whatever the layout of its SQL.
+fn rule(rule: &Rule) -> Value {
     match rule {
-        Rule::NotNull(column) => json!(["not_null", column.value]),
-        Rule::Values(column, values) => {
-            json!(["values", column.value, values.iter().map(|value| value.value.as_str()).collect::<Vec<_>>()])
-        }
-        Rule::Matches(column, pattern) => json!(["matches", column.value, pattern.value]),
-        Rule::Range { column, min, max } => json!(["range", column.value, text(min), text(max)]),
         Rule::Sql(condition) => json!(["sql", text_of(&condition.value)]),
-        Rule::Rows(_) | Rule::Unique(_) => Value::Null,
+        other => described(other),
     }
 }
 

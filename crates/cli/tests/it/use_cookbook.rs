@@ -1,5 +1,5 @@
-//! The recipes of the cookbook, as its readers try them: the files and commands of each are taken from the page, and the
-//! lines that it shows have to be among those that come.
+//! The recipes of the cookbook, as its readers try them: the files and commands of each are taken from the page, and
+//! the lines that it shows have to be among those that come.
 
 use std::path::Path;
 

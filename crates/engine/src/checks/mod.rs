@@ -19,12 +19,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arrow::array::RecordBatch;
 use millstream_core::reject::MaxRejects;
 use millstream_core::{Error, RejectKind};
-use millstream_job::{Check, CheckSeverity, RowsKeys, Rule};
+use millstream_job::{Check, CheckSeverity, Located, RowsKeys, Rule};
 use millstream_state::rejects::CheckedRows;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::keys::KeySet;
-use crate::fingerprint::rule;
 use crate::rejects::json_of;
 use crate::report::CheckResult;
 
@@ -109,7 +108,7 @@ impl EntryCheck {
         EntryCheck {
             kind,
             label: check.rule.label(),
-            noted_as: json!([check.severity, rule(&check.rule)]).to_string(),
+            noted_as: json!([check.severity, described(&check.rule)]).to_string(),
             severity: check.severity,
             at_most: check.at_most,
             message: check.message.clone(),
@@ -128,6 +127,21 @@ impl EntryCheck {
         let what = self.message.clone().unwrap_or_else(|| format!("a check does not hold: {}", self.label));
         let error = Error::data(what).reject(RejectKind::Constraint);
         self.column.iter().fold(error, Error::column)
+    }
+}
+
+/// What a check of single rows looks at; null for checks of all rows, which leave none out.
+pub fn described(rule: &Rule) -> Value {
+    let text = |text: &Option<Located<String>>| text.as_ref().map(|text| text.value.clone());
+    match rule {
+        Rule::NotNull(column) => json!(["not_null", column.value]),
+        Rule::Values(column, values) => {
+            json!(["values", column.value, values.iter().map(|value| value.value.as_str()).collect::<Vec<_>>()])
+        }
+        Rule::Matches(column, pattern) => json!(["matches", column.value, pattern.value]),
+        Rule::Range { column, min, max } => json!(["range", column.value, text(min), text(max)]),
+        Rule::Sql(condition) => json!(["sql", condition.value]),
+        Rule::Rows(_) | Rule::Unique(_) => Value::Null,
     }
 }
 
