@@ -21,6 +21,9 @@ pub fn explanation(explanation: &Explanation) -> String {
         if let Some(contains) = &source.contains {
             let _ = writeln!(text, "  only records that contain {contains} are parsed");
         }
+        if let Some(window) = &source.window {
+            let _ = writeln!(text, "  a run reads {window}");
+        }
         text.push_str(&left_out(source.max_rejects.as_deref(), "records that cannot be read"));
     }
     for transform in transforms {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use millstream::report::Removed;
 use millstream::report::StepKind;
 use millstream::report::{CheckResult, CheckSeverity, DisposedFiles, LeftFiles, MissingColumn, ReloadedFiles, Report};
-use millstream::report::{StepSnapshot, WorkSnapshot};
+use millstream::report::{StepSnapshot, WindowRead, WorkSnapshot};
 
 use crate::human;
 use crate::output::{Output, Role};
@@ -60,6 +60,7 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
             text.push_str(&gone(removed));
         }
     }
+    report.windows.iter().for_each(|read| text.push_str(&window(read)));
     text.push_str(&files(report));
     text.push_str(&checks(&report.checks, all));
     text.push_str(&missing_columns(report));
@@ -110,6 +111,18 @@ fn replaced(reloaded: &ReloadedFiles) -> String {
         ));
     }
     text
+}
+
+/// The rows that were read by the time in a column.
+fn window(read: &WindowRead) -> String {
+    let WindowRead { source, by, from, until, .. } = read;
+    let range = match (from, until) {
+        (Some(from), Some(until)) => format!("rows with {by} from {from} to before {until}"),
+        (Some(from), None) => format!("rows with {by} from {from} on"),
+        (None, Some(until)) => format!("rows with {by} before {until}"),
+        (None, None) => "all rows".to_owned(),
+    };
+    format!("  {source}: read {range}\n")
 }
 
 /// The files that were left alone.

@@ -105,26 +105,49 @@ pub struct LoadContext {
 pub struct LoadNotes {
     /// The name of that load.
     pub load: String,
-    chunks: Mutex<Vec<Chunk>>,
+    noted: Mutex<Noted>,
+}
+
+/// What a load notes, and which notes that replaces.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Noted {
+    /// What it notes.
+    pub chunks: Vec<Chunk>,
+    /// Notes that it takes back. Each of them must be there: otherwise another load has been faster.
+    pub replaced: Vec<Chunk>,
+}
+
+impl From<Vec<Chunk>> for Noted {
+    fn from(chunks: Vec<Chunk>) -> Self {
+        Noted { chunks, replaced: Vec::new() }
+    }
 }
 
 impl LoadNotes {
     /// For the load `load`, with nothing to note yet.
     pub fn new(load: &str) -> Self {
-        LoadNotes { load: load.to_owned(), chunks: Mutex::default() }
+        LoadNotes { load: load.to_owned(), noted: Mutex::default() }
     }
 
-    /// Notes `chunks`. Call it before [`Load::prepare`].
-    pub fn set(&self, mut chunks: Vec<Chunk>) {
+    /// Notes `noted`. Call it before [`Load::prepare`].
+    pub fn set(&self, noted: impl Into<Noted>) {
+        let mut noted = noted.into();
         // Recording chunks in one order prevents deadlocks.
-        chunks.sort();
-        chunks.dedup();
-        *self.chunks.lock().unwrap_or_else(PoisonError::into_inner) = chunks;
+        for chunks in [&mut noted.chunks, &mut noted.replaced] {
+            chunks.sort();
+            chunks.dedup();
+        }
+        *self.noted.lock().unwrap_or_else(PoisonError::into_inner) = noted;
     }
 
     /// What there is to note, in order.
     pub fn chunks(&self) -> Vec<Chunk> {
-        self.chunks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.noted().chunks
+    }
+
+    /// What there is to note and to take back, in order.
+    pub fn noted(&self) -> Noted {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

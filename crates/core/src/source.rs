@@ -7,8 +7,9 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
@@ -253,6 +254,30 @@ pub trait Source: Debug + Send + Sync {
     }
 }
 
+/// The rows whose time in `column` is in a range. Times are in microseconds since 1970, in whole seconds, as the column
+/// has them: of a column without a time zone, what a clock on the wall would show.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Window {
+    /// The column.
+    pub column: String,
+    /// The first time that is read.
+    pub from: Option<i64>,
+    /// The first time that is not read any more.
+    pub until: Option<i64>,
+}
+
+/// What the clock of a place shows, in microseconds since 1970, in whole seconds. Where clocks are put back, it is the
+/// earliest time that they will still show from then on: so no later row gets an earlier time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlaceClock {
+    /// What it shows now.
+    pub now: i64,
+    /// What it showed before the lag.
+    pub before: i64,
+    /// By how much it may have been put forward within the lag.
+    pub forward: i64,
+}
+
 /// A place that rows come from, with their types: a database. What it lists are parts of the rows.
 #[async_trait]
 pub trait RowSource: Send + Sync {
@@ -262,6 +287,30 @@ pub trait RowSource: Send + Sync {
     /// The rows of `unit`: of the columns that the request projects, in batches as large as it asks for. Lines are the
     /// rows' numbers in the unit. The units of one pattern show the data as of one moment, where the place can do that.
     fn read(&self, context: &SourceContext, unit: &Unit, request: &ParseRequest) -> BoxStream<'static, Result<Rows>>;
+
+    /// Checks that the rows can be read by windows of `column`, as far as their `columns` say.
+    fn check_window_column(&self, _columns: &Schema, _column: &str) -> Result<()> {
+        Err(Error::job("the rows of this place cannot be read by the time in a column"))
+    }
+
+    /// The clock of the place, as `column` of the rows of `pattern` has its times. All rows must have such a time.
+    /// `None` if there is nothing to read: the table does not exist, and need not.
+    async fn clock(
+        &self,
+        _context: &SourceContext,
+        _pattern: &str,
+        _column: &Field,
+        _lag: Duration,
+    ) -> Result<Option<PlaceClock>> {
+        Err(Error::job("this place does not tell the time"))
+    }
+
+    /// The units of the rows of `pattern` that are in `window`, and of no others. They show the data as of this call
+    /// or later.
+    fn list_window(&self, _: &SourceContext, _pattern: &str, _window: &Window) -> BoxStream<'static, Result<Unit>> {
+        let error = Error::job("the rows of this place cannot be read by the time in a column");
+        futures::stream::once(async { Err(error) }).boxed()
+    }
 
     /// Everything that was wanted has been read: what is held so that all units show one moment is let go.
     fn done(&self) {}

@@ -135,6 +135,7 @@ async fn explanation(context: &RunContext, job: &Job, prepared: &Prepared<'_>) -
         connections: reader.open_ahead(),
         columns: columns_of(&reader.name),
         contains: (!reader.contains.is_empty()).then(|| reader.contains.to_string()),
+        window: reader.incremental_by.as_ref().map(|by| sinks::window_in_words(job, &reader.name, by)),
         max_rejects: of_step(&reader.name),
     });
     let transforms = job.transforms.iter().map(|step| TransformSummary {

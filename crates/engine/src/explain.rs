@@ -102,6 +102,9 @@ pub struct SourceSummary {
     /// What its records must contain to be parsed, if that is said: `all of "a", "b"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contains: Option<String>,
+    /// Which of its rows a run reads, if it is incremental by the time in a column.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<String>,
     /// How many records it may reject, if it may reject any: `100`, or `1%` of all.
     pub max_rejects: Option<String>,
 }

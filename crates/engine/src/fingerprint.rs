@@ -274,7 +274,11 @@ fn source(step: &SourceStep, facts: &Facts<'_>) -> Value {
     add(&mut entry, "settings", Value::Object(settings));
     add(&mut entry, "members", json!(step.members));
     add(&mut entry, "sorted_by", keys(&step.sorted_by));
-    add(&mut entry, "incremental", flag(step.incremental));
+    let incremental = match &step.incremental_by {
+        Some(by) => json!({"by": by.by}),
+        None => flag(step.incremental),
+    };
+    add(&mut entry, "incremental", incremental);
     let drift = match step.on_drift {
         OnDrift::Fail => Value::Null,
         OnDrift::Null => json!("null"),
@@ -660,6 +664,7 @@ sinks:
             ("delimiter: ;", "delimiter: ;, skip_lines: 1"),
             ("{query: SELECT 1}", "{query: SELECT 2}"),
             ("{query: SELECT 1}", "{table: a}"),
+            ("{query: SELECT 1}", "{query: SELECT 1}, incremental: {by: at}"),
             ("id > 1", "id > 2"),
             ("id, name FROM s", "name, id FROM s"),
             ("id < 7", "id < 8"),
@@ -693,6 +698,13 @@ sinks:
         ] {
             assert_ne!(form_with(JOB, &columns), form(JOB), "{columns:?}");
         }
+    }
+
+    #[test]
+    fn rows_are_told_by_a_column_however_late_they_are_read() {
+        let of = |by: &str| form(&JOB.replace("{query: SELECT 1}", &format!("{{query: SELECT 1}}, incremental: {by}")));
+        assert_eq!(of("{by: at}"), of("{by: at, lag: 1h}"));
+        assert_ne!(of("{by: at}"), of("{by: other}"));
     }
 
     /// Fingerprints as they are stored in books and ledgers.

@@ -189,6 +189,15 @@ fn is_remote(context: &RunContext, source: &SourceStep) -> bool {
     })
 }
 
+/// Checks that the rows of a source, which have `columns`, can be read by the time in `column`.
+fn check_window_column(reader: &Reader, column: &str, columns: &SchemaRef) -> Result<()> {
+    for pattern in &reader.patterns {
+        let place = reader.source_of(pattern)?.rows();
+        place.ok_or_else(|| Error::internal("the place gives no rows"))?.check_window_column(columns, column)?;
+    }
+    Ok(())
+}
+
 impl Prepared<'_> {
     /// The reasons why nothing at all was read of a source whose units were skipped: then it is not about single units.
     pub fn all_skipped(&self) -> Vec<Error> {
@@ -294,6 +303,9 @@ impl Prepared<'_> {
             Some(columns) => Arc::clone(columns),
             None => sample::columns(&reader).await.map_err(|error| several(reader.unopened.before(error)))?,
         };
+        if let Some(by) = &reader.incremental_by {
+            check_window_column(&reader, &by.by, &columns)?;
+        }
         self.source_columns.insert(name.to_owned(), Arc::clone(&columns));
         // What is read of an incremental source may not be its first file.
         if self.context.replay.is_none() && !reader.incremental && !is_remote(self.context, source) {

@@ -52,6 +52,9 @@ pub struct Report {
     pub changed: Vec<LeftFiles>,
     /// Files that were moved or deleted once they were loaded (`after_load`), by source.
     pub disposed: Vec<DisposedFiles>,
+    /// The rows that were read of sources with `incremental: {by: COLUMN}`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<WindowRead>,
     /// Columns that files lacked and that are null in their rows (`on_drift: null` or `widen`).
     pub missing_columns: Vec<MissingColumn>,
     /// What the checks of the job have come to.
@@ -125,6 +128,22 @@ impl LeftFiles {
         all.truncate(Removed::NAMED);
         (files > 0).then(|| LeftFiles { source: source.to_owned(), files, first: all })
     }
+}
+
+/// The rows that a run has read of a source by the time in a column. Times are in ISO form, with a `Z` if they are in
+/// UTC, and otherwise as the column has them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WindowRead {
+    /// The source's name.
+    pub source: String,
+    /// The column.
+    pub by: String,
+    /// The first time that was read; `None` if it was all rows up to the end.
+    pub from: Option<String>,
+    /// The first time that was not read any more; `None` if there was no end.
+    pub until: Option<String>,
+    /// Up to where all rows are loaded now, but for those of transactions that take longer than the lag.
+    pub mark: String,
 }
 
 /// What has become of the files of a source once they were loaded.

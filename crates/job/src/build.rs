@@ -25,6 +25,7 @@ use crate::settings::Settings;
 use crate::text::{JobText, Span};
 use crate::tree::{Entry, Kind, Node, Scalar, Typed};
 use crate::walk::{Found, Walker};
+use crate::windows;
 
 /// Builds the steps of one file and collects what is wrong.
 pub struct Builder<'a> {
@@ -117,8 +118,10 @@ impl<'a> Builder<'a> {
             return None;
         }
         let keys: SourceKeys = self.keys(node)?;
-        let incremental = if node.get("incremental").is_some() { keys.incremental } else { self.incremental };
-        let wrong = files::lints(self.text, self.registry, node, &read, &SourceKeys { incremental, ..keys.clone() });
+        let says = node.get("incremental").is_some();
+        let incremental = if says { keys.incremental.is_some() } else { self.incremental };
+        let mut wrong = files::lints(self.text, self.registry, node, &read, &keys, incremental);
+        wrong.extend(windows::lints(self.text, self.registry, node, &read, &keys));
         if !wrong.is_empty() {
             self.found.lints.extend(wrong);
             return None;
@@ -140,6 +143,7 @@ impl<'a> Builder<'a> {
             add: keys.add,
             max_rejects: keys.max_rejects,
             incremental,
+            incremental_by: keys.incremental.by().cloned(),
             ready: keys.ready,
             on_change: keys.on_change,
             after_load: keys.after_load,

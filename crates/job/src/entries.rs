@@ -103,11 +103,12 @@ pub struct SourceKeys {
     /// read (`1%`). With more the run fails. What is left out is kept for `millstream rejects`.
     #[serde(default)]
     pub max_rejects: MaxRejects,
-    /// Whether each run loads only files that no earlier one has loaded. Its rows go row by row (filters, expressions,
-    /// lookups), or joined with entries that are not incremental, into tables of databases, with `mode: append`,
-    /// `merge` or `ignore`, or into files, with `mode: append` or `partitions`.
+    /// Whether each run loads only files that no earlier one has loaded; for a database `{by: COLUMN}`, and each run
+    /// loads only rows that are new or changed. The rows go row by row (filters, expressions, lookups), or joined with
+    /// entries that are not incremental, into tables of databases, with `mode: append`, `merge` or `ignore`, or into
+    /// files, with `mode: append` or `partitions`.
     #[serde(default)]
-    pub incremental: bool,
+    pub incremental: Incremental,
     /// Which files are read only by a later run, because something may still write to them. The report counts them.
     #[serde(default)]
     pub ready: ReadyKeys,
@@ -128,6 +129,54 @@ pub struct SourceKeys {
     /// before any sink publishes its rows; with one that may fail the run, all sinks load all at once.
     #[serde(default)]
     pub checks: Vec<CheckKeys>,
+}
+
+/// What each run loads only once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Incremental {
+    /// Files, or nothing.
+    Files(bool),
+    /// Rows of a database.
+    Rows(IncrementalBy),
+}
+
+impl Default for Incremental {
+    fn default() -> Self {
+        Incremental::Files(false)
+    }
+}
+
+impl Incremental {
+    /// Whether anything is.
+    pub fn is_some(&self) -> bool {
+        *self != Incremental::Files(false)
+    }
+
+    /// How rows are told, if it is about these.
+    pub fn by(&self) -> Option<&IncrementalBy> {
+        match self {
+            Incremental::Files(_) => None,
+            Incremental::Rows(by) => Some(by),
+        }
+    }
+}
+
+/// How rows of a database are told that are new or changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IncrementalBy {
+    /// The column with the time at which a row was inserted or changed, by the clock of the database.
+    #[schemars(length(min = 1))]
+    pub by: String,
+    /// How long the transactions that write these rows may take. Sinks with `append` leave rows that are younger for a
+    /// later run; those with `merge` or `ignore` read rows of this time again.
+    #[serde(default = "default_lag")]
+    pub lag: Duration,
+}
+
+fn default_lag() -> Duration {
+    Duration::from_seconds(600)
 }
 
 /// Which files are ready to be read.

@@ -12,16 +12,18 @@ use crate::tree::Node;
 /// The placeholders of a marker.
 const PLACEHOLDERS: [&str; 2] = ["{name}", "{stem}"];
 
-/// What is wrong with these keys of a source, which reads `read`.
+/// What is wrong with these keys of a source, which reads `read`, and is incremental or not.
 pub fn lints(
     text: &JobText,
     registry: &Registry,
     node: &Node,
     read: &[Located<String>],
     keys: &SourceKeys,
+    is_incremental: bool,
 ) -> Vec<Lint> {
     let kinds = Kinds::of(registry, read);
-    let faults = ready(keys, &kinds).into_iter().chain(on_change(keys)).chain(after_load(keys, &kinds));
+    let faults = ready(keys, &kinds).into_iter();
+    let faults = faults.chain(on_change(keys, &kinds, is_incremental)).chain(after_load(keys, &kinds, is_incremental));
     let lint = |Fault { key, what, hint }: Fault| {
         let span = key.split('.').try_fold(node, |node, key| node.get(key)).map_or(node.span, |node| node.span);
         text.error(span, what).hint(hint)
@@ -102,8 +104,12 @@ fn marker_fault(marker: &str) -> Option<Fault> {
     None
 }
 
-fn on_change(keys: &SourceKeys) -> Vec<Fault> {
-    if keys.on_change != OnChange::Fail && !keys.incremental {
+fn on_change(keys: &SourceKeys, kinds: &Kinds, is_incremental: bool) -> Vec<Fault> {
+    if let (true, Some(kind)) = (keys.on_change != OnChange::Fail, &kinds.no_files) {
+        let what = format!("`on_change` is for files, and this source reads `{kind}`");
+        return vec![fault("on_change", what, "remove it")];
+    }
+    if keys.on_change != OnChange::Fail && !is_incremental {
         let what = "`on_change` is for incremental sources: others load all files each time";
         return vec![fault("on_change", what, "add `incremental: true`, or remove it")];
     }
@@ -114,7 +120,7 @@ fn on_change(keys: &SourceKeys) -> Vec<Fault> {
     Vec::new()
 }
 
-fn after_load(keys: &SourceKeys, kinds: &Kinds) -> Vec<Fault> {
+fn after_load(keys: &SourceKeys, kinds: &Kinds, is_incremental: bool) -> Vec<Fault> {
     if keys.after_load.is_none() {
         return Vec::new();
     }
@@ -122,7 +128,7 @@ fn after_load(keys: &SourceKeys, kinds: &Kinds) -> Vec<Fault> {
         let what = format!("`after_load` is for files of this machine, and this source reads `{kind}`");
         return vec![fault("after_load", what, "read local files, or move the files with a program after the run")];
     }
-    if !keys.incremental {
+    if !is_incremental {
         let what = "`after_load` is for incremental sources: only for these it is known which files are loaded";
         return vec![fault("after_load", what, "add `incremental: true`, or remove it")];
     }

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::around::Around;
 use crate::dates::{NOW, TODAY};
-use crate::entries::{AddColumn, AfterLoad, CheckSeverity, OnChange, ReadyKeys, RowsKeys};
+use crate::entries::{AddColumn, AfterLoad, CheckSeverity, IncrementalBy, OnChange, ReadyKeys, RowsKeys};
 use crate::lint::Lint;
 use crate::replace::Replacements;
 use crate::text::{JobText, Position, Span};
@@ -246,8 +246,10 @@ pub struct SourceStep {
     pub add: Vec<AddColumn>,
     /// How many records may be left out.
     pub max_rejects: MaxRejects,
-    /// Whether only units are read that no earlier run has loaded.
+    /// Whether only units, or rows, are read that no earlier run has loaded.
     pub incremental: bool,
+    /// How these rows are told, of a database.
+    pub incremental_by: Option<IncrementalBy>,
     /// Which files are read only by a later run.
     pub ready: ReadyKeys,
     /// What happens if a file has changed since it was loaded.

@@ -29,6 +29,7 @@ mod links;
 mod settings;
 mod variables;
 mod walk;
+mod windows;
 
 #[cfg(test)]
 mod tests;

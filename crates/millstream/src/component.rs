@@ -27,7 +27,7 @@ pub use millstream_core::sink::{
     RoutingKind, Sink, SinkParts, Writer, WrittenChunks,
 };
 pub use millstream_core::source::{
-    ByteStream, CacheUse, Content, OnError, OpenedUnit, RowSource, Source, SourceContext,
+    ByteStream, CacheUse, Content, OnError, OpenedUnit, PlaceClock, RowSource, Source, SourceContext, Window,
 };
 pub use millstream_core::spec::{Duration, Fault, Secret, Size, Spec, SpecInfo, TextOrSecret, parse};
 pub use millstream_core::store::{Brought, Store, Stored, Upload};

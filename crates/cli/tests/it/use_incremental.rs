@@ -1,5 +1,6 @@
 //! Incremental sources whose sinks load all at once: each file goes once into each sink, whatever dies in between.
 
+mod by;
 mod files;
 
 use std::fmt::Write as _;

@@ -1,4 +1,5 @@
-//! Which units of incremental sources a run reads that loads all at once, and what its sinks note of them.
+//! Which units of incremental sources a run reads that loads all at once, and what its sinks note of them. Of a source
+//! that is read by the time in a column, stretches of time are its units; `marks.rs` has these.
 //!
 //! Each sink notes the units of its rows in the transaction that makes these visible. Sinks commit one after the other,
 //! so after a crash one may have units that another lacks; so has a sink that is new in the job. Then the run **catches
@@ -8,14 +9,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use millstream_core::sink::{Chunk, LoadNotes, WrittenChunks};
+use arrow::datatypes::Field;
+use millstream_core::sink::{Chunk, LoadNotes, Noted, WrittenChunks};
 use millstream_core::{Error, Result, Unit};
 use millstream_job::OnChange;
 
 use super::load::changed_units;
+use super::marks::{Stretch, TimedSource};
 use super::units::{Standing, Units, WhenChanged, listed_twice};
 use crate::read::{Reader, sample};
-use crate::report::LeftFiles;
+use crate::report::{LeftFiles, WindowRead};
 
 /// A sink that notes the units whose rows it gets.
 pub struct NotingSink {
@@ -29,6 +32,16 @@ pub struct NotingSink {
     pub notes: Arc<LoadNotes>,
     /// The names of the incremental sources whose rows come to it.
     pub sources: Vec<String>,
+    /// Whether rows that come again are there twice.
+    pub adds_rows: bool,
+}
+
+/// An incremental source.
+pub struct AdmittedSource {
+    /// Its reader.
+    pub reader: Arc<Reader>,
+    /// The column by whose time its rows are told; `None` if it is read by files.
+    pub by: Option<Field>,
 }
 
 /// What a run reads of incremental sources, and which sinks take it.
@@ -36,6 +49,7 @@ pub struct NotingSink {
 pub struct Admission {
     units: Vec<Admitted>,
     readers: Vec<Arc<Reader>>,
+    timed: Vec<TimedSource>,
     takes: Vec<Taking>,
     /// Whether it only brings sinks to the units that others have.
     pub is_catch_up: bool,
@@ -47,13 +61,30 @@ pub struct Admission {
     settled: Vec<(String, Vec<Unit>)>,
 }
 
-/// A unit that is read.
+/// A unit, or a stretch of time, that is read.
 #[derive(Debug)]
 struct Admitted {
     source: String,
-    unit: Unit,
-    /// What each sink notes of it.
+    what: Listed,
+    /// What each sink notes of it, if that is of it alone.
     notes: Vec<Vec<Chunk>>,
+}
+
+/// What a source has.
+#[derive(Debug)]
+enum Listed {
+    File(Unit),
+    Rows(Stretch),
+}
+
+/// What sources have, and what of it is new to each sink.
+struct Found {
+    listed: Vec<Admitted>,
+    /// For each sink, whether each is new to it; nothing, if its rows do not come to it.
+    standings: Vec<Vec<Option<bool>>>,
+    changed: Vec<String>,
+    /// The units that have changed and stay as they were loaded, by source.
+    skipped: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// A sink that takes rows in this run.
@@ -65,53 +96,85 @@ struct Taking {
     notes: Arc<LoadNotes>,
 }
 
+impl Found {
+    /// Looks at all units of `reader`.
+    async fn add_files(&mut self, reader: &Arc<Reader>, sinks: &[NotingSink], accept_changed: bool) -> Result<()> {
+        let units = sample::units(reader, usize::MAX).await.map_err(|error| error.in_step(&reader.name))?;
+        let of = |sink: &NotingSink| {
+            let when_changed = WhenChanged::of(reader.on_change, accept_changed);
+            Units::new(&reader.name, Arc::clone(&sink.written), when_changed)
+        };
+        let mut places = HashSet::new();
+        let known: Vec<Units> = sinks.iter().map(of).collect();
+        for unit in units {
+            if !places.insert(unit.uri.clone()) {
+                return Err(listed_twice(&unit.uri, &reader.name));
+            }
+            let mut notes = Vec::new();
+            for ((sink, units), standings) in sinks.iter().zip(&known).zip(&mut self.standings) {
+                let is_read = sink.sources.contains(&reader.name);
+                let standing = is_read.then(|| units.standing(&unit));
+                notes.push(match &standing {
+                    Some(Standing::New(new)) => new.to_vec(),
+                    _ => Vec::new(),
+                });
+                standings.push(match standing {
+                    None => None,
+                    Some(Standing::Complete) => Some(false),
+                    Some(Standing::New(_)) => Some(true),
+                    Some(Standing::Changed) if reader.on_change == OnChange::Skip => {
+                        self.skipped.entry(reader.name.clone()).or_default().insert(unit.name());
+                        Some(false)
+                    }
+                    Some(Standing::Changed) => {
+                        self.changed.push(unit.name());
+                        Some(false)
+                    }
+                    Some(Standing::Begun) => return Err(begun(&unit, sink).in_step(&sink.name)),
+                });
+            }
+            self.listed.push(Admitted { source: reader.name.clone(), what: Listed::File(unit), notes });
+        }
+        Ok(())
+    }
+
+    /// Looks at the stretches of `source`.
+    fn add_rows(&mut self, source: &TimedSource) {
+        for stretch in &source.stretches {
+            for (number, standings) in self.standings.iter_mut().enumerate() {
+                standings.push(source.lacks(number, *stretch));
+            }
+            let notes = vec![Vec::new(); self.standings.len()];
+            self.listed.push(Admitted { source: source.name().to_owned(), what: Listed::Rows(*stretch), notes });
+        }
+    }
+}
+
 impl Admission {
-    /// Looks at all units of `readers`, and lets them read those that this run loads into `sinks`.
+    /// Looks at all units and rows of `sources`, and lets their readers read those that this run loads into `sinks`.
     ///
     /// # Errors
     /// If units have changed since they were loaded, unless `accept_changed`; if one was loaded chunk by chunk and is
-    /// not complete.
-    pub async fn of(readers: Vec<Arc<Reader>>, sinks: &[NotingSink], accept_changed: bool) -> Result<Self> {
-        let (mut listed, mut standings) = (Vec::new(), vec![Vec::new(); sinks.len()]);
-        let (mut changed, mut skipped) = (Vec::new(), BTreeMap::<String, BTreeSet<String>>::new());
-        for reader in &readers {
-            let units = sample::units(reader, usize::MAX).await.map_err(|error| error.in_step(&reader.name))?;
-            let of = |sink: &NotingSink| {
-                let when_changed = WhenChanged::of(reader.on_change, accept_changed);
-                Units::new(&reader.name, Arc::clone(&sink.written), when_changed)
-            };
-            let mut places = HashSet::new();
-            let known: Vec<Units> = sinks.iter().map(of).collect();
-            for unit in units {
-                if !places.insert(unit.uri.clone()) {
-                    return Err(listed_twice(&unit.uri, &reader.name));
+    /// not complete; if it is not known which rows are new.
+    pub async fn of(sources: Vec<AdmittedSource>, sinks: &[NotingSink], accept_changed: bool) -> Result<Self> {
+        let standings = vec![Vec::new(); sinks.len()];
+        let mut found = Found { listed: Vec::new(), standings, changed: Vec::new(), skipped: BTreeMap::new() };
+        let (mut readers, mut timed) = (Vec::new(), Vec::new());
+        for AdmittedSource { reader, by } in sources {
+            match by {
+                Some(column) => {
+                    let source = TimedSource::of(&reader, &column, sinks).await;
+                    let source = source.map_err(|error| in_step(error, &reader.name))?;
+                    found.add_rows(&source);
+                    timed.push(source);
                 }
-                let mut notes = Vec::new();
-                for ((sink, units), standings) in sinks.iter().zip(&known).zip(&mut standings) {
-                    let is_read = sink.sources.contains(&reader.name);
-                    let standing = is_read.then(|| units.standing(&unit));
-                    notes.push(match &standing {
-                        Some(Standing::New(new)) => new.to_vec(),
-                        _ => Vec::new(),
-                    });
-                    standings.push(match standing {
-                        None => None,
-                        Some(Standing::Complete) => Some(false),
-                        Some(Standing::New(_)) => Some(true),
-                        Some(Standing::Changed) if reader.on_change == OnChange::Skip => {
-                            skipped.entry(reader.name.clone()).or_default().insert(unit.name());
-                            Some(false)
-                        }
-                        Some(Standing::Changed) => {
-                            changed.push(unit.name());
-                            Some(false)
-                        }
-                        Some(Standing::Begun) => return Err(begun(&unit, sink).in_step(&sink.name)),
-                    });
+                None => {
+                    found.add_files(&reader, sinks, accept_changed).await?;
+                    readers.push(reader);
                 }
-                listed.push((reader.name.clone(), unit, notes));
             }
         }
+        let Found { listed, standings, mut changed, skipped } = found;
         if !changed.is_empty() {
             changed.sort();
             changed.dedup();
@@ -121,11 +184,13 @@ impl Admission {
         let Pass { units, takes, is_catch_up } = pass(&standings);
         let units_before = (0..listed.len()).filter(|unit| standings.iter().all(|of| of[*unit] != Some(true))).count();
         let admitted = listed.into_iter().zip(units).filter(|(_, is_admitted)| *is_admitted);
-        let units: Vec<Admitted> =
-            admitted.map(|((source, unit, notes), _)| Admitted { source, unit, notes }).collect();
+        let units: Vec<Admitted> = admitted.map(|(admitted, _)| admitted).collect();
         for reader in &readers {
-            let own = units.iter().filter(|admitted| admitted.source == reader.name);
-            reader.restrict(own.map(|admitted| admitted.unit.clone()).collect());
+            reader.restrict(of_source(&units, &reader.name).filter_map(Listed::file).cloned().collect());
+        }
+        for source in &mut timed {
+            let stretches: Vec<Stretch> = of_source(&units, source.name()).filter_map(Listed::rows).collect();
+            source.admit(&stretches).await.map_err(|error| error.in_step(source.name()))?;
         }
         let taking = |(number, sink): (usize, &NotingSink)| Taking {
             sink: sink.name.clone(),
@@ -134,7 +199,7 @@ impl Admission {
         };
         let takes = sinks.iter().enumerate().filter(|(number, _)| takes[*number]).map(taking).collect();
         let units_before = units_before as u64;
-        Ok(Admission { units, readers, takes, is_catch_up, units_before, skipped, settled })
+        Ok(Admission { units, readers, timed, takes, is_catch_up, units_before, skipped, settled })
     }
 
     /// Whether the sink `name` gets rows in this run.
@@ -147,11 +212,22 @@ impl Admission {
         self.units.is_empty()
     }
 
+    /// The rows that are read by the time in a column, source by source.
+    pub fn windows(&self) -> Vec<WindowRead> {
+        self.timed.iter().filter_map(TimedSource::report).collect()
+    }
+
     /// Everything was read: says what each sink notes. Units that could not be opened are left to a later run.
     pub fn note(&self) {
         for taking in &self.takes {
             let read = self.units.iter().filter(|admitted| !self.was_skipped(admitted));
-            taking.notes.set(read.flat_map(|admitted| admitted.notes[taking.number].clone()).collect());
+            let mut noted = Noted::default();
+            noted.chunks.extend(read.flat_map(|admitted| admitted.notes[taking.number].clone()));
+            for Noted { chunks, replaced } in self.timed.iter().map(|source| source.noted(taking.number)) {
+                noted.chunks.extend(chunks);
+                noted.replaced.extend(replaced);
+            }
+            taking.notes.set(noted);
         }
     }
 
@@ -186,7 +262,7 @@ impl Admission {
     }
 
     fn was_skipped(&self, admitted: &Admitted) -> bool {
-        self.is_unopened(&admitted.source, &admitted.unit)
+        admitted.what.file().is_some_and(|unit| self.is_unopened(&admitted.source, unit))
     }
 
     fn is_unopened(&self, source: &str, unit: &Unit) -> bool {
@@ -199,14 +275,14 @@ impl Admission {
 fn settled(
     readers: &[Arc<Reader>],
     sinks: &[NotingSink],
-    listed: &[(String, Unit, Vec<Vec<Chunk>>)],
+    listed: &[Admitted],
     skipped: &BTreeMap<String, BTreeSet<String>>,
 ) -> Vec<(String, Vec<Unit>)> {
     let mut settled = Vec::new();
     for reader in readers.iter().filter(|reader| reader.after_load.is_some()) {
         let stays = |unit: &Unit| skipped.get(&reader.name).is_some_and(|names| names.contains(&unit.name()));
-        let own = listed.iter().filter(|(source, unit, _)| *source == reader.name && !stays(unit));
-        let units: Vec<Unit> = own.map(|(_, unit, _)| unit.clone()).collect();
+        let own = of_source(listed, &reader.name).filter_map(Listed::file).filter(|unit| !stays(unit));
+        let units: Vec<Unit> = own.cloned().collect();
         let takers = sinks.iter().filter(|sink| sink.sources.contains(&reader.name));
         settled.extend(takers.map(|_| (reader.name.clone(), units.clone())));
     }
@@ -218,6 +294,35 @@ fn not_read(source: &str) -> Error {
         .cause("what it is joined with has no rows, so its own were not asked for")
         .in_step(source)
         .hint("nothing was loaded; check the entry that it is joined with")
+}
+
+impl Listed {
+    fn file(&self) -> Option<&Unit> {
+        match self {
+            Listed::File(unit) => Some(unit),
+            Listed::Rows(_) => None,
+        }
+    }
+
+    fn rows(&self) -> Option<Stretch> {
+        match self {
+            Listed::File(_) => None,
+            Listed::Rows(stretch) => Some(*stretch),
+        }
+    }
+}
+
+/// What is read of the source `name`.
+fn of_source<'a>(units: &'a [Admitted], name: &'a str) -> impl Iterator<Item = &'a Listed> {
+    units.iter().filter(move |admitted| admitted.source == name).map(|admitted| &admitted.what)
+}
+
+/// `error` in the step `name`, unless it is known to be in another one.
+fn in_step(error: Error, name: &str) -> Error {
+    match error.step_name() {
+        Some(_) => error,
+        None => error.in_step(name),
+    }
 }
 
 const NOTHING_IS_LOADED: &str = "nothing is loaded; `--accept-changed` loads them as they are now, in addition to \

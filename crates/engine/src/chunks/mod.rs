@@ -16,7 +16,8 @@
 //! `refused.rs` what is left out on the way; `references.rs` what its lookups look up in; `load.rs` who reads and
 //! delivers; `reload.rs` what replaces the rows of units that have changed; `spool.rs` where their rows wait.
 //! `origins.rs` reads rows for targets that are loaded at once; `additive.rs` which plans of incremental sources can be
-//! loaded so, and `admission.rs` which of their units. The target's side is [`millstream_core::sink::Ledger`].
+//! loaded so, `admission.rs` which of their units, and `marks.rs` which of their rows, if they are read by the time in
+//! a column. The target's side is [`millstream_core::sink::Ledger`].
 
 pub mod additive;
 pub mod admission;
@@ -24,6 +25,7 @@ mod assemble;
 pub mod group;
 pub mod instance;
 pub mod load;
+pub mod marks;
 pub mod origins;
 pub mod pipeline;
 pub mod references;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlan;
 use millstream_core::{Error, Result};
+use millstream_job::entries::IncrementalBy;
 use millstream_job::{CheckSeverity, Job, Lint, OnChange, SinkStep, SourceStep};
 
 use super::additive::additive;
@@ -125,6 +126,35 @@ fn reload_lints(job: &Job) -> Vec<Lint> {
     lints
 }
 
+/// Lints of sinks that want different rows of a source: those that add rows want each once, and late; those that merge
+/// them want the latest, and some of them again.
+fn mode_lints(job: &Job) -> Vec<Lint> {
+    let timed = job.sources.iter().filter(|source| source.incremental_by.is_some());
+    let lint = |source: &SourceStep| {
+        let takes = |sink: &&SinkStep| job.gives_rows_of(&sink.from.value, &source.name.value);
+        let (adding, merging): (Vec<_>, Vec<_>) =
+            job.sinks.iter().filter(takes).partition(|sink| sink.sink.adds_rows());
+        let (adds, merges) = (adding.first()?, merging.first()?);
+        let what = format!(
+            "`{}` is incremental, and its rows are appended by `{}` and merged by `{}`",
+            source.name.value, adds.name.value, merges.name.value
+        );
+        let hint = "read it by two sources, one for each: appended rows are read once, a lag after they were written";
+        Some(job.text.error(merges.name.span, what).hint(hint))
+    };
+    timed.filter_map(lint).collect()
+}
+
+/// Which rows a run reads of the source `name`, which tells them as `by` says.
+pub fn window_in_words(job: &Job, name: &str, by: &IncrementalBy) -> String {
+    let takes = |sink: &&SinkStep| job.gives_rows_of(&sink.from.value, name);
+    let IncrementalBy { by, lag } = by;
+    match job.sinks.iter().filter(takes).any(|sink| sink.sink.adds_rows()) {
+        true => format!("rows with {by} from where the last run stopped to {lag} before now, by the database's clock"),
+        false => format!("rows with {by} from {lag} before the last run on, by the database's clock"),
+    }
+}
+
 /// The incremental sources whose rows go to `sink`.
 pub fn incremental_sources<'a>(job: &'a Job, sink: &'a SinkStep) -> impl Iterator<Item = &'a SourceStep> {
     let is_used = |source: &&SourceStep| job.gives_rows_of(&sink.from.value, &source.name.value);
@@ -132,7 +162,11 @@ pub fn incremental_sources<'a>(job: &'a Job, sink: &'a SinkStep) -> impl Iterato
 }
 
 fn not_incremental(source: &SourceStep, sink: &SinkStep) -> String {
-    format!("`{}` is incremental, and `{}` cannot be loaded file by file", source.name.value, sink.name.value)
+    let (source_name, sink) = (&source.name.value, &sink.name.value);
+    match source.incremental_by {
+        Some(_) => format!("`{source_name}` is incremental, and `{sink}` cannot note which of its rows it has"),
+        None => format!("`{source_name}` is incremental, and `{sink}` cannot be loaded file by file"),
+    }
 }
 
 const INCREMENTAL_HINT: &str = "write its rows, changed row by row or joined with other entries, into a table with \
@@ -149,12 +183,19 @@ pub fn lints(job: &Job) -> Vec<Lint> {
             let reads_rows: Vec<&str> = reads_rows.copied().collect();
             let scheme = |pattern: &str| pattern.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
             let of_rows = source.read.iter().any(|read| reads_rows.contains(&scheme(&read.value).as_str()));
-            let hint = if of_rows {
-                "a database has no files; leave out `incremental`".to_owned()
+            let hint = if of_rows && source.incremental_by.is_none() {
+                "a database has no files: name the column that has the time of a row's last change, `incremental: {by: \
+                 updated_at}`, or leave out `incremental`"
+                    .to_owned()
             } else if let Some(what) = source.reads_once() {
                 format!("{what} has no files, and cannot be read again; leave out `incremental`")
+            } else if source.incremental_by.is_some() && sink.settings.get("table").is_none() {
+                "write its rows into a table with `mode: append`, `merge` or `ignore`: files keep no mark of what was \
+                 read"
+                    .to_owned()
             } else if !sink.sink.may_keep_ledger() && !sink.sink.may_note_units() {
-                format!("this target cannot note which files it has; {INCREMENTAL_HINT}")
+                let what = if source.incremental_by.is_some() { "rows" } else { "files" };
+                format!("this target cannot note which {what} it has; {INCREMENTAL_HINT}")
             } else {
                 continue;
             };
@@ -172,6 +213,7 @@ pub fn lints(job: &Job) -> Vec<Lint> {
         lints.push(job.text.error(source.name.span, what).hint("leave out `incremental`"));
     }
     lints.extend(reload_lints(job));
+    lints.extend(mode_lints(job));
     lints
 }
 

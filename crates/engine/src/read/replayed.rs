@@ -26,6 +26,7 @@ pub fn reader(replay: &Arc<Replay>, reader: &Reader, source: &SourceStep) -> Res
         allow_empty: true,
         sorted_by: Vec::new(),
         incremental: false,
+        incremental_by: None,
         ready_keys: ReadyKeys::default(),
         after_load: None,
         ..reader.plan().clone()

@@ -11,7 +11,7 @@ use millstream_core::format::{EmptyFiles, Format, OnDrift, RangeFormat, Reading,
 use millstream_core::source::{OnError, Source};
 use millstream_core::{Error, Registry, Result, Unit};
 use millstream_format::lines::Lines;
-use millstream_job::entries::COMMAND;
+use millstream_job::entries::{COMMAND, IncrementalBy};
 use millstream_job::{AddColumn, AfterLoad, OnChange, ReadyKeys, SortKey, SourceStep};
 
 use super::order::SortedBy;
@@ -88,8 +88,10 @@ pub struct SourcePlan {
     pub sorted_by: Vec<SortedBy>,
     /// Columns added behind the format's own.
     pub provenance: Vec<Provenance>,
-    /// Whether only units are read that no earlier run has loaded.
+    /// Whether only units, or rows, are read that no earlier run has loaded.
     pub incremental: bool,
+    /// How these rows are told, of a place that gives rows.
+    pub incremental_by: Option<IncrementalBy>,
     /// Which files are read only by a later run.
     pub ready_keys: ReadyKeys,
     /// What becomes of a file that has changed since it was loaded.
@@ -137,6 +139,7 @@ impl SourcePlan {
             sorted_by: step.sorted_by.iter().map(sorted_by).collect(),
             provenance: step.add.iter().map(Provenance::of).collect(),
             incremental: step.incremental,
+            incremental_by: step.incremental_by.clone(),
             ready_keys: step.ready.clone(),
             on_change: step.on_change,
             after_load: step.after_load.clone(),
@@ -164,6 +167,7 @@ impl SourcePlan {
             sorted_by: Vec::new(),
             provenance: Vec::new(),
             incremental: false,
+            incremental_by: None,
             ready_keys: ReadyKeys::default(),
             on_change: OnChange::default(),
             after_load: None,

@@ -15,7 +15,7 @@ use millstream_state::rejects::{Line, RejectLine};
 use super::passed::PassedLoad;
 use super::sinks::{AtOnce, ByChunk, CommitMarker, SinkRun, Sinks};
 use super::work::Work;
-use crate::chunks::admission::{Admission, NotingSink};
+use crate::chunks::admission::{Admission, AdmittedSource, NotingSink};
 use crate::chunks::load::Loaded as LoadedChunks;
 use crate::chunks::origins::{OriginReadExec, with_origins};
 use crate::chunks::pipeline::{Pipeline, is_incremental, row_preserving};
@@ -222,14 +222,23 @@ impl<'j> Begun<'_, 'j> {
             context.notes = Some(Arc::clone(&notes));
             context.take_over = point.takes_over();
             let (name, target) = (sink.name.value.clone(), sink.sink.target());
-            noting.push(NotingSink { name, target, written: Arc::new(written), notes, sources });
+            let (written, adds_rows) = (Arc::new(written), sink.sink.adds_rows());
+            noting.push(NotingSink { name, target, written, notes, sources, adds_rows });
         }
         if noting.is_empty() {
             return Ok(());
         }
         let is_read = |reader: &&Arc<Reader>| noting.iter().any(|sink| sink.sources.contains(&reader.name));
-        let readers = prepared.readers.iter().filter(is_read).cloned().collect();
-        let admission = Admission::of(readers, &noting, point.accepts_changed());
+        let source = |reader: &Arc<Reader>| {
+            let by = reader.incremental_by.as_ref().map(|by| {
+                let columns = prepared.source_columns(&reader.name);
+                let column = columns.and_then(|columns| columns.field_with_name(&by.by).ok().cloned());
+                column.ok_or_else(|| Error::internal("the column by which rows are read is not known"))
+            });
+            Ok(AdmittedSource { reader: Arc::clone(reader), by: by.transpose()? })
+        };
+        let sources = prepared.readers.iter().filter(is_read).map(source).collect::<Result<Vec<_>>>()?;
+        let admission = Admission::of(sources, &noting, point.accepts_changed());
         self.admission = Some(self.work.unless_interrupted(admission).await?);
         Ok(())
     }

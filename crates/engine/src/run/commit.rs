@@ -11,7 +11,7 @@ use super::load::Loaded;
 use super::sinks::{AtOnce, CommitMarker};
 use super::work::Work;
 use crate::chunks::admission::Admission;
-use crate::report::{CheckResult, LeftFiles, MissingColumn, SinkResult, Skipped};
+use crate::report::{CheckResult, LeftFiles, MissingColumn, SinkResult, Skipped, WindowRead};
 use crate::resume::{self, OpenLedger};
 
 /// A run whose rows are all visible.
@@ -34,6 +34,8 @@ pub(super) struct Summary {
     pub(super) not_ready: Vec<LeftFiles>,
     /// Files that have changed and stay as they were loaded.
     pub(super) changed: Vec<LeftFiles>,
+    /// The rows that were read by the time in a column.
+    pub(super) windows: Vec<WindowRead>,
     /// The columns that files lacked.
     pub(super) missing_columns: Vec<MissingColumn>,
     /// Whether everything was there before.
@@ -173,6 +175,7 @@ impl Loaded<'_, '_> {
             skipped: prepared.skipped(),
             not_ready: prepared.not_ready(),
             changed: chunks.iter().flat_map(|loaded| loaded.skipped.clone()).chain(at_once_skipped).collect(),
+            windows: self.admission.as_ref().map_or_else(Vec::new, Admission::windows),
             missing_columns: prepared.missing_columns(),
             nothing_new: nothing_admitted || (only_chunks && chunks.iter().all(|loaded| loaded.nothing_new)),
             units_before: before + chunks.iter().map(|loaded| loaded.units_before).sum::<u64>(),

@@ -159,6 +159,7 @@ fn report(run: &RunContext, job: &Job, summary: &Summary, used: Used) -> Report 
         not_ready: summary.not_ready.clone(),
         changed: summary.changed.clone(),
         disposed: Vec::new(),
+        windows: summary.windows.clone(),
         missing_columns: summary.missing_columns.clone(),
         checks: summary.checks.clone(),
         bytes_read: totals.bytes_read,

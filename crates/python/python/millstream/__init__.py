@@ -29,6 +29,7 @@ from millstream._report import (
     Step,
     Tally,
     Verdict,
+    WindowRead,
 )
 from millstream._rows import Rows, read, sql
 from millstream._run import run
@@ -57,6 +58,7 @@ __all__ = [
     "Step",
     "Tally",
     "Verdict",
+    "WindowRead",
     "__version__",
     "read",
     "run",

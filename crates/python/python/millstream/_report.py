@@ -98,6 +98,17 @@ class DisposedFiles(_Record):
     first_left: list[LeftFile]
 
 
+class WindowRead(_Record):
+    """The rows that a run has read of a source with ``incremental: {by: COLUMN}``."""
+
+    source: str
+    by: str
+    #: The first time that was read.
+    from_: str | None
+    until: str | None
+    mark: str
+
+
 class CheckResult(_Record):
     """What a check of an entry's rows has come to."""
 
@@ -210,6 +221,7 @@ class Report(_Record):
     steps: list[Step]
     verdict: Verdict
     hooks: Sequence[HookResult] = ()
+    windows: Sequence[WindowRead] = ()
 
     def __init__(self, values: Mapping[str, Any], text: str) -> None:
         super().__init__(values)
@@ -221,6 +233,7 @@ class Report(_Record):
         self.disposed = [_disposed(one) for one in values["disposed"]]
         self.checks = [CheckResult(one) for one in values["checks"]]
         self.hooks = [HookResult(one) for one in values.get("hooks", ())]
+        self.windows = [_window(one) for one in values.get("windows", ())]
         self.missing_columns = [MissingColumn(one) for one in values["missing_columns"]]
         self.results = [_result(one) for one in values["results"]]
         self.steps = [Step(one) for one in values["steps"]]
@@ -250,6 +263,10 @@ def _result(values: Mapping[str, Any]) -> SinkResult:
     kinds = {"removed": Removed, "reloaded": ReloadedFiles, "changes": Changes, "tally": Tally}
     found = {name: kind(values[name]) for name, kind in kinds.items() if values.get(name) is not None}
     return SinkResult({**values, **found})
+
+
+def _window(values: Mapping[str, Any]) -> WindowRead:
+    return WindowRead({"from_" if name == "from" else name: value for name, value in values.items()})
 
 
 def _disposed(values: Mapping[str, Any]) -> DisposedFiles:

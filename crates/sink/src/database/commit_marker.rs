@@ -7,7 +7,7 @@ use millstream_core::sink::{Chunk, LoadContext, LoadNotes, WrittenChunks};
 use millstream_core::{Error, Result};
 
 use super::entry::{Entry, header};
-use super::ledger_rows::{all_chunks, record};
+use super::ledger_rows::{all_chunks, record, take_back};
 use super::server::{Connection, Failure, Server, target_of};
 use super::spec::DatabaseSpec;
 use crate::shared::digest;
@@ -36,7 +36,11 @@ impl CommitMarker {
     pub(crate) async fn write(&self, connection: &mut dyn Connection) -> Result<(), Failure> {
         self.entry.check(connection).await?;
         if let Some(notes) = &self.notes {
-            return match record(&self.entry, connection, &notes.chunks(), &self.entry.owner).await {
+            let noted = notes.noted();
+            if !take_back(&self.entry, connection, &noted.replaced).await? {
+                return Err(Failure::Other(self.loaded_by_another()));
+            }
+            return match record(&self.entry, connection, &noted.chunks, &self.entry.owner).await {
                 Err(Failure::Rows(_)) => Err(Failure::Other(self.loaded_by_another())),
                 recorded => recorded,
             };
@@ -48,8 +52,11 @@ impl CommitMarker {
     }
 
     fn loaded_by_another(&self) -> Error {
-        Error::refused(format!("another run has loaded some of the same files into {} meanwhile", self.entry.target))
-            .hint("nothing was written twice: run the job again")
+        Error::refused(format!(
+            "another run has loaded some of the same files or rows into {} meanwhile",
+            self.entry.target
+        ))
+        .hint("nothing was written twice: run the job again")
     }
 
     /// Records the intention to rename the table `name`, if this run still owns the load.
@@ -88,7 +95,7 @@ impl CommitMarker {
     pub(crate) async fn is_written(&self, connection: &mut dyn Connection) -> Result<bool, Failure> {
         self.entry.check_locked(connection, "FOR UPDATE").await?;
         match &self.notes {
-            Some(notes) => self.has_noted(connection, &notes.chunks()).await,
+            Some(notes) => self.has_noted(connection, &notes.noted().chunks).await,
             None => is_recorded(&self.entry, connection).await,
         }
     }

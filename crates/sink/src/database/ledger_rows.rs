@@ -31,6 +31,23 @@ pub(crate) async fn record(
     Ok(())
 }
 
+/// Takes notes of the load of `entry` back, inside of the open transaction. Returns whether all of them were there.
+pub(crate) async fn take_back(
+    entry: &Entry,
+    connection: &mut dyn Connection,
+    chunks: &[Chunk],
+) -> Result<bool, Failure> {
+    for Chunk { unit, number } in chunks {
+        let (table, load, unit) = (&entry.table, &entry.key, digest(unit));
+        let delete =
+            format!("DELETE FROM {table} WHERE load_key = '{load}' AND unit_key = '{unit}' AND chunk = {number}");
+        if connection.execute(&delete).await? != 1 {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// All written chunks of a load in the ledger `table`. There may be many, so they are read by pages.
 pub(crate) async fn all_chunks(
     table: &str,

@@ -558,7 +558,8 @@ mod tests {
     /// What a run notes of units with these names.
     fn notes(units: &[&str]) -> LoadNotes {
         let notes = LoadNotes::new("load");
-        notes.set(units.iter().map(|unit| Chunk { unit: (*unit).to_owned(), number: 1 << 62 }).collect());
+        let chunk = |unit: &&str| Chunk { unit: (*unit).to_owned(), number: 1 << 62 };
+        notes.set(units.iter().map(chunk).collect::<Vec<_>>());
         notes
     }
 

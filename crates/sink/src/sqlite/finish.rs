@@ -34,10 +34,13 @@ pub(super) fn finish(connection: &Connection, loading: &mut Loading, shown: &str
     }
     user_statements::run(connection, &loading.spec.after, "after", lock_wait)?;
     if let Some(notes) = &loading.notes {
-        return ledger::write_notes(connection, notes).map_err(|error| match error.sqlite_error_code() {
-            Some(ErrorCode::ConstraintViolation) => loaded_by_another(&place(shown, &loading.spec)),
-            _ => told(error),
-        });
+        let by_another = || loaded_by_another(&place(shown, &loading.spec));
+        return match ledger::write_notes(connection, notes) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(by_another()),
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => Err(by_another()),
+            Err(error) => Err(told(error)),
+        };
     }
     match &loading.marker {
         Some(marker) => ledger::write_marker(connection, marker).map_err(told),
@@ -47,7 +50,7 @@ pub(super) fn finish(connection: &Connection, loading: &mut Loading, shown: &str
 
 /// The error of a run that finds files noted which were not when it began.
 fn loaded_by_another(place: &str) -> Error {
-    Error::refused(format!("another run has loaded some of the same files into {place} meanwhile"))
+    Error::refused(format!("another run has loaded some of the same files or rows into {place} meanwhile"))
         .hint("nothing was written twice: run the job again")
 }
 

@@ -189,16 +189,23 @@ pub(super) fn enter_notes(connection: &Connection, load: &str) -> rusqlite::Resu
     has_written(connection, &digest(load))
 }
 
-/// Writes notes, in the transaction of the rows. Only one transaction writes at a time, so no other can have noted the
-/// same since this one has looked.
-pub(super) fn write_notes(connection: &Connection, notes: &LoadNotes) -> rusqlite::Result<()> {
+/// Writes notes, in the transaction of the rows. Returns whether all notes that they replace were there.
+pub(super) fn write_notes(connection: &Connection, notes: &LoadNotes) -> rusqlite::Result<bool> {
+    let noted = notes.noted();
     let mut note =
         connection.prepare("INSERT INTO _millstream_ledger (load_key, unit_key, chunk) VALUES (?1, ?2, ?3)")?;
+    let mut take_back =
+        connection.prepare("DELETE FROM _millstream_ledger WHERE load_key = ?1 AND unit_key = ?2 AND chunk = ?3")?;
     let load = digest(&notes.load);
-    for Chunk { unit, number } in notes.chunks() {
+    for Chunk { unit, number } in noted.replaced {
+        if take_back.execute((&load, digest(&unit), number.cast_signed()))? != 1 {
+            return Ok(false);
+        }
+    }
+    for Chunk { unit, number } in noted.chunks {
         note.execute((&load, digest(&unit), number.cast_signed()))?;
     }
-    Ok(())
+    Ok(true)
 }
 
 /// What is noted for the load `load` in the database at `path`. Blocks.

@@ -13,6 +13,16 @@ use millstream_database::{Dialect, Endpoint};
 use super::query::Query;
 use super::spec::ServerRead;
 
+/// How a database is asked for the time. Times are in microseconds since 1970; those without a zone as if in UTC.
+pub(super) struct WallClock {
+    /// The statement that gives the time now, and the time zone of columns that have none.
+    pub now: &'static str,
+    /// The expression of what a clock in this zone shows at a moment, which is written `2026-01-31 12:00:00` in UTC.
+    pub reading: fn(&str) -> String,
+    /// The statement that gives the earliest of a list of readings.
+    pub earliest: fn(&str) -> String,
+}
+
 /// A kind of database.
 #[async_trait]
 pub(super) trait Database: Debug + Send + Sync {
@@ -41,6 +51,17 @@ pub(super) trait Database: Debug + Send + Sync {
         condition: Option<&str>,
         request: &ParseRequest,
     ) -> BoxStream<'static, Result<Rows>>;
+
+    /// The values of the first row of `sql`, as text.
+    async fn answer(&self, url: &str, sql: &str) -> Result<Vec<Option<String>>>;
+
+    /// How it is asked for the time.
+    fn wall_clock(&self) -> WallClock;
+
+    /// The condition of the rows whose `column` is not a time, if that is not for the type of the column to say.
+    fn not_a_time(&self, _column: &str) -> Option<String> {
+        None
+    }
 
     /// Releases the locks and snapshots after everything has been read.
     fn done(&self) {}

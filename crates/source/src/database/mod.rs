@@ -5,7 +5,8 @@
 //!  read   SELECT the columns that are used … WHERE the range ─▶ batches
 //! ```
 //! `kind.rs` is the trait of a kind of database, `query.rs` the SQL of a read, `parts.rs` divides the key into ranges,
-//! `rows.rs` gathers values into batches, `absent.rs` is a table that does not exist; `postgres.rs`, `mysql.rs` and
+//! `rows.rs` gathers values into batches, `absent.rs` is a table that does not exist, `window.rs` has rows by the time
+//! in one of their columns; `postgres.rs`, `mysql.rs` and
 //! `sqlite.rs` are the kinds of databases. `millstream-database` has endpoints, logins and dialects.
 
 mod absent;
@@ -20,20 +21,22 @@ mod query;
 mod rows;
 pub mod spec;
 mod sqlite;
+mod window;
 
 #[cfg(all(test, feature = "mysql", feature = "postgres"))]
 mod tests;
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use millstream_core::format::{ParseRequest, Rows};
 use millstream_core::registry::{Built, SourceEntry};
-use millstream_core::source::{RowSource, Source, SourceContext, TableName};
+use millstream_core::source::{PlaceClock, RowSource, Source, SourceContext, TableName, Window};
 use millstream_core::spec::{Fault, SpecInfo};
 use millstream_core::{ByteStream, Error, Result, Unit};
 use millstream_database::table_name;
@@ -127,6 +130,58 @@ impl DatabaseSource {
     }
 }
 
+impl DatabaseSource {
+    /// The parts of all rows, or of those in a window.
+    fn list_rows(
+        &self,
+        context: &SourceContext,
+        pattern: &str,
+        window: Option<Window>,
+    ) -> BoxStream<'static, Result<Unit>> {
+        let (query, database, url) = (self.query(), Arc::clone(&self.database), pattern.to_owned());
+        let (io, absent) = (context.io.clone(), self.absent.clone());
+        let listed = async move {
+            let query = query?;
+            let looking = url.clone();
+            let conditions = on_io(&io, async move {
+                match absent {
+                    Some(absent) if absent.look(database.as_ref(), &looking).await? => Ok(vec![None]),
+                    _ => conditions(database.as_ref(), &looking, &query, window.as_ref()).await,
+                }
+            });
+            let units = conditions.await?.into_iter().map(move |condition| match condition {
+                Some(condition) => Unit::new(format!("{url}{PART}{condition}")),
+                None => Unit::new(url.clone()),
+            });
+            Ok(futures::stream::iter(units.map(Ok)))
+        };
+        futures::stream::once(listed).try_flatten().boxed()
+    }
+}
+
+/// The conditions of the units of `query`. A window that has a beginning is one unit: few rows are new.
+async fn conditions(
+    database: &dyn Database,
+    url: &str,
+    query: &Query,
+    window: Option<&Window>,
+) -> Result<Vec<Option<String>>> {
+    let is_late = window.is_some_and(|window| window.from.is_some());
+    let within = match window {
+        Some(window) => window::condition(database, url, query, window).await?,
+        None => None,
+    };
+    let parts = if is_late { Vec::new() } else { database.parts(url, query).await? };
+    if parts.is_empty() {
+        return Ok(vec![within]);
+    }
+    let with = |part: String| match &within {
+        Some(within) => format!("{part} AND {within}"),
+        None => part,
+    };
+    Ok(parts.into_iter().map(with).map(Some).collect())
+}
+
 /// The database's URL and the condition of a unit.
 fn parted(unit: &Unit) -> (&str, Option<&str>) {
     match unit.uri.split_once(PART) {
@@ -151,23 +206,7 @@ impl Source for DatabaseSource {
     }
 
     fn list(&self, context: &SourceContext, pattern: &str) -> BoxStream<'static, Result<Unit>> {
-        let (query, database, url) = (self.query(), Arc::clone(&self.database), pattern.to_owned());
-        let (io, absent) = (context.io.clone(), self.absent.clone());
-        let listed = async move {
-            let query = query?;
-            let looking = url.clone();
-            let parts = on_io(&io, async move {
-                match absent {
-                    Some(absent) if absent.look(database.as_ref(), &looking).await? => Ok(Vec::new()),
-                    _ => database.parts(&looking, &query).await,
-                }
-            });
-            let parts = parts.await?;
-            let whole = parts.is_empty().then(|| Unit::new(url.clone()));
-            let parts = parts.into_iter().map(move |part| Unit::new(format!("{url}{PART}{part}")));
-            Ok(futures::stream::iter(whole.into_iter().chain(parts).map(Ok)))
-        };
-        futures::stream::once(listed).try_flatten().boxed()
+        self.list_rows(context, pattern, None)
     }
 
     async fn open(&self, _: &SourceContext, unit: &Unit) -> Result<ByteStream> {
@@ -206,6 +245,32 @@ impl RowSource for DatabaseSource {
             Ok(query) => self.database.read(context, url, &query, condition, request),
             Err(error) => futures::stream::once(async { Err(error) }).boxed(),
         }
+    }
+
+    fn check_window_column(&self, columns: &Schema, column: &str) -> Result<()> {
+        window::check_column(columns, column, self.database.dialect())
+    }
+
+    async fn clock(
+        &self,
+        context: &SourceContext,
+        pattern: &str,
+        column: &Field,
+        lag: Duration,
+    ) -> Result<Option<PlaceClock>> {
+        let (query, database, url) = (self.query()?, Arc::clone(&self.database), pattern.to_owned());
+        let (absent, column) = (self.absent.clone(), column.clone());
+        on_io(&context.io, async move {
+            match absent {
+                Some(absent) if absent.look(database.as_ref(), &url).await? => Ok(None),
+                _ => window::clock(database.as_ref(), &url, &query, &column, lag).await.map(Some),
+            }
+        })
+        .await
+    }
+
+    fn list_window(&self, context: &SourceContext, pattern: &str, window: &Window) -> BoxStream<'static, Result<Unit>> {
+        self.list_rows(context, pattern, Some(window.clone()))
     }
 
     fn done(&self) {

@@ -22,7 +22,7 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Column, Params, Value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::kind::{Database, on_io, server_endpoint};
+use super::kind::{Database, WallClock, on_io, server_endpoint};
 use super::parts::{self, Key, Keys};
 use super::query::{Query, list};
 use super::rows::{Cell, Gathering, decimal};
@@ -197,6 +197,20 @@ impl Database for Mysql {
                 Ok(parts)
             }
             None => Ok(Vec::new()),
+        }
+    }
+
+    async fn answer(&self, url: &str, sql: &str) -> Result<Vec<Option<String>>> {
+        let mut session = open(&self.spec, url).await?;
+        first(&mut session, sql).await
+    }
+
+    fn wall_clock(&self) -> WallClock {
+        WallClock {
+            now: "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)), IF(@@GLOBAL.time_zone = \
+                  'SYSTEM', @@GLOBAL.system_time_zone, @@GLOBAL.time_zone)",
+            reading: |moment| format!("CONVERT_TZ('{moment}', '+00:00', @@GLOBAL.time_zone)"),
+            earliest: |readings| format!("SELECT TIMESTAMPDIFF(SECOND, '1970-01-01', LEAST({readings})) * 1000000"),
         }
     }
 

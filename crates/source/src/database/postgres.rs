@@ -21,7 +21,7 @@ use millstream_database::{Dialect, Endpoint, TextRows};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Column, CopyOutStream};
 
-use super::kind::{Database, on_io, server_endpoint};
+use super::kind::{Database, WallClock, on_io, server_endpoint};
 use super::parts::{self, Key, Keys};
 use super::query::{Query, list};
 use super::rows::{Cell, Gathering};
@@ -170,6 +170,25 @@ impl Database for Postgres {
             snapshots.insert(url.to_owned(), snapshot);
         }
         Ok(parts)
+    }
+
+    async fn answer(&self, url: &str, sql: &str) -> Result<Vec<Option<String>>> {
+        let session = open(&self.spec, url, None).await?;
+        Ok(rows(&session, sql).await?.into_iter().next().unwrap_or_default())
+    }
+
+    fn wall_clock(&self) -> WallClock {
+        WallClock {
+            now: "SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint, reset_val FROM pg_settings \
+                  WHERE name = 'TimeZone'",
+            reading: |moment| format!("timestamptz '{moment}+00' AT TIME ZONE reset_val"),
+            earliest: |readings| {
+                format!(
+                    "SELECT (floor(extract(epoch FROM least({readings}))) * 1000000)::bigint FROM pg_settings WHERE \
+                     name = 'TimeZone'"
+                )
+            },
+        }
     }
 
     fn done(&self) {

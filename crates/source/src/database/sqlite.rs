@@ -19,7 +19,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Statement};
 use tokio::sync::mpsc;
 
-use super::kind::Database;
+use super::kind::{Database, WallClock};
 use super::query::{Query, list};
 use super::rows::{Cell, Gathering};
 use super::spec::SqliteRead;
@@ -94,6 +94,25 @@ fn lacks(spec: &SqliteRead, path: &str, table: &str) -> Result<bool> {
     let query = "SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema WHERE lower(name) = lower(?1) AND type IN ('table', \
                  'view'))";
     connection.query_row(query, [table], |row| row.get(0)).map_err(|cause| fault(path, &cause))
+}
+
+/// The values of the first row of `sql`, as text.
+fn answer(spec: &SqliteRead, path: &str, sql: &str) -> Result<Vec<Option<String>>> {
+    let connection = open(spec, path)?;
+    let mut statement = prepare(&connection, path, sql)?;
+    let count = statement.column_count();
+    let mut rows = statement.query([]).map_err(|cause| fault(path, &cause))?;
+    let Some(row) = rows.next().map_err(|cause| fault(path, &cause))? else { return Ok(Vec::new()) };
+    let value = |index| {
+        let value = row.get_ref(index).map_err(|cause| fault(path, &cause))?;
+        Ok(match value {
+            ValueRef::Null => None,
+            ValueRef::Integer(number) => Some(number.to_string()),
+            ValueRef::Real(number) => Some(number.to_string()),
+            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        })
+    };
+    (0..count).map(value).collect()
 }
 
 /// The type of a value; none of a null.
@@ -183,6 +202,30 @@ impl Database for Sqlite {
     async fn parts(&self, _: &str, _: &Query) -> Result<Vec<String>> {
         // Connections cannot share a snapshot, and one reads as fast as a core can process the rows.
         Ok(Vec::new())
+    }
+
+    async fn answer(&self, url: &str, sql: &str) -> Result<Vec<Option<String>>> {
+        let (spec, path, sql) = (self.spec.clone(), path_of(url).to_owned(), sql.to_owned());
+        let asked = tokio::task::spawn_blocking(move || answer(&spec, &path, &sql)).await;
+        asked.map_err(|cause| Error::internal("asking a database failed").cause(cause))?
+    }
+
+    /// Its own functions give times in UTC.
+    fn wall_clock(&self) -> WallClock {
+        WallClock {
+            now: "SELECT CAST(strftime('%s', 'now') AS INTEGER) * 1000000, 'UTC'",
+            reading: |moment| format!("CAST(strftime('%s', '{moment}') AS INTEGER)"),
+            earliest: |readings| format!("SELECT min({readings}) * 1000000"),
+        }
+    }
+
+    fn not_a_time(&self, column: &str) -> Option<String> {
+        let form = "[0-9][0-9][0-9][0-9]-[01][0-9]-[0-3][0-9][ T][0-2][0-9]:[0-5][0-9]:[0-6][0-9]*";
+        let rest = format!("substr({column}, 20)");
+        Some(format!(
+            "(typeof({column}) <> 'text' OR {column} NOT GLOB '{form}' OR NOT ({rest} IN ('', 'Z') OR ({rest} GLOB \
+             '.[0-9]*' AND rtrim(substr({rest}, 2), 'Z') NOT GLOB '*[^0-9]*')))"
+        ))
     }
 
     fn read(
