@@ -15,6 +15,9 @@
 //!         ─▶ delivery of chunks ─ write … ─ commit ─▶ written, or already done by someone else
 //!         ─▶ forget: the load is complete, or given up
 //! ```
+//!
+//! A [`StagedLoad`] is both: chunks are delivered into a staging table, and `prepare` and `commit` make its rows
+//! visible.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -57,6 +60,10 @@ pub enum RoutingKind {
 
 /// The name of the column that carries the route.
 pub const ROUTE: &str = "_route";
+
+/// The name of the column that numbers rows as they arrive: in a staging table, and in rows that are delivered to the
+/// ledger of a [`StagedLoad`], as last column (`Int64`, never null).
+pub const ARRIVAL: &str = "_millstream_arrival";
 
 /// What a sink is told when it begins.
 #[derive(Debug, Clone)]
@@ -329,6 +336,29 @@ pub trait Sink: Debug + Send + Sync {
     async fn ledger(&self, _load: &str, _context: LoadContext) -> Result<Option<Arc<dyn Ledger>>> {
         Ok(None)
     }
+
+    /// Whether rows that become visible all at once may come chunk by chunk ([`Sink::staged`]), as far as its settings
+    /// say.
+    fn may_stage_chunks(&self) -> bool {
+        false
+    }
+
+    /// The load `load`, whose rows become visible all at once, and come chunk by chunk; what an earlier run has staged
+    /// of it is there. `None` if the target cannot do that. The names of all loads of this sink begin with `of_sink`:
+    /// what other dead runs have staged for these is dropped.
+    async fn staged(&self, _load: &str, _of_sink: &str, _context: LoadContext) -> Result<Option<StagedLoad>> {
+        Ok(None)
+    }
+}
+
+/// A load whose rows are delivered chunk by chunk into a staging table, and become visible all at once. A run that is
+/// killed in between leaves them, and another one stages the rest.
+#[derive(Clone)]
+pub struct StagedLoad {
+    /// What is staged. Rows are delivered with the column [`ARRIVAL`].
+    pub ledger: Arc<dyn Ledger>,
+    /// Makes the staged rows visible. It has no writers.
+    pub load: Arc<dyn Load>,
 }
 
 /// A piece of a unit that is written as a whole or not at all.
@@ -375,6 +405,11 @@ impl WrittenChunks {
     /// How many there are.
     pub fn len(&self) -> u64 {
         self.units.values().map(|numbers| numbers.len() as u64).sum()
+    }
+
+    /// How many units have one of this number.
+    pub fn count_of(&self, number: u64) -> u64 {
+        self.units.values().filter(|numbers| numbers.binary_search(&number).is_ok()).count() as u64
     }
 
     /// The numbers of those of a unit, in order.
@@ -441,6 +476,16 @@ pub trait Ledger: Send + Sync {
     /// is so; otherwise a delivery may wait for long, and is dropped after a while.
     fn stop_waiting(&self) -> bool {
         false
+    }
+
+    /// Drops all chunks of a [`StagedLoad`] and their rows, which nobody has seen.
+    async fn begin_anew(&self) -> Result<()> {
+        Err(Error::internal(format!("rows of {} cannot be dropped", self.target())))
+    }
+
+    /// How many deliveries the target takes at once.
+    fn connections(&self) -> usize {
+        1
     }
 
     /// Forgets a load: it is complete, or nobody will go on with it. Whoever has it still is kept from writing to it. A
@@ -626,6 +671,11 @@ pub trait Load: Send + Sync {
 
     /// Takes back whatever was written. Also called after a failed `prepare`. Never fails: it does what it can.
     async fn abort(&self);
+
+    /// Lets go of the target, and leaves what another run can resume. Never fails, as [`Load::abort`].
+    async fn suspend(&self) {
+        self.abort().await;
+    }
 
     /// Whether nothing is left of a load that was aborted before its commit.
     fn can_roll_back(&self) -> bool {

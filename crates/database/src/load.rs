@@ -235,6 +235,11 @@ pub trait LoadDialect: StepDialect {
     /// 16, `note`, `written_at`; the first three are the key.
     fn create_ledger(&self, table: &str, comment: &str) -> String;
 
+    /// The same for a table with the notes of one staging table: it must not outlive the rows there.
+    fn create_notes(&self, table: &str, comment: &str) -> String {
+        self.create_ledger(table, comment)
+    }
+
     /// A condition that holds where `column`, as SQL text, is `text` byte by byte, whatever its collation.
     fn is_exactly(&self, column: &str, text: &str) -> String;
 

@@ -105,8 +105,7 @@ pub struct Bulk {
     pub binary: bool,
 }
 
-/// The column of a staging table that numbers rows as they arrive.
-pub const ARRIVAL: &str = "_millstream_arrival";
+pub use millstream_core::sink::ARRIVAL;
 
 impl Bulk {
     /// The columns of the target: all but [`ARRIVAL`], which is the last.

@@ -24,7 +24,7 @@ pub use millstream_core::registry::{
 };
 pub use millstream_core::sink::{
     Chunk, Delivered, Delivery, KnownLoad, Ledger, Load, LoadContext, Refusals, Refused, RefusedRow, Removed, Routing,
-    RoutingKind, Sink, SinkParts, Writer, WrittenChunks,
+    RoutingKind, Sink, SinkParts, StagedLoad, Writer, WrittenChunks,
 };
 pub use millstream_core::source::{
     ByteStream, CacheUse, Content, OnError, OpenedUnit, PlaceClock, RowSource, Source, SourceContext, Window,

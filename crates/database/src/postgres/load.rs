@@ -165,12 +165,12 @@ impl LoadDialect for PostgresDialect {
     }
 
     fn create_ledger(&self, table: &str, comment: &str) -> String {
-        format!(
-            "CREATE TABLE {table} (load_key char(64) NOT NULL, unit_key char(64) NOT NULL, chunk bigint NOT NULL, \
-             attempt char(16) NOT NULL, note text, written_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY \
-             (load_key, unit_key, chunk)); COMMENT ON TABLE {table} IS {}",
-            self.literal(comment)
-        )
+        create_ledger("TABLE", table, comment)
+    }
+
+    /// After a crash the server empties unlogged tables, staging tables as well as their notes.
+    fn create_notes(&self, table: &str, comment: &str) -> String {
+        create_ledger("UNLOGGED TABLE", table, comment)
     }
 
     fn is_exactly(&self, column: &str, text: &str) -> String {
@@ -190,6 +190,15 @@ impl LoadDialect for PostgresDialect {
     fn seconds_since(&self, time: &str) -> String {
         format!("floor(extract(epoch FROM now() - {time}))::bigint")
     }
+}
+
+fn create_ledger(kind: &str, table: &str, comment: &str) -> String {
+    format!(
+        "CREATE {kind} {table} (load_key char(64) NOT NULL, unit_key char(64) NOT NULL, chunk bigint NOT NULL, attempt \
+         char(16) NOT NULL, note text, written_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (load_key, unit_key, \
+         chunk)); COMMENT ON TABLE {table} IS {}",
+        PostgresDialect.literal(comment)
+    )
 }
 
 /// The query that merges the rows of the query `staged`, one for each key. It answers with the numbers of new, changed

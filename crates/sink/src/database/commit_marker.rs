@@ -27,6 +27,21 @@ pub(crate) struct CommitMarker {
 }
 
 impl CommitMarker {
+    /// The marker of a load whose entry has a table of its own.
+    pub(crate) fn of_staged(entry: Entry) -> Self {
+        CommitMarker { entry, notes: None }
+    }
+
+    /// Whether the rows of the load are visible, as far as this connection sees.
+    pub(crate) async fn is_there(&self, connection: &mut dyn Connection) -> Result<bool, Failure> {
+        is_recorded(&self.entry, connection).await
+    }
+
+    /// Removes an intention that was not carried out.
+    pub(crate) async fn remove_intention(&self, connection: &mut dyn Connection) -> Result<(), Failure> {
+        remove_intentions(&self.entry, connection, &format!("load_key = '{}'", self.entry.key)).await
+    }
+
     /// The owner of the load's connections.
     pub(crate) fn owner(&self) -> &str {
         &self.entry.owner

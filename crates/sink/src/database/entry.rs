@@ -40,6 +40,8 @@ const TIDYING: Duration = Duration::from_secs(5);
 pub(crate) struct Entry {
     pub(crate) server: Arc<dyn Server>,
     spec: DatabaseSpec,
+    /// The name of the ledger's table: [`TABLE`], or that of the notes of one staging table.
+    name: String,
     /// The ledger's table, as SQL text.
     pub(crate) table: String,
     /// The load key.
@@ -71,11 +73,16 @@ pub(crate) fn header() -> String {
 impl Entry {
     /// The entry of `load`, with the run `run` as its owner.
     pub(crate) fn new(server: &Arc<dyn Server>, spec: &DatabaseSpec, load: &str, run: &str) -> Self {
-        let (table, target) = (server.dialect().beside(&spec.table, TABLE), target_of(server.as_ref(), spec));
-        let (server, spec) = (Arc::clone(server), spec.clone());
+        Entry::in_table(TABLE, server, spec, load, run)
+    }
+
+    /// The same in the table `name`, which has the notes of one staging table.
+    pub(crate) fn in_table(name: &str, server: &Arc<dyn Server>, spec: &DatabaseSpec, load: &str, run: &str) -> Self {
+        let (table, target) = (server.dialect().beside(&spec.table, name), target_of(server.as_ref(), spec));
+        let (server, spec, name) = (Arc::clone(server), spec.clone(), name.to_owned());
         let mut owner = digest(&format!("{run}\n{load}"));
         owner.truncate(16);
-        Entry { server, spec, table, key: digest(load), load: load.to_owned(), owner, target }
+        Entry { server, spec, name, table, key: digest(load), load: load.to_owned(), owner, target }
     }
 
     /// Whether it is the entry of `load`.
@@ -128,6 +135,11 @@ impl Entry {
         let is_still = format!("{} AND attempt = {}", self.is_it(), self.server.dialect().literal(&former));
         let taken = connection.execute(&format!("UPDATE {table} SET attempt = '{owner}' WHERE {is_still}")).await?;
         Ok(taken == 1)
+    }
+
+    /// Whether no other run owns the load.
+    pub(crate) async fn is_own(&self, connection: &mut dyn Connection) -> Result<bool, Failure> {
+        Ok(self.owner_now(connection, "").await?.is_none_or(|owner| owner == self.owner))
     }
 
     /// The current owner; `None` if the load is not in the ledger.
@@ -314,7 +326,7 @@ impl Entry {
 
     /// Whether the ledger's table exists. Fails for one of a newer version.
     pub(crate) async fn has_ledger(&self, connection: &mut dyn Connection) -> Result<bool, Failure> {
-        let Some(comment) = connection.comment(&self.spec.table, TABLE).await? else { return Ok(false) };
+        let Some(comment) = connection.comment(&self.spec.table, &self.name).await? else { return Ok(false) };
         ledger_version::check(&comment, &self.target).map_err(Failure::Other)?;
         Ok(true)
     }
@@ -329,7 +341,12 @@ impl Entry {
         if self.has_ledger(connection).await.map_err(Failure::into_error)? {
             return Ok(true);
         }
-        match connection.execute(&self.server.dialect().create_ledger(&self.table, &ledger_version::label())).await {
+        let (dialect, label) = (self.server.dialect(), ledger_version::label());
+        let create = match self.name == TABLE {
+            true => dialect.create_ledger(&self.table, &label),
+            false => dialect.create_notes(&self.table, &label),
+        };
+        match connection.execute(&create).await {
             Ok(_) | Err(Failure::Rows(_)) => Ok(true),
             // Another load may have just created it.
             Err(Failure::Other(_)) => self.has_ledger(connection).await.map_err(Failure::into_error),

@@ -14,6 +14,7 @@
 //! whose outcome is unknown. So the second insert waits until there is an answer. `entry.rs` has the owner of a load.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -47,20 +48,41 @@ pub(crate) struct DatabaseLedger(Arc<LedgerState>);
 
 /// What the deliveries of a ledger share.
 pub(super) struct LedgerState {
-    pub(super) shared: Shared,
+    pub(super) shared: Arc<Shared>,
     /// The run that delivers.
     run: String,
     pub(super) entry: Entry,
     schema: SchemaRef,
     budget: Arc<Budget>,
     pub(super) io: Handle,
+    /// Counts the rows that are written.
+    rows: Arc<AtomicU64>,
+}
+
+/// What the ledger of a staged load is made from.
+pub(super) struct StagedParts {
+    /// It sends rows into the staging table.
+    pub(super) shared: Arc<Shared>,
+    pub(super) entry: Entry,
+    /// The columns of the staging table.
+    pub(super) schema: SchemaRef,
+    /// Counts the rows that are written.
+    pub(super) rows: Arc<AtomicU64>,
 }
 
 /// Whether rows may become visible chunk by chunk: the user's statements and a deferred key need a load as a whole.
 pub(crate) fn may_keep(spec: &DatabaseSpec) -> bool {
+    spec.mode == Mode::Append && is_plain(spec)
+}
+
+/// Whether rows may be staged chunk by chunk.
+pub(crate) fn may_stage(spec: &DatabaseSpec) -> bool {
+    spec.mode.has_order() && is_plain(spec)
+}
+
+fn is_plain(spec: &DatabaseSpec) -> bool {
     let waits = spec.defer_key || spec.defer_indexes;
-    let plain = !spec.atomic && !waits && spec.before.is_empty() && spec.after.is_empty();
-    spec.mode == Mode::Append && plain
+    !spec.atomic && !waits && spec.before.is_empty() && spec.after.is_empty()
 }
 
 /// The ledger of `load`, if rows of this sink can become visible chunk by chunk.
@@ -104,9 +126,9 @@ async fn set_up(
     let count = if context.ordered { 1 } else { spec.connections.unwrap_or(CONNECTIONS) };
     let bulk = server.dialect().bulk(&server.dialect().table(&spec.table), columns, &context.schema);
     let pool = Pool::new(&server, &spec, count).tagged(Some(&entry.owner));
-    let shared = Shared::new(&server, &spec, bulk, pool, Scope::Transaction, &context.step);
-    let state =
-        LedgerState { shared, run: context.run, entry, schema: context.schema, budget: context.budget, io: context.io };
+    let shared = Arc::new(Shared::new(&server, &spec, bulk, pool, Scope::Transaction, &context.step));
+    let LoadContext { run, schema, budget, io, .. } = context;
+    let state = LedgerState { shared, run, entry, schema, budget, io, rows: Arc::default() };
     state.shared.pool.give(connection);
     Ok(Some(state))
 }
@@ -243,6 +265,13 @@ pub(super) fn new_name() -> String {
 }
 
 impl DatabaseLedger {
+    /// The ledger of a staged load.
+    pub(super) fn staged(parts: StagedParts, context: &LoadContext) -> Self {
+        let StagedParts { shared, entry, schema, rows } = parts;
+        let (run, budget, io) = (context.run.clone(), Arc::clone(&context.budget), context.io.clone());
+        DatabaseLedger(Arc::new(LedgerState { shared, run, entry, schema, budget, io, rows }))
+    }
+
     pub(super) fn state(&self) -> Arc<LedgerState> {
         Arc::clone(&self.0)
     }
@@ -503,6 +532,7 @@ impl Delivery for TableDelivery {
         match outcome.await? {
             Outcome::Ours => {
                 let rows = self.rows - self.refused.rows.len() as u64;
+                self.state.rows.fetch_add(rows, Ordering::Relaxed);
                 Ok(Delivered::Written { rows, refused: self.refused.rows })
             }
             Outcome::Others(chunks) => Ok(Delivered::AlreadyDone(chunks)),
@@ -542,7 +572,7 @@ impl TableDelivery {
             on_io(&self.state.io, async move { send(&state, transaction, &chunks, &attempt, &sending, left).await });
         let sent = sent.await;
         self.state.shared.step.add_waiting_output(start.elapsed());
-        match sent? {
+        match sent.map_err(|error| self.state.shared.error_of_target(error))? {
             Sent::Already(chunks) => self.already = Some(chunks),
             Sent::Done(transaction, bad) => {
                 self.transaction = Some(transaction);
@@ -554,7 +584,8 @@ impl TableDelivery {
     }
 
     /// Adds the bad rows of a group: those that could not be encoded, and those that the server has refused.
-    fn add_refused(&mut self, rows: &Rows, own: Vec<BadRow>, bad: Vec<BadRow>) {
+    fn add_refused(&mut self, rows: &Rows, own: Vec<BadRow>, mut bad: Vec<BadRow>) {
+        bad.iter_mut().for_each(|row| row.reason = self.state.shared.of_target(&row.reason));
         let count = (rows.count() + own.len()) as u64;
         let base = self.sealed;
         self.refused

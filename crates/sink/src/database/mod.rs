@@ -4,9 +4,8 @@
 //! `spec.rs` has the settings, `table.rs` compares a table with the rows, `cells.rs`, `encode.rs` and `text.rs` encode
 //! Arrow values, `group.rs` has the rows of one statement, `bisect.rs` finds bad rows, `pool.rs` has the connections,
 //! `load/` a load from begin to commit, `commit.rs` waits for the answer to a commit, `ledger.rs` loads chunk by chunk,
-//! `ledger_rows.rs` has its rows,
-//! `commit_marker.rs` has the commit marker of a whole load, `entry.rs` the owner of a load, `action.rs` the user's
-//! actions, `indexes.rs` deferred indexes, `in_step.rs` tables that are kept in step.
+//! `ledger_rows.rs` has its rows, `commit_marker.rs` has the commit marker of a whole load, `entry.rs` the owner of a
+//! load, `action.rs` the user's actions, `indexes.rs` deferred indexes, `in_step.rs` tables that are kept in step.
 
 pub(crate) mod action;
 pub(crate) mod bisect;
@@ -27,6 +26,8 @@ pub(crate) mod pool;
 mod replace;
 pub(crate) mod server;
 pub(crate) mod spec;
+#[cfg(all(test, feature = "mysql", feature = "postgres"))]
+mod staged_tests;
 pub(crate) mod table;
 #[cfg(all(test, feature = "mysql", feature = "postgres"))]
 pub(crate) mod tests;
@@ -36,7 +37,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{FieldRef, SchemaRef};
 use async_trait::async_trait;
-use millstream_core::sink::{KnownLoad, Ledger, Load, LoadContext, Sink, Written, WrittenChunks};
+use millstream_core::sink::{KnownLoad, Ledger, Load, LoadContext, Sink, StagedLoad, Written, WrittenChunks};
 use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
 use millstream_database::in_step::InStep;
@@ -200,5 +201,17 @@ impl Sink for DatabaseSink {
             return Err(first);
         }
         ledger::open(Arc::clone(&self.server), self.spec.clone(), load.to_owned(), context).await
+    }
+
+    fn may_stage_chunks(&self) -> bool {
+        ledger::may_stage(&self.spec)
+    }
+
+    async fn staged(&self, load: &str, of_sink: &str, context: LoadContext) -> Result<Option<StagedLoad>> {
+        if let Some(first) = self.schema_faults(&context.schema).into_iter().next() {
+            return Err(first);
+        }
+        let (load, of_sink) = (load.to_owned(), of_sink.to_owned());
+        load::open_staged(Arc::clone(&self.server), self.spec.clone(), load, of_sink, context).await
     }
 }

@@ -44,6 +44,15 @@ impl Control {
         self.0.lock().await.take().ok_or_else(none_left)
     }
 
+    /// Rolls back an open transaction, and lets the lock `id` and the connection go. The end of the connection does the
+    /// same, but may take a moment.
+    pub(super) async fn release(&self, id: &str) {
+        if let Some(mut connection) = self.0.lock().await.take() {
+            let _ = connection.execute("ROLLBACK").await;
+            let _ = connection.unlock(id).await;
+        }
+    }
+
     /// Rolls back a failed load: its transaction, its intention in the ledger, its deferred indexes. Drops its
     /// `tables`. If the server is gone or still busy with a lost connection, this is left to the next load.
     pub(super) async fn roll_back(

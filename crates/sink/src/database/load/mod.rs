@@ -5,7 +5,8 @@
 //! Beside them: `target.rs` prepares the target, `writer.rs` sends rows, `shared.rs` is shared by writers,
 //! `own_tables.rs` names the tables of a load, `control.rs` is the connection that publishes them, `transaction.rs` its
 //! transaction, `deferred.rs` has the deferred indexes, `outcome.rs` finds out whether a commit was done,
-//! `user_statements.rs` runs the user's actions, `loaded_before.rs` is a load that is already done.
+//! `user_statements.rs` runs the user's actions, `loaded_before.rs` is a load that is already done. `resumable.rs` is a
+//! staged load whose rows come chunk by chunk, so that another run can resume it.
 
 mod control;
 mod deferred;
@@ -14,6 +15,7 @@ mod loaded_before;
 mod new_table;
 mod outcome;
 mod own_tables;
+mod resumable;
 mod route;
 mod shared;
 mod staged;
@@ -38,8 +40,10 @@ use self::own_tables::Names;
 #[cfg(test)]
 pub(crate) use self::own_tables::PREFIX;
 pub(crate) use self::own_tables::clean;
+pub(crate) use self::resumable::open as open_staged;
 use self::route::Route;
 pub(crate) use self::shared::{Shared, on_io};
+use self::staged::Staging;
 use self::strategy::{Begun, Strategy};
 pub(crate) use self::target::{bulk_columns, check_scope, examine, expected_facts, may_write, ready_target};
 pub(crate) use self::transaction::{count, moved_together};
@@ -136,7 +140,7 @@ async fn choose(
     match route {
         Route::Direct => direct::set_up(begun, control).await,
         Route::New => new_table::set_up(begun, control, copy).await,
-        Route::Staged(how) => staged::set_up(begun, control, how).await,
+        Route::Staged(how) => staged::set_up(begun, control, how, Staging::New).await,
     }
 }
 
@@ -235,5 +239,11 @@ impl Load for DatabaseLoad {
         let strategy = Arc::clone(&self.strategy);
         // Nothing of the load is visible either way.
         let _ = on_io(&self.io, async move { strategy.roll_back().await }).await;
+    }
+
+    async fn suspend(&self) {
+        let strategy = Arc::clone(&self.strategy);
+        // A connection that cannot be released is closed.
+        let _ = on_io(&self.io, async move { strategy.suspend().await }).await;
     }
 }

@@ -83,7 +83,7 @@ impl Shared {
     }
 
     /// A message about a table of the load, reworded for the target.
-    pub(super) fn of_target(&self, text: &str) -> String {
+    pub(crate) fn of_target(&self, text: &str) -> String {
         let (Some(own), target) = (&self.own, self.server.dialect().bare_table(&self.spec.table)) else {
             return text.to_owned();
         };
@@ -93,7 +93,7 @@ impl Shared {
     }
 
     /// The same for an error's cause.
-    pub(super) fn error_of_target(&self, error: Error) -> Error {
+    pub(crate) fn error_of_target(&self, error: Error) -> Error {
         let cause = error.cause_text().map(|cause| self.of_target(cause));
         cause.into_iter().fold(error, |error, cause| error.cause(cause))
     }

@@ -36,6 +36,8 @@ struct Staged {
     indexes: Deferred,
     marker: Option<Arc<CommitMarker>>,
     how: Moved,
+    /// Whether another run can resume what is staged.
+    is_resumable: bool,
     publishing: Publishing,
     /// The statements after the commit that rename a new table, if that is not transactional.
     rename: Vec<String>,
@@ -54,10 +56,26 @@ pub(super) enum Moved {
     InStep,
 }
 
+/// What a staging table has when a load begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Staging {
+    /// There is none; it goes with the run.
+    New,
+    /// There is none; it stays if the run dies.
+    Resumable,
+    /// It is there, with what an earlier run has staged.
+    Resumed,
+}
+
 /// Creates the staging table, and a new table if there is no target.
-pub(super) async fn set_up(begun: Begun, mut control: Box<dyn Connection>, how: Moved) -> Result<Arc<dyn Strategy>> {
+pub(super) async fn set_up(
+    begun: Begun,
+    mut control: Box<dyn Connection>,
+    how: Moved,
+    is: Staging,
+) -> Result<Arc<dyn Strategy>> {
     let connection = control.as_mut();
-    make_tables(&begun, connection).await?;
+    make_tables(&begun, connection, is).await?;
     let indexes = Deferred::of_target(&begun, connection).await?;
     let (publishing, rename) = publishing(&begun, how, &indexes);
     let mut columns = begun.columns.clone();
@@ -68,6 +86,7 @@ pub(super) async fn set_up(begun: Begun, mut control: Box<dyn Connection>, how: 
         control: Control::new(control),
         indexes,
         how,
+        is_resumable: is != Staging::New,
         publishing,
         rename,
         counts: Mutex::default(),
@@ -78,39 +97,50 @@ pub(super) async fn set_up(begun: Begun, mut control: Box<dyn Connection>, how: 
 }
 
 /// The column of a staging table with the order of arrival.
-fn arrival() -> BulkColumn {
+pub(super) fn arrival() -> BulkColumn {
     BulkColumn::new(ARRIVAL, Family::Integer { bytes: 8, signed: true })
 }
 
-async fn make_tables(begun: &Begun, connection: &mut dyn Connection) -> Result<()> {
+/// The statement that creates a new table, if there is no target.
+pub(super) fn create_new(begun: &Begun) -> Option<String> {
+    let (dialect, in_step) = (begun.server.dialect(), begun.spec.in_step());
+    // The key is not deferred: it decides between rows with the same key when rows are moved.
+    let schema = in_step.table_schema(&begun.context.schema);
+    begun.facts.is_none().then(|| dialect.create_table(&begun.names.new, &schema, &in_step.table_key(), false))
+}
+
+/// The statements that create the staging table.
+pub(super) fn create_staging(begun: &Begun) -> Vec<String> {
     let Begun { server, spec, names, facts, .. } = begun;
-    let (dialect, in_step) = (server.dialect(), spec.in_step());
-    let (new, model) = match facts {
-        Some(_) => (None, &names.target),
-        // The key is not deferred: it decides between rows with the same key when rows are moved.
-        None => {
-            let schema = in_step.table_schema(&begun.context.schema);
-            (Some(dialect.create_table(&names.new, &schema, &in_step.table_key(), false)), &names.new)
-        }
-    };
-    let (columns, key) = (begun.column_names(), in_step.input_key());
+    let key = spec.in_step().input_key();
     let keys = match () {
         () if spec.mode.has_order() => StagedKeys::Arrival,
         () if spec.mode.is_in_step() => StagedKeys::Unique(&key),
         () => StagedKeys::None,
     };
-    let staging = dialect.create_staging(&names.staging, model, &columns, keys, facts.as_ref());
+    server.dialect().create_staging(&names.staging, model(begun), &begun.column_names(), keys, facts.as_ref())
+}
+
+/// The table whose columns those of the load's own tables are like.
+fn model(begun: &Begun) -> &str {
+    if begun.facts.is_some() { &begun.names.target } else { &begun.names.new }
+}
+
+async fn make_tables(begun: &Begun, connection: &mut dyn Connection, is: Staging) -> Result<()> {
+    let Begun { server, spec, names, facts, .. } = begun;
+    let staging = if is == Staging::Resumed { Vec::new() } else { create_staging(begun) };
+    let columns = begun.column_names();
     let versions = begun.in_step(&columns, "").version_columns();
     let versions = match versions.is_empty() {
         true => Vec::new(),
-        false => dialect.create_staging(&names.versions, model, &versions, StagedKeys::None, None),
+        false => server.dialect().create_staging(&names.versions, model(begun), &versions, StagedKeys::None, None),
     };
-    for statement in new.into_iter().chain(staging).chain(versions) {
+    for statement in create_new(begun).into_iter().chain(staging).chain(versions) {
         connection.execute(&statement).await.map_err(|failure| cannot_make(failure.into_error(), spec))?;
     }
     match facts {
-        Some(facts) => check_rows(connection, &names.staging, facts).await,
-        None => Ok(()),
+        Some(facts) if is != Staging::Resumed => check_rows(connection, &names.staging, facts).await,
+        _ => Ok(()),
     }
 }
 
@@ -151,7 +181,8 @@ fn publishing(begun: &Begun, how: Moved, indexes: &Deferred) -> (Publishing, Vec
     let dropped = indexes.inside().iter().map(|index| dialect.drop_index(into, &index.name)).map(Step::plain);
     let mut steps: Vec<Step> = dropped.chain(moved).collect();
     let mut behind = dialect.create_indexes(into, indexes.inside());
-    behind.extend(dialect.unstage_one(&names.staging));
+    // With a commit marker, the ledger shows the outcome; and what is staged may have to be moved once more.
+    behind.extend(dialect.unstage_one(&names.staging).filter(|_| begun.marker.is_none()));
     let mut rename = if facts.is_some() { vec![] } else { begun.swap() };
     if dialect.transactional_tables() {
         behind.push(format!("DROP TABLE {}", names.staging));
@@ -219,10 +250,22 @@ impl Strategy for Staged {
 
     async fn roll_back(&self) -> Result<()> {
         close_pool(&self.shared).await;
-        let Names { staging, versions, new, old, .. } = &self.names;
-        let tables = [staging.as_str(), versions, new, old];
-        let around = self.indexes.around();
-        self.control.roll_back(&self.shared, &self.names, around, self.marker.is_some(), &tables).await
+        let Names { staging, versions, new, old, notes, .. } = &self.names;
+        // Without its notes a staging table is not resumed.
+        let notes = self.is_resumable.then_some(notes.as_str());
+        let tables: Vec<&str> = notes.into_iter().chain([staging.as_str(), versions, new, old]).collect();
+        // An intention that is among the notes goes with them.
+        let recorded = self.marker.is_some() && !self.is_resumable;
+        self.control.roll_back(&self.shared, &self.names, self.indexes.around(), recorded, &tables).await
+    }
+
+    async fn suspend(&self) -> Result<()> {
+        if !self.is_resumable {
+            return self.roll_back().await;
+        }
+        close_pool(&self.shared).await;
+        self.control.release(&self.names.id).await;
+        Ok(())
     }
 
     fn counts(&self) -> Counts {

@@ -35,6 +35,11 @@ pub(super) trait Strategy: Send + Sync {
     /// Rolls back the load, as far as the server can be reached. None of its rows are visible either way.
     async fn roll_back(&self) -> Result<()>;
 
+    /// Lets the server go, and leaves what is staged, if another run can resume it.
+    async fn suspend(&self) -> Result<()> {
+        self.roll_back().await
+    }
+
     /// What the rows of a staging table have changed in the target.
     fn counts(&self) -> Counts {
         Counts::default()
