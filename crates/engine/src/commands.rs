@@ -161,6 +161,9 @@ async fn explanation(context: &RunContext, job: &Job, prepared: &Prepared<'_>) -
             details.extend(promising.into_iter().collect::<BTreeSet<_>>().into_iter().map(|step| {
                 format!("its chunks can be computed again, since `{step}` promises `deterministic: true`")
             }));
+            if by_chunk.is_err() && sinks::staged(job, sink, &root.plan).is_some() {
+                details.push("a run that stops leaves what it has staged, and `--resume` stages the rest".to_owned());
+            }
             SinkSummary {
                 name: sink.name.value.clone(),
                 kind: sink.sink.name().to_owned(),

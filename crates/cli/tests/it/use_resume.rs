@@ -1,7 +1,10 @@
 //! Loading chunk by chunk through the real binary: whatever dies, and whenever, every row is there once in the end.
 //!
-//! The tables have no key, so that nothing but the ledger keeps rows from coming twice. With `MILLSTREAM_LONG_TESTS`
-//! every fail point is tried several times, and many more moments.
+//! `use_resume/merge.rs` has loads into staging tables. The tables here have no key, so that nothing but the ledger
+//! keeps rows from coming twice. With `MILLSTREAM_LONG_TESTS` every fail point is tried several times, and many more
+//! moments.
+
+mod merge;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

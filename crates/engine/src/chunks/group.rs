@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, UInt64Array};
 use arrow::datatypes::Int64Type;
 use millstream_core::sink::Chunk;
 use millstream_core::{Budget, Error, Result};
 
+use super::arrival::Place;
 use super::span::Span;
 use super::units::UnitNotes;
 use crate::member::MemberPlace;
@@ -36,6 +37,8 @@ pub struct ChunkRows {
     rejects: Vec<RejectLine>,
     /// About how much text they are, in bytes.
     text: usize,
+    /// Where they stand in the order of arrival, if that is asked for.
+    place: Option<Arc<Place>>,
 }
 
 impl ChunkRows {
@@ -43,7 +46,7 @@ impl ChunkRows {
     pub fn rejects(chunk: Chunk, unit: &Arc<UnitNotes>, rows: RecordBatch, rejects: Vec<RejectLine>) -> Self {
         let rows = LocatedRows { batch: rows, lines: None, bytes: None, raw: None, member: MemberPlace::default() };
         let text = rejects.iter().map(reject_bytes).sum();
-        ChunkRows { chunk, unit: Arc::clone(unit), rows, rejects, text }
+        ChunkRows { chunk, unit: Arc::clone(unit), rows, rejects, text, place: None }
     }
 
     /// The number of rows.
@@ -63,6 +66,7 @@ fn reject_bytes(line: &RejectLine) -> usize {
 pub fn cut(rows: LocatedRows, unit: &Arc<UnitNotes>, chunk_bytes: u64) -> Result<Vec<ChunkRows>> {
     let Some(bytes) = rows.bytes.clone() else { return Err(Error::internal("the parser gave no positions of rows")) };
     let bytes = bytes.as_primitive::<Int64Type>().values();
+    let place = bytes.last().and_then(|last| unit.place_of(&rows.member, last.unsigned_abs()));
     let mut cut = Vec::new();
     let mut start = 0;
     while start < bytes.len() {
@@ -72,7 +76,8 @@ pub fn cut(rows: LocatedRows, unit: &Arc<UnitNotes>, chunk_bytes: u64) -> Result
         let text = (bytes[start + length - 1] - bytes[start]).unsigned_abs() as usize;
         let slice = slice(&rows, start, length);
         let text = if text > 0 { text } else { slice.batch.get_array_memory_size() };
-        cut.push(ChunkRows { chunk, unit: Arc::clone(unit), rows: slice, rejects: Vec::new(), text });
+        let (unit, place) = (Arc::clone(unit), place.clone());
+        cut.push(ChunkRows { chunk, unit, rows: slice, rejects: Vec::new(), text, place });
         start += length;
     }
     Ok(cut)
@@ -161,6 +166,41 @@ impl Group {
     /// The units that it has rows of.
     pub fn units(&self) -> impl Iterator<Item = &Arc<UnitNotes>> {
         self.units.iter().map(|(unit, _)| unit)
+    }
+
+    /// Where its rows stand in the order of arrival, each place once for consecutive rows.
+    pub fn places(&self) -> impl Iterator<Item = &Arc<Place>> {
+        let mut last: Option<&Arc<Place>> = None;
+        self.rows.iter().filter_map(|rows| rows.place.as_ref()).filter(move |place| {
+            let is_another = last.is_none_or(|last| !Arc::ptr_eq(last, place));
+            last = Some(place);
+            is_another
+        })
+    }
+
+    /// The numbers of rows by their order of arrival; `spans` says which records they are from.
+    ///
+    /// # Errors
+    /// If its rows have no places.
+    pub fn arrivals(&self, spans: &UInt64Array) -> Result<Int64Array> {
+        let (mut index, mut first) = (0, 0);
+        let arrival = |span: u64| {
+            let record = usize::try_from(Span::unpack(span).first).unwrap_or(usize::MAX);
+            if record < first {
+                (index, first) = (0, 0);
+            }
+            while let Some(rows) = self.rows.get(index)
+                && record - first >= rows.rows.batch.num_rows()
+            {
+                first += rows.rows.batch.num_rows();
+                index += 1;
+            }
+            let rows = self.rows.get(index)?;
+            let byte = rows.rows.bytes.as_ref()?.as_primitive::<Int64Type>().value(record - first);
+            Some(rows.place.as_ref()?.arrival(byte.unsigned_abs()))
+        };
+        let arrivals = spans.values().iter().copied().map(arrival).collect::<Option<Vec<i64>>>();
+        arrivals.map(Int64Array::from).ok_or_else(|| Error::internal("it is not known when a row has come"))
     }
 
     /// It has all of `unit` that is not written: `note` says so.
@@ -308,6 +348,58 @@ impl Group {
 
     /// It is written: what there is to note of units that are complete by that.
     pub fn written(self) -> Vec<Chunk> {
+        self.places().for_each(|place| place.noted());
         self.units.iter().filter_map(|(unit, noted)| unit.group_written(*noted)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use millstream_core::Unit;
+    use millstream_core::sink::WrittenChunks;
+
+    use super::super::units::{Slots, Units, WhenChanged};
+    use super::*;
+
+    /// Rows of a unit that begin at these bytes.
+    fn rows(units: &Units, unit: &str, bytes: &[i64]) -> Vec<ChunkRows> {
+        let column: ArrayRef = Arc::new(Int64Array::from(bytes.to_vec()));
+        let batch = RecordBatch::try_from_iter([("n", Arc::clone(&column))]).expect("one column");
+        let member = MemberPlace::default();
+        let rows = LocatedRows { batch, lines: None, bytes: Some(column), raw: None, member };
+        cut(rows, &units.notes(unit).expect("it is read"), 100).expect("they have places")
+    }
+
+    #[test]
+    fn staged_rows_are_numbered_by_where_they_stand() {
+        let nothing = Arc::new(WrittenChunks::new([], str::to_owned));
+        let units = Units::new("s", nothing, WhenChanged::Fail).staged(Slots { of: 0, count: 1 });
+        let mut group = Group::new(0, &Budget::new(1 << 20));
+        for (unit, bytes) in [("a", &[0, 50, 120][..]), ("b", &[0, 7])] {
+            units.admit(&Unit::new(unit)).expect("listed once");
+            rows(&units, unit, bytes).into_iter().for_each(|rows| group.push(rows));
+        }
+        let numbers = |records: &[u64]| {
+            let spans = records.iter().map(|record| Span::one(*record).pack().expect("a number"));
+            group.arrivals(&UInt64Array::from_iter_values(spans)).map(|numbers| numbers.values().to_vec())
+        };
+        let all = numbers(&[0, 1, 2, 3, 4]).expect("they have places");
+        assert!(all.is_sorted_by(|left, right| left < right), "{all:?}");
+        assert_eq!(numbers(&[3, 1, 4]).expect("they have places"), [all[3], all[1], all[4]], "whatever their order");
+        assert!(numbers(&[5]).is_err(), "there are five");
+        let notes: Vec<_> = group.places().filter_map(|place| place.note()).map(|note| note.unit.clone()).collect();
+        assert_eq!(notes, ["s\na\nbegins", "s\nb\nbegins"]);
+    }
+
+    #[test]
+    fn rows_that_are_not_staged_have_no_numbers() {
+        let nothing = Arc::new(WrittenChunks::new([], str::to_owned));
+        let units = Units::new("s", nothing, WhenChanged::Fail);
+        units.admit(&Unit::new("a")).expect("listed once");
+        assert!(units.admit(&Unit::new("a")).is_err(), "the ledger cannot tell them apart");
+        let mut group = Group::new(0, &Budget::new(1 << 20));
+        rows(&units, "a", &[0, 1]).into_iter().for_each(|rows| group.push(rows));
+        assert_eq!(group.places().count(), 0);
+        assert!(group.arrivals(&UInt64Array::from(vec![0])).is_err());
     }
 }

@@ -3,17 +3,19 @@
 //! The last groups of all tasks wait until everything has been read: so of a small load nothing is seen if any of its
 //! files is bad, and many small files go in few transactions.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use arrow::array::{AsArray, RecordBatch};
-use arrow::datatypes::UInt64Type;
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, UInt64Type};
+use arrow::error::ArrowError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
 use futures::{StreamExt, TryStreamExt};
-use millstream_core::sink::{Accept, Chunk, Delivered, Delivery, Ledger, SHOWN_BAD_ROWS, WrittenChunks};
+use millstream_core::sink::{ARRIVAL, Accept, Chunk, Delivered, Delivery, Ledger, SHOWN_BAD_ROWS, WrittenChunks};
 use millstream_core::{Budget, Error, ErrorKind, Result, Step, Unit, values};
 use millstream_state::ProgressFile;
 use millstream_state::rejects::{committed, committed_checks};
@@ -26,7 +28,7 @@ use super::group::Group;
 use super::pipeline::Pipeline;
 use super::references::References;
 use super::refused::Attempt;
-use super::units::{COMPLETE, ReadWhen, Units, WhenChanged};
+use super::units::{COMPLETE, ReadWhen, Slots, Standing, Units, WhenChanged};
 use super::versions::Versions;
 use super::{chunk_bytes, instance};
 use crate::checks::{CheckCounts, EntryChecks};
@@ -35,6 +37,7 @@ use crate::plan::checked::CheckExec;
 use crate::plan::lenient::LenientExec;
 use crate::plan::lookup::LookupExec;
 use crate::plan::work::WorkExec;
+use crate::read::sample;
 use crate::rejects::take::TakeRow;
 use crate::rejects::{Entry, Rejects};
 use crate::report::{LeftFiles, ReloadedFiles, Tally};
@@ -54,6 +57,9 @@ pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// What to do about changed units of a load chunk by chunk.
 const ALL_ELSE_IS_LOADED: &str =
     "everything else is loaded; `--accept-changed` loads them as they are now, in addition to their earlier rows";
+
+/// The same, where rows are staged.
+const NOTHING_IS_VISIBLE: &str = "nothing is visible yet; `--resume` stages all files as they are now";
 
 /// The most changed units that are named.
 const MOST_NAMED: usize = 10;
@@ -97,6 +103,8 @@ pub struct ChunkLoad {
     pub commits: Commits,
     /// The folder for what does not fit in memory.
     pub scratch: PathBuf,
+    /// Whether rows are staged: nobody sees them before all of them are there.
+    pub is_staged: bool,
 }
 
 /// So long the end of a run waits for commits that may themselves be waiting for a lock. What supervises processes
@@ -109,20 +117,28 @@ const LONGEST_COMMIT: Duration = Duration::from_secs(8);
 #[derive(Debug, Clone)]
 pub struct Commits {
     pub(super) permits: Arc<Semaphore>,
+    /// How many there may be.
+    count: usize,
     under_way: Arc<Mutex<Vec<AbortHandle>>>,
 }
 
 impl Default for Commits {
     fn default() -> Self {
-        Commits { permits: Arc::new(Semaphore::new(DELIVERIES)), under_way: Arc::default() }
+        Commits::new(DELIVERIES)
     }
 }
 
 impl Commits {
+    /// Of `count` deliveries at once, which are three or more.
+    pub fn new(count: usize) -> Self {
+        let count = count.max(DELIVERIES);
+        Commits { permits: Arc::new(Semaphore::new(count)), count, under_way: Arc::default() }
+    }
+
     /// Waits until no commit is under way, and lets none begin any more. Unless they end by themselves soon, those that
     /// take too long are dropped: then their connections end, and the target rolls back what it has not committed.
     pub async fn end(&self, end_soon: bool) {
-        let ended = self.permits.acquire_many(DELIVERIES as u32);
+        let ended = self.permits.acquire_many(u32::try_from(self.count).unwrap_or(u32::MAX));
         let in_time = match end_soon {
             true => ended.await.is_ok(),
             false => tokio::time::timeout(LONGEST_COMMIT, ended).await.is_ok(),
@@ -145,7 +161,7 @@ impl Commits {
 }
 
 /// What a load has come to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// The sink.
     pub sink: String,
@@ -240,14 +256,18 @@ impl ChunkLoad {
         let written = Arc::new(self.ledger.written().await?);
         check_rules(&written, &self.ledger.target())?;
         self.carry_over(&written)?;
-        let of = |pipeline: &Pipeline| {
+        let count = self.pipelines.len() as u64;
+        let of = |(number, pipeline): (usize, &Pipeline)| {
             let read = pipeline.read();
             let when_changed = WhenChanged::of(read.reader().on_change, self.accept_changed);
             let units = Units::new(read.source(), Arc::clone(&written), when_changed);
-            if read.reader().after_load.is_some() { units.keeping_settled() } else { units }
+            let units = if read.reader().after_load.is_some() { units.keeping_settled() } else { units };
+            let units = if self.is_staged { units.staged(Slots { of: number as u64, count }) } else { units };
+            Arc::new(units)
         };
-        let units = self.pipelines.iter().map(|pipeline| Arc::new(of(pipeline))).collect();
-        let group_bytes = (self.budget.limit() / 32).clamp(GROUP_BYTES.0, GROUP_BYTES.1);
+        let units = self.pipelines.iter().enumerate().map(of).collect();
+        let share = (8 * self.commits.count).max(32);
+        let group_bytes = (self.budget.limit() / share).clamp(GROUP_BYTES.0, GROUP_BYTES.1);
         let chunk_bytes = chunk_bytes();
         let group_bytes = group_bytes.min(usize::try_from(chunk_bytes).unwrap_or(usize::MAX).saturating_mul(8));
         let missing = |note: &Chunk| !written.contains(note);
@@ -263,7 +283,12 @@ impl ChunkLoad {
         let loaded = loading.clone().load_all(written.is_empty()).await;
         if loading.is_lost.load(Ordering::Relaxed) {
             // Units are noted as complete of which the target has lost a part.
-            let taken = loading.load.ledger.roll_back(COMPLETE).await;
+            let ledger = &loading.load.ledger;
+            let taken = match loading.load.is_staged {
+                true if matches!(ledger.count().await, Ok(0)) => Ok(()),
+                true => ledger.begin_anew().await,
+                false => ledger.roll_back(COMPLETE).await,
+            };
             taken.map_err(|error| {
                 error
                     .in_step(&loading.load.name)
@@ -273,6 +298,15 @@ impl ChunkLoad {
         loaded
     }
 
+    /// Takes over what earlier runs have left out of a load whose rows they have made visible.
+    pub async fn take_over(self) -> Result<Loaded> {
+        let written = self.ledger.written().await?;
+        self.carry_over(&written)?;
+        self.pipelines.iter().for_each(|pipeline| pipeline.read().reader().rejects.pass(None));
+        let (sink, units_before) = (self.name, written.count_of(COMPLETE));
+        Ok(Loaded { sink, units_before, nothing_new: true, ..Loaded::default() })
+    }
+
     /// Counts what earlier runs have left out of chunks that are written; what they have left out of others is done
     /// again.
     fn carry_over(&self, written: &WrittenChunks) -> Result<()> {
@@ -280,7 +314,11 @@ impl ChunkLoad {
         let earlier = log.earlier()?;
         let (there, missing) = committed(&earlier.kept, &self.name, written);
         there.into_iter().for_each(|line| self.rejects.count_earlier(&line.rejected));
-        log.remember(missing);
+        log.remember(missing.clone());
+        if self.is_staged && written.is_empty() {
+            // What was staged has gone, perhaps because files have changed: not all of these chunks come again.
+            return log.add_delivery(missing.into_iter().collect(), Vec::new(), Vec::new(), HashMap::new());
+        }
         for checked in committed_checks(&earlier.checked, &self.name, written) {
             self.entry_checks().for_each(|checks| checks.add_noted(checked));
         }
@@ -354,7 +392,7 @@ impl Loading {
                 biased;
                 Some(done) = deliveries.join_next() => joined(done)?,
                 Some(done) = readers.join_next() => held_back.extend(joined(done)?),
-                group = groups.recv(), if deliveries.len() < DELIVERIES => match group {
+                group = groups.recv(), if deliveries.len() < self.load.commits.count => match group {
                     Some(group) => {
                         deliveries.spawn_on(Arc::clone(&self).deliver(group), &self.load.workers);
                     }
@@ -417,7 +455,7 @@ impl Loading {
         }
         let mut deliveries = JoinSet::new();
         for group in groups {
-            if deliveries.len() == DELIVERIES
+            if deliveries.len() == self.load.commits.count
                 && let Some(done) = deliveries.join_next().await
             {
                 joined(done)?;
@@ -435,7 +473,8 @@ impl Loading {
         let changed: Vec<String> = self.units.iter().flat_map(|units| units.changed()).collect();
         Arc::clone(&self).deliver(Group::new(0, &self.load.budget)).await?;
         if !changed.is_empty() {
-            return Err(changed_units(changed, ALL_ELSE_IS_LOADED).in_step(&self.load.name));
+            let hint = if self.load.is_staged { NOTHING_IS_VISIBLE } else { ALL_ELSE_IS_LOADED };
+            return Err(changed_units(changed, hint).in_step(&self.load.name));
         }
         let found = self.load.ledger.count().await.map_err(|error| error.in_step(&self.load.name))?;
         self.nothing_is_lost(self.noted.load(Ordering::Relaxed), found)?;
@@ -457,6 +496,9 @@ impl Loading {
         }
         self.is_lost.store(true, Ordering::Relaxed);
         self.load.progress.iter().for_each(|progress| progress.clear());
+        if self.load.is_staged {
+            return Err(staged_is_lost(&self.load.ledger.target()).in_step(&self.load.name));
+        }
         let what = format!("{} has lost rows that it had committed", self.load.ledger.target());
         Err(Error::refused(what)
             .cause(format!("{noted} parts of the load were committed, and {found} of them are there"))
@@ -556,7 +598,8 @@ impl Loading {
         let mut computing = None;
         if group.has_rows() {
             let computing = computing.insert(self.compute(group, &attempt)?);
-            while let Some(batch) = computing.next(&attempt).await? {
+            let numbered = self.load.is_staged.then_some(group.as_ref());
+            while let Some(batch) = computing.next(&attempt, numbered).await? {
                 delivery.write(batch).await?;
                 tokio::task::yield_now().await;
             }
@@ -649,24 +692,64 @@ pub(super) struct Computing {
 }
 
 impl Computing {
-    /// The next rows, as the target gets them, and notes in `attempt` which they are.
-    pub(super) async fn next(&mut self, attempt: &Attempt) -> Result<Option<RecordBatch>> {
+    /// The next rows, as the target gets them, and notes in `attempt` which they are. With `numbered`, the group that
+    /// they are from, they get the column [`ARRIVAL`].
+    pub(super) async fn next(&mut self, attempt: &Attempt, numbered: Option<&Group>) -> Result<Option<RecordBatch>> {
         let Some(batch) = self.rows.next().await else { return Ok(None) };
         let batch = batch.map_err(fault::unwrap)?;
         let number = batch.num_columns() - 1;
-        attempt.sent(batch.column(number).as_primitive::<UInt64Type>());
+        let spans = batch.column(number).as_primitive::<UInt64Type>();
+        attempt.sent(spans);
+        let arrivals = numbered.map(|group| group.arrivals(spans)).transpose()?;
         let columns: Vec<usize> = (0..number).collect();
-        let batch = batch
-            .project(&columns)
-            .map_err(|cause| Error::internal("the columns of a batch do not fit together").cause(cause))?;
+        let unfit = |cause| Error::internal("the columns of a batch do not fit together").cause(cause);
+        let batch = batch.project(&columns).map_err(unfit)?;
         values::check(&batch)?;
-        Ok(Some(batch))
+        match arrivals {
+            None => Ok(Some(batch)),
+            Some(arrivals) => with_arrivals(&batch, arrivals).map(Some).map_err(unfit),
+        }
     }
 
     /// What checks have counted.
     pub(super) fn checked(&self) -> Vec<(Arc<EntryChecks>, Arc<CheckCounts>)> {
         instance::checked(&self.plan)
     }
+}
+
+/// Whether the units that `pipelines` read are those of which something was `written`, as they were then. If all rows
+/// `are_visible`, all of each has to be.
+pub async fn have_same_units(pipelines: &[Pipeline], written: &WrittenChunks, are_visible: bool) -> Result<bool> {
+    let written = Arc::new(written.clone());
+    for pipeline in pipelines {
+        let reader = pipeline.read().reader();
+        let units = Units::new(&reader.name, Arc::clone(&written), WhenChanged::Fail);
+        let listed = sample::units(reader, usize::MAX).await.map_err(|error| error.in_step(&reader.name))?;
+        let is_same = |unit: &Unit| match units.standing(unit) {
+            Standing::Complete => true,
+            Standing::Changed => false,
+            Standing::Begun | Standing::New(_) => !are_visible,
+        };
+        if !listed.iter().all(is_same) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The target has lost staged rows that it had committed.
+fn staged_is_lost(target: &str) -> Error {
+    Error::refused(format!("the rows that were staged for {target} are lost"))
+        .cause("the server was killed or replaced, or someone has dropped or emptied the staging table")
+        .hint("nothing is visible yet; `--resume` stages the rows again")
+}
+
+/// `batch` with the order of arrival as last column.
+fn with_arrivals(batch: &RecordBatch, arrivals: Int64Array) -> std::result::Result<RecordBatch, ArrowError> {
+    let mut fields: Vec<FieldRef> = batch.schema().fields().iter().cloned().collect();
+    fields.push(Arc::new(Field::new(ARRIVAL, DataType::Int64, false)));
+    let columns = batch.columns().iter().cloned().chain([Arc::new(arrivals) as ArrayRef]).collect();
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
 }
 
 /// Units that are not any more what was loaded of them.

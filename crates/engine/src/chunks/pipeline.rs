@@ -46,6 +46,12 @@ impl Pipeline {
         own.filter_map(|operator| operator.downcast_ref::<LookupExec>())
     }
 
+    /// Whether a step on it takes rows in batches.
+    pub fn takes_batches(&self) -> bool {
+        let mut work = self.operators.iter().filter_map(|operator| operator.downcast_ref::<WorkExec>());
+        work.any(|work| work.pool().rules().per != Per::Row)
+    }
+
     /// The columns of its rows as they come to the sink.
     pub fn columns(&self) -> SchemaRef {
         self.operators.first().unwrap_or(&self.read).schema()

@@ -67,8 +67,21 @@ impl References {
                 return Err(has_changed(&format!("`{name}`")));
             }
         }
-        self.notes.retain(|reference| !written.contains(&reference.note));
+        self.leave_out(written);
         Ok(())
+    }
+
+    /// Whether these are what a load was begun with of which `written` is there.
+    pub fn are(&self, written: &WrittenChunks) -> bool {
+        self.notes.iter().all(|reference| {
+            let noted = written.of_unit(&reference.note.unit);
+            noted.is_empty() || noted.contains(&reference.note.number)
+        })
+    }
+
+    /// Leaves out the notes that are written.
+    pub fn leave_out(&mut self, written: &WrittenChunks) {
+        self.notes.retain(|reference| !written.contains(&reference.note));
     }
 
     /// The notes for the group that is delivered next, if it is the first. Others wait until this is over.

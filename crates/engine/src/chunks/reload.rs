@@ -141,7 +141,7 @@ impl Loading {
         let mut computing = None;
         if group.has_rows() {
             let computing = computing.insert(self.compute(&group, &attempt)?);
-            while let Some(batch) = computing.next(&attempt).await? {
+            while let Some(batch) = computing.next(&attempt, None).await? {
                 check_uri(&batch, name)?;
                 spool.push(batch)?;
                 tokio::task::yield_now().await;

@@ -35,6 +35,17 @@ pub fn by_chunk(job: &Job, physical: &Physical) -> Result<Vec<ByChunk>> {
     Ok(by_chunk)
 }
 
+/// The pipelines to `sink` if its rows, which become visible all at once, are staged chunk by chunk: so a run that
+/// resumes another one stages only the rest. `plan` gives its rows.
+///
+/// Of a step that takes rows in batches it is not known in which order its rows have come.
+pub fn staged(job: &Job, sink: &SinkStep, plan: &Arc<dyn ExecutionPlan>) -> Option<Vec<Pipeline>> {
+    if !sink.sink.may_stage_chunks() || incremental_sources(job, sink).next().is_some() {
+        return None;
+    }
+    repeatable(plan).ok().filter(|pipelines| !pipelines.iter().any(Pipeline::takes_batches))
+}
+
 /// Refuses incremental sources whose rows go to sinks that cannot know which files they have; `planned` are the sinks
 /// of `job`.
 fn check_incremental<'a>(job: &Job, planned: impl Iterator<Item = Planned<'a>>) -> Result<()> {

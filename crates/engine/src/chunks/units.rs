@@ -12,6 +12,7 @@ use millstream_core::sink::{Chunk, WrittenChunks};
 use millstream_core::{Error, Result, Unit};
 use millstream_job::OnChange;
 
+use super::arrival::{Arrivals, Place};
 use crate::member::MemberPlace;
 use millstream_core::stable_hash::hash;
 
@@ -29,6 +30,8 @@ pub struct Units {
     when_changed: WhenChanged,
     /// Whether units that the target has completely are kept.
     keeps_settled: bool,
+    /// How their rows are numbered, if they are staged.
+    slots: Option<Slots>,
     state: Mutex<State>,
 }
 
@@ -117,6 +120,15 @@ pub struct Reload {
     before: Vec<u64>,
 }
 
+/// How units of several pipelines share the order of arrival: those of the pipeline number `of` of `count`.
+#[derive(Debug, Clone, Copy)]
+pub struct Slots {
+    /// The number of the pipeline.
+    pub of: u64,
+    /// How many there are.
+    pub count: u64,
+}
+
 #[derive(Default)]
 struct State {
     /// Those that are being read, by their URI.
@@ -143,6 +155,8 @@ pub struct UnitNotes {
     noted_as: String,
     /// Notes its version; nothing if an earlier run has done that.
     version: Option<Chunk>,
+    /// Numbers its rows, if they are staged.
+    arrivals: Option<Arrivals>,
     state: Mutex<UnitState>,
 }
 
@@ -163,7 +177,13 @@ type MemberKey = (Arc<str>, u32);
 impl Units {
     /// Those of `source`, of which `written` is in the target.
     pub fn new(source: &str, written: Arc<WrittenChunks>, when_changed: WhenChanged) -> Self {
-        Units { source: source.to_owned(), written, when_changed, keeps_settled: false, state: Mutex::default() }
+        let (source, state) = (source.to_owned(), Mutex::default());
+        Units { source, written, when_changed, keeps_settled: false, slots: None, state }
+    }
+
+    /// The same, whose rows are staged.
+    pub fn staged(self, slots: Slots) -> Self {
+        Units { slots: Some(slots), ..self }
     }
 
     /// The same, which keeps the units that the target has completely.
@@ -190,8 +210,13 @@ impl Units {
     /// When `unit`, which was listed, is read. A unit that is listed twice cannot be told from itself.
     pub fn admit(&self, unit: &Unit) -> Result<ReadWhen> {
         let mut state = self.lock();
+        let listed = state.listed.len() as u64;
         if !state.listed.insert(hash(self.place(unit))) {
-            return Err(listed_twice(&unit.uri, &self.source));
+            // Staged rows have keys: those of a file that comes once more would change nothing.
+            return match self.slots {
+                Some(_) => Ok(ReadWhen::Never),
+                None => Err(listed_twice(&unit.uri, &self.source)),
+            };
         }
         let Known { key, version, before, is_changed, is_complete, is_noted } = self.known(unit);
         if is_changed {
@@ -215,7 +240,9 @@ impl Units {
         }
         let note = Chunk { unit: key.clone(), number: version };
         let (name, noted_as, version) = (unit.name(), key.clone(), (!is_noted).then_some(note));
-        let notes = UnitNotes { name, key, noted_as, version, state: Mutex::default() };
+        let slot = self.slots.map(|slots| listed * slots.count + slots.of);
+        let arrivals = slot.map(|slot| Arrivals::new(slot, Arc::clone(&self.written)));
+        let notes = UnitNotes { name, key, noted_as, version, arrivals, state: Mutex::default() };
         state.reading.insert(unit.uri.clone(), Arc::new(notes));
         if self.keeps_settled {
             state.open.insert(unit.uri.clone(), unit.clone());
@@ -232,6 +259,7 @@ impl Units {
             key: reload.key(reload.version),
             noted_as: reload.place.clone(),
             version: None,
+            arrivals: None,
             state: Mutex::default(),
         };
         units.lock().reading.insert(reload.unit.uri.clone(), Arc::new(notes));
@@ -343,6 +371,13 @@ impl UnitNotes {
         Err(Error::data("the archive has two members of this name")
             .in_unit(&self.name, Some(name))
             .hint("rename one of them: Millstream cannot tell which one is already loaded"))
+    }
+
+    /// Where rows of `member` stand in the order of arrival, the last of which come now and begins at `last`; `None` if
+    /// that is not asked for.
+    pub fn place_of(&self, member: &MemberPlace, last: u64) -> Option<Arc<Place>> {
+        let arrivals = self.arrivals.as_ref()?;
+        Some(arrivals.place_of(&self.chunk(member, 0, 1).unit, last))
     }
 
     /// A group has its first rows of this unit.

@@ -34,6 +34,10 @@
 //! Later means: once this run is done. A load whose rows are compared with those that are there (`mode: history`) is
 //! not refused for its marker: loading them again changes nothing.
 //!
+//! Rows that a run of the same resume chain has staged, or has merged into the table in its last moment, are used only
+//! if they are what this run would stage ([`Staged::can_be_used`]). Otherwise it stages everything again, and no run is
+//! refused for them.
+//!
 //! The load of incremental sources belongs to all runs: nothing of it is left by others. A replay forgets its earlier
 //! rounds, which are complete.
 
@@ -339,6 +343,26 @@ pub fn is_in_the_way(other: &str, idle_seconds: u64, [first, own]: [&str; 2], as
     let began = |run: &str| run.split('-').next().and_then(|time| time.parse::<u64>().ok());
     let since_first = began(own).unwrap_or(0).saturating_sub(began(first).unwrap_or(0));
     !asked.has_run || began(other) > began(first) || idle_seconds < since_first / 1_000
+}
+
+/// What is known of rows that an earlier run of the resume chain has staged.
+#[derive(Debug, Clone, Copy)]
+pub struct Staged {
+    /// How the job compares with the one that has staged them.
+    pub compared: Compared,
+    /// Whether they are cut into chunks by rules that this program knows.
+    pub known_rules: bool,
+    /// Whether they were looked up in what there is now.
+    pub same_references: bool,
+    /// Whether the files that they are from are as they were, and no others, if the rows are visible.
+    pub same_files: bool,
+}
+
+impl Staged {
+    /// Whether this run only has to stage the rest.
+    pub fn can_be_used(self) -> bool {
+        self.compared == Compared::Same && self.known_rules && self.same_references && self.same_files
+    }
 }
 
 /// What the ledger of a sink has of the load that this run resumes.

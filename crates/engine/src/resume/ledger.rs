@@ -153,6 +153,7 @@ impl OpenLedger {
             progress,
             commits: self.commits.clone(),
             scratch: run.scratch.folder().to_owned(),
+            is_staged: false,
         })
     }
 

@@ -6,7 +6,7 @@
 //!
 //! `decide.rs` the policy, as pure functions; `refusals.rs` its messages; `names.rs` the names of loads; `point.rs`
 //! what the run history says; `left.rs` what earlier runs have left in targets; `ledger.rs` the ledger of a sink in
-//! this run.
+//! this run, `staged.rs` its staged load.
 
 mod decide;
 mod ledger;
@@ -14,8 +14,10 @@ mod left;
 mod names;
 mod point;
 mod refusals;
+mod staged;
 #[cfg(test)]
 mod tests;
 
 pub use ledger::{OpenLedger, complete, forget, stopped};
 pub use point::{ResumePoint, ToDo};
+pub use staged::{OpenStaged, left};

@@ -8,6 +8,9 @@ const ALL_RUNS: &str = "incremental";
 /// The end of the name of a load whose rows become visible at once.
 const AT_ONCE: &str = "\nall at once";
 
+/// The end of the name of a load that is staged chunk by chunk.
+const STAGED: &str = "\nstaged";
+
 /// The names of the loads of one sink.
 #[derive(Debug)]
 pub struct LoadNames {
@@ -42,6 +45,16 @@ impl LoadNames {
     /// The load of this run that goes all at once.
     pub fn at_once(&self) -> String {
         format!("{}{}{AT_ONCE}", self.sink, self.own)
+    }
+
+    /// The load of this run that is staged chunk by chunk.
+    pub fn staged(&self) -> String {
+        format!("{}{}{STAGED}", self.sink, self.own)
+    }
+
+    /// What the names of all loads of the sink begin with.
+    pub fn of_sink(&self) -> &str {
+        &self.sink
     }
 
     /// The run to which another load of the sink belongs that goes chunk by chunk.
@@ -90,6 +103,8 @@ mod tests {
         assert_eq!(run.by_chunk(), "/a.yaml\no\nt\n7-7");
         assert_eq!(run.incremental(), "/a.yaml\no\nt\nincremental");
         assert_eq!(run.at_once(), "/a.yaml\no\nt\n7-7\nall at once");
+        assert_eq!(run.staged(), "/a.yaml\no\nt\n7-7\nstaged");
+        assert_eq!(run.of_sink(), "/a.yaml\no\nt\n");
         assert_eq!(replay.by_chunk(), "/a.yaml\no\nt\nreplay of 1-1 2");
         assert_eq!(replay.at_once(), "/a.yaml\no\nt\nreplay of 1-1 2\nall at once");
         // The load, and what a run and a replay find in it: chunk by chunk, all at once, another round.

@@ -330,3 +330,18 @@ fn rows_that_no_ledger_knows_are_refused() {
     let error = rows_are_known("1-7", 5, &[empty]).expect_err("they are not known");
     assert!(error.cause_text().is_some_and(|cause| cause.starts_with("run 1-7 has loaded 5 rows")), "{error:?}");
 }
+
+#[test]
+fn staged_rows_are_used_only_if_they_are_what_this_run_would_stage() {
+    let same = Staged { compared: Compared::Same, known_rules: true, same_references: true, same_files: true };
+    for (staged, expected) in [
+        (same, true),
+        (Staged { compared: Compared::Changed, ..same }, false),
+        (Staged { compared: Compared::Newer, ..same }, false),
+        (Staged { known_rules: false, ..same }, false),
+        (Staged { same_references: false, ..same }, false),
+        (Staged { same_files: false, ..same }, false),
+    ] {
+        assert_eq!(staged.can_be_used(), expected, "{staged:?}");
+    }
+}

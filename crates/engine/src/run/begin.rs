@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::FutureExt;
@@ -13,7 +14,7 @@ use millstream_state::LiveRun;
 use millstream_state::rejects::{Line, RejectLine};
 
 use super::passed::PassedLoad;
-use super::sinks::{AtOnce, ByChunk, CommitMarker, SinkRun, Sinks};
+use super::sinks::{AtOnce, ByChunk, CommitMarker, SinkRun, Sinks, Staged};
 use super::work::Work;
 use crate::chunks::admission::{Admission, AdmittedSource, NotingSink};
 use crate::chunks::load::Loaded as LoadedChunks;
@@ -55,6 +56,8 @@ struct PlannedSink<'j> {
     sink: &'j SinkStep,
     plan: Arc<dyn ExecutionPlan>,
     by_chunk: sinks::ByChunk,
+    /// The pipelines to it, if its rows are staged chunk by chunk.
+    staged: Option<Vec<Pipeline>>,
     context: LoadContext,
 }
 
@@ -152,10 +155,11 @@ impl<'j> Begun<'_, 'j> {
         let Work { job, prepared, point, live, .. } = self.work;
         let fingerprints = Fingerprints::of(job, prepared);
         for sink in self.planned_sinks().await? {
-            match sink.by_chunk.clone() {
+            match (sink.by_chunk.clone(), sink.staged.clone()) {
                 _ if self.is_passed(sink.sink) => self.begin_passed(sink)?,
-                Ok(pipelines) => self.begin_by_chunk(sink, pipelines, &fingerprints).await?,
-                Err(_) => self.begin_at_once(sink).await?,
+                (Ok(pipelines), _) => self.begin_by_chunk(sink, pipelines, &fingerprints).await?,
+                (Err(_), Some(pipelines)) => self.begin_staged(sink, pipelines, &fingerprints).await?,
+                (Err(_), None) => self.begin_at_once(sink).await?,
             }
         }
         point.find_traces(&self.sinks.ledgers()).await?;
@@ -176,7 +180,11 @@ impl<'j> Begun<'_, 'j> {
         let mut planned = Vec::new();
         for ((sink, plan), by_chunk) in job.sinks.iter().zip(plans).zip(sinks::by_chunk(job, &self.physical)?) {
             let context = self.context(sink, &plan)?;
-            planned.push(PlannedSink { sink, plan, by_chunk, context });
+            let staged = match self.work.run.replay {
+                None => sinks::staged(job, sink, &plan),
+                Some(_) => None,
+            };
+            planned.push(PlannedSink { sink, plan, by_chunk, staged, context });
         }
         self.go_on_at_once(&mut planned).await?;
         self.admit(&mut planned).await?;
@@ -271,6 +279,41 @@ impl<'j> Begun<'_, 'j> {
         Ok(())
     }
 
+    /// Begins a load whose rows are staged chunk by chunk; all at once, if its target cannot do that.
+    async fn begin_staged(
+        &mut self,
+        planned: PlannedSink<'j>,
+        pipelines: Vec<Pipeline>,
+        fingerprints: &Fingerprints,
+    ) -> Result<()> {
+        let Work { run, point, .. } = self.work;
+        let sink = planned.sink;
+        let opened = point.open_staged(sink, &pipelines, planned.context.clone(), fingerprints, run.machine().cores);
+        let opened = self.work.unless_interrupted(opened).await;
+        let Some(mut open) = opened.map_err(|error| error.in_step(&sink.name.value))? else {
+            return self.begin_at_once(planned).await;
+        };
+        // Of a run whose rows were not staged chunk by chunk.
+        self.begin_rejects_anew(&sink.name.value, &planned.plan, open.load.is_there())?;
+        let step = planned.context.step;
+        let chunks = open.chunks(run, pipelines, Arc::clone(&step));
+        let (load, rows) = (Arc::clone(&open.load), Arc::clone(&open.rows));
+        self.tasks.chunk_loads.push(match load.is_there() {
+            true => chunks.take_over().boxed(),
+            false => chunks.run(rows).boxed(),
+        });
+        self.sinks.push(SinkRun::AtOnce(Box::new(AtOnce {
+            sink,
+            load,
+            step,
+            plan: planned.plan,
+            row_preserving: None,
+            marker: None,
+            staged: Some(Staged { open, loaded: None }),
+        })));
+        Ok(())
+    }
+
     /// Begins a load all at once.
     async fn begin_at_once(&mut self, planned: PlannedSink<'j>) -> Result<()> {
         let PlannedSink { sink, plan, context, .. } = planned;
@@ -305,6 +348,7 @@ impl<'j> Begun<'_, 'j> {
             plan: Arc::clone(&input),
             row_preserving: pipelines.ok().filter(|_| !is_there).map(|_| plan),
             marker: CommitMarker::of(sink, context),
+            staged: None,
         })));
         if is_there {
             run.rejects.pass(None);
@@ -326,6 +370,7 @@ impl<'j> Begun<'_, 'j> {
             plan: Arc::clone(&plan),
             row_preserving: None,
             marker: None,
+            staged: None,
         })));
         self.tasks.plans.push(Arc::new(LoadExec::new(&sink.name.value, Arc::clone(&sink.sink), load, step, plan)));
         Ok(())
@@ -395,6 +440,7 @@ impl<'j> Begun<'_, 'j> {
     /// Ends a run whose rows have all come and break checks, and rolls back what is not committed.
     pub(super) async fn fail_checks(self, mut errors: Vec<Error>) -> Failure {
         let first = errors.remove(0);
+        self.sinks.staged().iter().for_each(|staged| staged.give_up());
         let mut failure = self.fail(first).await;
         failure.errors.extend(errors);
         failure
@@ -407,6 +453,8 @@ impl<'j> Begun<'_, 'j> {
         let _ = self.work.run.rejects.flush();
         self.sinks.roll_back().await;
         let error = resume::stopped(self.work.point, error, &self.sinks.ledgers()).await;
+        let some_visible = self.sinks.ledgers().iter().any(|ledger| ledger.rows.load(Ordering::Relaxed) > 0);
+        let error = resume::left(self.work.point, error, &self.sinks.staged(), some_visible);
         let error = output_closed(self.work.job, error);
         let alone = matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::OutputClosed);
         let errors = if alone { vec![error] } else { unopened.into_iter().chain([error]).collect() };

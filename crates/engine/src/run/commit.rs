@@ -8,11 +8,11 @@ use millstream_core::{Error, Result, fail_point};
 
 use super::after_load::Settled;
 use super::load::Loaded;
-use super::sinks::{AtOnce, CommitMarker};
+use super::sinks::{AtOnce, CommitMarker, SinkEntries};
 use super::work::Work;
 use crate::chunks::admission::Admission;
 use crate::report::{CheckResult, LeftFiles, MissingColumn, SinkResult, Skipped, WindowRead};
-use crate::resume::{self, OpenLedger};
+use crate::resume;
 
 /// A run whose rows are all visible.
 #[derive(Default)]
@@ -53,8 +53,8 @@ pub(super) struct Summary {
 pub(super) struct Entries {
     /// Commit markers of earlier runs.
     pub(super) stale: Vec<CommitMarker>,
-    pub(super) ledgers: Vec<OpenLedger>,
-    pub(super) markers: Vec<CommitMarker>,
+    /// What belongs to the run.
+    pub(super) of_sinks: SinkEntries,
     /// The files that each sink has completely, where something is to become of them.
     pub(super) settled: Vec<Settled>,
 }
@@ -82,7 +82,7 @@ impl Loaded<'_, '_> {
         inputs.filter_map(|(_, source)| source.rows()).for_each(RowSource::done);
         if let Err(error) = self.prepare().await {
             self.sinks.roll_back().await;
-            return Err(error);
+            return Err(resume::left(self.work.point, error, &self.sinks.staged(), true));
         }
         committing.store(true, Ordering::Relaxed);
         let mut results = publish(&self.sinks.at_once()).await?;
@@ -98,8 +98,8 @@ impl Loaded<'_, '_> {
         let loaded = self.sinks.by_chunk().filter_map(|sink| sink.loaded.as_ref());
         let at_once = self.admission.iter().flat_map(Admission::settled);
         let settled = loaded.flat_map(|loaded| loaded.settled.clone()).chain(at_once).collect();
-        let (ledgers, markers) = self.sinks.into_entries();
-        Ok(Committed { summary, entries: Entries { stale: self.stale, ledgers, markers, settled } })
+        let entries = Entries { stale: self.stale, of_sinks: self.sinks.into_entries(), settled };
+        Ok(Committed { summary, entries })
     }
 
     /// Makes everything durable that is not visible yet, and what was rejected. If this succeeds, not too much was
@@ -163,7 +163,7 @@ impl Loaded<'_, '_> {
 
     fn summary(&self, results: Vec<SinkResult>) -> Summary {
         let Work { point, prepared, .. } = self.work;
-        let chunks: Vec<_> = self.sinks.by_chunk().filter_map(|sink| sink.loaded.as_ref()).collect();
+        let chunks: Vec<_> = self.sinks.loaded().collect();
         let only_chunks = self.sinks.at_once().is_empty() && !chunks.is_empty();
         let nothing_admitted = self.admission.as_ref().is_some_and(Admission::is_empty) && chunks.is_empty();
         let before = self.admission.as_ref().map_or(0, |admission| admission.units_before);

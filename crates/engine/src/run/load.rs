@@ -95,7 +95,9 @@ impl<'w, 'j> Begun<'w, 'j> {
     async fn read_rest(&self) -> Result<()> {
         let Work { run, cancel, .. } = self.work;
         let shared = self.physical.shared_scans.iter().map(|shared| shared.input());
-        let plans = self.sinks.at_once().into_iter().map(|sink| &sink.plan).chain(shared);
+        // What is staged chunk by chunk has been read to its end.
+        let at_once = self.sinks.at_once().into_iter().filter(|sink| sink.staged.is_none());
+        let plans = at_once.map(|sink| &sink.plan).chain(shared);
         let mut reading = JoinSet::new();
         for node in plans.flat_map(checked::nodes) {
             let context = run.session.task_ctx();

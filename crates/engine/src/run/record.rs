@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::after_load;
 use super::commit::{Committed, Entries, Summary};
+use super::sinks::SinkEntries;
 use crate::context::RunContext;
 use crate::failure::Failure;
 use crate::memory;
@@ -103,9 +104,13 @@ impl Entries {
             // The next run does it otherwise.
             let _ = stale.forget(false).await;
         }
-        let mut left = resume::forget(&self.ledgers).await;
-        for marker in &self.markers {
+        let SinkEntries { ledgers, markers, staged } = &self.of_sinks;
+        let mut left = resume::forget(ledgers).await;
+        for marker in markers {
             left.extend(marker.forget(false).await.err().map(|error| (marker.context.sink.clone(), error)));
+        }
+        for staged in staged {
+            left.extend(staged.forget().await);
         }
         left
     }

@@ -10,7 +10,7 @@ use millstream_job::SinkStep;
 use crate::chunks::load::Loaded as LoadedChunks;
 use crate::chunks::pipeline::{Counts, counts};
 use crate::report::{SinkResult, Tally};
-use crate::resume::OpenLedger;
+use crate::resume::{OpenLedger, OpenStaged};
 
 /// A sink whose load has begun.
 pub(super) enum SinkRun<'j> {
@@ -31,6 +31,15 @@ pub(super) struct AtOnce<'j> {
     /// The plan of its rows, if each comes from one record.
     pub(super) row_preserving: Option<Arc<dyn ExecutionPlan>>,
     pub(super) marker: Option<CommitMarker>,
+    /// How its rows are staged, if that is done chunk by chunk: then no operator of `plan` runs.
+    pub(super) staged: Option<Staged>,
+}
+
+/// Rows that are staged chunk by chunk.
+pub(super) struct Staged {
+    pub(super) open: OpenStaged,
+    /// What has become of the records, once all have come.
+    pub(super) loaded: Option<LoadedChunks>,
 }
 
 /// A load that goes chunk by chunk.
@@ -68,6 +77,9 @@ impl AtOnce<'_> {
 
     /// What has become of the records, none of which may be missing, if each row comes from one of them.
     pub(super) fn tally(&self) -> Result<Option<Tally>> {
+        if let Some(staged) = &self.staged {
+            return Ok(staged.loaded.as_ref().filter(|_| !self.load.is_there()).map(|loaded| loaded.tally));
+        }
         let Some(plan) = &self.row_preserving else { return Ok(None) };
         let Counts { read, filtered, rejected, answered, given, .. } = counts(plan);
         let load = self.step.snapshot();
@@ -78,7 +90,9 @@ impl AtOnce<'_> {
 
     /// The result of a load that is committed; `summary` tells what there is now.
     pub(super) fn result(&self, summary: String) -> Result<SinkResult> {
-        let ignored = self.load.ignored();
+        // Which of the rows that are left out an earlier run has staged is not known.
+        let is_resumed = self.staged.as_ref().is_some_and(|staged| staged.open.is_resumed);
+        let ignored = if is_resumed { 0 } else { self.load.ignored() };
         let tally =
             self.tally()?.map(|tally| Tally { written: tally.written.saturating_sub(ignored), ignored, ..tally });
         self.step.leave_out_rows(ignored);
@@ -90,12 +104,23 @@ impl AtOnce<'_> {
 
     /// Rolls back what is not committed.
     pub(super) async fn roll_back(&self) {
-        self.load.abort().await;
+        match &self.staged {
+            Some(staged) => staged.open.roll_back().await,
+            None => self.load.abort().await,
+        }
         if let Some(marker) = &self.marker {
             // The error that the run ends with is worth more than this one; the next run does it.
             let _ = marker.forget(true).await;
         }
     }
+}
+
+/// What targets have noted of the run.
+#[derive(Default)]
+pub(super) struct SinkEntries {
+    pub(super) ledgers: Vec<OpenLedger>,
+    pub(super) markers: Vec<CommitMarker>,
+    pub(super) staged: Vec<OpenStaged>,
 }
 
 /// The sinks of a run, in their order in the job.
@@ -130,14 +155,29 @@ impl<'j> Sinks<'j> {
         self.by_chunk().map(|sink| &sink.ledger).collect()
     }
 
-    /// Takes note of what loads chunk by chunk have come to.
+    /// The loads that are staged chunk by chunk.
+    pub(super) fn staged(&self) -> Vec<&OpenStaged> {
+        self.at_once().into_iter().filter_map(|sink| sink.staged.as_ref()).map(|staged| &staged.open).collect()
+    }
+
+    /// What loads of chunks have come to, whenever their rows become visible.
+    pub(super) fn loaded(&self) -> impl Iterator<Item = &LoadedChunks> {
+        self.0.iter().filter_map(|sink| match sink {
+            SinkRun::ByChunk(by_chunk) => by_chunk.loaded.as_ref(),
+            SinkRun::AtOnce(at_once) => at_once.staged.as_ref()?.loaded.as_ref(),
+        })
+    }
+
+    /// Takes note of what loads of chunks have come to.
     pub(super) fn set_loaded(&mut self, loaded: Vec<LoadedChunks>) {
         for loaded in loaded {
             for sink in &mut self.0 {
-                if let SinkRun::ByChunk(sink) = sink
-                    && sink.ledger.is_of(&loaded.sink)
-                {
-                    sink.loaded = Some(loaded.clone());
+                match sink {
+                    SinkRun::ByChunk(sink) if sink.ledger.is_of(&loaded.sink) => sink.loaded = Some(loaded.clone()),
+                    SinkRun::AtOnce(sink) if sink.name() == loaded.sink => {
+                        sink.staged.iter_mut().for_each(|staged| staged.loaded = Some(loaded.clone()));
+                    }
+                    _ => {}
                 }
             }
         }
@@ -152,15 +192,18 @@ impl<'j> Sinks<'j> {
         at_once.iter().filter(|sink| sink.load.can_roll_back()).for_each(|sink| sink.step.roll_back_rows());
     }
 
-    /// What is forgotten once the run is recorded: the ledgers' loads, and the commit markers.
-    pub(super) fn into_entries(self) -> (Vec<OpenLedger>, Vec<CommitMarker>) {
-        let (mut ledgers, mut markers) = (Vec::new(), Vec::new());
+    /// What is forgotten once the run is recorded: the ledgers' loads, the commit markers, and what is staged.
+    pub(super) fn into_entries(self) -> SinkEntries {
+        let mut entries = SinkEntries::default();
         for sink in self.0 {
             match sink {
-                SinkRun::ByChunk(sink) => ledgers.push(sink.ledger),
-                SinkRun::AtOnce(sink) => markers.extend(sink.marker),
+                SinkRun::ByChunk(sink) => entries.ledgers.push(sink.ledger),
+                SinkRun::AtOnce(sink) => {
+                    entries.markers.extend(sink.marker);
+                    entries.staged.extend(sink.staged.map(|staged| staged.open));
+                }
             }
         }
-        (ledgers, markers)
+        entries
     }
 }
