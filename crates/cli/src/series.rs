@@ -26,13 +26,17 @@ enum ToDo {
     Begin,
 }
 
-/// What is left of the last series with one of `keys`, and the name of that series; `None` if there is none. `keys` are
-/// the variables of the values, as the run history has them; `runs` are those of the job in any series, the last first.
-fn left(runs: &[RunRecord], keys: &[String]) -> Option<(String, Vec<ToDo>)> {
-    let series = runs.iter().find(|run| keys.contains(&run.variables))?.series.clone()?;
+/// What is left of the last series of `values` with one of `keys`, and its name; `None` if there is none.
+/// `keys` are the variables of the values, as the run history has them; `runs` are those of the job in any series, the
+/// last first.
+fn left(runs: &[RunRecord], keys: &[String], values: &Values) -> Option<(String, Vec<ToDo>)> {
+    let is_ours = |run: &&RunRecord| {
+        keys.contains(&run.variables) && run.series.as_ref().is_some_and(|series| series.ends_with(&suffix(values)))
+    };
+    let series = runs.iter().find(is_ours)?.series.clone()?;
     let of_series = |key: &String| {
         let mut runs = runs.iter().filter(|run| run.series.as_ref() == Some(&series) && run.variables == *key);
-        match (runs.clone().any(|run| run.outcome == Outcome::Done), runs.next()) {
+        match (runs.clone().any(is_done), runs.next()) {
             (true, _) => ToDo::Nothing,
             // One that did not begin to load has left nothing.
             (false, Some(last)) if last.fingerprint.is_some() => ToDo::Resume,
@@ -41,6 +45,17 @@ fn left(runs: &[RunRecord], keys: &[String]) -> Option<(String, Vec<ToDo>)> {
     };
     let left = keys.iter().map(of_series).collect();
     Some((series, left))
+}
+
+/// Whether the value of `run` is done: one that only brought sinks to the same files is followed by another.
+fn is_done(run: &RunRecord) -> bool {
+    let caught_up = run.report.as_ref().is_some_and(|report| report["caught_up"] == true);
+    run.outcome == Outcome::Done && !caught_up
+}
+
+/// What the name of a series ends with: the values, as they were written.
+fn suffix(values: &Values) -> String {
+    format!(" {}={}", values.name, values.written)
 }
 
 /// The variables of a run as the run history has them.
@@ -67,7 +82,7 @@ pub fn run(global: &Global, output: Output, run: &Run, values: &Values) -> Resul
         return Err(Error::job(format!("`--set` and `--for` both give {name}")).hint("leave one of them out").into());
     }
     let engine = engine(global)?;
-    let begin = || (new_name(), vec![ToDo::Begin; values.values.len()]);
+    let begin = || (new_name(values), vec![ToDo::Begin; values.values.len()]);
     let (name, left) = match run.resume {
         true => left_of_last(global, &engine, run, values)?.unwrap_or_else(begin),
         false => begin(),
@@ -90,7 +105,17 @@ fn left_of_last(
     let path = fs_err::canonicalize(path).map_or_else(|_| path.clone(), |path| path.display().to_string());
     let runs = RunHistory::open(&folder)?.in_series(&path)?;
     let keys: Vec<String> = values.values.iter().map(|value| key(&set(global, values, value))).collect();
-    Ok(left(&runs, &keys))
+    let left = left(&runs, &keys, values);
+    if left.is_none() && runs.iter().any(|run| keys.contains(&run.variables)) {
+        let what = format!(
+            "no series of `--for{}` is there to be resumed, but others have some of its values",
+            suffix(values)
+        );
+        return Err(Error::refused(what)
+            .hint("resume the series with the values that it had; without `--resume`, all values run again")
+            .into());
+    }
+    Ok(left)
 }
 
 /// The variables of the run for `value`.
@@ -99,9 +124,9 @@ fn set(global: &Global, values: &Values, value: &str) -> Vec<(String, String)> {
 }
 
 /// A name that no other series has.
-fn new_name() -> String {
+fn new_name(values: &Values) -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("{}-{}", since.as_millis(), std::process::id())
+    format!("{}-{}{}", since.as_millis(), std::process::id(), suffix(values))
 }
 
 impl Series<'_> {
@@ -193,18 +218,8 @@ impl Series<'_> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn what_is_left_is_that_of_the_last_series() {
-        // The last run first.
-        let runs: Vec<RunRecord> = [
-            ("2", "D=1", Outcome::Skipped, false),
-            ("2", "D=3", Outcome::Failed, true),
-            ("2", "D=2", Outcome::Done, true),
-            ("2", "D=2", Outcome::Failed, true),
-            ("1", "D=4", Outcome::Done, true),
-        ]
-        .into_iter()
-        .map(|(series, variables, outcome, has_begun)| RunRecord {
+    fn run(series: &str, variables: &str, outcome: Outcome, has_begun: bool, report: Option<Value>) -> RunRecord {
+        RunRecord {
             run: String::new(),
             logical: String::new(),
             job: String::new(),
@@ -220,16 +235,36 @@ mod tests {
             rows_rejected: 0,
             units: 0,
             predicted: Value::Null,
-            report: None,
+            report,
             program: None,
             moment: None,
             series: Some(series.to_owned()),
-        })
-        .collect();
+        }
+    }
+
+    fn values(written: &str) -> Values {
+        Values { name: "D".to_owned(), written: written.to_owned(), values: Vec::new() }
+    }
+
+    #[test]
+    fn what_is_left_is_that_of_the_last_series_of_these_values() {
+        // The last run first.
+        let caught_up = Some(json!({"caught_up": true}));
+        let runs = [
+            run("3 D=3", "D=3", Outcome::Done, true, None),
+            run("2 D=1..5", "D=4", Outcome::Failed, false, None),
+            run("2 D=1..5", "D=4", Outcome::Done, true, caught_up),
+            run("2 D=1..5", "D=1", Outcome::Skipped, false, None),
+            run("2 D=1..5", "D=3", Outcome::Failed, true, None),
+            run("2 D=1..5", "D=2", Outcome::Done, true, None),
+            run("2 D=1..5", "D=2", Outcome::Failed, true, None),
+            run("1 D=1..5", "D=5", Outcome::Done, true, None),
+        ];
         let keys = ["D=1", "D=2", "D=3", "D=4", "D=5"].map(str::to_owned);
-        let (series, left) = left(&runs, &keys).expect("there is one");
-        assert_eq!(series, "2");
-        assert_eq!(left, [ToDo::Begin, ToDo::Nothing, ToDo::Resume, ToDo::Begin, ToDo::Begin]);
-        assert_eq!(super::left(&runs, &["D=7".to_owned()]), None);
+        let (series, found) = left(&runs, &keys, &values("1..5")).expect("there is one");
+        assert_eq!(series, "2 D=1..5");
+        assert_eq!(found, [ToDo::Begin, ToDo::Nothing, ToDo::Resume, ToDo::Begin, ToDo::Begin]);
+        assert_eq!(left(&runs, &["D=7".to_owned()], &values("1..5")), None);
+        assert_eq!(left(&runs, &keys, &values("1..4")), None);
     }
 }

@@ -21,7 +21,7 @@ use millstream_core::stable_hash::hash;
 use millstream_core::transform::{Distinct, Duplicate, Keep, Lookup, MatchWith, Miss, Relation, SortKey, UnionBy};
 use millstream_core::{Registry, redact};
 use millstream_job::entries::COMMAND;
-use millstream_job::{Check, CheckSeverity, FunctionStep, Job, Located, Rule, SinkStep, SourceStep, TransformStep};
+use millstream_job::{Check, CheckSeverity, FunctionStep, Job, Rule, SinkStep, SourceStep, TransformStep};
 use serde_json::{Map, Value, json};
 
 use crate::checks::described;

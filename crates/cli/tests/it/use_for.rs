@@ -69,6 +69,22 @@ fn it_stops_at_the_first_failure_and_goes_on_with_resume() {
     assert_eq!(days(&lab), [day(1), day(2), day(3), day(4)]);
 }
 
+/// A series of some of the values, in between, is another one.
+#[test]
+fn values_that_are_done_are_not_loaded_again() {
+    let lab = lab();
+    lab.file("in/03.csv", "id\nx\n");
+    lab.run(&["run", "job.yaml", "--for", DAYS]).ended(1);
+    lab.file("in/03.csv", "id\n3\n");
+    lab.run(&["run", "job.yaml", "--for", "DAY=2026-01-03"]).ok();
+    lab.run(&["run", "job.yaml", "--for", DAYS, "--resume", "--accept-changed"]).ok();
+    assert_eq!(days(&lab), [day(1), day(2), day(3), day(4)]);
+    lab.run(&["run", "job.yaml", "--for", "DAY=2026-01-01..2026-01-02", "--resume"])
+        .ended(1)
+        .says(&["no series of `--for DAY=2026-01-01..2026-01-02` is there to be resumed"]);
+    assert_eq!(days(&lab).len(), 4);
+}
+
 #[test]
 fn a_series_that_is_killed_goes_on() {
     for at in ["commit.before:3", "commit.after:2", "state.after:5", "state.before:4", "forget.before:2"] {

@@ -343,7 +343,10 @@ impl ChunkLoad {
             .flat_map(|operator| {
                 let work = operator.downcast_ref::<WorkExec>().and_then(WorkExec::lenient_step);
                 let lookup = operator.downcast_ref::<LookupExec>().and_then(LookupExec::lenient_step);
-                LenientExec::steps(operator).into_iter().chain(work.into_iter().chain(lookup).map(str::to_owned))
+                let checked = operator.downcast_ref::<CheckExec>().map(CheckExec::checks);
+                let checked = checked.filter(|checks| checks.rejects()).map(|checks| checks.name.as_str());
+                let named = work.into_iter().chain(lookup).chain(checked).map(str::to_owned);
+                LenientExec::steps(operator).into_iter().chain(named)
             })
             .map(Entry::Step);
         let mut entries: Vec<Entry> = sources.chain(steps).chain([Entry::Sink(self.name.clone())]).collect();

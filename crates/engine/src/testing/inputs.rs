@@ -21,7 +21,8 @@ use crate::read::source_plan::named_format;
 const OF_ROWS: &[&str] = &["add", "validate", MAX_REJECTS, SORTED_BY, CHECKS];
 
 /// Keys of a source that say where it is read, and how files are found.
-const OF_PLACES: &[&str] = &["read", COMMAND, "members", "allow_empty", "on_error", "incremental"];
+const OF_PLACES: &[&str] =
+    &["read", COMMAND, "members", "allow_empty", "on_error", "incremental", "ready", "on_change", "after_load"];
 
 /// What stands in for each source of `job` in `test`, which is in the file `test_file`. Inputs are written into
 /// `folder`.
