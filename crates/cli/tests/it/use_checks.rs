@@ -291,6 +291,20 @@ fn keys_that_do_not_fit_in_memory_are_compared_in_scratch() {
 }
 
 #[test]
+fn a_limit_with_more_digits_than_its_column_is_an_error() {
+    for rule in ["range: {v: {max: 10.005}}", "values: {v: [10.01, 10.005]}"] {
+        let lab = Lab::with_job(&format!(
+            "sources:\n  s: {{read: in.csv, csv: {{columns: {{v: 'decimal(10, 2)'}}}}, checks: \
+             [{{{rule}}}]}}\nsinks:\n  o: {{from: s, write: discard}}\n"
+        ));
+        lab.file("in.csv", "v\n10.01\n");
+        lab.run(&["run", "job.yaml"]).ended(2).says(&["`10.005` is no value of `v`, which is decimal(10, 2)"]);
+        lab.file("job.yaml", lab.read("job.yaml").replace("10.005", "10.010"));
+        lab.run(&["run", "job.yaml"]).ok();
+    }
+}
+
+#[test]
 fn checks_that_cannot_be_are_told_where_they_stand() {
     let snapshot = |name: &str, checks: &str, sink: &str| {
         let ran = lab(checks, "", sink).run(&["check", "job.yaml"]);

@@ -250,6 +250,9 @@ fn a_pass_that_catches_up_is_no_measure_of_how_many_rows_there_are() {
     assert_eq!(report["rows_written"], 400, "two files into two sinks: {report:#}");
     assert_eq!(report["checks"].as_array().map(Vec::len), Some(2), "{report:#}");
     assert_eq!(counts(), ["600", "500"]);
+    // Without new files there are no rows to judge.
+    let report = run(&lab, "none").ok().json();
+    assert_eq!((&report["nothing_new"], &report["checks"]), (&json!(true), &json!([])), "{report:#}");
     // A whole pass is judged.
     orders(&lab, 6);
     lab.run(&["run", "job.yaml"]).ended(1).says(&["100 rows, and at least 150 are required"]);

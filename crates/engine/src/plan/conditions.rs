@@ -10,6 +10,7 @@ use millstream_core::columns::type_name;
 use millstream_core::hint::did_you_mean;
 use millstream_job::{Located, Rule, SqlFault};
 
+use super::exact::keeps_digits;
 use super::steps::StepFault;
 use crate::sql::{PlanFault, plan_fault};
 
@@ -61,8 +62,8 @@ fn column(name: &Located<String>, schema: &DFSchema) -> Result<(Expr, DataType),
 
 /// A value of the column `name`, as it is written.
 fn literal(value: &Located<String>, kind: &DataType, name: &Located<String>) -> Result<Expr, Box<StepFault>> {
-    let cast = ScalarValue::Utf8(Some(value.value.clone())).cast_to(kind);
-    cast.map(lit).map_err(|_| {
+    let cast = ScalarValue::Utf8(Some(value.value.clone())).cast_to(kind).ok();
+    cast.filter(|_| keeps_digits(&value.value, kind)).map(lit).ok_or_else(|| {
         let what = format!("`{}` is no value of `{}`, which is {}", value.value, name.value, type_name(kind));
         fault(value, what, "write a value of the column's type")
     })

@@ -13,6 +13,7 @@ pub mod checked;
 pub mod conditions;
 mod distinct;
 pub mod error_locator;
+mod exact;
 mod extension;
 pub mod joins;
 pub mod lenient;

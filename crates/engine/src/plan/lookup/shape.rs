@@ -10,6 +10,7 @@ use millstream_core::types::type_name;
 use millstream_core::{Error, hint};
 use serde_json::Value;
 
+use super::super::exact::keeps_digits;
 use super::compare::{Scale, common, scale};
 
 /// What is looked up. Columns of the reference are numbered as in the [`Projection`].
@@ -301,7 +302,11 @@ fn constant(value: &Value, kind: &DataType) -> Option<Scalar<ArrayRef>> {
     if kind.is_null() {
         return Some(Scalar::new(new_null_array(kind, 1)));
     }
-    let text: ArrayRef = Arc::new(StringArray::from(vec![text_of(value)]));
+    let text = text_of(value);
+    if !keeps_digits(&text, kind) {
+        return None;
+    }
+    let text: ArrayRef = Arc::new(StringArray::from(vec![text]));
     let options = CastOptions { safe: true, ..CastOptions::default() };
     let cast = cast_with_options(&text, kind, &options).ok()?;
     cast.is_valid(0).then(|| Scalar::new(cast))
