@@ -248,7 +248,7 @@ pub struct SourceStep {
     pub max_rejects: MaxRejects,
     /// Whether only units, or rows, are read that no earlier run has loaded.
     pub incremental: bool,
-    /// How these rows are told, of a database.
+    /// How new rows are found, of a database.
     pub incremental_by: Option<IncrementalBy>,
     /// Which files are read only by a later run.
     pub ready: ReadyKeys,

@@ -40,7 +40,7 @@ pub struct NotingSink {
 pub struct AdmittedSource {
     /// Its reader.
     pub reader: Arc<Reader>,
-    /// The column by whose time its rows are told; `None` if it is read by files.
+    /// The column whose time says which rows are new; `None` if it is read by files.
     pub by: Option<Field>,
 }
 

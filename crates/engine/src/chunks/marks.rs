@@ -68,7 +68,7 @@ struct Had {
 }
 
 impl TimedSource {
-    /// Looks how far `sinks` have the rows of `reader`, which are told by `column`.
+    /// Finds how far `sinks` have the rows of `reader`, by the time in `column`.
     ///
     /// # Errors
     /// If rows have no time; if the clock is behind a mark; if the marks are those of another column or table.

@@ -90,7 +90,7 @@ pub struct SourcePlan {
     pub provenance: Vec<Provenance>,
     /// Whether only units, or rows, are read that no earlier run has loaded.
     pub incremental: bool,
-    /// How these rows are told, of a place that gives rows.
+    /// How new rows are found, of a place that gives rows.
     pub incremental_by: Option<IncrementalBy>,
     /// Which files are read only by a later run.
     pub ready_keys: ReadyKeys,

@@ -268,7 +268,7 @@ fn parquet_files_are_units_like_others() {
             assert!(lab.run(&["run", &job]).ok().stderr.contains("nothing new"), "{name} {window}");
         }
     }
-    // A file that has changed is told.
+    // A file that has changed fails the run.
     blocks(&lab, 8, 9, "parquet");
     fs_err::rename(lab.path("in/8.parquet"), lab.path("in/0.parquet")).expect("it is there");
     for name in ["a", "b"] {
