@@ -153,7 +153,7 @@ impl Incremental {
         *self != Incremental::Files(false)
     }
 
-    /// How rows are told, if it is about these.
+    /// How new rows are found, if it is about rows.
     pub fn by(&self) -> Option<&IncrementalBy> {
         match self {
             Incremental::Files(_) => None,
@@ -162,7 +162,7 @@ impl Incremental {
     }
 }
 
-/// How rows of a database are told that are new or changed.
+/// How rows of a database are found that are new or changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct IncrementalBy {

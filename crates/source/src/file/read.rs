@@ -222,7 +222,7 @@ struct Blocks {
     path: Arc<Path>,
     file: Arc<File>,
     stamp: Stamp,
-    /// Behind what is read ahead.
+    /// What is neither read nor read ahead.
     rest: Range<u64>,
     /// Reads ahead from the first byte on that was not in the page cache.
     ahead: Option<ByteStream>,
@@ -241,6 +241,11 @@ impl Blocks {
         self.rest.start += count;
         self.context.cache.add_cached(count);
         Some(verify(&self.file, &self.path, &self.stamp).map(|()| buffers::share(bytes)))
+    }
+
+    /// `next`; nothing comes behind an error.
+    fn last_if_failed(&mut self, next: Result<Bytes>) -> Result<Bytes> {
+        next.inspect_err(|_| self.rest.start = self.rest.end)
     }
 
     /// Reads ahead what comes next.
@@ -265,7 +270,7 @@ impl Stream for Blocks {
             if let Some(ahead) = &mut self.ahead {
                 match ready!(ahead.as_mut().poll_next(context)) {
                     None => self.ahead = None,
-                    some => return Poll::Ready(some),
+                    Some(next) => return Poll::Ready(Some(self.last_if_failed(next))),
                 }
             }
             if self.rest.is_empty() {
@@ -275,7 +280,7 @@ impl Stream for Blocks {
             let turn = ready!(tokio::task::coop::poll_proceed(context));
             turn.made_progress();
             match self.next_cached() {
-                Some(bytes) => return Poll::Ready(Some(bytes)),
+                Some(next) => return Poll::Ready(Some(self.last_if_failed(next))),
                 None => self.ahead = Some(self.read_ahead()),
             }
         }
