@@ -24,6 +24,7 @@ use crate::schema::{FUNCTION, SOURCE, TRANSFORM, compressions, resolve, sink_def
 use crate::settings::Settings;
 use crate::text::{JobText, Span};
 use crate::tree::{Entry, Kind, Node, Scalar, Typed};
+use crate::unsupported::Unsupported;
 use crate::walk::{Found, Walker};
 use crate::windows;
 
@@ -206,11 +207,11 @@ impl<'a> Builder<'a> {
                 let schemes = schemes(self.registry.sources.iter().flat_map(|entry| entry.schemes).copied());
                 let choices: Vec<&str> = schemes.iter().map(String::as_str).collect();
                 let scheme = text.split("://").next().unwrap_or_default();
-                self.error(
-                    pattern.span,
-                    format!("no source reads `{scheme}://`"),
-                    did_you_mean(&format!("{scheme}://"), "places to read from", &choices),
-                );
+                let hint = match Unsupported::of(scheme) {
+                    Some(place) => place.to_read(),
+                    None => did_you_mean(&format!("{scheme}://"), "places to read from", &choices),
+                };
+                self.error(pattern.span, format!("no source reads `{scheme}://`"), hint);
             }
         }
     }
@@ -409,7 +410,10 @@ impl<'a> Builder<'a> {
         let registry = self.registry;
         let schemes = targets(registry, registry.sinks.iter().copied());
         let choices: Vec<&str> = schemes.iter().map(String::as_str).collect();
-        let mut hint = did_you_mean(&format!("{scheme}:"), "places to write to", &choices);
+        let mut hint = match Unsupported::of(scheme) {
+            Some(place) => place.to_write(),
+            None => did_you_mean(&format!("{scheme}:"), "places to write to", &choices),
+        };
         if is_path {
             hint.push_str(&format!("; for a file of this name, write ./{}", write.value));
         }

@@ -27,6 +27,7 @@ mod files;
 mod gather;
 mod links;
 mod settings;
+mod unsupported;
 mod variables;
 mod walk;
 mod windows;

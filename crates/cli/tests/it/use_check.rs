@@ -29,6 +29,27 @@ fn both_refuse(lab: &Lab, code: i32, parts: &[&str]) {
     assert_eq!(errors(&checked), errors(&ran), "the same fault, the same message");
 }
 
+/// What other tools read from or write to is not taken for a slip.
+#[test]
+fn a_place_that_is_not_supported_is_named_with_what_works_instead() {
+    for (read, write, parts) in [
+        ("hdfs://a/b.csv", "o.csv", ["no source reads `hdfs://`", "HDFS is not supported: mount it"]),
+        ("mssql://a/b", "o.csv", ["no source reads `mssql://`", "SQL Server is not supported: let it export files"]),
+        ("kafka://a/b", "o.csv", ["no source reads `kafka://`", "Kafka is not supported: let a program write"]),
+        ("a.csv", "ftp://a/b.csv", ["no sink writes to `ftp:", "writing to FTP is not supported: write a file"]),
+        ("a.csv", "snowflake://a/b", ["no sink writes to `snowflake:", "Snowflake is not supported: write files"]),
+        ("a.csv", "myqsl://a/b", ["no sink writes to `myqsl:", "did you mean `mysql://`?"]),
+    ] {
+        let lab = lab(&format!(
+            "sources:\n  s: {{read: '{read}', csv: {{columns: {{id: utf8}}}}}}\nsinks:\n  o: {{from: s, write: \
+             '{write}'}}\n"
+        ));
+        let checked = lab.run(&["check", "job.yaml"]);
+        checked.ended(2).says(&parts);
+        assert_eq!(checked.stderr.contains("did you mean"), write.starts_with("myqsl"), "{}", checked.stderr);
+    }
+}
+
 #[test]
 fn a_preview_leaves_out_what_a_run_would() {
     let reject = |at: &str, columns: &str, sql: &str| {

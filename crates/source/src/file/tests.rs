@@ -160,6 +160,13 @@ fn a_missing_file_says_what_it_may_have_been() {
         let hint = error.hint_text().unwrap_or_default().to_owned();
         assert_eq!(hint.starts_with("did you mean"), near, "{name}: {hint}");
     }
+    tree.file("days/2026-01-02.csv", "");
+    for (name, near) in [("2026-01-03.csv", false), ("2026-01-02.cvs", true), ("2026-01_02.csv", true)] {
+        let error = list(&tree.text(&format!("days/{name}"))).expect_err("missing");
+        let hint = error.hint_text().unwrap_or_default().to_owned();
+        assert_eq!(hint.starts_with("did you mean"), near, "{name}: {hint}");
+        assert!(near || hint.ends_with("there are: 2026-01-02.csv"), "{hint}");
+    }
     let error = list("$HOME/no such file").expect_err("missing");
     assert_eq!(error.hint_text(), Some("only a shell expands `$HOME`; write ${HOME}"));
     let error = list("~/no such file").expect_err("missing");

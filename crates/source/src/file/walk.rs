@@ -129,7 +129,8 @@ fn hint_beside(absent: &Path) -> String {
     // A common ending does not make names similar.
     let stem = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
     let stems: Vec<String> = names.iter().map(|name| stem(name)).collect();
-    let near = nearest(&wanted, names.iter().map(String::as_str)).filter(|near| {
+    let similar = names.iter().map(String::as_str).filter(|name| !differs_in_digits(&wanted, name));
+    let near = nearest(&wanted, similar).filter(|near| {
         let (wanted, near) = (stem(&wanted), stem(near));
         wanted.eq_ignore_ascii_case(&near) || nearest(&wanted, stems.iter().map(String::as_str)) == Some(near.as_str())
     });
@@ -143,6 +144,14 @@ fn hint_beside(absent: &Path) -> String {
     let more = if names.len() > HINT_SHOWN { ", …" } else { "" };
     names.truncate(HINT_SHOWN);
     format!("in {} there are: {}{more}", folder.display(), names.join(", "))
+}
+
+/// Whether two names are those of different days or numbers, such as `2026-01-02.csv` and `2026-01-03.csv`: that is no
+/// slip.
+fn differs_in_digits(one: &str, other: &str) -> bool {
+    let mut pairs = one.chars().zip(other.chars()).filter(|(one, other)| one != other).peekable();
+    let has_same_form = one.chars().count() == other.chars().count();
+    has_same_form && pairs.peek().is_some() && pairs.all(|(one, other)| one.is_ascii_digit() && other.is_ascii_digit())
 }
 
 fn here_if_empty(folder: &Path) -> &Path {
