@@ -1,5 +1,6 @@
 //! The recipes of the cookbook, as its readers try them: the files and commands of each are taken from the page, and
-//! the lines that it shows have to be among those that come.
+//! the lines that it shows have to be among those that come. A command has to succeed, unless the page shows that it
+//! does not.
 
 use std::path::Path;
 
@@ -63,8 +64,13 @@ fn comparable(line: &str) -> String {
     }
 }
 
-/// Runs `command` in `folder`, as a shell of a reader.
-fn told(folder: &Path, command: &str) -> String {
+/// Whether the page shows that a command fails: by an error, or a value of `--for` that failed.
+fn shows_failure(shown: &[&str]) -> bool {
+    shown.iter().any(|line| line.starts_with("error: ") || line.contains(" failed, "))
+}
+
+/// Runs `command` in `folder`, as a shell of a reader; it has to succeed, or to fail.
+fn told(folder: &Path, command: &str, fails: bool) -> String {
     let mut shell = harness::program(folder, "bash");
     let binary = Path::new(MILLSTREAM).parent().expect("a folder").display().to_string();
     let path = std::env::var("PATH").unwrap_or_default();
@@ -72,6 +78,7 @@ fn told(folder: &Path, command: &str) -> String {
     let text = [ended.stdout, ended.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();
     assert!(!text.contains("panicked"), "{command}\n{text}");
+    assert_eq!(!ended.status.success(), fails, "`{command}` ends with {}\n{text}", ended.status);
     text
 }
 
@@ -81,13 +88,12 @@ fn try_recipe(title: &str, blocks: &[Block<'_>]) {
         folder.file(name, text);
     }
     for (command, shown) in blocks.iter().flat_map(Block::commands) {
-        let told = told(folder.root(), command);
+        let told = told(folder.root(), command, shows_failure(&shown));
         let mut lines = told.lines().map(comparable);
         for line in shown.iter().map(|line| comparable(line)) {
             let comes = lines.any(|told| told.starts_with(&line));
             assert!(comes, "{title}: `{command}`: this does not come: {line}\n{told}");
         }
-        assert!(!shown.is_empty() || !told.contains("error"), "{title}: `{command}`\n{told}");
     }
 }
 
