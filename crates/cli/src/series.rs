@@ -31,7 +31,7 @@ enum ToDo {
 /// last first.
 fn left(runs: &[RunRecord], keys: &[String], values: &Values) -> Option<(String, Vec<ToDo>)> {
     let is_ours = |run: &&RunRecord| {
-        keys.contains(&run.variables) && run.series.as_ref().is_some_and(|series| series.ends_with(&suffix(values)))
+        keys.contains(&run.variables) && run.series.as_ref().is_some_and(|series| has_values(series, values))
     };
     let series = runs.iter().find(is_ours)?.series.clone()?;
     let of_series = |key: &String| {
@@ -56,6 +56,14 @@ fn is_done(run: &RunRecord) -> bool {
 /// What the name of a series ends with: the values, as they were written.
 fn suffix(values: &Values) -> String {
     format!(" {}={}", values.name, values.written)
+}
+
+/// Whether the series of this name is one of the same values, however they were written: `2026-1-1..2026-1-31` has the
+/// days of `2026-01-01..2026-01-31`.
+fn has_values(series: &str, values: &Values) -> bool {
+    let Some((_, written)) = series.split_once(' ') else { return false };
+    let is_same = |other: Values| other.name == values.name && other.values == values.values;
+    written == suffix(values).trim_start() || written.parse().is_ok_and(is_same)
 }
 
 /// The variables of a run as the run history has them.
@@ -243,7 +251,7 @@ mod tests {
     }
 
     fn values(written: &str) -> Values {
-        Values { name: "D".to_owned(), written: written.to_owned(), values: Vec::new() }
+        format!("D={written}").parse().expect("values")
     }
 
     #[test]
@@ -266,5 +274,6 @@ mod tests {
         assert_eq!(found, [ToDo::Begin, ToDo::Nothing, ToDo::Resume, ToDo::Begin, ToDo::Begin]);
         assert_eq!(left(&runs, &["D=7".to_owned()], &values("1..5")), None);
         assert_eq!(left(&runs, &keys, &values("1..4")), None);
+        assert!(left(&runs, &keys, &values("1..3, 4,5")).is_some(), "the same values");
     }
 }
