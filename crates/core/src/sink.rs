@@ -638,6 +638,12 @@ pub trait Load: Send + Sync {
     /// A writer for one partition of the rows. Called once for each.
     async fn writer(&self, partition: usize) -> Result<Box<dyn Writer>>;
 
+    /// The foreign keys of the table that it publishes rows into, if others may refer to it or it to others. Loads into
+    /// tables that refer to each other publish one after the other.
+    fn links(&self) -> Option<TableLinks> {
+        None
+    }
+
     /// Refuses to make anything visible of an input like this. Called before `prepare`.
     fn accept(&self, _input: &InputFacts) -> Result<()> {
         Ok(())
@@ -681,6 +687,17 @@ pub trait Load: Send + Sync {
     fn can_roll_back(&self) -> bool {
         true
     }
+}
+
+/// The foreign keys of a table, as a load into it sees them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TableLinks {
+    /// What the table is called in the links of others, with its server.
+    pub table: String,
+    /// The tables to which it refers.
+    pub refers_to: Vec<String>,
+    /// Whether the load holds locks on rows of the table before it is prepared.
+    pub is_locked: bool,
 }
 
 /// Files of earlier runs that a load has removed.

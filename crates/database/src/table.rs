@@ -19,6 +19,10 @@ pub struct TableFacts {
     pub columns: Vec<ColumnFacts>,
     /// The columns of each unique key.
     pub unique: Vec<Vec<String>>,
+    /// The tables to which its foreign keys refer, itself left out. They have the names that [`TableFacts::name`] has.
+    pub refers_to: Vec<String>,
+    /// What tells it from all other tables of the server.
+    pub name: String,
     /// What else the server checks in single rows: `CONSTRAINT few CHECK (n < 5)`.
     pub checks: Vec<String>,
 }

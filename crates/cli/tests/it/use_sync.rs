@@ -1,5 +1,7 @@
 //! Tables that are kept in step with their source (`mode: sync`), and what a merge changes, in all databases.
 
+mod foreign_keys;
+
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
@@ -383,32 +385,6 @@ fn a_scope_that_cannot_be_used_is_named_at_once() {
             lab.run(&["run", "job.yaml"]).ended(1).says(&expected);
             assert_eq!(target.tables(), ["t"], "{scope}");
         }
-    }
-}
-
-/// Each table waits for a lock of the other, which its sink holds until all are prepared.
-#[test]
-fn tables_in_step_that_refer_to_each_other_need_a_job_each() {
-    for make in [in_mariadb as fn(&Lab) -> Target, in_postgres] {
-        let settings = "mode: sync, missing: delete, max_deletes: 100%, lock_timeout: 1s, retries: 0";
-        let (lab, target) = lab(make, settings);
-        target.query("CREATE TABLE p (id BIGINT PRIMARY KEY)");
-        target.query(
-            "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(20), amount DOUBLE PRECISION, day DATE, CONSTRAINT tp \
-             FOREIGN KEY (id) REFERENCES p (id))",
-        );
-        target.query("INSERT INTO p VALUES (1), (2)");
-        target.query("INSERT INTO t (id) VALUES (1), (2)");
-        let parents = format!(
-            "  q: {{from: i, write: '{}', table: p, key: [id], {settings}}}\ntransforms:\n  i: {{sql: SELECT \
-             id FROM s}}\n",
-            target.url()
-        );
-        lab.file("job.yaml", lab.read("job.yaml") + &parents);
-        rows(&lab, &[row(1, None, None)]);
-        let expected = ["a foreign key to this one, or from it", "load them by two jobs"];
-        lab.run(&["run", "job.yaml"]).ended(1).says(&expected);
-        assert_eq!(target.query("SELECT count(*) FROM t"), ["2"]);
     }
 }
 

@@ -8,6 +8,7 @@ use millstream_core::{Error, Result, fail_point};
 
 use super::after_load::Settled;
 use super::load::Loaded;
+use super::publish_order::PublishOrder;
 use super::sinks::{AtOnce, CommitMarker, SinkEntries};
 use super::work::Work;
 use crate::chunks::admission::Admission;
@@ -80,12 +81,14 @@ impl Loaded<'_, '_> {
     pub(super) async fn commit(self, committing: &AtomicBool) -> Result<Committed> {
         let inputs = self.work.job.sources.iter().flat_map(|source| &source.inputs);
         inputs.filter_map(|(_, source)| source.rows()).for_each(RowSource::done);
-        if let Err(error) = self.prepare().await {
+        let links: Vec<_> = self.sinks.at_once().iter().map(|sink| sink.load.links()).collect();
+        let order = PublishOrder::of(&links);
+        if let Err(error) = self.prepare(&order).await {
             self.sinks.roll_back().await;
             return Err(resume::left(self.work.point, error, &self.sinks.staged(), true));
         }
         committing.store(true, Ordering::Relaxed);
-        let mut results = publish(&self.sinks.at_once()).await?;
+        let mut results = publish(&self.sinks.at_once(), &order).await?;
         resume::complete(&self.sinks.ledgers()).await?;
         for sink in self.sinks.by_chunk() {
             sink.loaded.iter().for_each(|loaded| sink.ledger.set_tally(loaded.tally));
@@ -103,19 +106,21 @@ impl Loaded<'_, '_> {
     }
 
     /// Makes everything durable that is not visible yet, and what was rejected. If this succeeds, not too much was
-    /// rejected, and no record is missing. What cannot be rolled back comes last.
-    async fn prepare(&self) -> Result<()> {
-        let (first, last): (Vec<_>, Vec<_>) =
-            self.sinks.at_once().into_iter().partition(|sink| sink.load.can_roll_back());
-        for sink in &first {
+    /// rejected, and no record is missing. What cannot be rolled back comes last. Sinks that have to wait for others by
+    /// `order` are prepared when these are committed.
+    async fn prepare(&self, order: &PublishOrder) -> Result<()> {
+        let all = self.sinks.at_once();
+        for sink in all.iter().filter(|sink| sink.load.can_roll_back()) {
             self.accept(sink)?;
         }
+        let (first, last): (Vec<_>, Vec<_>) =
+            order.prepared_first().map(|index| all[index]).partition(|sink| sink.load.can_roll_back());
         for sink in first {
             sink.load.prepare().await.map_err(|error| error.in_step(sink.name()))?;
         }
         self.work.run.rejects.judge_all()?;
         self.work.run.rejects.flush()?;
-        self.sinks.at_once().iter().try_for_each(|sink| sink.tally().map(drop))?;
+        all.iter().try_for_each(|sink| sink.tally().map(drop))?;
         for sink in last {
             // A program may work for long when it has all rows.
             let prepared = async {
@@ -185,19 +190,31 @@ impl Loaded<'_, '_> {
     }
 }
 
-/// Makes the rows of `sinks` visible, one sink after the other. If one fails, it and those behind it are rolled back.
-async fn publish(sinks: &[&AtOnce<'_>]) -> Result<Vec<SinkResult>> {
+/// Makes the rows of `sinks` visible, one sink after the other: those that wait for others first, as these may still
+/// fail. If one fails, it and those behind it are rolled back.
+async fn publish(sinks: &[&AtOnce<'_>], order: &PublishOrder) -> Result<Vec<SinkResult>> {
     fail_point::pass("publish.before");
     let mut results: Vec<SinkResult> = Vec::new();
-    for (index, sink) in sinks.iter().enumerate() {
+    let chained =
+        order.chains.iter().flat_map(|chain| chain.iter().enumerate().map(|(place, load)| (*load, place > 0)));
+    let all: Vec<(usize, bool)> = chained.chain(order.alone.iter().map(|load| (*load, false))).collect();
+    for (index, (load, waits)) in all.iter().enumerate() {
         if index > 0 {
             fail_point::pass("publish.next");
         }
-        match sink.load.commit().await {
+        let sink = sinks[*load];
+        let published = async {
+            if *waits {
+                sink.load.prepare().await?;
+                fail_point::pass("publish.prepared");
+            }
+            sink.load.commit().await
+        };
+        match published.await {
             Ok(summary) => results.push(sink.result(summary)?),
             Err(error) => {
-                for behind in &sinks[index..] {
-                    behind.roll_back().await;
+                for (behind, _) in &all[index..] {
+                    sinks[*behind].roll_back().await;
                 }
                 return Err(beside(&results, error.in_step(sink.name())));
             }

@@ -12,6 +12,7 @@ mod commit;
 mod execute;
 mod load;
 mod passed;
+mod publish_order;
 mod record;
 mod sinks;
 mod work;

@@ -72,14 +72,14 @@ pub(super) async fn missing_rights(
 pub(super) async fn describe(connection: &mut dyn Connection, table: &str) -> Result<Option<TableFacts>, Failure> {
     let name = MysqlDialect.literal(table);
     let query = format!(
-        "SELECT t.table_type, t.engine, e.transactions FROM information_schema.tables t LEFT JOIN \
-         information_schema.engines e ON e.engine = t.engine WHERE t.table_schema = DATABASE() AND t.table_name = \
-         {name}"
+        "SELECT t.table_type, t.engine, e.transactions, CONCAT(t.table_schema, '.', t.table_name) FROM \
+         information_schema.tables t LEFT JOIN information_schema.engines e ON e.engine = t.engine WHERE \
+         t.table_schema = DATABASE() AND t.table_name = {name}"
     );
     let Some(row) = connection.query(&query).await?.into_iter().next() else { return Ok(None) };
     let mut row = row.into_iter();
     let mut next = || row.next().flatten().unwrap_or_default();
-    let (kind, engine, transactions) = (next(), next(), next());
+    let (kind, engine, transactions, full_name) = (next(), next(), next(), next());
     if kind != "BASE TABLE" && kind != "SYSTEM VERSIONED" {
         return Ok(Some(TableFacts { other: Some(format!("a {}", kind.to_lowercase())), ..TableFacts::default() }));
     }
@@ -100,6 +100,8 @@ pub(super) async fn describe(connection: &mut dyn Connection, table: &str) -> Re
         may_drop: false,
         columns: columns(connection, &name).await?,
         unique: unique_keys(connection, &name).await?,
+        refers_to: refers_to(connection, &name).await?,
+        name: full_name,
         checks: checks(connection, &name).await?,
     }))
 }
@@ -146,6 +148,16 @@ async fn dependents(connection: &mut dyn Connection, name: &str) -> Result<Vec<S
     );
     let rows = connection.query(&query).await?;
     Ok(rows.into_iter().flatten().flatten().map(|table| format!("a foreign key of table {table}")).collect())
+}
+
+/// The tables to which this one refers.
+async fn refers_to(connection: &mut dyn Connection, name: &str) -> Result<Vec<String>, Failure> {
+    let query = format!(
+        "SELECT DISTINCT CONCAT(unique_constraint_schema, '.', referenced_table_name) FROM \
+         information_schema.referential_constraints WHERE constraint_schema = DATABASE() AND table_name = {name} AND \
+         NOT (unique_constraint_schema = DATABASE() AND referenced_table_name = {name})"
+    );
+    Ok(connection.query(&query).await?.into_iter().flatten().flatten().collect())
 }
 
 async fn columns(connection: &mut dyn Connection, name: &str) -> Result<Vec<ColumnFacts>, Failure> {

@@ -42,6 +42,8 @@ pub(super) async fn describe(connection: &mut dyn Connection, table: &str) -> Re
         columns: columns(connection, &oid).await?,
         unique: unique_keys(connection, &oid).await?,
         checks: checks(connection, &oid).await?,
+        refers_to: refers_to(connection, &oid).await?,
+        name: oid,
     }))
 }
 
@@ -143,6 +145,14 @@ async fn dependents(connection: &mut dyn Connection, oid: &str) -> Result<Vec<St
          d.refobjid = {oid} AND v.oid <> {oid} UNION SELECT 'a foreign key of table ' || c.relname FROM pg_constraint \
          k JOIN pg_class c ON c.oid = k.conrelid WHERE k.contype = 'f' AND k.confrelid = {oid} AND k.conrelid <> {oid} \
          ORDER BY 1"
+    );
+    Ok(connection.query(&query).await?.into_iter().flatten().flatten().collect())
+}
+
+/// The tables to which this one refers, by their numbers.
+async fn refers_to(connection: &mut dyn Connection, oid: &str) -> Result<Vec<String>, Failure> {
+    let query = format!(
+        "SELECT DISTINCT confrelid FROM pg_constraint WHERE contype = 'f' AND conrelid = {oid} AND confrelid <> {oid}"
     );
     Ok(connection.query(&query).await?.into_iter().flatten().flatten().collect())
 }

@@ -31,7 +31,7 @@ use std::time::Instant;
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
-use millstream_core::sink::{Changes, InputFacts, Load, LoadContext, Writer};
+use millstream_core::sink::{Changes, InputFacts, Load, LoadContext, TableLinks, Writer};
 use millstream_core::{Budget, Error, Result};
 use tokio::runtime::Handle;
 
@@ -197,14 +197,17 @@ impl Load for DatabaseLoad {
         Ok(Box::new(RowWriter::new(shared, &self.schema, self.io.clone(), budget, &self.rows, arrivals)))
     }
 
+    fn links(&self) -> Option<TableLinks> {
+        self.shared().links.clone()
+    }
+
     fn accept(&self, input: &InputFacts) -> Result<()> {
-        let shared = self.shared();
-        shared.spec.in_step().accept(input, &shared.target)
+        let (in_step, target) = (self.shared().spec.in_step(), &self.shared().target);
+        in_step.accept(input, target)?;
+        in_step.accept_rows(self.taken(), target)
     }
 
     async fn prepare(&self) -> Result<()> {
-        let shared = self.shared();
-        shared.spec.in_step().accept_rows(self.taken(), &shared.target)?;
         let (strategy, taken) = (Arc::clone(&self.strategy), self.taken());
         let start = Instant::now();
         let done = on_io(&self.io, async move { strategy.prepare(taken).await }).await;

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use millstream_core::sink::Refusals;
+use millstream_core::sink::{Refusals, TableLinks};
 use millstream_core::{Error, Result, Step};
 use millstream_database::table::Bulk;
 use tokio::runtime::Handle;
@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) target: String,
     /// The prefix of the names of the load's own tables, if it has any.
     pub(crate) own: Option<String>,
+    /// The foreign keys of the target, if it exists.
+    pub(crate) links: Option<TableLinks>,
     pub(crate) bulk: Bulk,
     pub(crate) pool: Pool,
     /// The scope of each group of rows.
@@ -59,6 +61,7 @@ impl Shared {
             server: Arc::clone(server),
             spec: spec.clone(),
             own: None,
+            links: None,
             bulk,
             pool,
             scope,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use millstream_core::Result;
-use millstream_core::sink::LoadContext;
+use millstream_core::sink::{LoadContext, TableLinks};
+use millstream_database::Endpoint;
 use millstream_database::in_step::InStep;
 use millstream_database::load::NewTable;
 use millstream_database::table::{Bulk, BulkColumn, TableFacts};
@@ -100,7 +101,18 @@ impl Begun {
     pub(super) fn shared(&self, bulk: Bulk, pool: Pool, scope: Scope) -> Arc<Shared> {
         let shared = Shared::new(&self.server, &self.spec, bulk, pool, scope, &self.context.step);
         let refusals = self.context.refusals.clone();
-        Arc::new(Shared { own: Some(self.names.id.clone()), refusals, ..shared })
+        let links = self.links(matches!(scope, Scope::Savepoint));
+        Arc::new(Shared { own: Some(self.names.id.clone()), links, refusals, ..shared })
+    }
+
+    /// The foreign keys of the target, if it exists. `is_locked` says whether rows of it are locked before the
+    /// publishing.
+    fn links(&self, is_locked: bool) -> Option<TableLinks> {
+        let facts = self.facts.as_ref()?;
+        let Endpoint { host, port, database, .. } = self.server.endpoint();
+        let of_server = |table: &String| format!("{}://{host}:{port}/{database}#{table}", self.server.dialect().name());
+        let refers_to = facts.refers_to.iter().map(of_server).collect();
+        Some(TableLinks { table: of_server(&facts.name), refers_to, is_locked })
     }
 
     /// The statements that replace the target by the new table.

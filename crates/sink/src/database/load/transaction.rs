@@ -1,6 +1,6 @@
 //! The transaction that publishes the rows of a load's own tables, with retries, and errors of refused rows.
 
-use millstream_core::{Error, Result, fail_point};
+use millstream_core::{Error, RejectKind, Result, fail_point};
 use millstream_database::first_cell;
 use millstream_database::load::{Counted, Step, StepFault};
 
@@ -57,14 +57,9 @@ impl Publishing {
                 Ok(counts) => return Ok(counts),
                 Err(failure) => {
                     let is_row = matches!(failure, Failure::Rows(_));
-                    let has_waited = matches!(failure, Failure::Again { waited: true, .. });
                     let target = shared.server.dialect().table(&shared.spec.table);
                     let error = blamed(connection, &[&target], failure).await;
-                    return Err(match (is_row, has_waited && self.in_step.is_some()) {
-                        (true, _) => moved_together(error),
-                        (_, true) => beside_another_sink(error),
-                        _ => error,
-                    });
+                    return Err(if is_row { moved_together(error) } else { error });
                 }
             }
         }
@@ -111,7 +106,10 @@ impl Publishing {
                         Some(query) => Some(count(connection, query).await?),
                         None => None,
                     };
-                    let changed = connection.execute(sql).await?;
+                    let changed = connection.execute(sql).await.map_err(|failure| match counted {
+                        Counted::Deleted => still_referred(failure, &shared.target),
+                        _ => failure,
+                    })?;
                     accept_changed(*counted, changed, expected, &shared.target).map_err(Failure::Other)?;
                     counts.add(*counted, changed);
                 }
@@ -161,14 +159,18 @@ pub(crate) async fn count(connection: &mut dyn Connection, query: &str) -> Resul
     count.ok_or_else(|| Failure::Other(Error::internal("the rows of the target cannot be counted")))
 }
 
-/// The error of a table in step that waits for a lock, which another load of the same run may hold until both commit.
-fn beside_another_sink(error: Error) -> Error {
-    let hint = error.hint_text().unwrap_or_default();
-    let hint = format!(
-        "if another sink of this job writes to a table with a foreign key to this one, or from it, the two wait for \
-         each other: load them by two jobs; otherwise {hint}"
+/// The failure to delete rows that are missing from the input, if rows of another table refer to them.
+fn still_referred(failure: Failure, target: &str) -> Failure {
+    let Failure::Rows(refusal) = failure else { return failure };
+    if refusal.kind != RejectKind::Constraint {
+        return Failure::Rows(refusal);
+    }
+    let what = format!("rows that are missing from the input cannot be deleted from {target}");
+    let error = Error::data(what).cause(refusal.reason).hint(
+        "rows of another table refer to them: delete those before, or let the foreign key do it (ON DELETE CASCADE), \
+         or keep the missing rows: `missing: {flag: column}`",
     );
-    error.hint(hint)
+    Failure::Other(error)
 }
 
 /// The error of a refused row that cannot be identified.

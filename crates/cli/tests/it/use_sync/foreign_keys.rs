@@ -1,0 +1,139 @@
+//! Tables that refer to each other by foreign keys, kept in step by one job.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+
+use super::TARGETS;
+use crate::use_resume::{Target, in_mariadb, in_postgres};
+use crate::use_support::Lab;
+
+const SETTINGS: &str = "mode: sync, key: [id], missing: delete, max_deletes: 100%, lock_timeout: 5s, retries: 0";
+
+/// A job that loads `orders.csv` and `customers.csv` into tables of which the first refers to the second.
+fn lab(make: fn(&Lab) -> Target) -> (Lab, Target) {
+    let lab = Lab::new();
+    let target = make(&lab);
+    let url = target.url();
+    let settings =
+        if url.starts_with("sqlite") { SETTINGS.split(", lock").next().unwrap_or_default() } else { SETTINGS };
+    lab.file(
+        "job.yaml",
+        format!(
+            "sources:\n  o: {{read: orders.csv, csv: {{columns: {{id: int64, customer: int64}}}}}}\n  c: {{read: \
+             customers.csv, csv: {{columns: {{id: int64, name: utf8}}}}}}\nsinks:\n  orders: {{from: o, write: \
+             '{url}', table: orders, {settings}}}\n  customers: {{from: c, write: '{url}', table: customers, \
+             {settings}}}\n"
+        ),
+    );
+    target.query("CREATE TABLE customers (id BIGINT PRIMARY KEY, name VARCHAR(20))");
+    target.query(
+        "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT NOT NULL, CONSTRAINT of_customer FOREIGN KEY \
+         (customer) REFERENCES customers (id))",
+    );
+    (lab, target)
+}
+
+/// Writes the inputs: the names of customers by their numbers, and the customer of each order.
+fn inputs(lab: &Lab, customers: &[(i64, &str)], orders: &[(i64, i64)]) {
+    let lines = |header: &str, rows: Vec<String>| format!("{header}\n{}\n", rows.join("\n"));
+    let customers = customers.iter().map(|(id, name)| format!("{id},{name}")).collect();
+    let orders = orders.iter().map(|(id, customer)| format!("{id},{customer}")).collect();
+    lab.file("customers.csv", lines("id,name", customers));
+    lab.file("orders.csv", lines("id,customer", orders));
+}
+
+/// The tables must have these rows.
+#[track_caller]
+fn has(target: &Target, customers: &[&str], orders: &[&str]) {
+    assert_eq!(target.query("SELECT id, name FROM customers ORDER BY id"), customers, "{}", target.url());
+    assert_eq!(target.query("SELECT id, customer FROM orders ORDER BY id"), orders, "{}", target.url());
+}
+
+#[test]
+fn tables_that_refer_to_each_other_are_kept_in_step_by_one_job() {
+    for make in TARGETS {
+        let (lab, target) = lab(make);
+        inputs(&lab, &[(1, "a"), (2, "b")], &[(10, 1), (11, 2)]);
+        lab.run(&["run", "job.yaml"]).ok();
+        has(&target, &["1\ta", "2\tb"], &["10\t1", "11\t2"]);
+        // A new customer has an order, one has another name, and an order is not there any more.
+        inputs(&lab, &[(1, "A"), (2, "b"), (3, "c")], &[(11, 3), (12, 3)]);
+        let report = lab.report(&[]);
+        let changes = |sink: usize| report["results"][sink]["changes"].clone();
+        assert_eq!((changes(0)["inserted"].as_u64(), changes(0)["deleted"].as_u64()), (Some(1), Some(1)));
+        assert_eq!((changes(1)["inserted"].as_u64(), changes(1)["updated"].as_u64()), (Some(1), Some(1)));
+        has(&target, &["1\tA", "2\tb", "3\tc"], &["11\t3", "12\t3"]);
+        // The customer without orders goes.
+        inputs(&lab, &[(1, "A"), (3, "c")], &[(11, 3), (12, 3)]);
+        lab.run(&["run", "job.yaml"]).ok();
+        has(&target, &["1\tA", "3\tc"], &["11\t3", "12\t3"]);
+    }
+}
+
+/// The rows of the table to which others refer are published first: they cannot be deleted while others are there.
+#[test]
+fn rows_to_which_others_refer_are_not_deleted() {
+    for make in [in_mariadb as fn(&Lab) -> Target, in_postgres] {
+        let (lab, target) = lab(make);
+        inputs(&lab, &[(1, "a"), (2, "b")], &[(10, 1), (11, 2)]);
+        lab.run(&["run", "job.yaml"]).ok();
+        inputs(&lab, &[(1, "a"), (3, "c")], &[(10, 1), (11, 1), (12, 3)]);
+        lab.run(&["run", "job.yaml"]).ended(1).says(&[
+            "rows that are missing from the input cannot be deleted from table customers of",
+            "of_customer",
+            "rows of another table refer to them",
+        ]);
+        has(&target, &["1\ta", "2\tb"], &["10\t1", "11\t2"]);
+    }
+}
+
+/// What can be known before anything is visible is known before the first of the tables changes.
+#[test]
+fn neither_table_changes_if_one_has_no_input() {
+    for make in TARGETS {
+        let (lab, target) = lab(make);
+        inputs(&lab, &[(1, "a")], &[(10, 1)]);
+        lab.run(&["run", "job.yaml"]).ok();
+        lab.file("customers.csv", "id,name\n1,b\n");
+        lab.file("orders.csv", "id,customer\n");
+        lab.run(&["run", "job.yaml"]).ended(1).says(&["no row came for table orders of"]);
+        has(&target, &["1\ta"], &["10\t1"]);
+    }
+}
+
+/// A fault in the second table, which is known only when the first one is there.
+#[test]
+fn an_error_names_the_tables_that_have_changed() {
+    for make in [in_mariadb as fn(&Lab) -> Target, in_postgres] {
+        let (lab, target) = lab(make);
+        inputs(&lab, &[(1, "a")], &[(10, 1), (11, 7)]);
+        let job = lab.read("job.yaml") + "  copy: {from: o, write: copy.csv}\n";
+        lab.file("job.yaml", job);
+        lab.run(&["run", "job.yaml"]).ended(1).says(&["of_customer", "these sinks were already committed: customers"]);
+        has(&target, &["1\ta"], &[]);
+        assert!(!lab.path("copy.csv").exists());
+        inputs(&lab, &[(1, "a")], &[(10, 1), (11, 1)]);
+        lab.run(&["run", "job.yaml"]).ok();
+        has(&target, &["1\ta"], &["10\t1", "11\t1"]);
+    }
+}
+
+/// Killed between the two commits, the first table is as its source; a resumed run brings the other one in step.
+#[test]
+fn killed_in_between_both_are_in_step_in_the_end() {
+    for make in TARGETS {
+        for window in ["publish.before", "publish.next", "publish.prepared", "publish.after", "commit.after"] {
+            let (lab, target) = lab(make);
+            inputs(&lab, &[(1, "a"), (2, "b")], &[(10, 1), (11, 2)]);
+            lab.run(&["run", "job.yaml"]).ok();
+            inputs(&lab, &[(1, "A"), (3, "c"), (2, "b")], &[(11, 3), (12, 3)]);
+            let mut command = lab.command(&["run", "job.yaml"]);
+            let child = command.env("MILLSTREAM_FAIL_AT", window).stdout(Stdio::null()).stderr(Stdio::null());
+            let status = child.status().expect("it ends");
+            let is_sqlite = target.url().starts_with("sqlite");
+            assert!(status.signal() == Some(9) || is_sqlite, "{window} {}", target.url());
+            lab.run(&["run", "job.yaml", "--resume"]).ok();
+            has(&target, &["1\tA", "2\tb", "3\tc"], &["11\t3", "12\t3"]);
+        }
+    }
+}

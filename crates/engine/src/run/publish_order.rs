@@ -1,0 +1,106 @@
+//! The order in which loads publish their rows: those into tables that refer to each other by foreign keys one after
+//! the other, the table to which others refer first. It is a pure decision; `commit.rs` acts by it.
+//!
+//! Two transactions that are open at once would wait for each other: rows of `orders` are only accepted once the
+//! transaction that has changed the row of `customers` to which they refer has ended.
+
+use millstream_core::sink::TableLinks;
+
+/// Loads by their numbers.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct PublishOrder {
+    /// Loads into tables that refer to each other, in the order in which each has to be committed before the next one
+    /// is prepared.
+    pub(super) chains: Vec<Vec<usize>>,
+    /// All others.
+    pub(super) alone: Vec<usize>,
+}
+
+impl PublishOrder {
+    /// The order of loads into tables with these `links`.
+    pub(super) fn of(links: &[Option<TableLinks>]) -> Self {
+        let mut order = PublishOrder::default();
+        let mut left: Vec<usize> = (0..links.len()).collect();
+        while let Some(first) = left.first() {
+            let chain = linked(*first, links);
+            left.retain(|load| !chain.contains(load));
+            match chain.len() {
+                1 => order.alone.extend(chain),
+                _ => order.chains.push(sorted(chain, links)),
+            }
+        }
+        order
+    }
+
+    /// The loads that are prepared before anything is committed.
+    pub(super) fn prepared_first(&self) -> impl Iterator<Item = usize> {
+        let firsts = self.chains.iter().filter_map(|chain| chain.first());
+        self.alone.iter().chain(firsts).copied()
+    }
+}
+
+/// Whether the table of `child` refers to that of `parent`.
+fn refers(child: &Option<TableLinks>, parent: &Option<TableLinks>) -> bool {
+    let (Some(child), Some(parent)) = (child, parent) else { return false };
+    child.refers_to.contains(&parent.table)
+}
+
+/// The loads that are linked to `first`, directly or not, and itself.
+fn linked(first: usize, links: &[Option<TableLinks>]) -> Vec<usize> {
+    let mut found = vec![first];
+    let mut next = 0;
+    while let Some(&load) = found.get(next) {
+        let is_linked = |other: &usize| refers(&links[load], &links[*other]) || refers(&links[*other], &links[load]);
+        let more: Vec<usize> = (0..links.len()).filter(|other| !found.contains(other) && is_linked(other)).collect();
+        found.extend(more);
+        next += 1;
+    }
+    found.sort_unstable();
+    found
+}
+
+/// `chain` with those first that hold locks already, then the tables to which others refer before these. In a circle
+/// the order of the job decides.
+fn sorted(chain: Vec<usize>, links: &[Option<TableLinks>]) -> Vec<usize> {
+    let is_locked = |load: &usize| links[*load].as_ref().is_some_and(|links| links.is_locked);
+    let (mut sorted, mut left): (Vec<usize>, Vec<usize>) = chain.into_iter().partition(is_locked);
+    while !left.is_empty() {
+        let is_free = |load: &usize| !left.iter().any(|other| other != load && refers(&links[*load], &links[*other]));
+        let next = left.iter().position(is_free).unwrap_or(0);
+        sorted.push(left.remove(next));
+    }
+    sorted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `orders>customers` is a table that refers to another one; `!` says that it is locked.
+    fn links(tables: &[&str]) -> Vec<Option<TableLinks>> {
+        let link = |text: &&str| {
+            let (table, refers_to) = text.trim_end_matches('!').split_once('>').unwrap_or((text, ""));
+            let refers_to = refers_to.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+            let links = TableLinks { table: table.to_owned(), refers_to, is_locked: text.ends_with('!') };
+            (!table.is_empty()).then_some(links)
+        };
+        tables.iter().map(link).collect()
+    }
+
+    #[test]
+    fn a_table_publishes_before_those_that_refer_to_it() {
+        for (tables, chains, alone) in [
+            (&["a", "b", ""][..], vec![], vec![0, 1, 2]),
+            (&["orders>customers", "x", "customers"], vec![vec![2, 0]], vec![1]),
+            (&["lines>orders,goods", "orders>customers", "customers", "goods"], vec![vec![2, 1, 3, 0]], vec![]),
+            (&["a>b", "c>d", "b", "d"], vec![vec![2, 0], vec![3, 1]], vec![]),
+            // What is linked only over a table that the job does not load needs no order.
+            (&["a>x", "x2", "b>x"], vec![], vec![0, 1, 2]),
+            (&["a>b", "b>a"], vec![vec![0, 1]], vec![]),
+            (&["customers", "orders>customers!"], vec![vec![1, 0]], vec![]),
+        ] {
+            let order = PublishOrder::of(&links(tables));
+            assert_eq!(order, PublishOrder { chains, alone }, "{tables:?}");
+        }
+    }
+}
