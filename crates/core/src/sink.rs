@@ -186,7 +186,8 @@ pub struct Changes {
     pub inserted: u64,
     /// Rows that were there and differed.
     pub updated: u64,
-    /// Rows that were there as they are now.
+    /// Rows that have changed nothing: they were there as they are now, or another row of the input with the same key
+    /// stays in their place.
     pub unchanged: u64,
     /// Rows that were missing: deleted, closed or flagged.
     pub deleted: u64,

@@ -32,7 +32,7 @@ pub enum Counted {
     Inserted,
     /// Changed rows.
     Updated,
-    /// New rows, changed ones, and those that are there as they are: the connection tells them apart.
+    /// New rows and changed ones: the connection tells them apart.
     Merged,
     /// Rows that were deleted, closed or flagged since they are missing.
     Deleted,

@@ -201,8 +201,8 @@ fn create_ledger(kind: &str, table: &str, comment: &str) -> String {
     )
 }
 
-/// The query that merges the rows of the query `staged`, one for each key. It answers with the numbers of new, changed
-/// and unchanged rows.
+/// The query that merges the rows of the query `staged`, one for each key. It answers with the numbers of new and
+/// changed rows.
 ///
 /// `ON CONFLICT` alone would lock each row that is there, which writes to its page, also if it does not differ. Here it
 /// is for rows that another session inserts at the same time.
@@ -226,8 +226,8 @@ fn merge(staged: &str, into: &str, key: Key<'_>, columns: &[String], facts: Opti
     format!(
         "WITH s AS ({staged}), updated AS (UPDATE {into} AS t SET {} FROM s WHERE {on} AND ({}) RETURNING 1), inserted \
          AS (INSERT INTO {into} ({all}) SELECT {all} FROM s WHERE NOT EXISTS (SELECT 1 FROM {into} AS t WHERE {on}) ON \
-         CONFLICT ({keys}) DO UPDATE SET {} RETURNING 1) SELECT i, u, n - i - u FROM (SELECT (SELECT count(*) FROM \
-         inserted) AS i, (SELECT count(*) FROM updated) AS u, (SELECT count(*) FROM s) AS n) AS counts",
+         CONFLICT ({keys}) DO UPDATE SET {} RETURNING 1) SELECT (SELECT count(*) FROM inserted), (SELECT count(*) FROM \
+         updated)",
         sets("s"),
         differ.join(" OR "),
         sets("EXCLUDED"),

@@ -397,8 +397,6 @@ fn shown_keys(key: &[String], found: &TextRows) -> String {
 pub(crate) struct Counts {
     pub(crate) inserted: u64,
     pub(crate) updated: u64,
-    /// As far as a statement says so.
-    pub(crate) unchanged: u64,
     pub(crate) deleted: u64,
     pub(crate) versions: u64,
     pub(crate) returned: u64,
@@ -419,10 +417,10 @@ impl Counts {
 
     /// What has changed in the target of a load of `rows` rows; `None` if its mode compares none.
     pub(crate) fn changes(&self, mode: Mode, rows: u64) -> Option<Changes> {
-        let Counts { inserted, updated, unchanged, deleted, versions, returned } = *self;
+        let Counts { inserted, updated, deleted, versions, returned } = *self;
         match mode {
-            Mode::Merge => Some(Changes { inserted, updated, unchanged, deleted: 0 }),
-            Mode::Sync => {
+            // A row beside another one with its key, which stays, is among those that change nothing.
+            Mode::Merge | Mode::Sync => {
                 Some(Changes { inserted, updated, unchanged: rows.saturating_sub(inserted + updated), deleted })
             }
             Mode::History => Some(Changes {
@@ -501,9 +499,11 @@ mod tests {
 
     #[test]
     fn changes_add_up_to_the_rows() {
-        let counts = Counts { inserted: 5, updated: 2, deleted: 1, versions: 5, returned: 1, unchanged: 3 };
+        let counts = Counts { inserted: 5, updated: 2, deleted: 1, versions: 5, returned: 1 };
         let sync = counts.changes(Mode::Sync, 10).expect("they are compared");
         assert_eq!(sync, Changes { inserted: 5, updated: 2, unchanged: 3, deleted: 1 });
+        let merge = Counts { deleted: 0, ..counts }.changes(Mode::Merge, 10).expect("they are compared");
+        assert_eq!(merge, Changes { inserted: 5, updated: 2, unchanged: 3, deleted: 0 });
         // Of five versions two follow others, and one row was flagged.
         let history = counts.changes(Mode::History, 10).expect("they are compared");
         assert_eq!(history, Changes { inserted: 3, updated: 3, unchanged: 4, deleted: 1 });

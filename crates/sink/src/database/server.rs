@@ -70,9 +70,9 @@ pub(crate) trait Connection: Send {
     /// Runs a statement. Returns how many rows it changed.
     async fn execute(&mut self, sql: &str) -> Result<u64, Failure>;
 
-    /// Runs a statement of [`Counted::Merged`](millstream_database::load::Counted). Returns how many rows are new, were
-    /// changed, and were there already as they are now.
-    async fn merge(&mut self, sql: &str) -> Result<[u64; 3], Failure>;
+    /// Runs a statement of [`Counted::Merged`](millstream_database::load::Counted). Returns how many rows are new, and
+    /// how many were changed.
+    async fn merge(&mut self, sql: &str) -> Result<[u64; 2], Failure>;
 
     /// The rows of a query, as text.
     async fn query(&mut self, sql: &str) -> Result<TextRows, Failure>;

@@ -175,15 +175,14 @@ fn number(info: &str, name: &str) -> u64 {
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// How many rows are new, were changed, and already were as they are now, by the answer to an `UPDATE` or to an `INSERT
-/// … ON DUPLICATE KEY UPDATE`. The latter counts a new row as one that is affected, and a changed one as two.
-fn merged(affected: u64, info: &str) -> [u64; 3] {
+/// How many rows are new and were changed, by the answer to an `UPDATE` or to an `INSERT … ON DUPLICATE KEY UPDATE`.
+/// The latter counts a new row as one that is affected, and a changed one as two.
+fn merged(affected: u64, info: &str) -> [u64; 2] {
     if info.contains("Rows matched:") {
-        return [0, affected, number(info, "Rows matched:").saturating_sub(affected)];
+        return [0, affected];
     }
-    let (records, updated) = (number(info, "Records:"), number(info, "Duplicates:"));
-    let inserted = affected.saturating_sub(2 * updated);
-    [inserted, updated, records.saturating_sub(inserted + updated)]
+    let updated = number(info, "Duplicates:");
+    [affected.saturating_sub(2 * updated), updated]
 }
 
 impl Answer {
@@ -238,7 +237,7 @@ impl Connection for MysqlConnection {
         self.session.execute(sql).await.map_err(|fault| self.failure(fault))
     }
 
-    async fn merge(&mut self, sql: &str) -> Result<[u64; 3], Failure> {
+    async fn merge(&mut self, sql: &str) -> Result<[u64; 2], Failure> {
         let affected = self.execute(sql).await?;
         Ok(merged(affected, &self.session.connection.info()))
     }

@@ -71,10 +71,10 @@ impl Connection for PostgresConnection {
         self.0.execute(sql).await.map_err(|fault| self.failure(&fault))
     }
 
-    async fn merge(&mut self, sql: &str) -> Result<[u64; 3], Failure> {
+    async fn merge(&mut self, sql: &str) -> Result<[u64; 2], Failure> {
         let found = self.query(sql).await?;
         let number = |index: usize| found.first()?.get(index)?.as_ref()?.parse().ok();
-        Ok([0, 1, 2].map(|index| number(index).unwrap_or(0)))
+        Ok([0, 1].map(|index| number(index).unwrap_or(0)))
     }
 
     async fn query(&mut self, sql: &str) -> Result<TextRows, Failure> {

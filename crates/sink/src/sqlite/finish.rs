@@ -85,9 +85,8 @@ fn count_merged(connection: &Connection, loading: &mut Loading, shown: &str) -> 
         let now = now.map_err(|error| sqlite_error("look into", shown, &loading.spec, &error))?;
         loading.taken.counts.inserted = now.unwrap_or(before).saturating_sub(before);
     }
-    let Taken { rows, written, counts, .. } = &mut loading.taken;
+    let Taken { written, counts, .. } = &mut loading.taken;
     counts.updated = written.saturating_sub(counts.inserted);
-    counts.unchanged = rows.saturating_sub(*written);
     Ok(())
 }
 
