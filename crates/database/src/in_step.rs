@@ -9,6 +9,8 @@
 //! Conditions of the user (`scope`) name the target's columns without a table. So the target is never renamed, and
 //! staged rows are never joined with it where such a condition stands, but only asked in a query of their own.
 
+use arrow::datatypes::{DataType, SchemaRef};
+
 use crate::dialect::{Dialect, quoted_list};
 use crate::family::Family;
 use crate::load::{Counted, Step, StepFault};
@@ -57,6 +59,11 @@ pub trait StepDialect: Dialect {
     /// The statements after the rows that let staged keys be found, and refuse those that are there twice.
     fn index_staged(&self, _staging: &str, _key: &[String]) -> Vec<String> {
         Vec::new()
+    }
+
+    /// A null in place of a column that a table does not have yet.
+    fn null_of(&self, _data_type: &DataType) -> String {
+        "NULL".to_owned()
     }
 
     /// A moment as a value for a column: `text` is its date, or its date and time in UTC.
@@ -455,6 +462,24 @@ impl InStep<'_> {
     fn to(&self) -> &str {
         self.validity.map_or("", |validity| validity.to)
     }
+}
+
+/// A query that reads nothing, and fails if `scope` is not a condition over the columns of `schema`. `target` is the
+/// table, if it exists, and `known` the name that it has for a column.
+pub fn try_scope<'a>(
+    dialect: &dyn StepDialect,
+    scope: &str,
+    schema: &SchemaRef,
+    target: Option<&str>,
+    known: impl Fn(&str) -> Option<&'a str>,
+) -> String {
+    let columns = schema.fields().iter().map(|field| match known(field.name()) {
+        Some(name) => dialect.quoted(name),
+        None => format!("{} AS {}", dialect.null_of(field.data_type()), dialect.quoted(field.name())),
+    });
+    let columns = columns.collect::<Vec<_>>().join(", ");
+    let from = target.map_or(String::new(), |target| format!(" FROM {target}"));
+    format!("SELECT 1 FROM (SELECT {columns}{from}) {STAGED} WHERE ({scope}) LIMIT 0")
 }
 
 fn same(left: &str, right: &str) -> bool {

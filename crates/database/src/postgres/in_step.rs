@@ -1,5 +1,7 @@
 //! How PostgreSQL compares rows and keeps a table in step.
 
+use arrow::datatypes::DataType;
+
 use super::dialect::PostgresDialect;
 use crate::dialect::{Dialect, quoted_list};
 use crate::family::Family;
@@ -35,6 +37,11 @@ impl StepDialect for PostgresDialect {
     fn index_staged(&self, staging: &str, key: &[String]) -> Vec<String> {
         let keys = quoted_list(self, key);
         vec![format!("CREATE UNIQUE INDEX ON {staging} ({keys})"), format!("ANALYZE {staging}")]
+    }
+
+    /// The type decides how a value is compared.
+    fn null_of(&self, data_type: &DataType) -> String {
+        format!("CAST(NULL AS {})", self.column_type(data_type, false))
     }
 
     fn moment(&self, text: &str, facts: Option<&ColumnFacts>) -> String {

@@ -150,11 +150,9 @@ impl<'a> InStepSettings<'a> {
         self.own_names().find(|(setting, _)| *setting == "missing").map(|(_, name)| name)
     }
 
-    /// A query that reads nothing, and fails if the condition of `scope` is not one over the `columns` that are loaded
-    /// of `target`. Both are SQL text.
-    pub(crate) fn try_scope(&self, target: &str, columns: &str) -> Option<String> {
-        let scope = self.scope.filter(|_| self.mode.is_in_step())?;
-        Some(format!("SELECT 1 FROM (SELECT {columns} FROM {target}) _millstream WHERE ({scope}) LIMIT 0"))
+    /// The condition of `scope`, if the mode has one.
+    pub(crate) fn used_scope(&self) -> Option<&'a str> {
+        self.scope.filter(|_| self.mode.is_in_step())
     }
 
     /// The error of a condition of `scope` that the database refuses with `error`.

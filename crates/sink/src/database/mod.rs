@@ -94,14 +94,11 @@ impl Sink for DatabaseSink {
             }
             let server = self.server.as_ref();
             let (facts, _) = load::examine(server, connection.as_mut(), &self.spec, &schema).await?;
-            match facts {
-                Some(facts) => {
-                    load::may_write(server, connection.as_mut(), &self.spec, &schema, &facts).await?;
-                    let scope = load::check_scope(server, connection.as_mut(), &self.spec, &schema, &facts).await;
-                    scope.map_err(|error| vec![error])
-                }
-                None => Ok(()),
+            if let Some(facts) = &facts {
+                load::may_write(server, connection.as_mut(), &self.spec, &schema, facts).await?;
             }
+            let scope = load::check_scope(server, connection.as_mut(), &self.spec, &schema, facts.as_ref()).await;
+            scope.map_err(|error| vec![error])
         };
         faults.extend(looked.await.err().into_iter().flatten());
         if faults.is_empty() { Ok(()) } else { Err(faults) }

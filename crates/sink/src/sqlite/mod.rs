@@ -228,7 +228,10 @@ impl SqliteSink {
     fn place_faults(&self, schema: &SchemaRef, lock_wait: &LockWait) -> Result<Vec<Error>> {
         let shown = self.path.display().to_string();
         let folder = self.path.parent().unwrap_or(Path::new(""));
-        let Ok(metadata) = fs_err::metadata(&self.path) else { return Ok(folder_fault(folder).into_iter().collect()) };
+        let Ok(metadata) = fs_err::metadata(&self.path) else {
+            let scope = table::scope_fault_of_new(&shown, &self.spec, schema).filter(|_| self.spec.before.is_empty());
+            return Ok(folder_fault(folder).into_iter().chain(scope).collect());
+        };
         if metadata.is_dir() {
             return Ok(vec![file::is_folder(&shown)]);
         }

@@ -5,12 +5,12 @@ use arrow::datatypes::{DataType, SchemaRef};
 use millstream_core::hint::did_you_mean;
 use millstream_core::types::type_name;
 use millstream_core::{Error, Result};
-use millstream_database::in_step::{InStep, StepDialect};
+use millstream_database::in_step::{self, InStep, StepDialect};
 use millstream_database::sqlite::{Affinity, NUMERIC_DIGITS, SqliteDialect, column_type, decimal_digits};
 use millstream_database::{Dialect, Order, quoted_list};
 use rusqlite::{Connection, OptionalExtension};
 
-use super::message::sqlite_error;
+use super::message::{place, sqlite_error};
 use super::spec::SqliteSpec;
 use crate::database::spec::{Mode, SchemaChange};
 
@@ -391,7 +391,7 @@ pub(super) fn table_faults(
 ) -> Result<Vec<Error>> {
     let place = format!("table {} of {shown}", spec.table);
     match existing(connection, shown, spec)?.as_deref() {
-        None => return Ok(Vec::new()),
+        None => return Ok(scope_fault(connection, &place, spec, None, schema).into_iter().collect()),
         Some("table") => {}
         Some(kind) => {
             let what = format!("{} of {shown} is a {kind}, not a table", spec.table);
@@ -420,27 +420,34 @@ pub(super) fn table_faults(
         );
     }
     if faults.is_empty() {
-        faults.extend(scope_fault(connection, &place, spec, &columns, loaded));
+        faults.extend(scope_fault(connection, &place, spec, Some(&columns), loaded));
     }
     Ok(faults)
 }
 
-/// The fault of a condition of `scope` that is not one over columns that are loaded.
+/// The fault of a condition of `scope` that is not one over columns that are loaded. `known` are the table's columns,
+/// if it exists.
 fn scope_fault(
     connection: &Connection,
     place: &str,
     spec: &SqliteSpec,
-    known: &[Column],
+    known: Option<&[Column]>,
     schema: &SchemaRef,
 ) -> Option<Error> {
-    let is_known = |name: &str| known.iter().any(|column| column.name.eq_ignore_ascii_case(name));
-    // Columns that are added later are not known yet.
-    if !schema.fields().iter().all(|field| is_known(field.name())) {
-        return None;
-    }
-    let query = spec.in_step().try_scope(&SqliteDialect.quoted(&spec.table), &column_list(schema))?;
+    let settings = spec.in_step();
+    let scope = settings.used_scope()?;
+    let target = known.map(|_| SqliteDialect.quoted(&spec.table));
+    let find = |name: &str| known?.iter().find(|column| column.name.eq_ignore_ascii_case(name));
+    let name_of = |name: &str| find(name).map(|column| column.name.as_str());
+    let query = in_step::try_scope(&SqliteDialect, scope, schema, target.as_deref(), name_of);
     let error = connection.prepare(&query).err()?;
-    Some(spec.in_step().scope_fault(place, &Error::refused(error.to_string())))
+    Some(settings.scope_fault(place, &Error::refused(error.to_string())))
+}
+
+/// The same for a database that does not exist yet.
+pub(super) fn scope_fault_of_new(shown: &str, spec: &SqliteSpec, schema: &SchemaRef) -> Option<Error> {
+    let connection = Connection::open_in_memory().ok()?;
+    scope_fault(&connection, &place(shown, spec), spec, None, schema)
 }
 
 /// Which columns of the rows are text that the table's column could convert to numbers.

@@ -129,8 +129,8 @@ async fn choose(
     spec.name_like(&columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>());
     if let Some(facts) = &facts {
         spec.name_own_like(facts);
-        target::check_scope(server.as_ref(), connection, &spec, &context.schema, facts).await?;
     }
+    target::check_scope(server.as_ref(), connection, &spec, &context.schema, facts.as_ref()).await?;
     let connections = route::connections(&spec, facts.is_some(), context.ordered);
     let copy = facts.as_ref().and_then(|facts| server.dialect().create_like(&names.new, &names.target, facts));
     let may_refuse = context.refusals.is_some();

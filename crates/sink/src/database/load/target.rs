@@ -3,7 +3,7 @@
 
 use arrow::datatypes::{FieldRef, SchemaRef};
 use millstream_core::{Error, Result};
-use millstream_database::in_step::MissingRows;
+use millstream_database::in_step::{MissingRows, try_scope};
 use millstream_database::quoted_list;
 use millstream_database::table::{BulkColumn, ColumnFacts, TableFacts};
 
@@ -79,21 +79,20 @@ pub(crate) async fn may_write(
     if missing.is_empty() { Ok(()) } else { Err(missing.into_iter().map(refused).collect()) }
 }
 
-/// Fails if the condition of `scope` is not one over columns that are loaded, before any row is.
+/// Fails if the condition of `scope` is not one over columns that are loaded, before any row is. `facts` are those of
+/// the target, if it exists.
 pub(crate) async fn check_scope(
     server: &dyn Server,
     connection: &mut dyn Connection,
     spec: &DatabaseSpec,
     schema: &SchemaRef,
-    facts: &TableFacts,
+    facts: Option<&TableFacts>,
 ) -> Result<()> {
-    let known: Option<Vec<&str>> =
-        schema.fields().iter().map(|field| facts.column(field.name()).map(|column| column.name.as_str())).collect();
-    // Columns that are added later are not known yet.
-    let Some(known) = known else { return Ok(()) };
     let (dialect, in_step) = (server.dialect(), spec.in_step());
-    let query = in_step.try_scope(&dialect.table(&spec.table), &quoted_list(dialect, known));
-    let Some(query) = query else { return Ok(()) };
+    let Some(scope) = in_step.used_scope() else { return Ok(()) };
+    let known = |name: &str| facts.and_then(|facts| facts.column(name)).map(|column| column.name.as_str());
+    let target = facts.map(|_| dialect.table(&spec.table));
+    let query = try_scope(dialect, scope, schema, target.as_deref(), known);
     match connection.query(&query).await {
         Ok(_) => Ok(()),
         Err(Failure::Other(error)) => Err(in_step.scope_fault(&target_of(server, spec), &error)),
