@@ -66,6 +66,17 @@ pub trait StepDialect: Dialect {
         "NULL".to_owned()
     }
 
+    /// A value of a column with times in a form in which two are compared by their moments.
+    fn time(&self, value: &str) -> String {
+        value.to_owned()
+    }
+
+    /// A condition: a value is in no form that [`StepDialect::time`] knows. `None` if the types of columns rule that
+    /// out.
+    fn is_no_time(&self, _value: &str) -> Option<String> {
+        None
+    }
+
     /// A moment as a value for a column: `text` is its date, or its date and time in UTC.
     fn moment(&self, text: &str, facts: Option<&ColumnFacts>) -> String;
 }
@@ -243,21 +254,32 @@ impl InStep<'_> {
         };
         let mut steps = vec![Step::change(versions, Counted::Versions)];
         let (from, to) = (quoted(validity.from), self.of_target(validity.to));
-        let not_newer = format!(
-            "SELECT DISTINCT {} FROM {} {STAGED} JOIN {} ON {} WHERE ({to} IS NULL AND {} >= {STAGED}.{from}) OR {to} \
-             > {STAGED}.{from} LIMIT {NAMED}",
-            self.keys_of(STAGED),
-            self.versions,
-            self.target,
-            self.keys_equal(self.target, STAGED),
-            self.of_target(validity.from)
-        );
-        steps.push(Step::Never { sql: not_newer, fault: StepFault::NotNewer });
+        let time = |value: &str| self.dialect.time(value);
+        let (since, new) = (self.of_target(validity.from), time(&format!("{STAGED}.{from}")));
+        let of_keys = |condition: String| {
+            let (keys, on) = (self.keys_of(STAGED), self.keys_equal(self.target, STAGED));
+            let (versions, target) = (self.versions, self.target);
+            format!(
+                "SELECT DISTINCT {keys} FROM {versions} {STAGED} JOIN {target} ON {on} WHERE {condition} LIMIT {NAMED}"
+            )
+        };
+        let no_time = self.dialect.is_no_time(&since).zip(self.dialect.is_no_time(&to));
+        steps.extend(no_time.map(|(since, until)| Step::Never {
+            sql: of_keys(format!("{since} OR ({to} IS NOT NULL AND {until})")),
+            fault: StepFault::NoTime,
+        }));
+        let not_newer = format!("({to} IS NULL AND {} >= {new}) OR {} > {new}", time(&since), time(&to));
+        steps.push(Step::Never { sql: of_keys(not_newer), fault: StepFault::NotNewer });
         if let Some(missing) = self.missing_condition() {
             let sql = match self.missing {
                 MissingRows::Flag(flag) => self.set_flag(flag, &missing),
                 MissingRows::Delete | MissingRows::Keep => {
-                    let ahead = format!("{missing} AND {} >= {begin}", self.of_target(validity.from));
+                    let no_time = self.dialect.is_no_time(&since).map(|no_time| format!("{missing} AND {no_time}"));
+                    steps.extend(no_time.map(|no_time| Step::Never {
+                        sql: self.keys_where(self.target, &no_time),
+                        fault: StepFault::NoTime,
+                    }));
+                    let ahead = format!("{missing} AND {} >= {}", time(&since), time(&begin));
                     let sql = self.keys_where(self.target, &ahead);
                     steps.push(Step::Never { sql, fault: StepFault::ClockBehind });
                     let end = self.dialect.moment(validity.begin, self.column_facts(validity.to));

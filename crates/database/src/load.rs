@@ -53,6 +53,8 @@ pub enum StepFault {
     NotNewer,
     /// A version would end before it began, since a clock was ahead then.
     ClockBehind,
+    /// The target has times in a form that cannot be compared.
+    NoTime,
 }
 
 /// One step of the transaction that moves staged rows into the target.

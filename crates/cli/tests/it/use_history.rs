@@ -163,13 +163,53 @@ fn a_missing_row_that_is_valid_since_later_is_reported_as_that() {
         assert_eq!(changes(&lab, &[]), [2, 0, 0, 0]);
         rows(&lab, &[since(1, "a", 1)]);
         let ran = lab.run(&["run", "job.yaml"]);
-        ran.ended(1).says(&["would end before they began", "id=2", "by `as_of`", "`missing: keep`"]);
+        ran.ended(1).says(&["cannot end, since they begin later", "id=2", "by `day` they begin", "`missing: keep`"]);
         assert!(!ran.stderr.contains("clock"), "{ran:?}");
     }
     let (lab, target) = lab(in_sqlite, "mode: history, missing: delete, as_of: day");
     lab.file("job.yaml", lab.read("job.yaml").replace("key: [id]", "key: [id, day]"));
     lab.run(&["check", "job.yaml"]).ended(2).says(&["the column `day` of `as_of` is in the key"]);
     drop(target);
+}
+
+/// SQLite keeps times as texts. Those of a table may have been written otherwise, and by their texts they would be in
+/// another order.
+#[test]
+fn times_of_sqlite_are_compared_as_times() {
+    let (lab, target) = lab(in_sqlite, "mode: history, missing: keep, as_of: day");
+    lab.file("job.yaml", lab.read("job.yaml").replace("day: date", "day: timestamp"));
+    let at = |day: &str, name: &str| rows(&lab, &[json!({"id": 1, "name": name, "day": day})]);
+    at("2026-01-01 10:00:00", "a");
+    changes(&lab, &[]);
+    for (known, later, earlier) in [
+        ("2026-01-01T10:00", "2026-01-01 10:00:01", "2026-01-01 09:59:59"),
+        ("2026-01-01T10:00:00Z", "2026-01-01 11:00:00", "2026-01-01 10:00:00"),
+        ("2026-01-01 10:00", "2026-01-01 10:00:00.000001", "2026-01-01 10:00:00"),
+        ("2026-01-01", "2026-01-01 00:00:01", "2026-01-01 00:00:00"),
+        ("2026-01-01 10:00:00.123", "2026-01-01 10:00:00.123001", "2026-01-01 10:00:00.123"),
+    ] {
+        target.query("DELETE FROM t WHERE name <> 'a'");
+        target.query(&format!("UPDATE t SET valid_from = '{known}', valid_to = NULL"));
+        at(earlier, "b");
+        lab.run(&["run", "job.yaml"]).ended(1).says(&["are not newer than the versions that it has"]);
+        at(later, "b");
+        assert_eq!(changes(&lab, &[]), [0, 1, 0, 0], "{known}");
+        assert_eq!(target.query("SELECT name FROM t WHERE valid_to IS NULL"), ["b"], "{known}");
+    }
+    let job = lab.read("job.yaml").replace("missing: keep", "missing: delete, max_deletes: 100%");
+    lab.file("job.yaml", job);
+    for known in ["'2026-01-01 10:00:00+02:00'", "'2026-01-01 10:00:00.123456789+02:00'", "1767261600", "'01.01.2026'"]
+    {
+        target.query("DELETE FROM t WHERE name <> 'a'");
+        target.query(&format!("UPDATE t SET valid_from = {known}, valid_to = NULL"));
+        for next in [json!({"id": 1, "name": "b", "day": "2026-02-01 10:00:00"}), json!({"id": 2, "day": "2026-01-01"})]
+        {
+            rows(&lab, &[next]);
+            let expected = ["has times that cannot be compared with new ones", "id=1", "2026-01-31 10:00:00"];
+            lab.run(&["run", "job.yaml"]).ended(1).says(&expected);
+            assert_eq!(target.query("SELECT count(*) FROM t"), ["1"], "{known}");
+        }
+    }
 }
 
 /// A trigger that leaves changes out would leave two current versions, or none.

@@ -20,6 +20,22 @@ impl StepDialect for SqliteDialect {
         "INSERT OR ABORT INTO"
     }
 
+    /// Times are texts, which are compared as such: `2026-01-31T10:00` is later than `2026-01-31 11:00`. So all get the
+    /// same length, and a blank in the middle.
+    fn time(&self, value: &str) -> String {
+        let text = format!("replace(rtrim({value}, 'Z'), 'T', ' ')");
+        format!(
+            "CASE length({text}) WHEN 10 THEN {text} || ' 00:00:00.000000000' WHEN 16 THEN {text} || ':00.000000000' \
+             WHEN 19 THEN {text} || '.000000000' ELSE substr({text} || '000000000', 1, max(29, length({text}))) END"
+        )
+    }
+
+    fn is_no_time(&self, value: &str) -> Option<String> {
+        let (day, digits) = ("[0-9][0-9][0-9][0-9]-[0-1][0-9]-[0-3][0-9]", "[0-9]".repeat(9));
+        let form = format!("{day} [0-2][0-9]:[0-5][0-9]:[0-6][0-9].{digits}");
+        Some(format!("(typeof({value}) <> 'text' OR ({}) NOT GLOB '{form}')", self.time(value)))
+    }
+
     fn moment(&self, text: &str, _facts: Option<&ColumnFacts>) -> String {
         self.literal(text)
     }

@@ -352,13 +352,24 @@ impl<'a> InStepSettings<'a> {
                     )
             }
             StepFault::ClockBehind if self.as_of.is_some() => Error::refused(format!(
-                "rows that are missing from the input have versions in {target} that would end before they began"
+                "keys are missing from the input, and their versions in {target} cannot end, since they begin later"
             ))
             .text(shown_keys(self.key, found))
             .cause(format!(
-                "by `as_of` they are valid since a time that is not before this run: it began at {begin} in UTC"
+                "by `{}` they begin after this run, which would end them at its own time: {begin} in UTC",
+                self.as_of.unwrap_or_default()
             ))
-            .hint("run the job again later; if `as_of` is not in UTC, convert it; `missing: keep` ends no versions"),
+            .hint(
+                "if the column is not in UTC, convert it; if it lies in the future, run the job again when that time \
+                 has passed; `missing: keep` ends no versions",
+            ),
+            StepFault::NoTime => Error::data(format!("{target} has times that cannot be compared with new ones"))
+                .text(shown_keys(self.key, found))
+                .cause("SQLite keeps times as texts or numbers, and these have another form than those of Millstream")
+                .hint(
+                    "write them as `2026-01-31` or `2026-01-31 10:00:00`, in UTC: UPDATE the columns with the \
+                     beginning and the end of versions",
+                ),
             StepFault::NotNewer | StepFault::ClockBehind => Error::refused(format!(
                 "{target} has versions that are not older than this run, which began at {begin}"
             ))
