@@ -2,12 +2,12 @@
 //! is killed.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 use std::path::Path;
 
-use millstream_testkit::{KEY, S3Server, SECRET};
 use serde_json::{Value, json};
 
-use crate::use_support::{Lab, Ran, csv_rows, finish, sorted};
+use crate::use_support::{FileTarget, Lab, csv_rows, sorted};
 
 /// Where a run that writes files is killed, and how often it comes there before.
 const KILLS: &[&str] = &[
@@ -22,22 +22,24 @@ const KILLS: &[&str] = &[
     "forget.before",
 ];
 
-/// A folder in which a job runs, and the target of its files: a folder or a bucket.
-struct Target {
-    lab: Lab,
-    server: Option<S3Server>,
+/// A target of files, with jobs that write rows of days into it.
+struct Target(FileTarget);
+
+impl Deref for Target {
+    type Target = FileTarget;
+
+    fn deref(&self) -> &FileTarget {
+        &self.0
+    }
 }
 
 impl Target {
     fn folder() -> Self {
-        Target { lab: Lab::new(), server: None }
+        Target(FileTarget::folder())
     }
 
     fn bucket() -> Self {
-        let lab = Lab::new();
-        lab.0.folder("store/bucket");
-        let server = S3Server::start(&lab.path("store"), true);
-        Target { lab, server: Some(server) }
+        Target(FileTarget::bucket())
     }
 
     /// A job with one sink: `write` is below the folder or bucket.
@@ -46,21 +48,8 @@ impl Target {
     }
 
     fn jobs(&self, sinks: &[(&str, &str, &str)]) {
-        let (base, block) = match &self.server {
-            None => ("out/", String::new()),
-            Some(server) => (
-                "s3://bucket/out/",
-                format!(
-                    ", s3: {{endpoint: '{}', allow_http: true, region: us-east-1, max_backoff: 20ms, access_key_id: \
-                     {KEY}, secret_access_key: {{secret: env:BUCKET_SECRET}}}}",
-                    server.url()
-                ),
-            ),
-        };
-        let sinks: String = sinks
-            .iter()
-            .map(|(name, write, settings)| format!("  {name}: {{from: s, write: '{base}{write}'{settings}{block}}}\n"))
-            .collect();
+        let sink = |(name, write, settings): &(&str, &str, &str)| format!("  {name}: {}\n", self.sink(write, settings));
+        let sinks: String = sinks.iter().map(sink).collect();
         let source = "s: {read: in.csv, csv: {columns: {id: int64, day: utf8}}}";
         self.lab.file("job.yaml", format!("sources:\n  {source}\nsinks:\n{sinks}"));
     }
@@ -71,28 +60,11 @@ impl Target {
         self.lab.file("in.csv", format!("id,day\n{}", rows.collect::<String>()));
     }
 
-    fn ran(&self, arguments: &[&str], kill: Option<&str>) -> Ran {
-        let mut command = self.lab.command(arguments);
-        command.env("BUCKET_SECRET", SECRET);
-        if let Some(kill) = kill {
-            command.env("MILLSTREAM_FAIL_AT", kill);
-        }
-        finish(command, None)
-    }
-
-    fn run(&self, arguments: &[&str]) -> Ran {
-        self.ran(&[&["run", "job.yaml"], arguments].concat(), None)
-    }
-
     /// Kills a run at a fail point. Returns whether the run reached it.
     fn kill(&self, at: &str) -> bool {
         let ran = self.ran(&["run", "job.yaml"], Some(at));
         assert!(ran.code != 1 && ran.code != 2, "{at}: {ran:?}");
         ran.code != 0
-    }
-
-    fn out(&self) -> std::path::PathBuf {
-        self.lab.path(if self.server.is_some() { "store/bucket/out" } else { "out" })
     }
 
     /// The rows of all files that can be seen, by the path of the file.

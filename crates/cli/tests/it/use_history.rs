@@ -1,14 +1,14 @@
 //! Tables that keep the versions of their rows (`mode: history`): SQLite, MariaDB, PostgreSQL.
 
 use std::collections::BTreeMap;
-use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
 
 use serde_json::{Value, json};
 
 use crate::use_resume::{Target, in_postgres, in_sqlite};
 use crate::use_support::Lab;
-use crate::use_sync::{TARGETS, changes, configure, lab, leave_out, null, row, rows};
+use crate::use_sync::{
+    TARGETS, assert_no_own_tables, changes, configure, killed_if_reached, lab, leave_out, null, row, rows,
+};
 
 /// The versions of all rows, in their order: `id`, `name`, whether it is the current one.
 fn versions(target: &Target) -> Vec<String> {
@@ -68,9 +68,7 @@ fn a_version_begins_with_the_first_run_of_its_chain() {
     for make in TARGETS {
         let (lab, target) = lab(make, "mode: history, missing: keep");
         rows(&lab, &[row(1, Some("a"), None)]);
-        let mut command = lab.command(&["run", "job.yaml"]);
-        let killed = command.env("MILLSTREAM_FAIL_AT", "publish.step").stderr(Stdio::null()).status().expect("it ends");
-        assert_eq!(killed.signal(), Some(9));
+        lab.killed("publish.step");
         std::thread::sleep(std::time::Duration::from_millis(20));
         let report = lab.report(&["--resume"]);
         let first = report["resumes"].as_str().expect("it resumes one").to_owned();
@@ -360,19 +358,11 @@ fn killed_at_each_step_there_is_one_version_of_each_change() {
                     expected.extend(["1 b now", "2 a now", "3 b now"]);
                 }
                 rows(&lab, &[since(1, "b", 2), since(2, "a", 1), since(3, "b", 2)]);
-                let mut command = lab.command(&["run", "job.yaml"]);
-                let child = command.env("MILLSTREAM_FAIL_AT", window).stdout(Stdio::null()).stderr(Stdio::null());
-                let status = child.status().expect("it ends");
-                assert!(
-                    status.signal() == Some(9) || window.contains("step") || window.starts_with("rename"),
-                    "{window}"
-                );
+                killed_if_reached(&lab, window);
                 lab.run(&["run", "job.yaml", "--resume"]).ok();
                 assert_eq!(versions(&target), expected, "{window}{settings}");
                 assert_sane(&target);
-                let tables = target.tables();
-                let is_own = |name: &&String| name.starts_with("_millstream_") && *name != "_millstream_ledger";
-                assert_eq!(tables.iter().filter(is_own).count(), 0, "{window}: {tables:?}");
+                assert_no_own_tables(&target, window);
                 target.query("DROP TABLE t");
                 lab.run(&["run", "job.yaml", "--restart"]).ok();
                 target.query("DROP TABLE t");

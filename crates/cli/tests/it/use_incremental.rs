@@ -43,10 +43,9 @@ fn run(lab: &Lab, fail_point: &str) -> Ran {
 }
 
 /// Runs the job until it is killed at `fail_point`.
+#[track_caller]
 fn killed(lab: &Lab, fail_point: &str) {
-    let mut command = lab.command(&["run", "job.yaml"]);
-    command.env("MILLSTREAM_FAIL_AT", fail_point).stdout(Stdio::null()).stderr(Stdio::null());
-    assert!(command.status().expect("it starts").signal().is_some(), "{fail_point}");
+    lab.killed(fail_point);
 }
 
 #[test]

@@ -158,7 +158,7 @@ fn spawn(lab: &Lab, variables: &[(&str, &str)]) -> Running {
 }
 
 /// All rows that belong into the table, each once, by their keys.
-fn expected(ids: std::ops::Range<usize>) -> BTreeMap<String, usize> {
+pub fn expected(ids: std::ops::Range<usize>) -> BTreeMap<String, usize> {
     let kept = ids.filter(|id| id % 2 == 0 || *id > 5);
     kept.map(|id| (format!("{id}\tROW {id} É"), 1)).collect()
 }
@@ -234,6 +234,16 @@ fn killed_at_each_fail_point(target: impl Fn(&Lab) -> Target) {
     }
 }
 
+/// Runs the job, and kills it at one of many moments of a run that takes `whole`.
+fn killed_at_moment(lab: &Lab, moment: u32, moments: u32, whole: Duration) {
+    // Spread over the run, and a little beside the last time.
+    let share = (f64::from(moment) + f64::from(std::process::id() % 97) / 97.0) / f64::from(moments);
+    let mut child = spawn(lab, &[]);
+    std::thread::sleep(whole.mul_f64(share));
+    child.kill().expect("it can be killed");
+    child.wait().expect("it ends");
+}
+
 fn killed_at_any_moment(target: impl Fn(&Lab) -> Target) {
     let (lab, target) = lab(target);
     let begun = Instant::now();
@@ -243,12 +253,7 @@ fn killed_at_any_moment(target: impl Fn(&Lab) -> Target) {
     start_over(&lab, &target);
     let moments = if is_long() { 100 } else { 25 };
     for moment in 0..moments {
-        // Spread over the run, and a little beside the last time.
-        let share = (f64::from(moment) + f64::from(std::process::id() % 97) / 97.0) / f64::from(moments);
-        let mut child = spawn(&lab, &[]);
-        std::thread::sleep(whole.mul_f64(share));
-        child.kill().expect("it can be killed");
-        child.wait().expect("it ends");
+        killed_at_moment(&lab, moment, moments, whole);
         resume(&lab, &target);
         start_over(&lab, &target);
     }

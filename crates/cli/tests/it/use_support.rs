@@ -1,13 +1,17 @@
 //! Shared by the `use_` tests: a folder with a job, and runs of the binary in it with a time limit.
 
+mod file_target;
+
 use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use millstream_testkit::TempTree;
 use serde_json::Value;
 
+pub use self::file_target::FileTarget;
 use crate::harness::millstream;
 
 /// No command of these tests may take longer, however busy the machine is.
@@ -61,6 +65,19 @@ impl Lab {
     /// Runs millstream with `input` on standard input.
     pub fn run_with_input(&self, arguments: &[&str], input: &[u8]) -> Ran {
         finish(self.command(arguments), Some(input.to_vec()))
+    }
+
+    /// Runs `job.yaml`, which dies at `fail_point` if it comes there.
+    pub fn run_to(&self, fail_point: &str) -> ExitStatus {
+        let mut command = self.command(&["run", "job.yaml"]);
+        command.env("MILLSTREAM_FAIL_AT", fail_point).stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().expect("it starts")
+    }
+
+    /// Runs `job.yaml` until it dies at `fail_point`.
+    #[track_caller]
+    pub fn killed(&self, fail_point: &str) {
+        assert_eq!(self.run_to(fail_point).signal(), Some(9), "{fail_point}");
     }
 
     /// The report of `run job.yaml --json`, which must succeed.

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant, SystemTime};
 use millstream_testkit::{MariaDb, PASSWORD, Postgres, USER};
 
 use crate::harness::{self, MILLSTREAM};
+use crate::use_resume::expected;
 use crate::use_support::{Lab, Ran, csv_rows, finish, gzip, names, sorted, sqlite, zip_of};
 
 /// Where the jobs of the fixtures are.
@@ -548,12 +549,6 @@ fn job(scene: &Scene, source: &str, sink: &str) -> String {
 }
 
 const COLUMNS: &str = "{id: int64, name: utf8, half: int64}";
-
-/// All rows that belong into the table, each once.
-fn expected(ids: std::ops::Range<usize>) -> BTreeMap<String, usize> {
-    let kept = ids.filter(|id| id % 2 == 0 || *id > 5);
-    kept.map(|id| (format!("{id}\tROW {id} É"), 1)).collect()
-}
 
 #[track_caller]
 fn assert_rows(scene: &Scene, expected: &BTreeMap<String, usize>) {

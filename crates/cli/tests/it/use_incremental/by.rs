@@ -2,16 +2,15 @@
 //! its latest form into those that merge, whatever dies in between, and however late a transaction commits.
 
 use std::fmt::Write as _;
-use std::os::unix::process::ExitStatusExt;
-use std::process::Stdio;
 use std::time::Duration;
 
 use millstream_testkit::{MariaDb, MariaDbOptions, Postgres};
 use serde_json::Value;
 
+use super::{killed, run};
 use crate::use_databases::Database;
 use crate::use_resume::Target;
-use crate::use_support::{Lab, Ran, finish, sqlite};
+use crate::use_support::{Lab, sqlite};
 
 /// What is wrong with a column, its type, the values of two rows, and parts of the message.
 type Wrong<'a> = (usize, &'a str, &'a str, &'a [&'a str]);
@@ -74,19 +73,6 @@ fn window<'a>(report: &'a Value, name: &str) -> &'a Value {
 
 fn seconds(count: f64) {
     std::thread::sleep(Duration::from_secs_f64(count));
-}
-
-fn run(lab: &Lab, fail_point: &str) -> Ran {
-    let mut command = lab.command(&["run", "job.yaml", "--json"]);
-    command.env("MILLSTREAM_FAIL_AT", fail_point);
-    finish(command, None)
-}
-
-/// Runs the job until it is killed at `fail_point`.
-fn killed(lab: &Lab, fail_point: &str) {
-    let mut command = lab.command(&["run", "job.yaml"]);
-    command.env("MILLSTREAM_FAIL_AT", fail_point).stdout(Stdio::null()).stderr(Stdio::null());
-    assert!(command.status().expect("it starts").signal().is_some(), "{fail_point}");
 }
 
 /// Moves the mark that is noted in the target, by so many seconds.

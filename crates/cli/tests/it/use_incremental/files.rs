@@ -2,12 +2,12 @@
 //! run is killed; and sources of block formats.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::ops::Deref;
+use std::path::Path;
 
-use millstream_testkit::{KEY, S3Server, SECRET};
 use serde_json::Value;
 
-use crate::use_support::{Lab, Ran, csv_rows, finish, names, sorted, sqlite};
+use crate::use_support::{FileTarget, Lab, csv_rows, finish, names, sorted, sqlite};
 
 /// Where a run that writes files is killed.
 const KILLS: &[&str] = &[
@@ -23,44 +23,31 @@ const KILLS: &[&str] = &[
     "forget.before",
 ];
 
-/// A folder in which a job runs, and the target of its files: a folder or a bucket.
-struct Target {
-    lab: Lab,
-    server: Option<S3Server>,
+/// A target of files, with jobs that write the rows of new files into it.
+struct Target(FileTarget);
+
+impl Deref for Target {
+    type Target = FileTarget;
+
+    fn deref(&self) -> &FileTarget {
+        &self.0
+    }
 }
 
 impl Target {
     fn folder() -> Self {
-        Target { lab: Lab::new(), server: None }
-    }
-
-    fn bucket() -> Self {
-        let lab = Lab::new();
-        lab.0.folder("store/bucket");
-        let server = S3Server::start(&lab.path("store"), true);
-        Target { lab, server: Some(server) }
+        Target(FileTarget::folder())
     }
 
     fn both() -> [Self; 2] {
-        [Target::folder(), Target::bucket()]
+        [Target::folder(), Target(FileTarget::bucket())]
     }
 
     /// A job whose sink writes below the folder or bucket.
     fn job(&self, write: &str, settings: &str, more: &str) {
-        let (base, block) = match &self.server {
-            None => ("out/", String::new()),
-            Some(server) => (
-                "s3://bucket/out/",
-                format!(
-                    ", s3: {{endpoint: '{}', allow_http: true, region: us-east-1, max_backoff: 20ms, access_key_id: \
-                     {KEY}, secret_access_key: {{secret: env:BUCKET_SECRET}}}}",
-                    server.url()
-                ),
-            ),
-        };
         let source = "s: {read: 'in/*.csv', csv: {columns: {id: int64}}, incremental: true}";
-        let sink = format!("  o: {{from: s, write: '{base}{write}'{settings}{block}}}\n");
-        self.lab.file("job.yaml", format!("sources:\n  {source}\nsinks:\n{sink}{more}"));
+        let sink = self.sink(write, settings);
+        self.lab.file("job.yaml", format!("sources:\n  {source}\nsinks:\n  o: {sink}\n{more}"));
     }
 
     /// A file with a hundred rows: those of the hundred `number`.
@@ -72,25 +59,11 @@ impl Target {
         self.lab.file(&format!("in/{number}.csv"), text);
     }
 
-    fn ran(&self, arguments: &[&str], kill: &str) -> Ran {
-        let mut command = self.lab.command(&[&["run", "job.yaml"], arguments].concat());
-        command.env("BUCKET_SECRET", SECRET).env("MILLSTREAM_FAIL_AT", kill);
-        finish(command, None)
-    }
-
-    fn run(&self, arguments: &[&str]) -> Ran {
-        self.ran(arguments, "none")
-    }
-
     /// Kills a run at a fail point.
     #[track_caller]
     fn kill(&self, at: &str) {
-        let ran = self.ran(&[], at);
+        let ran = self.ran(&["run", "job.yaml"], Some(at));
         assert!(![0, 1, 2].contains(&ran.code), "{at}: {ran:?}");
-    }
-
-    fn out(&self) -> PathBuf {
-        self.lab.path(if self.server.is_some() { "store/bucket/out" } else { "out" })
     }
 
     /// The list beside the files.

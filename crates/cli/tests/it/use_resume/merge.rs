@@ -12,7 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::{
-    ELSEWHERE, Target, asleep, command, go_on, in_mariadb, in_postgres, is_long, run, spawn, start_over, stopped,
+    ELSEWHERE, Target, asleep, command, go_on, in_mariadb, in_postgres, is_long, killed_at_moment, run, spawn,
+    start_over, stopped,
 };
 use crate::use_support::{Lab, gzip, zip_of};
 
@@ -191,11 +192,7 @@ fn killed_at_any_moment(make: fn(&Lab) -> Target) {
             if had_rows {
                 make_table(&target);
             }
-            let share = (f64::from(moment) + f64::from(std::process::id() % 97) / 97.0) / f64::from(moments);
-            let mut child = spawn(&lab, &[]);
-            std::thread::sleep(whole.mul_f64(share));
-            child.kill().expect("it can be killed");
-            child.wait().expect("it ends");
+            killed_at_moment(&lab, moment, moments, whole);
             run(&lab, &["--resume"]).ok();
             assert_complete(&target, mode, had_rows);
             start_over(&lab, &target);
