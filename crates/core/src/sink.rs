@@ -645,6 +645,18 @@ pub trait Load: Send + Sync {
         None
     }
 
+    /// Fails if too many rows of the table are missing from the input. Called before `prepare`, and before anything is
+    /// deleted, of a load whose links say that it deletes.
+    async fn check_missing(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Deletes the rows that are missing from the input, and commits that, before a table to which they refer loses the
+    /// rows in question. `prepare` comes later, and does the rest. Returns how many rows it has deleted.
+    async fn delete_missing(&self) -> Result<u64> {
+        Ok(0)
+    }
+
     /// Refuses to make anything visible of an input like this. Called before `prepare`.
     fn accept(&self, _input: &InputFacts) -> Result<()> {
         Ok(())
@@ -699,6 +711,8 @@ pub struct TableLinks {
     pub refers_to: Vec<String>,
     /// Whether the load holds locks on rows of the table before it is prepared.
     pub is_locked: bool,
+    /// Whether the load may delete rows that other tables refer to, and can do so before it is prepared.
+    pub deletes: bool,
 }
 
 /// Files of earlier runs that a load has removed.

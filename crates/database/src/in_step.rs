@@ -168,6 +168,23 @@ impl InStep<'_> {
         format!("SELECT COUNT(*) FROM {}{filter}", self.target)
     }
 
+    /// A query for how many rows of the target are missing; `None` if these stay.
+    pub fn missing(&self) -> Option<String> {
+        Some(format!("SELECT COUNT(*) FROM {} WHERE {}", self.target, self.missing_condition()?))
+    }
+
+    /// The beginning of [`InStep::steps`] that deletes missing rows, with the checks before it; empty if none are
+    /// deleted.
+    pub fn deleting_steps(&self) -> Vec<Step> {
+        if self.missing != MissingRows::Delete || self.validity.is_some() {
+            return Vec::new();
+        }
+        let mut steps = self.steps();
+        let is_last = |step: &Step| matches!(step, Step::Change { counted: Counted::Deleted, .. });
+        steps.truncate(steps.iter().position(is_last).map_or(0, |last| last + 1));
+        steps
+    }
+
     /// A query for staged keys that are there more than once.
     pub fn duplicates(&self) -> String {
         self.duplicates_of(&quoted_list(self.dialect, self.staged_key()))

@@ -118,6 +118,9 @@ impl Loaded<'_, '_> {
         for sink in first {
             sink.load.prepare().await.map_err(|error| error.in_step(sink.name()))?;
         }
+        for sink in order.checked.iter().map(|load| all[*load]) {
+            sink.load.check_missing().await.map_err(|error| error.in_step(sink.name()))?;
+        }
         self.work.run.rejects.judge_all()?;
         self.work.run.rejects.flush()?;
         all.iter().try_for_each(|sink| sink.tally().map(drop))?;
@@ -190,46 +193,77 @@ impl Loaded<'_, '_> {
     }
 }
 
-/// Makes the rows of `sinks` visible, one sink after the other: those that wait for others first, as these may still
-/// fail. If one fails, it and those behind it are rolled back.
+/// Makes the rows of `sinks` visible, one sink after the other in this `order`. If one fails, it and those behind it
+/// are rolled back.
 async fn publish(sinks: &[&AtOnce<'_>], order: &PublishOrder) -> Result<Vec<SinkResult>> {
     fail_point::pass("publish.before");
-    let mut results: Vec<SinkResult> = Vec::new();
-    let chained =
-        order.chains.iter().flat_map(|chain| chain.iter().enumerate().map(|(place, load)| (*load, place > 0)));
-    let all: Vec<(usize, bool)> = chained.chain(order.alone.iter().map(|load| (*load, false))).collect();
+    let all = order.published();
+    let mut done = Done::default();
+    for load in &order.deleting {
+        let sink = sinks[*load];
+        match sink.load.delete_missing().await {
+            Ok(0) => {}
+            Ok(_) => done.deleted.push(sink.name().to_owned()),
+            Err(error) => {
+                roll_back(sinks, &all).await;
+                return Err(done.beside(error.in_step(sink.name())));
+            }
+        }
+    }
     for (index, (load, waits)) in all.iter().enumerate() {
         if index > 0 {
             fail_point::pass("publish.next");
         }
         let sink = sinks[*load];
-        let published = async {
-            if *waits {
-                sink.load.prepare().await?;
-                fail_point::pass("publish.prepared");
-            }
-            sink.load.commit().await
-        };
-        match published.await {
-            Ok(summary) => results.push(sink.result(summary)?),
+        match publish_one(sink, *waits).await {
+            Ok(summary) => done.results.push(sink.result(summary)?),
             Err(error) => {
-                for (behind, _) in &all[index..] {
-                    sinks[*behind].roll_back().await;
-                }
-                return Err(beside(&results, error.in_step(sink.name())));
+                roll_back(sinks, &all[index..]).await;
+                return Err(done.beside(error.in_step(sink.name())));
             }
         }
     }
     fail_point::pass("publish.after");
-    Ok(results)
+    Ok(done.results)
 }
 
-/// `error` of a sink that is not committed, beside others that are.
-fn beside(committed: &[SinkResult], error: Error) -> Error {
-    if committed.is_empty() {
-        return error;
+/// Makes the rows of `sink` visible; it is prepared before, if it has `waited` for others.
+async fn publish_one(sink: &AtOnce<'_>, waited: bool) -> Result<String> {
+    if waited {
+        sink.load.prepare().await?;
+        fail_point::pass("publish.prepared");
     }
-    let done: Vec<&str> = committed.iter().map(|result| result.sink.as_str()).collect();
-    let first = error.hint_text().map_or(String::new(), |hint| format!("{hint}; "));
-    error.hint(format!("{first}these sinks were already committed: {}", done.join(", ")))
+    sink.load.commit().await
+}
+
+async fn roll_back(sinks: &[&AtOnce<'_>], behind: &[(usize, bool)]) {
+    for (load, _) in behind {
+        sinks[*load].roll_back().await;
+    }
+}
+
+/// What has been done when a sink fails.
+#[derive(Default)]
+struct Done {
+    /// Of sinks that are committed.
+    results: Vec<SinkResult>,
+    /// The sinks that have deleted missing rows.
+    deleted: Vec<String>,
+}
+
+impl Done {
+    /// `error` of a sink that is not committed, beside what is done.
+    fn beside(&self, error: Error) -> Error {
+        let committed: Vec<&str> = self.results.iter().map(|result| result.sink.as_str()).collect();
+        let deleted: Vec<&str> =
+            self.deleted.iter().map(String::as_str).filter(|sink| !committed.contains(sink)).collect();
+        let told = [
+            ("these sinks were already committed", committed),
+            ("these sinks have already deleted the rows that were missing", deleted),
+        ];
+        let told = told.into_iter().filter(|(_, sinks)| !sinks.is_empty());
+        let told = told.map(|(what, sinks)| format!("{what}: {}", sinks.join(", ")));
+        let hints: Vec<String> = error.hint_text().map(str::to_owned).into_iter().chain(told).collect();
+        if hints.is_empty() { error } else { error.hint(hints.join("; ")) }
+    }
 }

@@ -14,6 +14,11 @@ pub(super) struct PublishOrder {
     pub(super) chains: Vec<Vec<usize>>,
     /// All others.
     pub(super) alone: Vec<usize>,
+    /// Those of the chains that delete missing rows before anything is published, since they refer to rows that another
+    /// load may delete. The table to which others refer comes last.
+    pub(super) deleting: Vec<usize>,
+    /// All that may delete rows of these chains.
+    pub(super) checked: Vec<usize>,
 }
 
 impl PublishOrder {
@@ -26,16 +31,37 @@ impl PublishOrder {
             left.retain(|load| !chain.contains(load));
             match chain.len() {
                 1 => order.alone.extend(chain),
-                _ => order.chains.push(sorted(chain, links)),
+                _ => order.add_chain(sorted(chain, links), links),
             }
         }
         order
     }
 
-    /// The loads that are prepared before anything is committed.
+    fn add_chain(&mut self, chain: Vec<usize>, links: &[Option<TableLinks>]) {
+        let deletes = |load: &usize| links[*load].as_ref().is_some_and(|links| links.deletes);
+        let deleting: Vec<usize> = chain.iter().copied().filter(deletes).collect();
+        // The first one refers to none that deletes: it is published whole.
+        if deleting.len() > 1 {
+            self.deleting.extend(deleting.iter().skip(1).rev());
+            self.checked.extend(deleting);
+        }
+        self.chains.push(chain);
+    }
+
+    /// The loads that are prepared before anything is committed: not the first of a chain before whose publishing
+    /// others delete rows.
     pub(super) fn prepared_first(&self) -> impl Iterator<Item = usize> {
-        let firsts = self.chains.iter().filter_map(|chain| chain.first());
+        let waits = |chain: &&Vec<usize>| chain.iter().any(|load| self.checked.contains(load));
+        let firsts = self.chains.iter().filter(move |chain| !waits(chain)).filter_map(|chain| chain.first());
         self.alone.iter().chain(firsts).copied()
+    }
+
+    /// All loads in the order in which they are committed: those whose preparation may still fail come first. With
+    /// each, whether it is prepared only then.
+    pub(super) fn published(&self) -> Vec<(usize, bool)> {
+        let prepared: Vec<usize> = self.prepared_first().collect();
+        let all = self.chains.iter().flatten().chain(&self.alone).copied();
+        all.map(|load| (load, !prepared.contains(&load))).collect()
     }
 }
 
@@ -76,13 +102,14 @@ fn sorted(chain: Vec<usize>, links: &[Option<TableLinks>]) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// `orders>customers` is a table that refers to another one; `!` says that it is locked.
+    /// `orders>customers` is a table that refers to another one; `!` says that it is locked, `-` that its load deletes.
     fn links(tables: &[&str]) -> Vec<Option<TableLinks>> {
         let link = |text: &&str| {
-            let (table, refers_to) = text.trim_end_matches('!').split_once('>').unwrap_or((text, ""));
+            let names = text.trim_end_matches(['!', '-']);
+            let (table, refers_to) = names.split_once('>').unwrap_or((names, ""));
             let refers_to = refers_to.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
-            let links = TableLinks { table: table.to_owned(), refers_to, is_locked: text.ends_with('!') };
-            (!table.is_empty()).then_some(links)
+            let (is_locked, deletes) = (text.ends_with('!'), text.ends_with('-'));
+            (!table.is_empty()).then(|| TableLinks { table: table.to_owned(), refers_to, is_locked, deletes })
         };
         tables.iter().map(link).collect()
     }
@@ -100,7 +127,24 @@ mod tests {
             (&["customers", "orders>customers!"], vec![vec![1, 0]], vec![]),
         ] {
             let order = PublishOrder::of(&links(tables));
-            assert_eq!(order, PublishOrder { chains, alone }, "{tables:?}");
+            assert_eq!(order, PublishOrder { chains, alone, ..PublishOrder::default() }, "{tables:?}");
+        }
+    }
+
+    #[test]
+    fn a_table_that_refers_to_others_deletes_first() {
+        for (tables, deleting, prepared) in [
+            (&["orders>customers-", "customers-", "x-"][..], vec![0], vec![2]),
+            (&["orders>customers-", "customers", "x"], vec![], vec![2, 1]),
+            (&["orders>customers", "customers-"], vec![], vec![1]),
+            (&["customers-", "orders>customers-", "lines>orders-"], vec![2, 1], vec![]),
+            (&["customers-", "orders>customers", "lines>orders-"], vec![2], vec![]),
+        ] {
+            let order = PublishOrder::of(&links(tables));
+            assert_eq!(order.deleting, deleting, "{tables:?}");
+            assert_eq!(order.prepared_first().collect::<Vec<_>>(), prepared, "{tables:?}");
+            let last: Vec<bool> = order.published().iter().map(|(_, waits)| *waits).collect();
+            assert_eq!(last.iter().filter(|waits| !**waits).count(), prepared.len(), "{tables:?}");
         }
     }
 }

@@ -69,20 +69,59 @@ fn tables_that_refer_to_each_other_are_kept_in_step_by_one_job() {
     }
 }
 
-/// The rows of the table to which others refer are published first: they cannot be deleted while others are there.
+/// Customers that are not there any more go with their orders, which are deleted first.
+#[test]
+fn rows_are_deleted_before_those_to_which_they_refer() {
+    for make in TARGETS {
+        let (lab, target) = lab(make);
+        inputs(&lab, &[(1, "a"), (2, "b")], &[(10, 1), (11, 2), (12, 2)]);
+        lab.run(&["run", "job.yaml"]).ok();
+        inputs(&lab, &[(1, "a"), (3, "c")], &[(10, 3), (13, 1)]);
+        let report = lab.report(&[]);
+        let changes = |sink: usize| report["results"][sink]["changes"].clone();
+        assert_eq!((changes(0)["inserted"].as_u64(), changes(0)["deleted"].as_u64()), (Some(1), Some(2)), "{report}");
+        assert_eq!((changes(1)["inserted"].as_u64(), changes(1)["deleted"].as_u64()), (Some(1), Some(1)), "{report}");
+        has(&target, &["1\ta", "3\tc"], &["10\t3", "13\t1"]);
+    }
+}
+
+/// An order that goes over to another customer stays there, and so does its old one.
 #[test]
 fn rows_to_which_others_refer_are_not_deleted() {
     for make in [in_mariadb as fn(&Lab) -> Target, in_postgres] {
         let (lab, target) = lab(make);
         inputs(&lab, &[(1, "a"), (2, "b")], &[(10, 1), (11, 2)]);
         lab.run(&["run", "job.yaml"]).ok();
-        inputs(&lab, &[(1, "a"), (3, "c")], &[(10, 1), (11, 1), (12, 3)]);
+        inputs(&lab, &[(1, "a"), (3, "c")], &[(11, 1), (12, 3)]);
         lab.run(&["run", "job.yaml"]).ended(1).says(&[
             "rows that are missing from the input cannot be deleted from table customers of",
             "of_customer",
             "rows of another table refer to them",
+            "these sinks have already deleted the rows that were missing: orders",
         ]);
-        has(&target, &["1\ta", "2\tb"], &["10\t1", "11\t2"]);
+        has(&target, &["1\ta", "2\tb"], &["11\t2"]);
+    }
+}
+
+/// Too many rows would go from one of the tables: none goes from the other.
+#[test]
+fn neither_table_changes_if_too_many_rows_of_one_are_missing() {
+    for make in TARGETS {
+        for (most, name) in [
+            ("customers, mode: sync, key: [id], missing: delete, max_deletes: 1", "customers"),
+            ("orders, mode: sync, key: [id], missing: delete, max_deletes: 1", "orders"),
+        ] {
+            let (lab, target) = lab(make);
+            inputs(&lab, &[(1, "a"), (2, "b"), (3, "c")], &[(10, 1), (11, 2), (12, 3)]);
+            lab.run(&["run", "job.yaml"]).ok();
+            let job = lab.read("job.yaml");
+            let all = format!("table: {name}, mode: sync, key: [id], missing: delete, max_deletes: 100%");
+            assert!(job.contains(&all), "{job}");
+            lab.file("job.yaml", job.replace(&all, &format!("table: {most}")));
+            inputs(&lab, &[(1, "A")], &[(10, 1)]);
+            lab.run(&["run", "job.yaml"]).ended(1).says(&["2 of 3 rows of table", name, "nothing was changed"]);
+            has(&target, &["1\ta", "2\tb", "3\tc"], &["10\t1", "11\t2", "12\t3"]);
+        }
     }
 }
 
@@ -121,16 +160,18 @@ fn an_error_names_the_tables_that_have_changed() {
 #[test]
 fn killed_in_between_both_are_in_step_in_the_end() {
     for make in TARGETS {
-        for window in ["publish.before", "publish.next", "publish.prepared", "publish.after"] {
+        let windows =
+            ["delete.before", "delete.after", "publish.before", "publish.next", "publish.prepared", "publish.after"];
+        for window in windows {
             let (lab, target) = lab(make);
             inputs(&lab, &[(1, "a"), (2, "b")], &[(10, 1), (11, 2)]);
             lab.run(&["run", "job.yaml"]).ok();
-            inputs(&lab, &[(1, "A"), (3, "c"), (2, "b")], &[(11, 3), (12, 3)]);
+            inputs(&lab, &[(3, "c"), (2, "B")], &[(11, 3), (12, 3)]);
             let status = lab.run_to(window);
             let is_sqlite = target.url().starts_with("sqlite");
             assert!(status.signal() == Some(9) || is_sqlite, "{window} {}", target.url());
             lab.run(&["run", "job.yaml", "--resume"]).ok();
-            has(&target, &["1\tA", "2\tb", "3\tc"], &["11\t3", "12\t3"]);
+            has(&target, &["2\tB", "3\tc"], &["11\t3", "12\t3"]);
         }
     }
 }

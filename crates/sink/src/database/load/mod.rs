@@ -201,6 +201,17 @@ impl Load for DatabaseLoad {
         self.shared().links.clone()
     }
 
+    async fn check_missing(&self) -> Result<()> {
+        let strategy = Arc::clone(&self.strategy);
+        on_io(&self.io, async move { strategy.check_missing().await }).await
+    }
+
+    async fn delete_missing(&self) -> Result<u64> {
+        let strategy = Arc::clone(&self.strategy);
+        let deleted = on_io(&self.io, async move { strategy.delete_missing().await }).await;
+        deleted.map_err(|error| self.shared().error_of_target(error))
+    }
+
     fn accept(&self, input: &InputFacts) -> Result<()> {
         let (in_step, target) = (self.shared().spec.in_step(), &self.shared().target);
         in_step.accept(input, target)?;

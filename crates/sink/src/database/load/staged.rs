@@ -7,6 +7,7 @@
 //! If a new table cannot get its name in the transaction, that is committed before: the commit is a rename, which is
 //! recorded before as an intention.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -43,6 +44,8 @@ struct Staged {
     rename: Vec<String>,
     /// What the publishing has changed.
     counts: Mutex<Counts>,
+    /// How many rows were deleted before.
+    deleted: AtomicU64,
     /// The name of the transaction, if it has one.
     transaction: Mutex<Option<String>>,
 }
@@ -90,6 +93,7 @@ pub(super) async fn set_up(
         publishing,
         rename,
         counts: Mutex::default(),
+        deleted: AtomicU64::new(0),
         transaction: Mutex::default(),
         names: begun.names,
         marker: begun.marker,
@@ -173,8 +177,7 @@ fn publishing(begun: &Begun, how: Moved, indexes: &Deferred) -> (Publishing, Vec
         }
         Moved::InStep => {
             before = dialect.index_staged(&names.staging, &in_step.staged_key());
-            let (duplicates, compared) = (in_step.duplicates(), in_step.compared());
-            queries = Some(StepQueries { duplicates, compared, begin: begin.clone() });
+            queries = Some(StepQueries::of(&in_step, &begin));
             in_step.steps()
         }
     };
@@ -190,7 +193,7 @@ fn publishing(begun: &Begun, how: Moved, indexes: &Deferred) -> (Publishing, Vec
         behind.append(&mut rename);
     }
     steps.extend(behind.into_iter().map(Step::plain));
-    (Publishing { before, steps, in_step: queries }, rename)
+    (Publishing { before, steps, in_step: queries, ..Publishing::default() }, rename)
 }
 
 #[async_trait]
@@ -209,6 +212,7 @@ impl Strategy for Staged {
         let is_renamed = !self.rename.is_empty();
         let marker = self.marker.as_deref();
         let counts = self.publishing.run(&self.shared, connection, marker.filter(|_| !is_renamed)).await?;
+        let counts = Counts { deleted: counts.deleted + self.deleted.load(Ordering::Relaxed), ..counts };
         let rows = counts.inserted;
         if matches!(self.how, Moved::By(Publish::Add | Publish::Instead)) {
             accept_changed(Counted::Inserted, rows, Some(taken), &self.shared.target)?;
@@ -225,6 +229,16 @@ impl Strategy for Staged {
         let name = connection.transaction().await.map_err(Failure::into_error)?;
         *self.transaction.lock().unwrap_or_else(PoisonError::into_inner) = name;
         Ok(())
+    }
+
+    async fn check_missing(&self) -> Result<()> {
+        self.publishing.check_missing(&self.shared, self.control.lend().await.connection()?).await
+    }
+
+    async fn delete_missing(&self) -> Result<u64> {
+        let deleted = self.publishing.delete_missing(&self.shared, self.control.lend().await.connection()?).await?;
+        self.deleted.fetch_add(deleted, Ordering::Relaxed);
+        Ok(deleted)
     }
 
     async fn commit(&self, taken: u64) -> Result<Box<dyn Connection>> {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use millstream_core::Result;
 use millstream_core::sink::{LoadContext, TableLinks};
 use millstream_database::Endpoint;
-use millstream_database::in_step::InStep;
+use millstream_database::in_step::{InStep, MissingRows};
 use millstream_database::load::NewTable;
 use millstream_database::table::{Bulk, BulkColumn, TableFacts};
 
@@ -18,7 +18,7 @@ use crate::database::in_step::Counts;
 use crate::database::indexes::Waiting;
 use crate::database::pool::Pool;
 use crate::database::server::{Connection, Server};
-use crate::database::spec::DatabaseSpec;
+use crate::database::spec::{DatabaseSpec, Mode};
 
 /// How rows get into the target. Its methods run on the runtime of the network.
 #[async_trait]
@@ -29,6 +29,16 @@ pub(super) trait Strategy: Send + Sync {
     /// Prepares the commit after all rows were sent, of which the tables have accepted `taken`: only the short last
     /// step is left.
     async fn prepare(&self, taken: u64) -> Result<()>;
+
+    /// Fails if too many rows of the target are missing.
+    async fn check_missing(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Deletes the rows of the target that are missing, in a transaction of its own. Returns how many.
+    async fn delete_missing(&self) -> Result<u64> {
+        Ok(0)
+    }
 
     /// Makes the rows visible, and removes what is not needed any more. Returns a working connection.
     async fn commit(&self, taken: u64) -> Result<Box<dyn Connection>>;
@@ -112,7 +122,8 @@ impl Begun {
         let Endpoint { host, port, database, .. } = self.server.endpoint();
         let of_server = |table: &String| format!("{}://{host}:{port}/{database}#{table}", self.server.dialect().name());
         let refers_to = facts.refers_to.iter().map(of_server).collect();
-        Some(TableLinks { table: of_server(&facts.name), refers_to, is_locked })
+        let deletes = self.spec.mode == Mode::Sync && self.spec.in_step().missing_rows() == MissingRows::Delete;
+        Some(TableLinks { table: of_server(&facts.name), refers_to, is_locked, deletes })
     }
 
     /// The statements that replace the target by the new table.

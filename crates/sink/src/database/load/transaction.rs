@@ -1,7 +1,10 @@
 //! The transaction that publishes the rows of a load's own tables, with retries, and errors of refused rows.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use millstream_core::{Error, RejectKind, Result, fail_point};
 use millstream_database::first_cell;
+use millstream_database::in_step::InStep;
 use millstream_database::load::{Counted, Step, StepFault};
 
 use super::shared::Shared;
@@ -14,8 +17,10 @@ use crate::database::server::{Connection, Failure};
 /// A transaction that is left open for the commit.
 #[derive(Debug, Default)]
 pub(super) struct Publishing {
-    /// Statements that run before it, each by itself.
+    /// Statements that run once before it, each by itself.
     pub(super) before: Vec<String>,
+    /// Whether these have run.
+    pub(super) is_ready: AtomicBool,
     pub(super) steps: Vec<Step>,
     /// Of a table that is kept in step.
     pub(super) in_step: Option<StepQueries>,
@@ -28,8 +33,25 @@ pub(super) struct StepQueries {
     pub(super) duplicates: String,
     /// How many rows may be missing, once those that are have gone.
     pub(super) compared: String,
+    /// How many rows are missing, if these do not stay.
+    pub(super) missing: Option<String>,
+    /// The steps that delete missing rows.
+    pub(super) deleting: Vec<Step>,
     /// When the run began, for messages.
     pub(super) begin: String,
+}
+
+impl StepQueries {
+    /// Those about the table of `in_step`, by a run that began at `begin`.
+    pub(super) fn of(in_step: &InStep<'_>, begin: &str) -> Self {
+        StepQueries {
+            duplicates: in_step.duplicates(),
+            compared: in_step.compared(),
+            missing: in_step.missing(),
+            deleting: in_step.deleting_steps(),
+            begin: begin.to_owned(),
+        }
+    }
 }
 
 impl Publishing {
@@ -45,10 +67,41 @@ impl Publishing {
         connection: &mut dyn Connection,
         marker: Option<&CommitMarker>,
     ) -> Result<Counts> {
+        self.run_steps(&self.steps, shared, connection, marker).await
+    }
+
+    /// Fails if more rows are missing than may.
+    pub(super) async fn check_missing(&self, shared: &Shared, connection: &mut dyn Connection) -> Result<()> {
+        let Some(queries) = &self.in_step else { return Ok(()) };
+        let Some(missing) = &queries.missing else { return Ok(()) };
+        self.run_before(shared, connection).await?;
+        let missing = count(connection, missing).await.map_err(Failure::into_error)?;
+        let compared = count(connection, &queries.compared).await.map_err(Failure::into_error)?;
+        shared.spec.in_step().accept_deletes(missing, compared, &shared.target)
+    }
+
+    /// Deletes missing rows, and commits that. Returns how many they were.
+    pub(super) async fn delete_missing(&self, shared: &Shared, connection: &mut dyn Connection) -> Result<u64> {
+        let Some(queries) = self.in_step.as_ref().filter(|queries| !queries.deleting.is_empty()) else { return Ok(0) };
+        let counts = self.run_steps(&queries.deleting, shared, connection, None).await?;
+        fail_point::pass("delete.before");
+        connection.execute("COMMIT").await.map_err(Failure::into_error)?;
+        fail_point::pass("delete.after");
+        Ok(counts.deleted)
+    }
+
+    /// Runs `steps` in a transaction that is left open, with retries after conflicts.
+    async fn run_steps(
+        &self,
+        steps: &[Step],
+        shared: &Shared,
+        connection: &mut dyn Connection,
+        marker: Option<&CommitMarker>,
+    ) -> Result<Counts> {
         self.run_before(shared, connection).await?;
         let mut tries = 0;
         loop {
-            match self.try_once(shared, connection, marker).await {
+            match self.try_once(steps, shared, connection, marker).await {
                 Err(Failure::Again { .. }) if tries < shared.spec.retries => {
                     connection.execute("ROLLBACK").await.map_err(Failure::into_error)?;
                     pause(tries).await;
@@ -66,6 +119,9 @@ impl Publishing {
     }
 
     async fn run_before(&self, shared: &Shared, connection: &mut dyn Connection) -> Result<()> {
+        if self.is_ready.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
         for statement in &self.before {
             match (connection.execute(statement).await, &self.in_step) {
                 (Ok(_), _) => {}
@@ -84,13 +140,14 @@ impl Publishing {
 
     async fn try_once(
         &self,
+        steps: &[Step],
         shared: &Shared,
         connection: &mut dyn Connection,
         marker: Option<&CommitMarker>,
     ) -> Result<Counts, Failure> {
         let mut counts = Counts::default();
         connection.execute("BEGIN").await?;
-        for step in &self.steps {
+        for step in steps {
             fail_point::pass("publish.step");
             match step {
                 Step::Never { sql, fault } => self.check(shared, connection, sql, *fault).await?,
