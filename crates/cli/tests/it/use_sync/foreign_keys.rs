@@ -139,6 +139,41 @@ fn neither_table_changes_if_one_has_no_input() {
     }
 }
 
+/// Not only tables in step: what a load locks, and when, depends on its mode.
+#[test]
+fn tables_that_refer_to_each_other_are_loaded_in_other_modes_too() {
+    for make in TARGETS {
+        for (orders, customers, is_kept) in [
+            ("merge", "merge", true),
+            ("ignore", "sync, missing: keep", true),
+            ("append, atomic: true", "sync, missing: keep", true),
+            ("append, atomic: true, defer_indexes: true", "merge", true),
+            ("truncate", "merge", false),
+            ("sync, missing: keep", "append, atomic: true", true),
+        ] {
+            let (lab, target) = lab(make);
+            inputs(&lab, &[(1, "a"), (2, "b")], &[(10, 1)]);
+            lab.run(&["run", "job.yaml"]).ok();
+            let job = lab.read("job.yaml").replace("max_deletes: 100%, ", "").replace(", max_deletes: 100%", "");
+            let set = |job: String, table: &str, mode: &str| {
+                let before = format!("table: {table}, mode: sync, key: [id], missing: delete");
+                assert!(job.contains(&before), "{job}");
+                job.replace(&before, &format!("table: {table}, key: [id], mode: {mode}"))
+            };
+            lab.file("job.yaml", set(set(job, "orders", orders), "customers", customers));
+            // An order of a customer that is there and changes, or comes, in the same run.
+            let adds = customers.starts_with("append");
+            let rows = if adds { &[(3, "c")][..] } else { &[(1, "A"), (2, "b"), (3, "c")] };
+            inputs(&lab, rows, &[(11, if orders.starts_with("append") { 1 } else { 3 })]);
+            lab.run(&["run", "job.yaml"]).ok();
+            let first = if adds { "1\ta" } else { "1\tA" };
+            let new = if orders.starts_with("append") { "11\t1" } else { "11\t3" };
+            let expected = if is_kept { vec!["10\t1", new] } else { vec![new] };
+            has(&target, &[first, "2\tb", "3\tc"], &expected);
+        }
+    }
+}
+
 /// A fault in the second table, which is known only when the first one is there.
 #[test]
 fn an_error_names_the_tables_that_have_changed() {
