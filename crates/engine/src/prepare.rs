@@ -635,7 +635,7 @@ impl Prepared<'_> {
         for sink in &job.sinks {
             roots.extend(self.sink_plan(sink).map_err(|faults| lints_of(job, faults))?);
         }
-        Ok(self.plan(&roots).await?)
+        Ok(self.plan(&roots, true).await?)
     }
 
     /// A physical plan for the first `rows` rows of the step `name`; for all, if no number is given.
@@ -648,10 +648,10 @@ impl Prepared<'_> {
         let plan = scan(name, Arc::clone(table))
             .and_then(|plan| LogicalPlanBuilder::from(plan).limit(0, rows)?.build())
             .map_err(fault::unwrap)?;
-        self.plan(&[LogicalStep { name: name.to_owned(), plan }]).await
+        self.plan(&[LogicalStep { name: name.to_owned(), plan }], false).await
     }
 
-    async fn plan(&self, roots: &[LogicalStep]) -> Result<Physical> {
+    async fn plan(&self, roots: &[LogicalStep], all_checks: bool) -> Result<Physical> {
         let state = self.context.session.state();
         let (budget, scratch) = (Arc::clone(&self.context.budget), Arc::clone(&self.context.scratch));
         let sorting = Sorting::new(Arc::clone(&budget), Arc::clone(&scratch), self.context.machine().cores);
@@ -663,6 +663,7 @@ impl Prepared<'_> {
             sorting,
             steps: Arc::clone(&self.context.steps),
             rejects: Arc::clone(&self.context.rejects),
+            all_checks,
         };
         planner.plan(&self.steps, roots).await.map_err(fault::unwrap)
     }

@@ -235,6 +235,14 @@ fn all_rows_of_the_entry_are_looked_at_whatever_is_done_with_them() {
         "SELECT s.id FROM s JOIN e ON s.id = e.id",
         "SELECT a.id FROM s AS a JOIN s AS b ON a.id = b.id WHERE a.id = 7",
         "SELECT id FROM s ORDER BY id DESC LIMIT 1",
+        // Of these the optimizer would keep nothing.
+        "SELECT id FROM s WHERE 1 = 0",
+        "SELECT id FROM s LIMIT 0",
+        "SELECT id FROM s WHERE id < 5 AND id > 7",
+        "SELECT id FROM e UNION ALL SELECT id FROM s WHERE 1 = 0",
+        "SELECT a.id FROM s AS a JOIN s AS b ON a.id = b.id WHERE 1 = 0",
+        "SELECT id FROM e WHERE id IN (SELECT id FROM s WHERE 1 = 0)",
+        "SELECT id FROM (SELECT e.id, (SELECT max(id) FROM s) AS most FROM e) AS x",
     ];
     for sql in transforms {
         let lab = Lab::with_job(&format!(
@@ -264,6 +272,45 @@ fn all_rows_of_the_entry_are_looked_at_whatever_is_done_with_them() {
             ],
             "{sql}"
         );
+    }
+}
+
+/// Of steps one after the other, all of whose rows the last one drops, each is checked.
+#[test]
+fn rows_that_no_sink_needs_are_looked_at_in_each_step() {
+    let job = |last: &str, sink: &str| {
+        format!(
+            "sources:\n  s: {{read: in.csv, {COLUMNS}, max_rejects: 5, checks: [{{matches: {{email: '@'}}, severity: \
+             reject}}]}}\n  names: {{read: names.csv, csv: {{columns: {{id: int64, name: utf8}}}}}}\ntransforms:\n  \
+             named: {{lookup: {{from: s, in: names, on: [id], take: [name], miss: 'null'}}, checks: [{{not_null: id, \
+             severity: warn}}]}}\n  few: {{filter: {{from: named, where: amount < 10}}, checks: [{{rows: {{min: 100}}, \
+             severity: warn}}, {{values: {{status: [open]}}, severity: warn}}]}}\n  t: {{sql: '{last}'}}\nsinks:\n  \
+             o: {{from: t, write: {sink}}}\n"
+        )
+    };
+    let lasts = [
+        "SELECT * FROM few WHERE 1 = 0",
+        "SELECT * FROM few LIMIT 0",
+        "SELECT * FROM few WHERE id IS NULL AND id = 3",
+        "SELECT a.* FROM few AS a JOIN few AS b ON a.id = b.id WHERE false",
+    ];
+    for (index, last) in lasts.iter().enumerate() {
+        let sink = ["out.csv", "'sqlite:out.db', table: t"][index % 2];
+        let lab = Lab::with_job(&job(last, sink));
+        lab.file("in.csv", orders(1_000));
+        lab.file("names.csv", "id,name\n3,three\n");
+        let report = lab.report(&[]);
+        assert_eq!(
+            results(&report),
+            [
+                "s | matches: email | holds | 1 of 1,000 rows (0.10%)",
+                "named | not_null: id | broken | 1 of 1,000 rows (0.10%)",
+                "few | rows | holds | 122 rows",
+                "few | values: status | holds | none of 122 rows",
+            ],
+            "{last}"
+        );
+        assert_eq!(report["rows_rejected"], 1, "{last}");
     }
 }
 

@@ -2,10 +2,10 @@
 //!
 //! No filter is pushed below it, since all rows of the entry are to be looked at, and it asks for the columns that its
 //! checks are about beside those that are wanted. A consumer may want no more rows early, such as a limit: then what is
-//! left is read at the end of the run, for the checks alone.
+//! left is read at the end of the run, for the checks alone. Where the optimizer drops a step because no row of it
+//! would be left, the node goes with it; then [`super::shared`] plans the step once more, for its checks alone.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::pin::Pin;
@@ -20,14 +20,14 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DFSchemaRef, internal_err};
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore};
+use datafusion::logical_expr::{Expr, Extension, LogicalPlan, LogicalPlanBuilder, UserDefinedLogicalNodeCore, lit};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use futures::{Stream, StreamExt};
-use millstream_core::Result;
 use millstream_core::reject::RejectLimit;
+use millstream_core::{Error, Result};
 
 use super::extension::{PlanNode, Planning, only};
 use super::lenient::LenientExec;
@@ -53,6 +53,31 @@ impl CheckedRows {
     pub fn plan(input: LogicalPlan, expressions: Vec<Expr>, checks: Arc<EntryChecks>) -> LogicalPlan {
         LogicalPlan::Extension(Extension { node: Arc::new(CheckedRows { input, expressions, checks }) })
     }
+}
+
+/// The checks of all nodes in `plan`, the outermost first.
+///
+/// # Errors
+/// Those of DataFusion.
+pub fn all_checks(plan: &LogicalPlan) -> DataFusionResult<Vec<Arc<EntryChecks>>> {
+    let mut found = Vec::new();
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::Extension(own) = node
+            && let Some(rows) = own.node.as_any().downcast_ref::<CheckedRows>()
+        {
+            found.push(Arc::clone(&rows.checks));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(found)
+}
+
+/// The rows of `plan` without any of their columns: what is read of them is what checks need.
+///
+/// # Errors
+/// Those of DataFusion.
+pub fn for_checks(plan: LogicalPlan) -> DataFusionResult<LogicalPlan> {
+    LogicalPlanBuilder::from(plan).project([lit(true)])?.build()
 }
 
 impl PartialEq for CheckedRows {
@@ -173,9 +198,9 @@ impl CheckExec {
     pub const NAME: &str = "CheckExec";
 
     fn new(input: Arc<dyn ExecutionPlan>, look: Look) -> Self {
-        let rounds = Rounds::new(input.output_partitioning().partition_count());
+        let partitions = input.output_partitioning().partition_count();
         let properties = Arc::clone(input.properties());
-        CheckExec { input, look, rounds, unread: Arc::default(), properties }
+        CheckExec { input, look, rounds: Rounds::new(partitions), unread: Unread::new(partitions), properties }
     }
 
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
@@ -223,23 +248,34 @@ impl CheckExec {
         CheckExec::new(input, Look { counts, left_out, ..self.look.clone() })
     }
 
-    /// Reads what nobody wanted of its rows.
-    ///
-    /// # Errors
-    /// Those of reading it.
-    pub async fn read_rest(&self, context: Arc<TaskContext>) -> Result<()> {
-        for partition in 0..self.input.output_partitioning().partition_count() {
-            let mut rest = match self.unread.take(partition) {
-                Some(rest) => rest,
-                None if self.rounds.has_begun(partition) => continue,
-                None => self.execute(partition, Arc::clone(&context)).map_err(fault::unwrap)?,
-            };
-            while let Some(batch) = rest.next().await {
-                batch.map_err(fault::unwrap)?;
-            }
+    /// Reads what no consumer wanted of the rows of `partition`.
+    async fn read_rest(&self, partition: usize, context: Arc<TaskContext>) -> Result<()> {
+        let mut rest = match self.unread.take(partition) {
+            Some(rest) => rest,
+            None if self.rounds.has_begun(partition) => return Ok(()),
+            None => self.execute(partition, context).map_err(fault::unwrap)?,
+        };
+        while let Some(batch) = rest.next().await {
+            batch.map_err(fault::unwrap)?;
         }
         Ok(())
     }
+}
+
+/// Reads what no consumer wanted of the rows of `node`, one of [`nodes`], once none of them reads any more: one future
+/// for each partition.
+pub fn rest(
+    node: Arc<dyn ExecutionPlan>,
+    context: Arc<TaskContext>,
+) -> impl Iterator<Item = impl Future<Output = Result<()>> + Send + 'static> {
+    (0..node.output_partitioning().partition_count()).map(move |partition| {
+        let (node, context) = (Arc::clone(&node), Arc::clone(&context));
+        async move {
+            let check = node.downcast_ref::<CheckExec>();
+            let check = check.ok_or_else(|| Error::internal("a node that checks rows is another"))?;
+            check.read_rest(partition, context).await
+        }
+    })
 }
 
 /// Whether an operator in `plan` counts the rows that come to `step` for its limit: what reads a source does, and the
@@ -253,7 +289,7 @@ fn is_counted_below(plan: &Arc<dyn ExecutionPlan>, step: &str) -> bool {
     is_here || row_inputs(plan).into_iter().any(|child| is_counted_below(child, step))
 }
 
-/// All nodes of `plan` that check rows.
+/// All nodes of `plan` that check rows, the outermost first.
 pub fn nodes(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn ExecutionPlan>> {
     let own = (plan.name() == CheckExec::NAME).then(|| Arc::clone(plan));
     own.into_iter().chain(plan.children().into_iter().flat_map(nodes)).collect()
@@ -377,23 +413,26 @@ fn broken_rows(holds: &BooleanArray) -> impl Iterator<Item = usize> {
     (0..holds.len()).filter(|row| holds.is_valid(*row) && !holds.value(*row))
 }
 
-/// The rest of partitions that nobody wanted to their end.
-#[derive(Default)]
-struct Unread(Mutex<HashMap<usize, SendableRecordBatchStream>>);
+/// The partitions that are being read, each until its end. They belong to the node and not to a consumer, which may
+/// end early, and may even hold its stream until the run ends: what is left can be taken at any time.
+struct Unread(Vec<Mutex<Option<SendableRecordBatchStream>>>);
 
 impl Unread {
-    fn lock(&self) -> MutexGuard<'_, HashMap<usize, SendableRecordBatchStream>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new(partitions: usize) -> Arc<Self> {
+        Arc::new(Unread((0..partitions).map(|_| Mutex::default()).collect()))
+    }
+
+    fn lock(&self, partition: usize) -> MutexGuard<'_, Option<SendableRecordBatchStream>> {
+        self.0[partition].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self, partition: usize) -> Option<SendableRecordBatchStream> {
-        self.lock().remove(&partition)
+        self.lock(partition).take()
     }
 }
 
-/// A partition whose rows are looked at. One that is dropped before its end is kept.
+/// A partition as its consumer reads it.
 struct Looking {
-    input: Option<SendableRecordBatchStream>,
     schema: SchemaRef,
     partition: usize,
     unread: Arc<Unread>,
@@ -402,12 +441,13 @@ struct Looking {
 impl Stream for Looking {
     type Item = DataFusionResult<RecordBatch>;
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let Some(input) = &mut self.input else { return Poll::Ready(None) };
-        let polled = input.as_mut().poll_next(context);
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let mut input = self.unread.lock(self.partition);
+        let Some(rows) = input.as_mut() else { return Poll::Ready(None) };
+        let polled = rows.as_mut().poll_next(context);
         // After an error the run ends.
         if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
-            self.input = None;
+            *input = None;
         }
         polled
     }
@@ -416,14 +456,6 @@ impl Stream for Looking {
 impl RecordBatchStream for Looking {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
-    }
-}
-
-impl Drop for Looking {
-    fn drop(&mut self) {
-        if let Some(rest) = self.input.take() {
-            self.unread.lock().insert(self.partition, rest);
-        }
     }
 }
 
@@ -502,6 +534,7 @@ impl ExecutionPlan for CheckExec {
         if !is_first {
             return Ok(looked);
         }
-        Ok(Box::pin(Looking { input: Some(looked), schema, partition, unread: Arc::clone(&self.unread) }))
+        *self.unread.lock(partition) = Some(looked);
+        Ok(Box::pin(Looking { schema, partition, unread: Arc::clone(&self.unread) }))
     }
 }

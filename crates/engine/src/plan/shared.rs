@@ -15,6 +15,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableProvi
 use datafusion::physical_plan::ExecutionPlan;
 use millstream_core::{Budget, StepKind, Steps};
 
+use super::checked;
 use super::error_locator::ErrorLocator;
 use super::joins;
 use super::lookup::Lookups;
@@ -114,6 +115,8 @@ pub struct Planner<'a> {
     pub steps: Arc<Steps>,
     /// What may be left out.
     pub rejects: Arc<Rejects>,
+    /// Whether checks look at all rows of their entries, also at those that no plan needs.
+    pub all_checks: bool,
 }
 
 /// What stands on top of a plan.
@@ -121,6 +124,8 @@ pub struct Planner<'a> {
 enum Top<'a> {
     Sink(&'a str),
     SharedScan(&'a str),
+    /// Nothing: the rows of a step are read for its checks alone.
+    Checks(&'a str),
 }
 
 /// All physical plans of a job.
@@ -130,8 +135,27 @@ pub struct Physical {
     pub roots: Vec<Root>,
     /// The steps that several use, with the plans below them.
     pub shared_scans: Vec<Arc<SharedScan>>,
+    /// Steps that no sink needs to be read, since none of their rows would be left: they are read for their checks.
+    pub for_checks: Vec<Root>,
     /// The operators and their counters.
     pub metered: Vec<Metered>,
+}
+
+impl Physical {
+    /// All plans, those first that read others. A shared scan stands behind those that read it.
+    pub fn plans(&self) -> impl Iterator<Item = &Arc<dyn ExecutionPlan>> {
+        let roots = self.roots.iter().chain(&self.for_checks).map(|root| &root.plan);
+        roots.chain(self.shared_scans.iter().rev().map(|shared| shared.input()))
+    }
+}
+
+/// What is known of the logical plans while they are optimized one after the other.
+#[derive(Default)]
+struct Optimized<'a> {
+    consumers_of: HashMap<String, Vec<Consumer>>,
+    in_order: HashSet<String>,
+    /// The steps that are read for their checks, and their plans.
+    for_checks: Vec<(&'a LogicalStep, LogicalPlan)>,
 }
 
 impl Planner<'_> {
@@ -147,24 +171,21 @@ impl Planner<'_> {
             .map(|step| (step.name.as_str(), step))
             .collect();
 
-        let mut consumers_of: HashMap<String, Vec<Consumer>> = HashMap::new();
-        let mut in_order = HashSet::new();
+        let mut found = Optimized::default();
         let mut optimised_sinks = Vec::new();
         for sink in sinks {
-            let plan = with_its_order(&sink.name, inline(sink.plan.clone(), &views)?, &mut in_order)?;
-            let plan = self.state.optimize(&plan)?;
-            collect_consumers(&plan, &mut consumers_of)?;
+            let plan = self.optimized(&sink.name, inline(sink.plan.clone(), &views)?, steps, &views, &mut found)?;
             optimised_sinks.push((sink.name.clone(), plan));
         }
         let mut optimised_shared = Vec::new();
         for step in shared.iter().rev() {
             let plan = inline(step.plan.clone(), &views)?;
-            let consumers = consumers_of.remove(&step.name).unwrap_or_default();
-            let plan = with_its_order(&step.name, narrow(&step.name, plan, &consumers)?, &mut in_order)?;
-            let plan = self.state.optimize(&plan)?;
-            collect_consumers(&plan, &mut consumers_of)?;
+            let consumers = found.consumers_of.remove(&step.name).unwrap_or_default();
+            let plan = narrow(&step.name, plan, &consumers)?;
+            let plan = self.optimized(&step.name, plan, steps, &views, &mut found)?;
             optimised_shared.push((step.name.clone(), plan));
         }
+        let Optimized { in_order, for_checks, .. } = found;
 
         let mut physical = Physical::default();
         for (step, (name, plan)) in shared.iter().zip(optimised_shared.into_iter().rev()) {
@@ -173,7 +194,8 @@ impl Planner<'_> {
             let input = self.physical(Top::SharedScan(&name), &plan, ordered, locator, &mut physical.metered).await?;
             let step = self.steps.add(&name, StepKind::Transform, "shared");
             let shared = SharedScan::new(&name, input, Arc::clone(&self.budget), self.scratch.clone(), step);
-            self.resolve(&name, &shared, &optimised_sinks, steps)?;
+            let readers = optimised_sinks.iter().map(|(_, plan)| plan).chain(for_checks.iter().map(|(_, plan)| plan));
+            resolve(&name, &shared, readers.chain(steps.iter().map(|step| &step.plan)))?;
             physical.shared_scans.push(shared);
         }
         for (sink, (name, plan)) in sinks.iter().zip(&optimised_sinks) {
@@ -182,8 +204,64 @@ impl Planner<'_> {
             let plan = self.physical(Top::Sink(name), plan, ordered, locator, &mut physical.metered).await?;
             physical.roots.push(Root { name: name.clone(), plan });
         }
+        for (step, plan) in &for_checks {
+            let (name, locator) = (step.name.clone(), self.locator(step, &views)?);
+            let ordered = in_order.contains(&name);
+            let plan = self.physical(Top::Checks(&name), plan, ordered, locator, &mut physical.metered).await?;
+            physical.for_checks.push(Root { name, plan });
+        }
         self.sorting.check()?;
         Ok(physical)
+    }
+
+    /// `plan`, the plan of `name`, optimized; with what it reads of shared steps, and the steps that were dropped and
+    /// have checks.
+    fn optimized<'s>(
+        &self,
+        name: &str,
+        plan: LogicalPlan,
+        steps: &'s [LogicalStep],
+        views: &Views<'_>,
+        found: &mut Optimized<'s>,
+    ) -> DataFusionResult<LogicalPlan> {
+        let plan = with_its_order(name, plan, &mut found.in_order)?;
+        let optimized = self.state.optimize(&plan)?;
+        collect_consumers(&optimized, &mut found.consumers_of)?;
+        if self.all_checks {
+            self.keep_checks(&plan, &optimized, steps, views, found)?;
+        }
+        Ok(optimized)
+    }
+
+    /// Plans the steps of `plan` that have checks and are not in `optimized` any more: their rows are read for these.
+    fn keep_checks<'s>(
+        &self,
+        plan: &LogicalPlan,
+        optimized: &LogicalPlan,
+        steps: &'s [LogicalStep],
+        views: &Views<'_>,
+        found: &mut Optimized<'s>,
+    ) -> DataFusionResult<()> {
+        let names = |plan: &LogicalPlan| {
+            Ok::<_, DataFusionError>(checked::all_checks(plan)?.into_iter().map(|checks| checks.entry.clone()))
+        };
+        let mut kept: HashSet<String> = names(optimized)?.collect();
+        for entry in names(plan)? {
+            if kept.contains(&entry) {
+                continue;
+            }
+            let lost = || DataFusionError::Internal(format!("the checks of `{entry}` are not in the plan"));
+            let step = steps.iter().find(|step| step.name == entry).ok_or_else(lost)?;
+            let alone = checked::for_checks(inline(step.plan.clone(), views)?)?;
+            let alone = self.state.optimize(&with_its_order(&entry, alone, &mut found.in_order)?)?;
+            collect_consumers(&alone, &mut found.consumers_of)?;
+            kept.extend(names(&alone)?);
+            if !kept.contains(&entry) {
+                return Err(lost());
+            }
+            found.for_checks.push((step, alone));
+        }
+        Ok(())
     }
 
     /// Who may be at fault in the plan of `root`: the step itself, and those that are inlined into it.
@@ -223,7 +301,7 @@ impl Planner<'_> {
         let state = SessionStateBuilder::new_from_existing(state).with_query_planner(planner).build();
         let plan = joins::physical_plan(plan, &state, self.budget.limit()).await?;
         let plan = sort::external(plan, &self.sorting)?;
-        let (Top::Sink(name) | Top::SharedScan(name)) = top;
+        let (Top::Sink(name) | Top::SharedScan(name) | Top::Checks(name)) = top;
         let sink = matches!(top, Top::Sink(_)).then(|| name.to_owned());
         meter(
             plan,
@@ -231,26 +309,22 @@ impl Planner<'_> {
             metered,
         )
     }
+}
 
-    /// Tells every stand-in for `name` that it is a shared scan.
-    fn resolve(
-        &self,
-        name: &str,
-        shared: &Arc<SharedScan>,
-        sinks: &[(String, LogicalPlan)],
-        steps: &[LogicalStep],
-    ) -> DataFusionResult<()> {
-        let plans = sinks.iter().map(|(_, plan)| plan).chain(steps.iter().map(|step| &step.plan));
-        for plan in plans {
-            visit_steps(plan, &mut |table, _| {
-                if table.name == name {
-                    *table.shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(Arc::clone(shared));
-                }
-                Ok(())
-            })?;
-        }
-        Ok(())
-    }
+/// Makes every stand-in for `name` in `plans` a consumer of its shared scan.
+fn resolve<'a>(
+    name: &str,
+    shared: &Arc<SharedScan>,
+    mut plans: impl Iterator<Item = &'a LogicalPlan>,
+) -> DataFusionResult<()> {
+    plans.try_for_each(|plan| {
+        visit_steps(plan, &mut |table, _| {
+            if table.name == name {
+                *table.shared.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(Arc::clone(shared));
+            }
+            Ok(())
+        })
+    })
 }
 
 /// Whether the rows of `plan` are in an order that its consumer may rely on: those of a sort, or of a shared step,

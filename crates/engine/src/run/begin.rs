@@ -103,8 +103,7 @@ impl<'w, 'j> Planned<'w, 'j> {
 impl<'j> Begun<'_, 'j> {
     /// All lookups of the run, those in references among them.
     fn lookups(&self) -> Vec<&LookupExec> {
-        let roots = self.physical.roots.iter().map(|root| &root.plan);
-        roots.chain(self.physical.shared_scans.iter().map(|shared| shared.input())).flat_map(lookups).collect()
+        self.physical.plans().flat_map(lookups).collect()
     }
 
     /// Reads what is looked up in. If that cannot be read, nothing has begun.
@@ -162,6 +161,7 @@ impl<'j> Begun<'_, 'j> {
                 (Err(_), None) => self.begin_at_once(sink).await?,
             }
         }
+        self.tasks.plans.extend(self.physical.for_checks.iter().map(|step| Arc::clone(&step.plan)));
         point.find_traces(&self.sinks.ledgers()).await?;
         let references = self.reference_hashes();
         let is_catch_up = self.admission.as_ref().is_some_and(|admission| admission.is_catch_up);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use datafusion::execution::TaskContext;
-use datafusion::physical_plan::ExecutionPlanProperties;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::StreamExt;
 use millstream_core::{Error, Processes, Result};
 use tokio::task::JoinSet;
@@ -18,7 +18,7 @@ use crate::context::RunContext;
 use crate::failure::Failure;
 use crate::fault;
 use crate::options::Cancel;
-use crate::plan::checked::{self, CheckExec};
+use crate::plan::checked;
 use crate::report::CheckResult;
 
 /// A run whose rows have reached their targets: committed where they are loaded chunk by chunk, elsewhere not visible
@@ -100,24 +100,34 @@ impl<'w, 'j> Begun<'w, 'j> {
         judge::results(&checks, &earlier, pass)
     }
 
-    /// Reads what nobody has wanted of the rows of entries with checks.
+    /// Reads what no sink has wanted of the rows of entries with checks. Rows that pass several checks go through the
+    /// outermost: so what is left of that is read first.
     async fn read_rest(&self) -> Result<()> {
-        let Work { run, cancel, .. } = self.work;
-        let shared = self.physical.shared_scans.iter().map(|shared| shared.input());
         // What is staged chunk by chunk has been read to its end.
-        let at_once = self.sinks.at_once().into_iter().filter(|sink| sink.staged.is_none());
-        let plans = at_once.map(|sink| &sink.plan).chain(shared);
-        let mut reading = JoinSet::new();
-        for node in plans.flat_map(checked::nodes) {
-            let context = run.session.task_ctx();
-            let rest = async move {
-                let check = node.downcast_ref::<CheckExec>();
-                check.ok_or_else(|| Error::internal("a node that checks rows is another"))?.read_rest(context).await?;
-                Ok(None)
-            };
-            reading.spawn_on(rest, &run.runtimes.workers());
+        let at_once = self.sinks.at_once().into_iter().filter(|sink| sink.staged.is_none()).map(|sink| &sink.plan);
+        let for_checks = self.physical.for_checks.iter().map(|step| &step.plan);
+        self.read_rest_of(at_once.chain(for_checks)).await?;
+        for shared in self.physical.shared_scans.iter().rev() {
+            self.read_rest_of([shared.input()].into_iter()).await?;
         }
-        joined(reading, cancel, run.threads.processes()).await.map(drop)
+        Ok(())
+    }
+
+    /// The same of `plans`, of which none reads another.
+    async fn read_rest_of(&self, plans: impl Iterator<Item = &Arc<dyn ExecutionPlan>>) -> Result<()> {
+        let Work { run, cancel, .. } = self.work;
+        let mut waiting: Vec<_> = plans.map(|plan| checked::nodes(plan).into_iter()).collect();
+        loop {
+            let next: Vec<_> = waiting.iter_mut().filter_map(Iterator::next).collect();
+            if next.is_empty() {
+                return Ok(());
+            }
+            let mut reading = JoinSet::new();
+            for rest in next.into_iter().flat_map(|node| checked::rest(node, run.session.task_ctx())) {
+                reading.spawn_on(async { rest.await.map(|()| None) }, &run.runtimes.workers());
+            }
+            joined(reading, cancel, run.threads.processes()).await?;
+        }
     }
 }
 
