@@ -30,7 +30,7 @@ pub fn results(entries: &[Arc<EntryChecks>], earlier: &[Value], pass: Pass) -> R
         let before = earlier.iter().find_map(|report| rows_before(report, &entry.entry));
         for (index, check) in entry.checks.iter().enumerate() {
             if let CheckKind::Unique(keys) = &check.kind {
-                let found = keys.found_at_end()?;
+                let found = keys.found_at_end().map_err(|error| error.in_step(&entry.entry))?;
                 entry.counts.add_broken(index, found.rows);
                 found.examples.into_iter().for_each(|example| entry.counts.show(index, example));
             }

@@ -7,31 +7,28 @@
 //!                                 the table, sorted, as a run in scratch ─▶ merged at the end: equal keys of several
 //! ```
 //! Keys are compared as whole bytes, never by their hashes alone. A key is there once in a table, so what is found
-//! while rows come and what the merge of a shard finds are different rows.
+//! while rows come and what the merge of a shard finds are different rows. The files are [`super::runs`]'s.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arrow::array::{Array, ArrayRef};
+use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::buffer::NullBuffer;
+use arrow::datatypes::{Float32Type, Float64Type};
 use arrow::row::{RowConverter, Rows, SortField};
 use datafusion::common::hash_utils::{RandomState, create_hashes};
 use hashbrown::HashTable;
 use millstream_core::{Budget, Error, Result};
-use tempfile::NamedTempFile;
+
+use super::runs::{self, MERGE_MEMORY, Run, RunFile};
 
 /// Parts of the keys, so that several tasks add some at once and each part is merged by itself.
 const SHARDS: usize = 64;
 
 /// Memory is reserved in steps of so many bytes; in tests in small ones, so that few keys are too many.
 const STEP: usize = if cfg!(test) { 64 } else { 64 << 10 };
-
-/// The buffer of a run that is written or read.
-const BUFFER: usize = 64 << 10;
 
 /// How many keys that come again are shown.
 const EXAMPLES: usize = 3;
@@ -45,6 +42,8 @@ pub struct KeySet {
     scratch: PathBuf,
     random: RandomState,
     shards: Vec<Mutex<Shard>>,
+    /// The runs of all shards.
+    file: RunFile,
     spilled: AtomicU64,
 }
 
@@ -65,7 +64,7 @@ struct Shard {
     /// Keys one after the other.
     bytes: Vec<u8>,
     reserved: usize,
-    runs: Vec<NamedTempFile>,
+    runs: Vec<Run>,
     /// Turns keys into text again.
     fields: Vec<SortField>,
 }
@@ -115,22 +114,25 @@ impl KeySet {
             scratch,
             random: RandomState::default(),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            file: RunFile::default(),
             spilled: AtomicU64::new(0),
         }
     }
 
-    /// Adds the keys of the rows of `columns`, and says which were there; a key with a null is none.
+    /// Adds the keys of the rows of `columns`, and says which were there; a key with a null is none. Values are equal
+    /// as in SQL: both zeros are, and so is everything that is no number.
     ///
     /// # Errors
     /// If the columns have no order, or scratch cannot be written.
     pub fn add(&self, columns: &[ArrayRef]) -> Result<Found> {
         let unordered = |cause| Error::internal("the columns of a key cannot be compared").cause(cause);
         let fields: Vec<SortField> = columns.iter().map(|column| SortField::new(column.data_type().clone())).collect();
+        let columns: Vec<ArrayRef> = columns.iter().map(with_one_zero).collect();
         let converter = RowConverter::new(fields.clone()).map_err(unordered)?;
-        let rows = converter.convert_columns(columns).map_err(unordered)?;
+        let rows = converter.convert_columns(&columns).map_err(unordered)?;
         let count = rows.num_rows();
         let mut hashes = vec![0; count];
-        create_hashes(columns, &self.random, &mut hashes).map_err(crate::fault::unwrap)?;
+        create_hashes(&columns, &self.random, &mut hashes).map_err(crate::fault::unwrap)?;
         let nulls = columns
             .iter()
             .fold(None, |nulls, column| NullBuffer::union(nulls.as_ref(), column.logical_nulls().as_ref()));
@@ -180,31 +182,31 @@ impl KeySet {
     /// Writes what `shard` has in memory as a sorted run.
     fn spill(&self, shard: &mut Shard) -> Result<()> {
         if !shard.table.is_empty() {
-            let failed = |cause: io::Error| {
-                Error::io(format!("keys cannot be written to the scratch folder {}", self.scratch.display()), &cause)
-            };
-            let run = self.write_run(shard).map_err(failed)?;
+            let run = self.write_run(shard).map_err(|cause| self.fault("written to", &cause))?;
+            self.spilled.fetch_add(run.bytes(), Ordering::Relaxed);
             shard.runs.push(run);
-            self.spilled
-                .fetch_add((shard.bytes.len() + shard.table.len() * size_of::<u32>()) as u64, Ordering::Relaxed);
         }
         (shard.table, shard.bytes) = (HashTable::new(), Vec::new());
         self.budget.give_back(std::mem::take(&mut shard.reserved));
         Ok(())
     }
 
-    fn write_run(&self, shard: &Shard) -> io::Result<NamedTempFile> {
+    fn write_run(&self, shard: &Shard) -> io::Result<Run> {
         let mut keys: Vec<&[u8]> = shard.table.iter().map(|key| shard.key(key)).collect();
         keys.sort_unstable();
-        let mut file = tempfile::Builder::new().prefix("millstream-keys-").tempfile_in(&self.scratch)?;
-        let mut out = BufWriter::with_capacity(BUFFER, file.as_file_mut());
-        for key in keys {
-            out.write_all(&(key.len() as u32).to_le_bytes())?;
-            out.write_all(key)?;
+        let bytes = keys.iter().map(|key| runs::stored(key)).sum();
+        self.file.write(&self.scratch, bytes, |run| keys.iter().try_for_each(|key| run.add(key)))
+    }
+
+    fn fault(&self, what: &str, cause: &io::Error) -> Error {
+        let scratch = self.scratch.display();
+        let error = Error::io(format!("the keys of a `unique` check cannot be {what} scratch in {scratch}"), cause);
+        match cause.kind() {
+            io::ErrorKind::StorageFull => {
+                error.hint("name a folder with more room with `--scratch`, or give more memory with `--memory`")
+            }
+            _ => error,
         }
-        out.flush()?;
-        drop(out);
-        Ok(file)
     }
 
     /// Bytes that were written to scratch.
@@ -226,35 +228,23 @@ impl KeySet {
                 continue;
             }
             self.spill(&mut shard)?;
-            let (runs, fields) = (std::mem::take(&mut shard.runs), shard.fields.clone());
-            let failed = |cause: io::Error| {
-                Error::io(format!("keys in the scratch folder {} cannot be read", self.scratch.display()), &cause)
-            };
-            self.merge(runs, &fields, &mut found).map_err(failed)?;
+            let (runs, fields) = (std::mem::take(&mut shard.runs), std::mem::take(&mut shard.fields));
+            self.merge(runs, &fields, &mut found)?;
         }
         Ok(found)
     }
 
-    fn merge(&self, runs: Vec<NamedTempFile>, fields: &[SortField], found: &mut Found) -> io::Result<()> {
-        let mut readers = Vec::new();
-        let mut heads = BinaryHeap::new();
-        for (number, mut run) in runs.into_iter().enumerate() {
-            run.as_file_mut().seek(SeekFrom::Start(0))?;
-            let mut reader = BufReader::with_capacity(BUFFER, run);
-            heads.extend(next_key(&mut reader)?.map(|key| Reverse((key, number))));
-            readers.push(reader);
-        }
-        let mut last: Option<Vec<u8>> = None;
-        while let Some(Reverse((key, number))) = heads.pop() {
-            heads.extend(next_key(&mut readers[number])?.map(|key| Reverse((key, number))));
-            if last.as_ref() == Some(&key) {
-                found.rows += 1;
-                if found.examples.len() < EXAMPLES {
-                    found.examples.push(self.shown(fields, &key));
-                }
+    fn merge(&self, runs: Vec<Run>, fields: &[SortField], found: &mut Found) -> Result<()> {
+        self.budget.take(MERGE_MEMORY);
+        let merged = runs::merge(&self.scratch, runs, &mut |key| {
+            found.rows += 1;
+            if found.examples.len() < EXAMPLES {
+                found.examples.push(self.shown(fields, key));
             }
-            last = Some(key);
-        }
+        });
+        self.budget.give_back(MERGE_MEMORY);
+        let written = merged.map_err(|cause| self.fault("merged in", &cause))?;
+        self.spilled.fetch_add(written, Ordering::Relaxed);
         Ok(())
     }
 
@@ -284,23 +274,22 @@ fn shard_of(hash: u64) -> usize {
     (hash >> 32) as usize % SHARDS
 }
 
-fn next_key(reader: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
-    let mut length = [0; 4];
-    match reader.read_exact(&mut length) {
-        Ok(()) => {}
-        Err(end) if end.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
-        Err(error) => return Err(error),
+/// `column` with one zero and one value that is no number, if it has floats: others have one form for each value.
+fn with_one_zero(column: &ArrayRef) -> ArrayRef {
+    if let Some(values) = column.as_primitive_opt::<Float64Type>() {
+        return Arc::new(values.unary::<_, Float64Type>(|value| if value.is_nan() { f64::NAN } else { value + 0.0 }));
     }
-    let mut key = vec![0; u32::from_le_bytes(length) as usize];
-    reader.read_exact(&mut key)?;
-    Ok(Some(key))
+    if let Some(values) = column.as_primitive_opt::<Float32Type>() {
+        return Arc::new(values.unary::<_, Float32Type>(|value| if value.is_nan() { f32::NAN } else { value + 0.0 }));
+    }
+    Arc::clone(column)
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
 
-    use arrow::array::{Int64Array, StringViewArray};
+    use arrow::array::{Float32Array, Float64Array, Int64Array, StringViewArray};
     use proptest::prelude::*;
 
     use super::*;
@@ -338,6 +327,36 @@ mod tests {
             found += set.found_at_end().expect("runs").rows;
             prop_assert_eq!(found, expected(&rows));
             prop_assert_eq!(budget_of.used(), 0);
+        }
+    }
+
+    /// Nearly every batch becomes runs of its own, which are merged in several passes.
+    #[test]
+    fn many_runs_are_merged_in_the_memory_of_a_few() {
+        let (set, budget, scratch) = set(0);
+        let batch =
+            |start: i64| -> Vec<_> { (start..start + 100).map(|id| (Some(id), Some(id.to_string()))).collect() };
+        let found: u64 = (0..200).map(|number| set.add(&columns(&batch(number * 99))).expect("keys").rows).sum();
+        let peak = budget.peak();
+        let at_end = set.found_at_end().expect("runs");
+        // Two batches one after the other have one key in common.
+        assert_eq!((found + at_end.rows, at_end.examples.len()), (199, EXAMPLES));
+        assert!(budget.peak() <= peak + MERGE_MEMORY && budget.used() == 0, "{} {peak}", budget.peak());
+        assert_eq!(fs_err::read_dir(scratch.path()).expect("a folder").count(), 0);
+    }
+
+    #[test]
+    fn floats_are_equal_as_in_sql() {
+        let other_nan = f64::from_bits(f64::NAN.to_bits() | 1);
+        let doubles = vec![Some(0.0), Some(-0.0), Some(f64::NAN), Some(-other_nan), None, None, Some(1.0)];
+        let singles: Vec<_> = doubles.iter().map(|value| value.map(|value| value as f32)).collect();
+        let of: [ArrayRef; 2] = [Arc::new(Float64Array::from(doubles)), Arc::new(Float32Array::from(singles))];
+        for budget in [0, 64 << 20] {
+            for column in &of {
+                let (set, _, _scratch) = set(budget);
+                let rows: u64 = (0..7).map(|row| set.add(&[column.slice(row, 1)]).expect("keys").rows).sum();
+                assert_eq!(rows + set.found_at_end().expect("runs").rows, 2, "{column:?}");
+            }
         }
     }
 

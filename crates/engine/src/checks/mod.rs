@@ -11,6 +11,7 @@
 pub mod judge;
 pub mod keys;
 pub mod lints;
+mod runs;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

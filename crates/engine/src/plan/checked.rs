@@ -322,7 +322,8 @@ impl Look {
                 CheckKind::Unique(keys) => {
                     let columns = own.iter().map(|column| column.evaluate(&batch)?.into_array(batch.num_rows()));
                     let columns = columns.collect::<DataFusionResult<Vec<ArrayRef>>>()?;
-                    let found = keys.add(&columns).map_err(fault::carry)?;
+                    let found = keys.add(&columns);
+                    let found = found.map_err(|error| fault::carry(error.in_step(&self.checks.entry)))?;
                     self.counts.add_broken(index, found.rows);
                     found.examples.into_iter().for_each(|example| self.counts.show(index, example));
                 }
