@@ -8,8 +8,7 @@ use crate::output::{Output, Role};
 
 /// Why a job does not run: lints, errors, and how many there are, if more than one.
 pub fn failure(output: Output, failure: &Failure) -> String {
-    let mut text = shown_lints(output, &failure.lints);
-    failure.errors.iter().for_each(|one| text.push_str(&error(output, one)));
+    let mut text = shown_lints(output, &failure.lints) + &shown_errors(output, &failure.errors);
     text.push_str(&counted(output, &failure.lints, failure.errors.len()));
     text
 }
@@ -21,6 +20,17 @@ pub fn lints(output: Output, lints: &[Lint]) -> String {
 
 fn shown_lints(output: Output, lints: &[Lint]) -> String {
     lints.iter().filter(|one| one.is_error() || !output.quiet).map(|one| lint(output, one)).collect()
+}
+
+/// The errors. Of those in a row that have the same hint, only the last one shows it.
+fn shown_errors(output: Output, errors: &[Error]) -> String {
+    let hint_of_next = |index: usize| errors.get(index + 1).and_then(Error::hint_text);
+    let shown =
+        |(index, one): (usize, &Error)| match one.hint_text().is_some() && one.hint_text() == hint_of_next(index) {
+            true => facts(output, one),
+            false => error(output, one),
+        };
+    errors.iter().enumerate().map(shown).collect()
 }
 
 /// How many `lints` and other errors there were, if more than one.
@@ -41,6 +51,15 @@ pub fn hook(output: Output, hook: &str, failed: &Error) -> String {
 
 /// An error: what, where, the offending text, the cause, then what to do.
 pub fn error(output: Output, error: &Error) -> String {
+    let mut text = facts(output, error);
+    if let Some(hint) = error.hint_text() {
+        text.push_str(&format!("{} {}\n", output.paint(Role::Hint, "hint:"), indented(hint)));
+    }
+    text
+}
+
+/// An error without what to do.
+fn facts(output: Output, error: &Error) -> String {
     let mut text = format!("{} {}\n", output.paint(Role::Error, "error:"), output.paint(Role::Strong, error.what()));
     let place = error.location().to_string();
     let facts = [
@@ -53,9 +72,6 @@ pub fn error(output: Output, error: &Error) -> String {
         if let Some(fact) = fact {
             text.push_str(&format!("  {} {}\n", output.paint(Role::Faint, label), indented(&fact)));
         }
-    }
-    if let Some(hint) = error.hint_text() {
-        text.push_str(&format!("{} {}\n", output.paint(Role::Hint, "hint:"), indented(hint)));
     }
     text
 }

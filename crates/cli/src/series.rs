@@ -173,13 +173,14 @@ impl Series<'_> {
 
     /// Shows why value number `index` (from 0) has failed, after the runs `done`, and returns the exit code.
     fn fail(&self, index: usize, failure: &Failure, mut done: Vec<Value>) -> u8 {
-        self.tell_left(index);
-        report_failure(self.output, failure, |mut failed| {
+        let code = report_failure(self.output, failure, |mut failed| {
             failed["value"] = json!(self.values.values[index]);
             failed["outcome"] = json!("failed");
             done.push(failed);
             self.to_json(&done)
-        })
+        });
+        self.tell_left(index);
+        code
     }
 
     fn one(&self, followed: &Followed, value: &str, to_do: ToDo) -> Result<Report, Failure> {
@@ -217,8 +218,9 @@ impl Series<'_> {
             0 => String::new(),
             count => format!(", {count} {outcome}"),
         };
-        let (skipped, before) = (more("skipped"), more("done before"));
-        self.output.chat(&format!("{} values of {} done{skipped}{before}\n", count("done"), self.values.name));
+        let (done, skipped, before) = (count("done"), more("skipped"), more("done before"));
+        let values = if done == 1 { "value" } else { "values" };
+        self.output.chat(&format!("{done} {values} of {} done{skipped}{before}\n", self.values.name));
     }
 }
 

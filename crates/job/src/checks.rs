@@ -153,7 +153,8 @@ fn misfit(item: &Node, rule: &Entry, keys: &CheckKeys, of: Checked, file: &JobTe
     match of {
         Checked::Sink => {
             let what = "a check of a sink cannot reject rows";
-            lints.push(file.error(at("severity"), what).hint("move the check to the entry that the sink reads"));
+            let hint = "move the check to the entry that the sink reads, or to a transform for this sink alone";
+            lints.push(file.error(at("severity"), what).hint(hint));
         }
         Checked::Step { may_reject: false } => {
             let what = "the check rejects rows, and the entry may leave none out";
