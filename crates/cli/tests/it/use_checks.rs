@@ -5,10 +5,12 @@ use std::fmt::Write as _;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
+use millstream_testkit::Mount;
 use serde_json::{Value, json};
 
+use crate::harness::{self, MILLSTREAM};
 use crate::use_databases::Database;
-use crate::use_support::{Lab, csv_rows, sqlite};
+use crate::use_support::{Lab, csv_rows, finish, sqlite};
 
 /// Orders, some of which break each rule: the number of each is known.
 fn orders(count: usize) -> String {
@@ -149,7 +151,7 @@ fn what_is_counted_chunk_by_chunk_counts_once() {
         assert!(killed.status().expect("it starts").signal().is_some(), "{fail_point}");
         let before = database.query("SELECT COUNT(*) FROM t").concat();
         assert!(fail_point.starts_with("rejects") || before != "0", "{fail_point}: {before}");
-        let resumed = crate::use_support::finish(run(&["run", "--resume", "job.yaml", "--json"]), None);
+        let resumed = finish(run(&["run", "--resume", "job.yaml", "--json"]), None);
         resumed.ok();
         assert_eq!(
             results(&resumed.json()),
@@ -170,6 +172,39 @@ fn what_is_counted_chunk_by_chunk_counts_once() {
             crate::use_support::sorted(lines)
         };
         assert_eq!(lines(&rejects), [202, 1_202, 2_202, 3_202], "{fail_point}");
+    }
+}
+
+/// The share is that of all rows of the load, also of those that an earlier run has loaded: forty of the last ones are
+/// too many of the rest alone, and forty of the first ones are too many of all.
+#[test]
+fn a_share_of_rows_that_a_check_may_reject_is_that_of_all_runs() {
+    for (broken, share, code) in [(3_000..3_040, "1.5%", 0), (0..40, "0.5%", 3)] {
+        let lab = Lab::with_job(&format!(
+            "sources:\n  s: {{read: in.csv, csv: {{columns: {{id: int64, email: utf8}}}}, max_rejects: {share}, \
+             checks: [{{matches: {{email: '@'}}, severity: reject}}]}}\nsinks:\n  o: {{from: s, write: \
+             'sqlite:out.db', table: t}}\n"
+        ));
+        let email = |id| if broken.contains(&id) { "none" } else { "a@b" };
+        let text = (0..4_000).fold("id,email\n".to_owned(), |text, id| text + &format!("{id},{}\n", email(id)));
+        lab.file("in.csv", text);
+        let run = |arguments: &[&str], fail_point: &str| {
+            let mut command = lab.command(arguments);
+            command.env("MILLSTREAM_CHUNK_BYTES", "2000").env("MILLSTREAM_FAIL_AT", fail_point);
+            finish(command, None)
+        };
+        let count = || sqlite(&lab.path("out.db"), "SELECT COUNT(*) FROM t")[0][0].parse::<usize>().expect("a number");
+        run(&["run", "job.yaml"], "commit.after:1").ended(-1);
+        let before = count();
+        let broken_rest = broken.filter(|id| *id >= before).count();
+        // The rest alone would be judged otherwise.
+        assert_eq!(broken_rest * 1_000 > 15 * (4_000 - before), code == 0, "{before}");
+        let resumed = run(&["run", "--resume", "job.yaml"], "none");
+        resumed.ended(code);
+        match code {
+            0 => assert_eq!(count(), 3_960),
+            _ => _ = resumed.says(&["`max_rejects` of `s` allows 0.5%", "a check does not hold: matches: email"]),
+        }
     }
 }
 
@@ -314,8 +349,8 @@ fn rows_that_no_sink_needs_are_looked_at_in_each_step() {
     }
 }
 
-#[test]
-fn keys_that_do_not_fit_in_memory_are_compared_in_scratch() {
+/// 400,004 keys of 90 bytes, four of which come again, and a job that finds these.
+fn lab_with_many_keys() -> Lab {
     let lab = Lab::with_job(&format!(
         "sources:\n  s: {{read: in.csv, {COLUMNS}, checks: [{{unique: [id, email], severity: warn}}]}}\nsinks:\n  o: \
          {{from: s, write: discard}}\n"
@@ -325,16 +360,49 @@ fn keys_that_do_not_fit_in_memory_are_compared_in_scratch() {
     let mut text = (0..400_000).fold("id,status,email,amount,paid\n".to_owned(), |text, id| text + &line(id));
     text.extend([3, 399_999, 200_000, 3].map(line));
     lab.file("in.csv", text);
-    let expected = ["s | unique: id, email | broken | 4 of 400,004 rows (0.00%)"];
+    lab
+}
+
+#[test]
+fn keys_that_do_not_fit_in_memory_are_compared_in_scratch() {
+    let lab = lab_with_many_keys();
     for memory in ["80MB", "2GB"] {
-        let report = lab.report(&["--memory", memory]);
-        assert_eq!(results(&report), expected, "{memory}");
+        let mut command = harness::program(lab.0.root(), "bash");
+        command.args(["-c", "ulimit -n 150; exec \"$0\" \"$@\"", MILLSTREAM]);
+        command.args(["run", "job.yaml", "--json", "--memory", memory]);
+        let ran = finish(command, None);
+        let report = ran.ok().json();
+        assert_eq!(results(&report), ["s | unique: id, email | broken | 4 of 400,004 rows (0.00%)"], "{memory}");
         let spilled =
             report["steps"].as_array().expect("steps").iter().filter_map(|step| step["spilled_bytes"].as_u64());
         assert_eq!(spilled.sum::<u64>() > 0, memory == "80MB", "{report:#}");
         let examples = report["checks"][0]["examples"].to_string();
         assert!(["3", "399999", "200000"].iter().any(|id| examples.contains(&format!(r#"\"id\":{id}"#))), "{examples}");
     }
+}
+
+#[test]
+fn scratch_that_has_no_room_for_keys_is_reported() {
+    let lab = lab_with_many_keys();
+    let Some(small) = Mount::tmpfs("size=2m") else { return };
+    let scratch = small.path().display().to_string();
+    let ran = lab.run(&["run", "job.yaml", "--memory", "80MB", "--scratch", &scratch]);
+    ran.ended(1).says(&[
+        &format!("the keys of a `unique` check cannot be written to scratch in {scratch}"),
+        "step s",
+        "no space left on device",
+        "name a folder with more room with `--scratch`",
+    ]);
+}
+
+#[test]
+fn unique_counts_both_zeros_as_one_key() {
+    let lab = Lab::with_job(
+        "sources:\n  s: {read: in.csv, csv: {columns: {v: float64}}, checks: [{unique: v, severity: warn}]}\nsinks:\n  \
+         o: {from: s, write: discard}\n",
+    );
+    lab.file("in.csv", "v\n0.0\n-0.0\nNaN\n1.5\nNaN\n");
+    assert_eq!(results(&lab.report(&[])), ["s | unique: v | broken | 2 of 5 rows (40.00%)"]);
 }
 
 #[test]
@@ -419,7 +487,7 @@ fn a_run_resumes_with_other_checks_unless_they_leave_out_other_rows() {
     let run = |arguments: &[&str], fail_point: &str| {
         let mut command = lab.command(arguments);
         command.env("MILLSTREAM_CHUNK_BYTES", "2000").env("MILLSTREAM_FAIL_AT", fail_point);
-        crate::use_support::finish(command, None)
+        finish(command, None)
     };
     run(&["run", "job.yaml"], "commit.after:1").ended(-1);
     lab.file("job.yaml", job.replace("severity: warn", "severity: reject"));

@@ -142,6 +142,45 @@ fn differences_are_shown_row_by_row() {
     assert_eq!(lab.run(&["test", "--only", "near"]).ok().stdout.matches("ok").count(), 1);
 }
 
+/// The files of a test belong to the user, whatever the job does with those that it has loaded.
+#[test]
+fn files_of_a_test_stay_where_they_are() {
+    let test = |name: &str, given: &str, v: &str| {
+        format!("  - {{name: {name}, sources: {{s: {given}}}, expect: {{o: {{rows: [{{id: 1, v: {v}}}]}}}}}}\n")
+    };
+    let file = "{file: in/a.csv}";
+    for after_load in ["delete", "{move: done}"] {
+        let lab = Lab::with_job(&format!(
+            "sources:\n  s: {{read: 'in/*.csv', incremental: true, after_load: {after_load}, csv: {{columns: {{id: \
+             int64, v: 'decimal(10, 2)'}}}}}}\nsinks:\n  o: {{from: s, write: 'sqlite:out.db', table: t}}\n"
+        ));
+        lab.file("in/a.csv", "id,v\n1,1.50\n");
+        let tests = [
+            test("same", file, "1.5"),
+            test("wrong", file, "1.51"),
+            test("finer", file, "1.504"),
+            test("given finer", "{rows: [{id: 1, v: 1.504}]}", "1.50"),
+        ];
+        lab.file("job.test.yaml", format!("tests:\n{}", tests.concat()));
+        let ran = lab.run(&["test"]);
+        let text = &ran.ended(1).stdout;
+        for part in [
+            "ok    same",
+            "FAIL  wrong",
+            "v: expected \"1.51\", found \"1.50\"",
+            "FAIL  finer",
+            "row 1 that is expected of `o` is none: decimal(10, 2) cannot hold all its digits after the point",
+            "FAIL  given finer",
+            "text `1.504`",
+            "3 of 4 tests failed",
+        ] {
+            assert!(text.contains(part), "`{part}` is not in:\n{text}");
+        }
+        assert_eq!(names(lab.0.root()), [".scratch", "in", "job.test.yaml", "job.yaml"], "{after_load}");
+        assert_eq!(names(&lab.path("in")), ["a.csv"], "{after_load}");
+    }
+}
+
 #[test]
 fn texts_and_files_are_parsed_as_the_job_says() {
     let lab = lab("");
