@@ -52,9 +52,9 @@ fn results(report: &Value) -> Vec<String> {
 
 #[test]
 fn each_rule_finds_what_breaks_it_and_all_that_fail_are_told() {
-    let checks = "    - {rows: {min: 1002}}\n    - {not_null: [id, paid]}\n    - {unique: id}\n    - {values: \
-                  {status: [open, paid]}}\n    - {matches: {email: '@'}}\n    - {range: {amount: {min: 0, max: \
-                  100}}}\n    - {sql: amount >= paid, message: more paid than due}\n";
+    let checks = "    - {rows: {min: 1002}}\n    - {not_null: [id, paid], at_most: 0.05%}\n    - {unique: id}\n    - \
+                  {values: {status: [open, paid]}}\n    - {matches: {email: '@'}}\n    - {range: {amount: {min: 0, \
+                  max: 100}}}\n    - {sql: amount >= paid, message: more paid than due}\n";
     let lab = lab(checks, "", TO_FILE);
     let ran = lab.run(&["run", "job.yaml"]);
     ran.ended(1);
@@ -84,7 +84,7 @@ fn nulls_pass_and_some_rows_may_break_a_rule() {
             "s | range: amount | broken | 1 of 1,001 rows (0.10%)",
             "s | range: paid | holds | none of 1,001 rows",
             "s | unique: id, paid | holds | none of 1,001 rows",
-            "s | sql: paid < 9 | broken | paid a lot (1 of 1,001 rows (0.10%))",
+            "s | sql: paid < 9 | broken | paid a lot: 1 of 1,001 rows (0.10%)",
         ]
     );
     assert_eq!(csv_rows(&lab.read("out.csv")).len(), 1_001);

@@ -66,7 +66,7 @@ fn result(entry: &EntryChecks, check: &EntryCheck, counted: Counted) -> CheckRes
         }
     };
     let what = match &check.message {
-        Some(message) if !holds => format!("{message} ({what})"),
+        Some(message) if !holds => format!("{message}: {what}"),
         _ => what,
     };
     CheckResult {
@@ -140,7 +140,7 @@ pub fn failures(results: &[CheckResult]) -> Vec<Error> {
 }
 
 fn failure(result: &CheckResult) -> Error {
-    let allowed = result.at_most.as_ref().map_or(String::new(), |most| format!(", and `at_most: {most}` is allowed"));
+    let allowed = result.at_most.as_ref().map_or(String::new(), |most| format!(", more than `at_most: {most}`"));
     let cause = match result.examples.is_empty() {
         true => format!("{}{allowed}", result.what),
         false => format!("{}{allowed}, such as\n{}", result.what, result.examples.join("\n")),
