@@ -9,13 +9,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use arrow::datatypes::Field;
 use millstream_core::sink::{Chunk, LoadNotes, Noted, WrittenChunks};
 use millstream_core::{Error, Result, Unit};
 use millstream_job::OnChange;
 
 use super::load::changed_units;
-use super::marks::{Stretch, TimedSource};
+use super::marks::{Stretch, TimedRows, TimedSource};
 use super::units::{Standing, Units, WhenChanged, listed_twice};
 use crate::read::{Reader, sample};
 use crate::report::{LeftFiles, WindowRead};
@@ -40,8 +39,8 @@ pub struct NotingSink {
 pub struct AdmittedSource {
     /// Its reader.
     pub reader: Arc<Reader>,
-    /// The column whose time says which rows are new; `None` if it is read by files.
-    pub by: Option<Field>,
+    /// What says which rows are new; `None` if it is read by files.
+    pub by: Option<TimedRows>,
 }
 
 /// What a run reads of incremental sources, and which sinks take it.
@@ -162,8 +161,8 @@ impl Admission {
         let (mut readers, mut timed) = (Vec::new(), Vec::new());
         for AdmittedSource { reader, by } in sources {
             match by {
-                Some(column) => {
-                    let source = TimedSource::of(&reader, &column, sinks).await;
+                Some(rows) => {
+                    let source = TimedSource::of(&reader, rows, sinks, accept_changed).await;
                     let source = source.map_err(|error| in_step(error, &reader.name))?;
                     found.add_rows(&source);
                     timed.push(source);

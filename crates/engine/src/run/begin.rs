@@ -17,6 +17,7 @@ use super::sinks::{AtOnce, ByChunk, CommitMarker, SinkRun, Sinks, Staged};
 use super::work::Work;
 use crate::chunks::admission::{Admission, AdmittedSource, NotingSink};
 use crate::chunks::load::Loaded as LoadedChunks;
+use crate::chunks::marks::TimedRows;
 use crate::chunks::origins::{OriginReadExec, with_origins};
 use crate::chunks::pipeline::{Pipeline, is_incremental, row_preserving};
 use crate::chunks::sinks;
@@ -155,8 +156,8 @@ impl<'j> Begun<'_, 'j> {
         self.lookups().into_iter().filter_map(hash).collect()
     }
 
-    /// Begins the loads of `planned`. Their targets are asked for commit markers before the first one begins: a load that
-    /// has begun may lock what the next one looks at.
+    /// Begins the loads of `planned`. Their targets are asked for commit markers before the first one begins: a load
+    /// that has begun may lock what the next one looks at.
     async fn begin_all(&mut self, mut planned: Vec<PlannedSink<'j>>) -> Result<()> {
         let Work { job, prepared, point, live, .. } = self.work;
         for sink in &mut planned {
@@ -267,7 +268,10 @@ impl<'j> Begun<'_, 'j> {
             let by = reader.incremental_by.as_ref().map(|by| {
                 let columns = prepared.source_columns(&reader.name);
                 let column = columns.and_then(|columns| columns.field_with_name(&by.by).ok().cloned());
-                column.ok_or_else(|| Error::internal("the column by which rows are read is not known"))
+                let step = job.sources.iter().find(|source| source.name.value == reader.name);
+                let selected = step.and_then(|source| source.selected.clone());
+                let timed = column.zip(selected).map(|(column, selected)| TimedRows { column, selected });
+                timed.ok_or_else(|| Error::internal("the column by which rows are read is not known"))
             });
             Ok(AdmittedSource { reader: Arc::clone(reader), by: by.transpose()? })
         };
