@@ -184,6 +184,23 @@ const INCREMENTAL_HINT: &str = "write its rows, changed row by row or joined wit
                                 `mode: append`, `merge` or `ignore`, or into files with `mode: append` or \
                                 `partitions`; or leave out `incremental`";
 
+/// The mode of a sink that compares its table with all rows.
+fn mode_of_all_rows(sink: &SinkStep) -> Option<&str> {
+    sink.settings.get("mode").and_then(|mode| mode.as_str()).filter(|mode| ["sync", "history"].contains(mode))
+}
+
+fn needs_all_rows(job: &Job, source: &SourceStep, sink: &SinkStep, mode: &str) -> Lint {
+    let what = format!(
+        "`mode: {mode}` of `{}` needs all rows in each run, and `{}` is incremental: it gives only new ones",
+        sink.name.value, source.name.value
+    );
+    let hint = format!(
+        "leave out `incremental`: `mode: {mode}` compares the whole table with all rows of the source; `mode: merge` \
+         takes new and changed rows only, and removes none"
+    );
+    job.text.error(source.name.span, what).hint(hint)
+}
+
 /// Lints of incremental sources that the settings of a job rule out, whatever its plan: because the sink has no ledger,
 /// or the rows of the source have no files.
 pub fn lints(job: &Job) -> Vec<Lint> {
@@ -194,6 +211,10 @@ pub fn lints(job: &Job) -> Vec<Lint> {
             let reads_rows: Vec<&str> = reads_rows.copied().collect();
             let scheme = |pattern: &str| pattern.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
             let of_rows = source.read.iter().any(|read| reads_rows.contains(&scheme(&read.value).as_str()));
+            if let Some(mode) = mode_of_all_rows(sink) {
+                lints.push(needs_all_rows(job, source, sink, mode));
+                continue;
+            }
             let hint = if of_rows && source.incremental_by.is_none() {
                 "a database has no files: name the column that has the time of a row's last change, `incremental: {by: \
                  updated_at}`, or leave out `incremental`"
