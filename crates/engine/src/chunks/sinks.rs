@@ -184,6 +184,12 @@ const INCREMENTAL_HINT: &str = "write its rows, changed row by row or joined wit
                                 `mode: append`, `merge` or `ignore`, or into files with `mode: append` or \
                                 `partitions`; or leave out `incremental`";
 
+/// Whether a sink can note how far it has rows that are told by a time. Files of rows that are read again could only be
+/// replaced as a whole.
+fn may_note_marks(sink: &SinkStep) -> bool {
+    sink.sink.may_note_units() && (sink.settings.get("table").is_some() || sink.sink.adds_rows())
+}
+
 /// The mode of a sink that compares its table with all rows.
 fn mode_of_all_rows(sink: &SinkStep) -> Option<&str> {
     sink.settings.get("mode").and_then(|mode| mode.as_str()).filter(|mode| ["sync", "history"].contains(mode))
@@ -221,9 +227,9 @@ pub fn lints(job: &Job) -> Vec<Lint> {
                     .to_owned()
             } else if let Some(what) = source.reads_once() {
                 format!("{what} has no files, and cannot be read again; leave out `incremental`")
-            } else if source.incremental_by.is_some() && sink.settings.get("table").is_none() {
-                "write its rows into a table with `mode: append`, `merge` or `ignore`: files keep no mark of what was \
-                 read"
+            } else if source.incremental_by.is_some() && !may_note_marks(sink) {
+                "write its rows into a table with `mode: append`, `merge` or `ignore`, or into files with `mode: \
+                 append`"
                     .to_owned()
             } else if !sink.sink.may_keep_ledger() && !sink.sink.may_note_units() {
                 let what = if source.incremental_by.is_some() { "rows" } else { "files" };
