@@ -9,7 +9,7 @@ use millstream_core::format::{Reading, StreamFormat};
 use millstream_core::reject::Rejected;
 use millstream_core::sink::SinkParts;
 use millstream_core::{Error, Result};
-use millstream_job::{Around, Job, SinkStep};
+use millstream_job::{Around, Job, OnChange, SinkStep, SourceStep};
 use millstream_state::rejects::{self as reject_log, Kept, RejectLine, ReplayedRejects};
 use millstream_state::{RunHistory, began};
 use serde_json::Value;
@@ -208,9 +208,16 @@ fn reduced(job: &Job, sink: &SinkStep) -> Result<Job> {
             Error::job("the sink cannot add rows").in_step(&sink.name.value).cause(what)
         })?;
     }
+    // Which files there are does not matter: records are loaded, each once.
+    let whole = |source: &SourceStep| {
+        let mut source = source.clone();
+        (source.incremental, source.incremental_by) = (false, None);
+        (source.on_change, source.after_load) = (OnChange::default(), None);
+        source
+    };
     Ok(Job {
         text: job.text.clone(),
-        sources: job.sources.iter().filter(|source| used(&source.name.value)).cloned().collect(),
+        sources: job.sources.iter().filter(|source| used(&source.name.value)).map(whole).collect(),
         functions: job.functions.clone(),
         transforms: job.transforms.iter().filter(|step| used(&step.name.value)).cloned().collect(),
         sinks: vec![sink],
