@@ -552,19 +552,21 @@ pub trait Delivery: Send {
     async fn write(&mut self, batch: RecordBatch) -> Result<()>;
 
     /// Writes the rows and notes the chunks, in one transaction. Before that is committed, `accept` is asked whether
-    /// the rows may be missing that the target does not take, and takes note of them; its error is the delivery's. It
-    /// is not asked where the chunks are there already. An error of the kind [`crate::ErrorKind::Transient`] says for
-    /// certain that neither rows nor notes are there, and that the chunks may be delivered again.
+    /// the rows may be missing that the target does not take, and takes note of them; its error is the delivery's. What
+    /// it returns is noted in the same transaction. It is not asked where the chunks are there already. An error of the
+    /// kind [`crate::ErrorKind::Transient`] says for certain that neither rows nor notes are there, and that the chunks
+    /// may be delivered again.
     async fn commit_if(self: Box<Self>, accept: Accept) -> Result<Delivered>;
 
     /// The same, where any row may be missing that was allowed to the delivery.
     async fn commit(self: Box<Self>) -> Result<Delivered> {
-        self.commit_if(Box::new(|_| Ok(()))).await
+        self.commit_if(Box::new(|_| Ok(Vec::new()))).await
     }
 }
 
-/// Whether rows that a target does not take may be missing.
-pub type Accept = Box<dyn FnOnce(&Refused) -> Result<()> + Send>;
+/// Whether rows that a target does not take may be missing, and what is noted beside the chunks then. No other delivery
+/// notes the same.
+pub type Accept = Box<dyn FnOnce(&Refused) -> Result<Vec<Chunk>> + Send>;
 
 /// Rows that a target does not take.
 #[derive(Debug, Clone, PartialEq, Default)]

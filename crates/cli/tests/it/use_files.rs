@@ -495,6 +495,118 @@ fn loaded_files_may_be_deleted_unless_some_of_their_records_were_rejected() {
     assert_files(&target, &[("in/a.jsonl", 0..10), ("in/b.jsonl", 10..20), ("in/c.jsonl", 20..30)]);
 }
 
+/// What rejects a record: what the job says at the source, between it and the sink, and at the sink, with the record.
+const REJECTING: &[(&str, &str, &str, &str)] = &[
+    (", max_rejects: 5", "", "", "{\"id\": \"none\", \"name\": \"a\"}"),
+    (", max_rejects: 5, checks: [{range: {id: {min: 0}}, severity: reject}]", "", "", "{\"id\": -1, \"name\": \"a\"}"),
+    (
+        "",
+        "{filter: {from: s, where: 'CAST(substr(name, 5, length(name) - 6) AS bigint) >= 0'}, max_rejects: 5}",
+        "",
+        "{\"id\": 7, \"name\": \"none\"}",
+    ),
+    (
+        "",
+        "{lookup: {from: s, in: names, on: {id: known}, take: [note], miss: reject}, max_rejects: 5}",
+        "",
+        "{\"id\": 7000, \"name\": \"a\"}",
+    ),
+    ("", "", ", max_rejects: 5", "{\"id\": 305, \"name\": \"twice\"}"),
+];
+
+/// A job in which something rejects records, and its target, in which ids are unique.
+fn rejecting(make: fn(&Lab) -> Target, (source, step, sink, _): (&str, &str, &str, &str)) -> (Lab, Target) {
+    let (lab, target) = lab(make, &format!(", after_load: {{move: done}}{source}"));
+    let known: String = (0..1_000).map(|id| format!("{id},known\n")).collect();
+    lab.file("names.csv", format!("known,note\n{known}"));
+    let mut job = lab.read("job.yaml").replace("table: t}", &format!("table: t{sink}}}"));
+    if !step.is_empty() {
+        let names = "  names: {read: names.csv, csv: {columns: {known: int64, note: utf8}}}\n";
+        let names = if step.contains("names") { names } else { "" };
+        let steps = format!("{names}transforms:\n  x: {step}\nsinks:\n");
+        job = job.replace("sinks:\n", &steps).replace("from: s, write", "from: x, write");
+    }
+    lab.file("job.yaml", job);
+    target.query("CREATE TABLE t (id bigint PRIMARY KEY, name varchar(100), _uri varchar(100), note varchar(100))");
+    (lab, target)
+}
+
+#[test]
+fn files_with_rejects_stay_wherever_the_run_history_is() {
+    for make in ALL {
+        for case in REJECTING {
+            let (lab, target) = rejecting(make, *case);
+            lab.file("in/a.jsonl", records(0..300));
+            lab.file("in/b.jsonl", format!("{}{}\n{}", records(300..600), case.3, records(600..700)));
+            run(&lab, &[]).ok().says(&["1 rejected", "1 file moved", "in/b.jsonl: some of its records were rejected"]);
+            assert_eq!(names(&lab.path("in")), ["b.jsonl"], "{case:?}");
+            // Neither another state folder nor one that has forgotten the run lets the file go.
+            run(&lab, &["--state", "other"])
+                .ok()
+                .says(&["nothing new", "in/b.jsonl: some of its records were rejected"]);
+            fs_err::remove_dir_all(lab.path(".state")).expect("it is there");
+            run(&lab, &[]).ok().says(&["nothing new", "in/b.jsonl: some of its records were rejected"]);
+            assert_eq!(
+                (names(&lab.path("in")), names(&lab.path("done"))),
+                (vec!["b.jsonl".into()], vec!["a.jsonl".into()])
+            );
+            assert_eq!(target.query("SELECT count(*) FROM t"), ["700"], "{case:?}");
+        }
+    }
+}
+
+/// Runs on two machines: of the rejects of the first, the second has no log.
+#[test]
+fn rejects_of_a_killed_run_keep_a_file_that_another_machine_completes() {
+    for make in ALL {
+        let (lab, target) = lab(make, ", after_load: delete, max_rejects: 5");
+        lab.file("in/a.jsonl", format!("{{\"id\": \"none\"}}\n{}", records(0..600)));
+        let mut command = lab.command(&["run", "job.yaml", "--quiet", "--memory", "64MiB"]);
+        command.env("MILLSTREAM_CHUNK_BYTES", CHUNK).env("MILLSTREAM_FAIL_AT", "commit.after:2");
+        assert_eq!(command.status().expect("it starts").signal(), Some(9));
+        run(&lab, &["--state", "other"]).ok().says(&["in/a.jsonl: some of its records were rejected"]);
+        assert_files(&target, &[("in/a.jsonl", 0..600)]);
+        assert_eq!(names(&lab.path("in")), ["a.jsonl"]);
+    }
+}
+
+/// What is replayed is no reject any more, where the log of both is known.
+#[test]
+fn a_file_goes_once_its_rejects_are_loaded() {
+    let (lab, target) = rejecting(in_sqlite, REJECTING[1]);
+    lab.file("in/a.jsonl", format!("{}{}\n", records(10..20), REJECTING[1].3));
+    run(&lab, &[]).ok().says(&["in/a.jsonl: some of its records were rejected"]);
+    run(&lab, &["--state", "other"]).ok().says(&["in/a.jsonl: some of its records were rejected"]);
+    let job = lab.read("job.yaml");
+    lab.file("job.yaml", job.replace("min: 0", "min: -5"));
+    lab.run(&["rejects", "--replay"]).ok();
+    assert_eq!(target.query("SELECT count(*) FROM t"), ["11"]);
+    lab.file("job.yaml", job);
+    run(&lab, &["--state", "other"]).ok().says(&["in/a.jsonl: some of its records were rejected"]);
+    run(&lab, &[]).ok().says(&["1 file moved"]);
+    assert_eq!(names(&lab.path("done")), ["a.jsonl"]);
+}
+
+#[test]
+fn the_rejects_of_the_new_version_count_once_a_file_is_reloaded() {
+    for make in ALL {
+        let (lab, target) = lab(make, ", on_change: reload, max_rejects: 5");
+        lab.file("in/a.jsonl", records(0..10));
+        run(&lab, &[]).ok();
+        lab.file("in/a.jsonl", format!("{{\"id\": \"none\"}}\n{}", records(0..12)));
+        run(&lab, &[]).ok().says(&["1 rejected"]);
+        lab.file("job.yaml", lab.read("job.yaml").replace("on_change:", "after_load: delete, on_change:"));
+        fs_err::remove_dir_all(lab.path(".state")).expect("it is there");
+        run(&lab, &[]).ok().says(&["in/a.jsonl: some of its records were rejected"]);
+        // The note of the old version goes with it.
+        lab.file("in/a.jsonl", records(0..15));
+        fs_err::remove_dir_all(lab.path(".state")).expect("it is there");
+        run(&lab, &[]).ok().says(&["1 file deleted"]);
+        assert!(names(&lab.path("in")).is_empty());
+        assert_files(&target, &[("in/a.jsonl", 0..15)]);
+    }
+}
+
 #[test]
 fn nothing_is_overwritten_where_files_are_moved_to() {
     let (lab, target) = lab(in_sqlite, ", after_load: {move: done}");

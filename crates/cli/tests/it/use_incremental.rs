@@ -364,6 +364,57 @@ fn files_are_moved_once_all_sinks_have_them_all_at_once() {
 }
 
 #[test]
+fn files_with_rejects_stay_whatever_the_history_knows_all_at_once() {
+    let sinks = "  a: {from: t, write: 'sqlite:a.db', table: t}\n  b: {from: t, write: 'sqlite:b.db', table: t, mode: \
+                 merge, key: [id]}\n  c: {from: t, write: 'out/{run}.csv', mode: append}\n";
+    for window in ["none", "publish.next:1", "publish.next:2", "publish.after", "forget.before"] {
+        let lab = lab(JOINED, sinks);
+        let incremental = "incremental: true, after_load: {move: done}, max_rejects: 5";
+        lab.file("job.yaml", lab.read("job.yaml").replace("incremental: true", incremental));
+        (0..3).for_each(|file| orders(&lab, file));
+        lab.file("in/1.csv", lab.read("in/1.csv") + "none,1\n");
+        if window != "none" {
+            killed(&lab, window);
+            fs_err::remove_dir_all(lab.path(".state")).expect("it is there");
+        }
+        run(&lab, "none").ok();
+        fs_err::remove_dir_all(lab.path(".state")).expect("it is there");
+        assert_eq!(left(&lab), ["1.csv"], "{window}");
+        lab.run(&["run", "job.yaml"]).ok().says(&["in/1.csv: some of its records were rejected"]);
+        assert_eq!(
+            (left(&lab), names(&lab.path("done"))),
+            (vec!["1.csv".into()], vec!["0.csv".into(), "2.csv".into()])
+        );
+        for name in ["a.db", "b.db"] {
+            let counts = sqlite(&lab.path(name), "SELECT COUNT(*), COUNT(DISTINCT id) FROM t");
+            assert_eq!(counts, [["300", "300"]], "{window} {name}");
+        }
+    }
+}
+
+/// A row of a join is not known to be of one file.
+#[test]
+fn all_files_of_a_run_stay_if_it_has_rejected_rows_that_may_be_of_any() {
+    let joined = "transforms:\n  j: {sql: 'SELECT o.id, c.segment FROM orders AS o JOIN customers AS c ON o.customer = \
+                  c.customer'}\n  t: {filter: {from: j, where: 'CAST(segment AS bigint) > 0'}, max_rejects: 500}\n";
+    let lab = lab(joined, "  a: {from: t, write: 'sqlite:a.db', table: t, atomic: true}\n");
+    lab.file("job.yaml", lab.read("job.yaml").replace("incremental: true", "incremental: true, after_load: delete"));
+    lab.file("customers.csv", "customer,segment\n0,1\n1,2\n2,none\n");
+    orders(&lab, 0);
+    orders(&lab, 1);
+    run(&lab, "none").ok();
+    fs_err::remove_dir_all(lab.path(".state")).expect("it is there");
+    run(&lab, "none").ok();
+    assert_eq!(left(&lab), ["0.csv", "1.csv"]);
+    // Files of later runs, which reject nothing, go.
+    lab.file("customers.csv", "customer,segment\n0,1\n1,2\n2,3\n");
+    orders(&lab, 2);
+    run(&lab, "none").ok();
+    assert_eq!(left(&lab), ["0.csv", "1.csv"]);
+    assert_eq!(sqlite(&lab.path("a.db"), "SELECT COUNT(*) FROM t"), [["234"]]);
+}
+
+#[test]
 fn files_stay_that_a_join_has_not_read() {
     let lab = lab(JOINED, "  a: {from: t, write: 'sqlite:a.db', table: t}\n");
     let job = lab.read("job.yaml").replace("incremental: true", "incremental: true, after_load: delete");

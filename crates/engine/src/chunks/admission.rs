@@ -6,8 +6,8 @@
 //! up**: it loads only these units, and only into sinks that lack all of them. Catching up again, as long as sinks
 //! differ, brings all to the same units; then comes the load of what none has.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millstream_core::sink::{Chunk, LoadNotes, Noted, WrittenChunks};
 use millstream_core::{Error, Result, Unit};
@@ -15,7 +15,7 @@ use millstream_job::OnChange;
 
 use super::load::changed_units;
 use super::marks::{Stretch, TimedRows, TimedSource};
-use super::units::{Standing, Units, WhenChanged, listed_twice};
+use super::units::{SettledUnit, Standing, Units, WhenChanged, listed_twice, rejects_note};
 use crate::read::{Reader, sample};
 use crate::report::{LeftFiles, WindowRead};
 
@@ -57,7 +57,20 @@ pub struct Admission {
     /// The units that have changed and stay as they were loaded, by source.
     skipped: BTreeMap<String, BTreeSet<String>>,
     /// For each sink the units that it has completely, of the sources that do something with them.
-    settled: Vec<(String, Vec<Unit>)>,
+    settled: Vec<(String, Vec<SettledUnit>)>,
+    /// The numbers under which this run has noted rejects, by the URIs of units.
+    rejected: Mutex<HashMap<String, Vec<u64>>>,
+}
+
+/// The units of which a run has rejected records on the way to sinks that are loaded all at once.
+#[derive(Debug, Default)]
+pub struct RejectedUnits {
+    /// The first run of the resume chain.
+    pub first: String,
+    /// Their names.
+    pub names: HashSet<String>,
+    /// Whether some were rejected of which that is not known: it may be any.
+    pub may_be_any: bool,
 }
 
 /// A unit, or a stretch of time, that is read.
@@ -198,7 +211,17 @@ impl Admission {
         };
         let takes = sinks.iter().enumerate().filter(|(number, _)| takes[*number]).map(taking).collect();
         let units_before = units_before as u64;
-        Ok(Admission { units, readers, timed, takes, is_catch_up, units_before, skipped, settled })
+        Ok(Admission {
+            units,
+            readers,
+            timed,
+            takes,
+            is_catch_up,
+            units_before,
+            skipped,
+            settled,
+            rejected: Mutex::default(),
+        })
     }
 
     /// Whether the sink `name` gets rows in this run.
@@ -216,12 +239,19 @@ impl Admission {
         self.timed.iter().filter_map(TimedSource::report).collect()
     }
 
-    /// Everything was read: says what each sink notes. Units that could not be opened are left to a later run.
-    pub fn note(&self) {
+    /// Everything was read: says what each sink notes; of units with records that were `rejected`, that, too. Units
+    /// that could not be opened are left to a later run.
+    pub fn note(&self, rejected: &RejectedUnits) {
         for taking in &self.takes {
             let read = self.units.iter().filter(|admitted| !self.was_skipped(admitted));
             let mut noted = Noted::default();
-            noted.chunks.extend(read.flat_map(|admitted| admitted.notes[taking.number].clone()));
+            for admitted in read {
+                noted.chunks.extend(admitted.notes[taking.number].clone());
+                if let Some((uri, note)) = admitted.rejects_note(taking, rejected) {
+                    self.rejected_now().entry(uri.to_owned()).or_default().push(note.number);
+                    noted.chunks.push(note);
+                }
+            }
             for Noted { chunks, replaced } in self.timed.iter().map(|source| source.noted(taking.number)) {
                 noted.chunks.extend(chunks);
                 noted.replaced.extend(replaced);
@@ -249,15 +279,23 @@ impl Admission {
 
     /// The units that each sink has once it is committed, of the sources that do something with them. None while sinks
     /// only catch up: the next pass knows them.
-    pub fn settled(&self) -> Vec<(String, Vec<Unit>)> {
+    pub fn settled(&self) -> Vec<(String, Vec<SettledUnit>)> {
         if self.is_catch_up {
             return Vec::new();
         }
-        let of = |(source, units): &(String, Vec<Unit>)| {
-            let unopened = |unit: &&Unit| !self.is_unopened(source, unit);
-            (source.clone(), units.iter().filter(unopened).cloned().collect())
+        let of = |(source, units): &(String, Vec<SettledUnit>)| {
+            let unopened = |settled: &&SettledUnit| !self.is_unopened(source, &settled.unit);
+            let units = units.iter().filter(unopened).cloned().map(|settled| {
+                let now = self.rejected_now().get(&settled.unit.uri).cloned().unwrap_or_default();
+                SettledUnit { rejected: [settled.rejected, now].concat(), ..settled }
+            });
+            (source.clone(), units.collect())
         };
         self.settled.iter().map(of).collect()
+    }
+
+    fn rejected_now(&self) -> MutexGuard<'_, HashMap<String, Vec<u64>>> {
+        self.rejected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn was_skipped(&self, admitted: &Admitted) -> bool {
@@ -276,14 +314,17 @@ fn settled(
     sinks: &[NotingSink],
     listed: &[Admitted],
     skipped: &BTreeMap<String, BTreeSet<String>>,
-) -> Vec<(String, Vec<Unit>)> {
+) -> Vec<(String, Vec<SettledUnit>)> {
     let mut settled = Vec::new();
     for reader in readers.iter().filter(|reader| reader.after_load.is_some()) {
         let stays = |unit: &Unit| skipped.get(&reader.name).is_some_and(|names| names.contains(&unit.name()));
         let own = of_source(listed, &reader.name).filter_map(Listed::file).filter(|unit| !stays(unit));
-        let units: Vec<Unit> = own.cloned().collect();
-        let takers = sinks.iter().filter(|sink| sink.sources.contains(&reader.name));
-        settled.extend(takers.map(|_| (reader.name.clone(), units.clone())));
+        let listed: Vec<&Unit> = own.collect();
+        for sink in sinks.iter().filter(|sink| sink.sources.contains(&reader.name)) {
+            let units = Units::new(&reader.name, Arc::clone(&sink.written), WhenChanged::default());
+            let of_sink = listed.iter().map(|unit| units.settled((*unit).clone())).collect();
+            settled.push((reader.name.clone(), of_sink));
+        }
     }
     settled
 }
@@ -293,6 +334,16 @@ fn not_read(source: &str) -> Error {
         .cause("what it is joined with has no rows, so its own were not asked for")
         .in_step(source)
         .hint("nothing was loaded; check the entry that it is joined with")
+}
+
+impl Admitted {
+    /// Its URI, and what notes for a sink that records of it were rejected, if they were.
+    fn rejects_note(&self, taking: &Taking, rejected: &RejectedUnits) -> Option<(&str, Chunk)> {
+        let (unit, noted) = (self.what.file()?, self.notes[taking.number].first()?);
+        let is_rejected = rejected.may_be_any || rejected.names.contains(&unit.name());
+        let note = || rejects_note(&noted.unit, &taking.sink, &rejected.first, !rejected.may_be_any);
+        is_rejected.then(|| (unit.uri.as_str(), note()))
+    }
 }
 
 impl Listed {

@@ -168,6 +168,12 @@ impl Group {
         self.units.iter().map(|(unit, _)| unit)
     }
 
+    /// The same, with the first chunk that it has of each.
+    pub fn first_chunks(&self) -> impl Iterator<Item = (&Arc<UnitNotes>, &Chunk)> {
+        let first = |unit: &Arc<UnitNotes>| self.rows.iter().find(|rows| Arc::ptr_eq(&rows.unit, unit));
+        self.units().filter_map(move |unit| Some((unit, &first(unit)?.chunk)))
+    }
+
     /// Where its rows stand in the order of arrival, each place once for consecutive rows.
     pub fn places(&self) -> impl Iterator<Item = &Arc<Place>> {
         let mut last: Option<&Arc<Place>> = None;

@@ -28,7 +28,7 @@ use super::group::Group;
 use super::pipeline::Pipeline;
 use super::references::References;
 use super::refused::Attempt;
-use super::units::{COMPLETE, ReadWhen, Slots, Standing, Units, WhenChanged};
+use super::units::{COMPLETE, ReadWhen, SettledUnit, Slots, Standing, Units, WhenChanged};
 use super::versions::Versions;
 use super::{chunk_bytes, instance};
 use crate::checks::{CheckCounts, EntryChecks};
@@ -178,7 +178,7 @@ pub struct Loaded {
     /// What was replaced.
     pub reloaded: Option<ReloadedFiles>,
     /// The units that it has completely, by source, where something is to become of them.
-    pub settled: Vec<(String, Vec<Unit>)>,
+    pub settled: Vec<(String, Vec<SettledUnit>)>,
 }
 
 /// The note that all units of the load are complete.
@@ -610,7 +610,7 @@ impl Loading {
         attempt.checked(computing.as_ref().map(Computing::checked).unwrap_or_default());
         let asked = Arc::clone(&attempt);
         let accept: Accept = Box::new(move |refused| asked.accept(refused));
-        let delivered = self.commit(delivery, accept, notes).await;
+        let delivered = self.commit(delivery, accept, notes, &attempt).await;
         let Ok(Delivered::Written { rows, refused }) = &delivered else {
             attempt.roll_back();
             return delivered;
@@ -664,17 +664,23 @@ impl Loading {
         Ok(())
     }
 
-    /// Commits a delivery with so many notes, and counts what has become visible, in a task that outlives the run's
-    /// end.
-    async fn commit(self: &Arc<Self>, delivery: Box<dyn Delivery>, accept: Accept, notes: u64) -> Result<Delivered> {
+    /// Commits a delivery with so many notes, and those of `attempt`, and counts what has become visible, in a task
+    /// that outlives the run's end.
+    async fn commit(
+        self: &Arc<Self>,
+        delivery: Box<dyn Delivery>,
+        accept: Accept,
+        notes: u64,
+        attempt: &Arc<Attempt>,
+    ) -> Result<Delivered> {
         let permit = Arc::clone(&self.load.commits.permits).acquire_owned().await;
         let permit = permit.map_err(|_| Error::new(ErrorKind::Interrupted, "the run ended before a commit began"))?;
-        let loading = Arc::clone(self);
+        let (loading, attempt) = (Arc::clone(self), Arc::clone(attempt));
         let committing = async move {
             let _until_counted = permit;
             let delivered = delivery.commit_if(accept).await;
             if let Ok(Delivered::Written { rows, .. }) = &delivered {
-                loading.noted.fetch_add(notes, Ordering::Relaxed);
+                loading.noted.fetch_add(notes + attempt.further(), Ordering::Relaxed);
                 loading.load.step.add_rows(*rows);
                 loading.rows.fetch_add(*rows, Ordering::Relaxed);
                 loading.load.progress.iter().for_each(|progress| progress.add_rows(*rows));

@@ -36,7 +36,7 @@ mod reload;
 pub mod sinks;
 mod span;
 mod spool;
-mod units;
+pub mod units;
 mod versions;
 
 /// Decoded bytes of a chunk. A load that was begun with other chunks cannot be resumed, so this stays as it is.

@@ -18,7 +18,7 @@ use millstream_core::{Error, Result, fail_point};
 
 use super::group::{ChunkRows, Group};
 use super::load::Loading;
-use super::pipeline::Pipeline;
+use super::pipeline::{Pipeline, is_incremental};
 use super::span::Span;
 use super::units::{UnitNotes, Units};
 use crate::checks::{CheckCounts, EntryChecks};
@@ -87,6 +87,8 @@ pub(super) struct Attempt {
     place: String,
     source: String,
     group: Arc<Group>,
+    /// Whether the ledger notes of which units records are rejected.
+    notes_units: bool,
     state: Mutex<State>,
     counted: AtomicBool,
 }
@@ -101,6 +103,10 @@ struct State {
     refused: u64,
     /// What checks have counted.
     checked: Vec<(Arc<EntryChecks>, Arc<CheckCounts>)>,
+    /// Whether something was refused that may be of several units.
+    is_inexact: bool,
+    /// How much is noted of units of which records are rejected.
+    further: u64,
 }
 
 impl Attempt {
@@ -111,6 +117,7 @@ impl Attempt {
             place: loading.load.ledger.target(),
             source: loading.load.pipelines[group.pipeline].read().source().to_owned(),
             group: Arc::clone(group),
+            notes_units: is_incremental(&loading.load.pipelines),
             state: Mutex::default(),
             counted: AtomicBool::new(false),
         }
@@ -154,6 +161,9 @@ impl Attempt {
     ) -> Refusal {
         // A row that was given for a batch is none that was read.
         let row = span.filter(|span| span.last.is_none()).and_then(|span| self.group.row(span.first));
+        if span.is_none_or(|span| span.last.is_some()) {
+            self.lock().is_inexact = true;
+        }
         match span.and_then(|span| self.group.origin_of(&self.source, span)) {
             None => Refusal { line: line(rejected(row.as_ref()), None), error },
             Some((origin, chunk)) => {
@@ -179,8 +189,8 @@ impl Attempt {
     }
 
     /// Whether the delivery may be committed without the rows that the target refuses, and those that could not be
-    /// computed. Then they are kept when this returns.
-    pub(super) fn accept(&self, refused: &millstream_core::sink::Refused) -> Result<()> {
+    /// computed. Then they are kept when this returns; with what the ledger notes of it.
+    pub(super) fn accept(&self, refused: &millstream_core::sink::Refused) -> Result<Vec<Chunk>> {
         let by_target: Vec<Refusal> = refused.rows.iter().map(|row| self.refused(row)).collect();
         self.counted.store(true, Ordering::Relaxed);
         if let Some(limit) = self.rejects.of_sink(&self.sink) {
@@ -211,9 +221,34 @@ impl Attempt {
             .collect();
         self.lock().failed = failed;
         let checked = self.lock().checked.iter().map(|(checks, counts)| checks.noted(counts)).collect();
+        let notes = if self.notes_units { self.units_with(&lines) } else { Vec::new() };
+        self.lock().further = notes.len() as u64;
         self.keep(lines, checked)?;
         fail_point::pass("rejects.after");
-        Ok(())
+        Ok(notes)
+    }
+
+    /// How much of that there is.
+    pub(super) fn further(&self) -> u64 {
+        self.lock().further
+    }
+
+    /// What notes that records of units were rejected, as `lines` say.
+    fn units_with(&self, lines: &[RejectLine]) -> Vec<Chunk> {
+        let first_of = |unit: &Arc<UnitNotes>| {
+            let mut own = lines.iter().filter(|line| line.rejected.uri.as_ref() == Some(&unit.name));
+            let ChunkId { unit: of, number, .. } = own.find_map(|line| line.chunk.as_ref())?;
+            Some(unit.rejects_note(&self.sink, &Chunk { unit: of.clone(), number: *number }, true))
+        };
+        if lines.is_empty() {
+            return Vec::new();
+        }
+        match self.lock().is_inexact {
+            false => self.group.units().filter_map(first_of).collect(),
+            true => {
+                self.group.first_chunks().map(|(unit, chunk)| unit.rejects_note(&self.sink, chunk, false)).collect()
+            }
+        }
     }
 
     fn keep(&self, lines: Vec<RejectLine>, checked: Vec<CheckedRows>) -> Result<()> {

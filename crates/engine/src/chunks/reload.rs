@@ -18,7 +18,7 @@ use super::group::Group;
 use super::load::{FIRST_PAUSE, Loading, RETRIES, joined};
 use super::refused::Attempt;
 use super::spool::{Spool, Spooled};
-use super::units::{Reload, Units};
+use super::units::{Reload, UnitNotes, Units};
 use crate::fault;
 use crate::read::rows::Piece;
 use crate::report::ReloadedFiles;
@@ -33,6 +33,7 @@ const MOST_NAMED: usize = 10;
 struct NewRows {
     rows: Spooled,
     chunks: Vec<Chunk>,
+    notes: Arc<UnitNotes>,
 }
 
 impl Loading {
@@ -45,7 +46,6 @@ impl Loading {
                 let replaced = self.reload(number, &reload).await;
                 let replaced = replaced.map_err(|error| error.in_step(&self.load.name))?;
                 reloaded.files += 1;
-                units.settle(&reload.unit);
                 reloaded.rows_deleted += replaced.deleted;
                 reloaded.rows_inserted += replaced.inserted;
                 if replaced.is_new && replaced.deleted == 0 && reloaded.without_rows.len() < MOST_NAMED {
@@ -59,7 +59,7 @@ impl Loading {
     async fn reload(self: &Arc<Self>, number: usize, reload: &Reload) -> Result<Replaced> {
         let name = reload.unit.name();
         self.check_other_sources(number, &name)?;
-        let NewRows { rows, chunks } = self.new_rows(number, reload, &name).await?;
+        let NewRows { rows, chunks, notes } = self.new_rows(number, reload, &name).await?;
         self.load.step.add_spilled(rows.spilled());
         self.load.judge_parsers()?;
         fail_point::pass("reload.read");
@@ -78,6 +78,7 @@ impl Loading {
                     if !replaced.is_new {
                         self.came.before.fetch_add(rows.rows(), Ordering::Relaxed);
                     }
+                    self.units[number].settle_reloaded(&reload.unit, notes);
                     return Ok(replaced);
                 }
                 Err(error) if error.kind() == ErrorKind::Transient && tries < RETRIES => {
@@ -111,6 +112,7 @@ impl Loading {
     async fn new_rows(self: &Arc<Self>, number: usize, reload: &Reload, name: &str) -> Result<NewRows> {
         let read = self.load.pipelines[number].read();
         let units = Arc::new(Units::of_reload(read.source(), reload));
+        let notes = units.notes(&reload.unit.uri)?;
         let pieces = read.pieces_of_unit(reload.unit.clone(), self.load.wants_raw()).map_err(fault::unwrap)?;
         tokio::pin!(pieces);
         let mut assembler = Assembler::of_units(self, number, units);
@@ -131,10 +133,10 @@ impl Loading {
         }
         chunks.sort();
         chunks.dedup();
-        Ok(NewRows { rows: spool.finish()?, chunks })
+        Ok(NewRows { rows: spool.finish()?, chunks, notes })
     }
 
-    /// Adds the rows of a group. What is rejected of it is kept; the chunks of the group come back.
+    /// Adds the rows of a group. What is rejected of it is kept; what is noted of the group comes back.
     async fn compute_into(self: &Arc<Self>, spool: &mut Spool, group: Group, name: &str) -> Result<Vec<Chunk>> {
         let group = Arc::new(group);
         let attempt = Arc::new(Attempt::new(self, &group));
@@ -148,9 +150,9 @@ impl Loading {
             }
             attempt.checked(computing.checked());
         }
-        attempt.accept(&Refused::default())?;
+        let further = attempt.accept(&Refused::default())?;
         self.count(&group, &attempt, computing.as_ref(), attempt.sent_rows(), 0)?;
-        Ok(group.chunks())
+        Ok(group.chunks().into_iter().chain(further).collect())
     }
 
     /// Replaces rows in a task that outlives the run's end, and counts them.

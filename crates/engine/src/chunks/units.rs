@@ -3,7 +3,8 @@
 //! For each unit the ledger notes, beside its chunks, the version that was read ([`VERSION`] and above) and, once all
 //! of its chunks are written, [`COMPLETE`]. So a later run passes over complete units without opening them, and sees
 //! when a unit is not any more what was loaded of it. Versions are what the listing tells: an etag or a time of change,
-//! and the size. Where a place tells none of these, a change goes unseen.
+//! and the size. Where a place tells none of these, a change goes unseen. If records of a unit were rejected, that is
+//! noted, too ([`rejects_note`]): the reject log may be gone when it is asked what becomes of the unit.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -141,7 +142,16 @@ struct State {
     reloads: Vec<Reload>,
     /// Units that are being read, and those that the target has, where they are kept.
     open: HashMap<String, Unit>,
-    settled: Vec<Unit>,
+    settled: Vec<Settling>,
+}
+
+/// A unit that the target has completely, once everything is delivered.
+struct Settling {
+    unit: Unit,
+    /// What was noted of it in this run, if something was.
+    notes: Option<Arc<UnitNotes>>,
+    /// Whether what was noted before does not count any more.
+    is_anew: bool,
 }
 
 /// A unit that is being read.
@@ -170,9 +180,20 @@ struct UnitState {
     read: bool,
     /// Members that have begun.
     members: HashSet<MemberKey>,
+    /// The numbers under which it is noted that records of it were rejected.
+    rejected: Vec<u64>,
 }
 
 type MemberKey = (Arc<str>, u32);
+
+/// A unit that the target has completely.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettledUnit {
+    /// The unit.
+    pub unit: Unit,
+    /// The numbers under which it is noted that records of it were rejected ([`rejects_number`]).
+    pub rejected: Vec<u64>,
+}
 
 impl Units {
     /// Those of `source`, of which `written` is in the target.
@@ -191,16 +212,31 @@ impl Units {
         Units { keeps_settled: true, ..self }
     }
 
-    /// The target has all of `unit`, once everything is delivered.
-    pub fn settle(&self, unit: &Unit) {
+    /// The target has all of `unit`, which was reloaded with `notes`, once everything is delivered.
+    pub fn settle_reloaded(&self, unit: &Unit, notes: Arc<UnitNotes>) {
         if self.keeps_settled {
-            self.lock().settled.push(unit.clone());
+            self.lock().settled.push(Settling { unit: unit.clone(), notes: Some(notes), is_anew: true });
         }
     }
 
     /// The units that the target has completely.
-    pub fn take_settled(&self) -> Vec<Unit> {
-        std::mem::take(&mut self.lock().settled)
+    pub fn take_settled(&self) -> Vec<SettledUnit> {
+        let settled = std::mem::take(&mut self.lock().settled);
+        let settled = settled.into_iter().map(|Settling { unit, notes, is_anew }| {
+            let before = if is_anew { SettledUnit { unit, rejected: Vec::new() } } else { self.settled(unit) };
+            let now = notes.map_or_else(Vec::new, |notes| notes.lock().rejected.clone());
+            SettledUnit { rejected: [before.rejected, now].concat(), ..before }
+        });
+        settled.collect()
+    }
+
+    /// What is known of a unit that the target has completely.
+    pub fn settled(&self, unit: Unit) -> SettledUnit {
+        let (place, Known { key, .. }) = (self.place(&unit), self.known(&unit));
+        let of = |key: &str| self.written.of_unit(&rejects_unit(key)).to_vec();
+        // Of a version that is loaded beside others, those of the first one, too.
+        let others = if key == place { Vec::new() } else { of(&place) };
+        SettledUnit { unit, rejected: [of(&key), others].concat() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -234,7 +270,7 @@ impl Units {
         if is_complete {
             state.passed_over += 1;
             if self.keeps_settled {
-                state.settled.push(unit.clone());
+                state.settled.push(Settling { unit: unit.clone(), notes: None, is_anew: false });
             }
             return Ok(ReadWhen::Never);
         }
@@ -327,9 +363,10 @@ impl Units {
     /// A unit is complete, and nothing more will be asked of it.
     pub fn complete(&self, uri: &str) {
         let mut state = self.lock();
-        state.reading.remove(uri);
-        let settled = state.open.remove(uri);
-        state.settled.extend(settled);
+        let notes = state.reading.remove(uri);
+        if let Some(unit) = state.open.remove(uri) {
+            state.settled.push(Settling { unit, notes, is_anew: false });
+        }
     }
 
     /// Whether this chunk is in the target.
@@ -412,6 +449,14 @@ impl UnitNotes {
         self.version.clone().filter(|_| !is_noted)
     }
 
+    /// Notes that records of it were rejected in a delivery into `sink`, the first of them in `chunk`. Whether all
+    /// of them are known to be of this unit alone, `is_exact` says.
+    pub fn rejects_note(&self, sink: &str, chunk: &Chunk, is_exact: bool) -> Chunk {
+        let number = rejects_number(sink, Some(chunk), if is_exact { "" } else { INEXACT });
+        self.lock().rejected.push(number);
+        Chunk { unit: rejects_unit(&self.noted_as), number }
+    }
+
     /// The note that this unit is complete.
     pub fn complete_note(&self) -> Chunk {
         Chunk { unit: self.noted_as.clone(), number: COMPLETE }
@@ -443,13 +488,36 @@ impl Reload {
     /// was loaded before.
     pub fn forgets(&self, chunks: &[Chunk]) -> Vec<String> {
         let before = self.before.iter().map(|version| self.key(*version));
-        let own = [self.place.clone(), format!("{}{RELOADED}", self.place)];
+        let own = [self.place.clone(), format!("{}{RELOADED}", self.place), rejects_unit(&self.place)];
         let mut units: Vec<String> =
             own.into_iter().chain(before).chain(chunks.iter().map(|chunk| chunk.unit.clone())).collect();
         units.sort();
         units.dedup();
         units
     }
+}
+
+/// Under which unit it is noted that records of the unit `key` were rejected.
+fn rejects_unit(key: &str) -> String {
+    format!("{key}\nrejected")
+}
+
+/// What notes that records of the unit `key` were rejected in a load all at once of the resume chain `first` into
+/// `sink`. Whether all of them are known to be of this unit alone, `is_exact` says.
+pub fn rejects_note(key: &str, sink: &str, first: &str, is_exact: bool) -> Chunk {
+    let told = if is_exact { first.to_owned() } else { format!("{first}{INEXACT}") };
+    Chunk { unit: rejects_unit(key), number: rejects_number(sink, None, &told) }
+}
+
+/// In the number of rejects that may be of other units, too: no reject of the log has it.
+const INEXACT: &str = "\nand others";
+
+/// The number under which rejects are noted that were made on the way to `sink`: of a delivery by the first chunk that
+/// has some, otherwise by what is `told` of the load. The reject log knows both, so it can tell whether rejects are the
+/// ones that it has. No two deliveries note the same.
+pub fn rejects_number(sink: &str, chunk: Option<&Chunk>, told: &str) -> u64 {
+    let chunk = chunk.map_or(String::new(), |Chunk { unit, number }| format!("{unit}\n{number}"));
+    hash(format!("{sink}\n{chunk}\n{told}")) >> 2
 }
 
 /// Behind the name of a unit: that it was reloaded, and as which version.

@@ -14,7 +14,7 @@ pub mod origin;
 pub mod replay;
 pub mod take;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -71,12 +71,37 @@ pub struct Rejects {
     all: OnceLock<()>,
     /// Whether a transform may leave something out.
     lenient: OnceLock<()>,
+    /// What those are of that are tied to no delivery.
+    touched: Mutex<Touched>,
     /// What is loaded again by this run.
     replay: OnceLock<Arc<Replay>>,
     /// What cuts raw records, by the source.
     cutters: RwLock<HashMap<String, Arc<dyn CutRecord>>>,
     /// Whether rejects are counted and not kept.
     only_counted: OnceLock<()>,
+}
+
+/// The units of which records were rejected.
+#[derive(Debug, Clone, Default)]
+pub struct Touched {
+    /// Their paths or URLs, with passwords left out.
+    pub units: HashSet<String>,
+    /// The steps that have rejected something of which it is not known.
+    pub unknown: HashSet<String>,
+}
+
+impl Touched {
+    fn add(&mut self, Rejected { step, uri, last_line, .. }: &Rejected) {
+        match uri {
+            Some(uri) if last_line.is_none() => drop(self.units.insert(uri.clone())),
+            _ => drop(self.unknown.insert(step.clone())),
+        }
+    }
+
+    /// The names of the steps that have rejected something of which it is not known: of several, any may have.
+    pub fn unknown_steps(&self) -> impl Iterator<Item = &str> {
+        self.unknown.iter().flat_map(|step| step.split(OR))
+    }
 }
 
 /// What an entry has left out so far.
@@ -256,8 +281,15 @@ impl Rejects {
     pub fn keep(&self, lines: impl Iterator<Item = RejectLine>) -> Result<()> {
         // What is looked up in was read before, and what it refuses is kept.
         let is_new = |line: &RejectLine| self.replay.get().is_none_or(|replay| replay.is_of(line));
-        let lines = lines.filter(is_new);
+        let lines = lines.filter(is_new).inspect(|line| {
+            self.touched.lock().unwrap_or_else(PoisonError::into_inner).add(&line.rejected);
+        });
         self.add(lines.map(|line| Line::Reject(Box::new(self.as_kept(line)))), false)
+    }
+
+    /// The units of which this run has rejected records; of those that belong to a delivery only what parsers refuse.
+    pub fn touched(&self) -> Touched {
+        self.touched.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Counts rejects without keeping them: what only looks at a job leaves nothing behind.

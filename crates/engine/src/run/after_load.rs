@@ -1,15 +1,18 @@
 //! What becomes of files once they are loaded (`after_load`): they are moved or deleted when the run is recorded. Which
 //! files: those that every sink of their source has completely, now or since an earlier run, and of which no record was
-//! rejected. The report names files that cannot be moved, and the next run tries again.
+//! rejected. That is asked of the reject log and of the targets: the log forgets old runs, and other machines have
+//! other logs. The report names files that cannot be moved, and the next run tries again.
 
 use std::collections::{HashMap, HashSet};
 
+use millstream_core::sink::Chunk;
 use millstream_core::source::{Disposal, Source};
 use millstream_core::{Result, Unit, fail_point};
 use millstream_job::{AfterLoad, Job, SourceStep};
-use millstream_state::rejects;
+use millstream_state::rejects::{self, ChunkId, RejectLine};
 
 use super::commit::Entries;
+use crate::chunks::units::{SettledUnit, rejects_number};
 use crate::context::RunContext;
 use crate::read::ready::marker_unit;
 use crate::report::{DisposedFiles, LeftFile};
@@ -19,7 +22,7 @@ use crate::resume::ResumePoint;
 const MOST_NAMED: usize = 10;
 
 /// The units of a source that a sink has completely.
-pub type Settled = (String, Vec<Unit>);
+pub type Settled = (String, Vec<SettledUnit>);
 
 /// Moves or deletes the files of all sources that say so.
 pub(super) async fn dispose(
@@ -38,7 +41,7 @@ pub(super) async fn dispose(
         if units.is_empty() {
             continue;
         }
-        let result = match rejected(point) {
+        let result = match known_rejects(job, point) {
             Ok(rejected) => Disposing { run, source, after_load, rejected }.all(units).await,
             Err(error) => DisposedFiles::none(&source.name.value, units.len() as u64, error.what()),
         };
@@ -47,47 +50,80 @@ pub(super) async fn dispose(
     disposed
 }
 
-/// The units of `source` that all sinks have which its rows go to.
-fn in_all_sinks(job: &Job, source: &SourceStep, settled: &[Settled]) -> Vec<Unit> {
+/// The units of `source` that all sinks have which its rows go to, with the rejects that any of them has noted.
+fn in_all_sinks(job: &Job, source: &SourceStep, settled: &[Settled]) -> Vec<SettledUnit> {
     let name = &source.name.value;
     let sinks = job.sinks.iter().filter(|sink| job.reads(&sink.from.value, name)).count();
-    let mut counts: HashMap<&str, (usize, &Unit)> = HashMap::new();
-    for unit in settled.iter().filter(|(of, _)| of == name).flat_map(|(_, units)| units) {
-        counts.entry(&unit.uri).or_insert((0, unit)).0 += 1;
+    let mut counts: HashMap<&str, (usize, SettledUnit)> = HashMap::new();
+    for SettledUnit { unit, rejected } in settled.iter().filter(|(of, _)| of == name).flat_map(|(_, units)| units) {
+        let new = || (0, SettledUnit { unit: unit.clone(), rejected: Vec::new() });
+        let (count, settled) = counts.entry(&unit.uri).or_insert_with(new);
+        *count += 1;
+        settled.rejected.extend(rejected);
     }
-    let mut units: Vec<Unit> =
-        counts.into_values().filter(|(count, _)| *count == sinks).map(|(_, unit)| unit.clone()).collect();
-    units.sort_by(|one, other| one.uri.cmp(&other.uri));
+    let mut units: Vec<SettledUnit> =
+        counts.into_values().filter(|(count, _)| *count == sinks).map(|(_, unit)| unit).collect();
+    units.sort_by(|one, other| one.unit.uri.cmp(&other.unit.uri));
     units
 }
 
-/// The names of the files that have rejects which were not loaded later.
-fn rejected(point: &ResumePoint) -> Result<HashSet<String>> {
-    let Some(state) = point.state_folder() else { return Ok(HashSet::new()) };
-    let mut names = HashSet::new();
-    for first in point.all_chains()? {
-        let kept = rejects::of_run(state, &first)?.into_iter().filter(|kept| !kept.replayed);
-        names.extend(kept.filter_map(|kept| kept.line.rejected.uri));
+/// What the reject log has of the runs of a job.
+#[derive(Debug, Default)]
+struct KnownRejects {
+    /// The names of the files that have rejects which were not loaded later.
+    names: HashSet<String>,
+    /// The numbers under which targets have noted rejects that the log has, too.
+    numbers: HashSet<u64>,
+}
+
+impl KnownRejects {
+    /// Whether the unit has rejects that were not loaded later, or that the log does not have.
+    fn concern(&self, SettledUnit { unit, rejected }: &SettledUnit) -> bool {
+        self.names.contains(&unit.name()) || rejected.iter().any(|number| !self.numbers.contains(number))
     }
-    Ok(names)
+}
+
+fn known_rejects(job: &Job, point: &ResumePoint) -> Result<KnownRejects> {
+    let Some(state) = point.state_folder() else { return Ok(KnownRejects::default()) };
+    let mut known = KnownRejects::default();
+    for first in point.all_chains()? {
+        for kept in rejects::of_run(state, &first)? {
+            known.numbers.extend(numbers(job, &first, &kept.line));
+            if !kept.replayed {
+                known.names.extend(kept.line.rejected.uri);
+            }
+        }
+    }
+    Ok(known)
+}
+
+/// The numbers under which targets may have noted this reject of the resume chain `first`.
+fn numbers(job: &Job, first: &str, line: &RejectLine) -> Vec<u64> {
+    match &line.chunk {
+        Some(ChunkId { sink, unit, number }) => {
+            vec![rejects_number(sink, Some(&Chunk { unit: unit.clone(), number: *number }), "")]
+        }
+        None => job.sinks.iter().map(|sink| rejects_number(&sink.name.value, None, first)).collect(),
+    }
 }
 
 struct Disposing<'a> {
     run: &'a RunContext,
     source: &'a SourceStep,
     after_load: &'a AfterLoad,
-    rejected: HashSet<String>,
+    rejected: KnownRejects,
 }
 
 impl Disposing<'_> {
-    async fn all(&self, units: Vec<Unit>) -> DisposedFiles {
+    async fn all(&self, units: Vec<SettledUnit>) -> DisposedFiles {
         let mut result = DisposedFiles { source: self.source.name.value.clone(), ..DisposedFiles::default() };
         let mut markers = HashSet::new();
         fail_point::pass("after_load.before");
-        for unit in units {
-            let left = match self.rejected.contains(&unit.name()) {
+        for settled in units {
+            let unit = &settled.unit;
+            let left = match self.rejected.concern(&settled) {
                 true => Some("some of its records were rejected: load or fix them first".to_owned()),
-                false => self.one(&unit, &mut markers).await.err().map(|error| match error.offending_text() {
+                false => self.one(unit, &mut markers).await.err().map(|error| match error.offending_text() {
                     Some(text) => format!("{}: {text}", error.what()),
                     None => error.what().to_owned(),
                 }),

@@ -13,7 +13,7 @@ use super::begin::{Begun, Tasks};
 use super::sinks::{CommitMarker, Sinks};
 use super::work::{Work, interruption};
 use crate::checks::{EntryChecks, judge};
-use crate::chunks::admission::Admission;
+use crate::chunks::admission::{Admission, RejectedUnits};
 use crate::chunks::load::Loaded as LoadedChunks;
 use crate::context::RunContext;
 use crate::failure::Failure;
@@ -74,9 +74,23 @@ impl<'w, 'j> Begun<'w, 'j> {
             self.sinks.roll_back().await;
             return Err(Failure { lints: Vec::new(), errors: unopened });
         }
-        self.admission.iter().for_each(Admission::note);
+        let rejected = self.rejected_units();
+        self.admission.iter().for_each(|admission| admission.note(&rejected));
         let Begun { work, sinks, stale, admission, .. } = self;
         Ok(Loaded { work, sinks, stale, checks, admission })
+    }
+
+    /// The units of which records were rejected on the way to sinks that are loaded all at once.
+    fn rejected_units(&self) -> RejectedUnits {
+        let Work { run, job, point, .. } = self.work;
+        let touched = run.rejects.touched();
+        // What is only looked up in has no part in what the files become.
+        let gives_rows = |step: &str| {
+            let is_of = |sink: &SinkStep| sink.name.value == step || job.gives_rows_of(&sink.from.value, step);
+            job.sinks.iter().any(is_of)
+        };
+        let may_be_any = touched.unknown_steps().any(gives_rows);
+        RejectedUnits { first: point.first().to_owned(), names: touched.units, may_be_any }
     }
 
     /// Whether all files were loaded before: then there are no rows that checks could be about.

@@ -501,7 +501,7 @@ impl Delivery for TableDelivery {
             return Ok(Delivered::AlreadyDone(already));
         }
         // If not all bad rows were found, none may be left out.
-        accept(&self.refused)?;
+        let further = accept(&self.refused)?;
         if self.refused.more {
             return Err(self.refused.into_error(&self.state.shared.target));
         }
@@ -510,6 +510,8 @@ impl Delivery for TableDelivery {
         };
         let (state, chunks, attempt) = (Arc::clone(&self.state), self.chunks, self.attempt);
         let outcome = on_io(&self.state.io, async move {
+            let noted = record(&state.entry, transaction.connection.as_mut(), &further, &attempt).await;
+            noted.map_err(Failure::into_error)?;
             fail_point::pass("commit.before");
             let committed = commit::unless_it_is_there(transaction.connection.as_mut(), "COMMIT", || {
                 state.is_ours(&chunks, &attempt).boxed()

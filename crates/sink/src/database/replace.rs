@@ -57,7 +57,7 @@ impl DatabaseLedger {
         }
         let target = self.state().shared.target.clone();
         let refuse = move |refused: &Refused| match refused.rows.is_empty() && !refused.more {
-            true => Ok(()),
+            true => Ok(Vec::new()),
             false => Err(refused.clone().into_error(&target)),
         };
         match Box::new(delivery).commit_if(Box::new(refuse)).await? {

@@ -377,10 +377,11 @@ impl LedgerState {
         }
         fail_point::pass("bulk.after");
         // If not all bad rows were found, none may be left out.
-        accept(&refused)?;
+        let further = accept(&refused)?;
         if refused.more {
             return Err(refused.into_error(&place(&self.shown, &self.spec)));
         }
+        self.note(connection, &further).map_err(|error| self.sqlite_error(error))?;
         self.loading.step.add_bytes(bytes);
         Ok(Delivered::Written { rows: rows - refused.rows.len() as u64, refused: refused.rows })
     }
