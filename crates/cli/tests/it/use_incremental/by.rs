@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{killed, run};
 use crate::use_databases::Database;
 use crate::use_resume::Target;
-use crate::use_support::{Lab, finish, sqlite};
+use crate::use_support::{Lab, sqlite};
 
 /// What is wrong with a column, its type, the values of two rows, and parts of the message.
 type Wrong<'a> = (usize, &'a str, &'a str, &'a [&'a str]);
@@ -489,7 +489,7 @@ fn dates_in_a_query_do_not_change_it() {
     let run = |now: u64, most: &str| {
         let mut command = lab.command(&["run", "job.yaml"]);
         command.env("MILLSTREAM_NOW", now.to_string()).env("MOST", most);
-        finish(command, None)
+        crate::use_support::finish(command, None)
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later").as_millis() as u64;
     place.add(1, 0);
@@ -513,9 +513,9 @@ fn marks_of_earlier_versions_have_no_query_and_get_one() {
     };
     add(1);
     lab.report(&[]);
-    // The notes are written in their order, that of the query last.
     let notes = "_millstream_ledger WHERE chunk >= 0";
-    sqlite(&lab.path("out.db"), &format!("DELETE FROM {notes} AND rowid = (SELECT MAX(rowid) FROM {notes})"));
+    let of_query = crate::use_upgrade::digest("\nmark orders\nselected");
+    sqlite(&lab.path("out.db"), &format!("DELETE FROM {notes} AND unit_key = '{of_query}'"));
     let count = || sqlite(&lab.path("out.db"), &format!("SELECT COUNT(*) FROM {notes}")).concat();
     assert_eq!(count(), ["2"]);
     let (job, query) = (lab.read("job.yaml"), "query: 'SELECT * FROM orders WHERE id > 0'}");
