@@ -378,8 +378,11 @@ mod tests {
 
     use super::*;
 
-    /// An answer with entries, each of some fields; `None` if the entry was deleted.
-    fn answer(entries: &[(EntryId, Option<Vec<(Vec<u8>, Vec<u8>)>>)]) -> Vec<u8> {
+    /// Names and values of an entry; `None` if it was deleted.
+    type EntryFields = Option<Vec<(Vec<u8>, Vec<u8>)>>;
+
+    /// An answer with entries.
+    fn answer(entries: &[(EntryId, EntryFields)]) -> Vec<u8> {
         let bulk = |bytes: &[u8]| [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
         let mut answer =
             [b"*1\r\n*2\r\n".as_slice(), &bulk(b"s"), format!("*{}\r\n", entries.len()).as_bytes()].concat();
