@@ -4,7 +4,8 @@ set -euo pipefail
 
 declare -A package_of=(
     [bzip2]=bzip2 [cc]=build-essential [mariadbd]=mariadb-server [mkfs.ext4]=e2fsprogs [nginx]=nginx-light
-    [postgres]=postgresql [proftpd]="proftpd-core proftpd-mod-crypto" [python3]=python3 [script]=bsdutils
+    [postgres]=postgresql [proftpd]="proftpd-core proftpd-mod-crypto" [python3]=python3
+    [redis-server]=redis-server [script]=bsdutils
     [setpriv]=util-linux
     [sqlite3]=sqlite3 [ssh-agent]=openssh-client [sshd]=openssh-server [unshare]=util-linux [xz]=xz-utils [zstd]=zstd
 )

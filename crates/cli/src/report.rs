@@ -36,6 +36,11 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
     } else if let Some(first) = &report.resumes {
         text.push_str(&format!("  resumed run {first}\n"));
     }
+    if let Some(day) = &report.earlier_day {
+        text.push_str(&format!(
+            "  this run was of {day}, the day on which it began: the run of today is still to do\n"
+        ));
+    }
     if report.attempts > 1 {
         text.push_str(&format!("  it took {} attempts\n", report.attempts));
     }

@@ -475,6 +475,16 @@ impl Steps {
         self.lock().push(step);
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Removes all behind the first `count`.
+    pub fn truncate(&self, count: usize) {
+        self.lock().truncate(count);
+    }
+
     /// All steps.
     pub fn all(&self) -> Vec<Arc<Step>> {
         self.lock().clone()

@@ -28,8 +28,9 @@ mod tls;
 
 pub use answer::{TextRows, first_cell};
 pub use dialect::{Dialect, quoted_list};
-pub use endpoint::{Access, Endpoint, Tls};
+pub use endpoint::Endpoint;
 pub use io::on_io;
 pub use load::LoadDialect;
+pub use millstream_net::server::{Access, Tls};
 pub use name::table_name;
 pub use order::Order;

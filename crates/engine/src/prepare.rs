@@ -631,8 +631,13 @@ impl Prepared<'_> {
 
     /// Physical plans for all sinks of `job`.
     pub async fn plan_sinks(&self, job: &Job) -> Result<Physical, Failure> {
+        self.plan_some_sinks(job, |_| true).await
+    }
+
+    /// Physical plans for the sinks of `job` that are `wanted`.
+    pub async fn plan_some_sinks(&self, job: &Job, wanted: impl Fn(&SinkStep) -> bool) -> Result<Physical, Failure> {
         let mut roots = Vec::new();
-        for sink in &job.sinks {
+        for sink in job.sinks.iter().filter(|sink| wanted(sink)) {
             roots.extend(self.sink_plan(sink).map_err(|faults| lints_of(job, faults))?);
         }
         Ok(self.plan(&roots, true).await?)

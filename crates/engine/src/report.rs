@@ -21,6 +21,9 @@ pub struct Report {
     pub resumes: Option<String>,
     /// When its logical run began, in the time zone of the job: what its dates were computed of.
     pub began: String,
+    /// The day of its dates, if it resumes a run of another day than today. Then the run of today is still to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub earlier_day: Option<String>,
     /// Why the run was skipped: a requirement of the job that did not hold. It has read and written nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skipped_run: Option<String>,

@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use crate::checks::{Checked, checks};
 use crate::entries::{CHECKS, COMMAND, CONTAINS, MAX_REJECTS, SORTED_BY, SourceKeys};
 use crate::files;
-use crate::graph::{Check, FunctionStep, Located, SinkStep, SortKey, SourceStep, TransformStep};
+use crate::graph::{Check, FunctionStep, Located, Selected, SinkStep, SortKey, SourceStep, TransformStep};
 use crate::lint::{Lint, LintCode};
 use crate::schema::{FUNCTION, SOURCE, TRANSFORM, compressions, resolve, sink_definition};
 use crate::settings::Settings;
@@ -145,6 +145,7 @@ impl<'a> Builder<'a> {
             max_rejects: keys.max_rejects,
             incremental,
             incremental_by: keys.incremental.by().cloned(),
+            selected: selected(node, self.registry),
             ready: keys.ready,
             on_change: keys.on_change,
             after_load: keys.after_load,
@@ -840,6 +841,13 @@ fn common_suggestion(registry: &Registry, patterns: &[Located<String>], format: 
     let mut suggestions = patterns.iter().map(|pattern| suggestion(registry, &pattern.value, format));
     let Some(first) = suggestions.next() else { return Value::Null };
     if suggestions.all(|other| other == first) { first } else { Value::Null }
+}
+
+/// The table or query in the block of a database of the source at `node`.
+fn selected(node: &Node, registry: &Registry) -> Option<Selected> {
+    let blocks = registry.sources.iter().filter(|kind| kind.rows).filter_map(|kind| node.get(kind.spec.name));
+    let of = |block: &Node, key| Some(Selected { key, text: block.get(key)?.scalar()?.undated().to_owned() });
+    blocks.into_iter().find_map(|block| of(block, "query").or_else(|| of(block, "table")))
 }
 
 /// `settings` with what is only suggested where they say nothing.

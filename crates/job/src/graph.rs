@@ -250,6 +250,8 @@ pub struct SourceStep {
     pub incremental: bool,
     /// How new rows are found, of a database.
     pub incremental_by: Option<IncrementalBy>,
+    /// What is read of a database.
+    pub selected: Option<Selected>,
     /// Which files are read only by a later run.
     pub ready: ReadyKeys,
     /// What happens if a file has changed since it was loaded.
@@ -262,6 +264,15 @@ pub struct SourceStep {
     pub checks: Vec<Check>,
     /// The whole entry.
     pub settings: Value,
+}
+
+/// A table or query of a database as the job file has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selected {
+    /// `table` or `query`.
+    pub key: &'static str,
+    /// The name or the SQL, with dates as the file has them: it is the same on every day.
+    pub text: String,
 }
 
 impl SourceStep {

@@ -45,7 +45,9 @@ use serde_json::{Map, Value};
 pub use around::Around;
 pub use dates::Moment;
 pub use entries::{AddColumn, AfterLoad, CheckSeverity, OnChange, ReadyKeys, RowsKeys};
-pub use graph::{Check, FunctionStep, Job, Located, Rule, SinkStep, SortKey, SourceStep, SqlFault, TransformStep};
+pub use graph::{
+    Check, FunctionStep, Job, Located, Rule, Selected, SinkStep, SortKey, SourceStep, SqlFault, TransformStep,
+};
 pub use lint::{Lint, LintCode, Severity};
 pub use machine::{MachineFile, RunCompression};
 pub use reference::{machine_reference, reference};

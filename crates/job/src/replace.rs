@@ -65,7 +65,14 @@ fn entry_of(key: &str, value: &Value, span: Span) -> Entry {
 /// `value` as if it stood at `span`.
 fn node_of(value: &Value, span: Span) -> Node {
     let scalar = |text: String, typed| {
-        Kind::Scalar(Scalar { text, plain: typed != Typed::Text, typed, positions: Vec::new(), unfilled: None })
+        Kind::Scalar(Scalar {
+            text,
+            plain: typed != Typed::Text,
+            typed,
+            positions: Vec::new(),
+            unfilled: None,
+            undated: None,
+        })
     };
     let kind = match value {
         Value::Null => scalar("null".to_owned(), Typed::Null),

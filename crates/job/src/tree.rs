@@ -63,6 +63,8 @@ pub struct Scalar {
     pub positions: Vec<Position>,
     /// The text as the file has it, if variables were filled in: messages show this, not the values.
     pub unfilled: Option<String>,
+    /// The text with variables filled in and dates as the file has them, if there are some.
+    pub undated: Option<String>,
 }
 
 /// The type and value of a scalar.
@@ -120,7 +122,8 @@ impl Node {
     /// The text `text` that stands for what the file has at `span`.
     pub fn text(text: &str, span: Span) -> Node {
         let typed = Typed::Text;
-        let scalar = Scalar { text: text.to_owned(), plain: true, typed, positions: Vec::new(), unfilled: None };
+        let scalar =
+            Scalar { text: text.to_owned(), plain: true, typed, positions: Vec::new(), unfilled: None, undated: None };
         Node { span, kind: Kind::Scalar(scalar) }
     }
 
@@ -229,6 +232,11 @@ impl Scalar {
             }
             Typed::Text | Typed::Unknown => Value::String(self.text.clone()),
         }
+    }
+
+    /// The text with dates as the file has them: it is the same on every day.
+    pub fn undated(&self) -> &str {
+        self.undated.as_deref().unwrap_or(&self.text)
     }
 
     /// The text as the file has it.
@@ -641,7 +649,14 @@ impl<'a> Builder<'a> {
         let (positions, span) = Layout { characters: &self.characters }.of(text, style, decorated, raw);
         Node {
             span: self.clip(span),
-            kind: Kind::Scalar(Scalar { text: text.to_owned(), plain, typed, positions, unfilled: None }),
+            kind: Kind::Scalar(Scalar {
+                text: text.to_owned(),
+                plain,
+                typed,
+                positions,
+                unfilled: None,
+                undated: None,
+            }),
         }
     }
 
@@ -659,7 +674,7 @@ impl<'a> Builder<'a> {
 
 impl Scalar {
     fn null(typed: Typed) -> Self {
-        Scalar { text: String::new(), plain: true, typed, positions: Vec::new(), unfilled: None }
+        Scalar { text: String::new(), plain: true, typed, positions: Vec::new(), unfilled: None, undated: None }
     }
 }
 

@@ -100,8 +100,8 @@ impl Filler<'_> {
     fn scalar(&mut self, scalar: &mut Scalar, span: Span) {
         let source = std::mem::take(&mut scalar.text);
         let places = std::mem::take(&mut scalar.positions);
-        let (mut variables, mut texts, mut unknown) = (0, 0, false);
-        let mut before = 0;
+        let (mut variables, mut texts, mut dates, mut unknown) = (0, 0, 0, false);
+        let (mut before, mut undated) = (0, String::new());
         for piece in pieces(&source) {
             let place = places.get(before).copied();
             let length = piece.characters();
@@ -109,16 +109,23 @@ impl Filler<'_> {
                 Piece::Text(text) => {
                     texts += 1;
                     scalar.text.push_str(text);
+                    undated.push_str(text);
                     let skipped = length - text.chars().count();
                     scalar.positions.extend(places.iter().skip(before + skipped).take(length - skipped));
                 }
                 Piece::Variable(inside) => {
                     variables += 1;
                     let inside_places = places.get(before + 2..).unwrap_or_default();
-                    let filled = match dates::is_expression(inside) && self.variables.now.is_some() {
+                    let is_date = dates::is_expression(inside) && self.variables.now.is_some();
+                    let filled = match is_date {
                         true => self.date(inside, inside_places, span),
                         false => self.value(inside, place, span),
                     };
+                    match &filled {
+                        Some(value) if !is_date => undated.push_str(value),
+                        _ => undated.push_str(&format!("${{{inside}}}")),
+                    }
+                    dates += usize::from(is_date);
                     match filled {
                         Some(value) => {
                             let known = scalar.positions.len() == scalar.text.chars().count();
@@ -146,6 +153,7 @@ impl Filler<'_> {
                 };
             }
             scalar.unfilled = Some(source);
+            scalar.undated = (dates > 0).then_some(undated);
         }
         if unknown {
             scalar.typed = Typed::Unknown;

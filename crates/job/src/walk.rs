@@ -41,6 +41,16 @@ struct Subject<'a> {
     at: Span,
 }
 
+/// What should stand in the place of a node.
+struct Wanted<'a> {
+    /// In words.
+    expected: &'a str,
+    /// What a text has to look like, if not any text does.
+    form: Option<String>,
+    /// Whether it is a program and its arguments.
+    takes_words: bool,
+}
+
 impl<'a> Walker<'a> {
     /// Lints the value of `entry` against `schema`.
     pub fn entry(&self, entry: &Entry, schema: &Value) -> Found {
@@ -126,11 +136,13 @@ impl<'a> Walker<'a> {
 
     fn wrong_type(&self, subject: Subject<'_>, schema: &Value, found: &mut Found) {
         let expected: Vec<&str> = types(schema).into_iter().filter(|one| *one != "null").map(type_in_words).collect();
-        self.unexpected(subject, &expected.join(" or "), is_command_line(schema), found);
+        let form = schema.get("pattern").and_then(|_| self.description(schema));
+        let wanted = Wanted { expected: &expected.join(" or "), form, takes_words: is_command_line(schema) };
+        self.unexpected(subject, wanted, found);
     }
 
-    /// With `takes_words` the program and its arguments are wanted.
-    fn unexpected(&self, subject: Subject<'_>, expected: &str, takes_words: bool, found: &mut Found) {
+    fn unexpected(&self, subject: Subject<'_>, wanted: Wanted<'_>, found: &mut Found) {
+        let Wanted { expected, form, takes_words } = wanted;
         let node = subject.node;
         let what = if node.is_null() {
             format!("`{}` has no value: expected {expected}", subject.name)
@@ -143,7 +155,7 @@ impl<'a> Walker<'a> {
             Some(command) => {
                 Some(format!("write the program and its arguments as a list: {}", as_words(command.shown())))
             }
-            None => remedy(node, expected),
+            None => form.filter(|_| is_number(node)).or_else(|| remedy(node, expected)),
         };
         found.lints.push(lint);
     }
@@ -195,7 +207,8 @@ impl<'a> Walker<'a> {
                     }
                 }
                 let takes_words = branches.iter().any(|branch| self.wants(branch, is_command_line));
-                self.unexpected(subject, &expected.join(" or "), takes_words, found);
+                let wanted = Wanted { expected: &expected.join(" or "), form: None, takes_words };
+                self.unexpected(subject, wanted, found);
             }
         }
     }
@@ -349,7 +362,27 @@ impl<'a> Walker<'a> {
     fn unknown_key(&self, entry: &Entry, name: &str, properties: &Map<String, Value>) -> Lint {
         let keys: Vec<&str> = properties.keys().map(String::as_str).collect();
         let lint = self.text.error(entry.key_span, format!("unknown key `{}` in `{name}`", entry.key));
-        lint.code(LintCode::UnknownKey).hint(did_you_mean(&entry.key, "valid keys", &keys))
+        let hint = did_you_mean(&entry.key, "valid keys", &keys);
+        let holds = |schema: &Value| self.has_key(schema, &entry.key);
+        let blocks: Vec<String> =
+            properties.iter().filter(|(_, schema)| holds(schema)).map(|(block, _)| format!("`{block}`")).collect();
+        let hint = match blocks.split_last() {
+            _ if hint.starts_with("did you mean") => hint,
+            None => hint,
+            Some((only, [])) => format!("`{}` is a key of the block {only}; {hint}", entry.key),
+            Some((last, others)) => {
+                format!("`{}` is a key of the blocks {} and {last}; {hint}", entry.key, others.join(", "))
+            }
+        };
+        lint.code(LintCode::UnknownKey).hint(hint)
+    }
+
+    /// Whether `schema` or one of its choices is a block with the key `key`.
+    fn has_key(&self, schema: &Value, key: &str) -> bool {
+        let schema = resolve(schema, self.definitions);
+        let branches = ["oneOf", "anyOf"].iter().filter_map(|keyword| schema.get(keyword)?.as_array()).flatten();
+        let own = schema.get("properties").and_then(Value::as_object);
+        own.is_some_and(|own| own.contains_key(key)) || branches.into_iter().any(|branch| self.has_key(branch, key))
     }
 
     /// The first sentence of what the schema says of a value.
@@ -550,6 +583,10 @@ fn has_type(node: &Node, name: &str) -> bool {
             Typed::Unknown => true,
         },
     }
+}
+
+fn is_number(node: &Node) -> bool {
+    node.scalar().is_some_and(|scalar| matches!(scalar.typed, Typed::Integer(_) | Typed::Float(_)))
 }
 
 fn type_in_words(name: &str) -> &str {

@@ -1,6 +1,6 @@
-//! Shared by the tests of several crates: folders of test data, real servers (web, FTP, SSH, S3, databases), a mail
-//! server, a faulty web server, a proxy that breaks connections, certificates, file systems that fill up, and a thread
-//! without the rights of root.
+//! Shared by the tests of several crates: folders of test data, real servers (web, FTP, SSH, S3, databases, queues), a
+//! mail server, a faulty web server, a proxy that breaks connections, certificates, file systems that fill up, and a
+//! thread without the rights of root.
 //!
 //! It is for tests only: errors panic, with a message that says what to install or check.
 
@@ -16,6 +16,7 @@ mod process;
 mod proftpd;
 mod proxy;
 mod python;
+mod redis;
 mod rights;
 mod s3_server;
 mod smtp;
@@ -32,6 +33,7 @@ pub use postgres::{Postgres, PostgresOptions};
 pub use proftpd::{PASSWORD, Proftpd, ProftpdOptions, USER};
 pub use proxy::{Break, Proxy};
 pub use python::python_with_libraries;
+pub use redis::{Redis, RedisOptions};
 pub use rights::without_rights;
 pub use s3_server::{KEY, S3Server, SECRET, Trouble};
 pub use smtp::{Mail, SmtpServer};

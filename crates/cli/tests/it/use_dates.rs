@@ -106,6 +106,31 @@ fn resume_on_the_next_day_begins_the_run_of_that_day() {
 }
 
 #[test]
+fn a_run_that_is_resumed_on_another_day_says_that_todays_is_still_to_do() {
+    const STILL_TO_DO: &str = "this run was of 2026-01-31, the day on which it began: the run of today is still to do";
+    let lab = daily();
+    let resume: &[&str] = &["run", "job.yaml", "--resume"];
+    killed(&lab, NOW, "commit.after:2", resume);
+    at(&lab, NOW + DAY, resume).ok().says(&[STILL_TO_DO]);
+    assert_eq!(rows(&lab), eight(101, "2026-01-31"));
+    let report = at(&lab, NOW + DAY, &[resume, &["--json"]].concat()).ok().json();
+    assert_eq!((report.get("earlier_day"), &report["resumes"]), (None, &Value::Null), "{report:#}");
+    assert_eq!(rows(&lab), [eight(101, "2026-01-31"), eight(201, "2026-02-01")].concat());
+    // On the same day there is nothing to say, nor without dates, nor if the day was given.
+    let none = |ran: &Ran| assert!(!ran.ok().stderr.contains("still to do"), "{ran:?}");
+    let without = DAILY.replace("${today - 1 day | %Y%m%d}", "20260130").replace("'${today}' || ' ' || ", "");
+    for (job, set, later) in [(DAILY, None, 60_000), (&without, None, DAY), (DAILY, Some("today=2026-01-31"), DAY)] {
+        let lab = daily();
+        lab.file("job.yaml", job);
+        let resume = [resume, &set.map_or_else(Vec::new, |set| vec!["--set", set])].concat();
+        killed(&lab, NOW - 80_000_000, "commit.after:2", &resume);
+        let resumed = at(&lab, NOW - 80_000_000 + later, &resume);
+        none(&resumed);
+        assert_eq!(rows(&lab).len(), 8, "it is the same run: {resumed:?}");
+    }
+}
+
+#[test]
 fn a_replay_has_the_dates_of_its_run() {
     let lab = Lab::with_job(
         "sources:\n  s: {read: 'in/${today - 1 day | %Y%m%d}.csv', csv: {columns: {id: int64}}, max_rejects: \

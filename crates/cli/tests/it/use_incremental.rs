@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
 use millstream_testkit::Nginx;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::use_databases::Database;
 use crate::use_support::{Lab, Ran, csv_rows, finish, names, sqlite};
@@ -229,6 +229,54 @@ fn what_is_skipped_or_fails_a_check_is_left_to_a_later_run() {
     run(&lab, "none").ok();
     assert_eq!(sqlite(&lab.path("out.db"), "SELECT COUNT(*), COUNT(DISTINCT id) FROM t"), [["200", "200"]]);
     assert_eq!(csv_rows(&lab.read("out.csv")).len(), 3);
+}
+
+#[test]
+fn a_pass_that_catches_up_reads_only_what_goes_into_sinks_that_lack_files() {
+    let sinks = "  a: {from: t, write: 'sqlite:a.db', table: t}\n  b: {from: u, write: 'sqlite:b.db', table: t}\n  c: \
+                 {from: notes, write: c.csv}\n  d: {from: input, write: d.csv}\n";
+    let lab = lab(&format!("{JOINED}  u: {{sql: 'SELECT id FROM orders'}}\n"), sinks);
+    let more = "  notes: {read: notes.csv, csv: {columns: {n: int64}}, max_rejects: 5, checks: [{not_null: [n]}]}\n  \
+                input: {read: '-', csv: {columns: {n: int64}}}\n";
+    let job = lab.read("job.yaml").replace("csv: {columns: {id", "checks: [{not_null: [id]}], csv: {columns: {id");
+    lab.file("job.yaml", job.replace("  customers:", &format!("{more}  customers:")));
+    lab.file("notes.csv", "n\n1\nx\n2\n");
+    let run = |fail_point: &str| {
+        let mut command = lab.command(&["run", "job.yaml", "--json"]);
+        command.env("MILLSTREAM_FAIL_AT", fail_point);
+        finish(command, Some(b"n\n7\n8\n".to_vec()))
+    };
+    orders(&lab, 0);
+    run("none").ok();
+    orders(&lab, 1);
+    assert!(![0, 1, 2].contains(&run("publish.next:1").code));
+    orders(&lab, 2);
+    let report = run("none").ok().json();
+    assert_eq!(report["rows_written"], 204, "{report:#}");
+    for name in ["a.db", "b.db"] {
+        let counts = sqlite(&lab.path(name), "SELECT COUNT(*), COUNT(DISTINCT id) FROM t");
+        assert_eq!(counts, [["300", "300"]], "{name}");
+    }
+    assert_eq!((csv_rows(&lab.read("c.csv")).len(), csv_rows(&lab.read("d.csv")).len()), (2, 2));
+    // The pass that caught up was a run of its own.
+    let runs = lab.run(&["runs", "--json"]).ok().json();
+    let pass =
+        lab.run(&["runs", runs["runs"][1]["run"].as_str().expect("a name"), "--json"]).ok().json()["run"].clone();
+    assert_eq!(pass["report"]["caught_up"], true, "{pass:#}");
+    let report = &pass["report"];
+    assert_eq!((&report["rows_read"], &report["rows_rejected"]), (&100.into(), &0.into()), "{report:#}");
+    let loaded: Vec<&str> =
+        report["results"].as_array().expect("a list").iter().flat_map(|one| one["sink"].as_str()).collect();
+    assert_eq!(loaded, ["b"], "{report:#}");
+    let judged = report["checks"].as_array().expect("a list");
+    assert_eq!(
+        (judged.len(), &judged[0]["entry"], &judged[0]["rows"]),
+        (1, &"orders".into(), &100.into()),
+        "{report:#}"
+    );
+    let steps = report["steps"].as_array().expect("a list");
+    let loads: Vec<&Value> = steps.iter().filter(|step| step["kind"] == "load").collect();
+    assert_eq!((loads.len(), &loads[0]["name"]), (1, &"b".into()), "{report:#}");
 }
 
 #[test]

@@ -468,7 +468,9 @@ fn what_makes_no_sense_is_reported_at_once() {
     lab.run(&["check", "job.yaml"]).ended(1).says(&["the rows have a column `name`, which the load writes itself"]);
     configure(&lab, &target, "mode: sync, missing: delete");
     lab.file("job.yaml", lab.read("job.yaml").replace("allow_empty: true", "incremental: true"));
-    lab.run(&["check", "job.yaml"]).ended(2).says(&["`s` is incremental, and `o` cannot be loaded file by file"]);
+    lab.run(&["check", "job.yaml"])
+        .ended(2)
+        .says(&["`mode: sync` of `o` needs all rows in each run, and `s` is incremental"]);
 }
 
 /// Of two sinks, neither changes anything if too many rows would go from one of them.

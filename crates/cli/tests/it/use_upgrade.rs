@@ -284,7 +284,7 @@ fn file_version(path: &Path) -> u64 {
     (1 << 62) + (hash & ((1 << 62) - 1)).min((1 << 62) - 2)
 }
 
-fn digest(text: &str) -> String {
+pub fn digest(text: &str) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,5 +1,5 @@
-//! The dependency direction of the workspace: core ← database ← {source, sink}, core ← process ← {source, transform,
-//! sink}, core ← {job, codec, format, sort, state}; all ← engine ← millstream ← cli ← python.
+//! The dependency direction of the workspace: core ← net ← {database, queue} ← {source, sink}, core ← process ←
+//! {source, transform, sink}, core ← {job, codec, format, sort, state}; all ← engine ← millstream ← cli ← python.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,11 @@ use cargo_metadata::{DependencyKind, MetadataCommand};
 const ALLOWED: &[(&str, &[&str])] = &[
     ("millstream-core", &[]),
     ("millstream-job", &["millstream-core"]),
-    ("millstream-database", &["millstream-core"]),
+    ("millstream-net", &["millstream-core"]),
+    ("millstream-database", &["millstream-core", "millstream-net"]),
+    ("millstream-queue", &["millstream-core", "millstream-net"]),
     ("millstream-process", &["millstream-core", "millstream-format"]),
-    ("millstream-source", &["millstream-core", "millstream-database", "millstream-process"]),
+    ("millstream-source", &["millstream-core", "millstream-database", "millstream-process", "millstream-net"]),
     ("millstream-codec", &["millstream-core"]),
     ("millstream-format", &["millstream-core"]),
     ("millstream-sink", &["millstream-core", "millstream-database", "millstream-process"]),

@@ -16,9 +16,10 @@ pub use self::types::{arrow_type, family};
 
 use millstream_core::spec::Duration;
 use millstream_core::{Error, Result};
+use millstream_net::server::Tls;
 use mysql_async::{Conn, DriverError, Error as Fault, IoError, OptsBuilder, ServerError, SslOpts};
 
-use crate::endpoint::{Endpoint, Tls};
+use crate::endpoint::Endpoint;
 use crate::tls;
 
 /// The protocol's port.
@@ -41,8 +42,8 @@ mod code {
 async fn connect(endpoint: &Endpoint, timeout: Duration) -> Result<Conn> {
     let (user, password) = endpoint.login()?;
     let options = OptsBuilder::default()
-        .ip_or_hostname(endpoint.host.clone())
-        .tcp_port(endpoint.port)
+        .ip_or_hostname(endpoint.server.host.clone())
+        .tcp_port(endpoint.server.port)
         .user(Some(user))
         .pass(password)
         .db_name(Some(endpoint.database.clone()))
@@ -59,25 +60,25 @@ async fn connect(endpoint: &Endpoint, timeout: Duration) -> Result<Conn> {
 
 /// The error of a connection that timed out. A MySQL server speaks first.
 async fn unanswered(endpoint: &Endpoint, timeout: Duration) -> Error {
-    let address = (endpoint.host.trim_matches(['[', ']']), endpoint.port);
+    let address = (endpoint.server.host.trim_matches(['[', ']']), endpoint.server.port);
     let reached = tokio::time::timeout(REACHING, tokio::net::TcpStream::connect(address)).await;
     if matches!(reached, Ok(Ok(_))) {
-        return Error::refused(format!("{} does not answer", endpoint.shown))
+        return Error::refused(format!("{} does not answer", endpoint.server.shown))
             .cause(format!("the port is open, but no MySQL greeting came within {timeout}"))
             .hint(format!(
                 "check the port {}: does a MySQL or MariaDB server listen there, and is it busy?",
-                endpoint.port
+                endpoint.server.port
             ));
     }
-    endpoint.unreachable(format!("no connection within {timeout}"))
+    endpoint.server.unreachable(format!("no connection within {timeout}"))
 }
 
 async fn encryption(endpoint: &Endpoint) -> Result<Option<SslOpts>> {
-    if endpoint.tls == Tls::Off {
+    if endpoint.server.tls == Tls::Off {
         return Ok(None);
     }
-    let reading = endpoint.clone();
-    let authorities = tokio::task::spawn_blocking(move || tls::authorities(&reading)).await;
+    let ca = endpoint.server.ca.clone();
+    let authorities = tokio::task::spawn_blocking(move || millstream_net::tls::authorities(ca.as_deref())).await;
     let authorities = authorities.map_err(|cause| Error::internal("reading certificates failed").cause(cause))??;
     let roots = authorities.into_iter().map(|certificate| certificate.to_vec().into()).collect();
     Ok(Some(SslOpts::default().with_root_certs(roots).with_disable_built_in_roots(true)))
@@ -92,17 +93,17 @@ fn cannot_connect(endpoint: &Endpoint, fault: Fault) -> Error {
         Fault::Io(IoError::Io(cause)) if cause.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => {
             tls::refused(endpoint, cause)
         }
-        Fault::Io(IoError::Io(cause)) => endpoint.unreachable(cause),
+        Fault::Io(IoError::Io(cause)) => endpoint.server.unreachable(cause),
         Fault::Driver(cause @ DriverError::NoClientSslFlagFromServer) => tls::refused(endpoint, cause),
-        Fault::Driver(cause @ DriverError::ConnectionClosed) => endpoint.unreachable(cause),
-        other => Error::refused(format!("cannot connect to {}", endpoint.shown))
-            .cause(endpoint.without_secrets(other.to_string())),
+        Fault::Driver(cause @ DriverError::ConnectionClosed) => endpoint.server.unreachable(cause),
+        other => Error::refused(format!("cannot connect to {}", endpoint.server.shown))
+            .cause(endpoint.server.without_secrets(other.to_string())),
     }
 }
 
 fn refused_login(endpoint: &Endpoint, fault: &ServerError) -> Error {
-    let cause = endpoint.without_secrets(fault.message.clone());
-    let refused = |what: &str| Error::refused(format!("{}: {what}", endpoint.shown)).cause(cause.clone());
+    let cause = endpoint.server.without_secrets(fault.message.clone());
+    let refused = |what: &str| Error::refused(format!("{}: {what}", endpoint.server.shown)).cause(cause.clone());
     match fault.code {
         number if code::ACCESS_DENIED.contains(&number) => refused("the login is refused")
             .hint("check user and password: `user`, `password: {secret: env:NAME}`, or in the URL"),
@@ -116,7 +117,7 @@ fn refused_login(endpoint: &Endpoint, fault: &ServerError) -> Error {
             refused("this machine may not connect").hint("the server allows users by the host that they connect from")
         }
         number if code::BUSY.contains(&number) => {
-            Error::transient(format!("{} has no connection left", endpoint.shown))
+            Error::transient(format!("{} has no connection left", endpoint.server.shown))
                 .cause(cause)
                 .hint("try again later, load with fewer `connections`, or raise the server's max_connections")
         }

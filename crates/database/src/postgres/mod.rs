@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use millstream_core::spec::Duration;
 use millstream_core::{Error, Result};
+use millstream_net::server::Tls;
 use tokio::task::JoinHandle;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::{DbError, SqlState};
@@ -25,7 +26,7 @@ pub use self::dialect::{PostgresDialect, parts, schema_of};
 use self::encryption::Encryption;
 pub use self::session::Session;
 pub use self::types::{arrow_type, family};
-use crate::endpoint::{Endpoint, Tls};
+use crate::endpoint::Endpoint;
 use crate::tls;
 
 /// The protocol's port.
@@ -35,7 +36,7 @@ pub const PORT: u16 = crate::name::POSTGRES_PORT;
 async fn connect(endpoint: &Endpoint, timeout: Duration) -> Result<(Client, JoinHandle<()>)> {
     let config = configuration(endpoint, timeout)?;
     let connecting = tokio::time::timeout(timeout.0, async {
-        match endpoint.tls {
+        match endpoint.server.tls {
             Tls::Off => {
                 let (client, connection) =
                     config.connect(NoTls).await.map_err(|fault| cannot_connect(endpoint, &fault))?;
@@ -49,21 +50,21 @@ async fn connect(endpoint: &Endpoint, timeout: Duration) -> Result<(Client, Join
             }
         }
     });
-    connecting.await.map_err(|_| endpoint.unreachable(format!("no connection within {timeout}")))?
+    connecting.await.map_err(|_| endpoint.server.unreachable(format!("no connection within {timeout}")))?
 }
 
 fn configuration(endpoint: &Endpoint, timeout: Duration) -> Result<Config> {
     let (user, password) = endpoint.login()?;
     let mut config = Config::new();
     config
-        .host(&endpoint.host)
-        .port(endpoint.port)
+        .host(&endpoint.server.host)
+        .port(endpoint.server.port)
         .dbname(&endpoint.database)
         .user(&user)
         .application_name("millstream")
         .connect_timeout(timeout.0)
         .keepalives_idle(std::time::Duration::from_secs(30))
-        .ssl_mode(if endpoint.tls == Tls::Off { SslMode::Disable } else { SslMode::Require });
+        .ssl_mode(if endpoint.server.tls == Tls::Off { SslMode::Disable } else { SslMode::Require });
     password.into_iter().for_each(|password| {
         config.password(password);
     });
@@ -71,8 +72,8 @@ fn configuration(endpoint: &Endpoint, timeout: Duration) -> Result<Config> {
 }
 
 async fn encryption(endpoint: &Endpoint) -> Result<Encryption> {
-    let reading = endpoint.clone();
-    let configuration = tokio::task::spawn_blocking(move || tls::configuration(&reading)).await;
+    let ca = endpoint.server.ca.clone();
+    let configuration = tokio::task::spawn_blocking(move || millstream_net::tls::configuration(ca.as_deref())).await;
     let configuration = configuration.map_err(|cause| Error::internal("reading certificates failed").cause(cause))?;
     Ok(Encryption(Arc::new(configuration?)))
 }
@@ -82,22 +83,22 @@ fn cannot_connect(endpoint: &Endpoint, fault: &Fault) -> Error {
     if let Some(told) = fault.as_db_error() {
         return refused_login(endpoint, told);
     }
-    let cause = endpoint.without_secrets(whole(fault));
-    if endpoint.tls == Tls::Verify && (cause.contains("TLS") || cause.contains("certificate")) {
+    let cause = endpoint.server.without_secrets(whole(fault));
+    if endpoint.server.tls == Tls::Verify && (cause.contains("TLS") || cause.contains("certificate")) {
         return tls::refused(endpoint, cause);
     }
     // The library reports this when the server asks for a password.
     if cause.contains("password missing") {
-        return Error::refused(format!("{}: the server asks for a password", endpoint.shown))
+        return Error::refused(format!("{}: the server asks for a password", endpoint.server.shown))
             .cause(cause)
             .hint("give it: `password: {secret: env:NAME}`");
     }
-    endpoint.unreachable(cause)
+    endpoint.server.unreachable(cause)
 }
 
 fn refused_login(endpoint: &Endpoint, told: &DbError) -> Error {
-    let cause = endpoint.without_secrets(told.message().to_owned());
-    let refused = |what: &str| Error::refused(format!("{}: {what}", endpoint.shown)).cause(cause.clone());
+    let cause = endpoint.server.without_secrets(told.message().to_owned());
+    let refused = |what: &str| Error::refused(format!("{}: {what}", endpoint.server.shown)).cause(cause.clone());
     let code = told.code();
     if [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION].contains(code) {
         return refused("the login is refused")
@@ -110,7 +111,7 @@ fn refused_login(endpoint: &Endpoint, told: &DbError) -> Error {
         return refused("the user may not use the database").hint("GRANT CONNECT ON DATABASE … TO the user");
     }
     if [SqlState::TOO_MANY_CONNECTIONS, SqlState::CANNOT_CONNECT_NOW].contains(code) {
-        return Error::transient(format!("{} takes no connection now", endpoint.shown))
+        return Error::transient(format!("{} takes no connection now", endpoint.server.shown))
             .cause(cause)
             .hint("try again later, load with fewer `connections`, or raise the server's max_connections");
     }

@@ -9,13 +9,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arrow::datatypes::Field;
 use millstream_core::sink::{Chunk, LoadNotes, Noted, WrittenChunks};
 use millstream_core::{Error, Result, Unit};
 use millstream_job::OnChange;
 
 use super::load::changed_units;
-use super::marks::{Stretch, TimedSource};
+use super::marks::{Stretch, TimedRows, TimedSource};
 use super::units::{SettledUnit, Standing, Units, WhenChanged, listed_twice, rejects_note};
 use crate::read::{Reader, sample};
 use crate::report::{LeftFiles, WindowRead};
@@ -40,8 +39,8 @@ pub struct NotingSink {
 pub struct AdmittedSource {
     /// Its reader.
     pub reader: Arc<Reader>,
-    /// The column whose time says which rows are new; `None` if it is read by files.
-    pub by: Option<Field>,
+    /// What says which rows are new; `None` if it is read by files.
+    pub by: Option<TimedRows>,
 }
 
 /// What a run reads of incremental sources, and which sinks take it.
@@ -175,8 +174,8 @@ impl Admission {
         let (mut readers, mut timed) = (Vec::new(), Vec::new());
         for AdmittedSource { reader, by } in sources {
             match by {
-                Some(column) => {
-                    let source = TimedSource::of(&reader, &column, sinks).await;
+                Some(rows) => {
+                    let source = TimedSource::of(&reader, rows, sinks, accept_changed).await;
                     let source = source.map_err(|error| in_step(error, &reader.name))?;
                     found.add_rows(&source);
                     timed.push(source);
@@ -240,8 +239,8 @@ impl Admission {
         self.timed.iter().filter_map(TimedSource::report).collect()
     }
 
-    /// Everything was read: says what each sink notes, and of which units records were `rejected`. Units that could not
-    /// be opened are left to a later run.
+    /// Everything was read: says what each sink notes; of units with records that were `rejected`, that, too. Units
+    /// that could not be opened are left to a later run.
     pub fn note(&self, rejected: &RejectedUnits) {
         for taking in &self.takes {
             let read = self.units.iter().filter(|admitted| !self.was_skipped(admitted));

@@ -20,11 +20,16 @@ use millstream_core::sink::{Chunk, Noted, WrittenChunks};
 use millstream_core::source::{PlaceClock, Window};
 use millstream_core::stable_hash::hash;
 use millstream_core::{Error, Result, Unit};
+use millstream_job::Selected;
 use millstream_job::entries::IncrementalBy;
 
 use super::admission::NotingSink;
 use crate::read::Reader;
 use crate::report::WindowRead;
+use crate::sql::normalised;
+
+/// The key of a source that has SQL.
+const QUERY: &str = "query";
 
 /// Rows between two marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,11 +49,21 @@ enum Way {
     Merge(i64),
 }
 
+/// How the rows of a source are told by a time.
+#[derive(Debug)]
+pub struct TimedRows {
+    /// The column with the time.
+    pub column: Field,
+    /// The table or query that gives the rows.
+    pub selected: Selected,
+}
+
 /// A source that is read by the time in a column.
 #[derive(Debug)]
 pub struct TimedSource {
     reader: Arc<Reader>,
     by: IncrementalBy,
+    selected: Selected,
     is_zoned: bool,
     way: Way,
     /// What the sinks that take its rows have, by their places among all.
@@ -63,16 +78,25 @@ pub struct TimedSource {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Had {
     mark: Option<i64>,
-    /// Whether it notes what is read.
+    /// Whether it notes the column and the table.
     notes_origin: bool,
+    /// What it has noted of the query; nothing, if a run of an earlier version has written the mark.
+    selected: Option<u64>,
 }
 
 impl TimedSource {
-    /// Finds how far `sinks` have the rows of `reader`, by the time in `column`.
+    /// Finds how far `sinks` have the rows of `reader`, which are told as `timed` says.
     ///
     /// # Errors
-    /// If rows have no time; if the clock is behind a mark; if the marks are those of another column or table.
-    pub async fn of(reader: &Arc<Reader>, column: &Field, sinks: &[NotingSink]) -> Result<Self> {
+    /// If rows have no time; if the clock is behind a mark; if the marks are those of another column, table or, unless
+    /// `accept_changed`, query.
+    pub async fn of(
+        reader: &Arc<Reader>,
+        timed: TimedRows,
+        sinks: &[NotingSink],
+        accept_changed: bool,
+    ) -> Result<Self> {
+        let TimedRows { column, selected } = timed;
         let by = reader.incremental_by.clone().ok_or_else(|| Error::internal("a source is not read by a time"))?;
         let pattern = pattern(reader)?;
         let source = Arc::clone(reader.source_of(pattern)?);
@@ -80,12 +104,13 @@ impl TimedSource {
         let takes = |sink: &NotingSink| sink.sources.contains(&reader.name);
         let mut had = Vec::new();
         for (number, sink) in sinks.iter().enumerate().filter(|(_, sink)| takes(sink)) {
-            had.push((
-                number,
-                known(&reader.name, &sink.written, origin(reader, &by)).map_err(|error| error.in_step(&sink.name))?,
-            ));
+            let known = known(&reader.name, &sink.written, origin(reader, &by)).and_then(|had| {
+                let is_same = accept_changed || had.is_of(&reader.name, &selected);
+                if is_same { Ok(had) } else { Err(has_changed(&reader.name, &selected, &had)) }
+            });
+            had.push((number, known.map_err(|error| error.in_step(&sink.name))?));
         }
-        let clock = place.clock(&reader.context, pattern, column, by.lag.0).await;
+        let clock = place.clock(&reader.context, pattern, &column, by.lag.0).await;
         let clock = clock.map_err(|error| error.in_unit(pattern, None))?;
         let way = match sinks.iter().any(|sink| takes(sink) && sink.adds_rows) {
             true => Way::Add,
@@ -97,7 +122,7 @@ impl TimedSource {
             None => Vec::new(),
         };
         let is_zoned = !matches!(column.data_type(), DataType::Timestamp(_, None));
-        Ok(TimedSource { reader: Arc::clone(reader), by, is_zoned, way, had, stretches, admitted: None })
+        Ok(TimedSource { reader: Arc::clone(reader), by, selected, is_zoned, way, had, stretches, admitted: None })
     }
 
     /// The name of the source.
@@ -148,9 +173,11 @@ impl TimedSource {
         let Some((Stretch { mark, .. }, (_, had))) = found else { return Noted::default() };
         let note = |time: i64| Chunk { unit: unit(self.name()), number: time.unsigned_abs() };
         let origin = had.notes_origin.then(|| origin(&self.reader, &self.by));
+        let selected = Some(selection(self.name(), &self.selected)).filter(|note| Some(note.number) != had.selected);
+        let before = had.selected.filter(|_| selected.is_some()).map(|number| selection_before(self.name(), number));
         Noted {
-            chunks: [note(mark)].into_iter().chain(origin).collect(),
-            replaced: had.mark.map(note).into_iter().collect(),
+            chunks: [note(mark)].into_iter().chain(origin).chain(selected).collect(),
+            replaced: had.mark.map(note).into_iter().chain(before).collect(),
         }
     }
 
@@ -182,12 +209,39 @@ fn unit(source: &str) -> String {
     format!("\nmark {source}")
 }
 
-/// Notes what the marks of a source are of: the column, and the table if it is one. Of a query only the column: it may
-/// give more columns later.
+/// Notes what the marks of a source are of: the column, and the table if it is one.
 fn origin(reader: &Reader, by: &IncrementalBy) -> Chunk {
     let table = reader.patterns.first().and_then(|pattern| reader.source_of(pattern).ok()?.table(pattern));
     let table = table.map_or(String::new(), |table| table.table);
     Chunk { unit: format!("{}\nof", unit(&reader.name)), number: hash(format!("{}\n{table}", by.by)) >> 2 }
+}
+
+/// Notes the query or table that has given the rows of the source `name`, whatever the layout of its SQL.
+fn selection(name: &str, Selected { key, text }: &Selected) -> Chunk {
+    let text = if *key == QUERY { normalised(text.trim().trim_end_matches(';')) } else { text.clone() };
+    selection_before(name, hash(format!("{key}\n{text}")) >> 2)
+}
+
+fn selection_before(name: &str, number: u64) -> Chunk {
+    Chunk { unit: format!("{}\nselected", unit(name)), number }
+}
+
+impl Had {
+    /// Whether the rows up to the mark were given by `selected`, as far as that is known.
+    fn is_of(&self, name: &str, selected: &Selected) -> bool {
+        self.selected.is_none_or(|before| before == selection(name, selected).number)
+    }
+}
+
+fn has_changed(name: &str, selected: &Selected, had: &Had) -> Error {
+    let key = if selected.key == QUERY { QUERY } else { "table" };
+    let mark = had.mark.map_or(String::new(), |mark| format!(" up to {}", text(mark, false)));
+    Error::refused(format!("the `{key}` of `{name}` has changed since its rows were loaded"))
+        .cause(format!("rows{mark} are loaded; of those that only the new {key} gives, no run would read these"))
+        .hint(
+            "if the earlier rows are the same, for example because it only has more columns, `--accept-changed` \
+             continues from there; otherwise `--restart` reads all rows again: empty the tables of sinks that append",
+        )
 }
 
 /// What is noted of the source `name`.
@@ -200,7 +254,8 @@ fn known(name: &str, written: &WrittenChunks, origin: Chunk) -> Result<Had> {
             .cause("which rows of this one are new is not known")
             .hint("change `by` and `table` back, or load into a new table, under another name of the source"));
     }
-    Ok(Had { mark, notes_origin: origins.is_empty() })
+    let selected = written.of_unit(&selection_before(name, 0).unit).last().copied();
+    Ok(Had { mark, notes_origin: origins.is_empty(), selected })
 }
 
 /// What there is to read for sinks with these marks.
@@ -288,9 +343,28 @@ mod tests {
     fn a_mark_is_of_a_column() {
         let origin = |number| Chunk { unit: "\nmark s\nof".to_owned(), number };
         let written = WrittenChunks::new([("\nmark s".to_owned(), 7), ("\nmark s\nof".to_owned(), 1)], str::to_owned);
-        assert_eq!(known("s", &written, origin(1)).expect("the same"), Had { mark: Some(7), notes_origin: false });
+        assert_eq!(
+            known("s", &written, origin(1)).expect("the same"),
+            Had { mark: Some(7), notes_origin: false, selected: None }
+        );
         assert!(known("s", &written, origin(2)).is_err());
         let nothing = WrittenChunks::new([], str::to_owned);
-        assert_eq!(known("s", &nothing, origin(2)).expect("new"), Had { mark: None, notes_origin: true });
+        assert_eq!(
+            known("s", &nothing, origin(2)).expect("new"),
+            Had { mark: None, notes_origin: true, selected: None }
+        );
+    }
+
+    #[test]
+    fn a_mark_is_of_a_query_whatever_its_layout() {
+        let query = |text: &str| Selected { key: QUERY, text: text.to_owned() };
+        let had = |selected| Had { mark: Some(7), notes_origin: false, selected };
+        let before = had(Some(selection("s", &query("SELECT id, at FROM t")).number));
+        assert!(before.is_of("s", &query("select id,  at -- both\nFROM t;")));
+        for other in ["SELECT id, at, name FROM t", "SELECT id, at FROM t WHERE id > 5", "SELECT id, at FROM u"] {
+            assert!(!before.is_of("s", &query(other)), "{other}");
+        }
+        assert!(!before.is_of("s", &Selected { key: "table", text: "SELECT id, at FROM t".to_owned() }));
+        assert!(had(None).is_of("s", &query("SELECT 1")), "an earlier version has noted none");
     }
 }

@@ -184,6 +184,29 @@ const INCREMENTAL_HINT: &str = "write its rows, changed row by row or joined wit
                                 `mode: append`, `merge` or `ignore`, or into files with `mode: append` or \
                                 `partitions`; or leave out `incremental`";
 
+/// Whether a sink can note how far it has rows that are told by a time. Files of rows that are read again could only be
+/// replaced as a whole.
+fn may_note_marks(sink: &SinkStep) -> bool {
+    sink.sink.may_note_units() && (sink.settings.get("table").is_some() || sink.sink.adds_rows())
+}
+
+/// The mode of a sink that compares its table with all rows.
+fn mode_of_all_rows(sink: &SinkStep) -> Option<&str> {
+    sink.settings.get("mode").and_then(|mode| mode.as_str()).filter(|mode| ["sync", "history"].contains(mode))
+}
+
+fn needs_all_rows(job: &Job, source: &SourceStep, sink: &SinkStep, mode: &str) -> Lint {
+    let what = format!(
+        "`mode: {mode}` of `{}` needs all rows in each run, and `{}` is incremental: it gives only new ones",
+        sink.name.value, source.name.value
+    );
+    let hint = format!(
+        "leave out `incremental`: `mode: {mode}` compares the whole table with all rows of the source; `mode: merge` \
+         takes new and changed rows only, and removes none"
+    );
+    job.text.error(source.name.span, what).hint(hint)
+}
+
 /// Lints of incremental sources that the settings of a job rule out, whatever its plan: because the sink has no ledger,
 /// or the rows of the source have no files.
 pub fn lints(job: &Job) -> Vec<Lint> {
@@ -194,15 +217,19 @@ pub fn lints(job: &Job) -> Vec<Lint> {
             let reads_rows: Vec<&str> = reads_rows.copied().collect();
             let scheme = |pattern: &str| pattern.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
             let of_rows = source.read.iter().any(|read| reads_rows.contains(&scheme(&read.value).as_str()));
+            if let Some(mode) = mode_of_all_rows(sink) {
+                lints.push(needs_all_rows(job, source, sink, mode));
+                continue;
+            }
             let hint = if of_rows && source.incremental_by.is_none() {
                 "a database has no files: name the column that has the time of a row's last change, `incremental: {by: \
                  updated_at}`, or leave out `incremental`"
                     .to_owned()
             } else if let Some(what) = source.reads_once() {
                 format!("{what} has no files, and cannot be read again; leave out `incremental`")
-            } else if source.incremental_by.is_some() && sink.settings.get("table").is_none() {
-                "write its rows into a table with `mode: append`, `merge` or `ignore`: files keep no mark of what was \
-                 read"
+            } else if source.incremental_by.is_some() && !may_note_marks(sink) {
+                "write its rows into a table with `mode: append`, `merge` or `ignore`, or into files with `mode: \
+                 append`"
                     .to_owned()
             } else if !sink.sink.may_keep_ledger() && !sink.sink.may_note_units() {
                 let what = if source.incremental_by.is_some() { "rows" } else { "files" };

@@ -7,17 +7,17 @@ use std::sync::atomic::Ordering;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use millstream_core::sink::{Load, LoadContext, LoadNotes, Refusals};
+use millstream_core::sink::{LoadContext, LoadNotes, Refusals};
 use millstream_core::{Error, ErrorKind, Result, StepKind, fail_point};
 use millstream_job::{Job, SinkStep};
 use millstream_state::LiveRun;
 use millstream_state::rejects::{Line, RejectLine};
 
-use super::passed::PassedLoad;
 use super::sinks::{AtOnce, ByChunk, CommitMarker, SinkRun, Sinks, Staged};
 use super::work::Work;
 use crate::chunks::admission::{Admission, AdmittedSource, NotingSink};
 use crate::chunks::load::Loaded as LoadedChunks;
+use crate::chunks::marks::TimedRows;
 use crate::chunks::origins::{OriginReadExec, with_origins};
 use crate::chunks::pipeline::{Pipeline, is_incremental, row_preserving};
 use crate::chunks::sinks;
@@ -26,7 +26,7 @@ use crate::fault;
 use crate::fingerprint::Fingerprints;
 use crate::load::LoadExec;
 use crate::plan::lookup::{LookupExec, lookups, row_inputs};
-use crate::plan::shared::Physical;
+use crate::plan::shared::{Physical, Root};
 use crate::read::Reader;
 use crate::read::exec::ReadExec;
 use crate::rejects::{Entry, SinkRefusals};
@@ -36,6 +36,8 @@ use crate::resume;
 pub(super) struct Planned<'w, 'j> {
     work: Work<'w, 'j>,
     physical: Physical,
+    /// How many counters there were before.
+    steps_before: usize,
 }
 
 /// A run whose loads have begun.
@@ -73,29 +75,33 @@ pub(super) struct Tasks {
 impl<'w, 'j> Planned<'w, 'j> {
     /// Plans all sinks.
     pub(super) async fn new(work: Work<'w, 'j>) -> Result<Self, Failure> {
+        let steps_before = work.run.steps.count();
         let physical = work.prepared.plan_sinks(work.job).await?;
-        Ok(Planned { work, physical })
+        Ok(Planned { work, physical, steps_before })
     }
 
     /// Begins all loads. If one cannot begin, the others are rolled back.
     pub(super) async fn begin(self) -> Result<Begun<'w, 'j>, Failure> {
-        let Planned { work, physical } = self;
+        let Planned { work, physical, steps_before } = self;
         let (sinks, tasks, stale) = (Sinks::default(), Tasks::default(), Vec::new());
         let mut begun = Begun { work, physical, sinks, admission: None, tasks, stale };
+        let mut planned = match begun.planned_sinks().await {
+            Ok(planned) => planned,
+            Err(error) => return Err(begun.fail_to_begin(error).await),
+        };
+        if begun.is_catch_up() {
+            planned = begun.plan_takers(planned, steps_before).await?;
+        }
         if let Err(error) = begun.read_references().await {
-            begun.settle();
-            return Err(begun.fail(error).await);
+            return Err(begun.fail_to_begin(error).await);
         }
         let unopened = begun.unopened();
         if !unopened.is_empty() {
             return Err(Failure { lints: Vec::new(), errors: unopened });
         }
-        match begun.begin_all().await {
+        match begun.begin_all(planned).await {
             Ok(()) => Ok(begun),
-            Err(error) => {
-                begun.settle();
-                Err(begun.fail(error).await)
-            }
+            Err(error) => Err(begun.fail_to_begin(error).await),
         }
     }
 }
@@ -150,12 +156,18 @@ impl<'j> Begun<'_, 'j> {
         self.lookups().into_iter().filter_map(hash).collect()
     }
 
-    async fn begin_all(&mut self) -> Result<()> {
+    /// Begins the loads of `planned`. Their targets are asked for commit markers before the first one begins: a load
+    /// that has begun may lock what the next one looks at.
+    async fn begin_all(&mut self, mut planned: Vec<PlannedSink<'j>>) -> Result<()> {
         let Work { job, prepared, point, live, .. } = self.work;
+        for sink in &mut planned {
+            if sink.by_chunk.is_err() && sink.context.notes.is_none() {
+                sink.context = self.with_marker(sink.sink, sink.context.clone()).await?;
+            }
+        }
         let fingerprints = Fingerprints::of(job, prepared);
-        for sink in self.planned_sinks().await? {
+        for sink in planned {
             match (sink.by_chunk.clone(), sink.staged.clone()) {
-                _ if self.is_passed(sink.sink) => self.begin_passed(sink)?,
                 (Ok(pipelines), _) => self.begin_by_chunk(sink, pipelines, &fingerprints).await?,
                 (Err(_), Some(pipelines)) => self.begin_staged(sink, pipelines, &fingerprints).await?,
                 (Err(_), None) => self.begin_at_once(sink).await?,
@@ -164,16 +176,14 @@ impl<'j> Begun<'_, 'j> {
         self.tasks.plans.extend(self.physical.for_checks.iter().map(|step| Arc::clone(&step.plan)));
         point.find_traces(&self.sinks.ledgers()).await?;
         let references = self.reference_hashes();
-        let is_catch_up = self.admission.as_ref().is_some_and(|admission| admission.is_catch_up);
-        if is_catch_up || self.sinks.at_once().iter().any(|sink| sink.load.is_there()) {
+        if self.is_catch_up() || self.sinks.at_once().iter().any(|sink| sink.load.is_there()) {
             point.same_references(&references)?;
         }
         fail_point::pass("loading.before");
         point.loading(job, prepared, live, &references)
     }
 
-    /// All sinks. Their targets are asked for commit markers before the first load begins: one that has begun may lock
-    /// what the next one looks at.
+    /// All sinks, with how each is loaded, and what is read for it.
     async fn planned_sinks(&mut self) -> Result<Vec<PlannedSink<'j>>> {
         let job = self.work.job;
         let plans: Vec<_> = self.physical.roots.iter().map(|root| Arc::clone(&root.plan)).collect();
@@ -188,12 +198,29 @@ impl<'j> Begun<'_, 'j> {
         }
         self.go_on_at_once(&mut planned).await?;
         self.admit(&mut planned).await?;
-        for sink in &mut planned {
-            if sink.by_chunk.is_err() && sink.context.notes.is_none() {
-                sink.context = self.with_marker(sink.sink, sink.context.clone()).await?;
-            }
-        }
         Ok(planned)
+    }
+
+    /// Plans only those sinks again that take rows in this run: what the others alone would read is not read.
+    async fn plan_takers(
+        &mut self,
+        planned: Vec<PlannedSink<'j>>,
+        steps_before: usize,
+    ) -> Result<Vec<PlannedSink<'j>>, Failure> {
+        let Work { run, job, prepared, .. } = self.work;
+        let takes = |name: &str| self.admission.as_ref().is_some_and(|admission| admission.takes(name));
+        // The counters of plans that do not run.
+        run.steps.truncate(steps_before);
+        let physical = prepared.plan_some_sinks(job, |sink| takes(&sink.name.value)).await?;
+        let takers = planned.into_iter().filter(|planned| takes(&planned.sink.name.value)).zip(&physical.roots);
+        let taker = |(planned, root): (PlannedSink<'j>, &Root)| {
+            let LoadContext { notes, take_over, .. } = planned.context;
+            let context = LoadContext { notes, take_over, ..self.context(planned.sink, &root.plan)? };
+            Ok(PlannedSink { plan: Arc::clone(&root.plan), context, ..planned })
+        };
+        let takers = takers.map(taker).collect::<Result<_>>()?;
+        self.physical = physical;
+        Ok(takers)
     }
 
     /// Loads all at once what earlier runs have begun to load all at once, and what goes into the same place.
@@ -241,7 +268,10 @@ impl<'j> Begun<'_, 'j> {
             let by = reader.incremental_by.as_ref().map(|by| {
                 let columns = prepared.source_columns(&reader.name);
                 let column = columns.and_then(|columns| columns.field_with_name(&by.by).ok().cloned());
-                column.ok_or_else(|| Error::internal("the column by which rows are read is not known"))
+                let step = job.sources.iter().find(|source| source.name.value == reader.name);
+                let selected = step.and_then(|source| source.selected.clone());
+                let timed = column.zip(selected).map(|(column, selected)| TimedRows { column, selected });
+                timed.ok_or_else(|| Error::internal("the column by which rows are read is not known"))
             });
             Ok(AdmittedSource { reader: Arc::clone(reader), by: by.transpose()? })
         };
@@ -251,9 +281,9 @@ impl<'j> Begun<'_, 'j> {
         Ok(())
     }
 
-    /// Whether the run only brings other sinks to the files that this one has.
-    fn is_passed(&self, sink: &SinkStep) -> bool {
-        self.admission.as_ref().is_some_and(|all| all.is_catch_up && !all.takes(&sink.name.value))
+    /// Whether the run only brings sinks to what others have.
+    pub(super) fn is_catch_up(&self) -> bool {
+        self.admission.as_ref().is_some_and(|admission| admission.is_catch_up)
     }
 
     /// Begins a load chunk by chunk; all at once, if its target keeps no ledger.
@@ -359,23 +389,6 @@ impl<'j> Begun<'_, 'j> {
         Ok(())
     }
 
-    /// Lets the rows of a sink go: others of its consumers wait until it has them.
-    fn begin_passed(&mut self, planned: PlannedSink<'j>) -> Result<()> {
-        let PlannedSink { sink, plan, context, .. } = planned;
-        let (load, step): (Arc<dyn Load>, _) = (Arc::new(PassedLoad), context.step);
-        self.sinks.push(SinkRun::AtOnce(Box::new(AtOnce {
-            sink,
-            load: Arc::clone(&load),
-            step: Arc::clone(&step),
-            plan: Arc::clone(&plan),
-            row_preserving: None,
-            marker: None,
-            staged: None,
-        })));
-        self.tasks.plans.push(Arc::new(LoadExec::new(&sink.name.value, Arc::clone(&sink.sink), load, step, plan)));
-        Ok(())
-    }
-
     fn context(&self, sink: &SinkStep, plan: &Arc<dyn ExecutionPlan>) -> Result<LoadContext> {
         let (run, name) = (self.work.run, &sink.name.value);
         let schema = self.work.prepared.sink_columns(sink);
@@ -444,6 +457,12 @@ impl<'j> Begun<'_, 'j> {
         let mut failure = self.fail(first).await;
         failure.errors.extend(errors);
         failure
+    }
+
+    /// Ends a run that fails with `error` before its loads run.
+    async fn fail_to_begin(self, error: Error) -> Failure {
+        self.settle();
+        self.fail(error).await
     }
 
     /// Ends a run that fails with `error`, and rolls back what is not committed.

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::begin::{Begun, Tasks};
 use super::sinks::{CommitMarker, Sinks};
 use super::work::{Work, interruption};
-use crate::checks::judge;
+use crate::checks::{EntryChecks, judge};
 use crate::chunks::admission::{Admission, RejectedUnits};
 use crate::chunks::load::Loaded as LoadedChunks;
 use crate::context::RunContext;
@@ -103,16 +103,24 @@ impl<'w, 'j> Begun<'w, 'j> {
 
     /// What the checks have come to, now that everything has come.
     fn judge_checks(&self) -> Result<Vec<CheckResult>> {
-        let checks = self.work.prepared.checks();
+        let mut checks = self.work.prepared.checks();
+        checks.retain(|checks| self.looks_at(checks));
         let earlier = match checks.iter().any(|checks| checks.has_change()) {
             true => self.work.point.earlier_reports()?,
             false => Vec::new(),
         };
-        let pass = match self.admission.as_ref().is_some_and(|admission| admission.is_catch_up) {
+        let pass = match self.is_catch_up() {
             true => judge::Pass::CatchUp,
             false => judge::Pass::Whole,
         };
         judge::results(&checks, &earlier, pass)
+    }
+
+    /// Whether rows of the entry that has `checks` go to a sink of this run.
+    fn looks_at(&self, checks: &EntryChecks) -> bool {
+        let takes =
+            |sink: &SinkStep| sink.name.value == checks.name || self.work.job.reads(&sink.from.value, &checks.name);
+        !self.is_catch_up() || self.sinks.at_once().iter().any(|at_once| takes(at_once.sink))
     }
 
     /// Reads what no sink has wanted of the rows of entries with checks. Rows that pass several checks go through the

@@ -11,7 +11,6 @@ mod begin;
 mod commit;
 mod execute;
 mod load;
-mod passed;
 mod publish_order;
 mod record;
 mod sinks;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use millstream_core::step::StepSnapshot;
 use millstream_core::threads::ProcessorUse;
-use millstream_core::{Error, Result, fail_point};
+use millstream_core::{Error, Result, clock, fail_point};
 use millstream_job::Job;
 use millstream_state::{Ending, LiveRun};
 use serde_json::json;
@@ -137,6 +137,12 @@ fn ending(run: &RunContext) -> Ending {
     }
 }
 
+/// The day of the dates of a run that is resumed, if today is another one.
+fn earlier_day(job: &Job, summary: &Summary) -> Option<String> {
+    let is_earlier = summary.resumes.is_some() && job.is_of_another_day(clock::now().cast_signed());
+    is_earlier.then(|| job.around.moment.text().chars().take_while(|character| *character != 'T').collect())
+}
+
 fn report(run: &RunContext, job: &Job, summary: &Summary, used: Used) -> Report {
     let steps = snapshots(run);
     let totals = Totals::of(&steps);
@@ -149,6 +155,7 @@ fn report(run: &RunContext, job: &Job, summary: &Summary, used: Used) -> Report 
         run: summary.run.clone(),
         resumes: summary.resumes.clone(),
         began: job.around.moment.text(),
+        earlier_day: earlier_day(job, summary),
         skipped_run: None,
         attempts: 1,
         nothing_new: summary.nothing_new,

@@ -190,6 +190,7 @@ class Report(_Record):
     run: str
     resumes: str | None
     began: str
+    earlier_day: str | None = None
     skipped_run: str | None = None
     attempts: int
     nothing_new: bool

@@ -76,11 +76,11 @@ impl Sink for DatabaseSink {
     }
 
     fn target(&self) -> String {
-        self.server.endpoint().shown.clone()
+        self.server.endpoint().server.shown.clone()
     }
 
     fn writes(&self) -> Vec<Written> {
-        let table = table_name(&self.server.endpoint().shown, &self.spec.table);
+        let table = table_name(&self.server.endpoint().server.shown, &self.spec.table);
         self.spec.mode.writes(table).into_iter().collect()
     }
 

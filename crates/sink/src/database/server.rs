@@ -176,5 +176,5 @@ pub(crate) trait Server: Debug + Send + Sync {
 
 /// The name of the target in messages: `table t of mysql://…`.
 pub(crate) fn target_of(server: &dyn Server, spec: &DatabaseSpec) -> String {
-    format!("table {} of {}", spec.table, server.endpoint().shown)
+    format!("table {} of {}", spec.table, server.endpoint().server.shown)
 }

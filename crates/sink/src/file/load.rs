@@ -166,7 +166,9 @@ impl Load for FileLoad {
         if self.is_there() || shared.has_no_units() {
             return Ok(());
         }
-        shared.make_certain_files().await?;
+        if !shared.may_have_no_file() {
+            shared.make_certain_files().await?;
+        }
         let mut files = Vec::new();
         for output in shared.all_outputs() {
             let mut state = output.state.lock().await;
@@ -213,6 +215,11 @@ impl Shared {
     /// Whether it loads only units that are new, and there are none: then it adds no file, not even an empty one.
     fn has_no_units(&self) -> bool {
         self.context.notes.as_ref().is_some_and(|notes| notes.chunks().is_empty())
+    }
+
+    /// Whether no file is missed without rows: what was read is noted in the list.
+    fn may_have_no_file(&self) -> bool {
+        self.context.notes.is_some() && self.outputs().is_empty()
     }
 
     /// Waits for the target, and counts the time as such.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Component, Path};
 
-use millstream_core::sink::{Chunk, LoadNotes, WrittenChunks};
+use millstream_core::sink::{Chunk, LoadNotes, Noted, WrittenChunks};
 use millstream_core::{Error, Result};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -54,20 +54,60 @@ struct Notes {
     run: String,
     /// The numbers that are noted of each unit.
     units: BTreeMap<String, Vec<u64>>,
+    /// Notes of earlier runs that it takes back. They stay until the next run: if the store loses a file of this run,
+    /// they count again.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    replaced: BTreeMap<String, Vec<u64>>,
 }
 
 impl Notes {
     fn new(run: &str, notes: &LoadNotes) -> Self {
-        let mut units = BTreeMap::<String, Vec<u64>>::new();
-        for Chunk { unit, number } in notes.chunks() {
-            units.entry(unit).or_default().push(number);
-        }
-        Notes { load: notes.load.clone(), run: run.to_owned(), units }
+        let Noted { chunks, replaced } = notes.noted();
+        let (units, replaced) = (by_unit(chunks), by_unit(replaced));
+        Notes { load: notes.load.clone(), run: run.to_owned(), units, replaced }
     }
 
-    fn chunks(&self) -> impl Iterator<Item = (String, u64)> {
-        self.units.iter().flat_map(|(unit, numbers)| numbers.iter().map(|number| (unit.clone(), *number)))
+    fn chunks(&self) -> impl Iterator<Item = Chunk> {
+        chunks_of(&self.units)
     }
+}
+
+fn by_unit(chunks: Vec<Chunk>) -> BTreeMap<String, Vec<u64>> {
+    let mut units = BTreeMap::<String, Vec<u64>>::new();
+    for Chunk { unit, number } in chunks {
+        units.entry(unit).or_default().push(number);
+    }
+    units
+}
+
+fn chunks_of(units: &BTreeMap<String, Vec<u64>>) -> impl Iterator<Item = Chunk> {
+    units.iter().flat_map(|(unit, numbers)| numbers.iter().map(|number| Chunk { unit: unit.clone(), number: *number }))
+}
+
+/// What counts of `notes`, the earlier ones first.
+fn counting<'a>(notes: impl Iterator<Item = &'a Notes>) -> BTreeSet<Chunk> {
+    let mut known = BTreeSet::new();
+    for one in notes {
+        for chunk in chunks_of(&one.replaced) {
+            known.remove(&chunk);
+        }
+        known.extend(one.chunks());
+    }
+    known
+}
+
+/// `notes` of runs whose files are all there, without those that were taken back.
+fn settled(notes: &[Notes]) -> Vec<Notes> {
+    if notes.iter().all(|one| one.replaced.is_empty()) {
+        return notes.to_vec();
+    }
+    let of = |(index, one): (usize, &Notes)| {
+        let later = notes[index + 1..].iter().filter(|later| later.load == one.load);
+        let gone: BTreeSet<Chunk> = later.flat_map(|later| chunks_of(&later.replaced)).collect();
+        let units = by_unit(one.chunks().filter(|chunk| !gone.contains(chunk)).collect());
+        Notes { units, replaced: BTreeMap::new(), ..one.clone() }
+    };
+    notes.iter().enumerate().map(of).filter(|one| !one.units.is_empty()).collect()
 }
 
 /// The commit marker of a run that has added files.
@@ -116,7 +156,10 @@ struct Version {
 
 /// The latest version of [`Plan`]. This program also reads earlier ones: version 1 has neither `first`, `mode`, `split`
 /// and `markers`, nor the files' values.
-const PLAN_VERSION: u32 = 3;
+const PLAN_VERSION: u32 = 4;
+
+/// The version of a list with notes none of which takes others back.
+const WITH_NOTES: u32 = 3;
 
 /// The version of a list without notes. Programs that know no notes would lose them, and may have any other list.
 const WITHOUT_NOTES: u32 = 2;
@@ -217,8 +260,12 @@ impl Plan {
 
     /// What is noted for a load.
     pub(crate) fn noted(&self, load: &str) -> WrittenChunks {
-        let notes = self.notes.iter().filter(|notes| notes.load == load);
-        WrittenChunks::new(notes.flat_map(Notes::chunks), str::to_owned)
+        let known = self.counted(load).into_iter().map(|Chunk { unit, number }| (unit, number));
+        WrittenChunks::new(known, str::to_owned)
+    }
+
+    fn counted(&self, load: &str) -> BTreeSet<Chunk> {
+        counting(self.notes.iter().filter(|notes| notes.load == load))
     }
 
     /// Whether its run only adds files: then they may be missing as if it had never been.
@@ -251,7 +298,11 @@ impl Plan {
 
 /// The version of a list with these notes.
 fn version(notes: &[Notes]) -> u32 {
-    if notes.is_empty() { WITHOUT_NOTES } else { PLAN_VERSION }
+    match notes.iter().any(|one| !one.replaced.is_empty()) {
+        true => PLAN_VERSION,
+        false if notes.is_empty() => WITHOUT_NOTES,
+        false => WITH_NOTES,
+    }
 }
 
 impl TargetFiles {
@@ -380,7 +431,7 @@ impl TargetFiles {
         list: &str,
     ) -> Result<Plan> {
         check_distinct(&files)?;
-        if let (Some(notes), Some(earlier)) = (run.notes, earlier) {
+        if let Some(notes) = run.notes {
             self.only_new(&files, notes, earlier, list)?;
         }
         let before = match (self.mode, earlier) {
@@ -421,7 +472,7 @@ impl TargetFiles {
         let mut markers = earlier.filter(|_| adds).map_or_else(Vec::new, |earlier| earlier.markers.clone());
         let marker = run.marker.filter(|_| self.mode == FileMode::Append);
         markers.extend(marker.map(|load| Marker { load: load.to_owned(), run: run.name.to_owned() }));
-        let mut notes = earlier.filter(|_| adds).map_or_else(Vec::new, |earlier| earlier.notes.clone());
+        let mut notes = earlier.filter(|_| adds).map_or_else(Vec::new, |earlier| settled(&earlier.notes));
         notes.extend(run.notes.map(|of_run| Notes::new(run.name, of_run)));
         Ok(Plan {
             version: version(&notes),
@@ -441,12 +492,21 @@ impl TargetFiles {
 
     /// Fails if a run that only loads new units would load some again, or would replace partitions of earlier ones,
     /// whose rows come from other units.
-    fn only_new(&self, files: &[PlannedFile], notes: &LoadNotes, earlier: &Plan, list: &str) -> Result<()> {
-        let (shown, noted) = (self.target.shown(), earlier.noted(&notes.load));
-        if notes.chunks().iter().any(|chunk| noted.contains(chunk)) {
-            let what = format!("another run has loaded some of the same files into {shown} meanwhile");
-            return Err(Error::refused(what).hint("nothing was written twice: run the job again"));
+    fn only_new(&self, files: &[PlannedFile], notes: &LoadNotes, earlier: Option<&Plan>, list: &str) -> Result<()> {
+        let (shown, noted) =
+            (self.target.shown(), earlier.map(|earlier| earlier.counted(&notes.load)).unwrap_or_default());
+        let Noted { chunks, replaced } = notes.noted();
+        let faster = |what: &str| {
+            Err(Error::refused(format!("another run has loaded {what} into {shown} meanwhile"))
+                .hint("nothing was written twice: run the job again"))
+        };
+        if chunks.iter().any(|chunk| noted.contains(chunk)) {
+            return faster("some of the same files");
         }
+        if replaced.iter().any(|chunk| !noted.contains(chunk)) {
+            return faster("rows of the same source");
+        }
+        let Some(earlier) = earlier else { return Ok(()) };
         if self.mode != FileMode::Partitions {
             return Ok(());
         }
@@ -598,6 +658,35 @@ mod tests {
             let mut forgotten = beside;
             forgotten.forget("load");
             assert_eq!((forgotten.version, knows(&forgotten, "a")), (2, false));
+        }
+    }
+
+    #[test]
+    fn a_mark_replaces_the_one_before_it_unless_its_run_is_taken_back() {
+        let read_back = |plan: &Plan| Plan::from_text(&plan.to_text().expect("text"), "list").expect("a list");
+        let mark = |number| Chunk { unit: "\nmark s".to_owned(), number };
+        let moved = |name: &str, to: u64, from: Option<u64>, before: Option<&Plan>| {
+            let notes = LoadNotes::new("load");
+            notes.set(Noted { chunks: vec![mark(to)], replaced: from.map(mark).into_iter().collect() });
+            let run = Run { notes: Some(&notes), ..run(name) };
+            target_files(Some(FileMode::Append), None)
+                .plan(Vec::new(), before, run, "list")
+                .map(|plan| read_back(&plan))
+        };
+        let marks = |plan: &Plan| plan.noted("load").of_unit("\nmark s").to_vec();
+        let first = moved("r", 5, None, None).expect("a plan");
+        assert_eq!((marks(&first), first.version), (vec![5], 3));
+        let second = moved("s", 7, Some(5), Some(&first)).expect("a plan");
+        assert_eq!((marks(&second), second.version, second.notes.len()), (vec![7], 4, 2));
+        // The store has lost a file of the second run.
+        let without = second.clone().without_its_run();
+        assert_eq!((marks(&without), without.version), (vec![5], 3));
+        // What was there before is there again, and the list does not grow.
+        let third = moved("t", 5, Some(7), Some(&second)).expect("a plan");
+        assert_eq!((marks(&third), third.notes.len()), (vec![5], 2));
+        for (from, before) in [(5, Some(&second)), (7, Some(&first)), (5, None)] {
+            let told = moved("u", 9, Some(from), before).expect_err("it is not there").to_string();
+            assert!(told.contains("another run has loaded rows of the same source"), "{told}");
         }
     }
 

@@ -31,7 +31,7 @@ pub(super) const UNSAFE_STATEMENT: u16 = 1592;
 pub(super) fn failure(endpoint: &Endpoint, fault: Fault) -> Failure {
     match fault {
         Fault::Server(fault) => server_failure(endpoint, &fault),
-        other => Failure::Lost(endpoint.lost(other.to_string())),
+        other => Failure::Lost(endpoint.server.lost(other.to_string())),
     }
 }
 
@@ -39,10 +39,10 @@ fn server_failure(endpoint: &Endpoint, fault: &ServerError) -> Failure {
     let cause = fault.message.clone();
     let number = fault.code;
     let again = |what: &str, hint: &str| {
-        Error::transient(format!("{}: {what}", endpoint.shown)).cause(cause.clone()).hint(hint)
+        Error::transient(format!("{}: {what}", endpoint.server.shown)).cause(cause.clone()).hint(hint)
     };
     if ends_connection(number) {
-        return Failure::Lost(endpoint.lost(cause));
+        return Failure::Lost(endpoint.server.lost(cause));
     }
     if code::DEADLOCK.contains(&number) {
         let error = again(
@@ -64,7 +64,7 @@ fn server_failure(endpoint: &Endpoint, fault: &ServerError) -> Failure {
         let (kind, hint) = (kind(number), hint(number));
         return Failure::Rows(Refusal { column, kind, hint, reason, at, by_itself: false });
     }
-    let error = Error::refused(format!("{} refuses a statement", endpoint.shown)).cause(cause);
+    let error = Error::refused(format!("{} refuses a statement", endpoint.server.shown)).cause(cause);
     Failure::Other(match number {
         number if code::FULL.contains(&number) => error.hint("free some space on the server's disk"),
         number if code::NO_RIGHTS.contains(&number) => error.hint(GRANT),

@@ -12,7 +12,7 @@ use crate::database::server::{Failure, Refusal};
 pub(super) fn failure(endpoint: &Endpoint, fault: &Fault) -> Failure {
     match fault.as_db_error() {
         Some(error) => server_failure(endpoint, error),
-        None => Failure::Lost(endpoint.lost(whole(fault))),
+        None => Failure::Lost(endpoint.server.lost(whole(fault))),
     }
 }
 
@@ -23,7 +23,7 @@ fn server_failure(endpoint: &Endpoint, error: &DbError) -> Failure {
     };
     let code = error.code().code();
     let again = |what: &str, hint: &str, waited| Failure::Again {
-        error: Error::transient(format!("{}: {what}", endpoint.shown)).cause(cause.clone()).hint(hint),
+        error: Error::transient(format!("{}: {what}", endpoint.server.shown)).cause(cause.clone()).hint(hint),
         undone: false,
         waited,
     };
@@ -40,12 +40,12 @@ fn server_failure(endpoint: &Endpoint, error: &DbError) -> Failure {
              `lock_timeout`",
             true,
         ),
-        ("57P01" | "57P02" | "57P03", _) | (_, "08") => Failure::Lost(endpoint.lost(cause)),
+        ("57P01" | "57P02" | "57P03", _) | (_, "08") => Failure::Lost(endpoint.server.lost(cause)),
         (_, "22" | "23" | "44" | "P0") => Failure::Rows(refusal(error, code, cause)),
         // A value that is too long for an index, while the server reads rows.
         ("54000", _) if error.where_().and_then(row_of).is_some() => Failure::Rows(refusal(error, code, cause)),
         (_, class) => {
-            let error = Error::refused(format!("{} refuses a statement", endpoint.shown)).cause(cause);
+            let error = Error::refused(format!("{} refuses a statement", endpoint.server.shown)).cause(cause);
             Failure::Other(match (code, class) {
                 ("53100", _) => error.hint("free some space on the server's disk"),
                 ("42501", _) => error.hint("GRANT the user what is missing"),

@@ -261,14 +261,15 @@ impl Database for Mysql {
 fn server_error(endpoint: &Endpoint, fault: mysql_async::Error) -> Error {
     match fault {
         mysql_async::Error::Server(server_error) if !ends_connection(server_error.code) => {
-            let error = Error::refused(format!("{} refuses the query", endpoint.shown)).cause(server_error.message);
+            let error =
+                Error::refused(format!("{} refuses the query", endpoint.server.shown)).cause(server_error.message);
             match server_error.code {
                 NO_SUCH_TABLE => error.hint("check the table's name, and the database in the URL"),
                 1142 | 1143 => error.hint("GRANT SELECT ON the table TO the user"),
                 _ => error.hint("try the query with the server's own client"),
             }
         }
-        other => endpoint.lost(other.to_string()),
+        other => endpoint.server.lost(other.to_string()),
     }
 }
 

@@ -78,7 +78,8 @@ async fn rows(session: &Session, sql: &str) -> Result<TextRows> {
 fn server_error(endpoint: &Endpoint, fault: &tokio_postgres::Error) -> Error {
     match fault.as_db_error() {
         Some(server_error) if !server_error.code().code().starts_with("57P") => {
-            let error = Error::refused(format!("{} refuses the query", endpoint.shown)).cause(server_error.message());
+            let error =
+                Error::refused(format!("{} refuses the query", endpoint.server.shown)).cause(server_error.message());
             match server_error.hint() {
                 Some(hint) => error.hint(hint),
                 None if server_error.code().code() == UNDEFINED_TABLE => {
@@ -88,7 +89,7 @@ fn server_error(endpoint: &Endpoint, fault: &tokio_postgres::Error) -> Error {
                 None => error.hint("try the query with psql"),
             }
         }
-        _ => endpoint.lost(whole(fault)),
+        _ => endpoint.server.lost(whole(fault)),
     }
 }
 

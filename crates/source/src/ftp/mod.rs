@@ -83,7 +83,7 @@ impl Protocol for Ftp {
             user: user.map(|text| line("user", text)).transpose()?,
             password: password.map(|text| line("password", text)).transpose()?,
             implicit: spec.implicit,
-            encryption: crate::tls::configuration(spec.ca.as_deref())?,
+            encryption: millstream_net::tls::configuration(spec.ca.as_deref())?,
         })
     }
 

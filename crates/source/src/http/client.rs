@@ -434,7 +434,7 @@ fn hint_of(status: StatusCode) -> Option<&'static str> {
 /// The library's client: it keeps connections, speaks TLS and HTTP/2, and follows no redirects.
 pub(crate) fn library(spec: &HttpSpec) -> Result<reqwest::Client> {
     let connections = u32::try_from(spec.connections).unwrap_or(u32::MAX);
-    let mut encryption = tls::configuration(spec.ca.as_deref())?;
+    let mut encryption = millstream_net::tls::configuration(spec.ca.as_deref())?;
     encryption.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     reqwest::Client::builder()
         .tls_backend_preconfigured(encryption)

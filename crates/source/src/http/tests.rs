@@ -420,22 +420,6 @@ fn many_streams_of_one_encrypted_connection_can_be_read_in_any_order() {
 }
 
 #[test]
-fn a_file_of_authorities_must_hold_some() {
-    let tree = TempTree::new();
-    for (name, content, told) in [
-        ("empty.pem", "", "has no certificate"),
-        ("bad.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "has a bad certificate"),
-        ("cut.pem", "-----BEGIN CERTIFICATE-----\nAAAA", "is not in PEM format"),
-    ] {
-        let ca = tree.file(name, content).display().to_string();
-        let error = read(spec(serde_json::json!({"ca": ca})), "https://localhost:1/").expect_err(told);
-        assert_eq!(error.what(), format!("{ca} {told}"));
-    }
-    let error = read(spec(serde_json::json!({"ca": "/no/such.pem"})), "https://localhost:1/").expect_err("missing");
-    assert_eq!(error.location().uri.as_deref(), Some("/no/such.pem"));
-}
-
-#[test]
 fn a_body_that_says_that_it_is_encoded_is_handed_on_as_it_is() {
     let bytes = [0x1f, 0x8b, 8, 0, 1, 2, 3];
     let server = serve(Object::new(bytes).header("content-encoding", "gzip"));

@@ -2,7 +2,7 @@
 //! its latest form into those that merge, whatever dies in between, and however late a transaction commits.
 
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use millstream_testkit::{MariaDb, MariaDbOptions, Postgres};
 use serde_json::Value;
@@ -138,7 +138,7 @@ fn each_row_is_appended_once_however_late_it_is_committed() {
         assert!(told.contains("nothing new") || told.contains("orders: read rows with updated_at from 20"), "{told}");
         // The ledger keeps one mark, however many runs there were.
         let notes = sqlite(&lab.path("out.db"), "SELECT COUNT(*) FROM _millstream_ledger WHERE chunk >= 0");
-        assert_eq!(notes, [["2"]], "{}", place.kind);
+        assert_eq!(notes, [["3"]], "{}: with its column, and the table", place.kind);
     }
 }
 
@@ -429,6 +429,104 @@ fn marks_are_of_a_column_and_a_table() {
 }
 
 #[test]
+fn a_query_that_has_changed_is_noticed() {
+    for index in 0..3 {
+        let lab = Lab::new();
+        let place = Place::all(&lab).into_iter().nth(index).expect("one of three");
+        place.job(&lab, "0s", "mode: append");
+        let base = lab.read("job.yaml");
+        let query = |text: &str| lab.file("job.yaml", base.replace("table: orders}", &format!("query: \"{text}\"}}")));
+        let add = |id| {
+            place.add(id, 0);
+            seconds(1.1);
+        };
+        query("SELECT id, updated_at FROM orders WHERE id < 100");
+        [1, 200].into_iter().for_each(add);
+        lab.report(&[]);
+        // Another layout is the same query.
+        query("select id,  updated_at from orders where id<100;");
+        add(2);
+        lab.report(&[]);
+        // Row 200 is before the mark: it would never be read.
+        query("SELECT id, updated_at FROM orders");
+        lab.run(&["run", "job.yaml"]).ended(1).says(&[
+            "the `query` of `orders` has changed since its rows were loaded",
+            "rows up to 20",
+            "`--accept-changed` continues from there",
+            "`--restart` reads all rows again",
+        ]);
+        assert_eq!(ids(&lab), ["1", "2"], "{}", place.kind);
+        // Accepted once, it is the query from then on.
+        query("SELECT id, updated_at, 7 AS n FROM orders WHERE id < 100");
+        let job = lab.read("job.yaml").replace("from: orders", "from: t");
+        let job =
+            job.replace("sinks:", "transforms:\n  t: {select: {from: orders, columns: [id, updated_at]}}\nsinks:");
+        lab.file("job.yaml", job);
+        add(3);
+        lab.run(&["run", "job.yaml"]).ended(1);
+        lab.report(&["--accept-changed"]);
+        assert_eq!(ids(&lab), ["1", "2", "3"], "{}", place.kind);
+        add(4);
+        lab.report(&[]);
+        assert_eq!(ids(&lab), ["1", "2", "3", "4"], "{}", place.kind);
+        let notes = sqlite(&lab.path("out.db"), "SELECT COUNT(*) FROM _millstream_ledger WHERE chunk >= 0");
+        assert_eq!(notes, [["3"]], "{}", place.kind);
+        query("SELECT id, updated_at FROM orders WHERE id < 100");
+        lab.run(&["run", "job.yaml"]).ended(1).says(&["the `query` of `orders` has changed"]);
+    }
+}
+
+#[test]
+fn dates_in_a_query_do_not_change_it() {
+    let lab = Lab::new();
+    let [_, place, _] = Place::all(&lab);
+    place.job(&lab, "0s", "mode: append");
+    let query = "query: \"SELECT id, updated_at FROM orders WHERE updated_at >= '${today - 7 day}' AND id < ${MOST}\"}";
+    lab.file("job.yaml", lab.read("job.yaml").replace("table: orders}", query));
+    let run = |now: u64, most: &str| {
+        let mut command = lab.command(&["run", "job.yaml"]);
+        command.env("MILLSTREAM_NOW", now.to_string()).env("MOST", most);
+        crate::use_support::finish(command, None)
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later").as_millis() as u64;
+    place.add(1, 0);
+    seconds(1.1);
+    run(now, "100").ok();
+    place.add(2, 0);
+    seconds(1.1);
+    run(now + 86_400_000, "100").ok();
+    assert_eq!(ids(&lab), ["1", "2"]);
+    run(now + 86_400_000, "200").ended(1).says(&["the `query` of `orders` has changed"]);
+}
+
+#[test]
+fn marks_of_earlier_versions_have_no_query_and_get_one() {
+    let lab = Lab::new();
+    let [_, place, _] = Place::all(&lab);
+    place.job(&lab, "0s", "mode: append");
+    let job = lab.read("job.yaml");
+    let query = |text: &str| lab.file("job.yaml", job.replace("table: orders}", &format!("query: \"{text}\"}}")));
+    query("SELECT * FROM orders");
+    let add = |id| {
+        place.add(id, 0);
+        seconds(1.1);
+    };
+    add(1);
+    lab.report(&[]);
+    let notes = "_millstream_ledger WHERE chunk >= 0";
+    let of_query = crate::use_upgrade::digest("\nmark orders\nselected");
+    sqlite(&lab.path("out.db"), &format!("DELETE FROM {notes} AND unit_key = '{of_query}'"));
+    let count = || sqlite(&lab.path("out.db"), &format!("SELECT COUNT(*) FROM {notes}")).concat();
+    assert_eq!(count(), ["2"]);
+    query("SELECT * FROM orders WHERE id > 0");
+    add(2);
+    lab.report(&[]);
+    assert_eq!((ids(&lab), count()), (vec!["1".to_owned(), "2".to_owned()], vec!["3".to_owned()]));
+    query("SELECT * FROM orders");
+    lab.run(&["run", "job.yaml"]).ended(1).says(&["the `query` of `orders` has changed"]);
+}
+
+#[test]
 fn the_first_run_reads_in_parts_and_later_ones_a_window() {
     for index in 0..2 {
         let lab = Lab::new();
@@ -473,12 +571,28 @@ fn what_a_job_may_not_say_is_found_before_it_runs() {
         (format!("{database}, incremental: {{column: at}}"), table.to_owned(), "column"),
         (format!("{database}, incremental: true"), table.to_owned(), "name the column that has the time"),
         (format!("{database}, {by}"), "write: out.csv".to_owned(), "cannot note which of its rows it has"),
+        (format!("{database}, {by}"), "write: '-'".to_owned(), "cannot note which of its rows it has"),
         (
             format!("{database}, {by}"),
-            "write: 'lake/{run}.csv', mode: append".to_owned(),
-            "files keep no mark of what was read",
+            "write: 'lake/{value}.csv', mode: partitions, split: day".to_owned(),
+            "or into files with `mode: append`",
         ),
         (format!("{database}, {by}"), format!("{table}, mode: truncate"), "cannot note which of its rows it has"),
+        (
+            format!("{database}, {by}"),
+            format!("{table}, mode: sync, key: [id], missing: delete"),
+            "`mode: sync` of `o` needs all rows in each run, and `s` is incremental: it gives only new ones",
+        ),
+        (
+            "read: 'in/*.csv', incremental: true".to_owned(),
+            format!("{table}, mode: sync, key: [id], missing: delete"),
+            "`mode: merge` takes new and changed rows only, and removes none",
+        ),
+        (
+            "read: 'in/*.csv', incremental: true".to_owned(),
+            format!("{table}, mode: history, key: [id], missing: keep"),
+            "`mode: history` of `o` needs all rows in each run",
+        ),
     ];
     for (source, sink, says) in cases {
         let lab = Lab::with_job(&format!("sources:\n  s: {{{source}}}\nsinks:\n  o: {{from: s, {sink}}}\n"));

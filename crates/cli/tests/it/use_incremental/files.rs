@@ -173,6 +173,93 @@ fn files_and_tables_come_to_the_same_units() {
     }
 }
 
+/// A database of SQLite whose rows are told by the time in a column.
+struct Timed(u32);
+
+impl Timed {
+    fn new(target: &Target, write: &str, more: &str) -> Self {
+        target.job(write, ", mode: append", more);
+        let job = target.lab.read("job.yaml");
+        let source =
+            "s: {read: 'sqlite:src.db', sqlite: {query: 'SELECT id, at FROM rows'}, incremental: {by: at, lag: 0s}}";
+        let old = "s: {read: 'in/*.csv', csv: {columns: {id: int64}}, incremental: true}";
+        assert!(job.contains(old));
+        target.lab.file("job.yaml", job.replace(old, source));
+        sqlite(&target.lab.path("src.db"), "CREATE TABLE rows (id INTEGER, at TEXT)");
+        Timed(0)
+    }
+
+    /// Adds a hundred rows, which the next run reads.
+    fn add(&mut self, target: &Target) {
+        let (from, to) = (self.0 * 100, (self.0 + 1) * 100);
+        let ids = format!("WITH RECURSIVE n(id) AS (SELECT {from} UNION ALL SELECT id + 1 FROM n WHERE id + 1 < {to})");
+        let now = "strftime('%Y-%m-%d %H:%M:%f', 'now')";
+        sqlite(&target.lab.path("src.db"), &format!("INSERT INTO rows {ids} SELECT id, {now} FROM n"));
+        self.0 += 1;
+        std::thread::sleep(std::time::Duration::from_millis(1_100));
+    }
+}
+
+#[test]
+fn rows_of_a_database_are_added_to_files_once_wherever_a_run_is_killed() {
+    for target in Target::both() {
+        let mut rows = Timed::new(&target, "{run}.csv", "");
+        rows.add(&target);
+        target.run(&[]).ok();
+        target.assert_hundreds(1, "the first run");
+        for (index, kill) in KILLS.iter().filter(|kill| **kill != "files.renamed:2").enumerate() {
+            rows.add(&target);
+            target.kill(kill);
+            if index % 3 == 0 {
+                rows.add(&target);
+            }
+            target.run(if index % 2 == 0 { &[] } else { &["--resume"] }).ok();
+            std::thread::sleep(std::time::Duration::from_millis(1_100));
+            target.run(&[]).ok();
+            target.assert_hundreds(rows.0.into(), kill);
+        }
+        // A run without rows moves the mark and adds no file, and the list does not grow.
+        let (before, files) = (target.list(), names(&target.out()).len());
+        let report = target.run(&["--json"]).ok().json();
+        assert_eq!(report["rows_read"], 0, "{report:#}");
+        std::thread::sleep(std::time::Duration::from_millis(1_100));
+        target.run(&[]).ok();
+        let after = target.list();
+        assert_eq!(names(&target.out()).len(), files, "no file is added for nothing");
+        assert_eq!((&after["version"], &after["files"]), (&4.into(), &before["files"]), "{after:#}");
+        assert!(after["notes"].as_array().is_some_and(|notes| notes.len() <= 3), "{after:#}");
+        assert_ne!(after["notes"], before["notes"]);
+        // The query is noted there, too.
+        let job = target.lab.read("job.yaml");
+        target.lab.file("job.yaml", job.replace("FROM rows", "FROM rows WHERE id > 5"));
+        target.run(&[]).ended(1).says(&["the `query` of `s` has changed"]);
+        target.run(&["--accept-changed"]).ok();
+    }
+}
+
+#[test]
+fn rows_of_a_database_come_to_files_and_tables_alike() {
+    for target in Target::both() {
+        let more = "  t: {from: s, write: 'sqlite:t.db', table: t}\n";
+        let mut rows = Timed::new(&target, "{run}.csv", more);
+        let table = || sqlite(&target.lab.path("t.db"), "SELECT COUNT(*), COUNT(DISTINCT id) FROM t").concat();
+        for kill in ["none", "files.after", "publish.next:1", "publish.after"] {
+            rows.add(&target);
+            if kill != "none" {
+                target.kill(kill);
+                // Nothing comes meanwhile, or something does.
+                if kill == "publish.next:1" {
+                    rows.add(&target);
+                }
+            }
+            target.run(&[]).ok();
+            target.assert_hundreds(rows.0.into(), kill);
+            let count = (rows.0 * 100).to_string();
+            assert_eq!(table(), [count.clone(), count], "{kill}");
+        }
+    }
+}
+
 #[test]
 fn files_that_replace_others_are_no_targets() {
     let target = Target::folder();

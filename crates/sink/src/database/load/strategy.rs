@@ -119,8 +119,10 @@ impl Begun {
     /// publishing.
     fn links(&self, is_locked: bool) -> Option<TableLinks> {
         let facts = self.facts.as_ref()?;
-        let Endpoint { host, port, database, .. } = self.server.endpoint();
-        let of_server = |table: &String| format!("{}://{host}:{port}/{database}#{table}", self.server.dialect().name());
+        let Endpoint { server, database } = self.server.endpoint();
+        let of_server = |table: &String| {
+            format!("{}://{}:{}/{database}#{table}", self.server.dialect().name(), server.host, server.port)
+        };
         let refers_to = facts.refers_to.iter().map(of_server).collect();
         let deletes = self.spec.mode == Mode::Sync && self.spec.in_step().missing_rows() == MissingRows::Delete;
         Some(TableLinks { table: of_server(&facts.name), refers_to, is_locked, deletes })
