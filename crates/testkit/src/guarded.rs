@@ -7,6 +7,10 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to start.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Starts the command after its first two arguments, prints its process id, and waits for a line or the end of its
 /// input. A line says to keep the folder.
@@ -54,6 +58,29 @@ impl Guarded {
     /// The server's process id.
     pub(crate) fn id(&self) -> u32 {
         self.server
+    }
+
+    /// Kills the server (`kill -9`), and waits for its end.
+    pub(crate) fn kill(&self) {
+        let _ = Command::new("kill").arg("-9").arg(self.server.to_string()).status();
+        while self.is_running() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until the server `answers`. `name` and what `log` has tell what is wrong if it does not.
+    ///
+    /// # Panics
+    /// If it ends, or gives no answer within a minute.
+    pub(crate) fn wait_until(&self, name: &str, log: &Path, answers: impl Fn() -> bool) {
+        let start = Instant::now();
+        while !answers() {
+            let log = || fs_err::read_to_string(log).unwrap_or_default();
+            let has_begun = self.is_running() || start.elapsed() < Duration::from_secs(1);
+            assert!(has_begun, "{name} does not start: {}", log());
+            assert!(start.elapsed() < PATIENCE, "{name} does not answer: {}", log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 

@@ -3,15 +3,11 @@
 use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use crate::guarded::{Guarded, hand_over, program_in, set_up};
 use crate::nginx::free_port;
 use crate::proftpd::secret_file;
 use crate::{Certificate, PASSWORD, TempTree, USER};
-
-/// How long the server may take to start.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Options of a server.
 #[derive(Debug, Clone, Default)]
@@ -100,15 +96,9 @@ impl MariaDb {
         self.kill();
         let log = self.folder.path("log");
         let program = program_in(&["/usr/sbin".into()], "mariadbd");
-        self.process = Some(Guarded::start("mysql", &program, &self.arguments, &log, self.folder.root()));
-        let start = Instant::now();
-        while self.try_query("", "SELECT 1").is_err() {
-            let running = self.process.as_ref().is_some_and(Guarded::is_running);
-            let log = || fs_err::read_to_string(&log).unwrap_or_default();
-            assert!(running || start.elapsed() < Duration::from_secs(1), "mariadb does not start: {}", log());
-            assert!(start.elapsed() < PATIENCE, "mariadb does not answer: {}", log());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let process = Guarded::start("mysql", &program, &self.arguments, &log, self.folder.root());
+        process.wait_until("mariadb", &log, || self.try_query("", "SELECT 1").is_ok());
+        self.process = Some(process);
     }
 
     /// Restarts the server with one more argument, which overrides earlier ones.
@@ -122,12 +112,7 @@ impl MariaDb {
 
     /// Kills the server (`kill -9`), and waits for its end.
     pub fn kill(&mut self) {
-        if let Some(process) = &self.process {
-            let _ = Command::new("kill").arg("-9").arg(process.id().to_string()).status();
-            while process.is_running() {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        }
+        self.process.iter().for_each(Guarded::kill);
         self.process = None;
     }
 

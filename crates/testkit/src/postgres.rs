@@ -4,15 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::guarded::{Guarded, hand_over, program_in, set_up};
 use crate::nginx::free_port;
 use crate::proftpd::secret_file;
 use crate::{Certificate, PASSWORD, TempTree, USER};
-
-/// How long the server may take to start.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Options of a server.
 #[derive(Debug, Clone, Default)]
@@ -88,16 +85,9 @@ impl Postgres {
     pub fn restart(&mut self) {
         self.kill();
         let log = self.folder.path("log");
-        self.process =
-            Some(Guarded::start("postgres", &program("postgres"), &self.arguments, &log, self.folder.root()));
-        let start = Instant::now();
-        while self.try_query("postgres", "SELECT 1").is_err() {
-            let running = self.process.as_ref().is_some_and(Guarded::is_running);
-            let log = || fs_err::read_to_string(&log).unwrap_or_default();
-            assert!(running || start.elapsed() < Duration::from_secs(1), "postgres does not start: {}", log());
-            assert!(start.elapsed() < PATIENCE, "postgres does not answer: {}", log());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let process = Guarded::start("postgres", &program("postgres"), &self.arguments, &log, self.folder.root());
+        process.wait_until("postgres", &log, || self.try_query("postgres", "SELECT 1").is_ok());
+        self.process = Some(process);
     }
 
     /// Kills the server with all its processes (`kill -9`), and waits for their end.

@@ -2,15 +2,11 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use crate::guarded::{Guarded, hand_over};
 use crate::nginx::free_port;
 use crate::proftpd::secret_file;
 use crate::{Certificate, PASSWORD, TempTree};
-
-/// How long the server may take to start.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Options of a server.
 #[derive(Debug, Clone, Default)]
@@ -85,25 +81,14 @@ impl Redis {
         self.kill();
         let log = self.folder.path("log");
         let program = Path::new("redis-server");
-        self.process = Some(Guarded::start("redis", program, &self.arguments, &log, self.folder.root()));
-        let start = Instant::now();
-        while self.try_command(&["PING"]).as_deref() != Ok("PONG") {
-            let running = self.process.as_ref().is_some_and(Guarded::is_running);
-            let log = || fs_err::read_to_string(&log).unwrap_or_default();
-            assert!(running || start.elapsed() < Duration::from_secs(1), "redis-server does not start: {}", log());
-            assert!(start.elapsed() < PATIENCE, "redis-server does not answer: {}", log());
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        let process = Guarded::start("redis", program, &self.arguments, &log, self.folder.root());
+        process.wait_until("redis-server", &log, || self.try_command(&["PING"]).as_deref() == Ok("PONG"));
+        self.process = Some(process);
     }
 
     /// Kills the server (`kill -9`), and waits for its end.
     pub fn kill(&mut self) {
-        if let Some(process) = &self.process {
-            let _ = Command::new("kill").arg("-9").arg(process.id().to_string()).status();
-            while process.is_running() {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        }
+        self.process.iter().for_each(Guarded::kill);
         self.process = None;
     }
 

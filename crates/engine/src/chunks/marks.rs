@@ -49,7 +49,7 @@ enum Way {
     Merge(i64),
 }
 
-/// How the rows of a source are told by a time.
+/// What finds the new rows of a source by a time.
 #[derive(Debug)]
 pub struct TimedRows {
     /// The column with the time.
@@ -85,7 +85,7 @@ struct Had {
 }
 
 impl TimedSource {
-    /// Finds how far `sinks` have the rows of `reader`, which are told as `timed` says.
+    /// Finds up to which time `sinks` have the rows of `reader`, of which `timed` finds the new ones.
     ///
     /// # Errors
     /// If rows have no time; if the clock is behind a mark; if the marks are those of another column, table or, unless
@@ -249,7 +249,8 @@ fn known(name: &str, written: &WrittenChunks, origin: Chunk) -> Result<Had> {
     let mark = written.of_unit(&unit(name)).last().map(|mark| mark.cast_signed());
     let origins = written.of_unit(&origin.unit);
     if !origins.is_empty() && !origins.contains(&origin.number) {
-        let what = format!("the rows of `{name}` that are loaded were told by another column, or are of another table");
+        let what =
+            format!("the loaded rows of `{name}` were found by the time in another column, or are of another table");
         return Err(Error::refused(what)
             .cause("which rows of this one are new is not known")
             .hint("change `by` and `table` back, or load into a new table, under another name of the source"));

@@ -184,8 +184,8 @@ const INCREMENTAL_HINT: &str = "write its rows, changed row by row or joined wit
                                 `mode: append`, `merge` or `ignore`, or into files with `mode: append` or \
                                 `partitions`; or leave out `incremental`";
 
-/// Whether a sink can note how far it has rows that are told by a time. Files of rows that are read again could only be
-/// replaced as a whole.
+/// Whether a sink can note up to which time it has rows. Files of rows that are read again could only be replaced as a
+/// whole.
 fn may_note_marks(sink: &SinkStep) -> bool {
     sink.sink.may_note_units() && (sink.settings.get("table").is_some() || sink.sink.adds_rows())
 }

@@ -1,7 +1,7 @@
 //! What becomes of files once they are loaded (`after_load`): they are moved or deleted when the run is recorded. Which
 //! files: those that every sink of their source has completely, now or since an earlier run, and of which no record was
-//! rejected. That is asked of the reject log and of the targets: the log forgets old runs, and other machines have
-//! other logs. The report names files that cannot be moved, and the next run tries again.
+//! rejected. The reject log and the targets know about rejects: the log forgets old runs, and other machines have other
+//! logs. The report names files that cannot be moved, and the next run tries again.
 
 use std::collections::{HashMap, HashSet};
 

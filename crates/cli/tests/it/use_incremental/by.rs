@@ -415,7 +415,7 @@ fn marks_are_of_a_column_and_a_table() {
     let job = lab.read("job.yaml");
     lab.file("job.yaml", job.replace("by: updated_at", "by: other"));
     lab.run(&["run", "job.yaml"]).ended(1).says(&[
-        "the rows of `orders` that are loaded were told by another column",
+        "the loaded rows of `orders` were found by the time in another column",
         "hint: change `by` and `table` back",
     ]);
     lab.file("job.yaml", job);

@@ -173,7 +173,7 @@ fn files_and_tables_come_to_the_same_units() {
     }
 }
 
-/// A database of SQLite whose rows are told by the time in a column.
+/// A database of SQLite whose new rows are found by the time in a column.
 struct Timed(u32);
 
 impl Timed {
