@@ -112,6 +112,11 @@ pub enum Command {
     #[command(after_help = "Examples:\n  millstream rejects\n  millstream rejects 1767225600000-4711 --json > \
                       rejects.json\n  millstream rejects last --replay")]
     Rejects(Rejects),
+    /// Let sinks forget what they have loaded of incremental sources, so that the next run loads it again
+    #[command(after_help = "Examples:\n  millstream forget job.yaml in/a.csv\n  millstream forget job.yaml \
+                      's3://bucket/in/2026-01-*' --dry-run\n  millstream forget job.yaml --to \
+                      '2026-01-31 12:00:00'")]
+    Forget(Forget),
     /// Report everything that is wrong with a job, without running it
     #[command(
         after_help = "Examples:\n  millstream check job.yaml\n  millstream check --offline job.yaml\n  millstream \
@@ -177,6 +182,7 @@ impl Command {
         match self {
             Command::Run(run) => &run.job.variables.set,
             Command::Rejects(rejects) => &rejects.variables.set,
+            Command::Forget(forget) => &forget.variables.set,
             Command::Check(check) => &check.variables.set,
             Command::Explain(job) => &job.variables.set,
             Command::Preview(preview) => &preview.variables.set,
@@ -273,6 +279,31 @@ pub struct Rejects {
     /// is kept
     #[arg(long)]
     pub replay: bool,
+    #[command(flatten)]
+    pub variables: Variables,
+}
+
+/// What to forget.
+#[derive(Debug, Args)]
+pub struct Forget {
+    /// The job file
+    #[arg(value_name = "JOB")]
+    pub path: String,
+    /// Files, by their names as in `_uri`, or by patterns (`in/*.csv`) of the names of files that are there now
+    #[arg(value_name = "FILE", required_unless_present = "to")]
+    pub files: Vec<String>,
+    /// Only of this source
+    #[arg(long, value_name = "NAME")]
+    pub source: Option<String>,
+    /// Only by this sink
+    #[arg(long, value_name = "NAME")]
+    pub sink: Option<String>,
+    /// All rows from this time on, of sources with `incremental: {by: …}`: the next run begins there
+    #[arg(long, value_name = "TIME", conflicts_with = "files")]
+    pub to: Option<String>,
+    /// Show what would be forgotten, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
     #[command(flatten)]
     pub variables: Variables,
 }

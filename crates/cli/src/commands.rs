@@ -34,6 +34,7 @@ pub fn run(mut arguments: Arguments) -> u8 {
         },
         Command::Runs(runs) => crate::runs::show(global, output, runs),
         Command::Rejects(rejects) => crate::rejects::show(global, output, rejects),
+        Command::Forget(forget) => crate::forget::forget(global, output, forget),
         Command::Check(check) => check_job(global, output, check),
         Command::Test(test) => match machine(global).and_then(|machine| crate::job_tests::run(machine, output, test)) {
             Ok(code) => return code,

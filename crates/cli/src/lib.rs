@@ -8,6 +8,7 @@ pub mod allocator;
 mod arguments;
 mod commands;
 mod explain;
+mod forget;
 mod human;
 mod interrupt;
 mod job_tests;

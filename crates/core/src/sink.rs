@@ -115,6 +115,13 @@ pub struct LoadNotes {
     noted: Mutex<Noted>,
 }
 
+/// The unit under which a load of all runs notes that units of it were forgotten: the times at which that was done, in
+/// milliseconds since 1970. A run that has looked at the notes before may write nothing afterwards.
+pub const FORGOTTEN: &str = "\nforgotten";
+
+/// Says by what is noted for a load which notes come to it, and which go.
+pub type ChangeNotes = Arc<dyn Fn(&WrittenChunks) -> Result<Noted> + Send + Sync>;
+
 /// What a load notes, and which notes that replaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Noted {
@@ -122,6 +129,22 @@ pub struct Noted {
     pub chunks: Vec<Chunk>,
     /// Notes that it takes back. Each of them must be there: otherwise another load has been faster.
     pub replaced: Vec<Chunk>,
+}
+
+impl Noted {
+    /// Whether there is nothing to note and nothing to take back.
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty() && self.replaced.is_empty()
+    }
+
+    /// The same in order, each once: recording chunks in one order prevents deadlocks.
+    pub fn sorted(mut self) -> Self {
+        for chunks in [&mut self.chunks, &mut self.replaced] {
+            chunks.sort();
+            chunks.dedup();
+        }
+        self
+    }
 }
 
 impl From<Vec<Chunk>> for Noted {
@@ -138,13 +161,7 @@ impl LoadNotes {
 
     /// Notes `noted`. Call it before [`Load::prepare`].
     pub fn set(&self, noted: impl Into<Noted>) {
-        let mut noted = noted.into();
-        // Recording chunks in one order prevents deadlocks.
-        for chunks in [&mut noted.chunks, &mut noted.replaced] {
-            chunks.sort();
-            chunks.dedup();
-        }
-        *self.noted.lock().unwrap_or_else(PoisonError::into_inner) = noted;
+        *self.noted.lock().unwrap_or_else(PoisonError::into_inner) = noted.into().sorted();
     }
 
     /// What there is to note, in order.
@@ -324,6 +341,16 @@ pub trait Sink: Debug + Send + Sync {
     /// What is noted in the target for the load `load`. Nothing is made for that.
     async fn noted(&self, _load: &str, _context: LoadContext) -> Result<WrittenChunks> {
         Ok(WrittenChunks::new([], str::to_owned))
+    }
+
+    /// Changes what is noted for the load `load`, which all runs share, in one transaction; nothing if nothing is
+    /// noted.
+    ///
+    /// # Errors
+    /// That of `change`; if another run is writing to the load. A run that has begun before commits nothing of it
+    /// afterwards.
+    async fn change_notes(&self, _load: &str, change: ChangeNotes, _context: LoadContext) -> Result<()> {
+        change(&WrittenChunks::new([], str::to_owned)).map(drop)
     }
 
     /// Whether what rows were added to is not there any more. Asks the target.

@@ -14,6 +14,7 @@ pub mod failure;
 pub mod fault;
 mod fingerprint;
 mod first_rows;
+pub mod forget;
 mod guess;
 mod hooks;
 mod job_plan;

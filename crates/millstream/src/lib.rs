@@ -156,6 +156,13 @@ pub mod rejects {
     pub use millstream_state::rejects::{Kept, RejectLine, of_run};
 }
 
+/// What sinks have loaded of incremental sources, and are to load again.
+pub mod forget {
+    pub use millstream_engine::forget::{
+        ForgetOptions, Forgotten, ForgottenBy, ForgottenFile, ForgottenRows, LoadedRows,
+    };
+}
+
 /// Tests of jobs: small inputs in place of a job's sources, and the rows that are expected of it.
 pub mod testing {
     pub use millstream_engine::testing::compare::{ColumnDifference, Difference, Row};

@@ -12,6 +12,8 @@ use millstream_core::spec::Fault;
 use millstream_core::{Error, Result};
 use url::Url;
 
+use crate::file::glob;
+
 /// The most results that one pattern may have.
 pub const LIMIT: u64 = 100_000_000;
 
@@ -24,10 +26,9 @@ const WITHOUT_WILDCARDS: &[&str] = &["http", "https"];
 /// Checks the syntax of `pattern` for lints: its braces, and its wildcards, unless it is a web URL.
 pub fn check(pattern: &str) -> Result<(), Fault> {
     let sequence = parse(pattern).map_err(|(what, hint)| Fault { path: Vec::new(), what, hint: Some(hint) })?;
-    let scheme = pattern.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
-    if !scheme.is_some_and(|scheme| WITHOUT_WILDCARDS.contains(&scheme.as_str())) {
+    if !is_of_web(pattern) {
         for number in sample(sequence.count) {
-            crate::file::glob::check(&sequence.text(number))
+            glob::check(&sequence.text(number))
                 .map_err(|what| Fault::new("", what).hint(r"to mean the character itself, write `\[`"))?;
         }
     }
@@ -53,6 +54,44 @@ pub fn check_url(pattern: &str) -> Result<(), Fault> {
 pub fn expand(pattern: &str) -> Result<Expand> {
     let sequence = parse(pattern).map_err(|(what, hint)| Error::job(what).text(pattern).hint(hint))?;
     Ok(Expand { sequence, next: 0 })
+}
+
+/// Whether `pattern`, which has no braces, has wildcards. URLs of the web have none.
+pub fn has_wildcards(pattern: &str) -> bool {
+    !is_of_web(pattern) && glob::has_wildcards(pattern)
+}
+
+/// The path or URL that `pattern`, which has no wildcards, stands for.
+pub fn plain(pattern: &str) -> String {
+    if is_of_web(pattern) { pattern.to_owned() } else { glob::unescape(pattern) }
+}
+
+fn is_of_web(pattern: &str) -> bool {
+    let scheme = pattern.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    scheme.is_some_and(|scheme| WITHOUT_WILDCARDS.contains(&scheme.as_str()))
+}
+
+/// A pattern with wildcards and without braces, for the paths or URLs of units.
+#[derive(Debug)]
+pub struct Matcher {
+    segments: Vec<glob::Segment>,
+    is_absolute: bool,
+}
+
+impl Matcher {
+    /// Of `pattern`.
+    ///
+    /// # Errors
+    /// If a wildcard is not complete, with what is wrong.
+    pub fn new(pattern: &str) -> Result<Self, String> {
+        Ok(Matcher { segments: glob::segments(pattern)?, is_absolute: pattern.starts_with('/') })
+    }
+
+    /// Whether it matches all of `name`.
+    pub fn matches(&self, name: &str) -> bool {
+        let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty()).collect();
+        self.is_absolute == name.starts_with('/') && glob::match_all(&self.segments, &parts)
+    }
 }
 
 /// `text` with a backslash before all special characters of patterns.
@@ -495,6 +534,29 @@ mod tests {
                 }),
             ]
         })
+    }
+
+    #[test]
+    fn a_matcher_takes_what_a_pattern_finds() {
+        for (pattern, name, expected) in [
+            ("in/*.csv", "in/a.csv", true),
+            ("in/*.csv", "in/x/a.csv", false),
+            ("in/*.csv", "/in/a.csv", false),
+            ("/in/*.csv", "/in/a.csv", true),
+            ("**/*.csv", "in/x/a.csv", true),
+            ("**/*.csv", "a.csv", true),
+            ("in/**", "in/x/a.csv", true),
+            ("in/**/b/*", "in/b/a", true),
+            ("in/*", "in/.a", false),
+            ("**/a", ".git/a", false),
+            (r"in/\[a\]*", "in/[a]b", true),
+            ("s3://bucket/in/2026-0?/*", "s3://bucket/in/2026-03/a.csv", true),
+        ] {
+            assert_eq!(Matcher::new(pattern).map(|matcher| matcher.matches(name)), Ok(expected), "{pattern} {name}");
+        }
+        assert!(Matcher::new("in/[a").is_err());
+        assert!(!has_wildcards("https://host/a?b=[1]") && !has_wildcards(r"in/\*") && has_wildcards("in/*"));
+        assert_eq!((plain(r"in/\*"), plain(r"https://host/\*")), ("in/*".to_owned(), r"https://host/\*".to_owned()));
     }
 
     proptest! {

@@ -24,7 +24,7 @@ const ENGINE: &[&[&str]] = &[
     &["guess", "hooks", "require", "resume"],
     &["parse"],
     &["commands", "run", "stream"],
-    &["query", "replay", "testing"],
+    &["forget", "query", "replay", "testing"],
 ];
 
 /// The modules of one crate that are files, and what each imports of the others.

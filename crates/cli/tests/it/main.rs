@@ -24,6 +24,7 @@ mod use_demo;
 mod use_file_modes;
 mod use_files;
 mod use_for;
+mod use_forget;
 mod use_formats;
 mod use_functions;
 mod use_guess;

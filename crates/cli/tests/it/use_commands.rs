@@ -238,7 +238,7 @@ fn every_command_has_a_page_and_help_with_examples() {
         assert!(pages.contains(&format!("millstream-{command}.1")), "{pages:?}");
         let help = lab.run(&[command, "--help"]).ok().stdout.clone();
         assert!(help.contains("Examples:") && help.contains(&format!("millstream {command}")), "{help}");
-        let has_job = ["run", "rejects", "check", "explain", "preview"].contains(&command);
+        let has_job = ["run", "rejects", "forget", "check", "explain", "preview"].contains(&command);
         assert_eq!(help.contains("--set <"), has_job, "{help}");
     }
     assert!(lab.run(&["--help"]).ok().stdout.contains("Examples:"));

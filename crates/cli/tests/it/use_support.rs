@@ -113,6 +113,15 @@ impl Ran {
         self
     }
 
+    /// Standard output must hold each of `parts`.
+    #[track_caller]
+    pub fn prints(&self, parts: &[&str]) -> &Self {
+        for part in parts {
+            assert!(self.stdout.contains(part), "`{part}` is not in: {}", self.stdout);
+        }
+        self
+    }
+
     #[track_caller]
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}\n{}", self.stdout, self.stderr))

@@ -204,6 +204,27 @@ fn micros(by: &IncrementalBy) -> i64 {
     i64::try_from(by.lag.0.as_micros()).unwrap_or(i64::MAX)
 }
 
+/// What becomes of a mark that is set back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SetBack {
+    /// The load has none.
+    Unknown,
+    /// It is not behind the time, in microseconds.
+    IsBefore(i64),
+    /// It was at this time, in microseconds; with what is noted.
+    From(i64, Noted),
+}
+
+/// Sets the mark of the source `name` back to the time `to`, in microseconds, in a load of which this is `written`.
+pub fn set_back(name: &str, to: i64, written: &WrittenChunks) -> SetBack {
+    let note = |time: i64| Chunk { unit: unit(name), number: time.unsigned_abs() };
+    match written.of_unit(&unit(name)).last().map(|mark| mark.cast_signed()) {
+        None => SetBack::Unknown,
+        Some(mark) if mark <= to => SetBack::IsBefore(mark),
+        Some(mark) => SetBack::From(mark, Noted { chunks: vec![note(to)], replaced: vec![note(mark)] }),
+    }
+}
+
 /// The unit under which the mark of a source is noted. No file has such a name.
 fn unit(source: &str) -> String {
     format!("\nmark {source}")
@@ -294,7 +315,7 @@ fn clock_went_back(now: i64, mark: Option<i64>) -> Error {
 }
 
 /// A time in ISO form.
-fn text(time: i64, is_zoned: bool) -> String {
+pub fn text(time: i64, is_zoned: bool) -> String {
     let zone = if is_zoned { "Z" } else { "" };
     let time = chrono::DateTime::from_timestamp_micros(time);
     time.map_or(String::new(), |time| time.format(&format!("%Y-%m-%dT%H:%M:%S{zone}")).to_string())

@@ -5,15 +5,18 @@
 //! when a unit is not any more what was loaded of it. Versions are what the listing tells: an etag or a time of change,
 //! and the size. Where a place tells none of these, a change goes unseen. If records of a unit were rejected, that is
 //! noted, too ([`rejects_note`]): the reject log may be gone when it is asked what becomes of the unit.
+//!
+//! A unit may be forgotten. Its notes stay, since the names of members, which are hashes there, cannot be found; a
+//! further note gives it another name ([`Place`]), under which nothing is noted.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use millstream_core::sink::{Chunk, WrittenChunks};
+use millstream_core::sink::{Chunk, FORGOTTEN, WrittenChunks};
 use millstream_core::{Error, Result, Unit};
 use millstream_job::OnChange;
 
-use super::arrival::{Arrivals, Place};
+use super::arrival::{self, Arrivals};
 use crate::member::MemberPlace;
 use millstream_core::stable_hash::hash;
 
@@ -28,6 +31,8 @@ pub struct Units {
     /// The name of the source.
     source: String,
     written: Arc<WrittenChunks>,
+    /// Whether any unit of the load was forgotten.
+    forgets: bool,
     when_changed: WhenChanged,
     /// Whether units that the target has completely are kept.
     keeps_settled: bool,
@@ -193,13 +198,82 @@ pub struct SettledUnit {
     pub unit: Unit,
     /// The numbers under which it is noted that records of it were rejected ([`rejects_number`]).
     pub rejected: Vec<u64>,
+    /// What it is called in the ledger.
+    pub place: Place,
+}
+
+/// What a unit is called in the ledger, whatever its version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The name.
+    pub name: String,
+    /// When it was last forgotten, in milliseconds since 1970.
+    pub forgotten: Option<u64>,
+}
+
+impl Place {
+    /// What the unit `name` of `source` is called in a load of which this is `written`.
+    pub fn of(source: &str, name: &str, written: &WrittenChunks) -> Self {
+        let place = first_name(source, name);
+        match written.of_unit(&forgotten_unit(&place)).last() {
+            None => Place { name: place, forgotten: None },
+            Some(at) => Place { name: format!("{place}\nforgotten {at:x}"), forgotten: Some(*at) },
+        }
+    }
+}
+
+/// Whether any unit of the load of which this is `written` was forgotten.
+fn has_forgotten(written: &WrittenChunks) -> bool {
+    !written.of_unit(FORGOTTEN).is_empty()
+}
+
+/// What a unit is called that was never forgotten.
+fn first_name(source: &str, name: &str) -> String {
+    format!("{source}\n{name}")
+}
+
+/// The unit under which it is noted when the unit with the first name `place` was forgotten.
+fn forgotten_unit(place: &str) -> String {
+    format!("{place}\nforgotten")
+}
+
+/// Whether a unit can be forgotten.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Forgettable {
+    /// The load does not have it.
+    Unknown,
+    /// The load has a part of it.
+    Begun,
+    /// The load has all of it; with what notes that it is forgotten.
+    Complete(Chunk),
+}
+
+/// Whether the unit `name` of `source` can be forgotten at the time `now`, in milliseconds since 1970, in a load of
+/// which this is `written`.
+pub fn forgettable(source: &str, name: &str, written: &WrittenChunks, now: u64) -> Forgettable {
+    let Place { name: place, forgotten } = Place::of(source, name, written);
+    match written.of_unit(&place) {
+        [] => Forgettable::Unknown,
+        noted if !noted.contains(&COMPLETE) => Forgettable::Begun,
+        _ => {
+            let number = forgotten.map_or(now, |before| now.max(before + 1));
+            Forgettable::Complete(Chunk { unit: forgotten_unit(&first_name(source, name)), number })
+        }
+    }
+}
+
+/// What notes that units were forgotten at the time `now`, in milliseconds since 1970, in a load of which this is
+/// `written`.
+pub fn forgotten_note(written: &WrittenChunks, now: u64) -> Chunk {
+    let number = written.of_unit(FORGOTTEN).last().map_or(now, |before| now.max(before + 1));
+    Chunk { unit: FORGOTTEN.to_owned(), number }
 }
 
 impl Units {
     /// Those of `source`, of which `written` is in the target.
     pub fn new(source: &str, written: Arc<WrittenChunks>, when_changed: WhenChanged) -> Self {
-        let (source, state) = (source.to_owned(), Mutex::default());
-        Units { source, written, when_changed, keeps_settled: false, slots: None, state }
+        let (source, state, forgets) = (source.to_owned(), Mutex::default(), has_forgotten(&written));
+        Units { source, written, forgets, when_changed, keeps_settled: false, slots: None, state }
     }
 
     /// The same, whose rows are staged.
@@ -223,7 +297,10 @@ impl Units {
     pub fn take_settled(&self) -> Vec<SettledUnit> {
         let settled = std::mem::take(&mut self.lock().settled);
         let settled = settled.into_iter().map(|Settling { unit, notes, is_anew }| {
-            let before = if is_anew { SettledUnit { unit, rejected: Vec::new() } } else { self.settled(unit) };
+            let before = match is_anew {
+                true => SettledUnit { rejected: Vec::new(), ..self.settled(unit) },
+                false => self.settled(unit),
+            };
             let now = notes.map_or_else(Vec::new, |notes| notes.lock().rejected.clone());
             SettledUnit { rejected: [before.rejected, now].concat(), ..before }
         });
@@ -235,8 +312,8 @@ impl Units {
         let (place, Known { key, .. }) = (self.place(&unit), self.known(&unit));
         let of = |key: &str| self.written.of_unit(&rejects_unit(key)).to_vec();
         // Of a version that is loaded beside others, those of the first one, too.
-        let others = if key == place { Vec::new() } else { of(&place) };
-        SettledUnit { unit, rejected: [of(&key), others].concat() }
+        let others = if key == place.name { Vec::new() } else { of(&place.name) };
+        SettledUnit { unit, rejected: [of(&key), others].concat(), place }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -247,7 +324,7 @@ impl Units {
     pub fn admit(&self, unit: &Unit) -> Result<ReadWhen> {
         let mut state = self.lock();
         let listed = state.listed.len() as u64;
-        if !state.listed.insert(hash(self.place(unit))) {
+        if !state.listed.insert(hash(first_name(&self.source, &unit.name()))) {
             // Staged rows have keys: those of a file that comes once more would change nothing.
             return match self.slots {
                 Some(_) => Ok(ReadWhen::Never),
@@ -261,7 +338,8 @@ impl Units {
                 WhenChanged::Fail => state.changed.push(unit.name()),
                 WhenChanged::Skip => state.skipped.push(unit.name()),
                 WhenChanged::Reload => {
-                    state.reloads.push(Reload { unit: unit.clone(), place: self.place(unit), version, before });
+                    let place = self.place(unit).name;
+                    state.reloads.push(Reload { unit: unit.clone(), place, version, before });
                     return Ok(ReadWhen::Later);
                 }
             }
@@ -309,7 +387,7 @@ impl Units {
 
     /// Whether a unit of this name was listed, or is noted.
     pub fn knows(&self, name: &str) -> bool {
-        let place = format!("{}\n{name}", self.source);
+        let place = first_name(&self.source, name);
         self.lock().listed.contains(&hash(&place)) || !self.written.of_unit(&place).is_empty()
     }
 
@@ -334,13 +412,16 @@ impl Units {
         }
     }
 
-    fn place(&self, unit: &Unit) -> String {
-        format!("{}\n{}", self.source, unit.name())
+    fn place(&self, unit: &Unit) -> Place {
+        match self.forgets {
+            true => Place::of(&self.source, &unit.name(), &self.written),
+            false => Place { name: first_name(&self.source, &unit.name()), forgotten: None },
+        }
     }
 
     /// What the ledger says of `unit`.
     fn known(&self, unit: &Unit) -> Known {
-        let (place, version) = (self.place(unit), version(unit));
+        let (Place { name: place, forgotten }, version) = (self.place(unit), version(unit));
         let known = self.written.of_unit(&place);
         let first_version = known.partition_point(|number| *number < VERSION);
         let versions: Vec<u64> = known[first_version..].iter().copied().filter(|number| *number != COMPLETE).collect();
@@ -351,7 +432,9 @@ impl Units {
         let is_complete = self.written.contains(&Chunk { unit: key.clone(), number: COMPLETE });
         let is_noted = self.written.contains(&Chunk { unit: key.clone(), number: version });
         let is_changed = differs && !was_accepted && self.when_changed != WhenChanged::Accept;
-        Known { key, version, before: versions, is_changed, is_complete, is_noted }
+        // `reload` also replaces the rows that it had before it was forgotten.
+        let is_replaced = forgotten.is_some() && known.is_empty() && self.when_changed == WhenChanged::Reload;
+        Known { key, version, before: versions, is_changed: is_changed || is_replaced, is_complete, is_noted }
     }
 
     /// A unit that is being read.
@@ -412,7 +495,7 @@ impl UnitNotes {
 
     /// Where rows of `member` stand in the order of arrival, the last of which come now and begins at `last`; `None` if
     /// that is not asked for.
-    pub fn place_of(&self, member: &MemberPlace, last: u64) -> Option<Arc<Place>> {
+    pub fn place_of(&self, member: &MemberPlace, last: u64) -> Option<Arc<arrival::Place>> {
         let arrivals = self.arrivals.as_ref()?;
         Some(arrivals.place_of(&self.chunk(member, 0, 1).unit, last))
     }

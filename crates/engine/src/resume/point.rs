@@ -336,7 +336,7 @@ impl ResumePoint {
 
     /// Makes sure that no other run of the job loads. Where no run history can be kept, the target's ledger alone has
     /// to do.
-    pub(super) fn be_the_only_run(&self) -> Result<()> {
+    pub fn be_the_only_run(&self) -> Result<()> {
         let mut only = self.only.lock().unwrap_or_else(PoisonError::into_inner);
         if let (None, Some(history)) = (&*only, &self.history) {
             *only = Some(history.only_run(&self.job)?);

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use millstream_core::sink::{Chunk, LoadContext, LoadNotes, WrittenChunks};
-use millstream_core::{Error, Result};
+use millstream_core::sink::{ChangeNotes, Chunk, LoadContext, LoadNotes, WrittenChunks};
+use millstream_core::{Error, Result, fail_point};
 
-use super::entry::{Entry, header};
+use super::entry::{Entry, blamed, header};
 use super::ledger_rows::{all_chunks, record, take_back};
+use super::pool::connect_as;
 use super::server::{Connection, Failure, Server, target_of};
 use super::spec::DatabaseSpec;
 use crate::shared::digest;
@@ -160,6 +161,47 @@ pub(crate) async fn noted(
         return Ok(WrittenChunks::new([], digest));
     }
     all_chunks(&entry.table, connection, &entry.key).await.map_err(Failure::into_error)
+}
+
+/// Changes what is noted for the load `load`, once it belongs to the run `run` and no other.
+pub(crate) async fn change_notes(
+    server: &Arc<dyn Server>,
+    connection: &mut dyn Connection,
+    spec: &DatabaseSpec,
+    load: &str,
+    change: ChangeNotes,
+    run: &str,
+) -> Result<()> {
+    let entry = Entry::new(server, spec, load, run);
+    let before = noted(server, connection, spec, load).await?;
+    if change(&before)?.is_empty() {
+        return Ok(());
+    }
+    // Another program may look for its connections by the owner.
+    let mut owned = connect_as(server.as_ref(), spec, &entry.owner).await?;
+    let connection = owned.as_mut();
+    if !entry.enter(connection, false).await? {
+        return Err(Error::internal(format!("the ledger beside {} cannot be used", entry.target)));
+    }
+    let changed = async {
+        connection.execute("BEGIN").await?;
+        entry.check_locked(connection, "FOR UPDATE").await?;
+        fail_point::pass("notes.begun");
+        let noted = change(&all_chunks(&entry.table, connection, &entry.key).await?).map_err(Failure::Other)?.sorted();
+        if !take_back(&entry, connection, &noted.replaced).await? {
+            return Err(Failure::Other(Error::internal("a note that is replaced is not there")));
+        }
+        record(&entry, connection, &noted.chunks, &entry.owner).await?;
+        fail_point::pass("notes.before");
+        connection.execute("COMMIT").await.map(drop)
+    };
+    match changed.await {
+        Ok(()) => {
+            fail_point::pass("notes.after");
+            Ok(())
+        }
+        Err(failure) => Err(blamed(connection, &[&entry.table], failure).await),
+    }
 }
 
 /// Whether a load as a whole is already visible.

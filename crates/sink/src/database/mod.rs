@@ -37,7 +37,9 @@ use std::sync::Arc;
 
 use arrow::datatypes::{FieldRef, SchemaRef};
 use async_trait::async_trait;
-use millstream_core::sink::{KnownLoad, Ledger, Load, LoadContext, Sink, StagedLoad, Written, WrittenChunks};
+use millstream_core::sink::{
+    ChangeNotes, KnownLoad, Ledger, Load, LoadContext, Sink, StagedLoad, Written, WrittenChunks,
+};
 use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
 use millstream_database::in_step::InStep;
@@ -189,6 +191,16 @@ impl Sink for DatabaseSink {
         load::on_io(&context.io, async move {
             let mut connection = pool::connect(server.as_ref(), &spec).await?;
             commit_marker::noted(&server, connection.as_mut(), &spec, &load).await
+        })
+        .await
+    }
+
+    async fn change_notes(&self, load: &str, change: ChangeNotes, context: LoadContext) -> Result<()> {
+        let (server, spec, load) = (Arc::clone(&self.server), self.spec.clone(), load.to_owned());
+        let io = context.io.clone();
+        load::on_io(&io, async move {
+            let mut connection = pool::connect(server.as_ref(), &spec).await?;
+            commit_marker::change_notes(&server, connection.as_mut(), &spec, &load, change, &context.run).await
         })
         .await
     }

@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
-use millstream_core::sink::{LoadContext, LoadNotes};
+use millstream_core::sink::{ChangeNotes, LoadContext, LoadNotes, WrittenChunks};
 use millstream_core::source::SourceContext;
 use millstream_core::store::{Brought, Store, Stored, Upload};
 use millstream_core::{Budget, Error, ErrorKind, Result, Step, fail_point};
@@ -156,6 +156,35 @@ impl Destination for Bucket {
     async fn settled(&self, target: &Target, context: &SourceContext) -> Result<Option<Plan>> {
         let (listed, _) = self.far(target, context.clone()).recovered().await?;
         Ok(listed.map(|listed| listed.plan))
+    }
+
+    async fn change_notes(
+        &self,
+        target_files: &TargetFiles,
+        context: &LoadContext,
+        load: &str,
+        change: &ChangeNotes,
+    ) -> Result<()> {
+        let far = self.far(&target_files.target, super::network(context));
+        let (listed, _) = far.recovered().await?;
+        let Some(Listed { mut plan, stored }) = listed else {
+            return change(&WrittenChunks::new([], str::to_owned)).map(drop);
+        };
+        let noted = change(&plan.noted(load))?;
+        if noted.is_empty() {
+            return Ok(());
+        }
+        if plan.unfinished {
+            return Err(far.is_written());
+        }
+        fail_point::pass("notes.begun");
+        plan.note(load, &context.run, noted);
+        fail_point::pass("notes.before");
+        match far.write_list(&plan, Some(&stored)).await? {
+            true => fail_point::pass("notes.after"),
+            false => return Err(far.is_written()),
+        }
+        Ok(())
     }
 
     async fn forget(&self, target_files: &TargetFiles, context: &LoadContext, load: &str) -> Result<()> {

@@ -10,7 +10,7 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use millstream_core::sink::LoadContext;
+use millstream_core::sink::{ChangeNotes, LoadContext};
 use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
 
@@ -85,6 +85,15 @@ pub(crate) trait Destination: Debug + Send + Sync {
 
     /// The list of the current files, once the commit of a dead run is finished as far as it can be.
     async fn settled(&self, target: &Target, context: &SourceContext) -> Result<Option<Plan>>;
+
+    /// Changes what the list has noted for a load, once the commit of a dead run is finished as far as it can be.
+    async fn change_notes(
+        &self,
+        target_files: &TargetFiles,
+        context: &LoadContext,
+        load: &str,
+        change: &ChangeNotes,
+    ) -> Result<()>;
 
     /// Removes what the list keeps for a load.
     async fn forget(&self, target_files: &TargetFiles, context: &LoadContext, load: &str) -> Result<()>;

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use millstream_core::direct::{self, Appender};
-use millstream_core::sink::{LoadContext, LoadNotes};
+use millstream_core::sink::{ChangeNotes, LoadContext, LoadNotes, WrittenChunks};
 use millstream_core::source::SourceContext;
 use millstream_core::{Budget, Error, Result, Step, fail_point};
 
@@ -115,6 +115,29 @@ impl Destination for Folder {
     async fn settled(&self, target: &Target, context: &SourceContext) -> Result<Option<Plan>> {
         // A list that is committed is carried out in any case.
         self.listed(target, context).await
+    }
+
+    async fn change_notes(
+        &self,
+        target_files: &TargetFiles,
+        context: &LoadContext,
+        load: &str,
+        change: &ChangeNotes,
+    ) -> Result<()> {
+        blocking(|| {
+            let before = known_plan(&target_files.target)?.map(|plan| plan.noted(load));
+            if change(&before.unwrap_or_else(|| WrittenChunks::new([], str::to_owned)))?.is_empty() {
+                return Ok(());
+            }
+            let (temporary, listed) = Temporary::begin(&target_files.target, &context.run)?;
+            let Some(mut plan) = listed else { return Ok(()) };
+            fail_point::pass("notes.begun");
+            plan.note(load, &context.run, change(&plan.noted(load))?);
+            fail_point::pass("notes.before");
+            temporary.rewrite(&plan)?;
+            fail_point::pass("notes.after");
+            Ok(())
+        })
     }
 
     async fn forget(&self, target_files: &TargetFiles, context: &LoadContext, load: &str) -> Result<()> {

@@ -21,7 +21,7 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::registry::{Built, SinkEntry};
 use millstream_core::sink::{
-    KnownLoad, Load, LoadContext, Routing, RoutingKind, Sink, SinkParts, Written, WrittenChunks,
+    ChangeNotes, KnownLoad, Load, LoadContext, Routing, RoutingKind, Sink, SinkParts, Written, WrittenChunks,
 };
 use millstream_core::source::SourceContext;
 use millstream_core::spec::{Fault, SpecInfo, parse};
@@ -203,6 +203,10 @@ impl Sink for FileSink {
     async fn noted(&self, load: &str, context: LoadContext) -> Result<WrittenChunks> {
         let listed = self.destination.settled(&self.target_files.target, &network(&context)).await?;
         Ok(listed.map_or_else(|| WrittenChunks::new([], str::to_owned), |plan| plan.noted(load)))
+    }
+
+    async fn change_notes(&self, load: &str, change: ChangeNotes, context: LoadContext) -> Result<()> {
+        self.destination.change_notes(&self.target_files, &context, load, &change).await
     }
 
     async fn is_gone(&self, context: &SourceContext) -> Result<bool> {

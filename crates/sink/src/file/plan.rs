@@ -258,6 +258,15 @@ impl Plan {
         self.version = version(&self.notes);
     }
 
+    /// Notes more for a load that has notes, as what `run` has noted. No file of the list may be missing any more.
+    pub(crate) fn note(&mut self, load: &str, run: &str, noted: Noted) {
+        let notes = LoadNotes::new(load);
+        notes.set(noted);
+        self.notes = settled(&self.notes);
+        self.notes.push(Notes::new(run, &notes));
+        self.version = version(&self.notes);
+    }
+
     /// What is noted for a load.
     pub(crate) fn noted(&self, load: &str) -> WrittenChunks {
         let known = self.counted(load).into_iter().map(|Chunk { unit, number }| (unit, number));

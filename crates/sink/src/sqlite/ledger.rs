@@ -11,8 +11,8 @@ use std::time::Instant;
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use millstream_core::sink::{
-    Accept, Chunk, Delivered, Delivery, KnownLoad, Ledger, LoadContext, LoadNotes, Refused, Replaced, Replacement,
-    SHOWN_BAD_ROWS, WrittenChunks,
+    Accept, ChangeNotes, Chunk, Delivered, Delivery, FORGOTTEN, KnownLoad, Ledger, LoadContext, LoadNotes, Noted,
+    Refused, Replaced, Replacement, SHOWN_BAD_ROWS, WrittenChunks,
 };
 use millstream_core::{Budget, Error, Result, fail_point};
 use millstream_database::Dialect;
@@ -57,6 +57,8 @@ struct LedgerState {
     entered: AtomicBool,
     /// Whether the table is known to accept rows, since this run has delivered some.
     ready: AtomicBool,
+    /// When units of the load were last forgotten, as far as the run knows.
+    forgotten: i64,
     /// Whether this run has created the file.
     created_file: bool,
     created_folders: Mutex<Vec<PathBuf>>,
@@ -86,6 +88,10 @@ pub(super) fn open(path: &Path, spec: &SqliteSpec, load: &str, context: LoadCont
             return Err(error);
         }
     };
+    let forgotten = match entered.load(Ordering::Relaxed) {
+        true => last_forgotten(&connection, load).map_err(sqlite_error)?,
+        false => 0,
+    };
     let mut loading = Loading::new(spec.clone(), context.schema, context.step);
     loading.watch(&connection).map_err(sqlite_error)?;
     Ok(SqliteLedger(Arc::new(LedgerState {
@@ -99,6 +105,7 @@ pub(super) fn open(path: &Path, spec: &SqliteSpec, load: &str, context: LoadCont
         _cache: cache,
         entered,
         ready: AtomicBool::new(false),
+        forgotten,
         created_file,
         created_folders: Mutex::new(created_folders),
         lock_wait,
@@ -154,6 +161,12 @@ fn has_ledger(connection: &Connection) -> rusqlite::Result<bool> {
     connection.prepare_cached(query)?.query_row([], |row| row.get(0))
 }
 
+/// When units of the load were last forgotten; 0 if none were.
+fn last_forgotten(connection: &Connection, load: &str) -> rusqlite::Result<i64> {
+    let query = "SELECT coalesce(max(chunk), 0) FROM _millstream_ledger WHERE load_key = ?1 AND unit_key = ?2";
+    connection.prepare_cached(query)?.query_row([digest(load), digest(FORGOTTEN)], |row| row.get(0))
+}
+
 /// Whether the load is in the ledger. Once it is forgotten, another run may write its rows again.
 fn is_entered(connection: &Connection, load: &str) -> rusqlite::Result<bool> {
     if !has_ledger(connection)? {
@@ -191,12 +204,15 @@ pub(super) fn enter_notes(connection: &Connection, load: &str) -> rusqlite::Resu
 
 /// Writes notes, in the transaction of the rows. Returns whether all notes that they replace were there.
 pub(super) fn write_notes(connection: &Connection, notes: &LoadNotes) -> rusqlite::Result<bool> {
-    let noted = notes.noted();
+    write_noted(connection, &notes.load, notes.noted())
+}
+
+fn write_noted(connection: &Connection, load: &str, noted: Noted) -> rusqlite::Result<bool> {
     let mut note =
         connection.prepare("INSERT INTO _millstream_ledger (load_key, unit_key, chunk) VALUES (?1, ?2, ?3)")?;
     let mut take_back =
         connection.prepare("DELETE FROM _millstream_ledger WHERE load_key = ?1 AND unit_key = ?2 AND chunk = ?3")?;
-    let load = digest(&notes.load);
+    let load = digest(load);
     for Chunk { unit, number } in noted.replaced {
         if take_back.execute((&load, digest(&unit), number.cast_signed()))? != 1 {
             return Ok(false);
@@ -206,6 +222,27 @@ pub(super) fn write_notes(connection: &Connection, notes: &LoadNotes) -> rusqlit
         note.execute((&load, digest(&unit), number.cast_signed()))?;
     }
     Ok(true)
+}
+
+/// Changes what is noted for the load `load` in the database at `path`. Blocks.
+pub(super) fn change_notes(path: &Path, spec: &SqliteSpec, load: &str, change: &ChangeNotes) -> Result<()> {
+    if change(&noted(path, spec, load)?)?.is_empty() {
+        return Ok(());
+    }
+    let shown = path.display().to_string();
+    let sqlite_error = |error| sqlite_error("write to", &shown, spec, &error);
+    let mut connection = sqlite::open(path, Access::Write).map_err(sqlite_error)?;
+    LockWait::new(spec.busy_timeout.0).apply(&mut connection).map_err(sqlite_error)?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(sqlite_error)?;
+    fail_point::pass("notes.begun");
+    let noted = change(&written(&transaction, load).map_err(sqlite_error)?)?.sorted();
+    if !write_noted(&transaction, load, noted).map_err(sqlite_error)? {
+        return Err(Error::internal("a note that is replaced is not there"));
+    }
+    fail_point::pass("notes.before");
+    transaction.commit().map_err(sqlite_error)?;
+    fail_point::pass("notes.after");
+    Ok(())
 }
 
 /// What is noted for the load `load` in the database at `path`. Blocks.
@@ -458,10 +495,19 @@ impl LedgerState {
     /// Fails if the load is not in the ledger any more.
     fn be_entered(&self, connection: &Connection) -> Result<()> {
         if self.enter(connection)? {
-            return Ok(());
+            return self.has_forgotten_nothing(connection);
         }
         let what = format!("another run has completed this load into {}, or has abandoned it", self.shown);
         Err(Error::refused(what).hint("see `millstream runs`; nothing was written twice"))
+    }
+
+    /// Fails if units of the load were forgotten since this run has looked at the ledger.
+    fn has_forgotten_nothing(&self, connection: &Connection) -> Result<()> {
+        if last_forgotten(connection, &self.load).map_err(|error| self.sqlite_error(error))? == self.forgotten {
+            return Ok(());
+        }
+        let what = format!("files that are loaded into {} were forgotten meanwhile", self.shown);
+        Err(Error::refused(what).hint("run the job again: it loads them, and nothing twice"))
     }
 
     fn remove_notes(&self, connection: &Connection, units: &[String]) -> rusqlite::Result<u64> {

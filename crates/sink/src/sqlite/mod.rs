@@ -37,7 +37,8 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::registry::{Built, SinkEntry};
 use millstream_core::sink::{
-    Changes, InputFacts, KnownLoad, Ledger, Load, LoadContext, Sink, SinkParts, Writer, Written, WrittenChunks,
+    ChangeNotes, Changes, InputFacts, KnownLoad, Ledger, Load, LoadContext, Sink, SinkParts, Writer, Written,
+    WrittenChunks,
 };
 use millstream_core::source::SourceContext;
 use millstream_core::spec::{Fault, SpecInfo, parse};
@@ -185,6 +186,13 @@ impl Sink for SqliteSink {
         let (sink, load) = (self.clone(), load.to_owned());
         let found = tokio::task::spawn_blocking(move || ledger::noted(&sink.path, &sink.spec, &load)).await;
         found.map_err(|cause| Error::internal("looking for notes failed").cause(cause))?
+    }
+
+    async fn change_notes(&self, load: &str, change: ChangeNotes, _: LoadContext) -> Result<()> {
+        let (sink, load) = (self.clone(), load.to_owned());
+        let changed =
+            tokio::task::spawn_blocking(move || ledger::change_notes(&sink.path, &sink.spec, &load, &change)).await;
+        changed.map_err(|cause| Error::internal("changing notes failed").cause(cause))?
     }
 
     fn may_keep_ledger(&self) -> bool {

@@ -107,6 +107,25 @@ fn matches(tokens: &[Token], name: &str) -> bool {
     tokens[token..].iter().all(|rest| *rest == Token::Any)
 }
 
+/// Whether `segments` match all of `parts`, the names of a path.
+pub(crate) fn match_all(segments: &[Segment], parts: &[&str]) -> bool {
+    let Some((segment, rest)) = segments.split_first() else { return parts.is_empty() };
+    let next = parts.split_first();
+    let takes = |part: &str| match segment {
+        Segment::Name(name) => name == part,
+        Segment::Wildcard(wildcard) => wildcard.matches(OsStr::new(part)),
+        Segment::AnyDepth => !is_hidden(OsStr::new(part)),
+    };
+    match (segment, next) {
+        (Segment::AnyDepth, Some((part, behind))) => {
+            match_all(rest, parts) || (takes(part) && match_all(segments, behind))
+        }
+        (Segment::AnyDepth, None) => match_all(rest, parts),
+        (_, Some((part, behind))) => takes(part) && match_all(rest, behind),
+        (_, None) => false,
+    }
+}
+
 /// Whether a shell's `*` would skip `name`.
 pub(crate) fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
