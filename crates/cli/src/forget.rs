@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use futures::executor::block_on;
 use millstream::Failure;
-use millstream::forget::{ForgetOptions, Forgotten, ForgottenBy, ForgottenFile, ForgottenRows, LoadedRows};
+use millstream::forget::{ForgetOptions, ForgottenBy, ForgottenFile, ForgottenRows, LoadedRows};
 
 use crate::arguments::{Forget, Global};
 use crate::human;
@@ -29,23 +29,32 @@ pub fn forget(global: &Global, output: Output, asked: &Forget) -> Result<(), Fai
     let forgotten = block_on(engine.forget(job, options))?;
     match output.json {
         true => output.json(&forgotten)?,
-        false => output.result(&described(output, &forgotten))?,
+        false => {
+            let of_sink = |by| described(by, forgotten.dry_run);
+            output.result(&forgotten.sinks.iter().map(of_sink).collect::<String>())?;
+        }
+    }
+    let warning = output.paint(Role::Hint, "warning:");
+    let unknown = forgotten.not_found.iter().map(|name| format!("no sink has loaded {name}"));
+    for what in forgotten.sinks.iter().filter_map(stays).chain(unknown) {
+        output.message(&format!("{warning} {what}\n"));
     }
     Ok(())
 }
 
-fn described(output: Output, forgotten: &Forgotten) -> String {
-    let mut text = String::new();
-    for by in &forgotten.sinks {
-        text.push_str(&of_sink(output, by, forgotten.dry_run));
-    }
-    for name in &forgotten.not_found {
-        let _ = writeln!(text, "{} no sink has loaded {name}", output.paint(Role::Hint, "warning:"));
-    }
-    text
+/// The rows in the target that the user has to delete, if there are some.
+fn stays(by: &ForgottenBy) -> Option<String> {
+    let ForgottenBy { target, rows, loaded, .. } = by;
+    let what = if rows.is_empty() { "rows of these files" } else { "rows from this time on" };
+    let which = match loaded {
+        LoadedRows::Stay => "them",
+        LoadedRows::StayWithUri => "the rows whose `_uri` is one of the files",
+        LoadedRows::Replaced | LoadedRows::FoundByKey => return None,
+    };
+    Some(format!("the {what} stay in {target}: delete {which} before the next run, or they will be there twice"))
 }
 
-fn of_sink(output: Output, by: &ForgottenBy, dry_run: bool) -> String {
+fn described(by: &ForgottenBy, dry_run: bool) -> String {
     let ForgottenBy { sink, target, files, rows, loaded } = by;
     let (verb, mut text) = (if dry_run { "would forget" } else { "has forgotten" }, String::new());
     if !files.is_empty() {
@@ -68,19 +77,11 @@ fn of_sink(output: Output, by: &ForgottenBy, dry_run: bool) -> String {
                                 them again"
         );
     }
-    let warning = output.paint(Role::Hint, "warning:");
-    let stay = format!(
-        "{warning} the rows that are loaded of this stay in {target}, and come a second time unless you \
-                        delete them"
-    );
     let _ = match loaded {
-        LoadedRows::Stay => writeln!(text, "{stay} before the next run"),
-        LoadedRows::StayWithUri => writeln!(text, "{stay} before the next run, where `_uri` is the file"),
-        LoadedRows::Replaced => writeln!(
-            text,
-            "  that run deletes the rows of the file, and inserts those that it has \
-                                                now, in one transaction"
-        ),
+        LoadedRows::Stay | LoadedRows::StayWithUri => Ok(()),
+        LoadedRows::Replaced => {
+            writeln!(text, "  that run replaces the rows of the file by those that it has now, in one transaction")
+        }
         LoadedRows::FoundByKey => writeln!(text, "  its rows are found in {target} by their key, so none comes twice"),
     };
     text

@@ -222,7 +222,7 @@ mod tests {
             raw: Some(RawText::new(b"x,caf\xe9")),
             row: None,
         };
-        Kept { id: format!("2-2/{number}"), line: line(rejected, None), replayed }
+        Kept { id: format!("2-2/{number}"), line: line(rejected, None), replayed, noted_by: None }
     }
 
     #[test]

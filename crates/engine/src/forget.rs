@@ -7,10 +7,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::DataType;
 use chrono::{DateTime, NaiveDate, NaiveDateTime};
 use millstream_core::sink::{ChangeNotes, LoadContext, Noted, WrittenChunks};
-use millstream_core::{Error, Result, StepKind, clock, fail_point};
+use millstream_core::{Error, Result, clock, fail_point};
 use millstream_job::{AddColumn, Job, OnChange, SinkStep, SourceStep};
 use millstream_source::pattern;
 use serde::Serialize;
@@ -225,7 +225,15 @@ fn check(job: &Job, options: &ForgetOptions) -> Result<()> {
         let names: Vec<&str> = job.sinks.iter().map(|sink| sink.name.value.as_str()).collect();
         return Err(Error::job("the job has no sink of this name").text(name).hint(names_hint(&names)));
     }
+    let is_by_time = |source: &&SourceStep| source.incremental_by.is_some();
     match (&options.to, options.files.is_empty()) {
+        (Some(_), true) if !incremental.iter().any(is_by_time) => {
+            Err(Error::job("no source of the job has `incremental: {by: …}`").hint("name the files to be forgotten"))
+        }
+        (None, false) if incremental.iter().all(is_by_time) => {
+            Err(Error::job("the incremental sources of the job are read by the time in a column, not by files")
+                .hint("give the time from which on rows are to be loaded again: `--to TIME`"))
+        }
         (None, true) => Err(Error::job("nothing is named that is to be forgotten")
             .hint("name files, or give the time from which on rows are to be loaded again with `--to`")),
         (Some(_), false) => Err(Error::job("files and `--to` are for different sources")
@@ -269,7 +277,7 @@ fn sinks<'a>(
             target: sink.sink.target(),
             wanted: Arc::clone(wanted),
         };
-        let (load, context) = (point.load_of_all_runs(sink), load_context(context, sink, point));
+        let (load, context) = (point.load_of_all_runs(sink), point.looking(context, sink));
         Forgetting { sink, sources, load, context, search: Arc::new(search) }
     };
     let sinks = job.sinks.iter().filter(|sink| options.sink.as_ref().is_none_or(|name| sink.name.value == *name));
@@ -280,26 +288,6 @@ fn sinks<'a>(
 fn is_wanted(source: &SourceStep, options: &ForgetOptions) -> bool {
     let is_named = options.source.as_ref().is_none_or(|name| source.name.value == *name);
     is_named && source.incremental_by.is_some() == options.to.is_some()
-}
-
-fn load_context(context: &RunContext, sink: &SinkStep, point: &ResumePoint) -> LoadContext {
-    LoadContext {
-        run: point.run.clone(),
-        first: point.first().to_owned(),
-        sink: sink.name.value.clone(),
-        marker: None,
-        notes: None,
-        take_over: false,
-        schema: Arc::new(Schema::empty()),
-        partitions: 1,
-        ordered: false,
-        io: context.runtimes.io(),
-        scratch: context.scratch.folder().to_owned(),
-        programs: Arc::default(),
-        budget: Arc::clone(&context.budget),
-        step: context.steps.add(&sink.name.value, StepKind::Load, sink.sink.name()),
-        refusals: None,
-    }
 }
 
 /// Finds out which files and rows are meant. Places are only asked where that is needed.
@@ -354,14 +342,14 @@ fn is_zoned(prepared: &Prepared<'_>, name: &str, by: &str) -> Result<bool> {
 /// The time that `text` says, in microseconds since 1970: with a zone if the column has one, otherwise without.
 fn time(text: &str, is_zoned: bool) -> Result<i64> {
     let text = text.trim();
-    let plain = ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M"];
+    let plain = ["%Y-%m-%dT%H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M"];
     let day = |text: &str| NaiveDate::parse_from_str(text, "%Y-%m-%d").ok()?.and_hms_opt(0, 0, 0);
     let without = plain.iter().find_map(|form| NaiveDateTime::parse_from_str(text, form).ok()).or_else(|| day(text));
     let with = DateTime::parse_from_rfc3339(&text.replacen(' ', "T", 1)).ok();
     let example = if is_zoned { "2026-01-31T12:00:00Z" } else { "2026-01-31T12:00:00" };
     let time = match (with, without, is_zoned) {
-        (Some(time), _, true) => time.timestamp(),
-        (_, Some(time), false) => time.and_utc().timestamp(),
+        (Some(time), _, true) => time.timestamp_micros(),
+        (_, Some(time), false) => time.and_utc().timestamp_micros(),
         (None, Some(_), true) => {
             return Err(Error::job("the column has a time zone, and the time of `--to` has none")
                 .text(text)
@@ -375,7 +363,7 @@ fn time(text: &str, is_zoned: bool) -> Result<i64> {
         _ => return Err(Error::job("this is not a time").text(text).hint(format!("write it as `{example}`"))),
     };
     match time >= 0 {
-        true => Ok(time.saturating_mul(1_000_000)),
+        true => Ok(time),
         false => Err(Error::job("this time is before 1970").text(text).hint("`--restart` reads all rows again")),
     }
 }
@@ -484,6 +472,8 @@ mod tests {
             ("2026-01-31T12:00:00", false, Ok(second)),
             ("2026-01-31 12:00:00", false, Ok(second)),
             ("2026-01-31 12:00", false, Ok(second)),
+            ("2026-01-31 12:00:00.25", false, Ok(second + 250_000)),
+            ("2026-01-31T12:00:00.000001Z", true, Ok(second + 1)),
             ("2026-01-31", false, Ok(second - 12 * 3_600_000_000)),
             ("2026-01-31T12:00:00Z", true, Ok(second)),
             ("2026-01-31 13:00:00+01:00", true, Ok(second)),

@@ -1,25 +1,30 @@
 //! Loads rejects again: a run for each sink, of the job reduced to it. See [`crate::rejects::replay`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::executor::block_on;
 use millstream_core::format::{Reading, StreamFormat};
 use millstream_core::reject::Rejected;
-use millstream_core::sink::SinkParts;
+use millstream_core::sink::{SinkParts, WrittenChunks};
 use millstream_core::{Error, Result};
 use millstream_job::{Around, Job, OnChange, SinkStep, SourceStep};
 use millstream_state::rejects::{self as reject_log, Kept, RejectLine, ReplayedRejects};
 use millstream_state::{RunHistory, began};
 use serde_json::Value;
 
+use crate::chunks::sinks::incremental_sources;
+use crate::chunks::units::{noted_rejects, number_of};
+use crate::context::RunContext;
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::job_plan::Runnable;
 use crate::options::RunOptions;
 use crate::parse::now;
 use crate::rejects::replay::{Replay, ReplayUnit};
+use crate::resume::ResumePoint;
 use crate::run::{Observer, Running, execute};
 
 /// What replays have come to.
@@ -64,8 +69,9 @@ fn replay(
     let waiting: Vec<Kept> = reject_log::of_run(state, first)?.into_iter().filter(|kept| !kept.replayed).collect();
     let mut replayed = Replayed::default();
     let mut possible: Vec<(&Kept, Bytes, Vec<&SinkStep>)> = Vec::new();
+    let loads = block_on(shared_loads(engine, Arc::clone(job), options.variables.clone()))?;
     for kept in &waiting {
-        match text(job, kept).and_then(|text| Ok((text, sinks(job, kept)?))) {
+        match text(job, kept).and_then(|text| Ok((text, loads.have(job, kept, first, sinks(job, kept)?)?))) {
             Ok((text, sinks)) => possible.push((kept, text, sinks)),
             Err(why) => *replayed.impossible.entry(why).or_default() += 1,
         }
@@ -168,6 +174,63 @@ fn sinks<'a>(job: &'a Job, kept: &Kept) -> Result<Vec<&'a SinkStep>, String> {
         _ if sinks.is_empty() => Err("the job no longer has a sink for them".to_owned()),
         Some(file) => Err(format!("`{}` writes files, and single rows cannot be put into them", file.name.value)),
         None => Ok(sinks),
+    }
+}
+
+/// What the loads that all runs of a job share have noted, by sink. A file of an incremental source is loaded by
+/// whichever run completes it, and its rejects in the log may be of a run that did not, or of a version that is gone.
+struct SharedLoads(HashMap<String, WrittenChunks>);
+
+async fn shared_loads(
+    engine: &Engine,
+    job: Arc<Job>,
+    variables: Option<Vec<(String, String)>>,
+) -> Result<SharedLoads, Failure> {
+    if !job.sources.iter().any(|source| source.incremental) {
+        return Ok(SharedLoads(HashMap::new()));
+    }
+    let machine = engine.machine().clone();
+    let work = async move |context: &RunContext| {
+        let options = RunOptions { variables, ..RunOptions::default() };
+        let point = ResumePoint::find(&job, &machine, &options, None)?;
+        let mut noted = HashMap::new();
+        for sink in job.sinks.iter().filter(|sink| incremental_sources(&job, sink).next().is_some()) {
+            let (name, load) = (&sink.name.value, point.load_of_all_runs(sink));
+            let written = sink.sink.noted(&load, point.looking(context, sink)).await;
+            noted.insert(name.clone(), written.map_err(|error| error.in_step(name))?);
+        }
+        Ok(SharedLoads(noted))
+    };
+    engine.with_looking_context(work).await
+}
+
+impl SharedLoads {
+    /// Those of `sinks` that have the rows which were loaded beside the reject, and no others of its file; otherwise
+    /// why there is none.
+    fn have<'a>(
+        &self,
+        job: &Job,
+        kept: &Kept,
+        first: &str,
+        sinks: Vec<&'a SinkStep>,
+    ) -> Result<Vec<&'a SinkStep>, String> {
+        let Rejected { source, uri, .. } = &kept.line.rejected;
+        let source = source.as_deref().unwrap_or_default();
+        if !job.sources.iter().any(|step| step.name.value == source && step.incremental) {
+            return Ok(sinks);
+        }
+        let has = |sink: &&SinkStep| {
+            let name = &sink.name.value;
+            let (Some(written), Some(uri), Some(number)) = (self.0.get(name), uri, number_of(kept, name, first)) else {
+                return false;
+            };
+            noted_rejects(source, uri, written).contains(&number)
+        };
+        let sinks: Vec<&SinkStep> = sinks.into_iter().filter(has).collect();
+        match sinks.is_empty() {
+            true => Err("their file was not loaded by that run, or was loaded again since: run the job".to_owned()),
+            false => Ok(sinks),
+        }
     }
 }
 

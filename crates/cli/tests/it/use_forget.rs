@@ -89,18 +89,14 @@ fn forgotten_files_are_loaded_again() {
         let (lab, target) = lab(make, "", "");
         files(&lab);
         run(&lab, &[]).ok();
-        let told = [
-            "o would forget 1 file: the next run loads it again",
-            "  in/a.jsonl",
-            "come a second time unless you delete them before the next run, where `_uri` is the file",
-        ];
-        forget(&lab, &["in/a.jsonl", "--dry-run"]).ok().prints(&told);
+        let shown = ["o would forget 1 file: the next run loads it again", "  in/a.jsonl"];
+        let warned =
+            ["delete the rows whose `_uri` is one of the files before the next run, or they will be there twice"];
+        forget(&lab, &["in/a.jsonl", "--dry-run"]).ok().prints(&shown).says(&warned);
         run(&lab, &[]).ok().says(&["nothing new"]);
-        forget(&lab, &["in/a.jsonl", "in/z.jsonl"]).ok().prints(&[
-            "o has forgotten 1 file",
-            "  in/a.jsonl",
-            "warning: no sink has loaded in/z.jsonl",
-        ]);
+        let forgotten = forget(&lab, &["in/a.jsonl", "in/z.jsonl"]);
+        forgotten.ok().prints(&["o has forgotten 1 file", "  in/a.jsonl"]);
+        forgotten.says(&["warning: no sink has loaded in/z.jsonl"]);
         target.query("DELETE FROM t WHERE _uri = 'in/a.jsonl'");
         run(&lab, &[]).ok().says(&["300 rows added"]);
         assert_eq!(by_file(&target), counts(&[("in/a.jsonl", 300), ("in/b.jsonl", 100), ("in/c.jsonl", 100)]));
@@ -235,7 +231,7 @@ fn a_reload_replaces_the_rows_of_a_forgotten_file() {
         let (lab, target) = lab(make, ", on_change: reload", "");
         files(&lab);
         run(&lab, &[]).ok();
-        forget(&lab, &["in/a.jsonl"]).ok().prints(&["deletes the rows of the file, and inserts those that it has now"]);
+        forget(&lab, &["in/a.jsonl"]).ok().prints(&["replaces the rows of the file by those that it has now"]);
         target.query("DELETE FROM t WHERE id < 10");
         run(&lab, &[]).ok();
         let expected = counts(&[("in/a.jsonl", 300), ("in/b.jsonl", 100), ("in/c.jsonl", 100)]);
@@ -335,7 +331,7 @@ fn sinks_forget_each_for_itself() {
         assert_eq!(count(), [500; 3], "{mode}");
         let found = forget(&lab, &["in/*", "--json"]).ok().json();
         assert_eq!(found["sinks"].as_array().map(Vec::len), Some(3), "{found}");
-        run(&lab, &[]).ok();
+        run(&lab, &[]).ok().says(&["500 rows read"]);
         let again = if mode == "append" { 1_000 } else { 500 };
         assert_eq!(count(), [again; 3], "{mode}");
         run(&lab, &[]).ok().says(&["nothing new"]);
@@ -381,7 +377,7 @@ fn file_sinks_forget_in_their_list() {
             run(&lab, &[]).ok();
             assert_eq!(rows(), before + if *is_forgotten { 100 } else { 0 }, "{in_bucket} {kill}");
         }
-        forget(&lab, &["in/c.jsonl"]).ok().prints(&["come a second time unless you delete them"]);
+        forget(&lab, &["in/c.jsonl"]).ok().says(&["delete them before the next run"]);
         let before = rows();
         run(&lab, &[]).ok();
         assert_eq!(rows(), before + 100);
@@ -427,9 +423,9 @@ fn rows_from_a_time_on_are_read_again() {
             assert_eq!((count("true"), count("name = 'second'")), (vec!["5".into()], vec!["4".into()]), "{mode}");
             run(&lab, &[]).ok();
             assert_eq!(count("true"), ["5"]);
-            forget(&lab, &["--to", "2999-01-01 00:00Z"]).ended(2);
+            forget(&lab, &["--to", "2999-01-01 00:00Z"]).ended(2).says(&["this is not a time"]);
             source.query("UPDATE o SET name = 'first'");
-            forget(&lab, &["in/a"]).ended(1).says(&["nothing was forgotten"]);
+            forget(&lab, &["in/a"]).ended(2).says(&["are read by the time in a column"]);
         }
         // In files, the mark is in their list.
         let lab = Lab::new();
@@ -449,7 +445,7 @@ fn rows_from_a_time_on_are_read_again() {
         killed(&lab, &["forget", "job.yaml", "--to", to], "notes.before");
         run(&lab, &[]).ok();
         assert_eq!(rows(), 5);
-        forget(&lab, &["--to", to]).ok().prints(&["come a second time unless you delete them"]);
+        forget(&lab, &["--to", to]).ok().says(&["delete them before the next run"]);
         run(&lab, &[]).ok();
         run(&lab, &[]).ok();
         assert_eq!(rows(), 9, "four of them twice");

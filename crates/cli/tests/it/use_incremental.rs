@@ -2,6 +2,7 @@
 
 mod by;
 mod files;
+mod replay;
 
 use std::fmt::Write as _;
 use std::os::unix::process::ExitStatusExt;

@@ -15,7 +15,7 @@ use millstream_job::OnChange;
 
 use super::load::changed_units;
 use super::marks::{Stretch, TimedRows, TimedSource};
-use super::units::{SettledUnit, Standing, Units, WhenChanged, listed_twice, rejects_note};
+use super::units::{Place, SettledUnit, Standing, Units, WhenChanged, listed_twice, rejects_note};
 use crate::read::{Reader, sample};
 use crate::report::{LeftFiles, WindowRead};
 
@@ -106,6 +106,8 @@ struct Taking {
     /// Its place among the noting sinks.
     number: usize,
     notes: Arc<LoadNotes>,
+    /// What it has noted so far.
+    written: Arc<WrittenChunks>,
 }
 
 impl Found {
@@ -208,6 +210,7 @@ impl Admission {
             sink: sink.name.clone(),
             number,
             notes: Arc::clone(&sink.notes),
+            written: Arc::clone(&sink.written),
         };
         let takes = sinks.iter().enumerate().filter(|(number, _)| takes[*number]).map(taking).collect();
         let units_before = units_before as u64;
@@ -247,7 +250,7 @@ impl Admission {
             let mut noted = Noted::default();
             for admitted in read {
                 noted.chunks.extend(admitted.notes[taking.number].clone());
-                if let Some((uri, note)) = admitted.rejects_note(taking, rejected) {
+                for (uri, note) in admitted.rejects_notes(taking, rejected) {
                     self.rejected_now().entry(uri.to_owned()).or_default().push(note.number);
                     noted.chunks.push(note);
                 }
@@ -337,12 +340,13 @@ fn not_read(source: &str) -> Error {
 }
 
 impl Admitted {
-    /// Its URI, and what notes for a sink that records of it were rejected, if they were.
-    fn rejects_note(&self, taking: &Taking, rejected: &RejectedUnits) -> Option<(&str, Chunk)> {
-        let (unit, noted) = (self.what.file()?, self.notes[taking.number].first()?);
-        let is_rejected = rejected.may_be_any || rejected.names.contains(&unit.name());
-        let note = || rejects_note(&noted.unit, &taking.sink, &rejected.first, !rejected.may_be_any);
-        is_rejected.then(|| (unit.uri.as_str(), note()))
+    /// Its URI, and what notes for a sink that records of it were rejected, if they were or may have been.
+    fn rejects_notes(&self, taking: &Taking, rejected: &RejectedUnits) -> Vec<(&str, Chunk)> {
+        let Some(unit) = self.what.file().filter(|_| !self.notes[taking.number].is_empty()) else { return Vec::new() };
+        let place = Place::of(&self.source, &unit.name(), &taking.written);
+        let note = |is_exact| (unit.uri.as_str(), rejects_note(&place, &taking.sink, &rejected.first, is_exact));
+        let is_rejected = rejected.names.contains(&unit.name());
+        is_rejected.then(|| note(true)).into_iter().chain(rejected.may_be_any.then(|| note(false))).collect()
     }
 }
 

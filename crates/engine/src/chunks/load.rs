@@ -77,6 +77,8 @@ const RULES_NOTE: &str = "\nrules";
 pub struct ChunkLoad {
     /// The sink's name.
     pub name: String,
+    /// The first run of the resume chain, if the ledger notes which units have rejects.
+    pub notes_rejects_of: Option<String>,
     /// The pipelines to it.
     pub pipelines: Vec<Pipeline>,
     /// What is in the target, and goes there.

@@ -18,7 +18,7 @@ use millstream_core::{Error, Result, fail_point};
 
 use super::group::{ChunkRows, Group};
 use super::load::Loading;
-use super::pipeline::{Pipeline, is_incremental};
+use super::pipeline::Pipeline;
 use super::span::Span;
 use super::units::{UnitNotes, Units};
 use crate::checks::{CheckCounts, EntryChecks};
@@ -87,8 +87,8 @@ pub(super) struct Attempt {
     place: String,
     source: String,
     group: Arc<Group>,
-    /// Whether the ledger notes of which units records are rejected.
-    notes_units: bool,
+    /// The first run of the resume chain, if the ledger notes of which units records are rejected.
+    notes_units_of: Option<String>,
     state: Mutex<State>,
     counted: AtomicBool,
 }
@@ -117,7 +117,7 @@ impl Attempt {
             place: loading.load.ledger.target(),
             source: loading.load.pipelines[group.pipeline].read().source().to_owned(),
             group: Arc::clone(group),
-            notes_units: is_incremental(&loading.load.pipelines),
+            notes_units_of: loading.load.notes_rejects_of.clone(),
             state: Mutex::default(),
             counted: AtomicBool::new(false),
         }
@@ -221,7 +221,7 @@ impl Attempt {
             .collect();
         self.lock().failed = failed;
         let checked = self.lock().checked.iter().map(|(checks, counts)| checks.noted(counts)).collect();
-        let notes = if self.notes_units { self.units_with(&lines) } else { Vec::new() };
+        let notes = self.notes_units_of.as_ref().map_or_else(Vec::new, |chain| self.units_with(&lines, chain));
         self.lock().further = notes.len() as u64;
         self.keep(lines, checked)?;
         fail_point::pass("rejects.after");
@@ -234,21 +234,21 @@ impl Attempt {
     }
 
     /// What notes that records of units were rejected, as `lines` say.
-    fn units_with(&self, lines: &[RejectLine]) -> Vec<Chunk> {
+    fn units_with(&self, lines: &[RejectLine], chain: &str) -> Vec<Chunk> {
         let first_of = |unit: &Arc<UnitNotes>| {
             let mut own = lines.iter().filter(|line| line.rejected.uri.as_ref() == Some(&unit.name));
             let ChunkId { unit: of, number, .. } = own.find_map(|line| line.chunk.as_ref())?;
-            Some(unit.rejects_note(&self.sink, &Chunk { unit: of.clone(), number: *number }, true))
+            Some(unit.rejects_note(&self.sink, chain, &Chunk { unit: of.clone(), number: *number }, true))
         };
         if lines.is_empty() {
             return Vec::new();
         }
-        match self.lock().is_inexact {
-            false => self.group.units().filter_map(first_of).collect(),
-            true => {
-                self.group.first_chunks().map(|(unit, chunk)| unit.rejects_note(&self.sink, chunk, false)).collect()
-            }
+        let mut notes: Vec<Chunk> = self.group.units().filter_map(first_of).collect();
+        if self.lock().is_inexact {
+            let of_any = |(unit, chunk): (&Arc<UnitNotes>, _)| unit.rejects_note(&self.sink, chain, chunk, false);
+            notes.extend(self.group.first_chunks().map(of_any));
         }
+        notes
     }
 
     fn keep(&self, lines: Vec<RejectLine>, checked: Vec<CheckedRows>) -> Result<()> {

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use millstream_core::sink::{Chunk, FORGOTTEN, WrittenChunks};
 use millstream_core::{Error, Result, Unit};
 use millstream_job::OnChange;
+use millstream_state::rejects::{ChunkId, Kept};
 
 use super::arrival::{self, Arrivals};
 use crate::member::MemberPlace;
@@ -68,7 +69,7 @@ struct Known {
     is_noted: bool,
 }
 
-/// The error of a unit that cannot be told from itself.
+/// The error of a unit that is listed twice: the ledger cannot distinguish the two.
 pub fn listed_twice(uri: &str, source: &str) -> Error {
     Error::refused("a file is listed twice, so its rows would be loaded twice")
         .in_unit(uri, None)
@@ -168,6 +169,8 @@ pub struct UnitNotes {
     pub key: String,
     /// The unit under which its version is noted, and that it is complete.
     noted_as: String,
+    /// What it is called whatever its version.
+    place: String,
     /// Notes its version; nothing if an earlier run has done that.
     version: Option<Chunk>,
     /// Numbers its rows, if they are staged.
@@ -198,8 +201,6 @@ pub struct SettledUnit {
     pub unit: Unit,
     /// The numbers under which it is noted that records of it were rejected ([`rejects_number`]).
     pub rejected: Vec<u64>,
-    /// What it is called in the ledger.
-    pub place: Place,
 }
 
 /// What a unit is called in the ledger, whatever its version.
@@ -297,10 +298,7 @@ impl Units {
     pub fn take_settled(&self) -> Vec<SettledUnit> {
         let settled = std::mem::take(&mut self.lock().settled);
         let settled = settled.into_iter().map(|Settling { unit, notes, is_anew }| {
-            let before = match is_anew {
-                true => SettledUnit { rejected: Vec::new(), ..self.settled(unit) },
-                false => self.settled(unit),
-            };
+            let before = if is_anew { SettledUnit { unit, rejected: Vec::new() } } else { self.settled(unit) };
             let now = notes.map_or_else(Vec::new, |notes| notes.lock().rejected.clone());
             SettledUnit { rejected: [before.rejected, now].concat(), ..before }
         });
@@ -309,18 +307,15 @@ impl Units {
 
     /// What is known of a unit that the target has completely.
     pub fn settled(&self, unit: Unit) -> SettledUnit {
-        let (place, Known { key, .. }) = (self.place(&unit), self.known(&unit));
-        let of = |key: &str| self.written.of_unit(&rejects_unit(key)).to_vec();
-        // Of a version that is loaded beside others, those of the first one, too.
-        let others = if key == place.name { Vec::new() } else { of(&place.name) };
-        SettledUnit { unit, rejected: [of(&key), others].concat(), place }
+        let rejected = self.written.of_unit(&rejects_unit(&self.place(&unit).name)).to_vec();
+        SettledUnit { unit, rejected }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When `unit`, which was listed, is read. A unit that is listed twice cannot be told from itself.
+    /// When `unit`, which was listed, is read. The ledger cannot distinguish a unit from itself.
     pub fn admit(&self, unit: &Unit) -> Result<ReadWhen> {
         let mut state = self.lock();
         let listed = state.listed.len() as u64;
@@ -356,7 +351,8 @@ impl Units {
         let (name, noted_as, version) = (unit.name(), key.clone(), (!is_noted).then_some(note));
         let slot = self.slots.map(|slots| listed * slots.count + slots.of);
         let arrivals = slot.map(|slot| Arrivals::new(slot, Arc::clone(&self.written)));
-        let notes = UnitNotes { name, key, noted_as, version, arrivals, state: Mutex::default() };
+        let place = self.place(unit).name;
+        let notes = UnitNotes { name, key, noted_as, place, version, arrivals, state: Mutex::default() };
         state.reading.insert(unit.uri.clone(), Arc::new(notes));
         if self.keeps_settled {
             state.open.insert(unit.uri.clone(), unit.clone());
@@ -372,6 +368,7 @@ impl Units {
             name: reload.unit.name(),
             key: reload.key(reload.version),
             noted_as: reload.place.clone(),
+            place: reload.place.clone(),
             version: None,
             arrivals: None,
             state: Mutex::default(),
@@ -532,12 +529,12 @@ impl UnitNotes {
         self.version.clone().filter(|_| !is_noted)
     }
 
-    /// Notes that records of it were rejected in a delivery into `sink`, the first of them in `chunk`. Whether all
-    /// of them are known to be of this unit alone, `is_exact` says.
-    pub fn rejects_note(&self, sink: &str, chunk: &Chunk, is_exact: bool) -> Chunk {
-        let number = rejects_number(sink, Some(chunk), if is_exact { "" } else { INEXACT });
+    /// Notes that records were rejected in a delivery of the resume chain `first` into `sink`: of this unit, the first
+    /// of them in `chunk`; or perhaps of others, where `is_exact` is false.
+    pub fn rejects_note(&self, sink: &str, first: &str, chunk: &Chunk, is_exact: bool) -> Chunk {
+        let number = rejects_number(sink, Some(chunk), &chain(first, is_exact));
         self.lock().rejected.push(number);
-        Chunk { unit: rejects_unit(&self.noted_as), number }
+        Chunk { unit: rejects_unit(&self.place), number }
     }
 
     /// The note that this unit is complete.
@@ -580,31 +577,51 @@ impl Reload {
     }
 }
 
-/// Under which unit it is noted that records of the unit `key` were rejected.
-fn rejects_unit(key: &str) -> String {
-    format!("{key}\nrejected")
+/// Under which unit it is noted that records of the unit with the name `place` were rejected, of whichever version.
+fn rejects_unit(place: &str) -> String {
+    format!("{place}\nrejected")
 }
 
-/// What notes that records of the unit `key` were rejected in a load all at once of the resume chain `first` into
-/// `sink`. Whether all of them are known to be of this unit alone, `is_exact` says.
-pub fn rejects_note(key: &str, sink: &str, first: &str, is_exact: bool) -> Chunk {
-    let told = if is_exact { first.to_owned() } else { format!("{first}{INEXACT}") };
-    Chunk { unit: rejects_unit(key), number: rejects_number(sink, None, &told) }
+/// What notes that records were rejected in a load all at once of the resume chain `first` into `sink`: of the unit
+/// with the name `place`; or perhaps of others, where `is_exact` is false.
+pub fn rejects_note(place: &Place, sink: &str, first: &str, is_exact: bool) -> Chunk {
+    Chunk { unit: rejects_unit(&place.name), number: rejects_number(sink, None, &chain(first, is_exact)) }
+}
+
+/// The numbers under which the load of which this is `written` has noted rejects of the unit `name` of `source`.
+pub fn noted_rejects<'a>(source: &str, name: &str, written: &'a WrittenChunks) -> &'a [u64] {
+    written.of_unit(&rejects_unit(&Place::of(source, name, written).name))
+}
+
+fn chain(first: &str, is_exact: bool) -> String {
+    if is_exact { first.to_owned() } else { format!("{first}{INEXACT}") }
 }
 
 /// In the number of rejects that may be of other units, too: no reject of the log has it.
 const INEXACT: &str = "\nand others";
 
-/// The number under which rejects are noted that were made on the way to `sink`: of a delivery by the first chunk that
-/// has some, otherwise by what is `told` of the load. The reject log knows both, so it can tell whether rejects are the
-/// ones that it has. No two deliveries note the same.
-pub fn rejects_number(sink: &str, chunk: Option<&Chunk>, told: &str) -> u64 {
+/// The number under which rejects are noted that were made on the way to `sink` by the resume chain `first`, and of a
+/// delivery of chunks by the first of them that has some. The reject log knows all of that, so it can say which of its
+/// rejects the target means. No two deliveries note the same.
+pub fn rejects_number(sink: &str, chunk: Option<&Chunk>, first: &str) -> u64 {
     let chunk = chunk.map_or(String::new(), |Chunk { unit, number }| format!("{unit}\n{number}"));
-    hash(format!("{sink}\n{chunk}\n{told}")) >> 2
+    hash(format!("{sink}\n{chunk}\n{first}")) >> 2
 }
 
 /// Behind the name of a unit: that it was reloaded, and as which version.
 const RELOADED: &str = "\nreloaded";
+
+/// The number under which the target of `sink` has noted this reject of the resume chain `first`, if it has the rows
+/// that were loaded beside it; `None` if it was on its way to another sink.
+pub fn number_of(kept: &Kept, sink: &str, first: &str) -> Option<u64> {
+    match (&kept.noted_by, &kept.line.chunk, &kept.line.rejected.sink) {
+        (Some(ChunkId { sink: of, unit, number }), ..) if of == sink => {
+            Some(rejects_number(sink, Some(&Chunk { unit: unit.clone(), number: *number }), first))
+        }
+        (None, None, of) if of.as_ref().is_none_or(|of| of == sink) => Some(rejects_number(sink, None, first)),
+        _ => None,
+    }
+}
 
 /// What a unit is called whose version `version` is loaded beside earlier ones. What was accepted before a reload is
 /// gone with it.

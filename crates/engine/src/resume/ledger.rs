@@ -140,6 +140,7 @@ impl OpenLedger {
         }
         Ok(ChunkLoad {
             name: self.sink.clone(),
+            notes_rejects_of: self.incremental.then(|| point.first().to_owned()),
             pipelines,
             ledger: Arc::clone(&self.ledger),
             step,

@@ -6,11 +6,12 @@
 //!
 //! `decide.rs` the policy, as pure functions; `refusals.rs` its messages; `names.rs` the names of loads; `point.rs`
 //! what the run history says; `left.rs` what earlier runs have left in targets; `ledger.rs` the ledger of a sink in
-//! this run, `staged.rs` its staged load.
+//! this run, `staged.rs` its staged load; `look.rs` what commands look at between runs.
 
 mod decide;
 mod ledger;
 mod left;
+mod look;
 mod names;
 mod point;
 mod refusals;

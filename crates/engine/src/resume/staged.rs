@@ -114,6 +114,7 @@ impl OpenStaged {
     pub fn chunks(&mut self, run: &RunContext, pipelines: Vec<Pipeline>, step: Arc<Step>) -> ChunkLoad {
         ChunkLoad {
             name: self.sink.clone(),
+            notes_rejects_of: None,
             pipelines,
             ledger: Arc::clone(&self.ledger),
             step,

@@ -1,19 +1,17 @@
 //! What becomes of files once they are loaded (`after_load`): they are moved or deleted when the run is recorded. Which
 //! files: those that every sink of their source has completely, now or since an earlier run, and of which no record was
-//! rejected. The reject log and the targets know about rejects: the log forgets old runs, and other machines have other
-//! logs. The report names files that cannot be moved, and the next run tries again.
+//! rejected. The targets know which files have rejects, and the reject log which of these were loaded later. The report
+//! names files that cannot be moved, and the next run tries again.
 
 use std::collections::{HashMap, HashSet};
 
-use millstream_core::sink::Chunk;
 use millstream_core::source::{Disposal, Source};
 use millstream_core::{Result, Unit, fail_point};
 use millstream_job::{AfterLoad, Job, SourceStep};
-use millstream_state::began;
-use millstream_state::rejects::{self, ChunkId, RejectLine};
+use millstream_state::rejects;
 
 use super::commit::Entries;
-use crate::chunks::units::{Place, SettledUnit, rejects_number};
+use crate::chunks::units::{SettledUnit, number_of};
 use crate::context::RunContext;
 use crate::read::ready::marker_unit;
 use crate::report::{DisposedFiles, LeftFile};
@@ -52,76 +50,32 @@ pub(super) async fn dispose(
 }
 
 /// The units of `source` that all sinks have which its rows go to, with the rejects that any of them has noted.
-fn in_all_sinks(job: &Job, source: &SourceStep, settled: &[Settled]) -> Vec<Candidate> {
+fn in_all_sinks(job: &Job, source: &SourceStep, settled: &[Settled]) -> Vec<SettledUnit> {
     let name = &source.name.value;
     let sinks = job.sinks.iter().filter(|sink| job.reads(&sink.from.value, name)).count();
-    let mut counts: HashMap<&str, (usize, Candidate)> = HashMap::new();
-    for SettledUnit { unit, rejected, place } in
-        settled.iter().filter(|(of, _)| of == name).flat_map(|(_, units)| units)
-    {
-        let new = || (0, Candidate { unit: unit.clone(), rejected: Vec::new(), places: Vec::new() });
+    let mut counts: HashMap<&str, (usize, SettledUnit)> = HashMap::new();
+    for SettledUnit { unit, rejected } in settled.iter().filter(|(of, _)| of == name).flat_map(|(_, units)| units) {
+        let new = || (0, SettledUnit { unit: unit.clone(), rejected: Vec::new() });
         let (count, settled) = counts.entry(&unit.uri).or_insert_with(new);
         *count += 1;
         settled.rejected.extend(rejected);
-        settled.places.push(place.clone());
     }
-    let mut units: Vec<Candidate> =
+    let mut units: Vec<SettledUnit> =
         counts.into_values().filter(|(count, _)| *count == sinks).map(|(_, unit)| unit).collect();
     units.sort_by(|one, other| one.unit.uri.cmp(&other.unit.uri));
     units
 }
 
-/// A unit that all sinks have.
-#[derive(Debug)]
-struct Candidate {
-    unit: Unit,
-    /// The numbers under which any of them has noted rejects.
-    rejected: Vec<u64>,
-    /// What it is called in each of them.
-    places: Vec<Place>,
-}
-
-/// What the reject log has of the runs of a job.
+/// What the reject log has of the runs of a job: by the name of a file and the number under which a target notes
+/// rejects of it, whether some of these were not loaded later.
 #[derive(Debug, Default)]
-struct KnownRejects {
-    /// By the names of files those that were not loaded later.
-    waiting: HashMap<String, Vec<Waiting>>,
-    /// The numbers under which targets have noted rejects that the log has, too.
-    numbers: HashSet<u64>,
-}
-
-/// A reject that was not loaded later.
-#[derive(Debug)]
-struct Waiting {
-    /// What its unit is called in the ledger, if it is of a chunk.
-    unit: Option<String>,
-    /// When its resume chain began, in milliseconds since 1970.
-    began: Option<i64>,
-    /// The numbers under which targets may have noted it.
-    numbers: Vec<u64>,
-}
-
-impl Waiting {
-    /// Whether it was there before all sinks have forgotten the unit.
-    fn is_forgotten(&self, Candidate { rejected: noted, places, .. }: &Candidate) -> bool {
-        let Some(forgotten) = places.iter().map(|place| place.forgotten).min().flatten() else { return false };
-        match (&self.unit, self.began) {
-            (Some(unit), _) => !places.iter().any(|place| unit.starts_with(&place.name)),
-            // Clocks may differ: what is noted now counts.
-            (None, Some(began)) => {
-                began.unsigned_abs() < forgotten && !noted.iter().any(|one| self.numbers.contains(one))
-            }
-            (None, None) => false,
-        }
-    }
-}
+struct KnownRejects(HashMap<(String, u64), bool>);
 
 impl KnownRejects {
-    /// Whether the unit has rejects that were not loaded later, or that the log does not have.
-    fn concern(&self, candidate: &Candidate) -> bool {
-        let mut waiting = self.waiting.get(&candidate.unit.name()).into_iter().flatten();
-        waiting.any(|one| !one.is_forgotten(candidate))
-            || candidate.rejected.iter().any(|number| !self.numbers.contains(number))
+    /// Whether targets have noted rejects of the unit that were not loaded later, or that the log does not have.
+    fn concern(&self, SettledUnit { unit, rejected }: &SettledUnit) -> bool {
+        let waits = |number: &u64| self.0.get(&(unit.name(), *number)).copied().unwrap_or(true);
+        rejected.iter().any(waits)
     }
 }
 
@@ -130,26 +84,15 @@ fn known_rejects(job: &Job, point: &ResumePoint) -> Result<KnownRejects> {
     let mut known = KnownRejects::default();
     for first in point.all_chains()? {
         for kept in rejects::of_run(state, &first)? {
-            let numbers = numbers(job, &first, &kept.line);
-            known.numbers.extend(numbers.iter().copied());
-            let RejectLine { rejected, chunk, .. } = kept.line;
-            if let Some(uri) = rejected.uri.filter(|_| !kept.replayed) {
-                let unit = chunk.map(|chunk| chunk.unit);
-                known.waiting.entry(uri).or_default().push(Waiting { unit, began: began(&first), numbers });
+            let Some(uri) = &kept.line.rejected.uri else { continue };
+            for sink in &job.sinks {
+                if let Some(number) = number_of(&kept, &sink.name.value, &first) {
+                    *known.0.entry((uri.clone(), number)).or_default() |= !kept.replayed;
+                }
             }
         }
     }
     Ok(known)
-}
-
-/// The numbers under which targets may have noted this reject of the resume chain `first`.
-fn numbers(job: &Job, first: &str, line: &RejectLine) -> Vec<u64> {
-    match &line.chunk {
-        Some(ChunkId { sink, unit, number }) => {
-            vec![rejects_number(sink, Some(&Chunk { unit: unit.clone(), number: *number }), "")]
-        }
-        None => job.sinks.iter().map(|sink| rejects_number(&sink.name.value, None, first)).collect(),
-    }
 }
 
 struct Disposing<'a> {
@@ -160,7 +103,7 @@ struct Disposing<'a> {
 }
 
 impl Disposing<'_> {
-    async fn all(&self, units: Vec<Candidate>) -> DisposedFiles {
+    async fn all(&self, units: Vec<SettledUnit>) -> DisposedFiles {
         let mut result = DisposedFiles { source: self.source.name.value.clone(), ..DisposedFiles::default() };
         let mut markers = HashSet::new();
         fail_point::pass("after_load.before");

@@ -130,7 +130,10 @@ impl Destination for Folder {
                 return Ok(());
             }
             let (temporary, listed) = Temporary::begin(&target_files.target, &context.run)?;
-            let Some(mut plan) = listed else { return Ok(()) };
+            let Some(mut plan) = listed else {
+                let what = format!("the list of the files of {} was removed meanwhile", target_files.target.shown());
+                return Err(Error::refused(what).hint("nothing was changed; try again"));
+            };
             fail_point::pass("notes.begun");
             plan.note(load, &context.run, change(&plan.noted(load))?);
             fail_point::pass("notes.before");

@@ -134,6 +134,14 @@ fn rank(run: usize, delivery: DeliveryNumber) -> Rank {
     (delivery > 0, run, delivery)
 }
 
+/// The chunk of the first reject that the delivery of `line` has of the same unit; `known` has those of the lines
+/// before it.
+fn first_chunk(known: &mut HashMap<(String, DeliveryNumber, String), ChunkId>, line: &RejectLine) -> Option<ChunkId> {
+    let (chunk, uri) = (line.chunk.as_ref()?, line.rejected.uri.as_ref()?);
+    let delivery = (chunk.sink.clone(), line.delivery, uri.clone());
+    Some(known.entry(delivery).or_insert_with(|| chunk.clone()).clone())
+}
+
 fn what_counts(runs: Vec<RunLines>) -> Earlier {
     let standing = Standing::of(&runs);
     let (mut kept, mut again, mut checked) = (Vec::new(), HashMap::new(), Vec::new());
@@ -141,11 +149,15 @@ fn what_counts(runs: Vec<RunLines>) -> Earlier {
         let of_checks = of_run.lines.iter().filter_map(Line::checked);
         checked.extend(of_checks.filter(|line| standing.counts_checked(number, line)).cloned());
         let run = of_run.run.clone();
-        let numbered = (1..).zip(of_run.into_rejects());
-        for (index, line) in numbered.filter(|(_, line)| standing.counts(number, line)) {
+        let mut first_chunks = HashMap::new();
+        for (index, line) in (1..).zip(of_run.into_rejects()) {
+            let noted_by = first_chunk(&mut first_chunks, &line);
+            if !standing.counts(number, &line) {
+                continue;
+            }
             match &line.again {
                 Some(known) => drop(again.insert(known.id.clone(), line.rejected)),
-                None => kept.push(Kept { id: format!("{run}/{index}"), line, replayed: false }),
+                None => kept.push(Kept { id: format!("{run}/{index}"), line, replayed: false, noted_by }),
             }
         }
     }

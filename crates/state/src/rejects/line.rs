@@ -143,6 +143,9 @@ pub struct Kept {
     pub line: RejectLine,
     /// Whether it was loaded later.
     pub replayed: bool,
+    /// The chunk of the first reject that its delivery has of the same unit: targets note the rejects of a unit by it.
+    #[serde(skip)]
+    pub noted_by: Option<ChunkId>,
 }
 
 /// What earlier runs have left.
