@@ -763,6 +763,11 @@ fn with_arrivals(batch: &RecordBatch, arrivals: Int64Array) -> std::result::Resu
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
 }
 
+/// Whether `error` stops a load of which everything is there but changed units.
+pub fn says_all_else_is_loaded(error: &Error) -> bool {
+    error.hint_text() == Some(ALL_ELSE_IS_LOADED)
+}
+
 /// Units that are not any more what was loaded of them.
 pub(super) fn changed_units(changed: Vec<String>, hint: &str) -> Error {
     let shown: Vec<&str> = changed.iter().take(MOST_NAMED).map(String::as_str).collect();

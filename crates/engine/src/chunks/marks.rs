@@ -261,7 +261,8 @@ fn has_changed(name: &str, selected: &Selected, had: &Had) -> Error {
         .cause(format!("rows{mark} are loaded; of those that only the new {key} gives, no run would read these"))
         .hint(
             "if the earlier rows are the same, for example because it only has more columns, `--accept-changed` \
-             continues from there; otherwise `--restart` reads all rows again: empty the tables of sinks that append",
+             continues from there (a new column is null in earlier rows); otherwise `--restart` reads all rows again: \
+             empty the tables of sinks that append",
         )
 }
 

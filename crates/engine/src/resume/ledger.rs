@@ -10,7 +10,7 @@ use millstream_state::ProgressFile;
 
 use super::decide::{self, Choice, LoadKind, Trace};
 use super::point::ResumePoint;
-use crate::chunks::load::{ChunkLoad, Commits, is_complete, note_complete};
+use crate::chunks::load::{ChunkLoad, Commits, is_complete, note_complete, says_all_else_is_loaded};
 use crate::chunks::pipeline::{Pipeline, is_incremental};
 use crate::chunks::references::References;
 use crate::context::RunContext;
@@ -194,7 +194,7 @@ pub async fn stopped(point: &ResumePoint, error: Error, ledgers: &[&OpenLedger])
         let _ = one.ledger.forget_unwritten(&one.load).await;
     }
     let rows: u64 = ledgers.iter().map(|one| one.rows.load(Ordering::Relaxed)).sum();
-    if rows == 0 {
+    if rows == 0 || (ledgers.len() == 1 && says_all_else_is_loaded(&error)) {
         return error;
     }
     let go_on = match &point.replay {
@@ -202,15 +202,19 @@ pub async fn stopped(point: &ResumePoint, error: Error, ledgers: &[&OpenLedger])
         None => format!("{} loads the rest", point.resume_command()),
     };
     // Those of earlier attempts stay.
-    let rows = if point.resumes().is_some() { format!("{rows} more") } else { rows.to_string() };
+    let more = if point.resumes().is_some() { " more" } else { "" };
+    let are_loaded = match rows {
+        1 => format!("1{more} row is loaded"),
+        rows => format!("{rows}{more} rows are loaded"),
+    };
     if error.kind() == ErrorKind::Interrupted {
-        let what = format!("the run was interrupted; {rows} rows are loaded, and the rest was rolled back");
+        let what = format!("the run was interrupted; {are_loaded}, and the rest was rolled back");
         return Error::new(ErrorKind::Interrupted, what).hint(go_on);
     }
     match error.hint_text().map(str::to_owned) {
         // What is to be done first has been told.
-        Some(hint) => error.hint(format!("{hint}; then {go_on}: {rows} rows are loaded")),
-        None => error.hint(format!("{rows} rows are loaded, and {go_on}")),
+        Some(hint) => error.hint(format!("{hint}; then {go_on}: {are_loaded}")),
+        None => error.hint(format!("{are_loaded}, and {go_on}")),
     }
 }
 

@@ -5,6 +5,7 @@ use millstream_database::Endpoint;
 use millstream_database::mysql::ends_connection;
 use mysql_async::{Error as Fault, ServerError};
 
+use crate::database::load::DUPLICATE;
 use crate::database::server::{Failure, Refusal};
 
 /// Numbers of the server's errors: "MySQL Error Message Reference", "MariaDB Error Codes".
@@ -126,9 +127,7 @@ fn kind(number: u16) -> RejectKind {
 /// The hint for a refused row.
 fn hint(number: u16) -> Option<&'static str> {
     match number {
-        number if code::DUPLICATE.contains(&number) => {
-            Some("the key already exists: `mode: merge` changes such rows, `mode: ignore` leaves them out")
-        }
+        number if code::DUPLICATE.contains(&number) => Some(DUPLICATE),
         number if code::NULL.contains(&number) => Some("filter such rows out, or give them a value: coalesce(x, …)"),
         number if code::TOO_LONG.contains(&number) => {
             Some("widen the column, or shorten the value: left(x, n); filter such rows out")

@@ -6,6 +6,7 @@ use millstream_database::postgres::whole;
 use tokio_postgres::Error as Fault;
 use tokio_postgres::error::DbError;
 
+use crate::database::load::DUPLICATE;
 use crate::database::server::{Failure, Refusal};
 
 /// The failure of a statement.
@@ -92,7 +93,7 @@ fn kind(code: &str) -> RejectKind {
 fn hint(code: &str) -> Option<&'static str> {
     match code {
         "54000" => Some("shorten the value, or filter such rows out; an index of its hash, md5(x), takes any length"),
-        "23505" => Some("the key already exists: `mode: merge` changes such rows, `mode: ignore` leaves them out"),
+        "23505" => Some(DUPLICATE),
         "23502" => Some("filter such rows out, or give them a value: coalesce(x, …)"),
         "22001" | "22003" => Some("widen the column, or shorten the value: left(x, n); filter such rows out"),
         _ => None,

@@ -60,7 +60,7 @@ fn move_gathered(connection: &Connection, loading: &mut Loading, shown: &str) ->
     let told = |error: rusqlite::Error| {
         let told = sqlite_error("write to", shown, spec, &error);
         match is_refusal(&error) {
-            true if told.reject_kind() == RejectKind::Duplicate => moved_together(told),
+            true if told.reject_kind() == RejectKind::Duplicate => moved_together(told, spec.mode),
             true if loading.tried => told,
             true => told.hint("fix such rows, or filter them out; `max_rejects` at the sink finds them one by one"),
             false => told,

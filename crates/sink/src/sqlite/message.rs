@@ -4,6 +4,7 @@ use millstream_core::{Error, ErrorKind, RejectKind};
 use rusqlite::ErrorCode;
 
 use super::spec::SqliteSpec;
+use crate::database::load::DUPLICATE;
 
 /// `table t of x.db`.
 pub(super) fn place(shown: &str, spec: &SqliteSpec) -> String {
@@ -47,9 +48,9 @@ fn refused_row(shown: &str, spec: &SqliteSpec, error: &rusqlite::Error) -> Error
     use rusqlite::ffi;
     let told = Error::data(format!("table {} of {shown} refuses a row", spec.table)).cause(cause(error));
     match error.sqlite_error().map(|error| error.extended_code) {
-        Some(ffi::SQLITE_CONSTRAINT_UNIQUE | ffi::SQLITE_CONSTRAINT_PRIMARYKEY | ffi::SQLITE_CONSTRAINT_ROWID) => told
-            .reject(RejectKind::Duplicate)
-            .hint("the key already exists: `mode: merge` changes such rows, `mode: ignore` leaves them out"),
+        Some(ffi::SQLITE_CONSTRAINT_UNIQUE | ffi::SQLITE_CONSTRAINT_PRIMARYKEY | ffi::SQLITE_CONSTRAINT_ROWID) => {
+            told.reject(RejectKind::Duplicate).hint(DUPLICATE)
+        }
         Some(ffi::SQLITE_CONSTRAINT_NOTNULL) => {
             told.reject(RejectKind::Null).hint("filter such rows out, or give them a value: coalesce(x, …)")
         }

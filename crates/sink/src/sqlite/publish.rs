@@ -95,7 +95,7 @@ impl Publishing<'_> {
     fn refused(&self, error: &rusqlite::Error) -> Error {
         let told = self.told(error);
         match is_refusal(error) {
-            true => moved_together(told),
+            true => moved_together(told, self.loading.spec.mode),
             false => told,
         }
     }

@@ -522,6 +522,7 @@ fn a_run_that_fails_leaves_what_it_has_staged() {
             target.query(&format!("INSERT INTO t VALUES (99999, {n}, 'row 4 é')"));
             let failed = run(&lab, &[]);
             failed.ended(1).says(&[
+                "hint: another unique key than `key` has this value already",
                 "the rows are moved into the table all at once",
                 "5400 rows are staged",
                 "--resume",

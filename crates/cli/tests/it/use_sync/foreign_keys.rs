@@ -96,7 +96,8 @@ fn rows_to_which_others_refer_are_not_deleted() {
         lab.run(&["run", "job.yaml"]).ended(1).says(&[
             "rows that are missing from the input cannot be deleted from table customers of",
             "of_customer",
-            "rows of another table refer to them",
+            "rows of another table refer to them: delete those before (if this job loads that table, its input and \
+             this one disagree)",
             "these sinks have already deleted the rows that were missing: orders",
         ]);
         has(&target, &["1\ta", "2\tb"], &["11\t2"]);

@@ -46,7 +46,7 @@ pub(crate) use self::shared::{Shared, on_io};
 use self::staged::Staging;
 use self::strategy::{Begun, Strategy};
 pub(crate) use self::target::{bulk_columns, check_scope, examine, expected_facts, may_write, ready_target};
-pub(crate) use self::transaction::{count, moved_together};
+pub(crate) use self::transaction::{DUPLICATE, count, moved_together};
 use self::writer::RowWriter;
 use super::commit_marker::{self, CommitMarker, MarkerState};
 use super::indexes::Waiting;

@@ -13,6 +13,7 @@ use crate::database::entry::blamed;
 use crate::database::in_step::{Counts, accept_changed};
 use crate::database::pool::pause;
 use crate::database::server::{Connection, Failure};
+use crate::database::spec::Mode;
 
 /// A transaction that is left open for the commit.
 #[derive(Debug, Default)]
@@ -112,7 +113,7 @@ impl Publishing {
                     let is_row = matches!(failure, Failure::Rows(_));
                     let target = shared.server.dialect().table(&shared.spec.table);
                     let error = blamed(connection, &[&target], failure).await;
-                    return Err(if is_row { moved_together(error) } else { error });
+                    return Err(if is_row { moved_together(error, shared.spec.mode) } else { error });
                 }
             }
         }
@@ -222,16 +223,29 @@ fn still_referred(failure: Failure, target: &str) -> Failure {
     }
     let what = format!("rows that are missing from the input cannot be deleted from {target}");
     let error = Error::data(what).cause(refusal.reason).hint(
-        "rows of another table refer to them: delete those before, or let the foreign key do it (ON DELETE CASCADE), \
+        "rows of another table refer to them: delete those before (if this job loads that table, its input and this \
+         one disagree), or let the foreign key do it (ON DELETE CASCADE), \
          or keep the missing rows: `missing: {flag: column}`",
     );
     Failure::Other(error)
 }
 
-/// The error of a refused row that cannot be identified.
-pub(crate) fn moved_together(error: Error) -> Error {
+/// The hint for a row with a value of a unique key that the table has already.
+pub(crate) const DUPLICATE: &str =
+    "the key already exists: `mode: merge` changes such rows, `mode: ignore` leaves them out";
+
+/// The same, where `key` has said which rows are changed or left out.
+const OTHER_DUPLICATE: &str = "another unique key than `key` has this value already, or two new rows have it: only \
+                               rows with the same `key` are taken for the same row";
+
+/// The error of a refused row that cannot be identified, in a load of `mode`.
+pub(crate) fn moved_together(error: Error, mode: Mode) -> Error {
+    let of_row = error.hint_text().map(|hint| match hint {
+        DUPLICATE if mode.needs_key() => OTHER_DUPLICATE.to_owned(),
+        hint => hint.to_owned(),
+    });
     let way = "the rows are moved into the table all at once, so the database reports one that violates a key, and \
                none can be left out: filter such rows out";
-    let hint = error.hint_text().map_or_else(|| way.to_owned(), |hint| format!("{hint}; {way}"));
+    let hint = of_row.map_or_else(|| way.to_owned(), |hint| format!("{hint}; {way}"));
     error.hint(hint)
 }
