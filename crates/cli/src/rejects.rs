@@ -129,12 +129,16 @@ fn described(output: Output, run: &RunRecord, kept: &[Kept]) -> String {
             text.push_str("  …\n");
         }
     }
+    let may_be_replayed = waiting.iter().any(|kept| kept.line.rejected.source.is_some());
+    let replay = match may_be_replayed {
+        true => format!("; `millstream rejects {} --replay` loads them once the job is fixed", run.run),
+        false => String::new(),
+    };
     let _ = writeln!(
         text,
-        "\n{} `millstream rejects {run} --json` lists them all with their records; `millstream rejects {run} --replay` \
-         loads them once the job is fixed",
+        "\n{} `millstream rejects {} --json` lists them all with their records{replay}",
         output.paint(Role::Hint, "hint:"),
-        run = run.run
+        run.run
     );
     text
 }
@@ -237,6 +241,11 @@ mod tests {
                         \x20 a.csv, line 1: the value is not an int64: `x`\n    x,caf\\xe9\n";
         assert!(text.starts_with(expected), "{text}");
         assert_eq!(described(PLAIN, &run(), &[]), "run 2-2 of /a.yaml rejected nothing\n");
+        assert!(text.contains("`millstream rejects 2-2 --replay` loads them once the job is fixed"), "{text}");
+        let mut unknown = kept(1, "id", false);
+        unknown.line.rejected = Rejected { source: None, line: None, raw: None, ..unknown.line.rejected };
+        let text = described(PLAIN, &run(), &[unknown]);
+        assert!(text.ends_with("hint: `millstream rejects 2-2 --json` lists them all with their records\n"), "{text}");
         let later = described(PLAIN, &run(), &[kept(4, "n", true)]);
         assert_eq!(later, "run 2-2 of /a.yaml rejected nothing; 1 more was loaded later\n");
     }

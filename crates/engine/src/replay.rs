@@ -128,7 +128,14 @@ fn moment(state: &Path, first: &str) -> Result<i64> {
 fn text(job: &Job, kept: &Kept) -> Result<Bytes, String> {
     let RejectLine { rejected, head, .. } = &kept.line;
     let source =
-        rejected.source.as_deref().ok_or("their records are not known: they come from a step that combines rows")?;
+        rejected.source.as_deref().ok_or_else(|| {
+            match job.sources.iter().any(|source| source.name.value == rejected.step) {
+        true => format!("their records are not known: several entries take the rows of `{}`", rejected.step),
+        false => "their records are not known: they come from a step that combines rows, or whose rows several entries \
+                 take"
+            .to_owned(),
+    }
+        })?;
     if rejected.last_line.is_some() {
         return Err("their rows were given for batches of records, other rows of which may be loaded".to_owned());
     }

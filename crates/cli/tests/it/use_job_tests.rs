@@ -225,6 +225,27 @@ fn texts_and_files_are_parsed_as_the_job_says() {
 }
 
 #[test]
+fn a_line_that_is_not_known_is_told() {
+    let lab = Lab::with_job(
+        "sources:\n  p: {read: in.csv, csv: {columns: {id: int64, c: utf8}}, max_rejects: 10, checks: [{not_null: \
+         [c], severity: reject}]}\nsinks:\n  a: {from: p, write: a.csv}\n  b: {from: p, write: b.csv}\n",
+    );
+    let test = |name: &str, reject: &str| {
+        let sources = "sources: {p: {text: \"id,c\\n1,a\\n2,\\n\"}}";
+        format!("  - {{name: {name}, {sources}, rejects: [{reject}]}}\n")
+    };
+    let tests =
+        [test("with", "{entry: p, line: 3}"), test("without", "{entry: p}"), test("other", "{entry: a, line: 3}")];
+    lab.file("job.test.yaml", format!("tests:\n{}", tests.concat()));
+    let ran = lab.run(&["test"]);
+    ran.ended(1).prints(&[
+        "ok    without",
+        "nothing is rejected that is {\"entry\":\"p\",\"line\":3}: its line is not known",
+        "nothing is rejected that is {\"entry\":\"a\",\"line\":3}\n",
+    ]);
+}
+
+#[test]
 fn a_job_may_be_expected_to_fail() {
     let sources = "
     sources:

@@ -859,3 +859,20 @@ fn a_share_is_that_of_all_attempts() {
         run(&lab, &["--resume"]).ended(code);
     }
 }
+
+/// A source whose rows go to two entries is read once for both, and its rows do not carry their records.
+#[test]
+fn rejects_of_rows_that_several_entries_take_cannot_be_replayed() {
+    let lab = Lab::with_job(
+        "sources:\n  p: {read: in.csv, csv: {columns: {id: int64, c: utf8}}, max_rejects: 10, checks: [{not_null: \
+         [c], severity: reject}]}\nsinks:\n  a: {from: p, write: 'sqlite:out.db', table: a}\n  b: {from: p, write: \
+         'sqlite:other.db', table: b}\n",
+    );
+    lab.file("in.csv", "id,c\n1,a\n2,\n");
+    lab.run(&["run", "job.yaml"]).ok();
+    let told = lab.run(&["rejects", "last"]);
+    told.ok().prints(&["1 × constraint, by p, column c", "lists them all with their records\n"]);
+    assert!(!told.stdout.contains("--replay"), "{}", told.stdout);
+    let replayed = lab.run(&["rejects", "last", "--replay"]);
+    replayed.ok().prints(&["their records are not known: several entries take the rows of `p`"]);
+}

@@ -286,7 +286,16 @@ impl Engine {
                 Some(place) => drop(left.remove(place)),
                 None => {
                     let shown = serde_json::to_string(expected).unwrap_or_default();
-                    faults.push(TestFault::other(format!("nothing is rejected that is {shown}")));
+                    let without_line = ExpectedReject { line: None, ..expected.clone() };
+                    let has_no_line = |kept: &Kept| kept.line.rejected.line.is_none() && is_it(&without_line, kept);
+                    let why = match expected.line.is_some() && left.iter().any(has_no_line) {
+                        true => {
+                            ": its line is not known, as behind a step that combines rows, or whose rows several \
+                                 entries take (leave out `line`)"
+                        }
+                        false => "",
+                    };
+                    faults.push(TestFault::other(format!("nothing is rejected that is {shown}{why}")));
                 }
             }
         }
