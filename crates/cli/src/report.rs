@@ -1,11 +1,12 @@
 //! The report at the end of a run, for people.
 
+use std::path::Path;
 use std::time::Duration;
 
 use millstream::report::Removed;
 use millstream::report::StepKind;
 use millstream::report::{CheckResult, CheckSeverity, DisposedFiles, LeftFiles, MissingColumn, ReloadedFiles, Report};
-use millstream::report::{StepSnapshot, WindowRead, WorkSnapshot};
+use millstream::report::{StepSnapshot, UnmatchedPatterns, WindowRead, WorkSnapshot};
 
 use crate::human;
 use crate::output::{Output, Role};
@@ -32,7 +33,10 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
         human::count(report.rows_rejected),
     );
     if report.nothing_new {
-        text.push_str("  nothing new: everything was loaded before\n");
+        text.push_str(match report.unmatched.is_empty() || report.units_loaded_before > 0 {
+            true => "  nothing new: everything was loaded before\n",
+            false => "  nothing new\n",
+        });
     } else if let Some(first) = &report.resumes {
         text.push_str(&format!("  resumed run {first}\n"));
     }
@@ -66,6 +70,8 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
         }
     }
     report.windows.iter().for_each(|read| text.push_str(&window(read)));
+    report.unmatched.iter().for_each(|of| text.push_str(&unmatched(of)));
+    text.push_str(&missed(&report.steps));
     text.push_str(&files(report));
     text.push_str(&checks(&report.checks, all));
     text.push_str(&missing_columns(report));
@@ -128,6 +134,34 @@ fn window(read: &WindowRead) -> String {
         (None, None) => "all rows".to_owned(),
     };
     format!("  {source}: read {range}\n")
+}
+
+/// The patterns that match no file; of paths the folder, too, in which they begin: it may be the wrong one.
+fn unmatched(of: &UnmatchedPatterns) -> String {
+    let is_relative = |pattern: &String| {
+        let path = pattern.trim_start_matches('@');
+        !path.contains("://") && Path::new(path).is_relative()
+    };
+    let folder = of.patterns.iter().any(is_relative).then(std::env::current_dir).and_then(Result::ok);
+    let folder = folder.map_or_else(String::new, |folder| format!(" (relative paths begin in {})", folder.display()));
+    format!("  {}: no file matches {}{folder}\n", of.source, of.patterns.join(", "))
+}
+
+/// The rows that have found nothing in what they were looked up in, one line for each lookup that has some.
+fn missed(steps: &[StepSnapshot]) -> String {
+    let missed = |step: &StepSnapshot| {
+        let lookup = step.lookup.as_ref().filter(|lookup| lookup.missed > 0)?;
+        let rows = lookup.matched + lookup.missed;
+        Some(format!(
+            "  {}: {} of {} {} found nothing in {}\n",
+            step.name,
+            human::count(lookup.missed),
+            human::count(rows),
+            if rows == 1 { "row" } else { "rows" },
+            lookup.reference
+        ))
+    };
+    steps.iter().filter_map(missed).collect()
 }
 
 /// The files that were left alone.

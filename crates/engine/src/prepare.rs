@@ -34,7 +34,7 @@ use crate::plan::work::{Pool, arguments, called_by, sql_function};
 use crate::read::source_plan::{named_format, sorted_by};
 use crate::read::table::SourceTable;
 use crate::read::{ReadSteps, Reader, SourcePlan, naming, replayed, sample};
-use crate::report::{LeftFiles, MissingColumn, Skipped};
+use crate::report::{LeftFiles, MissingColumn, Skipped, UnmatchedPatterns};
 use crate::sql;
 use crate::surroundings::{Surroundings, lacks_secret};
 
@@ -236,6 +236,12 @@ impl Prepared<'_> {
             (files > 0).then(|| LeftFiles { source: reader.name.clone(), files, first })
         };
         self.readers.iter().filter_map(of).collect()
+    }
+
+    /// The patterns that match no file, source by source.
+    pub fn unmatched(&self) -> Vec<UnmatchedPatterns> {
+        let of = |reader: &Arc<Reader>| UnmatchedPatterns { source: reader.name.clone(), patterns: reader.unmatched() };
+        self.readers.iter().map(of).filter(|unmatched| !unmatched.patterns.is_empty()).collect()
     }
 
     /// How many files are not ready of sources for whose names `is_wanted` holds.

@@ -51,6 +51,9 @@ pub struct Report {
     pub skipped: Vec<Skipped>,
     /// Files that are not ready to be read: a later run reads them (`ready`).
     pub not_ready: Vec<LeftFiles>,
+    /// Sources of which patterns match no file (`allow_empty`).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unmatched: Vec<UnmatchedPatterns>,
     /// Files that have changed and stay as they were loaded (`on_change: skip`), by sink and source.
     pub changed: Vec<LeftFiles>,
     /// Files that were moved or deleted once they were loaded (`after_load`), by source.
@@ -197,6 +200,15 @@ pub struct ReloadedFiles {
     pub rows_inserted: u64,
     /// The first files that had no rows in the table any more, though they were loaded before; at most ten.
     pub without_rows: Vec<String>,
+}
+
+/// The patterns of a source that match no file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UnmatchedPatterns {
+    /// The source's name.
+    pub source: String,
+    /// The patterns, without passwords.
+    pub patterns: Vec<String>,
 }
 
 /// A column that files of a source lacked.

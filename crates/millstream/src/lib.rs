@@ -136,7 +136,7 @@ pub mod report {
     pub use millstream_engine::failure::error_json;
     pub use millstream_engine::report::{
         CheckResult, DisposedFiles, HookResult, LeftFile, LeftFiles, MissingColumn, Phase, Progress, ReloadedFiles,
-        Report, SinkResult, Skipped, Tally, Totals, WindowRead, WorkedRows,
+        Report, SinkResult, Skipped, Tally, Totals, UnmatchedPatterns, WindowRead, WorkedRows,
     };
     pub use millstream_engine::verdict::{Limit, Verdict};
     pub use millstream_job::CheckSeverity;

@@ -266,6 +266,9 @@ fn what_becomes_of_rows_that_find_nothing() {
         let tally = &report["results"][0]["tally"];
         let dropped = if missing.is_none() { lost } else { 0 };
         assert_eq!(tally["filtered"], json!(dropped + 1), "{tally}");
+        // Those that found nothing are in the report for people, too.
+        let told = format!("  l: {lost} of 2,800 rows found nothing in customers\n");
+        lab.run(&["run", "job.yaml", "--restart"]).ok().says(&[&told]);
         // The same where all rows become visible at once.
         let text = lab.read("job.yaml").replace(", table: t}", "}").replace(&in_sqlite(&lab), "out.csv");
         lab.file("job.yaml", text);

@@ -38,7 +38,7 @@ pub mod table;
 pub mod unit;
 pub mod unopened;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
@@ -71,6 +71,8 @@ pub struct Reader {
     pub unopened: Unopened,
     /// What is not ready to be read.
     pub ready: Ready,
+    /// The patterns that match nothing, where that is allowed, without passwords.
+    unmatched: Mutex<BTreeSet<String>>,
     /// What is left out of the run.
     pub rejects: Arc<Rejects>,
     /// How many sound records were left out by a filter that was pushed down.
@@ -183,6 +185,7 @@ impl Reader {
             plan,
             lacking: Lacking::default(),
             ready: Ready::default(),
+            unmatched: Mutex::default(),
             rejects,
             filtered: AtomicU64::new(0),
             replay: None,
@@ -262,13 +265,10 @@ impl Reader {
             .boxed()
     }
 
-    /// The units of `pattern`, and an error if there are none: a slip in one of several patterns must not pass for data
-    /// that is not there.
+    /// The units of `pattern`. If there are none, that is an error, or noted where it is allowed: a slip in one of
+    /// several patterns must not pass for data that is not there.
     fn list_some(self: &Arc<Self>, pattern: &str) -> BoxStream<'static, Result<Unit>> {
         let mut units = self.list_expanded(pattern);
-        if self.allow_empty {
-            return units;
-        }
         let (reader, pattern) = (Arc::clone(self), pattern.to_owned());
         async_stream::try_stream! {
             let mut some = false;
@@ -276,11 +276,21 @@ impl Reader {
                 some = true;
                 yield unit?;
             }
-            if !some {
+            if !some && reader.allow_empty {
+                locked(&reader.unmatched).insert(millstream_core::redact::url(&pattern));
+            } else if !some {
                 Err(reader.nothing(&[pattern]))?;
             }
         }
         .boxed()
+    }
+
+    /// The patterns that were listed and match nothing, where that is allowed. Nothing if files are not ready.
+    pub fn unmatched(&self) -> Vec<String> {
+        match self.ready.not_ready() {
+            (0, _) => locked(&self.unmatched).iter().cloned().collect(),
+            _ => Vec::new(),
+        }
     }
 
     /// The error of patterns that give no units.

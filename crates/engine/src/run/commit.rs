@@ -12,7 +12,7 @@ use super::publish_order::PublishOrder;
 use super::sinks::{AtOnce, CommitMarker, SinkEntries};
 use super::work::Work;
 use crate::chunks::admission::Admission;
-use crate::report::{CheckResult, LeftFiles, MissingColumn, SinkResult, Skipped, WindowRead};
+use crate::report::{CheckResult, LeftFiles, MissingColumn, SinkResult, Skipped, UnmatchedPatterns, WindowRead};
 use crate::resume;
 
 /// A run whose rows are all visible.
@@ -33,6 +33,8 @@ pub(super) struct Summary {
     pub(super) skipped: (u64, Vec<Skipped>),
     /// Files that are not ready to be read.
     pub(super) not_ready: Vec<LeftFiles>,
+    /// Patterns that match no file.
+    pub(super) unmatched: Vec<UnmatchedPatterns>,
     /// Files that have changed and stay as they were loaded.
     pub(super) changed: Vec<LeftFiles>,
     /// The rows that were read by the time in a column.
@@ -182,6 +184,7 @@ impl Loaded<'_, '_> {
             results,
             skipped: prepared.skipped(),
             not_ready: prepared.not_ready(),
+            unmatched: prepared.unmatched(),
             changed: chunks.iter().flat_map(|loaded| loaded.skipped.clone()).chain(at_once_skipped).collect(),
             windows: self.admission.as_ref().map_or_else(Vec::new, Admission::windows),
             missing_columns: prepared.missing_columns(),

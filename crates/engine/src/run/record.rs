@@ -169,6 +169,7 @@ fn report(run: &RunContext, job: &Job, summary: &Summary, used: Used) -> Report 
         units_skipped: summary.skipped.0,
         skipped: summary.skipped.1.clone(),
         not_ready: summary.not_ready.clone(),
+        unmatched: summary.unmatched.clone(),
         changed: summary.changed.clone(),
         disposed: Vec::new(),
         windows: summary.windows.clone(),
