@@ -3,6 +3,7 @@
 mod by;
 mod files;
 mod replay;
+mod set_values;
 
 use std::fmt::Write as _;
 use std::os::unix::process::ExitStatusExt;
@@ -192,6 +193,16 @@ fn files_that_changed_or_were_begun_are_told_before_anything_is_loaded() {
     assert_eq!(count(), "201");
     lab.run(&["run", "job.yaml"]).ok();
     assert_eq!(count(), "201");
+    // Chunk by chunk, everything else is loaded, and there is no rest.
+    let by_chunk = self::lab("", "  o: {from: orders, write: 'sqlite:out.db', table: t}\n");
+    by_chunk.file("in/0.csv", "id,customer\n1,1\n");
+    run(&by_chunk, "none").ok();
+    by_chunk.file("in/0.csv", "id,customer\n1,1\n2,2\n");
+    by_chunk.file("in/1.csv", "id,customer\n3,0\n");
+    let changed = by_chunk.run(&["run", "job.yaml"]);
+    changed.ended(1).says(&["hint: everything else is loaded; `--accept-changed` loads them as they are now"]);
+    assert!(!changed.stderr.contains("--resume"), "{}", changed.stderr);
+    assert_eq!(sqlite(&by_chunk.path("out.db"), "SELECT id FROM t ORDER BY id"), [["1"], ["3"]]);
     // Of a load chunk by chunk that died, the rest is not loaded all at once.
     let begun = self::lab("", "  o: {from: orders, write: 'sqlite:out.db', table: t}\n");
     let text = (0..2_000).fold("id,customer\n".to_owned(), |text, id| text + &format!("{id},1\n"));
@@ -431,4 +442,21 @@ fn files_stay_that_a_join_has_not_read() {
     run(&lab, "none").ok();
     assert_eq!(sqlite(&lab.path("a.db"), "SELECT COUNT(*) FROM t"), [["100"]]);
     assert!(left(&lab).is_empty());
+}
+
+#[test]
+fn a_pattern_that_matches_nothing_is_told_with_the_folder() {
+    let lab = lab("", "  o: {from: orders, write: 'sqlite:out.db', table: t}\n");
+    lab.file("job.yaml", lab.read("job.yaml").replace("incremental: true", "incremental: true, allow_empty: true"));
+    let folder = fs_err::canonicalize(lab.path(".")).expect("a folder");
+    let nothing = format!("  orders: no file matches in/*.csv (relative paths begin in {})\n", folder.display());
+    for _ in 0..2 {
+        let ran = lab.run(&["run", "job.yaml"]);
+        assert!(!ran.ok().says(&[&nothing]).stderr.contains("everything was loaded before"), "{}", ran.stderr);
+    }
+    let report = run(&lab, "none").json();
+    assert_eq!(report["unmatched"], json!([{"source": "orders", "patterns": ["in/*.csv"]}]));
+    orders(&lab, 0);
+    assert!(!lab.run(&["run", "job.yaml"]).ok().stderr.contains("no file matches"));
+    lab.run(&["run", "job.yaml"]).ok().says(&["nothing new: everything was loaded before"]);
 }

@@ -6,13 +6,15 @@
 //!
 //! `decide.rs` the policy, as pure functions; `refusals.rs` its messages; `names.rs` the names of loads; `point.rs`
 //! what the run history says; `left.rs` what earlier runs have left in targets; `ledger.rs` the ledger of a sink in
-//! this run, `staged.rs` its staged load; `look.rs` what commands look at between runs.
+//! this run, `staged.rs` its staged load; `look.rs` what commands look at between runs; `other_values.rs` what
+//! runs with other values of `--set` have loaded.
 
 mod decide;
 mod ledger;
 mod left;
 mod look;
 mod names;
+mod other_values;
 mod point;
 mod refusals;
 mod staged;
@@ -20,5 +22,6 @@ mod staged;
 mod tests;
 
 pub use ledger::{OpenLedger, complete, forget, stopped};
+pub use other_values::OtherValues;
 pub use point::{ResumePoint, ToDo};
 pub use staged::{OpenStaged, left};

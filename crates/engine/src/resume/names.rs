@@ -76,6 +76,13 @@ impl LoadNames {
         (of_replay && load != self.by_chunk()).then_some(round)
     }
 
+    /// The job of which `load` is the load of all runs, if that is of the same sink and table in another job.
+    pub fn other_job<'a>(&self, load: &'a str) -> Option<&'a str> {
+        let (own, behind_job) = self.sink.split_once('\n')?;
+        let job = load.strip_suffix(ALL_RUNS)?.strip_suffix(behind_job)?.strip_suffix('\n')?;
+        (job != own).then_some(job)
+    }
+
     /// Whether this run cleans up what a load of `run` has left: a replay cleans up after its own earlier rounds, and
     /// only a replay does.
     fn looks_after(&self, run: &str) -> bool {
@@ -92,6 +99,21 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+
+    #[test]
+    fn loads_of_all_runs_of_other_jobs_are_found() {
+        let names = LoadNames::new("/a.yaml", "o", "t", "7-7", None);
+        for (load, job) in [
+            ("/a.yaml\no\nt\nincremental", None),
+            ("/a.yaml 85944171f73967e8\no\nt\nincremental", Some("/a.yaml 85944171f73967e8")),
+            ("/b.yaml\no\nt\nincremental", Some("/b.yaml")),
+            ("/b.yaml\no\nu\nincremental", None),
+            ("/b.yaml\nto\nt\nincremental", None),
+            ("/b.yaml\no\nt\n6-6", None),
+        ] {
+            assert_eq!(names.other_job(load), job, "{load:?}");
+        }
+    }
 
     #[test]
     fn a_run_looks_after_its_own_kind_of_loads() {

@@ -27,7 +27,7 @@ pub struct ResumePoint {
     start: Start,
     /// The run history, if there is one.
     pub(super) history: Option<Arc<RunHistory>>,
-    job: JobKey,
+    pub(super) job: JobKey,
     /// The job's path, as it was given.
     path: String,
     /// When the logical run begins, in milliseconds since 1970.

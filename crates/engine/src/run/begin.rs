@@ -197,6 +197,9 @@ impl<'j> Begun<'_, 'j> {
             planned.push(PlannedSink { sink, plan, by_chunk, staged, context });
         }
         self.go_on_at_once(&mut planned).await?;
+        for PlannedSink { sink, context, .. } in &planned {
+            self.work.unless_interrupted(self.work.warn_of_other_values(sink, context)).await?;
+        }
         self.admit(&mut planned).await?;
         Ok(planned)
     }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use millstream_core::program::StepLines;
 use millstream_core::{Error, Result};
+use millstream_job::Lint;
 use millstream_state::{LiveRun, RunRecord};
 
 use super::begin::Planned;
@@ -228,7 +229,8 @@ impl<'r> Execution<'r> {
             self.enter()?;
         }
         let live = self.live.get().and_then(Option::as_ref);
-        let work = Work { run, job, prepared: &prepared, point, live, cancel: &self.options.cancel };
+        let warn = |warnings: &[Lint]| self.observer.warn(warnings);
+        let work = Work { run, job, prepared: &prepared, point, live, cancel: &self.options.cancel, warn: &warn };
         let loaded = Planned::new(work).await?.begin().await?.load().await?;
         Ok(Ended::Committed(loaded.commit(&self.committing).await?))
     }

@@ -11,6 +11,7 @@ mod begin;
 mod commit;
 mod execute;
 mod load;
+mod other_values;
 mod publish_order;
 mod record;
 mod sinks;

@@ -1,7 +1,7 @@
 //! What a run works with.
 
 use millstream_core::{Error, ErrorKind, Result};
-use millstream_job::Job;
+use millstream_job::{Job, Lint};
 use millstream_state::LiveRun;
 
 use crate::context::RunContext;
@@ -19,6 +19,8 @@ pub(super) struct Work<'w, 'j> {
     /// The run in the run history, if there is one.
     pub(super) live: Option<&'w LiveRun>,
     pub(super) cancel: &'w Cancel,
+    /// Reports what is strange about the run.
+    pub(super) warn: &'w (dyn Fn(&[Lint]) + Sync),
 }
 
 impl Work<'_, '_> {

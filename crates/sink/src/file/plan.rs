@@ -241,9 +241,10 @@ impl Plan {
         self.markers.iter().any(|known| known.load == marker)
     }
 
-    /// The names of all loads that have a commit marker.
+    /// The names of all loads of which something is kept: a commit marker, or notes.
     pub(crate) fn loads(&self) -> impl Iterator<Item = &str> {
-        self.markers.iter().map(|marker| marker.load.as_str())
+        let markers = self.markers.iter().map(|marker| marker.load.as_str());
+        markers.chain(self.notes.iter().map(|notes| notes.load.as_str()))
     }
 
     /// Whether anything is kept for a load: its commit marker, or notes.

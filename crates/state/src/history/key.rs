@@ -28,6 +28,12 @@ impl JobKey {
             false => format!("{} {:016x}", self.path, hash(&self.variables)),
         }
     }
+
+    /// Whether `text` is that of a key of the same file, with these variables or others.
+    pub fn is_of_file(&self, text: &str) -> bool {
+        let variables = text.strip_prefix(&self.path).map(|rest| rest.strip_prefix(' ').unwrap_or(rest));
+        variables.is_some_and(|hash| text == self.path || (hash.len() == 16 && u64::from_str_radix(hash, 16).is_ok()))
+    }
 }
 
 #[cfg(test)]
@@ -46,5 +52,19 @@ mod tests {
         assert_eq!(set(&[("A", "foobar")]).text(), set(&[("A", "foobar")]).text());
         let plain = JobKey { path: "a.yaml".to_owned(), variables: "foobar".to_owned() };
         assert_eq!(plain.text(), "a.yaml 85944171f73967e8");
+    }
+
+    #[test]
+    fn keys_of_one_file_are_known_by_their_texts() {
+        let key = |path: &str, variables: &str| JobKey { path: path.to_owned(), variables: variables.to_owned() };
+        for (other, same) in [
+            (key("/a.yaml", ""), true),
+            (key("/a.yaml", "A=1"), true),
+            (key("/a.yaml 2", ""), false),
+            (key("/a.yam", ""), false),
+            (key("/b.yaml", "A=1"), false),
+        ] {
+            assert_eq!(key("/a.yaml", "A=2").is_of_file(&other.text()), same, "{other:?}");
+        }
     }
 }
