@@ -203,8 +203,8 @@ impl ReadyKeys {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OnChange {
-    /// Everything else is loaded, then the run fails and names the files. `--accept-changed` loads them as they are
-    /// now, in addition to their earlier rows.
+    /// The run fails and names the files. If all goes into one table chunk by chunk, everything else is loaded first;
+    /// otherwise nothing is. `--accept-changed` loads them as they are now, in addition to their earlier rows.
     #[default]
     Fail,
     /// The rows stay as they were loaded, and the report has a warning.
