@@ -150,6 +150,11 @@ pub trait LoadDialect: StepDialect {
         name
     }
 
+    /// Whether what facts call a table says of which database of the server it is.
+    fn names_have_database(&self) -> bool {
+        false
+    }
+
     /// The table `name` beside the table `target`, as SQL text.
     fn beside(&self, _target: &str, name: &str) -> String {
         self.quoted(name)

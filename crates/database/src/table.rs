@@ -21,7 +21,8 @@ pub struct TableFacts {
     pub unique: Vec<Vec<String>>,
     /// The tables to which its foreign keys refer, itself left out. They have the names that [`TableFacts::name`] has.
     pub refers_to: Vec<String>,
-    /// What tells it from all other tables of the server.
+    /// What tells it from all other tables of the database; of the server, where
+    /// [`crate::load::LoadDialect::names_have_database`] says so.
     pub name: String,
     /// What else the server checks in single rows: `CONSTRAINT few CHECK (n < 5)`.
     pub checks: Vec<String>,

@@ -89,6 +89,11 @@ impl Server {
         Ok((Server { host, port, tls, ca, shown, user, password }, path))
     }
 
+    /// The host, by one name for all those of this machine.
+    pub fn place(&self) -> String {
+        if is_this_machine(&self.host) { LOCALHOST.to_owned() } else { self.host.to_lowercase() }
+    }
+
     /// Whether somebody logs in by name.
     pub fn has_user(&self) -> bool {
         self.user.is_some()
@@ -126,9 +131,11 @@ impl Server {
     }
 }
 
+const LOCALHOST: &str = "localhost";
+
 /// Whether the connection never leaves this machine.
 fn is_this_machine(host: &str) -> bool {
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    host.eq_ignore_ascii_case(LOCALHOST) || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// The encryption that the URL asks for, by the parameters of either database.

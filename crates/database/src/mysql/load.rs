@@ -13,6 +13,10 @@ use crate::order::Order;
 use crate::table::{ARRIVAL, Bulk, BulkColumn, ColumnFacts, Index, TableFacts};
 
 impl LoadDialect for MysqlDialect {
+    fn names_have_database(&self) -> bool {
+        true
+    }
+
     fn family(&self, data_type: &DataType, is_key: bool) -> Family {
         types::family(&self.column_type(data_type, is_key).to_lowercase())
     }

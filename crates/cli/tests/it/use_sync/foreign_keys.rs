@@ -2,6 +2,8 @@
 
 use std::os::unix::process::ExitStatusExt;
 
+use millstream_testkit::MariaDb;
+
 use super::TARGETS;
 use crate::use_resume::{Target, in_mariadb, in_postgres};
 use crate::use_support::Lab;
@@ -173,6 +175,54 @@ fn tables_that_refer_to_each_other_are_loaded_in_other_modes_too() {
             has(&target, &[first, "2\tb", "3\tc"], &expected);
         }
     }
+}
+
+/// The tables of a server have one name, whatever the sinks call the server, and in MySQL whatever database they use.
+#[test]
+fn tables_of_one_server_are_known_whatever_its_url() {
+    for make in [in_mariadb as fn(&Lab) -> Target, in_postgres] {
+        let (lab, target) = lab(make);
+        let job = lab.read("job.yaml");
+        let url = target.url();
+        let by_name = url.replace("127.0.0.1", "localhost");
+        assert_ne!(url, by_name);
+        lab.file("job.yaml", job.replacen(&url, &by_name, 1));
+        in_step_twice(&lab);
+        has(&target, &["1\tA", "3\tc"], &["12\t3"]);
+    }
+}
+
+#[test]
+fn tables_of_two_databases_of_one_server_may_refer_to_each_other() {
+    let mariadb = MariaDb::shared();
+    let (lab, _) = lab(in_mariadb);
+    let [of_orders, of_customers] = [mariadb.database(), mariadb.database()];
+    let mut job = lab.read("job.yaml");
+    for (table, database) in [("orders", &of_orders), ("customers", &of_customers)] {
+        let end = job.find(&format!("', table: {table},")).expect("its table");
+        let start = job[..end].rfind("mysql:").expect("its URL");
+        job.replace_range(start..end, &mariadb.url(database));
+    }
+    lab.file("job.yaml", job);
+    mariadb.query(&of_customers, "CREATE TABLE customers (id BIGINT PRIMARY KEY, name VARCHAR(20))");
+    mariadb.query(
+        &of_orders,
+        &format!(
+            "CREATE TABLE orders (id BIGINT PRIMARY KEY, customer BIGINT NOT NULL, FOREIGN KEY (customer) REFERENCES \
+             {of_customers}.customers (id))"
+        ),
+    );
+    in_step_twice(&lab);
+    assert_eq!(mariadb.query(&of_customers, "SELECT id, name FROM customers ORDER BY id"), ["1\tA", "3\tc"]);
+    assert_eq!(mariadb.query(&of_orders, "SELECT id, customer FROM orders ORDER BY id"), ["12\t3"]);
+}
+
+/// Runs the job twice: the second time a customer goes with its order, and another comes with one.
+fn in_step_twice(lab: &Lab) {
+    inputs(lab, &[(1, "a"), (2, "b")], &[(10, 1), (11, 2)]);
+    lab.run(&["run", "job.yaml"]).ok();
+    inputs(lab, &[(1, "A"), (3, "c")], &[(12, 3)]);
+    lab.run(&["run", "job.yaml"]).ok();
 }
 
 /// A fault in the second table, which is known only when the first one is there.

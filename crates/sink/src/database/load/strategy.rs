@@ -7,7 +7,7 @@ use millstream_core::Result;
 use millstream_core::sink::{LoadContext, TableLinks};
 use millstream_database::Endpoint;
 use millstream_database::in_step::{InStep, MissingRows};
-use millstream_database::load::NewTable;
+use millstream_database::load::{LoadDialect, NewTable};
 use millstream_database::table::{Bulk, BulkColumn, TableFacts};
 
 use super::own_tables::Names;
@@ -19,6 +19,16 @@ use crate::database::indexes::Waiting;
 use crate::database::pool::Pool;
 use crate::database::server::{Connection, Server};
 use crate::database::spec::{DatabaseSpec, Mode};
+
+/// What the table that the facts call `table` is called in the links of others: with its server, and with its database
+/// where the facts leave that out.
+fn linked_name(dialect: &dyn LoadDialect, endpoint: &Endpoint, table: &str) -> String {
+    let (host, port) = (endpoint.server.place(), endpoint.server.port);
+    match dialect.names_have_database() {
+        true => format!("{}://{host}:{port}#{table}", dialect.name()),
+        false => format!("{}://{host}:{port}/{}#{table}", dialect.name(), endpoint.database),
+    }
+}
 
 /// How rows get into the target. Its methods run on the runtime of the network.
 #[async_trait]
@@ -119,10 +129,7 @@ impl Begun {
     /// publishing.
     fn links(&self, is_locked: bool) -> Option<TableLinks> {
         let facts = self.facts.as_ref()?;
-        let Endpoint { server, database } = self.server.endpoint();
-        let of_server = |table: &String| {
-            format!("{}://{}:{}/{database}#{table}", self.server.dialect().name(), server.host, server.port)
-        };
+        let of_server = |table: &String| linked_name(self.server.dialect(), self.server.endpoint(), table);
         let refers_to = facts.refers_to.iter().map(of_server).collect();
         let deletes = self.spec.mode == Mode::Sync && self.spec.in_step().missing_rows() == MissingRows::Delete;
         Some(TableLinks { table: of_server(&facts.name), refers_to, is_locked, deletes })
@@ -137,5 +144,34 @@ impl Begun {
             old_name: &self.names.old_name,
             has_key: !self.spec.key.is_empty(),
         })
+    }
+}
+
+#[cfg(all(test, feature = "mysql", feature = "postgres"))]
+mod tests {
+    use millstream_database::Access;
+    use millstream_database::mysql::MysqlDialect;
+    use millstream_database::postgres::PostgresDialect;
+
+    use super::*;
+
+    #[test]
+    fn tables_of_one_server_have_one_name_whatever_it_is_reached_by() {
+        let name = |dialect: &dyn LoadDialect, target: &str, table: &str| {
+            let endpoint = Endpoint::parse(target, &Access::default(), 3306).expect("a URL");
+            linked_name(dialect, &endpoint, table)
+        };
+        let of_mysql = |target: &str| name(&MysqlDialect, target, "a.customers");
+        let customers = of_mysql("mysql://me@localhost/a");
+        for same in ["mysql://you@127.0.0.1/a", "mysql://me@[::1]/b", "mysql://me@LOCALHOST:3306/b"] {
+            assert_eq!(of_mysql(same), customers, "{same}");
+        }
+        for other in ["mysql://me@localhost:3307/a", "mysql://me@db.example.com/a"] {
+            assert_ne!(of_mysql(other), customers, "{other}");
+        }
+        // Numbers of tables are those of a database.
+        let of_postgres = |target: &str| name(&PostgresDialect, target, "16384");
+        assert_eq!(of_postgres("postgres://me@localhost/a"), of_postgres("postgres://me@127.0.0.1/a"));
+        assert_ne!(of_postgres("postgres://me@localhost/a"), of_postgres("postgres://me@localhost/b"));
     }
 }
