@@ -31,7 +31,7 @@ impl PublishOrder {
             left.retain(|load| !chain.contains(load));
             match chain.len() {
                 1 => order.alone.extend(chain),
-                _ => order.add_chain(sorted(chain, links), links),
+                _ => order.add_chain(chain, links),
             }
         }
         order
@@ -39,13 +39,14 @@ impl PublishOrder {
 
     fn add_chain(&mut self, chain: Vec<usize>, links: &[Option<TableLinks>]) {
         let deletes = |load: &usize| links[*load].as_ref().is_some_and(|links| links.deletes);
-        let deleting: Vec<usize> = chain.iter().copied().filter(deletes).collect();
+        // Whatever locks loads hold: rows are deleted before those to which they refer.
+        let deleting = by_references(chain.iter().copied().filter(deletes).collect(), links);
         // The first one refers to none that deletes: it is published whole.
         if deleting.len() > 1 {
             self.deleting.extend(deleting.iter().skip(1).rev());
             self.checked.extend(deleting);
         }
-        self.chains.push(chain);
+        self.chains.push(sorted(chain, links));
     }
 
     /// The loads that are prepared before anything is committed: not the first of a chain before whose publishing
@@ -85,11 +86,16 @@ fn linked(first: usize, links: &[Option<TableLinks>]) -> Vec<usize> {
     found
 }
 
-/// `chain` with those first that hold locks already, then the tables to which others refer before these. In a circle
-/// the order of the job decides.
+/// `chain` with those first that hold locks already, then the others by their references.
 fn sorted(chain: Vec<usize>, links: &[Option<TableLinks>]) -> Vec<usize> {
     let is_locked = |load: &usize| links[*load].as_ref().is_some_and(|links| links.is_locked);
-    let (mut sorted, mut left): (Vec<usize>, Vec<usize>) = chain.into_iter().partition(is_locked);
+    let (locked, others): (Vec<usize>, Vec<usize>) = chain.into_iter().partition(is_locked);
+    [locked, by_references(others, links)].concat()
+}
+
+/// `left` with the tables to which others refer before these. In a circle the order of the job decides.
+fn by_references(mut left: Vec<usize>, links: &[Option<TableLinks>]) -> Vec<usize> {
+    let mut sorted = Vec::new();
     while !left.is_empty() {
         let is_free = |load: &usize| !left.iter().any(|other| other != load && refers(&links[*load], &links[*other]));
         let next = left.iter().position(is_free).unwrap_or(0);
@@ -108,7 +114,7 @@ mod tests {
             let names = text.trim_end_matches(['!', '-']);
             let (table, refers_to) = names.split_once('>').unwrap_or((names, ""));
             let refers_to = refers_to.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
-            let (is_locked, deletes) = (text.ends_with('!'), text.ends_with('-'));
+            let (is_locked, deletes) = (text.contains('!'), text.contains('-'));
             (!table.is_empty()).then(|| TableLinks { table: table.to_owned(), refers_to, is_locked, deletes })
         };
         tables.iter().map(link).collect()
@@ -139,6 +145,8 @@ mod tests {
             (&["orders>customers", "customers-"], vec![], vec![1]),
             (&["customers-", "orders>customers-", "lines>orders-"], vec![2, 1], vec![]),
             (&["customers-", "orders>customers", "lines>orders-"], vec![2], vec![]),
+            (&["customers-", "orders>customers!-", "x"], vec![1], vec![2]),
+            (&["customers-", "orders>customers!"], vec![], vec![1]),
         ] {
             let order = PublishOrder::of(&links(tables));
             assert_eq!(order.deleting, deleting, "{tables:?}");
