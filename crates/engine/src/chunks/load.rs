@@ -473,7 +473,7 @@ impl Loading {
         Ok(())
     }
 
-    /// Notes what is still to be noted. Units that have changed are told.
+    /// Notes what is still to be noted. Units that have changed are reported.
     async fn end(self: Arc<Self>, was_empty: bool, reloaded: Option<ReloadedFiles>) -> Result<Loaded> {
         let changed: Vec<String> = self.units.iter().flat_map(|units| units.changed()).collect();
         Arc::clone(&self).deliver(Group::new(0, &self.load.budget)).await?;

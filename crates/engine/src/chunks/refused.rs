@@ -60,7 +60,7 @@ impl Refused {
             self.0.push_back((chunk, Arc::clone(unit), refusal.line.clone()));
             refusals.push(refusal);
         }
-        // They are told even if the chunk is never delivered.
+        // They are reported even if the chunk is never delivered.
         all.take(&Entry::Step(source.to_owned()), refusals)
     }
 
@@ -97,7 +97,7 @@ pub(super) struct Attempt {
 struct State {
     /// Which rows of the group went into the delivery.
     sent: Vec<UInt64Array>,
-    /// Rows on which an expression has failed: the step, and what is told.
+    /// Rows on which an expression has failed: the step, and what is kept of it.
     failed: Vec<(String, Refusal)>,
     /// Rows that the target has refused.
     refused: u64,

@@ -96,7 +96,7 @@ impl Loading {
         }
     }
 
-    /// The rows of another source with the same file could not be told from these.
+    /// The rows of another source with the same file could not be distinguished from these.
     fn check_other_sources(&self, number: usize, name: &str) -> Result<()> {
         let mut others = self.units.iter().enumerate().filter(|(other, _)| *other != number);
         match others.find(|(_, units)| units.knows(name)) {

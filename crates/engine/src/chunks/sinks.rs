@@ -130,7 +130,8 @@ fn reload_lints(job: &Job) -> Vec<Lint> {
             .find(|other| other.name.value != sink.name.value && !writes.is_empty() && other.sink.writes() == writes);
         if let Some(other) = other {
             let what = format!("{what}, and `{}` writes to the same table as `{}`", other.name.value, sink.name.value);
-            let hint = "write to different tables: rows of one file could not be told from those of the other sink";
+            let hint =
+                "write to different tables: rows of one file could not be distinguished from those of the other sink";
             lints.push(job.text.error(sink.name.span, what).hint(hint));
         }
     }
