@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use millstream::Failure;
+use millstream::Job;
 use millstream::RunOptions;
 use millstream::history::{RunHistory, RunRecord, default_folder};
 use millstream::rejects::RejectKind;
@@ -14,7 +16,7 @@ use millstream::rejects::place_of;
 use millstream::rejects::{self, Kept};
 use millstream::text::printable;
 use millstream::{Error, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::arguments::{Global, Rejects};
 use crate::human;
@@ -36,18 +38,47 @@ pub fn show(global: &Global, output: Output, asked: &Rejects) -> Result<(), Fail
     })?;
     let history = RunHistory::open(&folder)?;
     let run = find(&history, &asked.run)?;
+    let passes = passes(&history, &run)?;
     if asked.replay {
-        return replay(global, output, &folder, &run);
+        return replay(global, output, &folder, &run, &passes);
     }
-    let kept = rejects::of_run(&folder, &run.logical)?;
+    let kept: Vec<Vec<Kept>> =
+        passes.iter().map(|pass| rejects::of_run(&folder, &pass.logical)).collect::<Result<_>>()?;
+    let kept = kept.concat();
     if output.json {
         return Ok(output.json(&json!({"run": run.run, "job": run.job, "rejects": kept}))?);
     }
     Ok(output.result(&described(output, &run, &kept))?)
 }
 
-/// Replays the rejects of `run`, with the current job.
-fn replay(global: &Global, output: Output, folder: &Path, run: &RunRecord) -> Result<(), Failure> {
+/// `run`, and before it the runs by which the same command has let sinks catch up.
+fn passes(history: &RunHistory, run: &RunRecord) -> Result<Vec<RunRecord>> {
+    let names = run.report.as_ref().and_then(|report| report["catch_up_runs"].as_array()).into_iter().flatten();
+    let mut passes = Vec::new();
+    for name in names.filter_map(Value::as_str) {
+        passes.extend(history.find(name)?);
+    }
+    passes.push(run.clone());
+    Ok(passes)
+}
+
+/// `job` with the sinks to which the rows of `pass` went: if it has let sinks catch up, only these.
+fn of_pass(job: &Arc<Job>, pass: &RunRecord) -> Arc<Job> {
+    let report = pass.report.as_ref().filter(|report| report["caught_up"] == true);
+    let Some(results) = report.and_then(|report| report["results"].as_array()) else { return Arc::clone(job) };
+    let mut job = Job::clone(job);
+    job.sinks.retain(|sink| results.iter().any(|result| result["sink"] == sink.name.value.as_str()));
+    Arc::new(job)
+}
+
+/// Replays the rejects of `run`, those of all its `passes`, with the current job.
+fn replay(
+    global: &Global,
+    output: Output,
+    folder: &Path,
+    run: &RunRecord,
+    passes: &[RunRecord],
+) -> Result<(), Failure> {
     let mut global = global.clone();
     let of_run = run.variables.lines().filter_map(|line| line.split_once('='));
     let of_run: Vec<_> = of_run.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
@@ -56,15 +87,28 @@ fn replay(global: &Global, output: Output, folder: &Path, run: &RunRecord) -> Re
     global.set = of_run.into_iter().chain(global.set).collect();
     let engine = engine(&global)?;
     let job = sound_job(&global, &engine, output, &run.job, true)?;
-    let done = follow(output, |cancel| {
-        let options = RunOptions { variables: Some(variables), cancel, ..RunOptions::default() };
-        engine.replay(job, folder.to_owned(), run.logical.clone(), options)
-    })?;
+    let mut done = Replayed::default();
+    for pass in passes {
+        let replayed = follow(output, |cancel| {
+            let options = RunOptions { variables: Some(variables.clone()), cancel, ..RunOptions::default() };
+            engine.replay(of_pass(&job, pass), folder.to_owned(), pass.logical.clone(), options)
+        })?;
+        add(&mut done, replayed);
+    }
     match output.json {
         true => output.json(&json!({"run": run.run, "job": run.job, "replayed": done}))?,
         false => output.result(&summary(run, &done))?,
     }
     Ok(())
+}
+
+/// Adds `pass` to what replays have come to so far.
+fn add(done: &mut Replayed, pass: Replayed) {
+    done.loaded += pass.loaded;
+    done.failed += pass.failed;
+    for (why, count) in pass.impossible {
+        *done.impossible.entry(why).or_default() += count;
+    }
 }
 
 /// The summary of a replay.

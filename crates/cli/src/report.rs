@@ -45,6 +45,9 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
             "  this run was of {day}, the day on which it began: the run of today is still to do\n"
         ));
     }
+    for run in &report.catch_up_runs {
+        text.push_str(&format!("  run {run} first loaded what some sinks had and others lacked\n"));
+    }
     if report.attempts > 1 {
         text.push_str(&format!("  it took {} attempts\n", report.attempts));
     }

@@ -35,6 +35,10 @@ pub struct Report {
     pub units_loaded_before: u64,
     /// Whether the run has only loaded files that some of its sinks had, and others lacked.
     pub caught_up: bool,
+    /// Runs before this one that only loaded files that some of its sinks had, and others lacked. The report of a
+    /// command adds up what they and this one did; the run history has each alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub catch_up_runs: Vec<String>,
     /// How long it took.
     pub seconds: f64,
     /// Records that were read, those that were refused among them.
@@ -94,6 +98,14 @@ pub struct Report {
     /// What was done after it, as the job says.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<HookResult>,
+}
+
+impl Report {
+    /// Rows that the sink `name` took.
+    pub(crate) fn rows_into(&self, name: &str) -> u64 {
+        let loads = self.steps.iter().filter(|step| step.kind == StepKind::Load && step.name == name);
+        loads.map(|step| step.rows).sum()
+    }
 }
 
 /// What has become of something that was done after a run.
@@ -235,7 +247,8 @@ pub struct CheckResult {
     pub severity: CheckSeverity,
     /// Whether it holds. One that leaves rows out always does.
     pub holds: bool,
-    /// Rows of the entry, those that checks have left out not counted.
+    /// Rows that came to the check: for one that rejects, those of the entry but for what earlier ones have left out; for
+    /// others, what is left of these.
     pub rows: u64,
     /// Rows that break the rule.
     pub broken: u64,

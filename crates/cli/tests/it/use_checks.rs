@@ -128,6 +128,40 @@ fn a_check_that_fails_leaves_three_sinks_as_they_were() {
     assert_eq!(csv_rows(&lab.read("out.csv")).len(), 1_001);
 }
 
+/// A check that rejects is judged by the rows that came to it, and the others by those that are left.
+#[test]
+fn rows_that_a_check_rejects_are_among_those_that_it_is_about() {
+    let checks = "    - {rows: {min: 2, change: 10%}}\n    - {sql: amount < 30, severity: reject}\n    - {range: {paid: \
+                  {max: 0}}, at_most: 10%}\n    - {range: {amount: {max: 2}}, severity: reject}\n    - {unique: id}\n";
+    let transform = "transforms:\n  t: {filter: {from: s, where: id > 0}, max_rejects: 9, checks: [{range: {id: {max: 1}}, \
+                     severity: reject}]}\n";
+    for sink in ["write: out.csv", "write: 'sqlite:out.db', table: t"] {
+        let lab = lab(checks, "    max_rejects: 9\n", &format!("  o: {{from: t, {sink}}}\n"));
+        lab.file("job.yaml", lab.read("job.yaml").replace("sinks:\n", &format!("{transform}sinks:\n")));
+        let row = |id: usize| format!("{id},open,a@b,{},0\n", if id < 3 { id } else { 10 * (id - 2) });
+        let input = (0..10).map(row).collect::<String>();
+        lab.file("in.csv", format!("id,status,email,amount,paid\n{input}"));
+        // The second time the number of rows is compared with that of the first time.
+        for _ in 0..2 {
+            let report = lab.report(&[]);
+            assert_eq!(
+                results(&report),
+                [
+                    "s | rows | holds | 3 rows",
+                    "s | sql: amount < 30 | holds | 5 of 10 rows (50.00%)",
+                    "s | range: paid | holds | none of 3 rows",
+                    "s | range: amount | holds | 2 of 5 rows (40.00%)",
+                    "s | unique: id | holds | none of 3 rows",
+                    "t | range: id | holds | 1 of 2 rows (50.00%)",
+                ],
+                "{sink}"
+            );
+            let rows = |index: usize| report["checks"][index]["rows"].as_u64();
+            assert_eq!([rows(0), rows(1), rows(3), rows(5)], [Some(3), Some(10), Some(5), Some(2)], "{sink}");
+        }
+    }
+}
+
 /// Loads chunk by chunk, is killed, and is resumed: what checks have counted counts once.
 #[test]
 fn what_is_counted_chunk_by_chunk_counts_once() {
@@ -157,7 +191,7 @@ fn what_is_counted_chunk_by_chunk_counts_once() {
             results(&resumed.json()),
             [
                 "s | not_null: id | broken | 1 of 3,997 rows (0.03%)",
-                "s | matches: email | holds | 4 of 3,997 rows (0.10%)",
+                "s | matches: email | holds | 4 of 4,001 rows (0.10%)",
                 "s | rows | broken | 3,997 rows, and at least 5,000 are required",
                 "s | range: amount | broken | 1 of 3,997 rows (0.03%)",
                 "s | range: amount | holds | none of 3,997 rows",
@@ -338,7 +372,7 @@ fn rows_that_no_sink_needs_are_looked_at_in_each_step() {
         assert_eq!(
             results(&report),
             [
-                "s | matches: email | holds | 1 of 1,000 rows (0.10%)",
+                "s | matches: email | holds | 1 of 1,001 rows (0.10%)",
                 "named | not_null: id | broken | 1 of 1,000 rows (0.10%)",
                 "few | rows | holds | 122 rows",
                 "few | values: status | holds | none of 122 rows",

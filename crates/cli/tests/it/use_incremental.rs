@@ -124,7 +124,8 @@ fn sinks_that_lack_files_get_these_first() {
         assert_eq!(differs, times, "{committed:?}");
         orders(&lab, 10 + round);
         let report = run(&lab, "none").ok().json();
-        assert_eq!(report["rows_written"], 300, "the last load is of the new file alone: {report:#}");
+        // Those that lack the file before get it first; then the new file goes into all three.
+        assert_eq!(report["rows_written"], (3 - times) * 100 + 300, "{report:#}");
         fs_err::remove_file(lab.path(&format!("in/{}.csv", 10 + round))).expect("it is there");
         mariadb.query("DELETE FROM a WHERE id >= 1000");
         postgres.query("DELETE FROM b WHERE id >= 1000");
@@ -264,7 +265,8 @@ fn a_pass_that_catches_up_reads_only_what_goes_into_sinks_that_lack_files() {
     assert!(![0, 1, 2].contains(&run("publish.next:1").code));
     orders(&lab, 2);
     let report = run("none").ok().json();
-    assert_eq!(report["rows_written"], 204, "{report:#}");
+    // A hundred of them are those of the pass that caught up.
+    assert_eq!(report["rows_written"], 304, "{report:#}");
     for name in ["a.db", "b.db"] {
         let counts = sqlite(&lab.path(name), "SELECT COUNT(*), COUNT(DISTINCT id) FROM t");
         assert_eq!(counts, [["300", "300"]], "{name}");
@@ -306,7 +308,7 @@ fn a_pass_that_catches_up_is_no_measure_of_how_many_rows_there_are() {
     fs_err::remove_file(lab.path("in/3.csv")).expect("it is there");
     (4..6).for_each(|file| orders(&lab, file));
     let report = run(&lab, "none").ok().json();
-    assert_eq!(report["rows_written"], 400, "two files into two sinks: {report:#}");
+    assert_eq!(report["rows_written"], 100 + 400, "one file into one sink, then two into both: {report:#}");
     assert_eq!(report["checks"].as_array().map(Vec::len), Some(2), "{report:#}");
     assert_eq!(counts(), ["600", "500"]);
     // Without new files there are no rows to judge.
@@ -316,6 +318,105 @@ fn a_pass_that_catches_up_is_no_measure_of_how_many_rows_there_are() {
     orders(&lab, 6);
     lab.run(&["run", "job.yaml"]).ended(1).says(&["100 rows, and at least 150 are required"]);
     assert_eq!(counts(), ["600", "500"]);
+}
+
+/// What a pass that catches up has read, rejected and checked is in the report of its command.
+#[test]
+fn a_command_reports_what_all_its_passes_have_done() {
+    let more = "incremental: true, max_rejects: 50%, checks: [{rows: {min: 1}}, {not_null: customer, severity: warn, \
+                at_most: 90%}, {range: {id: {max: 1000}}, severity: reject}]";
+    let lab = lab(JOINED, "  a: {from: t, write: 'sqlite:a.db', table: t}\n");
+    lab.file("job.yaml", lab.read("job.yaml").replace("incremental: true", more));
+    lab.file("in/0.csv", "id,customer\n1,1\n2,2\nx,1\n3,\n4,1\n");
+    let count = |name: &str| sqlite(&lab.path(name), "SELECT COUNT(*), COUNT(DISTINCT id) FROM t")[0].join("\t");
+    let of_check = |report: &Value, index: usize| {
+        let check = &report["checks"][index];
+        format!("{} {}", check["check"].as_str().unwrap_or_default(), check["what"].as_str().unwrap_or_default())
+    };
+    lab.run(&["run", "job.yaml"]).ok();
+    // A sink is new: all that the command has done is to let it catch up.
+    let job = lab.read("job.yaml") + "  b: {from: t, write: 'sqlite:b.db', table: t}\n";
+    lab.file("job.yaml", format!("on_success: [{{command: [sh, -c, 'cat > told.json']}}]\n{job}"));
+    let ran = lab.run(&["run", "job.yaml"]);
+    // The three customers are read by each pass.
+    ran.ok().says(&["11 rows read, 3 written, 1 rejected", "first loaded what some sinks had and others lacked"]);
+    ran.says(&["a: 0 rows added to table t", "b: 3 rows added to table t", "what was rejected: millstream rejects"]);
+    assert!(!ran.stdout.contains("nothing new") && !ran.stdout.contains("loaded before"), "{}", ran.stdout);
+    assert!(!ran.stderr.contains("nothing new") && !ran.stderr.contains("loaded before"), "{}", ran.stderr);
+    let report: Value = serde_json::from_str(&lab.read("told.json")).expect("a report");
+    assert_eq!((&report["nothing_new"], &report["rows_rejected"]), (&json!(false), &json!(1)), "{report:#}");
+    assert_eq!(of_check(&report, 0), "not_null: customer 1 of 4 rows (25.00%)");
+    let last = lab.run(&["rejects", "last", "--json"]).ok().json();
+    assert_eq!((&last["run"], &last["rejects"][0]["line"]), (&report["rejects"], &json!(4)), "{last:#}");
+    // A sink lacks a file since the run was killed, and another file comes: rejects of both.
+    lab.file("in/1.csv", "id,customer\n11,1\n12,\ny,1\n1001,1\n");
+    killed(&lab, "publish.next:1");
+    assert_eq!((count("a.db"), count("b.db")), ("4\t4".to_owned(), "3\t3".to_owned()));
+    lab.file("in/2.csv", "id,customer\n21,1\n22,1\nz,1\n");
+    let report = run(&lab, "none").ok().json();
+    assert_eq!((count("a.db"), count("b.db")), ("6\t6".to_owned(), "6\t6".to_owned()));
+    let counts = ["rows_read", "rows_written", "rows_rejected"].map(|key| report[key].as_u64().unwrap_or_default());
+    assert_eq!(counts, [4 + 3 + 3 + 3, 1 + 4, 2 + 1], "{report:#}");
+    assert_eq!((&report["units_loaded_before"], &report["nothing_new"]), (&json!(1), &json!(false)), "{report:#}");
+    let summaries: Vec<&str> =
+        report["results"].as_array().expect("a list").iter().flat_map(|result| result["summary"].as_str()).collect();
+    let of_b = "1 row added to table t of b.db; then 2 rows added to table t of b.db";
+    assert_eq!(summaries, ["2 rows added to table t of a.db", of_b], "{report:#}");
+    // How many rows there are is judged of the second pass alone.
+    let checks = [0, 1, 2].map(|index| of_check(&report, index));
+    let expected = ["rows 2 rows", "not_null: customer 1 of 4 rows (25.00%)", "range: id 1 of 5 rows (20.00%)"];
+    assert_eq!(checks, expected, "{report:#}");
+    let last = lab.run(&["rejects", "last", "--json"]).ok().json();
+    let rejects = last["rejects"].as_array().expect("a list");
+    // Of a row that a check has rejected the file is not known where all is loaded at once.
+    let files: Vec<&str> = rejects.iter().map(|one| one["uri"].as_str().unwrap_or_default()).collect();
+    assert_eq!((files, &last["run"]), (vec!["in/1.csv", "", "in/2.csv"], &report["rejects"]), "{last:#}");
+}
+
+/// What a pass that catches up has rejected goes only into the sinks that have caught up.
+#[test]
+fn rejects_of_all_passes_of_a_command_are_loaded_again() {
+    let texts = "transforms:\n  t: {sql: 'SELECT id, CAST(customer AS text) AS customer FROM orders'}\n";
+    let sink = |name: &str| format!("  {name}: {{from: t, write: 'sqlite:{name}.db', table: t, atomic: true}}\n");
+    let lab = lab(texts, &sink("a"));
+    let job = lab.read("job.yaml").replace("incremental: true", "incremental: true, max_rejects: 5");
+    lab.file("job.yaml", &job);
+    lab.file("in/0.csv", "id,customer\n1,1\n2,x\n");
+    lab.run(&["run", "job.yaml"]).ok();
+    lab.file("job.yaml", job + &sink("b"));
+    lab.file("in/1.csv", "id,customer\n3,1\n4,x\n");
+    lab.run(&["run", "job.yaml"]).ok().says(&["2 rejected"]);
+    lab.file("job.yaml", lab.read("job.yaml").replace("id: int64, customer: int64", "id: int64, customer: utf8"));
+    let replayed = lab.run(&["rejects", "last", "--replay"]);
+    assert!(replayed.ok().stdout.starts_with("2 rejects of run"), "{}", replayed.stdout);
+    let of = |name: &str| {
+        let rows = sqlite(&lab.path(name), "SELECT id FROM t ORDER BY id");
+        rows.into_iter().map(|row| row.concat()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!((of("a.db").as_str(), of("b.db").as_str()), ("1 3 4", "1 2 3 4"));
+    let last = lab.run(&["rejects", "last"]);
+    assert!(last.ok().stdout.contains("rejected nothing; 2 more were loaded later"), "{}", last.stdout);
+}
+
+#[test]
+fn a_failed_check_says_whether_sinks_have_caught_up() {
+    let sinks = "  a: {from: t, write: 'sqlite:a.db', table: t}\n  b: {from: t, write: 'sqlite:b.db', table: t}\n";
+    let lab = lab(JOINED, sinks);
+    let count = |name: &str| sqlite(&lab.path(name), "SELECT COUNT(*) FROM t")[0][0].clone();
+    let more = "incremental: true, checks: [{not_null: customer}]";
+    lab.file("job.yaml", lab.read("job.yaml").replace("incremental: true", more));
+    orders(&lab, 0);
+    killed(&lab, "publish.next:1");
+    lab.file("in/1.csv", "id,customer\n1001,\n");
+    let ran = lab.run(&["run", "job.yaml"]);
+    ran.ended(1).says(&[
+        "a check does not hold: not_null: customer",
+        "sinks that lacked what others had loaded have caught up, and nothing else was published",
+    ]);
+    assert!(!ran.stderr.contains("no sink has published anything"), "{}", ran.stderr);
+    assert_eq!((count("a.db"), count("b.db")), ("100".to_owned(), "100".to_owned()));
+    // Now nothing was published.
+    lab.run(&["run", "job.yaml"]).ended(1).says(&["no sink has published anything"]);
 }
 
 /// Names of the files that are still to be read.

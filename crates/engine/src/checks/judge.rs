@@ -6,7 +6,7 @@ use millstream_core::{Error, Result};
 use millstream_job::{CheckSeverity, RowsKeys};
 use serde_json::Value;
 
-use super::{CheckKind, EntryCheck, EntryChecks};
+use super::{CheckKind, EXAMPLES, EntryCheck, EntryChecks};
 use crate::report::CheckResult;
 
 /// What a pass of a run has read.
@@ -26,7 +26,6 @@ pub enum Pass {
 pub fn results(entries: &[Arc<EntryChecks>], earlier: &[Value], pass: Pass) -> Result<Vec<CheckResult>> {
     let mut results = Vec::new();
     for entry in entries {
-        let rows = entry.counts.rows();
         let before = earlier.iter().find_map(|report| rows_before(report, &entry.entry));
         for (index, check) in entry.checks.iter().enumerate() {
             if let CheckKind::Unique(keys) = &check.kind {
@@ -35,17 +34,32 @@ pub fn results(entries: &[Arc<EntryChecks>], earlier: &[Value], pass: Pass) -> R
                 found.examples.into_iter().for_each(|example| entry.counts.show(index, example));
             }
         }
-        let counted = entry.checks.iter().zip(entry.counts.broken()).zip(entry.counts.shown());
+        let broken: Vec<u64> = entry.counts.broken().collect();
+        let rejecting: Vec<bool> = entry.checks.iter().map(EntryCheck::rejects).collect();
+        let seen = seen(entry.counts.rows(), &rejecting, &broken);
+        let counted = entry.checks.iter().zip(seen).zip(broken).zip(entry.counts.shown());
         let is_judged = |check: &EntryCheck| pass == Pass::Whole || !matches!(check.kind, CheckKind::Rows(_));
-        for ((check, broken), examples) in counted.filter(|((check, _), _)| is_judged(check)) {
+        for (((check, rows), broken), examples) in counted.filter(|(((check, _), _), _)| is_judged(check)) {
             results.push(result(entry, check, Counted { rows, broken, examples, before }));
         }
     }
     Ok(results)
 }
 
+/// How many rows came to each check of an entry that has `kept` rows in the end. Those that reject come first, one after
+/// the other, and each sees what the ones before it have left; all others see the rows that are kept.
+fn seen(kept: u64, rejecting: &[bool], broken: &[u64]) -> Vec<u64> {
+    let left_out_from = |index: usize| {
+        let behind = rejecting.iter().zip(broken).skip(index);
+        behind.filter(|(rejects, _)| **rejects).map(|(_, broken)| broken).sum::<u64>()
+    };
+    let of = |(index, rejects): (usize, &bool)| if *rejects { kept + left_out_from(index) } else { kept };
+    rejecting.iter().enumerate().map(of).collect()
+}
+
 /// What was counted for a check.
 struct Counted {
+    /// The rows that came to it.
     rows: u64,
     broken: u64,
     examples: Vec<String>,
@@ -82,6 +96,24 @@ fn result(entry: &EntryChecks, check: &EntryCheck, counted: Counted) -> CheckRes
     }
 }
 
+/// The result of a check that two passes of a command have come to. If it holds for one of them only, it is that of the
+/// other one.
+pub fn together(earlier: CheckResult, later: CheckResult) -> CheckResult {
+    if earlier.holds != later.holds {
+        return if later.holds { earlier } else { later };
+    }
+    let (Some(message), Some(_)) = (message_of(&earlier), message_of(&later)) else { return later };
+    let (rows, broken) = (earlier.rows + later.rows, earlier.broken + later.broken);
+    let what = format!("{message}{}", of_rows(broken, rows));
+    let examples = earlier.examples.iter().chain(&later.examples).take(EXAMPLES).cloned().collect();
+    CheckResult { rows, broken, what, examples, ..later }
+}
+
+/// What a result that counts rows says before these: its message, if there is one.
+fn message_of(result: &CheckResult) -> Option<&str> {
+    result.what.strip_suffix(&of_rows(result.broken, result.rows))
+}
+
 /// How many of so many rows break a rule, in words.
 fn of_rows(broken: u64, rows: u64) -> String {
     let share = if broken == 0 || rows == 0 { 0.0 } else { broken as f64 / rows as f64 * 100.0 };
@@ -114,10 +146,11 @@ fn rows_fault(limits: &RowsKeys, rows: u64, before: Option<u64>) -> Option<Strin
     })
 }
 
-/// The rows of `entry` as the report of an earlier run says.
+/// The rows of `entry` as the report of an earlier run says. What it says of a check that rejects is about the rows
+/// before that, or in reports of older versions after it: it is no measure.
 fn rows_before(report: &Value, entry: &str) -> Option<u64> {
-    let checks = report.get("checks")?.as_array()?;
-    checks.iter().find(|check| check["entry"] == entry)?["rows"].as_u64()
+    let counts_kept = |check: &&Value| check["entry"] == entry && check["severity"] != "reject";
+    report.get("checks")?.as_array()?.iter().find(counts_kept)?["rows"].as_u64()
 }
 
 /// `number` with a comma before each three digits.
@@ -133,22 +166,27 @@ fn grouped(number: u64) -> String {
     out
 }
 
-/// The errors of the checks for which the run fails.
-pub fn failures(results: &[CheckResult]) -> Vec<Error> {
+/// The errors of the checks for which the run fails. `has_caught_up` says whether sinks were brought to the files that
+/// others have before it, by the same command.
+pub fn failures(results: &[CheckResult], has_caught_up: bool) -> Vec<Error> {
     let failed = results.iter().filter(|result| !result.holds && result.severity == CheckSeverity::Fail);
-    failed.map(failure).collect()
+    failed.map(|result| failure(result, has_caught_up)).collect()
 }
 
-fn failure(result: &CheckResult) -> Error {
+fn failure(result: &CheckResult, has_caught_up: bool) -> Error {
     let allowed = result.at_most.as_ref().map_or(String::new(), |most| format!(", more than `at_most: {most}`"));
     let cause = match result.examples.is_empty() {
         true => format!("{}{allowed}", result.what),
         false => format!("{}{allowed}, such as\n{}", result.what, result.examples.join("\n")),
     };
+    let published = match has_caught_up {
+        false => "no sink has published anything",
+        true => "sinks that lacked what others had loaded have caught up, and nothing else was published",
+    };
     Error::data(format!("a check does not hold: {}", result.check))
         .cause(cause)
         .in_step(&result.entry)
-        .hint("no sink has published anything; fix the data or the check, or make it `severity: warn`")
+        .hint(format!("{published}; fix the data or the check, or make it `severity: warn`"))
 }
 
 #[cfg(test)]
@@ -179,6 +217,26 @@ mod tests {
         assert!(fault(change(), 0, Some(100)).is_some());
         // Otherwise a job that once had no rows could never have any again.
         assert_eq!((fault(change(), 7, Some(0)), fault(change(), 7, None)), (None, None));
+    }
+
+    #[test]
+    fn a_check_that_rejects_sees_what_those_before_it_have_left() {
+        for (kept, checks, expected) in [
+            (2, &[(true, 8)][..], &[10][..]),
+            (5, &[(false, 4), (true, 3), (false, 0), (true, 2)], &[5, 10, 5, 7]),
+            (0, &[(true, 4), (true, 0), (false, 0)], &[4, 0, 0]),
+        ] {
+            let (rejecting, broken): (Vec<bool>, Vec<u64>) = checks.iter().copied().unzip();
+            assert_eq!(seen(kept, &rejecting, &broken), expected, "{checks:?}");
+        }
+    }
+
+    #[test]
+    fn rows_are_compared_with_those_that_were_kept() {
+        let check = |severity: &str, rows: u64| serde_json::json!({"entry": "s", "severity": severity, "rows": rows});
+        let before = |checks: &[Value]| rows_before(&serde_json::json!({"checks": checks}), "s");
+        assert_eq!(before(&[check("reject", 10), check("fail", 2)]), Some(2));
+        assert_eq!((before(&[check("reject", 10)]), before(&[])), (None, None));
     }
 
     #[test]

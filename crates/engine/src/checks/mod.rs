@@ -185,13 +185,17 @@ impl EntryChecks {
         CheckedRows { entry: self.entry.clone(), rows: counts.rows(), broken }
     }
 
-    /// Adds what an earlier run has counted; what it says of checks that are no more here is left out.
+    /// Adds what an earlier run has counted; what it says of checks that are no more here is left out. Of equal checks
+    /// that reject, the first one has left out all rows.
     pub fn add_noted(&self, noted: &CheckedRows) {
         if noted.entry != self.entry {
             return;
         }
         self.counts.add_rows(noted.rows);
         for (index, check) in self.checks.iter().enumerate() {
+            if check.rejects() && self.checks[..index].iter().any(|before| before.noted_as == check.noted_as) {
+                continue;
+            }
             self.counts.add_broken(index, noted.broken.get(&check.noted_as).copied().unwrap_or(0));
         }
     }

@@ -34,6 +34,8 @@ pub struct ResumePoint {
     pub moment: i64,
     /// What it was asked for.
     pub options: RunOptions,
+    /// The runs of the same command that only brought sinks to the files that others have, before it.
+    pub catch_up_runs: Vec<String>,
     /// The rejects that it loads again.
     pub(super) replay: Option<Arc<Replay>>,
     only: Mutex<Option<OnlyRun>>,
@@ -114,6 +116,7 @@ impl ResumePoint {
             job: key,
             path: job.path().to_owned(),
             options: options.clone(),
+            catch_up_runs: Vec::new(),
             replay: replay.map(Arc::clone),
             only: Mutex::default(),
             has_begun: AtomicBool::new(false),

@@ -28,6 +28,8 @@ pub(super) struct Attempts<'a> {
     observer: &'a Observer,
     /// Where the last attempt stands; `None` before the first.
     point: Option<ResumePoint>,
+    /// What runs have done that only brought sinks to the files that others have.
+    caught_up: Option<Report>,
     /// The job at the time of the logical run.
     pub(super) job: Arc<Job>,
     /// How many there were.
@@ -37,7 +39,7 @@ pub(super) struct Attempts<'a> {
 impl<'a> Attempts<'a> {
     pub(super) fn new(engine: &'a Engine, work: Runnable, options: &'a RunOptions, observer: &'a Observer) -> Self {
         let job = Arc::clone(&work.job);
-        Attempts { engine, work, options, observer, point: None, job, count: 0 }
+        Attempts { engine, work, options, observer, point: None, caught_up: None, job, count: 0 }
     }
 
     /// The name of the last attempt.
@@ -78,7 +80,8 @@ impl<'a> Attempts<'a> {
         {
             return not_begun(point, &work.job, &unmet);
         }
-        execute_from(point, &|point| engine.at(&work, point.moment), engine, None, self.observer, &turn)
+        let at = |point: &ResumePoint| engine.at(&work, point.moment);
+        execute_from(point, &mut self.caught_up, &at, engine, None, self.observer, &turn)
     }
 
     /// How a run goes on that has failed, and the error that may pass; `None` if it does not.

@@ -49,6 +49,8 @@ pub(super) struct Summary {
     pub(super) checks: Vec<CheckResult>,
     /// Whether it has only brought sinks to the files that others have.
     pub(super) is_catch_up: bool,
+    /// The runs of the same command that have done so before it.
+    pub(super) catch_up_runs: Vec<String>,
 }
 
 /// What targets have noted of the run and of earlier ones. It is forgotten once the run is recorded.
@@ -191,6 +193,7 @@ impl Loaded<'_, '_> {
             nothing_new: nothing_admitted || (only_chunks && chunks.iter().all(|loaded| loaded.nothing_new)),
             units_before: before + chunks.iter().map(|loaded| loaded.units_before).sum::<u64>(),
             is_catch_up: self.admission.as_ref().is_some_and(|admission| admission.is_catch_up),
+            catch_up_runs: point.catch_up_runs.clone(),
             checks: self.checks.clone(),
         }
     }

@@ -19,6 +19,7 @@ use millstream_state::{LiveRun, RunRecord};
 
 use super::begin::Planned;
 use super::commit::Committed;
+use super::passes::together;
 use super::record::{Used, record_failure};
 use super::work::{Work, interruption};
 use super::{Event, Observer};
@@ -52,13 +53,15 @@ pub(crate) fn execute(
         Some(_) => Ok(work.clone()),
         None => engine.at(work, point.moment),
     };
-    execute_from(&mut point, &at, engine, replay, observer, &turn)
+    execute_from(&mut point, &mut None, &at, engine, replay, observer, &turn)
 }
 
-/// Runs a job that stands at `point`, and again while sinks have only caught up with others. `at` gives it as it is at
-/// the time of a logical run.
+/// Runs a job that stands at `point`, and again while sinks have only caught up with others. `before` keeps what such
+/// runs have done, for the case that this fails and is tried again. `at` gives the job as it is at the time of a
+/// logical run.
 pub(super) fn execute_from(
     point: &mut ResumePoint,
+    before: &mut Option<Report>,
     at: &dyn Fn(&ResumePoint) -> Result<Runnable, Failure>,
     engine: &Engine,
     replay: Option<&Arc<Replay>>,
@@ -67,14 +70,24 @@ pub(super) fn execute_from(
 ) -> Result<Report, Failure> {
     let mut report = execute_once(point, at, engine, replay, observer, turn)?;
     while report.caught_up {
+        let runs = [report.catch_up_runs.as_slice(), std::slice::from_ref(&report.run)].concat();
+        *before = Some(with_earlier(before.take(), report));
         // Now all sinks have the same files, or more of them.
         let work = at(point)?;
         let options = RunOptions { restart: false, now: Some(point.moment), ..point.options.clone() };
         *point = ResumePoint::find(&work.job, engine.machine(), &options, replay)?;
+        point.catch_up_runs = runs;
         let again = |point: &ResumePoint| engine.at(&engine.fresh(work.clone())?, point.moment);
         report = execute_once(point, &again, engine, replay, observer, turn)?;
     }
-    Ok(report)
+    Ok(with_earlier(before.take(), report))
+}
+
+fn with_earlier(earlier: Option<Report>, later: Report) -> Report {
+    match earlier {
+        Some(earlier) => together(earlier, later),
+        None => later,
+    }
 }
 
 /// Runs a job once: to its end, or until sinks that lack files have those that others have.
@@ -141,7 +154,7 @@ fn execute_at(
         Ok(Ended::Committed(committed)) => committed,
         Ok(Ended::Resumes(earlier)) => return Ok(Ended::Resumes(earlier)),
         Err(failure) => {
-            record_failure(&run, live, &failure);
+            record_failure(&run, point, live, &failure);
             return Err(failure);
         }
     };

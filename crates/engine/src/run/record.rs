@@ -36,12 +36,15 @@ pub(super) struct Used {
 }
 
 /// Stores that a run has failed.
-pub(super) fn record_failure(run: &RunContext, live: Option<LiveRun>, failure: &Failure) {
+pub(super) fn record_failure(run: &RunContext, point: &ResumePoint, live: Option<LiveRun>, failure: &Failure) {
     let wrong = Error::job("the job file is wrong");
     let error = failure.errors.first().unwrap_or(&wrong);
     // What is wrong is reported in any case, whether or not the run history can be written.
     let checks = run.checks.take();
-    let report = (!checks.is_empty()).then(|| json!({"checks": checks}));
+    let mut report = (!checks.is_empty()).then(|| json!({"checks": checks}));
+    if !point.catch_up_runs.is_empty() {
+        report.get_or_insert_default()["catch_up_runs"] = json!(point.catch_up_runs);
+    }
     let _ = live.map(|live| live.end(Some(error), &Ending { report, ..ending(run) }));
 }
 
@@ -161,6 +164,7 @@ fn report(run: &RunContext, job: &Job, summary: &Summary, used: Used) -> Report 
         nothing_new: summary.nothing_new,
         units_loaded_before: summary.units_before,
         caught_up: summary.is_catch_up,
+        catch_up_runs: summary.catch_up_runs.clone(),
         seconds: elapsed.as_secs_f64(),
         rows_read: totals.rows_read,
         rows_written: totals.rows_written,

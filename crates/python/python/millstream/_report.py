@@ -223,6 +223,7 @@ class Report(_Record):
     verdict: Verdict
     hooks: Sequence[HookResult] = ()
     windows: Sequence[WindowRead] = ()
+    catch_up_runs: Sequence[str] = ()
 
     def __init__(self, values: Mapping[str, Any], text: str) -> None:
         super().__init__(values)
