@@ -247,8 +247,8 @@ pub struct CheckResult {
     pub severity: CheckSeverity,
     /// Whether it holds. One that leaves rows out always does.
     pub holds: bool,
-    /// Rows that came to the check: for one that rejects, those of the entry but for what earlier ones have left out; for
-    /// others, what is left of these.
+    /// Rows that came to the check: for one that rejects, those that earlier ones have not left out; for others, those
+    /// that are kept.
     pub rows: u64,
     /// Rows that break the rule.
     pub broken: u64,

@@ -131,10 +131,10 @@ fn a_check_that_fails_leaves_three_sinks_as_they_were() {
 /// A check that rejects is judged by the rows that came to it, and the others by those that are left.
 #[test]
 fn rows_that_a_check_rejects_are_among_those_that_it_is_about() {
-    let checks = "    - {rows: {min: 2, change: 10%}}\n    - {sql: amount < 30, severity: reject}\n    - {range: {paid: \
-                  {max: 0}}, at_most: 10%}\n    - {range: {amount: {max: 2}}, severity: reject}\n    - {unique: id}\n";
-    let transform = "transforms:\n  t: {filter: {from: s, where: id > 0}, max_rejects: 9, checks: [{range: {id: {max: 1}}, \
-                     severity: reject}]}\n";
+    let checks = "    - {rows: {min: 2, change: 10%}}\n    - {sql: amount < 30, severity: reject}\n    - {range: \
+                  {paid: {max: 0}}, at_most: 10%}\n    - {range: {amount: {max: 2}}, severity: reject}\n    - {unique: id}\n";
+    let transform = "transforms:\n  t: {filter: {from: s, where: id > 0}, max_rejects: 9, checks: [{range: {id: {max: \
+                     1}}, severity: reject}]}\n";
     for sink in ["write: out.csv", "write: 'sqlite:out.db', table: t"] {
         let lab = lab(checks, "    max_rejects: 9\n", &format!("  o: {{from: t, {sink}}}\n"));
         lab.file("job.yaml", lab.read("job.yaml").replace("sinks:\n", &format!("{transform}sinks:\n")));

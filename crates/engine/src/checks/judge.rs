@@ -46,8 +46,8 @@ pub fn results(entries: &[Arc<EntryChecks>], earlier: &[Value], pass: Pass) -> R
     Ok(results)
 }
 
-/// How many rows came to each check of an entry that has `kept` rows in the end. Those that reject come first, one after
-/// the other, and each sees what the ones before it have left; all others see the rows that are kept.
+/// How many rows came to each check of an entry that has `kept` rows in the end. Those that reject come first, one
+/// after the other, and each sees what the ones before it have left; all others see the rows that are kept.
 fn seen(kept: u64, rejecting: &[bool], broken: &[u64]) -> Vec<u64> {
     let left_out_from = |index: usize| {
         let behind = rejecting.iter().zip(broken).skip(index);
