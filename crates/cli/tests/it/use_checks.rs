@@ -132,7 +132,8 @@ fn a_check_that_fails_leaves_three_sinks_as_they_were() {
 #[test]
 fn rows_that_a_check_rejects_are_among_those_that_it_is_about() {
     let checks = "    - {rows: {min: 2, change: 10%}}\n    - {sql: amount < 30, severity: reject}\n    - {range: \
-                  {paid: {max: 0}}, at_most: 10%}\n    - {range: {amount: {max: 2}}, severity: reject}\n    - {unique: id}\n";
+                  {paid: {max: 0}}, at_most: 10%}\n    - {range: {amount: {max: 2}}, severity: reject}\n    - \
+                  {unique: id}\n";
     let transform = "transforms:\n  t: {filter: {from: s, where: id > 0}, max_rejects: 9, checks: [{range: {id: {max: \
                      1}}, severity: reject}]}\n";
     for sink in ["write: out.csv", "write: 'sqlite:out.db', table: t"] {
