@@ -1,6 +1,7 @@
 //! Tables that are kept in step with their source (`mode: sync`), and what a merge changes, in all databases.
 
 mod foreign_keys;
+mod sqlite_merge;
 
 use std::os::unix::process::ExitStatusExt;
 

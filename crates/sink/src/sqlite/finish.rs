@@ -66,7 +66,8 @@ fn move_gathered(connection: &Connection, loading: &mut Loading, shown: &str) ->
             false => told,
         }
     };
-    let statement = table::publish_statement(spec, &loading.schema, loading.merged);
+    let keys = table::collated(connection, spec, &spec.key).map_err(told)?;
+    let statement = table::publish_statement(spec, &loading.schema, &loading.merged, &keys);
     let (changed, new) = loading.new_rows.of(|| connection.execute(&statement, []));
     let changed = changed.map_err(told)?;
     connection.execute_batch(&format!("DROP TABLE {}", table::gathering(spec))).map_err(told)?;
@@ -90,6 +91,12 @@ fn count_merged(connection: &Connection, loading: &mut Loading, shown: &str) -> 
     Ok(())
 }
 
+/// Rows of a table that refer to rows which do not exist.
+pub(super) struct Broken {
+    pub(super) table: String,
+    pub(super) error: Error,
+}
+
 /// Refuses a load after which more rows refer to rows that do not exist than before.
 /// `foreign` are the tables with foreign keys that it touches, and their violations before it.
 pub(super) fn check_foreign_keys(
@@ -97,15 +104,17 @@ pub(super) fn check_foreign_keys(
     spec: &SqliteSpec,
     foreign: &[(String, u64)],
     shown: &str,
-) -> Result<()> {
+) -> Result<(), Broken> {
     for (name, before) in foreign {
-        let now =
-            table::violations(connection, name).map_err(|error| sqlite_error("look into", shown, spec, &error))?;
+        let broken = |error| Broken { table: name.clone(), error };
+        let now = table::violations(connection, name)
+            .map_err(|error| broken(sqlite_error("look into", shown, spec, &error)))?;
         if now > *before {
-            let new = counted(now - before, "row");
-            return Err(Error::data(format!("{new} of table {name} of {shown} would refer to rows that do not exist"))
+            let (new, would) = (counted(now - before, "row"), "would refer to rows that do not exist");
+            let error = Error::data(format!("{new} of table {name} of {shown} {would}"))
                 .cause("FOREIGN KEY constraint failed")
-                .hint(format!("load the rows that they refer to, or see which: PRAGMA foreign_key_check({name})")));
+                .hint(format!("load the rows that they refer to, or see which: PRAGMA foreign_key_check({name})"));
+            return Err(broken(error));
         }
     }
     Ok(())

@@ -59,11 +59,11 @@ fn insert_all(
     let told = |error: rusqlite::Error| sqlite_error("write to", shown, spec, &error);
     let many_rows = table::rows_in_statement(schema);
     let mut many = connection
-        .prepare_cached(&table::insert_statement(spec, schema, many_rows, into, loading.merged))
+        .prepare_cached(&table::insert_statement(spec, schema, many_rows, into, &loading.merged))
         .map_err(told)?;
     let mut one =
-        connection.prepare_cached(&table::insert_statement(spec, schema, 1, into, loading.merged)).map_err(told)?;
-    let drops_rows = table::may_insert_fewer(spec, schema, into, loading.merged);
+        connection.prepare_cached(&table::insert_statement(spec, schema, 1, into, &loading.merged)).map_err(told)?;
+    let drops_rows = table::may_insert_fewer(spec, schema, into, &loading.merged);
     let inserted = Inserted::default();
     let mut insertion = Insertion { readers, spec, shown, watched: &loading.watched, drops_rows, inserted };
     let mut row = 0;

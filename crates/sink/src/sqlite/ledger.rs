@@ -488,7 +488,7 @@ impl LedgerState {
         if !refused.rows.is_empty() || refused.more {
             return Err(refused.into_error(&place(&self.shown, &self.spec)));
         }
-        check_foreign_keys(connection, &self.spec, &foreign, &self.shown)?;
+        check_foreign_keys(connection, &self.spec, &foreign, &self.shown).map_err(|broken| broken.error)?;
         Ok(Replaced { is_new: true, deleted, inserted, forgotten })
     }
 

@@ -113,7 +113,7 @@ impl Loading {
         self.tried = may_try && table::checks_rows(connection, &self.spec)?;
         if self.spec.mode == Mode::Merge {
             self.unreported = table::unreported_rows(connection, &self.spec)?;
-            self.merged = if table::may_drop(connection, &self.spec)? { Merged::All } else { Merged::Differing };
+            self.merged = Merged::of(connection, &self.spec)?;
         }
         Ok(())
     }

@@ -45,7 +45,7 @@ use millstream_core::spec::{Fault, SpecInfo, parse};
 use millstream_core::{Budget, Error, Result, Step};
 use millstream_database::load::Step as PublishStep;
 use millstream_database::sqlite::{self, Access, LockWait, SqliteDialect, path_of};
-use millstream_database::{Dialect, table_name};
+use millstream_database::{Dialect, quoted_list, table_name};
 use serde_json::Value;
 
 use self::database::{Database, Joined};
@@ -124,7 +124,8 @@ impl Sink for SqliteSink {
     }
 
     fn describe(&self, schema: SchemaRef) -> String {
-        let insert = table::insert_statement(&self.spec, &schema, 1, Destination::of(&self.spec), Merged::Differing);
+        let merged = Merged::default();
+        let insert = table::insert_statement(&self.spec, &schema, 1, Destination::of(&self.spec), &merged);
         match self.spec.mode {
             Mode::Sync | Mode::History => {
                 let columns: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
@@ -132,7 +133,9 @@ impl Sink for SqliteSink {
                 let steps = table::in_step(&self.spec, &tables, &columns).steps();
                 steps.iter().map(PublishStep::sql).collect::<Vec<_>>().join(";\n")
             }
-            _ if table::is_gathered(&self.spec) => table::publish_statement(&self.spec, &schema, Merged::Differing),
+            _ if table::is_gathered(&self.spec) => {
+                table::publish_statement(&self.spec, &schema, &merged, &quoted_list(&SqliteDialect, &self.spec.key))
+            }
             Mode::Append | Mode::Merge | Mode::Ignore => insert,
             Mode::Truncate => format!("DELETE FROM {};\n{insert}", SqliteDialect.quoted(&self.spec.table)),
             Mode::Replace => table::create_statement(&self.spec, &schema),

@@ -103,13 +103,48 @@ pub(super) enum Destination {
 }
 
 /// Which rows a merge writes of those whose key exists.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Merged {
-    /// Those that differ.
-    #[default]
-    Differing,
+    /// Those that differ. The columns in `as_given` keep values as they are given: `1` and `1.0` are two values.
+    Differing { as_given: Vec<String> },
     /// All of them.
     All,
+}
+
+impl Default for Merged {
+    fn default() -> Self {
+        Merged::Differing { as_given: Vec::new() }
+    }
+}
+
+impl Merged {
+    /// Of a load into the existing table. Its triggers may drop rows: then each row has to be written.
+    pub(super) fn of(connection: &Connection, spec: &SqliteSpec) -> rusqlite::Result<Self> {
+        if may_drop(connection, spec)? {
+            return Ok(Merged::All);
+        }
+        let columns = columns(connection, &spec.table)?.into_iter();
+        let as_given = columns.filter(|column| column.affinity == Affinity::Blob).map(|column| column.name);
+        Ok(Merged::Differing { as_given: as_given.collect() })
+    }
+
+    /// The condition for rows that are written, of those whose key exists, by the columns `names` beside the key.
+    fn condition(&self, table: &str, names: &[&String]) -> String {
+        let Merged::Differing { as_given } = self else { return String::new() };
+        let differs = |name: &&String| {
+            let (old, new) = (column_of(table, name), column_of("excluded", name));
+            match as_given.iter().any(|column| column.eq_ignore_ascii_case(name)) {
+                true => SqliteDialect.differs(&old, &new, None),
+                // The new value may not have been converted for the column yet. The sign lets the comparison do it.
+                false => format!("{old} IS NOT +{new} COLLATE BINARY"),
+            }
+        };
+        format!(" WHERE {}", names.iter().map(differs).collect::<Vec<_>>().join(" OR "))
+    }
+}
+
+fn column_of(table: &str, name: &str) -> String {
+    format!("{table}.{}", SqliteDialect.quoted(name))
 }
 
 impl Destination {
@@ -126,7 +161,7 @@ pub(super) fn insert_statement(
     schema: &SchemaRef,
     rows: usize,
     into: Destination,
-    merged: Merged,
+    merged: &Merged,
 ) -> String {
     let count = schema.fields().len();
     let values = format!("({})", vec!["?"; count].join(", "));
@@ -148,7 +183,7 @@ fn column_list(schema: &SchemaRef) -> String {
 }
 
 /// The clause for a row whose key exists.
-fn on_conflict(spec: &SqliteSpec, schema: &SchemaRef, merged: Merged) -> String {
+fn on_conflict(spec: &SqliteSpec, schema: &SchemaRef, merged: &Merged) -> String {
     if !spec.mode.has_order() {
         return String::new();
     }
@@ -156,19 +191,12 @@ fn on_conflict(spec: &SqliteSpec, schema: &SchemaRef, merged: Merged) -> String 
     if drops_rows(spec, schema) {
         return format!(" ON CONFLICT ({key}) DO NOTHING");
     }
-    let names = schema.fields().iter().map(|field| field.name()).filter(|name| !is_key(spec, name));
-    let names: Vec<String> = names.map(|name| SqliteDialect.quoted(name)).collect();
-    let changed: Vec<String> = names.iter().map(|name| format!("{name} = excluded.{name}")).collect();
-    let update = format!(" ON CONFLICT ({key}) DO UPDATE SET {}", changed.join(", "));
-    if merged == Merged::All {
-        return update;
-    }
-    let table = SqliteDialect.quoted(&spec.table);
-    let differ: Vec<String> = names
-        .iter()
-        .map(|name| SqliteDialect.differs(&format!("{table}.{name}"), &format!("excluded.{name}"), None))
-        .collect();
-    format!("{update} WHERE {}", differ.join(" OR "))
+    let names: Vec<&String> =
+        schema.fields().iter().map(|field| field.name()).filter(|name| !is_key(spec, name)).collect();
+    let set = |name: &&String| format!("{} = {}", SqliteDialect.quoted(name), column_of("excluded", name));
+    let changed: Vec<String> = names.iter().map(set).collect();
+    let condition = merged.condition(&SqliteDialect.quoted(&spec.table), &names);
+    format!(" ON CONFLICT ({key}) DO UPDATE SET {}{condition}", changed.join(", "))
 }
 
 /// Whether rows are gathered first, since an order decides which of several rows with one key stays, or all of them are
@@ -288,23 +316,27 @@ fn affinity_type(affinity: Affinity) -> &'static str {
     }
 }
 
-/// The statement that moves gathered rows into the table. Rows are ordered so that the one that stays is the last to
-/// update, or the first to insert: so the table itself compares keys.
-pub(super) fn publish_statement(spec: &SqliteSpec, schema: &SchemaRef, merged: Merged) -> String {
-    let first_stays = spec.mode == Mode::Ignore;
+/// The statement that moves gathered rows into the table: of a merge the one that stays of each key, so that nothing is
+/// written that another row replaces; otherwise all, the one that stays first. `keys` is the key, as the table compares
+/// it.
+pub(super) fn publish_statement(spec: &SqliteSpec, schema: &SchemaRef, merged: &Merged, keys: &str) -> String {
     let ordered = |order: &Order| {
-        let (name, descending) = (SqliteDialect.quoted(&order.column), order.descending == first_stays);
-        // Nulls come last in the declared order.
-        let nulls = if first_stays { "" } else { " DESC" };
-        format!("{name} IS NULL{nulls}, {name}{}", if descending { " DESC" } else { "" })
+        let name = SqliteDialect.quoted(&order.column);
+        // Nulls come last.
+        format!("{name} IS NULL, {name}{}", if order.descending { " DESC" } else { "" })
     };
-    let order: Vec<String> = Order::all(&spec.order_by).iter().map(ordered).collect();
-    let names = column_list(schema);
+    let order = Order::all(&spec.order_by).iter().map(ordered).collect::<Vec<_>>().join(", ");
+    let (names, from) = (column_list(schema), gathering(spec));
+    let rows = match spec.mode {
+        Mode::Merge => format!(
+            "(SELECT {names}, row_number() OVER (PARTITION BY {keys} ORDER BY {order}, rowid DESC) AS _millstream_n \
+             FROM {from}) WHERE _millstream_n = 1"
+        ),
+        _ => format!("{from} WHERE true ORDER BY {order}, rowid"),
+    };
     format!(
-        "INSERT OR ABORT INTO {} ({names}) SELECT {names} FROM {} WHERE true ORDER BY {}, rowid{}",
+        "INSERT OR ABORT INTO {} ({names}) SELECT {names} FROM {rows}{}",
         SqliteDialect.quoted(&spec.table),
-        gathering(spec),
-        order.join(", "),
         on_conflict(spec, schema, merged)
     )
 }
@@ -339,9 +371,9 @@ fn drops_rows(spec: &SqliteSpec, schema: &SchemaRef) -> bool {
 }
 
 /// Whether [`insert_statement`] may write fewer rows than it has: a merge writes only rows that differ.
-pub(super) fn may_insert_fewer(spec: &SqliteSpec, schema: &SchemaRef, into: Destination, merged: Merged) -> bool {
+pub(super) fn may_insert_fewer(spec: &SqliteSpec, schema: &SchemaRef, into: Destination, merged: &Merged) -> bool {
     match into {
-        Destination::Table => drops_rows(spec, schema) || (spec.mode == Mode::Merge && merged == Merged::Differing),
+        Destination::Table => drops_rows(spec, schema) || (spec.mode == Mode::Merge && *merged != Merged::All),
         Destination::Gathering => false,
         Destination::Trial => true,
     }

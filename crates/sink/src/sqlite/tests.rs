@@ -831,7 +831,13 @@ fn explain_shows_the_statements() {
     assert_eq!(
         describe(json!({"table": "t", "mode": "merge", "key": ["id"]})),
         "INSERT OR ABORT INTO \"t\" (\"id\", \"name\") VALUES (?, ?) ON CONFLICT (\"id\") DO UPDATE SET \"name\" = \
-         excluded.\"name\" WHERE (\"t\".\"name\" IS NOT excluded.\"name\" COLLATE BINARY OR typeof(\"t\".\"name\") IS \
-         NOT typeof(excluded.\"name\"))"
+         excluded.\"name\" WHERE \"t\".\"name\" IS NOT +excluded.\"name\" COLLATE BINARY"
+    );
+    assert_eq!(
+        describe(json!({"table": "t", "mode": "merge", "key": ["id"], "order_by": ["name desc"]})),
+        "INSERT OR ABORT INTO \"t\" (\"id\", \"name\") SELECT \"id\", \"name\" FROM (SELECT \"id\", \"name\", \
+         row_number() OVER (PARTITION BY \"id\" ORDER BY \"name\" IS NULL, \"name\" DESC, rowid DESC) AS _millstream_n \
+         FROM \"_millstream_rows_t\") WHERE _millstream_n = 1 ON CONFLICT (\"id\") DO UPDATE SET \"name\" = \
+         excluded.\"name\" WHERE \"t\".\"name\" IS NOT +excluded.\"name\" COLLATE BINARY"
     );
 }

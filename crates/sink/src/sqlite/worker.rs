@@ -252,12 +252,20 @@ impl Worker {
             return Ok(());
         }
         for loading in self.loads.values() {
-            check_foreign_keys(connection, &loading.spec, &loading.foreign, &self.file.shown)?;
+            let checked = check_foreign_keys(connection, &loading.spec, &loading.foreign, &self.file.shown);
+            checked
+                .map_err(|broken| broken.error.in_step(self.step_of(&broken.table).unwrap_or(&loading.step.name)))?;
         }
         match self.loads.get(&load) {
             Some(loading) => self.flush(connection, loading),
             None => Ok(()),
         }
+    }
+
+    /// The entry of the job that loads `table`.
+    fn step_of(&self, table: &str) -> Option<&str> {
+        let loading = self.loads.values().find(|loading| loading.spec.table.eq_ignore_ascii_case(table))?;
+        Some(&loading.step.name)
     }
 
     /// Writes all pages out, as soon as no other connection reads the database.

@@ -106,6 +106,25 @@ fn rows_to_which_others_refer_are_not_deleted() {
     }
 }
 
+/// SQLite compares foreign keys once all rows are there. The error names the entry whose rows lack others.
+#[test]
+fn an_order_without_a_customer_is_an_error_of_orders() {
+    for make in TARGETS {
+        for job_order in [false, true] {
+            let (lab, target) = lab(make);
+            if job_order {
+                let job = lab.read("job.yaml");
+                let (start, sinks) = job.split_once("sinks:\n").expect("sinks");
+                let (orders, customers) = sinks.split_once("  customers:").expect("two sinks");
+                lab.file("job.yaml", format!("{start}sinks:\n  customers:{customers}{orders}"));
+            }
+            inputs(&lab, &[(1, "a")], &[(10, 1), (11, 7)]);
+            lab.run(&["run", "job.yaml"]).ended(1).says(&["step orders"]);
+            assert!(target.query("SELECT id FROM orders").is_empty());
+        }
+    }
+}
+
 /// Too many rows would go from one of the tables: none goes from the other.
 #[test]
 fn neither_table_changes_if_too_many_rows_of_one_are_missing() {
