@@ -351,28 +351,34 @@ impl InStep<'_> {
 
     /// Fills the table of versions with the staged rows of each key in their order: those that differ from the one
     /// before, the first from the current version.
+    ///
+    /// Rows that are not newer than the current version change nothing if they equal the version that was valid at
+    /// their time. Others get into the table of versions, where they are found to be not newer.
     fn versions_as_of(&self, list: &str, as_of: &str, validity: Validity<'_>) -> String {
         let index_of = |name: &str| self.columns.iter().position(|column| same(column, name)).unwrap_or_default();
         let keys: Vec<String> = self.key.iter().map(|key| format!("_m{}", index_of(key))).collect();
-        let (keys, time) = (keys.join(", "), format!("_m{}", index_of(as_of)));
-        let window = format!("OVER (PARTITION BY {keys} ORDER BY {time})");
-        let before: Vec<String> =
-            (0..self.columns.len()).map(|index| format!("LAG(_m{index}) {window} AS _p{index}")).collect();
+        let window = format!("OVER (PARTITION BY {} ORDER BY _mt)", keys.join(", "));
+        let before = self.compared_columns().map(|(index, _)| format!(", LAG(_m{index}) {window} AS _p{index}"));
         let ranked = format!(
-            "SELECT staged_.*, ROW_NUMBER() {window} AS _n, {} FROM ({}) staged_",
-            before.join(", "),
-            self.renamed()
+            "SELECT matched_.*, LAG(_c) {window} AS _pc, LEAD(_c) {window} AS _nc{} FROM ({}) matched_",
+            before.collect::<String>(),
+            self.matched(as_of, validity)
         );
         let staged = |index: usize| format!("{STAGED}._m{index}");
         let from_before = self.or_differs(staged, |_, index| format!("{STAGED}._p{index}"));
-        let from_current = self.or_differs(staged, |column, _| self.of_target(column));
-        let kept = format!(
-            "SELECT {STAGED}.* FROM ({ranked}) {STAGED} LEFT JOIN {} ON {} AND {} IS NULL AND {STAGED}._n = 1 WHERE \
-             ({STAGED}._n > 1 AND (FALSE{from_before})) OR ({STAGED}._n = 1 AND ({} IS NULL{from_current}))",
+        let from_valid = self.or_differs(staged, |_, index| format!("{STAGED}._t{index}"));
+        let follows = format!("{STAGED}._c < 2 AND {STAGED}._c = COALESCE({STAGED}._pc, 9)");
+        // The key has ended, and no row lets it begin again.
+        let is_ended = format!(
+            "{STAGED}._c = 2 AND {STAGED}._nc IS NULL AND {STAGED}._vt IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {} \
+             WHERE {} AND {} IS NULL)",
             self.target,
             self.keys_renamed(),
-            self.of_target(self.to()),
-            self.of_target(self.first_key())
+            self.of_target(validity.to)
+        );
+        let kept = format!(
+            "SELECT {STAGED}.* FROM ({ranked}) {STAGED} WHERE ({follows} AND (FALSE{from_before})) OR (NOT ({follows}) \
+             AND ({STAGED}._c = 0{from_valid})) OR ({is_ended})"
         );
         let values: Vec<String> = self
             .columns
@@ -382,26 +388,49 @@ impl InStep<'_> {
             .map(|(index, _)| format!("_m{index}"))
             .collect();
         format!(
-            "INSERT INTO {} ({list}) SELECT {}, {time}, LEAD({time}) {window} FROM ({kept}) kept_",
+            "INSERT INTO {} ({list}) SELECT {}, _mt, LEAD(_mt) {window} FROM ({kept}) kept_",
             self.versions,
             values.join(", ")
         )
     }
 
+    /// The staged rows with their times as `_mt`, and the version that was valid then: its values as `_t…`, its end as
+    /// `_vt`. `_c` is 0 without one, 1 if the row is newer than it and it is the current one, and otherwise 2.
+    fn matched(&self, as_of: &str, validity: Validity<'_>) -> String {
+        let time = |value: &str| self.dialect.time(value);
+        let (from, to) = (self.of_target(validity.from), self.of_target(validity.to));
+        let (since, until, at) = (time(&from), time(&to), time(&format!("{STAGED}._mt")));
+        let values = self.compared_columns().map(|(index, name)| format!(", {} AS _t{index}", self.of_target(name)));
+        format!(
+            "SELECT {STAGED}.*, CASE WHEN {} IS NULL THEN 0 WHEN {to} IS NULL AND {since} < {at} THEN 1 ELSE 2 END AS \
+             _c, {to} AS _vt{} FROM ({}) {STAGED} LEFT JOIN {} ON {} AND {since} <= {at} AND ({to} IS NULL OR {until} > \
+             {at})",
+            self.of_target(self.first_key()),
+            values.collect::<String>(),
+            self.renamed(as_of),
+            self.target,
+            self.keys_renamed()
+        )
+    }
+
     /// ` OR …` for each column whose values differ, except for keys and times.
     fn or_differs(&self, staged: impl Fn(usize) -> String, other: impl Fn(&str, usize) -> String) -> String {
+        self.compared_columns().fold(String::new(), |all, (index, column)| {
+            let facts = self.column_facts(column);
+            format!("{all} OR {}", self.dialect.differs(&other(column, index), &staged(index), facts))
+        })
+    }
+
+    /// The columns of which a difference makes a new version, with their places: all but keys and times.
+    fn compared_columns(&self) -> impl Iterator<Item = (usize, &String)> {
         let validity = self.validity;
-        let is_time = |column: &str| {
+        let is_time = move |column: &str| {
             validity.is_some_and(|validity| {
                 same(column, validity.from) || validity.as_of.is_some_and(|as_of| same(column, as_of))
             })
         };
-        let compared = self.columns.iter().enumerate().filter(|(_, column)| {
+        self.columns.iter().enumerate().filter(move |(_, column)| {
             !is_time(column) && (!self.is_key(column) || self.column_facts(column).is_none_or(may_differ_as_key))
-        });
-        compared.fold(String::new(), |all, (index, column)| {
-            let facts = self.column_facts(column);
-            format!("{all} OR {}", self.dialect.differs(&other(column, index), &staged(index), facts))
         })
     }
 
@@ -444,15 +473,12 @@ impl InStep<'_> {
         format!("{STAGED}.{}", self.dialect.quoted(column))
     }
 
-    /// The staged rows under names that the target's columns do not have.
-    fn renamed(&self) -> String {
-        let columns: Vec<String> = self
-            .columns
-            .iter()
-            .enumerate()
-            .map(|(index, column)| format!("{} AS _m{index}", self.dialect.quoted(column)))
-            .collect();
-        format!("SELECT {} FROM {}", columns.join(", "), self.staging)
+    /// The staged rows under names that the target's columns do not have, with the time of `as_of` as `_mt`.
+    fn renamed(&self, as_of: &str) -> String {
+        let columns = self.columns.iter().enumerate();
+        let columns: String =
+            columns.map(|(index, column)| format!("{} AS _m{index}, ", self.dialect.quoted(column))).collect();
+        format!("SELECT {columns}{} AS _mt FROM {}", self.dialect.quoted(as_of), self.staging)
     }
 
     fn keys_renamed(&self) -> String {

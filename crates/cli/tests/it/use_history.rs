@@ -405,3 +405,129 @@ fn a_history_is_what_a_model_says() {
         assert_sane(&target);
     }
 }
+
+/// The same input again changes nothing, however many versions of a key it has.
+#[test]
+fn versions_that_come_again_are_unchanged() {
+    for make in TARGETS {
+        for missing in ["delete, max_deletes: 100%", "keep", "{flag: gone}, max_deletes: 100%"] {
+            let (lab, target) = lab(make, &format!("mode: history, missing: {missing}, as_of: day"));
+            // The second row of 1 differs from the first in its time only; that of 2 has a value that comes again.
+            let mut input = vec![since(1, "a", 1), since(1, "a", 2), since(1, "b", 5)];
+            input.extend([since(2, "x", 1), since(2, "y", 2), since(2, "x", 3), since(3, "z", 1)]);
+            rows(&lab, &input);
+            assert_eq!(changes(&lab, &[]), [6, 0, 1, 0]);
+            let expected = ["1 a then", "1 b now", "2 x then", "2 y then", "2 x now", "3 z now"];
+            for _ in 0..2 {
+                assert_eq!(versions(&target), expected);
+                assert_eq!(changes(&lab, &[]), [0, 0, 7, 0]);
+            }
+            // Only rows that are old: the key is not missing, and its current version stays.
+            rows(&lab, &[since(1, "a", 1), since(1, "a", 4), since(2, "y", 2), since(3, "z", 1)]);
+            assert_eq!(changes(&lab, &[]), [0, 0, 4, 0], "{missing}");
+            // Old ones beside new ones, of which the first is like the current version.
+            rows(
+                &lab,
+                &[since(1, "a", 1), since(1, "b", 6), since(1, "a", 7), since(1, "a", 8), since(2, "y", 2)]
+                    .into_iter()
+                    .chain([since(2, "y", 9), since(3, "z", 1)])
+                    .collect::<Vec<_>>(),
+            );
+            assert_eq!(changes(&lab, &[]), [0, 2, 5, 0], "{missing}");
+            let expected =
+                ["1 a then", "1 b then", "1 a now", "2 x then", "2 y then", "2 x then", "2 y now", "3 z now"];
+            assert_eq!(versions(&target), expected);
+            for wrong in [
+                // Another value at the time of a version, in the middle of one, and before all.
+                [since(1, "c", 1), since(1, "a", 9)],
+                [since(1, "b", 2), since(1, "a", 9)],
+                [since(2, "q", 9), since(2, "x", 1)],
+                [json!({"id": 3, "name": "z", "day": "2025-12-31"}), since(3, "z", 1)],
+            ] {
+                rows(&lab, &[since(1, "a", 1), since(2, "y", 2), since(3, "z", 1)]);
+                let kept: Vec<Value> = [since(1, "a", 7), since(2, "y", 9), since(3, "z", 1)]
+                    .into_iter()
+                    .filter(|row| wrong.iter().all(|other| other["id"] != row["id"]))
+                    .chain(wrong.clone())
+                    .collect();
+                rows(&lab, &kept);
+                lab.run(&["run", "job.yaml"]).ended(1).says(&["are not newer than the versions that it has"]);
+                assert_eq!(versions(&target), expected, "{wrong:?}");
+            }
+            assert_sane(&target);
+        }
+    }
+}
+
+/// A key whose last version has ended comes again with rows that it had before: only a newer row lets it begin again.
+#[test]
+fn a_key_that_has_ended_begins_again_by_a_newer_row() {
+    for make in TARGETS {
+        let (lab, target) = lab(make, "mode: history, missing: delete, max_deletes: 100%, as_of: day");
+        let both = [since(1, "a", 1), since(1, "b", 2), since(2, "x", 1)];
+        rows(&lab, &both);
+        assert_eq!(changes(&lab, &[]), [3, 0, 0, 0]);
+        rows(&lab, &both[2..]);
+        assert_eq!(changes(&lab, &[]), [0, 0, 1, 1]);
+        rows(&lab, &both);
+        let expected = ["are not newer than the versions that it has", "id=1"];
+        lab.run(&["run", "job.yaml"]).ended(1).says(&expected);
+        assert_eq!(versions(&target), ["1 a then", "1 b then", "2 x now"]);
+        // The same value as before is a new version, since there was a gap.
+        rows(&lab, &[&both[..], &[json!({"id": 1, "name": "b", "day": "2100-01-01"})]].concat());
+        assert_eq!(changes(&lab, &[]), [1, 0, 3, 0]);
+        assert_eq!(versions(&target), ["1 a then", "1 b then", "1 b now", "2 x now"]);
+        assert_sane(&target);
+    }
+}
+
+/// The flag of a key goes when it comes again, also by rows that are old.
+#[test]
+fn a_flag_goes_with_rows_that_are_old() {
+    for make in TARGETS {
+        let (lab, target) = lab(make, "mode: history, missing: {flag: gone}, max_deletes: 100%, as_of: day");
+        let all = [since(1, "a", 1), since(1, "b", 2), since(2, "x", 1)];
+        rows(&lab, &all);
+        assert_eq!(changes(&lab, &[]), [3, 0, 0, 0]);
+        rows(&lab, &all[2..]);
+        assert_eq!(changes(&lab, &[]), [0, 0, 1, 1]);
+        rows(&lab, &all);
+        assert_eq!(changes(&lab, &[]), [0, 1, 2, 0]);
+        assert_eq!(target.query("SELECT count(*) FROM t WHERE gone"), ["0"]);
+        assert_eq!(versions(&target), ["1 a then", "1 b now", "2 x now"]);
+    }
+}
+
+/// Random series of rows, again and again, together with what came before: the versions are those of a simple model.
+#[test]
+fn versions_by_times_are_what_a_model_says() {
+    for make in TARGETS {
+        let (lab, target) = lab(make, "mode: history, missing: keep, as_of: day");
+        let mut seed = 11_u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        let mut all: Vec<(i64, u32, String)> = Vec::new();
+        for until in [6, 12, 18, 24] {
+            for id in 0..8 {
+                let days = (until - 5..=until).filter(|_| random(3) > 0).collect::<Vec<_>>();
+                all.extend(days.into_iter().map(|day| (id, day, format!("n{}", random(3)))));
+            }
+            all.sort();
+            let mut expected: Vec<(i64, &str)> = Vec::new();
+            for (id, _, name) in &all {
+                if expected.last() != Some(&(*id, name)) {
+                    expected.push((*id, name));
+                }
+            }
+            rows(&lab, &all.iter().map(|(id, day, name)| since(*id, name, *day)).collect::<Vec<_>>());
+            changes(&lab, &[]);
+            assert_eq!(changes(&lab, &[]), [0, 0, all.len() as u64, 0]);
+            let found: Vec<String> = target.query("SELECT id, name FROM t ORDER BY id, valid_from");
+            let expected: Vec<String> = expected.iter().map(|(id, name)| format!("{id}\t{name}")).collect();
+            assert_eq!(found, expected, "{}", target.url());
+            assert_sane(&target);
+        }
+    }
+}

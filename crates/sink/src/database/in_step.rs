@@ -347,8 +347,9 @@ impl<'a> InStepSettings<'a> {
                 Error::data(format!("rows for {target} are not newer than the versions that it has"))
                     .text(shown_keys(self.key, found))
                     .hint(
-                        "versions are added in the order of `as_of` only: filter older rows out; a key that was \
-                         missing and comes again needs a time after the end of its last version",
+                        "versions are added in the order of `as_of` only: filter older rows out that differ from the \
+                         version of their time; a key that was missing and comes again needs a time after the end of \
+                         its last version",
                     )
             }
             StepFault::ClockBehind if self.as_of.is_some() => Error::refused(format!(
