@@ -116,8 +116,12 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
 fn replaced(reloaded: &ReloadedFiles) -> String {
     let ReloadedFiles { files, rows_deleted, rows_inserted, without_rows } = reloaded;
     let files = if *files == 1 { "1 file".to_owned() } else { format!("{} files", human::count(*files)) };
-    let (deleted, inserted) = (human::count(*rows_deleted), human::count(*rows_inserted));
-    let mut text = format!("    reloaded {files} that had changed: {deleted} rows deleted, {inserted} inserted\n");
+    let deleted = match rows_deleted {
+        1 => "1 row".to_owned(),
+        rows => format!("{} rows", human::count(*rows)),
+    };
+    let inserted = human::count(*rows_inserted);
+    let mut text = format!("    reloaded {files} that had changed: {deleted} deleted, {inserted} inserted\n");
     if !without_rows.is_empty() {
         let named = without_rows.join(", ");
         text.push_str(&format!(
@@ -288,12 +292,16 @@ fn gone(removed: &Removed) -> String {
     text
 }
 
-/// A sink's summary with its number in the form of this report: "6000000 rows in t" is "6,000,000 rows in t".
+/// A sink's summary with its numbers in the form of this report: `6000000 rows in t` is `6,000,000 rows in t`. They
+/// stand at its beginning, and behind a comma or a colon.
 fn grouped(summary: &str) -> String {
-    match summary.split_once(' ').map(|(number, rest)| (number.parse::<u64>(), rest)) {
-        Some((Ok(number), rest)) => format!("{} {rest}", human::count(number)),
-        _ => summary.to_owned(),
-    }
+    let mut begins = true;
+    let words = summary.split(' ').map(|word| {
+        let number = word.parse::<u64>().ok().filter(|_| begins);
+        begins = word.ends_with([',', ':']);
+        number.map_or(word.to_owned(), human::count)
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Whether a step is worth showing: it counts input or output, or took a share of the time or disk. There are many
@@ -392,9 +400,23 @@ mod tests {
     }
 
     #[test]
-    fn only_a_number_in_front_is_grouped() {
+    fn numbers_of_a_summary_are_grouped() {
         assert_eq!(grouped("6000000 rows in table t1000"), "6,000,000 rows in table t1000");
         assert_eq!(grouped("nothing in 1000 files"), "nothing in 1000 files");
+        assert_eq!(
+            grouped("4000 rows merged into table t 2000 of x://h:5432/d: 1000 inserted, 3 updated, 2997 unchanged"),
+            "4,000 rows merged into table t 2000 of x://h:5432/d: 1,000 inserted, 3 updated, 2,997 unchanged"
+        );
+    }
+
+    #[test]
+    fn one_row_of_a_reloaded_file_is_one_row() {
+        let shown = |rows| {
+            let reloaded = ReloadedFiles { files: 1, rows_deleted: rows, rows_inserted: 1_000, without_rows: vec![] };
+            replaced(&reloaded).trim().to_owned()
+        };
+        assert_eq!(shown(1), "reloaded 1 file that had changed: 1 row deleted, 1,000 inserted");
+        assert_eq!(shown(2_000), "reloaded 1 file that had changed: 2,000 rows deleted, 1,000 inserted");
     }
 
     #[test]

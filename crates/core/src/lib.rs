@@ -17,6 +17,7 @@ pub mod clock;
 pub mod codec;
 pub mod columns;
 pub mod contains;
+pub mod counts;
 pub mod direct;
 pub mod error;
 pub mod fail_point;

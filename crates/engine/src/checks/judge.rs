@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use millstream_core::counts::grouped;
 use millstream_core::{Error, Result};
 use millstream_job::{CheckSeverity, RowsKeys};
 use serde_json::Value;
@@ -151,19 +152,6 @@ fn rows_fault(limits: &RowsKeys, rows: u64, before: Option<u64>) -> Option<Strin
 fn rows_before(report: &Value, entry: &str) -> Option<u64> {
     let counts_kept = |check: &&Value| check["entry"] == entry && check["severity"] != "reject";
     report.get("checks")?.as_array()?.iter().find(counts_kept)?["rows"].as_u64()
-}
-
-/// `number` with a comma before each three digits.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 /// The errors of the checks for which the run fails. `has_caught_up` says whether sinks were brought to the files that

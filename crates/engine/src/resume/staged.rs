@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use millstream_core::counts::counted;
 use millstream_core::sink::{Chunk, Ledger, Load, LoadContext, StagedLoad, WrittenChunks};
 use millstream_core::{Error, ErrorKind, Result, Step};
 use millstream_job::SinkStep;
@@ -170,10 +171,11 @@ pub fn left(point: &ResumePoint, error: Error, staged: &[&OpenStaged], some_visi
         return error;
     }
     let rows: u64 = left.iter().map(|one| one.staged_rows()).sum();
+    let verb = if rows == 1 { "is" } else { "are" };
     let staged = match left.iter().any(|one| one.is_resumed) {
         true if rows == 0 => "what is staged stays".to_owned(),
-        true => format!("{rows} more rows are staged"),
-        false => format!("{rows} rows are staged"),
+        true => format!("{} {verb} staged", counted(rows, "more row")),
+        false => format!("{} {verb} staged", counted(rows, "row")),
     };
     let go_on = format!("{} stages the rest", point.resume_command());
     if error.kind() == ErrorKind::Interrupted && !some_visible {

@@ -524,7 +524,7 @@ fn a_run_that_fails_leaves_what_it_has_staged() {
             failed.ended(1).says(&[
                 "hint: another unique key than `key` has this value already",
                 "the rows are moved into the table all at once",
-                "5400 rows are staged",
+                "5,400 rows are staged",
                 "--resume",
             ]);
             assert_eq!(target.query("SELECT COUNT(*) FROM t"), ["1"]);
