@@ -14,7 +14,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 use crate::dialect::{Dialect, quoted_list};
 use crate::family::Family;
 use crate::load::{Counted, Step, StepFault};
-use crate::table::{ColumnFacts, TableFacts};
+use crate::table::{ColumnFacts, ForeignKey, TableFacts};
 
 /// The alias of staged rows.
 pub(crate) const STAGED: &str = "_millstream";
@@ -132,6 +132,25 @@ pub struct InStep<'a> {
     pub may_drop: bool,
 }
 
+/// What is asked about missing rows to which rows of another table refer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Referred {
+    /// A query for the keys of all missing rows.
+    keys: String,
+    target: String,
+}
+
+impl Referred {
+    /// A query for the keys of missing rows to which rows refer by `key`.
+    pub fn by(&self, dialect: &dyn Dialect, key: &ForeignKey) -> String {
+        let equal = key.columns.iter().map(|(referring, referred)| {
+            format!("referring_.{} = {}.{}", dialect.quoted(referring), self.target, dialect.quoted(referred))
+        });
+        let equal = equal.collect::<Vec<_>>().join(" AND ");
+        format!("{} AND EXISTS (SELECT 1 FROM {} referring_ WHERE {equal}) LIMIT {NAMED}", self.keys, key.table)
+    }
+}
+
 impl InStep<'_> {
     /// The columns that tell staged rows apart: the key, and since when a version is valid.
     pub fn staged_key(&self) -> Vec<String> {
@@ -171,6 +190,17 @@ impl InStep<'_> {
     /// A query for how many rows of the target are missing; `None` if these stay.
     pub fn missing(&self) -> Option<String> {
         Some(format!("SELECT COUNT(*) FROM {} WHERE {}", self.target, self.missing_condition()?))
+    }
+
+    /// Queries for missing rows that are deleted although rows of other tables refer to them; `None` if none are
+    /// deleted.
+    pub fn referred(&self) -> Option<Referred> {
+        if self.missing != MissingRows::Delete || self.validity.is_some() {
+            return None;
+        }
+        let (key, target) = (quoted_list(self.dialect, self.key), self.target.to_owned());
+        let keys = format!("SELECT {key} FROM {target} WHERE {}", self.missing_condition()?);
+        Some(Referred { keys, target })
     }
 
     /// The beginning of [`InStep::steps`] that deletes missing rows, with the checks before it; empty if none are

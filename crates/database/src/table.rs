@@ -75,6 +75,37 @@ fn same_columns(left: &[String], right: &[String]) -> bool {
     left.len() == right.len() && left.iter().all(|one| right.iter().any(|other| other.eq_ignore_ascii_case(one)))
 }
 
+/// A foreign key by which rows of a table refer to those of another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForeignKey {
+    /// Its name.
+    pub name: String,
+    /// The table that has it, as SQL text.
+    pub table: String,
+    /// Its columns, each with the one to which it refers.
+    pub columns: Vec<(String, String)>,
+    /// What it does when a row is deleted to which one refers: `CASCADE`.
+    pub on_delete: String,
+}
+
+impl ForeignKey {
+    /// The keys in rows of name, table, column, column that it refers to, and what it does. Those of one key are next
+    /// to each other.
+    pub fn of_rows(rows: impl IntoIterator<Item = Vec<Option<String>>>) -> Vec<ForeignKey> {
+        let mut keys: Vec<ForeignKey> = Vec::new();
+        for row in rows {
+            let mut cells = row.into_iter().map(Option::unwrap_or_default);
+            let mut next = || cells.next().unwrap_or_default();
+            let (name, table, column, on_delete) = (next(), next(), (next(), next()), next());
+            match keys.last_mut().filter(|key| key.name == name && key.table == table) {
+                Some(key) => key.columns.push(column),
+                None => keys.push(ForeignKey { name, table, columns: vec![column], on_delete }),
+            }
+        }
+        keys
+    }
+}
+
 /// An index of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Index {

@@ -87,6 +87,9 @@ impl Loaded<'_, '_> {
         inputs.filter_map(|(_, source)| source.rows()).for_each(RowSource::done);
         let links: Vec<_> = self.sinks.at_once().iter().map(|sink| sink.load.links()).collect();
         let order = PublishOrder::of(&links);
+        for (load, tables) in &order.referred {
+            self.sinks.at_once()[*load].load.protect(tables.clone());
+        }
         if let Err(error) = self.prepare(&order).await {
             self.sinks.roll_back().await;
             return Err(resume::left(self.work.point, error, &self.sinks.staged(), true));

@@ -19,6 +19,8 @@ pub(super) struct PublishOrder {
     pub(super) deleting: Vec<usize>,
     /// All that may delete rows of these chains.
     pub(super) checked: Vec<usize>,
+    /// Loads that may delete rows, each with the tables of other loads that refer to its own.
+    pub(super) referred: Vec<(usize, Vec<String>)>,
 }
 
 impl PublishOrder {
@@ -41,6 +43,14 @@ impl PublishOrder {
         let deletes = |load: &usize| links[*load].as_ref().is_some_and(|links| links.deletes);
         // Whatever locks loads hold: rows are deleted before those to which they refer.
         let deleting = by_references(chain.iter().copied().filter(deletes).collect(), links);
+        for &load in &deleting {
+            let referring = chain.iter().filter(|other| **other != load && refers(&links[**other], &links[load]));
+            let tables: Vec<String> =
+                referring.filter_map(|other| links[*other].as_ref()).map(|links| links.table.clone()).collect();
+            if !tables.is_empty() {
+                self.referred.push((load, tables));
+            }
+        }
         // The first one refers to none that deletes: it is published whole.
         if deleting.len() > 1 {
             self.deleting.extend(deleting.iter().skip(1).rev());
@@ -153,6 +163,24 @@ mod tests {
             assert_eq!(order.prepared_first().collect::<Vec<_>>(), prepared, "{tables:?}");
             let last: Vec<bool> = order.published().iter().map(|(_, waits)| *waits).collect();
             assert_eq!(last.iter().filter(|waits| !**waits).count(), prepared.len(), "{tables:?}");
+        }
+    }
+
+    #[test]
+    fn loads_that_delete_know_which_tables_refer_to_theirs() {
+        for (tables, referred) in [
+            (&["orders>customers-", "customers-", "x-"][..], vec![(1, vec!["orders"])]),
+            (&["orders>customers", "customers-", "notes>customers"], vec![(1, vec!["orders", "notes"])]),
+            (&["orders>customers-", "customers"], vec![]),
+            (&["customers-", "orders>customers-", "lines>orders"], vec![(0, vec!["orders"]), (1, vec!["lines"])]),
+            (&["a>b-", "b>a-"], vec![(0, vec!["b"]), (1, vec!["a"])]),
+        ] {
+            let order = PublishOrder::of(&links(tables));
+            let expected: Vec<(usize, Vec<String>)> = referred
+                .into_iter()
+                .map(|(load, tables)| (load, tables.into_iter().map(str::to_owned).collect()))
+                .collect();
+            assert_eq!(order.referred, expected, "{tables:?}");
         }
     }
 }

@@ -15,6 +15,7 @@ use millstream_core::{Error, Result};
 use millstream_database::TextRows;
 use millstream_database::in_step::{MissingRows, Validity};
 use millstream_database::load::{Counted, StepFault};
+use millstream_database::table::ForeignKey;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -307,6 +308,19 @@ impl<'a> InStepSettings<'a> {
         let what = format!("{deleted} of {} of {target} are missing from the input", counted(compared, "row"));
         Err(Error::refused(format!("{what}, and at most {most} may be; nothing was changed"))
             .hint("check whether the input is complete; `max_deletes` allows more, and `max_deletes: 100%` all"))
+    }
+
+    /// The error of missing rows to which rows of another table of the job refer by `key`.
+    pub(crate) fn cascades(&self, found: &TextRows, key: &ForeignKey, target: &str) -> Error {
+        let ForeignKey { name, table, on_delete, .. } = key;
+        Error::data(format!("rows that are missing from the input cannot be deleted from {target}"))
+            .text(shown_keys(self.key, found))
+            .cause(format!("rows of {table} refer to them, and its foreign key {name} has ON DELETE {on_delete}"))
+            .hint(format!(
+                "the job loads {table}, too, and only its own input may change it: leave such rows out of that, or \
+                 keep the missing rows: `missing: {{flag: column}}`; rows that go over to another one in this run need \
+                 a run with `missing: keep` before"
+            ))
     }
 
     /// The error of rows with the same key in the input.

@@ -8,7 +8,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::{Error, RejectKind, Result};
-use millstream_database::table::{Bulk, Index, TableFacts};
+use millstream_database::table::{Bulk, ForeignKey, Index, TableFacts};
 use millstream_database::{Endpoint, LoadDialect, TextRows};
 
 use super::group::{Group, Rows};
@@ -96,6 +96,10 @@ pub(crate) trait Connection: Send {
     /// The indexes of a table that can be deferred: those that check no rows, and are fully described by their
     /// definition.
     async fn indexes(&mut self, table: &str) -> Result<Vec<Index>, Failure>;
+
+    /// The foreign keys of the tables `by`, which are named as in [`TableFacts::name`], that refer to `table` and change
+    /// or delete rows when one is deleted to which they refer.
+    async fn cascading(&mut self, table: &str, by: &[&str]) -> Result<Vec<ForeignKey>, Failure>;
 
     /// The names of all tables beside `table` that begin with `prefix`.
     async fn tables(&mut self, table: &str, prefix: &str) -> Result<Vec<String>, Failure>;

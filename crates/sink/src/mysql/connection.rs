@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use millstream_core::Result;
 use millstream_database::mysql::{self, MysqlDialect, around};
-use millstream_database::table::{Bulk, Index, TableFacts};
+use millstream_database::table::{Bulk, ForeignKey, Index, TableFacts};
 use millstream_database::{Dialect, Endpoint, LoadDialect, TextRows, first_cell, quoted_list};
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
@@ -260,6 +260,10 @@ impl Connection for MysqlConnection {
 
     async fn describe(&mut self, table: &str) -> Result<Option<TableFacts>, Failure> {
         facts::describe(self, table).await
+    }
+
+    async fn cascading(&mut self, table: &str, by: &[&str]) -> Result<Vec<ForeignKey>, Failure> {
+        facts::cascading(self, table, by).await
     }
 
     async fn missing_rights(&mut self, table: &str, rights: &[Right]) -> Result<Vec<String>, Failure> {

@@ -2,7 +2,7 @@
 
 use millstream_database::Dialect;
 use millstream_database::mysql::{MysqlDialect, family};
-use millstream_database::table::{ColumnFacts, Index, TableFacts};
+use millstream_database::table::{ColumnFacts, ForeignKey, Index, TableFacts};
 
 use super::message::GRANT;
 use crate::database::server::{Connection, Failure, Right};
@@ -158,6 +158,27 @@ async fn refers_to(connection: &mut dyn Connection, name: &str) -> Result<Vec<St
          NOT (unique_constraint_schema = DATABASE() AND referenced_table_name = {name})"
     );
     Ok(connection.query(&query).await?.into_iter().flatten().flatten().collect())
+}
+
+/// The foreign keys of the tables `by` that refer to `table`, and do something when its rows go.
+pub(super) async fn cascading(
+    connection: &mut dyn Connection,
+    table: &str,
+    by: &[&str],
+) -> Result<Vec<ForeignKey>, Failure> {
+    let by: Vec<String> = by.iter().map(|name| MysqlDialect.literal(name)).collect();
+    let query = format!(
+        "SELECT k.constraint_name, CONCAT('`', REPLACE(k.table_schema, '`', '``'), '`.`', REPLACE(k.table_name, '`', \
+         '``'), '`'), k.column_name, k.referenced_column_name, r.delete_rule FROM \
+         information_schema.referential_constraints r JOIN information_schema.key_column_usage k ON \
+         k.constraint_schema = r.constraint_schema AND k.constraint_name = r.constraint_name AND k.table_name = \
+         r.table_name WHERE r.unique_constraint_schema = DATABASE() AND r.referenced_table_name = {} AND r.delete_rule \
+         NOT IN ('RESTRICT', 'NO ACTION') AND CONCAT(r.constraint_schema, '.', r.table_name) IN ({}) ORDER BY \
+         k.table_schema, k.table_name, k.constraint_name, k.ordinal_position",
+        MysqlDialect.literal(table),
+        by.join(", ")
+    );
+    Ok(ForeignKey::of_rows(connection.query(&query).await?))
 }
 
 async fn columns(connection: &mut dyn Connection, name: &str) -> Result<Vec<ColumnFacts>, Failure> {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
 use millstream_core::{RejectKind, Result};
 use millstream_database::postgres::{PostgresDialect, Session, schema_of};
-use millstream_database::table::{Bulk, Index, TableFacts};
+use millstream_database::table::{Bulk, ForeignKey, Index, TableFacts};
 use millstream_database::{Dialect, Endpoint, LoadDialect, TextRows, first_cell};
 use tokio_postgres::CopyInSink;
 
@@ -101,6 +101,10 @@ impl Connection for PostgresConnection {
 
     async fn describe(&mut self, table: &str) -> Result<Option<TableFacts>, Failure> {
         facts::describe(self, table).await
+    }
+
+    async fn cascading(&mut self, table: &str, by: &[&str]) -> Result<Vec<ForeignKey>, Failure> {
+        facts::cascading(self, table, by).await
     }
 
     async fn missing_rights(&mut self, table: &str, rights: &[Right]) -> Result<Vec<String>, Failure> {

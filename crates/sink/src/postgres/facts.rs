@@ -3,7 +3,7 @@
 use millstream_core::Error;
 use millstream_database::Dialect;
 use millstream_database::postgres::{PostgresDialect, family, parts, schema_of};
-use millstream_database::table::{ColumnFacts, Index, TableFacts};
+use millstream_database::table::{ColumnFacts, ForeignKey, Index, TableFacts};
 
 use crate::database::server::{Connection, Failure, Right};
 
@@ -155,6 +155,26 @@ async fn refers_to(connection: &mut dyn Connection, oid: &str) -> Result<Vec<Str
         "SELECT DISTINCT confrelid FROM pg_constraint WHERE contype = 'f' AND conrelid = {oid} AND confrelid <> {oid}"
     );
     Ok(connection.query(&query).await?.into_iter().flatten().flatten().collect())
+}
+
+/// The foreign keys of the tables with the numbers `by` that refer to `table`, and do something when its rows go.
+pub(super) async fn cascading(
+    connection: &mut dyn Connection,
+    table: &str,
+    by: &[&str],
+) -> Result<Vec<ForeignKey>, Failure> {
+    let query = format!(
+        "SELECT k.conname, format('%I.%I', n.nspname, c.relname), a.attname, b.attname, CASE k.confdeltype WHEN 'c' \
+         THEN 'CASCADE' WHEN 'n' THEN 'SET NULL' ELSE 'SET DEFAULT' END FROM pg_constraint k JOIN pg_class c ON c.oid \
+         = k.conrelid JOIN pg_namespace n ON n.oid = c.relnamespace CROSS JOIN LATERAL unnest(k.conkey, k.confkey) \
+         WITH ORDINALITY AS u(referring, referred, place) JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum \
+         = u.referring JOIN pg_attribute b ON b.attrelid = k.confrelid AND b.attnum = u.referred WHERE k.contype = 'f' \
+         AND k.confrelid = {}::regclass AND k.conrelid IN ({}) AND k.confdeltype IN ('c', 'n', 'd') ORDER BY k.oid, \
+         u.place",
+        PostgresDialect.literal(&PostgresDialect.table(table)),
+        by.join(", ")
+    );
+    Ok(ForeignKey::of_rows(connection.query(&query).await?))
 }
 
 async fn columns(connection: &mut dyn Connection, oid: &str) -> Result<Vec<ColumnFacts>, Failure> {

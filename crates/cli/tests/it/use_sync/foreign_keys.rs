@@ -280,3 +280,72 @@ fn killed_in_between_both_are_in_step_in_the_end() {
         }
     }
 }
+
+/// A foreign key may let rows go with those to which they refer, or change them. Those of a table of the job stay, as
+/// its own input says, and the run fails as it does without such a key.
+#[test]
+fn rows_of_a_table_of_the_job_do_not_go_with_others() {
+    for make in [in_mariadb as fn(&Lab) -> Target, in_postgres] {
+        for (rule, mode) in [
+            ("CASCADE", None),
+            ("SET NULL", None),
+            ("CASCADE", Some("merge, key: [id]")),
+            ("CASCADE", Some("append, atomic: true")),
+        ] {
+            let (lab, target) = lab(make);
+            let drop = if target.url().starts_with("mysql") { "FOREIGN KEY" } else { "CONSTRAINT" };
+            target.query(&format!("ALTER TABLE orders DROP {drop} of_customer"));
+            let nullable = match target.url().starts_with("mysql") {
+                true => "ALTER TABLE orders MODIFY customer BIGINT",
+                false => "ALTER TABLE orders ALTER COLUMN customer DROP NOT NULL",
+            };
+            target.query(nullable);
+            target.query(&format!(
+                "ALTER TABLE orders ADD CONSTRAINT of_customer FOREIGN KEY (customer) REFERENCES customers (id) ON \
+                 DELETE {rule}"
+            ));
+            // One that the job does not load goes with its customer.
+            target.query(
+                "CREATE TABLE notes (id BIGINT PRIMARY KEY, customer BIGINT, FOREIGN KEY (customer) REFERENCES \
+                 customers (id) ON DELETE CASCADE)",
+            );
+            inputs(&lab, &[(1, "a"), (2, "b"), (3, "c")], &[(10, 1), (11, 2), (12, 2)]);
+            lab.run(&["run", "job.yaml"]).ok();
+            target.query("INSERT INTO notes VALUES (1, 3)");
+            let job = lab.read("job.yaml");
+            if let Some(mode) = mode {
+                let before = "table: orders, mode: sync, key: [id], missing: delete, max_deletes: 100%";
+                assert!(job.contains(before), "{job}");
+                lab.file("job.yaml", job.replace(before, &format!("table: orders, mode: {mode}")));
+            }
+            let (orders, left): (&[(i64, i64)], &[&str]) = match mode {
+                None => (&[(10, 1), (11, 2)], &["10\t1", "11\t2"]),
+                // Such a load has the first place.
+                Some(mode) if mode.starts_with("append") => (&[(13, 1)], &["10\t1", "11\t2", "12\t2", "13\t1"]),
+                Some(_) => (&[(13, 1)], &["10\t1", "11\t2", "12\t2"]),
+            };
+            inputs(&lab, &[(1, "A")], orders);
+            let on_delete = format!("of_customer has ON DELETE {rule}");
+            let ran = lab.run(&["run", "job.yaml"]);
+            ran.ended(1).says(&[
+                "rows that are missing from the input cannot be deleted from table customers of",
+                "step customers",
+                "id=2",
+                "orders",
+                &on_delete,
+            ]);
+            has(&target, &["1\ta", "2\tb", "3\tc"], left);
+            assert_eq!(target.query("SELECT id FROM notes"), ["1"]);
+            // Without a row that refers to it, a customer goes, and so does what only the database knows.
+            lab.file("job.yaml", job);
+            inputs(&lab, &[(1, "A"), (2, "b")], &[(10, 1), (11, 2)]);
+            let report = lab.report(&[]);
+            assert_eq!(report["results"][1]["changes"]["deleted"].as_u64(), Some(1), "{report}");
+            has(&target, &["1\tA", "2\tb"], &["10\t1", "11\t2"]);
+            assert!(target.query("SELECT id FROM notes").is_empty());
+            inputs(&lab, &[(1, "A")], &[(10, 1)]);
+            lab.run(&["run", "job.yaml"]).ok();
+            has(&target, &["1\tA"], &["10\t1"]);
+        }
+    }
+}

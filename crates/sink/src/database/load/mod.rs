@@ -201,6 +201,10 @@ impl Load for DatabaseLoad {
         self.shared().links.clone()
     }
 
+    fn protect(&self, tables: Vec<String>) {
+        self.strategy.protect(tables);
+    }
+
     async fn check_missing(&self) -> Result<()> {
         let strategy = Arc::clone(&self.strategy);
         on_io(&self.io, async move { strategy.check_missing().await }).await

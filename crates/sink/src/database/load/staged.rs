@@ -21,7 +21,7 @@ use super::deferred::{Deferred, build_behind};
 use super::outcome::{Proof, commit, rename};
 use super::own_tables::{Names, drop_table};
 use super::shared::Shared;
-use super::strategy::{Begun, Strategy};
+use super::strategy::{Begun, Strategy, link_of};
 use super::target::cannot_make;
 use super::transaction::{Publishing, StepQueries};
 use crate::database::bisect::Scope;
@@ -229,6 +229,12 @@ impl Strategy for Staged {
         let name = connection.transaction().await.map_err(Failure::into_error)?;
         *self.transaction.lock().unwrap_or_else(PoisonError::into_inner) = name;
         Ok(())
+    }
+
+    fn protect(&self, tables: Vec<String>) {
+        let start = link_of(self.shared.server.as_ref(), "");
+        let names = tables.iter().filter_map(|table| table.strip_prefix(&start)).map(str::to_owned);
+        self.publishing.protect(names.collect());
     }
 
     async fn check_missing(&self) -> Result<()> {

@@ -40,6 +40,9 @@ pub(super) trait Strategy: Send + Sync {
     /// step is left.
     async fn prepare(&self, taken: u64) -> Result<()>;
 
+    /// Lets no row of the target be deleted to which rows of `tables` refer.
+    fn protect(&self, _tables: Vec<String>) {}
+
     /// Fails if too many rows of the target are missing.
     async fn check_missing(&self) -> Result<()> {
         Ok(())
@@ -129,7 +132,7 @@ impl Begun {
     /// publishing.
     fn links(&self, is_locked: bool) -> Option<TableLinks> {
         let facts = self.facts.as_ref()?;
-        let of_server = |table: &String| linked_name(self.server.dialect(), self.server.endpoint(), table);
+        let of_server = |table: &String| link_of(self.server.as_ref(), table);
         let refers_to = facts.refers_to.iter().map(of_server).collect();
         let deletes = self.spec.mode == Mode::Sync && self.spec.in_step().missing_rows() == MissingRows::Delete;
         Some(TableLinks { table: of_server(&facts.name), refers_to, is_locked, deletes })
@@ -145,6 +148,11 @@ impl Begun {
             has_key: !self.spec.key.is_empty(),
         })
     }
+}
+
+/// What the table `name` of a server is called in links.
+pub(super) fn link_of(server: &dyn Server, name: &str) -> String {
+    linked_name(server.dialect(), server.endpoint(), name)
 }
 
 #[cfg(all(test, feature = "mysql", feature = "postgres"))]

@@ -1,10 +1,11 @@
 //! The transaction that publishes the rows of a load's own tables, with retries, and errors of refused rows.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use millstream_core::{Error, RejectKind, Result, fail_point};
 use millstream_database::first_cell;
-use millstream_database::in_step::InStep;
+use millstream_database::in_step::{InStep, Referred};
 use millstream_database::load::{Counted, Step, StepFault};
 
 use super::shared::Shared;
@@ -25,6 +26,8 @@ pub(super) struct Publishing {
     pub(super) steps: Vec<Step>,
     /// Of a table that is kept in step.
     pub(super) in_step: Option<StepQueries>,
+    /// The tables whose rows may not be changed by the deletion of missing ones, as the server's facts name them.
+    pub(super) protected: OnceLock<Vec<String>>,
 }
 
 /// What is asked about a table that is kept in step.
@@ -38,6 +41,8 @@ pub(super) struct StepQueries {
     pub(super) missing: Option<String>,
     /// The steps that delete missing rows.
     pub(super) deleting: Vec<Step>,
+    /// Which missing rows are referred to, if missing rows are deleted.
+    pub(super) referred: Option<Referred>,
     /// When the run began, for messages.
     pub(super) begin: String,
 }
@@ -50,6 +55,7 @@ impl StepQueries {
             compared: in_step.compared(),
             missing: in_step.missing(),
             deleting: in_step.deleting_steps(),
+            referred: in_step.referred(),
             begin: begin.to_owned(),
         }
     }
@@ -59,6 +65,12 @@ impl Publishing {
     /// A transaction that counts nothing.
     pub(super) fn of(statements: impl Iterator<Item = String>) -> Self {
         Publishing { steps: statements.map(Step::plain).collect(), ..Publishing::default() }
+    }
+
+    /// Lets no missing row be deleted to which rows of `tables` refer.
+    pub(super) fn protect(&self, tables: Vec<String>) {
+        // It is called once.
+        let _ = self.protected.set(tables);
     }
 
     /// Runs it, with retries after conflicts, and writes the commit marker `marker`. Returns what it has changed.
@@ -158,6 +170,9 @@ impl Publishing {
                     counts.updated += updated;
                 }
                 Step::Change { sql, counted, expected } => {
+                    if *counted == Counted::Deleted {
+                        self.check_referred(shared, connection).await?;
+                    }
                     let expected = match expected {
                         Some(query) => Some(count(connection, query).await?),
                         None => None,
@@ -194,6 +209,23 @@ impl Publishing {
         }
         let begin = self.in_step.as_ref().map_or("", |queries| &queries.begin);
         Err(Failure::Other(shared.spec.in_step().fault(fault, &found, &shared.target, begin)))
+    }
+
+    /// Fails if the deletion of missing rows would change rows of protected tables.
+    async fn check_referred(&self, shared: &Shared, connection: &mut dyn Connection) -> Result<(), Failure> {
+        let queries = self.in_step.as_ref().and_then(|queries| queries.referred.as_ref());
+        let (Some(referred), Some(tables)) = (queries, self.protected.get()) else { return Ok(()) };
+        let tables: Vec<&str> = tables.iter().map(String::as_str).collect();
+        if tables.is_empty() {
+            return Ok(());
+        }
+        for key in connection.cascading(&shared.spec.table, &tables).await? {
+            let found = connection.query(&referred.by(shared.server.dialect(), &key)).await?;
+            if !found.is_empty() {
+                return Err(Failure::Other(shared.spec.in_step().cascades(&found, &key, &shared.target)));
+            }
+        }
+        Ok(())
     }
 
     /// Fails if more rows have gone than may.
