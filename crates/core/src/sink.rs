@@ -674,9 +674,9 @@ pub trait Load: Send + Sync {
         None
     }
 
-    /// Lets the load delete no row to which rows of `tables` refer, whatever their foreign keys do then: they are tables
-    /// that other loads of the run publish rows into, as their links call them. Called before anything is deleted, of a
-    /// load whose links say that it deletes.
+    /// Lets the load delete no row to which rows of `tables` refer, whatever their foreign keys do then: they are
+    /// tables that other loads of the run publish rows into, as their links call them. Called before anything is
+    /// deleted, of a load whose links say that it deletes.
     fn protect(&self, _tables: Vec<String>) {}
 
     /// Fails if too many rows of the table are missing from the input. Called before `prepare`, and before anything is

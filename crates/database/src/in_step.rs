@@ -433,8 +433,8 @@ impl InStep<'_> {
         let values = self.compared_columns().map(|(index, name)| format!(", {} AS _t{index}", self.of_target(name)));
         format!(
             "SELECT {STAGED}.*, CASE WHEN {} IS NULL THEN 0 WHEN {to} IS NULL AND {since} < {at} THEN 1 ELSE 2 END AS \
-             _c, {to} AS _vt{} FROM ({}) {STAGED} LEFT JOIN {} ON {} AND {since} <= {at} AND ({to} IS NULL OR {until} > \
-             {at})",
+             _c, {to} AS _vt{} FROM ({}) {STAGED} LEFT JOIN {} ON {} AND {since} <= {at} AND ({to} IS NULL OR {until} \
+             > {at})",
             self.of_target(self.first_key()),
             values.collect::<String>(),
             self.renamed(as_of),

@@ -97,8 +97,8 @@ pub(crate) trait Connection: Send {
     /// definition.
     async fn indexes(&mut self, table: &str) -> Result<Vec<Index>, Failure>;
 
-    /// The foreign keys of the tables `by`, which are named as in [`TableFacts::name`], that refer to `table` and change
-    /// or delete rows when one is deleted to which they refer.
+    /// The foreign keys of the tables `by`, which are named as in [`TableFacts::name`], that refer to `table` and
+    /// change or delete rows when one is deleted to which they refer.
     async fn cascading(&mut self, table: &str, by: &[&str]) -> Result<Vec<ForeignKey>, Failure>;
 
     /// The names of all tables beside `table` that begin with `prefix`.
