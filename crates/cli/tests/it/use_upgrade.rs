@@ -23,6 +23,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use millstream_testkit::{MariaDb, PASSWORD, Postgres, USER};
+use serde_json::Value;
 
 use crate::harness::{self, MILLSTREAM};
 use crate::use_resume::expected;
@@ -37,6 +38,12 @@ const DATABASE: &str = "upgrade";
 /// The addresses of MariaDB and PostgreSQL in the jobs.
 const MARIADB: (&str, u16) = ("127.71.83.1", 33_306);
 const POSTGRES: (&str, u16) = ("127.71.83.1", 35_432);
+
+/// Notes from here on are versions of files.
+const VERSIONS: u64 = 1 << 62;
+
+/// The note that says that a file is complete.
+const COMPLETE: u64 = (1 << 63) - 1;
 
 /// Records of each file.
 const RECORDS: usize = 200;
@@ -56,6 +63,8 @@ const CASES: &[Case] = &[
     Case { name: "incremental", make: make_incremental, resume: resume_incremental },
     Case { name: "files", make: make_files, resume: resume_files },
     Case { name: "rejects", make: make_rejects, resume: resume_rejects },
+    Case { name: "marks", make: make_marks, resume: resume_marks },
+    Case { name: "lists", make: make_lists, resume: resume_lists },
 ];
 
 /// Those in a server.
@@ -63,6 +72,8 @@ const SERVER_CASES: &[Case] = &[
     Case { name: "chunks", make: make_chunks, resume: resume_chunks },
     Case { name: "at-once", make: |scene| make_at_once(scene, "publish.after"), resume: resume_at_once },
     Case { name: "incremental", make: make_incremental, resume: resume_incremental },
+    Case { name: "marks", make: make_marks, resume: resume_marks },
+    Case { name: "staged", make: make_staged, resume: resume_staged },
 ];
 
 /// The target of a case.
@@ -171,15 +182,31 @@ impl Scene {
             let update = format!("UPDATE runs SET {column} = replace({column}, ?1, ?2)");
             state.execute(&update, [from, to]).expect("a book");
         }
-        if !self.tables().iter().any(|table| table == "_millstream_ledger") {
-            return;
+        for folder in ["files", "rows"] {
+            self.move_lists(folder, from, to);
         }
+        let has_notes = |table: &&String| *table == "_millstream_ledger" || table.ends_with("_notes");
+        self.tables().iter().filter(has_notes).for_each(|table| self.move_ledger(table, from, to));
+    }
+
+    /// Names the loads of a ledger, or of the notes of a staged load, after a job in another folder.
+    fn move_ledger(&self, table: &str, from: &str, to: &str) {
         // The client of MariaDB shows a line's end as two characters.
         let loads = self.query(
-            "SELECT replace(note, CHR(10), '|') FROM _millstream_ledger WHERE chunk = -1"
-                .replace("CHR", if self.target == Target::Postgres { "chr" } else { "char" })
-                .as_str(),
+            &format!("SELECT replace(note, CHR(10), '|') FROM {table} WHERE chunk = -1")
+                .replace("CHR", if self.target == Target::Postgres { "chr" } else { "char" }),
         );
+        for file in names(&self.lab.path("in")) {
+            let version = file_version(&self.lab.path(&format!("in/{file}")));
+            for source in ["s", "s2"] {
+                // Numbers from here on are versions; the last one says that the file is complete.
+                let unit = digest(&format!("{source}\nin/{file}"));
+                self.change(&format!(
+                    "UPDATE {table} SET chunk = {version} WHERE unit_key = '{unit}' AND chunk >= {VERSIONS} AND chunk \
+                     < {COMPLETE}"
+                ));
+            }
+        }
         for load in loads {
             let load = load.replace('|', "\n");
             let moved = load.replace(from, to);
@@ -189,21 +216,47 @@ impl Scene {
             };
             let (before, after) = (digest(&load), digest(&moved));
             self.change(&format!(
-                "UPDATE _millstream_ledger SET note = {} WHERE load_key = '{before}' AND chunk = -1",
+                "UPDATE {table} SET note = {} WHERE load_key = '{before}' AND chunk = -1",
                 text(&moved)
             ));
-            self.change(&format!("UPDATE _millstream_ledger SET load_key = '{after}' WHERE load_key = '{before}'"));
-        }
-        for file in names(&self.lab.path("in")) {
-            let version = file_version(&self.lab.path(&format!("in/{file}")));
-            for source in ["s", "s2"] {
-                // Numbers from here on are versions; the last one says that the file is complete.
-                let (unit, versions, last) = (digest(&format!("{source}\nin/{file}")), 1_u64 << 62, (1_u64 << 63) - 1);
-                self.change(&format!(
-                    "UPDATE _millstream_ledger SET chunk = {version} WHERE unit_key = '{unit}' AND chunk >= {versions} \
-                     AND chunk < {last}"
-                ));
+            self.change(&format!("UPDATE {table} SET load_key = '{after}' WHERE load_key = '{before}'"));
+            if table.ends_with("_notes") && before != after {
+                // What is staged is named after the load.
+                for end in ["rows", "notes"] {
+                    let name = |key: &str| format!("_millstream_{}_{end}", &key[..16]);
+                    self.change(&format!("ALTER TABLE {} RENAME TO {}", name(&before), name(&after)));
+                }
             }
+        }
+    }
+
+    /// Names what lists of files note after a job in another folder.
+    fn move_lists(&self, folder: &str, from: &str, to: &str) {
+        if !self.lab.path(folder).exists() {
+            return;
+        }
+        for list in names(&self.lab.path(folder)).iter().filter(|name| name.ends_with(".millstream.json")) {
+            let path = self.lab.path(&format!("{folder}/{list}"));
+            let text = fs_err::read_to_string(&path).expect("a list").replace(from, to);
+            let mut list: Value = serde_json::from_str(&text).expect("JSON");
+            for (unit, numbers) in list["notes"]
+                .as_array_mut()
+                .into_iter()
+                .flatten()
+                .flat_map(|notes| notes["units"].as_object_mut().expect("units").iter_mut())
+            {
+                let Some((_, file)) = unit.split_once('\n').filter(|(source, _)| !source.is_empty()) else { continue };
+                let version = file_version(&self.lab.path(file));
+                let is_version =
+                    |number: &&mut Value| number.as_u64().is_some_and(|one| (VERSIONS..COMPLETE).contains(&one));
+                numbers
+                    .as_array_mut()
+                    .into_iter()
+                    .flatten()
+                    .filter(is_version)
+                    .for_each(|number| *number = version.into());
+            }
+            fs_err::write(path, serde_json::to_vec_pretty(&list).expect("JSON")).expect("it is written");
         }
     }
 
@@ -322,17 +375,20 @@ fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/upgrade")
 }
 
-/// Unpacks each case of each version.
+/// Unpacks each case of each version that has it; the last one has all.
 fn each(target: Target, cases: &[Case], look: impl Fn(&Scene, &Case, &str)) {
     let versions = names(&fixtures());
     assert!(versions.len() > 1, "{versions:?}");
-    for version in versions {
+    for version in &versions {
         for case in cases {
-            let path = fixtures().join(&version).join(format!("{}.tar.zst", target.name(case.name)));
+            let path = fixtures().join(version).join(format!("{}.tar.zst", target.name(case.name)));
+            if !path.exists() && Some(version) != versions.last() {
+                continue;
+            }
             let scene = Scene::new(target, MILLSTREAM.into());
             scene.unpack(&path);
             println!("{}", path.display());
-            look(&scene, case, &version);
+            look(&scene, case, version);
         }
     }
 }
@@ -613,6 +669,103 @@ fn resume_incremental(scene: &Scene) {
     scene.run(&[]).ok();
     assert_rows(scene, &expected(0..(FILES + 4) * RECORDS));
     assert_eq!(scene.tables(), ["_millstream_ledger", "t"]);
+}
+
+/// Adds rows to a database of SQLite, which the next run reads.
+fn timed(scene: &Scene, ids: std::ops::Range<usize>) {
+    let path = scene.lab.path("src.db");
+    let connection = rusqlite::Connection::open(path).expect("a database");
+    connection.execute_batch("CREATE TABLE IF NOT EXISTS rows (id INTEGER, at TEXT)").expect("a table");
+    for id in ids {
+        let insert = "INSERT INTO rows VALUES (?1, strftime('%Y-%m-%d %H:%M:%f', 'now'))";
+        connection.execute(insert, [i64::try_from(id).expect("a small number")]).expect("a row");
+    }
+    std::thread::sleep(Duration::from_millis(1_100));
+}
+
+const TIMED: &str = "{read: 'sqlite:src.db', sqlite: {query: 'SELECT * FROM rows'}, incremental: {by: at, lag: 0s}}";
+
+/// The second run has published its rows and its mark, and is not recorded.
+fn make_marks(scene: &Scene) {
+    let sink = format!("o: {{from: s, write: '{}', table: t}}", scene.url());
+    scene.lab.file("job.yaml", format!("sources:\n  s: {TIMED}\nsinks:\n  {sink}\n"));
+    timed(scene, 0..100);
+    scene.run(&[]).ok();
+    timed(scene, 100..200);
+    scene.killed("publish.after");
+}
+
+fn resume_marks(scene: &Scene) {
+    let count = || scene.query("SELECT count(*), count(DISTINCT id) FROM t");
+    scene.run(&[]).ok();
+    assert_eq!(count(), ["200\t200"]);
+    timed(scene, 200..300);
+    scene.run(&[]).ok();
+    assert_eq!(count(), ["300\t300"]);
+    assert_eq!(scene.tables(), ["_millstream_ledger", "t"]);
+    let job = scene.lab.read("job.yaml");
+    scene.lab.file("job.yaml", job.replace("FROM rows", "FROM rows WHERE id > 5"));
+    scene.run(&[]).ended(1).says(&["the `query` of `s` has changed"]);
+}
+
+/// Lists of files: one notes files, the other a mark that has replaced another one.
+fn make_lists(scene: &Scene) {
+    scene.lab.file(
+        "job.yaml",
+        format!(
+            "sources:\n  s: {{read: 'in/*.csv', csv: {{columns: {{id: int64}}}}, incremental: true}}\n  r: \
+             {TIMED}\nsinks:\n  o: {{from: s, write: 'files/{{run}}.csv', mode: append}}\n  p: {{from: r, write: \
+             'rows/{{run}}.csv', mode: append}}\n"
+        ),
+    );
+    for (file, kill) in [(0, None), (1, Some("publish.after"))] {
+        scene.file(&format!("in/{file}.csv"), format!("id\n{file}\n"));
+        timed(scene, file..file + 1);
+        match kill {
+            None => drop(scene.run(&[]).ok()),
+            Some(kill) => scene.killed(kill),
+        }
+    }
+    let version = |folder: &str| {
+        let list =
+            fs_err::read_to_string(scene.lab.path(&format!("{folder}/.{{run}}.csv.millstream.json"))).expect("a list");
+        serde_json::from_str::<Value>(&list).expect("JSON")["version"].clone()
+    };
+    assert_eq!((version("files"), version("rows")), (3.into(), 4.into()));
+}
+
+fn resume_lists(scene: &Scene) {
+    let ids = |folder: &str| {
+        let files = names(&scene.lab.path(folder)).into_iter().filter(|name| !name.starts_with('.'));
+        let rows = files.flat_map(|name| csv_rows(&scene.lab.read(&format!("{folder}/{name}"))));
+        sorted(rows.map(|row| row[0].clone()).collect())
+    };
+    scene.run(&[]).ok();
+    assert_eq!(
+        (ids("files"), ids("rows")),
+        (vec!["0".to_owned(), "1".to_owned()], vec!["0".to_owned(), "1".to_owned()])
+    );
+    scene.file("in/2.csv", "id\n2\n");
+    timed(scene, 2..3);
+    scene.run(&[]).ok();
+    assert_eq!((ids("files").len(), ids("rows").len()), (3, 3));
+}
+
+/// Rows that are merged into a table, some of which are staged.
+fn make_staged(scene: &Scene) {
+    inputs(scene);
+    scene.change("CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(40))");
+    scene.lab.file("job.yaml", job(scene, "", ", mode: merge, key: [id]"));
+    scene.killed("commit.after:2");
+    assert_eq!(scene.query("SELECT count(*) FROM t"), ["0"]);
+}
+
+fn resume_staged(scene: &Scene) {
+    let report = scene.run(&["--resume", "--json"]).ok().json();
+    let (read, all) = (report["rows_read"].as_u64().expect("a number"), (FILES * RECORDS) as u64);
+    assert!(read < all, "what is staged is not read again: {report:#}");
+    assert_rows(scene, &expected(0..FILES * RECORDS));
+    assert_eq!(scene.tables(), ["t"]);
 }
 
 /// A set of files, and one that replaces it, whose run was killed when it had begun to give the files their names: that
