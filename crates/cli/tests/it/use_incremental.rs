@@ -561,3 +561,25 @@ fn a_pattern_that_matches_nothing_is_told_with_the_folder() {
     assert!(!lab.run(&["run", "job.yaml"]).ok().stderr.contains("no file matches"));
     lab.run(&["run", "job.yaml"]).ok().says(&["nothing new: everything was loaded before"]);
 }
+
+/// A file that one sink has and another lacks, and that cannot be opened any more.
+#[test]
+fn sinks_that_cannot_catch_up_end_the_run() {
+    let lab = Lab::new();
+    for file in ["0", "1"] {
+        lab.file(&format!("in/{file}.csv"), format!("id\n{file}\n"));
+    }
+    let nginx = Nginx::start(&lab.path("in"));
+    lab.file("list.txt", format!("{}\n{}\n", nginx.url("0.csv"), nginx.url("1.csv")));
+    let job = "sources:\n  s: {read: '@list.txt', csv: {columns: {id: int64}}, incremental: true, on_error: skip, \
+               allow_empty: true}\nsinks:\n  a: {from: s, write: 'sqlite:a.db', table: t, atomic: true}\n";
+    lab.file("job.yaml", job);
+    run(&lab, "none").ok();
+    fs_err::remove_file(lab.path("in/0.csv")).expect("it is there");
+    lab.file("job.yaml", format!("{job}  b: {{from: s, write: 'sqlite:b.db', table: t, atomic: true}}\n"));
+    let told = ["some sinks lack files that others have, and these cannot be opened", "0.csv"];
+    lab.run(&["run", "job.yaml"]).ended(1).says(&told);
+    lab.file("in/0.csv", "id\n0\n");
+    lab.run(&["run", "job.yaml", "--accept-changed"]);
+    assert_eq!(sqlite(&lab.path("b.db"), "SELECT count(*) FROM t"), [["2"]]);
+}

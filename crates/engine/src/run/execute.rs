@@ -69,7 +69,14 @@ pub(super) fn execute_from(
     turn: &Turn,
 ) -> Result<Report, Failure> {
     let mut report = execute_once(point, at, engine, replay, observer, turn)?;
+    let mut left_out: Option<Vec<String>> = None;
     while report.caught_up {
+        let skipped: Vec<String> = report.skipped.iter().filter_map(|unit| unit.uri.clone()).collect();
+        let reads_nothing = report.rows_read == 0 && !skipped.is_empty();
+        if reads_nothing && left_out.as_ref() == Some(&skipped) {
+            return Err(cannot_catch_up(&skipped).into());
+        }
+        left_out = reads_nothing.then_some(skipped);
         let runs = [report.catch_up_runs.as_slice(), std::slice::from_ref(&report.run)].concat();
         *before = Some(with_earlier(before.take(), report));
         // Now all sinks have the same files, or more of them.
@@ -81,6 +88,13 @@ pub(super) fn execute_from(
         report = execute_once(point, &again, engine, replay, observer, turn)?;
     }
     Ok(with_earlier(before.take(), report))
+}
+
+/// Sinks would be brought to what others have, again and again.
+fn cannot_catch_up(skipped: &[String]) -> Error {
+    Error::refused("some sinks lack files that others have, and these cannot be opened")
+        .text(skipped.join(", "))
+        .hint("put the files back, or remove the entries of the sinks that lack them")
 }
 
 fn with_earlier(earlier: Option<Report>, later: Report) -> Report {
