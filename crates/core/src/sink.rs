@@ -32,6 +32,7 @@ use serde::Serialize;
 
 use crate::codec::Codec;
 use crate::format::Format;
+use crate::positions::{Position, Positions};
 use crate::program::ProgramContext;
 use crate::source::{SourceContext, TableName};
 use crate::store::Store;
@@ -326,6 +327,12 @@ pub trait Sink: Debug + Send + Sync {
         Ok(WrittenChunks::new([], str::to_owned))
     }
 
+    /// Where the readers of queues stand whose rows the sink takes, for the load `load`, which many processes share;
+    /// `owner` is the name of this one. `None` if the target cannot keep positions.
+    async fn positions(&self, _load: &str, _owner: &str, _context: LoadContext) -> Result<Option<Arc<dyn Positions>>> {
+        Ok(None)
+    }
+
     /// Whether what rows were added to is not there any more. Asks the target.
     async fn is_gone(&self, _context: &SourceContext) -> Result<bool> {
         Ok(false)
@@ -614,6 +621,8 @@ pub enum Delivered {
     },
     /// Nothing was written, since these of the chunks are there already.
     AlreadyDone(Vec<Chunk>),
+    /// Nothing was written, since these positions stand elsewhere than the moves of the delivery say.
+    Moved(Vec<Position>),
 }
 
 /// A row that the target did not take.

@@ -1,6 +1,5 @@
 //! Message queues for sources and sinks: connections, what is spoken on them, and messages as they come. How messages
 //! become rows, and when they are acknowledged, is decided by who uses this.
 
-pub mod messages;
 #[cfg(feature = "redis")]
 pub mod redis;

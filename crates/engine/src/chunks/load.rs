@@ -570,6 +570,9 @@ impl Loading {
                     };
                     self.came.before.fetch_add(rows, Ordering::Relaxed);
                 }
+                Ok(Delivered::Moved(_)) => {
+                    return Err(Error::internal("chunks have no positions").in_step(&self.load.name));
+                }
                 Err(error) if error.kind() == ErrorKind::Transient && tries < RETRIES => {
                     let noted = self.noted.load(Ordering::Relaxed);
                     // Whoever does not answer now is asked again at the end.

@@ -18,8 +18,8 @@ use tokio_rustls::TlsConnector;
 
 use super::fault::Fault;
 use super::place::Place;
-use super::reply::{Came, EntriesReply, EntryId, Fields, Value, value};
-use crate::messages::Messages;
+use super::reply::{Came, EntriesReply, Fields, Value, value};
+use millstream_core::queue::Messages;
 
 /// How long a connection may take to be made, and an answer that does not wait to come.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -197,7 +197,7 @@ impl Connection {
         words: &[&[u8]],
         block: Duration,
         fields: &Fields,
-        messages: &mut Messages<EntryId>,
+        messages: &mut Messages,
     ) -> Result<usize, Fault> {
         let before = messages.len();
         let mut commands = Commands::default();
@@ -251,8 +251,9 @@ mod tests {
     use millstream_testkit::{Authority, Break, Proxy, Redis, RedisOptions, TempTree, Validity};
 
     use super::super::fault::Reaction;
+    use super::super::reply::EntryId;
     use super::*;
-    use crate::messages::Lack;
+    use millstream_core::queue::Lack;
 
     fn run<T>(work: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
@@ -263,7 +264,7 @@ mod tests {
     }
 
     /// Reads up to `count` entries that no consumer has.
-    async fn read(connection: &mut Connection, count: &str, messages: &mut Messages<EntryId>) -> Result<usize, Fault> {
+    async fn read(connection: &mut Connection, count: &str, messages: &mut Messages) -> Result<usize, Fault> {
         let words = ["XREADGROUP", "GROUP", "g", "c", "COUNT", count, "STREAMS", "s", ">"].map(str::as_bytes);
         connection.entries(&words, Duration::ZERO, &Fields::default(), messages).await
     }
@@ -290,7 +291,7 @@ mod tests {
                 }
             }
             assert_eq!(counts, [7000, 7000, 6000, 0]);
-            let told: Vec<String> = messages.ids().iter().map(ToString::to_string).collect();
+            let told: Vec<String> = messages.ids().iter().map(|id| EntryId::from(*id).to_string()).collect();
             assert_eq!(told, ids.iter().filter_map(Value::text).collect::<Vec<_>>());
             assert_eq!(messages.text(), bodies.iter().map(|body| format!("{body}\n")).collect::<String>().as_bytes());
             // The next command gets its own answer.
