@@ -3,3 +3,5 @@
 
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(test)]
+pub(crate) mod testing;
