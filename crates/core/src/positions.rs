@@ -58,6 +58,12 @@ pub trait Positions: Send + Sync {
     /// Of the kind [`crate::ErrorKind::Transient`] if the target cannot be reached for now.
     async fn read(&self) -> Result<Vec<Position>>;
 
+    /// All positions of the load as they were committed last, without waiting for transactions that are moving them, and
+    /// without making such transactions wait: to see often whether others move.
+    async fn glance(&self) -> Result<Vec<Position>> {
+        self.read().await
+    }
+
     /// Begins to write rows. The commit makes the moves in the same transaction, all or none: if a place stands
     /// elsewhere, nothing is written, and the delivery ends with [`crate::sink::Delivered::Moved`]. Up to `bad_rows`
     /// rows that the target does not take are left out. Deliveries may run side by side. Rows are added, merged or

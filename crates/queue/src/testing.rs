@@ -190,6 +190,12 @@ impl Positions for MemoryPositions {
         Ok(self.target.state().all())
     }
 
+    async fn glance(&self) -> Result<Vec<Position>> {
+        let state = self.target.state();
+        state.check()?;
+        Ok(state.all())
+    }
+
     async fn delivery(&self, moves: Vec<Move>, _bad_rows: usize) -> Result<Box<dyn Delivery>> {
         self.target.state().check()?;
         Ok(Box::new(self.begin(moves)))
@@ -372,6 +378,8 @@ mod tests {
         a.set(to(None, "1")).await.expect("a move");
         let mut open = a.begin(to(Some(1), "2"));
         open.add(&[id(1)]).await.expect("it is up");
+        assert_eq!(b.glance().await.expect("it is up").len(), 1);
+        assert!(tokio::time::timeout(Duration::from_millis(10), b.read()).await.is_err(), "the place is locked");
         let remove = |all: &[Position]| Ok(vec![Move { place: "p".to_owned(), from: Some(all[0].version), to: None }]);
         b.fence("p", Duration::from_millis(10), Box::new(remove)).await.expect("a fence");
         assert_eq!(open.end().await.expect("an end"), Delivered::Moved(Vec::new()));
