@@ -46,7 +46,8 @@ pub enum Moved {
     None(Vec<Position>),
 }
 
-/// Says by the positions of a load, which are locked meanwhile, how they are changed.
+/// Says by the positions of a load how they are changed. It may be asked again: if one of those that it moves was moved
+/// by another transaction meanwhile.
 pub type Change = Box<dyn FnMut(&[Position]) -> Result<Vec<Move>> + Send>;
 
 /// The positions of one load in one target. Calls may run side by side.
@@ -67,7 +68,8 @@ pub trait Positions: Send + Sync {
     /// Begins to write rows. The commit makes the moves in the same transaction, all or none: if a place stands
     /// elsewhere, nothing is written, and the delivery ends with [`crate::sink::Delivered::Moved`]. Up to `bad_rows`
     /// rows that the target does not take are left out. Deliveries may run side by side. Rows are added, merged or
-    /// ignored as the sink's mode says.
+    /// ignored as the sink's mode says. A commit whose answer was lost is waited for as long as the target cannot be
+    /// asked about it; [`crate::sink::Delivered::Moved`] then also says that positions were moved on since.
     async fn delivery(&self, moves: Vec<Move>, bad_rows: usize) -> Result<Box<dyn Delivery>>;
 
     /// Makes moves without rows, all or none, in one transaction.
@@ -75,7 +77,8 @@ pub trait Positions: Send + Sync {
 
     /// Changes positions whoever has moved them last, in one transaction. `place` is locked first: if another
     /// transaction holds it for longer than `wait`, the connections of the position's owner are ended where the target
-    /// can do that. Moves that `change` gives name the versions that it was given.
+    /// can do that. The others are not locked, so that nobody waits for healthy owners. Moves that `change` gives name
+    /// the versions that it was given.
     async fn fence(&self, place: &str, wait: Duration, change: Change) -> Result<()>;
 
     /// How many connections the process `owner` has to the target now; `None` if the target cannot tell.

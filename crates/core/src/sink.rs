@@ -327,8 +327,15 @@ pub trait Sink: Debug + Send + Sync {
         Ok(WrittenChunks::new([], str::to_owned))
     }
 
+    /// Whether it may keep positions ([`Sink::positions`]), as far as its settings say: those of a table may need all
+    /// rows at once.
+    fn may_keep_positions(&self) -> bool {
+        false
+    }
+
     /// Where the readers of queues stand whose rows the sink takes, for the load `load`, which many processes share;
-    /// `owner` is the name of this one. `None` if the target cannot keep positions.
+    /// `owner` is the name of this one, at most 16 letters and digits. `None` if targets of its kind cannot keep
+    /// positions; an error if this one cannot, for its settings or the user's rights.
     async fn positions(&self, _load: &str, _owner: &str, _context: LoadContext) -> Result<Option<Arc<dyn Positions>>> {
         Ok(None)
     }
