@@ -53,14 +53,15 @@ pub type Change = Box<dyn FnMut(&[Position]) -> Result<Vec<Move>> + Send>;
 /// The positions of one load in one target. Calls may run side by side.
 #[async_trait]
 pub trait Positions: Send + Sync {
-    /// All positions of the load, by place. Waits for transactions that are moving them, so that none is in doubt.
+    /// All positions of the load, by place. Waits for the transactions that are moving some when it is called, so that
+    /// what these do is not in doubt.
     ///
     /// # Errors
     /// Of the kind [`crate::ErrorKind::Transient`] if the target cannot be reached for now.
     async fn read(&self) -> Result<Vec<Position>>;
 
-    /// All positions of the load as they were committed last, without waiting for transactions that are moving them, and
-    /// without making such transactions wait: to see often whether others move.
+    /// All positions of the load as they were committed last, without waiting for transactions that are moving them,
+    /// and without making such transactions wait: to see often whether others move.
     async fn glance(&self) -> Result<Vec<Position>> {
         self.read().await
     }
