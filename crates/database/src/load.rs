@@ -242,6 +242,17 @@ pub trait LoadDialect: StepDialect {
         self.create_ledger(table, comment)
     }
 
+    /// One command that creates the table of positions: `load_key` and `place_key` of 64 characters, which are the key,
+    /// `version`, `attempt` and `owner` of 16, `state` for a megabyte, `place` of 500 bytes, `written_at`. Its rows are
+    /// few, and change all the time.
+    fn create_positions(&self, table: &str, comment: &str) -> String;
+
+    /// The statement after which each statement of a connection sees what was committed before it, if locking ones do
+    /// not do so anyway.
+    fn see_commits(&self) -> Option<&'static str> {
+        None
+    }
+
     /// A condition that holds where `column`, as SQL text, is `text` byte by byte, whatever its collation.
     fn is_exactly(&self, column: &str, text: &str) -> String;
 

@@ -150,6 +150,16 @@ impl LoadDialect for MysqlDialect {
         )
     }
 
+    fn create_positions(&self, table: &str, comment: &str) -> String {
+        format!(
+            "CREATE TABLE {table} (load_key CHAR(64) NOT NULL, place_key CHAR(64) NOT NULL, version BIGINT NOT NULL, \
+             attempt CHAR(16) NOT NULL, owner CHAR(16) NOT NULL, state MEDIUMTEXT NOT NULL, place VARCHAR(500) NOT \
+             NULL, written_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (load_key, place_key)) \
+             ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin COMMENT={}",
+            self.literal(comment)
+        )
+    }
+
     fn is_exactly(&self, column: &str, text: &str) -> String {
         let text = self.literal(text);
         // The first part can use an index. A text as bytes is not padded with spaces.

@@ -173,6 +173,21 @@ impl LoadDialect for PostgresDialect {
         create_ledger("UNLOGGED TABLE", table, comment)
     }
 
+    /// A page has room for the next version of a row.
+    fn create_positions(&self, table: &str, comment: &str) -> String {
+        format!(
+            "CREATE TABLE {table} (load_key char(64) NOT NULL, place_key char(64) NOT NULL, version bigint NOT NULL, \
+             attempt char(16) NOT NULL, owner char(16) NOT NULL, state text NOT NULL, place text NOT NULL, written_at \
+             timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (load_key, place_key)) WITH (fillfactor = 50); COMMENT ON \
+             TABLE {table} IS {}",
+            self.literal(comment)
+        )
+    }
+
+    fn see_commits(&self) -> Option<&'static str> {
+        Some("SET default_transaction_isolation = 'read committed'")
+    }
+
     fn is_exactly(&self, column: &str, text: &str) -> String {
         let text = self.literal(text);
         // The first part can use an index.

@@ -25,6 +25,8 @@ pub(crate) struct Pool {
     only: bool,
     /// The owner with which connections are tagged.
     owner: Option<String>,
+    /// A statement with which each connection begins.
+    opening: Option<String>,
 }
 
 impl Pool {
@@ -37,6 +39,7 @@ impl Pool {
             permits: Arc::new(Semaphore::new(count)),
             only: false,
             owner: None,
+            opening: None,
         }
     }
 
@@ -44,6 +47,11 @@ impl Pool {
     pub(crate) fn tagged(mut self, owner: Option<&str>) -> Self {
         self.owner = owner.map(str::to_owned);
         self
+    }
+
+    /// Begins each connection with a statement.
+    pub(crate) fn opening(self, opening: Option<String>) -> Self {
+        Pool { opening, ..self }
     }
 
     /// A pool of the one connection with the transaction of the whole load. If it is lost, the load fails: on another
@@ -74,10 +82,14 @@ impl Pool {
 
     /// A new connection.
     pub(crate) async fn connect(&self) -> Result<Box<dyn Connection>> {
-        match &self.owner {
-            Some(owner) => connect_as(self.server.as_ref(), &self.spec, owner).await,
-            None => connect(self.server.as_ref(), &self.spec).await,
+        let mut connection = match &self.owner {
+            Some(owner) => connect_as(self.server.as_ref(), &self.spec, owner).await?,
+            None => connect(self.server.as_ref(), &self.spec).await?,
+        };
+        if let Some(opening) = &self.opening {
+            connection.execute(opening).await.map_err(Failure::into_error)?;
         }
+        Ok(connection)
     }
 
     /// Returns a working connection to the pool.

@@ -196,6 +196,19 @@ impl Mode {
         }
     }
 
+    /// Its setting in the job file.
+    pub(crate) fn setting(self) -> &'static str {
+        match self {
+            Mode::Append => "mode: append",
+            Mode::Replace => "mode: replace",
+            Mode::Truncate => "mode: truncate",
+            Mode::Merge => "mode: merge",
+            Mode::Ignore => "mode: ignore",
+            Mode::Sync => "mode: sync",
+            Mode::History => "mode: history",
+        }
+    }
+
     /// Whether a source must not read the `table` that it writes: not what replaces or merges its own rows, which is
     /// made for that.
     pub(crate) fn writes(self, table: Option<TableName>) -> Option<Written> {

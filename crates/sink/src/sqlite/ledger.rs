@@ -26,8 +26,8 @@ use super::message::{place, sqlite_error};
 use super::spec::SqliteSpec;
 use super::{bisect, file, table};
 use crate::database::in_step::accept_changed;
-use crate::ledger_version;
 use crate::shared::{Charge, counted, create_folders, digest, remove_folders};
+use crate::table_version::LEDGER;
 
 /// The statement that creates the ledger's table.
 fn create() -> String {
@@ -35,7 +35,7 @@ fn create() -> String {
         "CREATE TABLE IF NOT EXISTS _millstream_ledger (load_key TEXT NOT NULL, unit_key TEXT NOT NULL, chunk INTEGER \
          NOT NULL, note TEXT, written_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (load_key, unit_key, \
          chunk) /* {} */) WITHOUT ROWID",
-        ledger_version::label()
+        LEDGER.comment()
     )
 }
 
@@ -112,7 +112,7 @@ fn check_version(connection: &Connection, spec: &SqliteSpec, shown: &str) -> Res
         .query_row(query, [], |row| row.get(0))
         .optional()
         .map_err(|error| sqlite_error("write to", shown, spec, &error))?;
-    ledger_version::check(&definition.unwrap_or_default(), &place(shown, spec))
+    LEDGER.check(&definition.unwrap_or_default(), &place(shown, spec))
 }
 
 /// Whether the load is in the ledger. Fails if the table does not fit the rows.
