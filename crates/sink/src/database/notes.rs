@@ -1,5 +1,5 @@
-//! What a delivery notes in the transaction of its rows: chunks in a ledger, or moves of positions; and what became of a
-//! commit without an answer. `ledger_rows.rs` and `places.rs` have the statements.
+//! What a delivery notes in the transaction of its rows: chunks in a ledger, or moves of positions; and what became of
+//! a commit without an answer. `ledger_rows.rs` and `places.rs` have the statements.
 //!
 //! The same notes by another attempt find out whether a commit was done: what is unique (a chunk, a version of a
 //! position) makes the second transaction wait for the end of the first one, even if that is our own, and its outcome
