@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::Result;
-use crate::sink::Delivery;
+use crate::sink::{Changes, Delivery};
 
 /// A place of a load, such as a partition of a topic or a consumer of a stream, and where its reader stands.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,6 +93,16 @@ pub trait Positions: Send + Sync {
 
     /// What there is when `rows` were written: "252 rows added to table t".
     fn summary(&self, rows: u64) -> String;
+
+    /// How many rows the deliveries of this process have left out since their key was there already.
+    fn ignored(&self) -> u64 {
+        0
+    }
+
+    /// What its deliveries have changed in the target; `None` if rows are not compared, or the target does not tell.
+    fn changes(&self) -> Option<Changes> {
+        None
+    }
 
     /// How many deliveries the target takes at once.
     fn connections(&self) -> usize {
