@@ -7,7 +7,7 @@ use millstream_core::types::type_name;
 use millstream_core::{Error, Result};
 use millstream_database::in_step::{self, InStep, StepDialect};
 use millstream_database::sqlite::{Affinity, NUMERIC_DIGITS, SqliteDialect, column_type, decimal_digits};
-use millstream_database::{Dialect, Order, quoted_list};
+use millstream_database::{Dialect, Order, precedes, quoted_list};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::message::{place, sqlite_error};
@@ -110,6 +110,8 @@ pub(super) enum Merged {
     Differing,
     /// All of them.
     All,
+    /// Those that differ, and come first in the declared order, or stand equal.
+    Newer,
 }
 
 impl Destination {
@@ -168,7 +170,15 @@ fn on_conflict(spec: &SqliteSpec, schema: &SchemaRef, merged: Merged) -> String 
         .iter()
         .map(|name| SqliteDialect.differs(&format!("{table}.{name}"), &format!("excluded.{name}"), None))
         .collect();
-    format!("{update} WHERE {}", differ.join(" OR "))
+    let differ = differ.join(" OR ");
+    if merged == Merged::Differing {
+        return format!("{update} WHERE {differ}");
+    }
+    let precedes = precedes(&Order::all(&spec.order_by), |column| {
+        let name = SqliteDialect.quoted(column);
+        (format!("{table}.{name}"), format!("excluded.{name}"))
+    });
+    format!("{update} WHERE ({differ}) AND {precedes} IS NOT TRUE")
 }
 
 /// Whether rows are gathered first, since an order decides which of several rows with one key stays, or all of them are
@@ -288,6 +298,13 @@ fn affinity_type(affinity: Affinity) -> &'static str {
     }
 }
 
+/// The statement that creates a temporary table in which rows are gathered, with the affinities of the target's
+/// columns.
+pub(super) fn temporary_gathering(spec: &SqliteSpec, schema: &SchemaRef) -> String {
+    let (name, target) = (gathering(spec), SqliteDialect.quoted(&spec.table));
+    format!("CREATE TEMP TABLE {name} AS SELECT {} FROM {target} WHERE false", column_list(schema))
+}
+
 /// The statement that moves gathered rows into the table. Rows are ordered so that the one that stays is the last to
 /// update, or the first to insert: so the table itself compares keys.
 pub(super) fn publish_statement(spec: &SqliteSpec, schema: &SchemaRef, merged: Merged) -> String {
@@ -341,7 +358,7 @@ fn drops_rows(spec: &SqliteSpec, schema: &SchemaRef) -> bool {
 /// Whether [`insert_statement`] may write fewer rows than it has: a merge writes only rows that differ.
 pub(super) fn may_insert_fewer(spec: &SqliteSpec, schema: &SchemaRef, into: Destination, merged: Merged) -> bool {
     match into {
-        Destination::Table => drops_rows(spec, schema) || (spec.mode == Mode::Merge && merged == Merged::Differing),
+        Destination::Table => drops_rows(spec, schema) || (spec.mode == Mode::Merge && merged != Merged::All),
         Destination::Gathering => false,
         Destination::Trial => true,
     }
