@@ -19,8 +19,17 @@ pub enum Publish {
     Instead,
     /// Updates those with the same key.
     Merge,
+    /// Updates those with the same key, except for the ones that precede the new row in the declared order.
+    MergeNewer,
     /// Keeps them, and leaves out new rows with the same key.
     Ignore,
+}
+
+impl Publish {
+    /// Whether it updates rows with the same key.
+    pub(crate) fn merges(self) -> bool {
+        matches!(self, Publish::Merge | Publish::MergeNewer)
+    }
 }
 
 /// What the rows that a statement changes are counted as.
@@ -179,6 +188,21 @@ pub trait LoadDialect: StepDialect {
         keys: StagedKeys<'_>,
         facts: Option<&TableFacts>,
     ) -> Vec<String>;
+
+    /// The statements that create a temporary table of the connection, like a staging table that numbers rows as they
+    /// arrive.
+    fn create_temporary(
+        &self,
+        table: &str,
+        target: &str,
+        columns: &[String],
+        facts: Option<&TableFacts>,
+    ) -> Vec<String>;
+
+    /// The statement that empties it within a transaction; `None` if each transaction leaves it empty anyway.
+    fn empty_temporary(&self, table: &str) -> Option<String> {
+        Some(format!("DELETE FROM {table}"))
+    }
 
     /// The statement that creates an empty copy of the target to replace it, or `None` if the copy would lack
     /// something.

@@ -18,7 +18,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::bisect::{self, Scope};
 use super::commit;
 use super::entry::blamed;
+use super::epoch::Epochs;
 use super::group::{BadRow, Group, Rows, numbered};
+use super::in_step::Counts;
 use super::load::{Shared, on_io};
 use super::notes::{Notes, Otherwise, Outcome};
 use super::pool::pause;
@@ -33,6 +35,8 @@ pub(super) struct Delivering {
     pub(super) io: Handle,
     /// Counts the rows that are written.
     pub(super) rows: Arc<AtomicU64>,
+    /// How rows are merged, if they are.
+    pub(super) epochs: Option<Epochs>,
 }
 
 /// A connection with a transaction in which everything is noted.
@@ -70,6 +74,8 @@ pub(super) struct TableDelivery {
     sealed: u64,
     refused: Refused,
     bad_rows: usize,
+    /// What was changed in the open transaction.
+    counts: Counts,
 }
 
 impl TableDelivery {
@@ -86,6 +92,7 @@ impl TableDelivery {
             sealed: 0,
             refused: Refused::default(),
             bad_rows,
+            counts: Counts::default(),
         }
     }
 
@@ -104,7 +111,8 @@ impl Delivery for TableDelivery {
             let spec = &self.into.shared.spec;
             let bytes = usize::try_from(spec.batch_bytes.0).unwrap_or(usize::MAX);
             let group = self.group.get_or_insert_with(|| Group::new(&self.into.budget, bytes));
-            row = self.encoder.encode(&batch, row, None, group)?;
+            let arrival = self.into.epochs.as_ref().map(|_| self.rows);
+            row = self.encoder.encode(&batch, row, arrival, group)?;
             let full = group.is_full(spec.batch_rows);
             self.into.shared.step.add_busy(start.elapsed());
             if full {
@@ -120,6 +128,7 @@ impl Delivery for TableDelivery {
         if let Some(otherwise) = self.otherwise {
             return Ok(otherwise.into());
         }
+        self.merge().await?;
         // If not all bad rows were found, none may be left out.
         let further = accept(&self.refused)?;
         if self.refused.more {
@@ -139,6 +148,7 @@ impl Delivery for TableDelivery {
             Outcome::Ours => {
                 let rows = self.rows - self.refused.rows.len() as u64;
                 self.into.rows.fetch_add(rows, Ordering::Relaxed);
+                self.into.epochs.iter().for_each(|epochs| epochs.add(rows, self.counts));
                 Ok(Delivered::Written { rows, refused: self.refused.rows })
             }
             Outcome::Otherwise(otherwise) => Ok(otherwise.into()),
@@ -204,6 +214,45 @@ impl TableDelivery {
                 self.add_refused(&rows, own, bad);
             }
         }
+        Ok(())
+    }
+
+    /// Merges the rows that were sent, if that is how they go into the target.
+    async fn merge(&mut self) -> Result<()> {
+        let gathered = self.rows - self.refused.rows.len() as u64;
+        if self.into.epochs.is_none() || self.refused.more || gathered == 0 {
+            return Ok(());
+        }
+        let Some(mut transaction) = self.transaction.take() else {
+            return Err(Error::internal("a delivery lost its connection"));
+        };
+        let (into, rows) = (Arc::clone(&self.into), self.rows);
+        let most = self.bad_rows.saturating_sub(self.refused.rows.len()).saturating_add(1).max(SHOWN_BAD_ROWS);
+        let start = Instant::now();
+        let merged = on_io(&self.into.io, async move {
+            let merged = match &into.epochs {
+                Some(epochs) => epochs.merge(&into.shared, transaction.connection(), rows, most).await,
+                None => Ok((Counts::default(), Vec::new())),
+            };
+            match merged {
+                Ok(merged) => Ok((transaction, merged)),
+                Err(failure) => {
+                    let target = into.shared.server.dialect().table(&into.shared.spec.table);
+                    Err(blamed(transaction.connection(), &[&target], failure).await)
+                }
+            }
+        });
+        let merged = merged.await;
+        self.into.shared.step.add_waiting_output(start.elapsed());
+        let (transaction, (counts, bad)) = merged.map_err(|error| self.into.shared.error_of_target(error))?;
+        (self.transaction, self.counts) = (Some(transaction), counts);
+        self.refused.rows.extend(bad.into_iter().map(|mut row| {
+            row.reason = self.into.shared.of_target(&row.reason);
+            let number = row.index as u64;
+            row.into_refused_row(number, None)
+        }));
+        self.refused.rows.sort_by_key(|row| row.row);
+        self.refused.more = self.refused.rows.len() > self.bad_rows;
         Ok(())
     }
 
@@ -279,7 +328,7 @@ async fn send(
             }
             // The server may have ended a connection that was idle for long.
             Err(Failure::Lost(_)) if begins && notes.are_moves() && tries < shared.spec.retries => {
-                transaction.connection = shared.pool.connect().await?;
+                transaction.connection = shared.pool.connect_for_rows().await?;
                 tries += 1;
             }
             Err(other) => return Err(other.into_error()),

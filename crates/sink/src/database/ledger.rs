@@ -120,7 +120,7 @@ async fn set_up(
     let shared = Arc::new(Shared::new(&server, &spec, bulk, pool, Scope::Transaction, &context.step));
     let LoadContext { run, schema, budget, io, .. } = context;
     shared.pool.give(connection);
-    let into = Arc::new(Delivering { shared, schema, budget, io, rows: Arc::default() });
+    let into = Arc::new(Delivering { shared, schema, budget, io, rows: Arc::default(), epochs: None });
     Ok(Some(LedgerState { into, run, entry }))
 }
 
@@ -164,7 +164,7 @@ impl DatabaseLedger {
     pub(super) fn staged(parts: StagedParts, context: &LoadContext) -> Self {
         let StagedParts { shared, entry, schema, rows } = parts;
         let (run, budget, io) = (context.run.clone(), Arc::clone(&context.budget), context.io.clone());
-        let into = Arc::new(Delivering { shared, schema, budget, io, rows });
+        let into = Arc::new(Delivering { shared, schema, budget, io, rows, epochs: None });
         DatabaseLedger(Arc::new(LedgerState { into, run, entry }))
     }
 

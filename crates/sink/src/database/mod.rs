@@ -8,7 +8,8 @@
 //! kept in step.
 //!
 //! `delivery.rs` loads piece by piece, `notes.rs` has what a piece notes: chunks in the ledger (`ledger.rs`,
-//! `ledger_rows.rs`, `entry.rs` with the owner of a load), or positions of queues (`positions.rs`, `places.rs`).
+//! `ledger_rows.rs`, `entry.rs` with the owner of a load), or positions of queues (`positions.rs`, `places.rs`;
+//! `epoch.rs` merges rows).
 
 pub(crate) mod action;
 pub(crate) mod bisect;
@@ -18,6 +19,9 @@ pub(crate) mod commit_marker;
 mod delivery;
 pub(crate) mod encode;
 pub(crate) mod entry;
+mod epoch;
+#[cfg(all(test, feature = "mysql", feature = "postgres"))]
+mod epoch_tests;
 pub(crate) mod group;
 pub(crate) mod in_step;
 pub(crate) mod indexes;

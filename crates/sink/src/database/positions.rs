@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use futures::FutureExt;
 use millstream_core::positions::{Change, Move, Moved, Position, Positions};
-use millstream_core::sink::{Delivery, LoadContext};
+use millstream_core::sink::{Changes, Delivery, LoadContext};
 use millstream_core::{Error, Result, fail_point};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -28,6 +28,7 @@ use super::bisect::Scope;
 use super::commit;
 use super::delivery::{Delivering, TableDelivery};
 use super::entry::blamed;
+use super::epoch::{Epochs, OWN};
 use super::indexes::Waiting;
 use super::load::{self, Shared, on_io};
 use super::notes::{Notes, Otherwise, Outcome};
@@ -62,10 +63,7 @@ struct State {
 /// The setting that keeps positions from being kept, if there is one.
 pub(super) fn hindrance(spec: &DatabaseSpec) -> Option<&'static str> {
     match spec {
-        DatabaseSpec { mode: Mode::Append, .. } => {}
-        DatabaseSpec { mode, .. } => return Some(mode.setting()),
-    }
-    match spec {
+        DatabaseSpec { mode, .. } if !mode.takes_epochs() => Some(mode.setting()),
         DatabaseSpec { atomic: true, .. } => Some("atomic"),
         DatabaseSpec { defer_key: true, .. } => Some("defer_key"),
         DatabaseSpec { defer_indexes: true, .. } => Some("defer_indexes"),
@@ -77,9 +75,13 @@ pub(super) fn hindrance(spec: &DatabaseSpec) -> Option<&'static str> {
 
 /// The error of a sink whose `setting` needs a load that ends.
 pub(crate) fn needs_an_end(target: &str, setting: &str) -> Error {
+    let hint = match setting.starts_with("mode") {
+        true => "it needs all rows at once; `mode: append`, `merge` and `ignore` do not",
+        false => "it needs all rows at once: leave it out",
+    };
     Error::job(format!("`{setting}` cannot be used for rows of a queue, which go into {target} epoch by epoch"))
         .text(setting)
-        .hint("it needs all rows at once; use `mode: append`")
+        .hint(hint)
 }
 
 /// The positions of `load` for the process `owner`.
@@ -119,16 +121,27 @@ async fn set_up(
     let columns = load::bulk_columns(server.as_ref(), &spec, &context.schema, Some(&facts));
     spec.name_like(&columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>());
     let connections = if context.ordered { 1 } else { spec.connections.unwrap_or(CONNECTIONS) };
-    let bulk = server.dialect().bulk(&server.dialect().table(&spec.table), columns, &context.schema);
+    let names = columns.iter().map(|column| column.name.clone()).collect();
+    let epochs = Epochs::new(&server, &spec, names, facts);
+    let (table, columns) = match &epochs {
+        Some(epochs) => (epochs.table.clone(), columns.into_iter().chain([load::arrival()]).collect()),
+        None => (server.dialect().table(&spec.table), columns),
+    };
+    let bulk = server.dialect().bulk(&table, columns, &context.schema);
     let pool = |count| {
         let opening = server.dialect().see_commits().map(str::to_owned);
         Pool::new(&server, &spec, count).tagged(Some(&places.own_tag())).opening(opening)
     };
-    let (pool, control) = (pool(connections), pool(CONTROL));
-    let shared = Arc::new(Shared::new(&server, &spec, bulk, pool, Scope::Transaction, &context.step));
+    let (pool, control) = (pool(connections).making(epochs.as_ref().map(Epochs::making)), pool(CONTROL));
+    if epochs.is_some() {
+        // Whether that is allowed shows now.
+        pool.give(pool.connect_for_rows().await?);
+    }
+    let mut shared = Shared::new(&server, &spec, bulk, pool, Scope::Transaction, &context.step);
+    shared.own = epochs.as_ref().map(|_| OWN.to_owned());
     let LoadContext { schema, budget, io, .. } = context;
-    let into = Arc::new(Delivering { shared, schema, budget, io, rows: Arc::default() });
-    Ok(State { into, places, control, connections })
+    let into = Delivering { shared: Arc::new(shared), schema, budget, io, rows: Arc::default(), epochs };
+    Ok(State { into: Arc::new(into), places, control, connections })
 }
 
 /// Fails if the table was dropped into which messages were loaded.
@@ -450,7 +463,20 @@ impl Positions for DatabasePositions {
 
     fn summary(&self, rows: u64) -> String {
         let shared = &self.0.into.shared;
-        format!("{} added to {}{}", counted(rows, "row"), shared.target, shared.detour())
+        let verb = match shared.spec.mode {
+            Mode::Merge => "merged into",
+            Mode::Ignore => "offered to",
+            _ => "added to",
+        };
+        format!("{} {verb} {}{}", counted(rows, "row"), shared.target, shared.detour())
+    }
+
+    fn ignored(&self) -> u64 {
+        self.0.into.epochs.as_ref().map_or(0, Epochs::ignored)
+    }
+
+    fn changes(&self) -> Option<Changes> {
+        self.0.into.epochs.as_ref().and_then(Epochs::changes)
     }
 
     fn connections(&self) -> usize {

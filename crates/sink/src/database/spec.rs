@@ -178,6 +178,11 @@ impl Mode {
         matches!(self, Mode::Merge | Mode::Ignore)
     }
 
+    /// Whether rows may come epoch by epoch, without an end.
+    pub(crate) fn takes_epochs(self) -> bool {
+        matches!(self, Mode::Append | Mode::Merge | Mode::Ignore)
+    }
+
     /// Whether the table is kept in step with the rows.
     pub(crate) fn is_in_step(self) -> bool {
         matches!(self, Mode::Sync | Mode::History)

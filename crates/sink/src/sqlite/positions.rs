@@ -34,9 +34,9 @@ use crate::table_version::POSITIONS;
 /// The statement that creates the table of positions.
 fn create() -> String {
     format!(
-        "CREATE TABLE IF NOT EXISTS _millstream_positions (load_key TEXT NOT NULL, place TEXT NOT NULL, version INTEGER \
-         NOT NULL, owner TEXT NOT NULL, state TEXT NOT NULL, written_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY \
-         KEY (load_key, place) /* {} */)",
+        "CREATE TABLE IF NOT EXISTS _millstream_positions (load_key TEXT NOT NULL, place TEXT NOT NULL, version \
+         INTEGER NOT NULL, owner TEXT NOT NULL, state TEXT NOT NULL, written_at TEXT NOT NULL DEFAULT \
+         CURRENT_TIMESTAMP, PRIMARY KEY (load_key, place) /* {} */)",
         POSITIONS.comment()
     )
 }
@@ -68,7 +68,7 @@ struct Done {
 /// The setting that keeps positions from being kept, if there is one.
 pub(super) fn hindrance(spec: &SqliteSpec) -> Option<&'static str> {
     match spec {
-        SqliteSpec { mode, .. } if !matches!(mode, Mode::Append | Mode::Merge | Mode::Ignore) => Some(mode.setting()),
+        SqliteSpec { mode, .. } if !mode.takes_epochs() => Some(mode.setting()),
         SqliteSpec { atomic: true, .. } => Some("atomic"),
         SqliteSpec { defer_indexes: true, .. } => Some("defer_indexes"),
         SqliteSpec { before, .. } if !before.is_empty() => Some("before"),

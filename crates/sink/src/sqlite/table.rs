@@ -176,7 +176,7 @@ fn on_conflict(spec: &SqliteSpec, schema: &SchemaRef, merged: Merged) -> String 
     }
     let precedes = precedes(&Order::all(&spec.order_by), |column| {
         let name = SqliteDialect.quoted(column);
-        (format!("{table}.{name}"), format!("excluded.{name}"))
+        [format!("{table}.{name}"), format!("excluded.{name}")]
     });
     format!("{update} WHERE ({differ}) AND {precedes} IS NOT TRUE")
 }
