@@ -130,9 +130,9 @@ async fn what_only_the_target_refuses_is_found(kind: Kind) {
     ] {
         let database = Database::new(
             kind,
-            "CREATE TABLE parent (id BIGINT PRIMARY KEY); INSERT INTO parent VALUES (1), (2); CREATE TABLE t (id BIGINT \
-             PRIMARY KEY, name VARCHAR(9) UNIQUE, at BIGINT, FOREIGN KEY (at) REFERENCES parent (id)); INSERT INTO t \
-             VALUES (100, 'taken', 1)",
+            "CREATE TABLE parent (id BIGINT PRIMARY KEY); INSERT INTO parent VALUES (1), (2); CREATE TABLE t (id \
+             BIGINT PRIMARY KEY, name VARCHAR(9) UNIQUE, at BIGINT, FOREIGN KEY (at) REFERENCES parent (id)); INSERT \
+             INTO t VALUES (100, 'taken', 1)",
         );
         let own = positions(&database, mode, settings.clone()).await;
         let mut rows: Vec<(Option<i64>, String, Option<i64>)> =
