@@ -133,6 +133,22 @@ impl Messages {
         self.headers.clear();
     }
 
+    /// Adds a copy of a message of others.
+    ///
+    /// # Panics
+    /// If there is no such message.
+    pub fn append(&mut self, others: &Messages, number: usize) {
+        let mut message = self.begin(others.ids[number]);
+        message.time(others.times[number]);
+        match others.lacking.binary_search_by_key(&number, |(message, _)| *message) {
+            Ok(at) => message.lacks(others.lacking[at].1),
+            Err(_) => message.body(others.body(number)),
+        }
+        others.key(number).into_iter().for_each(|key| message.key(key));
+        others.headers(number).for_each(|(name, value)| message.header(name, value));
+        message.end();
+    }
+
     /// A message that follows. It is there once it is ended.
     pub fn begin(&mut self, id: MessageId) -> Message<'_> {
         let before = (self.text.len(), self.header_text.len(), self.headers.len());
@@ -262,5 +278,30 @@ mod tests {
         messages.begin(id(3)).end();
         assert_eq!(messages.lacking(), [(0, Lack::Gone), (1, Lack::NoField)]);
         assert_eq!((messages.body(1), messages.headers(0).count()), (b"".as_slice(), 0));
+    }
+
+    #[test]
+    fn copies_are_the_same() {
+        let mut messages = Messages::default();
+        messages.begin(id(1)).end();
+        let mut message = messages.begin(id(2));
+        message.header(b"kind", b"a");
+        message.key(b"k");
+        message.time(7);
+        message.body(b"text");
+        message.end();
+        let mut gone = messages.begin(id(3));
+        gone.lacks(Lack::Gone);
+        gone.end();
+        let mut copies = Messages::default();
+        (0..3).for_each(|number| copies.append(&messages, number));
+        assert_eq!(
+            (copies.ids(), copies.text(), copies.lacking()),
+            (messages.ids(), messages.text(), messages.lacking())
+        );
+        for number in 0..3 {
+            assert_eq!((copies.time(number), copies.key(number)), (messages.time(number), messages.key(number)));
+            assert!(copies.headers(number).eq(messages.headers(number)));
+        }
     }
 }

@@ -18,7 +18,7 @@ use tokio_rustls::TlsConnector;
 
 use super::fault::Fault;
 use super::place::Place;
-use super::reply::{Came, EntriesReply, Fields, Value, value};
+use super::reply::{ArrayHead, Came, EntriesReply, Fields, Value, array_head, value};
 use millstream_core::queue::Messages;
 
 /// How long a connection may take to be made, and an answer that does not wait to come.
@@ -199,29 +199,95 @@ impl Connection {
         fields: &Fields,
         messages: &mut Messages,
     ) -> Result<usize, Fault> {
-        let before = messages.len();
         let mut commands = Commands::default();
         commands.add(words.iter().copied());
         let answer = async {
-            self.socket.write_all(&commands.bytes).await.map_err(Fault::Lost)?;
-            self.socket.flush().await.map_err(Fault::Lost)?;
-            let mut reply = EntriesReply::new(fields);
-            loop {
-                match reply.read(&self.received[self.read..], messages)? {
-                    Came::All(length) => {
-                        self.read += length;
-                        return Ok(messages.len() - before);
-                    }
-                    Came::Error(error, length) => {
-                        self.read += length;
-                        return Err(Fault::Answer(error));
-                    }
-                    Came::Part(length) => self.read += length,
-                }
-                receive(&mut self.socket, &mut self.received, &mut self.read).await?;
-            }
+            self.send(&commands).await?;
+            self.receive_entries(fields, messages).await
         };
         timeout(block + PATIENCE, answer).await.map_err(|_| Fault::Lost(io::ErrorKind::TimedOut.into()))?
+    }
+
+    /// Sends a transaction, from `MULTI` to `EXEC`, whose last command but one is answered with entries, and adds these
+    /// to `messages`. Gives the answers of the other commands, and how many entries came.
+    pub async fn checked_entries(
+        &mut self,
+        commands: &Commands,
+        fields: &Fields,
+        messages: &mut Messages,
+    ) -> Result<(Vec<Value>, usize), Fault> {
+        let answer = async {
+            self.send(commands).await?;
+            let (mut refusal, mut last) = (None, Value::Nil);
+            for _ in 0..commands.len() - 1 {
+                last = self.receive_value().await?;
+                if let Value::Error(error) = &last {
+                    refusal.get_or_insert(error.clone());
+                }
+            }
+            let values = self.receive_array_head().await?;
+            if let Some(error) = refusal {
+                // Outside of a transaction all is done: what was read is lost.
+                let is_done = matches!(last, Value::Integer(_));
+                return Err(if is_done {
+                    Fault::Lost(io::ErrorKind::InvalidData.into())
+                } else {
+                    Fault::Answer(error)
+                });
+            }
+            let mut answers = Vec::new();
+            for _ in 2..values.map_err(Fault::Answer)? {
+                answers.push(self.receive_value().await?);
+            }
+            let count = self.receive_entries(fields, messages).await;
+            answers.push(self.receive_value().await?);
+            Ok((answers, count?))
+        };
+        timeout(PATIENCE, answer).await.map_err(|_| Fault::Lost(io::ErrorKind::TimedOut.into()))?
+    }
+
+    async fn send(&mut self, commands: &Commands) -> Result<(), Fault> {
+        self.socket.write_all(&commands.bytes).await.map_err(Fault::Lost)?;
+        self.socket.flush().await.map_err(Fault::Lost)
+    }
+
+    async fn receive_entries(&mut self, fields: &Fields, messages: &mut Messages) -> Result<usize, Fault> {
+        let before = messages.len();
+        let mut reply = EntriesReply::new(fields);
+        loop {
+            match reply.read(&self.received[self.read..], messages)? {
+                Came::All(length) => {
+                    self.read += length;
+                    return Ok(messages.len() - before);
+                }
+                Came::Error(error, length) => {
+                    self.read += length;
+                    return Err(Fault::Answer(error));
+                }
+                Came::Part(length) => self.read += length,
+            }
+            receive(&mut self.socket, &mut self.received, &mut self.read).await?;
+        }
+    }
+
+    async fn receive_value(&mut self) -> Result<Value, Fault> {
+        loop {
+            if let Some((value, length)) = value(&self.received[self.read..])? {
+                self.read += length;
+                return Ok(value);
+            }
+            receive(&mut self.socket, &mut self.received, &mut self.read).await?;
+        }
+    }
+
+    async fn receive_array_head(&mut self) -> Result<ArrayHead, Fault> {
+        loop {
+            if let Some((head, length)) = array_head(&self.received[self.read..])? {
+                self.read += length;
+                return Ok(head);
+            }
+            receive(&mut self.socket, &mut self.received, &mut self.read).await?;
+        }
     }
 }
 

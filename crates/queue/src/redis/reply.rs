@@ -7,7 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use millstream_core::queue::{Lack, MessageId, Messages};
+use millstream_core::queue::{Lack, Message, MessageId, Messages};
 
 /// The most values inside of each other.
 const MOST_NESTED: usize = 16;
@@ -122,6 +122,24 @@ impl FromStr for EntryId {
 pub fn value(bytes: &[u8]) -> Result<Option<(Value, usize)>, Malformed> {
     let mut scan = Scan { bytes, at: 0 };
     Ok(scan.value(0)?.map(|value| (value, scan.at)))
+}
+
+/// How many values follow, or the error that the server answers with instead.
+pub type ArrayHead = Result<usize, String>;
+
+/// The head of an array at the beginning of `bytes`, and its length in bytes; `None` if it is not complete.
+///
+/// # Errors
+/// If it is another value.
+pub fn array_head(bytes: &[u8]) -> Result<Option<(ArrayHead, usize)>, Malformed> {
+    let mut scan = Scan { bytes, at: 0 };
+    let head = match scan.head()? {
+        None => return Ok(None),
+        Some(Head::Array(count)) => Ok(count),
+        Some(Head::Error(text)) => Err(String::from_utf8_lossy(text).into_owned()),
+        Some(other) => return Err(Malformed::new(format!("several values were expected, and came as {other:?}"))),
+    };
+    Ok(Some((head, scan.at)))
 }
 
 /// Reads values from the beginning of some bytes. What gives `None` has met their end.
@@ -253,6 +271,21 @@ pub struct Fields {
     pub others: bool,
 }
 
+impl Fields {
+    /// Adds one of the `count` fields of an entry to its message, if it is wanted.
+    pub(super) fn add(&self, message: &mut Message<'_>, count: usize, name: &[u8], value: &[u8]) {
+        let is_body = match &self.body {
+            Some(body) => name == body.as_bytes(),
+            None => count == 1,
+        };
+        if is_body {
+            message.body(value);
+        } else if self.others || self.body.is_none() {
+            message.header(name, value);
+        }
+    }
+}
+
 /// The answer to `XREADGROUP` for one stream, read as it comes.
 #[derive(Debug)]
 pub struct EntriesReply<'f> {
@@ -365,15 +398,7 @@ impl<'f> EntriesReply<'f> {
         for _ in 0..fields {
             let Some(name) = scan.bytes("the name of a field")? else { return Ok(false) };
             let Some(value) = scan.bytes("the value of a field")? else { return Ok(false) };
-            let is_body = match &self.fields.body {
-                Some(body) => name == body.as_bytes(),
-                None => fields == 1,
-            };
-            if is_body {
-                message.body(value);
-            } else if self.fields.others || self.fields.body.is_none() {
-                message.header(name, value);
-            }
+            self.fields.add(&mut message, fields, name, value);
         }
         message.end();
         Ok(true)
