@@ -92,7 +92,7 @@ fn hint(failure: &Failure) -> Option<&'static str> {
             "name the authority of the brokers in `ca`, or write `tls: off` if the network is trusted"
         }
         Code::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED => {
-            "grant the user the rights to read and describe the topic"
+            "grant the user the rights to describe the topic, and to read or write it"
         }
         Code::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED => "grant the user the right to read by this group",
         Code::RD_KAFKA_RESP_ERR_INCONSISTENT_GROUP_PROTOCOL => {

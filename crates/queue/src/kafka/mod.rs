@@ -1,4 +1,5 @@
-//! Kafka, and brokers that speak like it: topics with partitions, read by consumer groups.
+//! Kafka, and brokers that speak like it: topics with partitions, read by consumer groups, and written to
+//! (`producer.rs`).
 //!
 //! ```text
 //!  native ◀─ reader (a thread) ─reports─▶ consumer ◀─▶ desk (what was handed out, and how positions move)
@@ -14,6 +15,7 @@ mod desk;
 mod fault;
 mod native;
 mod place;
+mod producer;
 mod queue;
 mod reader;
 mod spec;
@@ -24,5 +26,6 @@ mod tests;
 mod watch;
 
 pub use place::Place;
+pub use producer::{Producer, RefusedMessage};
 pub use queue::Kafka;
-pub use spec::{KafkaRead, OnGap, Sasl, Start};
+pub use spec::{KafkaRead, KafkaWrite, OnGap, Sasl, Start};

@@ -211,7 +211,7 @@ unsafe fn elements(list: *const sys::rd_kafka_topic_partition_list_t) -> Vec<(i3
     }
 }
 
-/// A client of the library that reads one topic. It leaves the group when it is dropped.
+/// A client of the library for one topic. If it has joined a group, it leaves that when it is dropped.
 pub(super) struct Client {
     handle: *mut sys::rd_kafka_t,
     topic: CString,
@@ -261,10 +261,11 @@ impl Client {
         }
         let client = Arc::new(Client { handle, topic, calls, is_killed: AtomicBool::new(false) });
         // SAFETY: the handle is a consumer's. All that it has to say comes through the one queue, a reference to which
-        // is the fetcher's.
+        // is the fetcher's. Without a group there is no queue of a consumer, and all comes through the main one.
         let queue = unsafe {
             sys::rd_kafka_poll_set_consumer(handle);
-            sys::rd_kafka_queue_get_consumer(handle)
+            let queue = sys::rd_kafka_queue_get_consumer(handle);
+            if queue.is_null() { sys::rd_kafka_queue_get_main(handle) } else { queue }
         };
         let fetcher = Fetcher { client: Arc::clone(&client), queue, buffer: Vec::new(), one_thread: PhantomData };
         Ok((client, fetcher))

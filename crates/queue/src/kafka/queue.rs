@@ -47,7 +47,7 @@ impl Kafka {
         let (client, mut fetcher) = Client::new(&config, &self.place.topic).map_err(refused)?;
         let doing = format!("reading topic {}", self.place.topic);
         let failed = |failure: Failure| fault::error(&failure, &self.place, &doing);
-        let topic = first_answer(&client, &mut fetcher).map_err(failed)?;
+        let topic = first_answer(&client, &mut fetcher, FIRST_ANSWER).map_err(failed)?;
         if topic.partitions.is_empty() {
             return Err(fault::no_topic(&self.place));
         }
@@ -91,9 +91,9 @@ impl Kafka {
 }
 
 /// What the topic is. Refusals end the wait at once: the library goes on trying after them.
-fn first_answer(client: &Client, fetcher: &mut Fetcher) -> Result<Topic, Failure> {
+pub(super) fn first_answer(client: &Client, fetcher: &mut Fetcher, wait: Duration) -> Result<Topic, Failure> {
     let mut last = None;
-    let answer = client.describe(FIRST_ANSWER, || {
+    let answer = client.describe(wait, || {
         fetcher.take(1, Duration::ZERO, |_| {});
         for notice in client.notices() {
             let Notice::Error(failure) = notice else { continue };

@@ -1,4 +1,4 @@
-//! What the job file may say of reading a topic of Kafka.
+//! What the job file may say of reading and writing a topic of Kafka.
 
 use millstream_core::spec::{Fault, Secret, Spec, TextOrSecret};
 use millstream_net::server::{Access, Tls};
@@ -120,14 +120,66 @@ json: {}
 ";
 
     fn check(&self) -> Vec<Fault> {
-        let broken = |(at, broker): (usize, &String)| {
-            let fault = |what| Fault::new(&format!("brokers.{at}"), what).hint("write host or host:port");
-            super::place::broker_fault(broker).map(fault)
-        };
-        let mut faults: Vec<Fault> = self.brokers.iter().enumerate().filter_map(broken).collect();
+        let mut faults = broker_faults(&self.brokers);
         faults.extend(group_fault(&self.group).map(|what| Fault::new("group", what)));
         faults
     }
+}
+
+/// A topic of Kafka that is written to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct KafkaWrite {
+    /// More brokers of the cluster, each `host` or `host:port`: any of them leads to all others.
+    pub brokers: Vec<String>,
+    /// How the login is proved to the broker.
+    pub sasl: Sasl,
+    /// The user's name; one in the URL takes precedence. Without a user, there is no login.
+    pub user: Option<TextOrSecret>,
+    /// A reference to the password; one in the URL takes precedence.
+    pub password: Option<Secret>,
+    /// Whether connections are encrypted and brokers have to prove who they are. By default they are, except to this
+    /// machine itself.
+    pub tls: Option<Tls>,
+    /// The path of a PEM file with certificates of authorities to trust besides the system's.
+    #[schemars(length(min = 1))]
+    pub ca: Option<String>,
+}
+
+impl KafkaWrite {
+    /// What it says of access to the brokers.
+    pub fn access(&self) -> Access {
+        Access {
+            key: "write",
+            user: self.user.clone(),
+            password: self.password.clone(),
+            tls: self.tls,
+            ca: self.ca.clone(),
+        }
+    }
+}
+
+impl Spec for KafkaWrite {
+    const NAME: &'static str = "kafka";
+    const SUMMARY: &'static str = "Messages of a topic of Kafka, one for each row.";
+    const EXAMPLE: &'static str = "\
+from: ranked
+write: kafka://broker.example/events
+kafka: {user: etl, password: {secret: env:KAFKA_PASSWORD}}
+";
+
+    fn check(&self) -> Vec<Fault> {
+        broker_faults(&self.brokers)
+    }
+}
+
+/// What is wrong with brokers of the settings.
+fn broker_faults(brokers: &[String]) -> Vec<Fault> {
+    let broken = |(at, broker): (usize, &String)| {
+        let fault = |what| Fault::new(&format!("brokers.{at}"), what).hint("write host or host:port");
+        super::place::broker_fault(broker).map(fault)
+    };
+    brokers.iter().enumerate().filter_map(broken).collect()
 }
 
 /// What is wrong with the name of a group.
@@ -162,6 +214,14 @@ mod tests {
         .expect("settings");
         assert_eq!((read.sasl, read.start, read.on_gap), (Sasl::ScramSha512, Start::Latest, OnGap::Warn));
         assert_eq!((read.access().tls, read.access().ca.as_deref()), (Some(Tls::Off), Some("a.pem")));
+    }
+
+    #[test]
+    fn sinks_need_no_settings() {
+        let write: KafkaWrite = spec::parse(&json!({})).expect("settings");
+        assert_eq!((write.access().key, write), ("write", KafkaWrite::default()));
+        let faults = spec::parse::<KafkaWrite>(&json!({"brokers": ["b:99999"]})).expect_err("a fault");
+        assert_eq!(faults[0].what, "`99999` is no port");
     }
 
     #[test]

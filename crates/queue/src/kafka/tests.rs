@@ -2,6 +2,7 @@
 //! the group change.
 
 mod member;
+mod producing;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
