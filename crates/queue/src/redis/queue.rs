@@ -120,7 +120,7 @@ impl RedisQueue {
     async fn rows(&self, joining: &Joining) -> Result<Vec<Rows>> {
         let mut all = Vec::new();
         for positions in joining.positions.iter().flatten() {
-            all.push(Rows::of(&self.stream.key, &positions.read().await?)?);
+            all.push(Rows::of(&self.stream.key, &positions.glance().await?)?);
         }
         Ok(all)
     }

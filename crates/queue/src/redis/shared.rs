@@ -223,25 +223,18 @@ impl Shared {
         Ok(all)
     }
 
-    /// What is committed in each sink, once no transaction is in doubt. Waits for targets.
+    /// What is committed in each sink. Waits for targets that cannot be reached.
+    ///
+    /// Transactions that are open are not waited for: one of a stopped process may stay so, and those that have had an
+    /// entry before it was claimed are fenced, so none of them is open.
     pub(super) async fn committed(&self) -> Result<Vec<Option<Ranges>>> {
-        let mut all = Vec::with_capacity(self.joining.positions.len());
-        for positions in &self.joining.positions {
-            all.push(match positions {
-                None => None,
-                Some(positions) => {
-                    let mut pauses = Pauses::default();
-                    let positions = loop {
-                        match positions.read().await {
-                            Ok(positions) => break positions,
-                            Err(error) => pauses.pause(error).await?,
-                        }
-                    };
-                    Some(self.rows(&positions)?.committed())
-                }
-            });
+        let mut pauses = Pauses::default();
+        loop {
+            match self.glance().await {
+                Ok(targets) => return Ok(targets.iter().map(|rows| rows.as_ref().map(Rows::committed)).collect()),
+                Err(error) => pauses.pause(error).await?,
+            }
         }
-        Ok(all)
     }
 
     /// The rows of the stream among positions.

@@ -15,7 +15,7 @@ use millstream_testkit::{Break, Proxy, Redis, RedisOptions};
 
 use super::connection::{Commands, Connection};
 use super::place::Place;
-use super::{RedisQueue, RedisRead};
+use super::{Acked, OnGap, RedisQueue, RedisRead, Start};
 use crate::testing::{Loss, MemoryPositions, MemoryTarget};
 
 /// So soon consumers of tests are taken for dead.
@@ -290,4 +290,285 @@ async fn each_message_is_committed_once_whatever_happens() {
         task.await.expect("a worker ends well");
     }
     assert_once(&server, &target, COUNT).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_that_was_stopped_cannot_commit_what_others_have_claimed() {
+    let (server, target) = (server(), MemoryTarget::new());
+    add(&server, 0..5000).await;
+    let (queue, sinks) = (queue(&server, settings()), vec![Some(target.positions("stopped"))]);
+    let is_done = Arc::new(AtomicBool::new(false));
+    let (stopped_queue, until) = (queue.clone(), Arc::clone(&is_done));
+    // A runtime with one thread, all of whose tasks stand still when that sleeps, as after SIGSTOP.
+    let stopped = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async move {
+            let mut driver = Driver::join(&stopped_queue, "stopped", sinks.clone()).await.expect("joins");
+            driver.gather(1000, Duration::from_secs(5)).await.expect("messages");
+            let epoch = std::mem::take(&mut driver.epoch);
+            let numbers: Vec<u64> = epoch.iter().map(|batch| batch.number).collect();
+            let positions = sinks[0].clone().expect("it keeps positions");
+            let mut delivery = positions.begin(driver.consumer.moves(0, &numbers));
+            for batch in &epoch {
+                delivery.add(batch.messages.ids()).await.expect("it is up");
+            }
+            std::thread::sleep(CLAIM_AFTER * 4);
+            let Delivered::Moved(now) = delivery.end().await.expect("an end") else { panic!("it was fenced") };
+            driver.consumer.moved(0, &numbers, now).await.expect("it begins anew");
+            driver.work_until(|_| until.load(Ordering::SeqCst)).await.expect("works");
+            driver.consumer.leave().await.expect("leaves");
+            driver.events
+        })
+    });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let mut driver = Driver::join(&queue, "other", vec![Some(target.positions("other"))]).await.expect("joins");
+    driver.work_until(|_| target.committed().len() == 5000).await.expect("works");
+    // What the stopped one does when it wakes up.
+    let end = Instant::now() + CLAIM_AFTER * 4;
+    driver.work_until(|_| Instant::now() > end).await.expect("works");
+    is_done.store(true, Ordering::SeqCst);
+    let events = tokio::task::block_in_place(|| stopped.join()).expect("it ends well");
+    assert!(events.contains(&"revoked".to_owned()), "{events:?}");
+    assert_once(&server, &target, 5000).await;
+    driver.consumer.leave().await.expect("leaves");
+    assert_eq!(consumers(&server), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_sinks_each_gets_what_it_lacks() {
+    let (server, first, second) = (server(), MemoryTarget::new(), MemoryTarget::new());
+    add(&server, 0..5000).await;
+    let queue = queue(&server, settings());
+    let sinks = |process: &str| vec![Some(first.positions(process)), Some(second.positions(process)), None];
+    let mut killed = Driver::join(&queue, "killed", sinks("killed")).await.expect("joins");
+    killed.gather(1000, Duration::from_secs(5)).await.expect("messages");
+    second.set_down(true);
+    // The first sink commits, the second does not, and the process is killed.
+    let is_late = tokio::time::timeout(Duration::from_millis(500), killed.commit()).await.is_err();
+    assert!(is_late && !first.committed().is_empty() && second.committed().is_empty());
+    drop(killed);
+    second.set_down(false);
+    let mut driver = Driver::join(&queue, "other", sinks("other")).await.expect("joins");
+    driver.work_until(|_| first.committed().len() == 5000 && second.committed().len() == 5000).await.expect("works");
+    assert_once(&server, &first, 5000).await;
+    assert_once(&server, &second, 5000).await;
+    assert_eq!(driver.loose.lock().expect("not poisoned").len(), 5000);
+    driver.consumer.leave().await.expect("leaves");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sinks_without_positions_get_everything_at_least_once() {
+    let server = server();
+    add(&server, 0..3000).await;
+    let queue = queue(&server, settings());
+    let mut killed = Driver::join(&queue, "killed", vec![None]).await.expect("joins");
+    killed.gather(1000, Duration::from_secs(5)).await.expect("messages");
+    drop(killed);
+    let mut driver = Driver::join(&queue, "other", vec![None]).await.expect("joins");
+    driver.work_until(|driver| driver.has("empty")).await.expect("works");
+    assert_eq!(driver.loose.lock().expect("not poisoned").len(), 3000);
+    let numbers = std::mem::take(&mut driver.epoch).iter().map(|batch| batch.number).collect::<Vec<_>>();
+    driver.consumer.give_back(&numbers).await.expect("gives back");
+    driver.consumer.leave().await.expect("leaves");
+    assert_eq!((pending(&server), consumers(&server)), (0, Vec::new()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_given_back_comes_again() {
+    let (server, target) = (server(), MemoryTarget::new());
+    add(&server, 0..1000).await;
+    let sinks = vec![Some(target.positions("p"))];
+    let mut driver = Driver::join(&queue(&server, settings()), "p", sinks).await.expect("joins");
+    driver.gather(500, Duration::from_secs(5)).await.expect("messages");
+    let numbers: Vec<u64> = driver.epoch.iter().map(|batch| batch.number).collect();
+    driver.consumer.give_back(&numbers).await.expect("gives back");
+    driver.work_until(|_| target.committed().len() == 1000).await.expect("works");
+    assert_eq!(driver.events[0], "revoked");
+    assert_once(&server, &target, 1000).await;
+}
+
+/// Reads the first ten messages of a stream, and gives what a consumer says after something was done to the others:
+/// with `on_gap: warn`, and the error with `on_gap: fail`.
+async fn after(disturb: impl Fn(&Redis)) -> (Vec<String>, String) {
+    let mut said = Vec::new();
+    for on_gap in [OnGap::Warn, OnGap::Fail] {
+        let (server, target) = (server(), MemoryTarget::new());
+        let queue = queue(&server, RedisRead { on_gap, ..settings() });
+        let sinks = vec![Some(target.positions("p"))];
+        add(&server, 0..10).await;
+        let mut driver = Driver::join(&queue, "p", sinks.clone()).await.expect("joins");
+        driver.work_until(|driver| driver.has("empty")).await.expect("works");
+        assert_once(&server, &target, 10).await;
+        driver.consumer.leave().await.expect("leaves");
+        add(&server, 10..20).await;
+        disturb(&server);
+        add(&server, 20..30).await;
+        let ended = match Driver::join(&queue, "q", sinks).await {
+            Err(error) => Err(error),
+            Ok(mut driver) => {
+                let ended = driver.work_until(|driver| driver.has("empty")).await;
+                if ended.is_ok() {
+                    driver.consumer.leave().await.expect("leaves");
+                }
+                said.extend(driver.events.iter().filter(|event| event.starts_with("gap")).cloned());
+                said.push(format!("{} committed", target.committed().len()));
+                ended
+            }
+        };
+        if on_gap == OnGap::Fail {
+            return (said, ended.expect_err("it is an error").what().to_owned());
+        }
+        ended.expect("it is none");
+        // Once it was reported, it is none any more.
+        let settings = RedisRead { on_gap: OnGap::Fail, ..settings() };
+        let queue = RedisQueue::new(&url(server.port()), settings, false).expect("a queue");
+        let mut driver = Driver::join(&queue, "r", vec![Some(target.positions("r"))]).await.expect("joins");
+        driver.work_until(|driver| driver.has("empty")).await.expect("it is known");
+    }
+    unreachable!("the second one returns");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_were_trimmed_before_they_were_read_are_reported() {
+    let (said, error) = after(|server| drop(server.command(&["XTRIM", "s", "MAXLEN", "3"]))).await;
+    assert_eq!(said[1..2], ["23 committed"]);
+    assert!(said[0].contains("has lost 7 messages before the group has read them"), "{said:?}");
+    assert!(error.contains("has lost 7 messages"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_were_deleted_before_they_were_read_are_reported() {
+    let delete_last = |server: &Redis| {
+        let last = server.command(&["XREVRANGE", "s", "+", "-", "COUNT", "1"]);
+        server.command(&["XDEL", "s", last.lines().next().expect("an id")]);
+    };
+    let (said, error) = after(delete_last).await;
+    assert_eq!(said[1..2], ["29 committed"]);
+    assert!(said[0].contains("were deleted before the group has read them"), "{said:?}");
+    assert!(error.contains("were deleted before"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_was_deleted_is_reported() {
+    let (said, error) = after(|server| drop(server.command(&["DEL", "s"]))).await;
+    assert_eq!(said[1..2], ["20 committed"]);
+    assert!(said[0].contains("or its consumer group was deleted"), "{said:?}");
+    assert!(error.contains("or its consumer group was deleted"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_position_that_went_back_is_reported() {
+    let (said, error) = after(|server| drop(server.command(&["XGROUP", "SETID", "s", "g", "0"]))).await;
+    assert_eq!(said[1..2], ["30 committed"]);
+    assert!(said[0].contains("went back: messages that were read come again"), "{said:?}");
+    assert!(error.contains("went back"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_that_is_deleted_in_a_run_is_reported() {
+    let (server, target) = (server(), MemoryTarget::new());
+    add(&server, 0..10).await;
+    let queue = queue(&server, RedisRead { on_gap: OnGap::Warn, ..settings() });
+    let mut driver = Driver::join(&queue, "p", vec![Some(target.positions("p"))]).await.expect("joins");
+    driver.work_until(|_| target.committed().len() == 10).await.expect("works");
+    server.command(&["DEL", "s"]);
+    add(&server, 10..20).await;
+    driver.work_until(|_| target.committed().len() == 20).await.expect("works");
+    assert!(driver.has("gap: "), "{:?}", driver.events);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn entries_of_a_foreign_consumer_are_taken_over_and_that_is_reported() {
+    let (server, target) = (server(), MemoryTarget::new());
+    add(&server, 0..10).await;
+    server.command(&["XGROUP", "CREATE", "s", "g", "0"]);
+    server.command(&["XREADGROUP", "GROUP", "g", "somebody", "COUNT", "4", "STREAMS", "s", ">"]);
+    let deleted = server.command(&["XRANGE", "s", "-", "+", "COUNT", "1"]);
+    server.command(&["XDEL", "s", deleted.lines().next().expect("an id")]);
+    let queue = queue(&server, RedisRead { on_gap: OnGap::Warn, ..settings() });
+    let mut driver = Driver::join(&queue, "p", vec![Some(target.positions("p"))]).await.expect("joins");
+    driver.work_until(|driver| driver.has("empty")).await.expect("works");
+    assert_once(&server, &target, 9).await;
+    assert!(driver.events.iter().any(|event| event.contains("consumer somebody had read are processed again")));
+    assert!(driver.events.iter().any(|event| event.contains("has lost 1 message that consumer somebody")));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loaded_entries_are_deleted_if_that_is_wanted() {
+    let (server, target) = (server(), MemoryTarget::new());
+    add(&server, 0..3000).await;
+    let queue = queue(&server, RedisRead { acked: Acked::Delete, ..settings() });
+    let mut driver = Driver::join(&queue, "p", vec![Some(target.positions("p"))]).await.expect("joins");
+    driver.work_until(|_| target.committed().len() == 3000).await.expect("works");
+    assert_once(&server, &target, 3000).await;
+    add(&server, 3000..4000).await;
+    driver.work_until(|_| target.committed().len() == 4000).await.expect("works");
+    assert_once(&server, &target, 4000).await;
+    assert_eq!(server.command(&["XLEN", "s"]), "0");
+    driver.consumer.leave().await.expect("leaves");
+    server.command(&["XGROUP", "CREATE", "s", "other", "0"]);
+    let error = queue.join(joining("p", &[])).await.err().expect("others have a right to the entries");
+    assert!(error.what().contains("has another consumer group"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_begins_where_the_settings_say() {
+    let (server, target) = (server(), MemoryTarget::new());
+    add(&server, 0..10).await;
+    let queue = queue(&server, RedisRead { start: Start::Latest, ..settings() });
+    let sinks = vec![Some(target.positions("p"))];
+    let mut driver = Driver::join(&queue, "p", sinks.clone()).await.expect("joins");
+    driver.work_until(|driver| driver.has("empty")).await.expect("works");
+    driver.consumer.leave().await.expect("leaves");
+    add(&server, 10..15).await;
+    // It is known now.
+    let mut driver = Driver::join(&queue, "q", sinks).await.expect("joins");
+    driver.work_until(|driver| driver.has("empty")).await.expect("works");
+    assert_once(&server, &target, 5).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_of_any_form_come() {
+    let server = server();
+    let huge = "x".repeat(3 << 20);
+    let place = Place::parse(&url(server.port()), &settings().access()).expect("a place");
+    let mut connection = Connection::open(&place, "producer").await.expect("a connection");
+    for fields in [vec!["body", "a", "kind", "k"], vec!["body", &huge], vec!["other", "b", "kind", "k"]] {
+        let words: Vec<&[u8]> = ["XADD", "s", "*"].into_iter().chain(fields).map(str::as_bytes).collect();
+        connection.command(&words).await.expect("an id");
+    }
+    let settings = RedisRead { field: Some("body".to_owned()), ..settings() };
+    let queue = RedisQueue::new(&url(server.port()), settings, true).expect("a queue");
+    let mut driver = Driver::join(&queue, "p", vec![None]).await.expect("joins");
+    driver.gather(3, Duration::from_secs(10)).await.expect("messages");
+    let mut messages = millstream_core::queue::Messages::default();
+    for batch in &driver.epoch {
+        (0..batch.messages.len()).for_each(|number| messages.append(&batch.messages, number));
+    }
+    assert_eq!(messages.body(0), b"a");
+    assert_eq!(messages.body(1).len(), 3 << 20);
+    assert_eq!(messages.lacking(), [(2, millstream_core::queue::Lack::NoField)]);
+    assert_eq!(messages.headers(0).collect::<Vec<_>>(), [(b"kind".as_slice(), b"k".as_slice())]);
+    assert!(driver.consumer.lag().oldest.is_some());
+    assert_eq!(driver.consumer.lag().messages, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_server_refuses_ends_the_run_or_is_waited_for() {
+    let mut server = server();
+    server.command(&["SET", "s", "1"]);
+    let queue = queue(&server, settings());
+    let error = queue.join(joining("p", &[None])).await.err().expect("it is no stream");
+    assert!(error.hint_text().is_some_and(|hint| hint.contains("not a stream")), "{error:?}");
+    server.command(&["DEL", "s"]);
+    let mut driver = Driver::join(&queue, "p", vec![None]).await.expect("joins");
+    driver.work_until(|driver| driver.has("empty")).await.expect("works");
+    server.kill();
+    driver.work_until(|driver| driver.has("waiting")).await.expect("works");
+    tokio::task::block_in_place(|| server.restart());
+    driver.work_until(|driver| driver.has("back")).await.expect("works");
+    let outages = driver.events.iter().filter(|event| event.starts_with("waiting")).count();
+    assert_eq!(outages, 1, "{:?}", driver.events);
+    add(&server, 0..10).await;
+    driver.work_until(|driver| driver.loose.lock().expect("not poisoned").len() == 10).await.expect("works");
 }
