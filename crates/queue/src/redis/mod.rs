@@ -6,6 +6,8 @@
 //! A consumer: `queue.rs` joins a group, `consumer.rs` hands out what its tasks bring (`reader.rs`, `claimer.rs`,
 //! `keeper.rs`; `shared.rs` and `waiting.rs` are between them), `stream.rs` is what is asked of the server. What they
 //! decide stands apart from what they do: `ranges.rs`, `rows.rs`, `gaps.rs`, `watch.rs`, `book.rs`.
+//!
+//! A writer: `producer.rs`.
 
 mod book;
 mod claimer;
@@ -16,6 +18,7 @@ mod gaps;
 mod keeper;
 mod link;
 mod place;
+mod producer;
 mod queue;
 mod ranges;
 mod reader;
@@ -33,6 +36,7 @@ mod tests;
 pub use connection::{Commands, Connection};
 pub use fault::{Fault, Reaction};
 pub use place::{Place, check_url};
+pub use producer::{OnOutage, RedisProducer};
 pub use queue::RedisQueue;
 pub use reply::{EntryId, Fields, Value};
 pub use spec::{Acked, OnGap, RedisRead, Start};
