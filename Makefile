@@ -16,6 +16,7 @@ demo:
 test:
 	@scripts/install-test-packages.sh
 	@scripts/install-test-servers.sh
+	@scripts/install-test-kafka.sh
 	cargo test --locked --workspace --no-fail-fast
 	PROGRAMS=$(CARGO_TARGET_DIR)/debug python3 -m unittest discover -s benches/tests
 

@@ -3,7 +3,8 @@
 set -euo pipefail
 
 declare -A package_of=(
-    [bzip2]=bzip2 [cc]=build-essential [mariadbd]=mariadb-server [mkfs.ext4]=e2fsprogs [nginx]=nginx-light
+    [bzip2]=bzip2 [c++]=build-essential [cc]=build-essential [make]=build-essential
+    [mariadbd]=mariadb-server [mkfs.ext4]=e2fsprogs [nginx]=nginx-light
     [postgres]=postgresql [proftpd]="proftpd-core proftpd-mod-crypto" [python3]=python3
     [redis-server]=redis-server [script]=bsdutils
     [setpriv]=util-linux
@@ -17,6 +18,8 @@ for command in "${!package_of[@]}"; do
     # shellcheck disable=SC2206
     command -v "$command" >/dev/null || missing+=(${package_of[$command]})
 done
+# What configures OpenSSL needs more of Perl than Debian always has.
+perl -MFindBin -MIPC::Cmd -e 1 2>/dev/null || missing+=(perl)
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 echo "installing: ${missing[*]}"

@@ -265,6 +265,7 @@ mod tests {
             uri: Some("a.csv".to_owned()),
             member: None,
             line: Some(number),
+            id: None,
             last_line: None,
             byte: Some(0),
             raw: Some(RawText::new(b"x,caf\xe9")),

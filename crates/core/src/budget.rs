@@ -317,7 +317,7 @@ impl Budget {
     }
 
     /// Reserves `bytes` if they are free. It counts no refusal.
-    fn reserve_now(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
+    pub fn reserve_now(self: &Arc<Self>, bytes: usize) -> Option<Reservation> {
         self.take_if(bytes, false).then(|| Reservation { budget: Arc::clone(self), bytes })
     }
 

@@ -103,7 +103,7 @@ impl RawText {
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// Base64 with padding: RFC 4648, section 4.
-fn base64_of(bytes: &[u8]) -> String {
+pub fn base64_of(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for three in bytes.chunks(3) {
         let at = |index: usize| u32::from(three.get(index).copied().unwrap_or(0));
@@ -150,6 +150,9 @@ pub struct Rejected {
     pub uri: Option<String>,
     /// The member, if the file is an archive.
     pub member: Option<String>,
+    /// The id of the message, if it is one of a queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
     /// The line on which the record begins, from 1.
     pub line: Option<u64>,
     /// The line on which the last record begins, if the row is one of those that a step gave for a batch of records.

@@ -31,11 +31,13 @@ use async_trait::async_trait;
 use serde::Serialize;
 
 use crate::codec::Codec;
+pub use crate::delivery::{Accept, Changes, Chunk, Delivered, Delivery, Refused, RefusedRow, SHOWN_BAD_ROWS};
 use crate::format::Format;
+use crate::positions::Positions;
 use crate::program::ProgramContext;
 use crate::source::{SourceContext, TableName};
 use crate::store::Store;
-use crate::{Budget, Error, RejectKind, Result, Step};
+use crate::{Budget, Error, Result, Step};
 
 /// Which of several files a row goes to. The engine evaluates `expression` and appends its result to every batch as
 /// last column, named [`ROUTE`].
@@ -196,20 +198,6 @@ pub struct InputFacts {
     pub not_ready: u64,
 }
 
-/// What a load has changed in a target that it compares with its rows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Changes {
-    /// New rows.
-    pub inserted: u64,
-    /// Rows that were there and differed.
-    pub updated: u64,
-    /// Rows that have changed nothing: they were there as they are now, or another row of the input with the same key
-    /// stays in their place.
-    pub unchanged: u64,
-    /// Rows that were missing: deleted, closed or flagged.
-    pub deleted: u64,
-}
-
 /// Decides about rows that a target does not take.
 pub trait Refusals: Debug + Send + Sync {
     /// How many more rows may be refused when `coming` more rows have come.
@@ -343,6 +331,19 @@ pub trait Sink: Debug + Send + Sync {
         Ok(WrittenChunks::new([], str::to_owned))
     }
 
+    /// Whether it may keep positions ([`Sink::positions`]), as far as its settings say: those of a table may need all
+    /// rows at once.
+    fn may_keep_positions(&self) -> bool {
+        false
+    }
+
+    /// Where the readers of queues stand whose rows the sink takes, for the load `load`, which many processes share;
+    /// `owner` is the name of this one, at most 16 letters and digits. `None` if targets of its kind cannot keep
+    /// positions; an error if this one cannot, for its settings or the user's rights.
+    async fn positions(&self, _load: &str, _owner: &str, _context: LoadContext) -> Result<Option<Arc<dyn Positions>>> {
+        Ok(None)
+    }
+
     /// Changes what is noted for the load `load`, which all runs share, in one transaction; nothing if nothing is
     /// noted.
     ///
@@ -387,15 +388,6 @@ pub struct StagedLoad {
     pub ledger: Arc<dyn Ledger>,
     /// Makes the staged rows visible. It has no writers.
     pub load: Arc<dyn Load>,
-}
-
-/// A piece of a unit that is written as a whole or not at all.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Chunk {
-    /// What tells the unit from all others.
-    pub unit: String,
-    /// Which piece of it, from 0; below 2^63.
-    pub number: u64,
 }
 
 /// All chunks that a load has written, as they were when this was asked for.
@@ -570,96 +562,6 @@ pub struct KnownLoad {
     pub idle_seconds: u64,
     /// The connections that the run which has it has now, in words; none if it has none, or the target cannot tell.
     pub connections: Vec<String>,
-}
-
-/// The rows of some chunks on their way. If it is dropped before its commit, nothing of it stays.
-#[async_trait]
-pub trait Delivery: Send {
-    /// Adds rows.
-    async fn write(&mut self, batch: RecordBatch) -> Result<()>;
-
-    /// Writes the rows and notes the chunks, in one transaction. Before that is committed, `accept` is asked whether
-    /// the rows may be missing that the target does not take, and takes note of them; its error is the delivery's. What
-    /// it returns is noted in the same transaction. It is not asked where the chunks are there already. An error of the
-    /// kind [`crate::ErrorKind::Transient`] says for certain that neither rows nor notes are there, and that the chunks
-    /// may be delivered again.
-    async fn commit_if(self: Box<Self>, accept: Accept) -> Result<Delivered>;
-
-    /// The same, where any row may be missing that was allowed to the delivery.
-    async fn commit(self: Box<Self>) -> Result<Delivered> {
-        self.commit_if(Box::new(|_| Ok(Vec::new()))).await
-    }
-}
-
-/// Whether rows that a target does not take may be missing, and what is noted beside the chunks then. No other delivery
-/// notes the same.
-pub type Accept = Box<dyn FnOnce(&Refused) -> Result<Vec<Chunk>> + Send>;
-
-/// Rows that a target does not take.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Refused {
-    /// The rows, in their order.
-    pub rows: Vec<RefusedRow>,
-    /// Whether there may be more, which were not looked for since there are too many.
-    pub more: bool,
-}
-
-impl Refused {
-    /// The error of a load that ends for these rows of `place`: `table t of mysql://…`.
-    pub fn into_error(self, place: &str) -> Error {
-        let count = match (self.rows.len(), self.more) {
-            (1, false) => "a row".to_owned(),
-            (few, false) => format!("{few} rows"),
-            (many, true) => format!("{many} rows or more"),
-        };
-        let mut rows = self.rows.into_iter();
-        let Some(first) = rows.next() else { return Error::internal("a row was refused, and it is not known which") };
-        let mut cause = first.reason;
-        let mut hints: Vec<String> = first.hint.into_iter().collect();
-        for other in rows.take(SHOWN_BAD_ROWS - 1) {
-            cause.push_str(&format!("\n{}: {}", crate::error::printable(other.shown.as_bytes()), other.reason));
-            hints.extend(other.hint.filter(|hint| !hints.contains(hint)));
-        }
-        let error = Error::data(format!("{place} refuses {count}")).text(first.shown).cause(cause).reject(first.kind);
-        let error = first.column.into_iter().fold(error, |error, column| error.column(column));
-        error.hint(if hints.is_empty() { "fix such rows, or filter them out".to_owned() } else { hints.join("\n") })
-    }
-}
-
-/// How many bad rows are looked for and shown when a load fails for them.
-pub const SHOWN_BAD_ROWS: usize = 5;
-
-/// What became of a delivery.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Delivered {
-    /// Everything is in the target, once.
-    Written {
-        /// How many rows that were.
-        rows: u64,
-        /// Rows that the target did not take.
-        refused: Vec<RefusedRow>,
-    },
-    /// Nothing was written, since these of the chunks are there already.
-    AlreadyDone(Vec<Chunk>),
-}
-
-/// A row that the target did not take.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RefusedRow {
-    /// Its number among the rows of the delivery, from 0.
-    pub row: u64,
-    /// The row as it was handed over, by itself, if the sink has kept it.
-    pub record: Option<RecordBatch>,
-    /// Its values, for a message: `id=1, name='a'`.
-    pub shown: String,
-    /// The column that is to blame, if that is known.
-    pub column: Option<String>,
-    /// Why, in the target's words.
-    pub reason: String,
-    /// Why, in one word.
-    pub kind: RejectKind,
-    /// What to do, if that is known.
-    pub hint: Option<String>,
 }
 
 /// A load that has begun.

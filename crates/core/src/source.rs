@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::format::{ParseRequest, Rows};
 use crate::program::ProgramContext;
+use crate::queue::Queue;
+use crate::spec::Fault;
 use crate::{Budget, Error, Reservation, Result, Unit};
 
 /// The bytes of one unit, in order, in chunks of any size above zero. After an error the stream ends.
@@ -246,6 +248,12 @@ pub trait Source: Debug + Send + Sync {
     /// no such thing. It is asked for.
     async fn content_type(&self, _context: &SourceContext, _unit: &Unit) -> Result<Option<String>> {
         Ok(None)
+    }
+
+    /// The queue that `pattern` (one URL) and the settings stand for, or what is wrong with it; `None` if the source is
+    /// none of queues. A queue is joined, and neither listed nor opened.
+    fn queue(&self, _pattern: &str) -> Option<Result<Arc<dyn Queue>, Fault>> {
+        None
     }
 
     /// Itself as a place of rows, if it is one. Then it gives no bytes.

@@ -33,4 +33,4 @@ pub use io::on_io;
 pub use load::LoadDialect;
 pub use millstream_net::server::{Access, Tls};
 pub use name::table_name;
-pub use order::Order;
+pub use order::{Order, precedes};

@@ -19,8 +19,17 @@ pub enum Publish {
     Instead,
     /// Updates those with the same key.
     Merge,
+    /// Updates those with the same key, except for the ones that precede the new row in the declared order.
+    MergeNewer,
     /// Keeps them, and leaves out new rows with the same key.
     Ignore,
+}
+
+impl Publish {
+    /// Whether it updates rows with the same key.
+    pub(crate) fn merges(self) -> bool {
+        matches!(self, Publish::Merge | Publish::MergeNewer)
+    }
 }
 
 /// What the rows that a statement changes are counted as.
@@ -185,6 +194,21 @@ pub trait LoadDialect: StepDialect {
         facts: Option<&TableFacts>,
     ) -> Vec<String>;
 
+    /// The statements that create a temporary table of the connection, like a staging table that numbers rows as they
+    /// arrive.
+    fn create_temporary(
+        &self,
+        table: &str,
+        target: &str,
+        columns: &[String],
+        facts: Option<&TableFacts>,
+    ) -> Vec<String>;
+
+    /// The statement that empties it within a transaction; `None` if each transaction leaves it empty anyway.
+    fn empty_temporary(&self, table: &str) -> Option<String> {
+        Some(format!("DELETE FROM {table}"))
+    }
+
     /// The statement that creates an empty copy of the target to replace it, or `None` if the copy would lack
     /// something.
     fn create_like(&self, table: &str, target: &str, facts: &TableFacts) -> Option<String>;
@@ -245,6 +269,17 @@ pub trait LoadDialect: StepDialect {
     /// The same for a table with the notes of one staging table: it must not outlive the rows there.
     fn create_notes(&self, table: &str, comment: &str) -> String {
         self.create_ledger(table, comment)
+    }
+
+    /// One command that creates the table of positions: `load_key` and `place_key` of 64 characters, which are the key,
+    /// `version`, `attempt` and `owner` of 16, `state` for a megabyte, `place` of 500 bytes, `written_at`. Its rows are
+    /// few, and change all the time.
+    fn create_positions(&self, table: &str, comment: &str) -> String;
+
+    /// The statement after which each statement of a connection sees what was committed before it, if locking ones do
+    /// not do so anyway.
+    fn see_commits(&self) -> Option<&'static str> {
+        None
     }
 
     /// A condition that holds where `column`, as SQL text, is `text` byte by byte, whatever its collation.

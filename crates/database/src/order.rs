@@ -30,6 +30,20 @@ impl Order {
     }
 }
 
+/// A condition that holds where one row comes before another one in a declared order, and is not true otherwise. `of`
+/// gives a column of each as SQL text. Nulls come last in either direction.
+pub fn precedes(order: &[Order], of: impl Fn(&str) -> [String; 2]) -> String {
+    let mut terms = Vec::new();
+    let mut equal = String::new();
+    for Order { column, descending } in order {
+        let [one, other] = of(column);
+        let sign = if *descending { '>' } else { '<' };
+        terms.push(format!("{equal}({one} {sign} {other} OR ({one} IS NOT NULL AND {other} IS NULL))"));
+        equal.push_str(&format!("({one} = {other} OR ({one} IS NULL AND {other} IS NULL)) AND "));
+    }
+    format!("({})", terms.join(" OR "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,5 +55,15 @@ mod tests {
         assert_eq!(Order::parse("a b DESC"), order("a b", true));
         assert_eq!(Order::parse(" a  asc "), order("a", false));
         assert!(Order::parse("  ").is_err());
+    }
+
+    #[test]
+    fn one_row_precedes_another_by_the_first_column_that_differs() {
+        let order = Order::all(&["a desc".to_owned(), "b".to_owned()]);
+        assert_eq!(
+            precedes(&order, |column| ["t", "s"].map(|of| format!("{of}.{column}"))),
+            "((t.a > s.a OR (t.a IS NOT NULL AND s.a IS NULL)) OR (t.a = s.a OR (t.a IS NULL AND s.a IS NULL)) AND \
+             (t.b < s.b OR (t.b IS NOT NULL AND s.b IS NULL)))"
+        );
     }
 }

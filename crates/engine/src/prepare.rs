@@ -284,6 +284,23 @@ impl Prepared<'_> {
         Ok(())
     }
 
+    /// Adds a queue. Its messages are not looked into before a run.
+    fn add_queue(&mut self, job: &Job, source: &SourceStep, reader: Arc<Reader>) -> Result<(), Failure> {
+        let name = source.name.value.as_str();
+        let Some(columns) = reader.format.declared() else {
+            let what = format!("`{name}` is a queue, and the job does not say which columns its messages have");
+            let hint = "declare them in the format, such as `json: {columns: {id: int64, name: utf8}}`";
+            return Err(Failure::from(job.text.error(source.name.span, what).hint(hint)));
+        };
+        self.source_columns.insert(name.to_owned(), Arc::clone(&columns));
+        let table = SourceTable::new(Arc::clone(&reader), columns, None, 1);
+        let scanned = scan(name, Arc::new(table)).map_err(fault::unwrap);
+        let checked = self.with_checks(name, EntryKind::Step, &source.checks, scanned?);
+        self.add(name, checked.map_err(|faults| lints_of(job, faults))?)?;
+        self.readers.push(reader);
+        Ok(())
+    }
+
     async fn add_source(
         &mut self,
         job: &Job,
@@ -303,6 +320,9 @@ impl Prepared<'_> {
             let (errors, warnings): (Vec<Lint>, Vec<Lint>) = lints.into_iter().partition(Lint::is_error);
             Failure { lints: errors, errors: Vec::new() }.none()?;
             self.warnings.extend(warnings);
+        }
+        if source.queue().is_some() {
+            return self.add_queue(job, source, reader);
         }
         // What could not be opened before it is told with it.
         let columns = match known.and_then(|known| known.columns.get(name)) {

@@ -57,7 +57,9 @@ mod tests {
         let body = example.lines().map(|line| format!("    {line}\n")).collect::<String>();
         match of {
             Of::Sources => {
-                format!("sources:\n  example:\n{body}sinks:\n  out:\n    from: example\n    write: out.csv\n")
+                let is_queue = ["kafka://", "redis://"].iter().any(|scheme| body.contains(scheme));
+                let until = if is_queue { "until: now\n" } else { "" };
+                format!("{until}sources:\n  example:\n{body}sinks:\n  out:\n    from: example\n    write: out.csv\n")
             }
             Of::Transforms => format!(
                 "sources: {{ranked: {{read: in.csv}}, others: {{read: others.csv}}}}\ntransforms:\n  \

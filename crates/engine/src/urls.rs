@@ -41,21 +41,29 @@ pub struct UnitCount {
 }
 
 impl Urls {
-    /// A reader of these URLs, with the defaults of every source.
+    /// A reader of these URLs, with the defaults of every source that has some.
+    ///
+    /// # Errors
+    /// If a pattern is wrong, or is of a source that needs settings.
     pub fn reader(&self, context: &RunContext, name: &str) -> Result<Arc<Reader>> {
-        let mut sources = Vec::new();
+        let (mut sources, mut needy) = (Vec::new(), Vec::new());
         for entry in &context.registry().sources {
-            let source = (entry.build)(&serde_json::json!({})).map_err(|faults| {
-                let what = faults.first().map_or("", |fault| fault.what.as_str());
-                Error::internal(format!("{} has no defaults: {what}", entry.spec.name))
-            })?;
-            sources.push(SchemeSource { schemes: entry.schemes, source });
+            match (entry.build)(&serde_json::json!({})) {
+                Ok(source) => sources.push(SchemeSource { schemes: entry.schemes, source }),
+                Err(_) => needy.push(entry),
+            }
         }
         for pattern in &self.patterns {
             millstream_source::pattern::check(pattern.trim_start_matches('@')).map_err(|fault| {
                 let error = Error::job(fault.what).text(pattern);
                 fault.hint.into_iter().fold(error, Error::hint)
             })?;
+            let scheme = context.registry().source_scheme(pattern.trim_start_matches('@'));
+            if let Some(entry) = needy.iter().find(|entry| entry.schemes.contains(&scheme)) {
+                let what = format!("{} can only be read by a job, which has its settings", entry.spec.name);
+                let hint = "write a job, and start it with `millstream run`";
+                return Err(Error::job(what).text(millstream_core::redact::url(pattern)).hint(hint));
+            }
         }
         let plan = SourcePlan::of_lines(name, self.patterns.clone(), sources, context.registry());
         let plan = SourcePlan { members: self.members.clone(), ..plan };

@@ -233,7 +233,11 @@ impl<'a> Builder<'a> {
             let Some(block) = entry.value.entry(name) else {
                 match (kind.build)(&Value::Object(Map::new())) {
                     Ok(source) => inputs.push((kind, source)),
-                    Err(faults) if is_used => self.faults(faults, &entry.value, entry.key_span),
+                    Err(faults) if is_used => {
+                        let needs = faults.into_iter().map(|fault| fault.what).collect::<Vec<_>>().join("; ");
+                        let what = format!("`{}` needs settings in a block `{name}`: {needs}", entry.key);
+                        self.error(entry.key_span, what, format!("for example:\n{}", kind.spec.example.trim_end()));
+                    }
                     Err(_) => {}
                 }
                 continue;

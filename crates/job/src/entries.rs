@@ -53,15 +53,37 @@ pub enum AddColumn {
     /// The line on which the record begins, from 1; for parquet the number of the row (`int64`).
     #[serde(rename = "_line")]
     Line,
+    /// The id of the message, unique in its queue (`utf8`): of Redis `1732528800000-0`, of Kafka `PARTITION-OFFSET`.
+    #[serde(rename = "_id")]
+    Id,
+    /// When the queue got the message, or the message was created (`timestamp`, UTC); null if the queue does not say.
+    #[serde(rename = "_time")]
+    Time,
+    /// The key of the message (`utf8`); null if it has none. Bytes that are no UTF-8 are written as `\xNN`.
+    #[serde(rename = "_key")]
+    Key,
+    /// What the message has beside its body and its key: names and values as a JSON object (`utf8`). If a name comes
+    /// several times, the last counts.
+    #[serde(rename = "_headers")]
+    Headers,
 }
 
 impl AddColumn {
+    /// Whether it says of which message of a queue a row is.
+    pub fn is_of_message(self) -> bool {
+        matches!(self, AddColumn::Id | AddColumn::Time | AddColumn::Key | AddColumn::Headers)
+    }
+
     /// The column's name.
     pub fn name(self) -> &'static str {
         match self {
             AddColumn::Uri => "_uri",
             AddColumn::Member => "_member",
             AddColumn::Line => "_line",
+            AddColumn::Id => "_id",
+            AddColumn::Time => "_time",
+            AddColumn::Key => "_key",
+            AddColumn::Headers => "_headers",
         }
     }
 }

@@ -29,6 +29,13 @@ impl Gathering<'_, '_> {
     /// What `root` says.
     pub fn around(mut self, root: &Node) -> Around {
         let mut around = Around::default();
+        if let Some(entry) = self.sound(root, "until") {
+            around.until = self.read(&entry.value);
+        }
+        if let Some(entry) = self.sound(root, "commit") {
+            around.commit = self.read(&entry.value).unwrap_or_default();
+        }
+        self.of_queues(root);
         if let Some(entry) = self.sound(root, "require") {
             around.requirements = self.requirements(entry);
         }
@@ -163,6 +170,33 @@ impl Gathering<'_, '_> {
             return false;
         }
         true
+    }
+
+    /// Whether the job says of queues what it has to say, and nothing if it reads none.
+    fn of_queues(&mut self, root: &Node) {
+        let mut queues = self.steps.iter().filter(|step| step.queue().is_some());
+        let (first, second) = (queues.next(), queues.next());
+        if let (Some(_), Some(second)) = (first, second) {
+            self.error(second.name.span, "a job reads one queue", "write a job of its own for this one");
+        }
+        match (first, root.entry("until")) {
+            (Some(queue), None) => {
+                let what = format!(
+                    "`{}` is a queue, which has no end, and the job does not say `until` when it runs",
+                    queue.name.value
+                );
+                self.error(
+                    queue.name.span,
+                    what,
+                    "write `until: stopped`, `empty`, `now`, `{rows: N}` or `{for: 10m}` beside `sources`",
+                );
+            }
+            (None, Some(until)) => self.error(until.key_span, "`until` is for jobs that read a queue", "remove it"),
+            _ => {}
+        }
+        if let (None, Some(commit)) = (first, root.entry("commit")) {
+            self.error(commit.key_span, "`commit` is for jobs that read a queue", "remove it");
+        }
     }
 
     /// Warns of a run that cannot be retried.

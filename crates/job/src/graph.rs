@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use millstream_core::codec::Limits;
 use millstream_core::contains::Contains;
 use millstream_core::format::{EmptyFiles, Format, OnDrift, Reading, Validate};
+use millstream_core::queue::Queue;
 use millstream_core::registry::{SinkEntry, SourceEntry};
 use millstream_core::reject::MaxRejects;
 use millstream_core::sink::Sink;
@@ -289,6 +290,14 @@ impl SourceStep {
             Some(text.warning(literal.span, doubt.what).hint(doubt.hint))
         };
         self.literals.iter().filter_map(doubt).collect()
+    }
+
+    /// The queue that it reads, or what is wrong with its URL; `None` if it reads none.
+    pub fn queue(&self) -> Option<Result<Arc<dyn Queue>, millstream_core::spec::Fault>> {
+        self.read.iter().find_map(|pattern| {
+            let scheme = pattern.value.split_once("://")?.0;
+            self.inputs.iter().find(|(entry, _)| entry.schemes.contains(&scheme))?.1.queue(&pattern.value)
+        })
     }
 
     /// What it reads, in words, if that can be read only once.

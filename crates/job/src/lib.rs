@@ -117,7 +117,7 @@ struct Loader<'a> {
 const SECTIONS: [&str; 3] = ["sources", "transforms", "sinks"];
 
 /// The keys of a job file: its sections, and what is said of the whole job.
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 12] = [
     "sources",
     FUNCTIONS,
     "transforms",
@@ -128,6 +128,8 @@ const KEYS: [&str; 10] = [
     around::KEYS[1],
     around::KEYS[2],
     around::KEYS[3],
+    around::KEYS[4],
+    around::KEYS[5],
 ];
 
 /// The key of the functions that SQL may call.

@@ -3,7 +3,7 @@
 //! Each sink is a folder with the same file names: `mod.rs` (the sink), `spec.rs` (its settings), its implementation,
 //! and `tests.rs`. `encode.rs` is shared by sinks that write bytes, `database` by those of database servers;
 //! `conformance.rs` is the suite that every sink passes. The engine provides formats and codecs, in
-//! [`millstream_core::sink::SinkParts`].
+//! [`millstream_core::sink::SinkParts`]. `moves.rs` and `table_version.rs` are shared by all sinks of databases.
 
 // Of what the sinks of databases share, a build without some of them leaves parts unused.
 #![cfg_attr(not(all(feature = "mysql", feature = "postgres")), allow(dead_code))]
@@ -15,15 +15,15 @@ mod database;
 pub mod discard;
 mod encode;
 pub mod file;
-mod ledger_version;
+mod moves;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod shared;
 pub mod sqlite;
-
 pub mod stdout;
+mod table_version;
 
 use millstream_core::registry::{OptionalComponent, SinkEntry};
 

@@ -28,6 +28,8 @@ pub mod list;
 #[cfg(feature = "cloud")]
 pub mod object;
 pub mod pattern;
+#[cfg(any(feature = "kafka", feature = "redis"))]
+pub mod queue;
 #[cfg(any(feature = "ftp", feature = "sftp"))]
 mod remote;
 #[cfg(any(feature = "ftp", feature = "http", feature = "sftp"))]
@@ -71,6 +73,10 @@ pub const SOURCES: &[SourceEntry] = &[
     #[cfg(feature = "postgres")]
     database::POSTGRES,
     database::SQLITE,
+    #[cfg(feature = "kafka")]
+    queue::KAFKA,
+    #[cfg(feature = "redis")]
+    queue::REDIS,
 ];
 
 /// The sources that are behind a feature, whether this build has them or not.
@@ -83,6 +89,8 @@ pub const OPTIONAL: &[OptionalComponent] = &[
     OptionalComponent { name: "az", schemes: &["az"], feature: "cloud" },
     OptionalComponent { name: "mysql", schemes: &["mysql", "mariadb"], feature: "mysql" },
     OptionalComponent { name: "postgres", schemes: &["postgres", "postgresql"], feature: "postgres" },
+    OptionalComponent { name: "kafka", schemes: &["kafka"], feature: "kafka" },
+    OptionalComponent { name: "redis", schemes: &["redis", "rediss"], feature: "redis" },
 ];
 
 /// All stores of objects of this build, for writing.

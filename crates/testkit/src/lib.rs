@@ -7,6 +7,7 @@
 mod authority;
 mod fault_server;
 mod guarded;
+mod kafka;
 mod mariadb;
 mod modules;
 mod mount;
@@ -25,6 +26,7 @@ mod tree;
 
 pub use authority::{Authority, Certificate, Validity};
 pub use fault_server::{Answer, Fault, FaultServer, Object, Plan, Request};
+pub use kafka::{Kafka, KafkaOptions};
 pub use mariadb::{MariaDb, MariaDbOptions};
 pub use modules::{Module, is_test, modules};
 pub use mount::Mount;

@@ -40,6 +40,7 @@ mod use_memory;
 mod use_parquet;
 mod use_program_ends;
 mod use_programs;
+mod use_queues;
 mod use_rejects;
 mod use_report;
 mod use_require;

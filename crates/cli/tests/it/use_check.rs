@@ -35,7 +35,8 @@ fn a_place_that_is_not_supported_is_named_with_what_works_instead() {
     for (read, write, parts) in [
         ("hdfs://a/b.csv", "o.csv", ["no source reads `hdfs://`", "HDFS is not supported: mount it"]),
         ("mssql://a/b", "o.csv", ["no source reads `mssql://`", "SQL Server is not supported: let it export files"]),
-        ("kafka://a/b", "o.csv", ["no source reads `kafka://`", "Kafka is not supported: let a program write"]),
+        ("amqp://a/b", "o.csv", ["no source reads `amqp://`", "RabbitMQ is not supported: let a program write"]),
+        ("kafka://a/b", "o.csv", ["`s` needs settings in a block `kafka`: missing field `group`", "for example:"]),
         ("a.csv", "ftp://a/b.csv", ["no sink writes to `ftp:", "writing to FTP is not supported: write a file"]),
         ("a.csv", "snowflake://a/b", ["no sink writes to `snowflake:", "Snowflake is not supported: write files"]),
         ("a.csv", "myqsl://a/b", ["no sink writes to `myqsl:", "did you mean `mysql://`?"]),

@@ -13,7 +13,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("millstream-database", &["millstream-core", "millstream-net"]),
     ("millstream-queue", &["millstream-core", "millstream-net"]),
     ("millstream-process", &["millstream-core", "millstream-format"]),
-    ("millstream-source", &["millstream-core", "millstream-database", "millstream-process", "millstream-net"]),
+    (
+        "millstream-source",
+        &["millstream-core", "millstream-database", "millstream-net", "millstream-process", "millstream-queue"],
+    ),
     ("millstream-codec", &["millstream-core"]),
     ("millstream-format", &["millstream-core"]),
     ("millstream-sink", &["millstream-core", "millstream-database", "millstream-process"]),

@@ -9,7 +9,7 @@ use super::types;
 use crate::dialect::{Dialect, quoted_list};
 use crate::family::Family;
 use crate::load::{Counted, Key, LoadDialect, NewTable, Publish, StagedKeys, Step, is_in};
-use crate::order::Order;
+use crate::order::{Order, precedes};
 use crate::table::{ARRIVAL, Bulk, BulkColumn, ColumnFacts, Index, TableFacts};
 
 impl LoadDialect for MysqlDialect {
@@ -62,13 +62,22 @@ impl LoadDialect for MysqlDialect {
         _facts: Option<&TableFacts>,
     ) -> Vec<String> {
         let keys = match keys {
-            StagedKeys::Arrival => format!("({} BIGINT NOT NULL DEFAULT 0) ", self.quoted(ARRIVAL)),
+            StagedKeys::Arrival => numbered(),
             // Without an index, the server would compare each row with all others.
             StagedKeys::Unique(key) => format!("(PRIMARY KEY ({})) ", quoted_list(self, key)),
             StagedKeys::None => String::new(),
         };
-        let columns = quoted_list(self, columns);
-        vec![format!("CREATE TABLE {table} {keys}ENGINE=InnoDB AS SELECT {columns} FROM {target} WHERE FALSE")]
+        vec![staging("TABLE", table, &keys, target, columns)]
+    }
+
+    fn create_temporary(
+        &self,
+        table: &str,
+        target: &str,
+        columns: &[String],
+        _facts: Option<&TableFacts>,
+    ) -> Vec<String> {
+        vec![staging("TEMPORARY TABLE", table, &numbered(), target, columns)]
     }
 
     fn create_like(&self, table: &str, target: &str, facts: &TableFacts) -> Option<String> {
@@ -154,6 +163,16 @@ impl LoadDialect for MysqlDialect {
         )
     }
 
+    fn create_positions(&self, table: &str, comment: &str) -> String {
+        format!(
+            "CREATE TABLE {table} (load_key CHAR(64) NOT NULL, place_key CHAR(64) NOT NULL, version BIGINT NOT NULL, \
+             attempt CHAR(16) NOT NULL, owner CHAR(16) NOT NULL, state MEDIUMTEXT NOT NULL, place VARCHAR(500) NOT \
+             NULL, written_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (load_key, place_key)) \
+             ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin COMMENT={}",
+            self.literal(comment)
+        )
+    }
+
     fn is_exactly(&self, column: &str, text: &str) -> String {
         let text = self.literal(text);
         // The first part can use an index. A text as bytes is not padded with spaces.
@@ -171,6 +190,17 @@ impl LoadDialect for MysqlDialect {
     fn seconds_since(&self, time: &str) -> String {
         format!("TIMESTAMPDIFF(SECOND, {time}, CURRENT_TIMESTAMP)")
     }
+}
+
+/// The statement that creates a table with columns like the target's.
+fn staging(kind: &str, table: &str, keys: &str, target: &str, columns: &[String]) -> String {
+    let columns = quoted_list(&MysqlDialect, columns);
+    format!("CREATE {kind} {table} {keys}ENGINE=InnoDB AS SELECT {columns} FROM {target} WHERE FALSE")
+}
+
+/// The column that numbers rows as they arrive.
+fn numbered() -> String {
+    format!("({} BIGINT NOT NULL DEFAULT 0) ", MysqlDialect.quoted(ARRIVAL))
 }
 
 /// The bulk statement. Bytes travel as hexadecimal digits, since the server reads and checks text. `character_set` is
@@ -262,15 +292,21 @@ fn publish(
         Publish::Add => vec![every()],
         Publish::Instead => vec![Step::plain(MysqlDialect.empty(into, facts)), every()],
         Publish::Ignore => vec![missing()],
-        Publish::Merge if changed.is_empty() => vec![missing()],
-        // `ON DUPLICATE KEY` would also change a row that shares another unique key.
-        Publish::Merge if facts.is_some_and(|facts| facts.has_other_unique(key.columns)) => {
+        Publish::Merge | Publish::MergeNewer if changed.is_empty() => vec![missing()],
+        // `ON DUPLICATE KEY` has no condition, and would also change a row that shares another unique key.
+        Publish::Merge | Publish::MergeNewer
+            if how == Publish::MergeNewer || facts.is_some_and(|facts| facts.has_other_unique(key.columns)) =>
+        {
             let sets: Vec<String> = changed.iter().map(|name| format!("t.{name} = s.{name}")).collect();
             let one = one_of_each(how, from, key, columns);
-            let update = format!("UPDATE {into} t JOIN ({one}) s ON {} SET {}", on("t"), sets.join(", "));
+            let precedes =
+                || precedes(key.order, |name| ["t", "s"].map(|of| format!("{of}.{}", MysqlDialect.quoted(name))));
+            let newer = (how == Publish::MergeNewer).then(|| format!(" WHERE {} IS NOT TRUE", precedes()));
+            let (on, newer) = (on("t"), newer.unwrap_or_default());
+            let update = format!("UPDATE {into} t JOIN ({one}) s ON {on} SET {}{newer}", sets.join(", "));
             vec![Step::change(update, Counted::Merged), missing()]
         }
-        Publish::Merge => {
+        Publish::Merge | Publish::MergeNewer => {
             let sets: Vec<String> = changed.iter().map(|name| format!("{name} = VALUES({name})")).collect();
             let one = one_of_each(how, from, key, columns);
             // The server changes only rows that differ in a byte.
@@ -289,7 +325,7 @@ fn one_of_each(how: Publish, from: &str, key: Key<'_>, columns: &[String]) -> St
         format!("{name} IS NULL, {name}{}", direction(order.descending))
     };
     let mut order: Vec<String> = key.order.iter().map(ordered).collect();
-    order.push(format!("{}{}", MysqlDialect.quoted(ARRIVAL), direction(how == Publish::Merge)));
+    order.push(format!("{}{}", MysqlDialect.quoted(ARRIVAL), direction(how.merges())));
     let all = quoted_list(&MysqlDialect, columns);
     format!(
         "SELECT {all} FROM (SELECT {all}, ROW_NUMBER() OVER (PARTITION BY {} ORDER BY {}) AS `_millstream_rank` FROM \
@@ -339,7 +375,10 @@ mod tests {
         let unique = vec![vec!["id".to_owned()], vec!["n".to_owned()]];
         let facts = TableFacts { unique, ..TableFacts::default() };
         let update = format!("UPDATE `t` t JOIN ({}) s ON t.`id` = s.`id` SET t.`n` = s.`n`", one(" DESC"));
-        assert_eq!(publish(Publish::Merge, Some(&facts)), [update, missing(" DESC")]);
+        assert_eq!(publish(Publish::Merge, Some(&facts)), [update.clone(), missing(" DESC")]);
+        let newer = "((t.`n` > s.`n` OR (t.`n` IS NOT NULL AND s.`n` IS NULL))) IS NOT TRUE";
+        let update = format!("{update} WHERE {newer}");
+        assert_eq!(publish(Publish::MergeNewer, None), [update, missing(" DESC")]);
     }
 
     #[test]

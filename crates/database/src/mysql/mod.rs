@@ -121,6 +121,8 @@ fn refused_login(endpoint: &Endpoint, fault: &ServerError) -> Error {
                 .cause(cause)
                 .hint("try again later, load with fewer `connections`, or raise the server's max_connections")
         }
+        // It ends, or has ended the connection.
+        number if ends_connection(number) => endpoint.server.lost(cause),
         _ => refused("the connection is refused"),
     }
 }

@@ -10,7 +10,7 @@ use crate::dialect::{Dialect, quoted_list};
 use crate::family::Family;
 use crate::in_step::StepDialect;
 use crate::load::{Counted, Key, LoadDialect, NewTable, Publish, StagedKeys, Step};
-use crate::order::Order;
+use crate::order::{Order, precedes};
 use crate::table::{ARRIVAL, Bulk, BulkColumn, ColumnFacts, Index, TableFacts};
 
 impl LoadDialect for PostgresDialect {
@@ -63,22 +63,24 @@ impl LoadDialect for PostgresDialect {
         keys: StagedKeys<'_>,
         facts: Option<&TableFacts>,
     ) -> Vec<String> {
-        let arrival = match keys {
-            StagedKeys::Arrival => format!(", 0::bigint AS {}", self.quoted(ARRIVAL)),
-            // Their index is quicker to build when all rows are in the table.
-            StagedKeys::Unique(_) | StagedKeys::None => String::new(),
-        };
-        let loaded = quoted_list(self, columns);
-        let make = format!("CREATE UNLOGGED TABLE {table} AS SELECT {loaded}{arrival} FROM {target} WITH NO DATA");
-        let required: Vec<String> = facts
-            .iter()
-            .flat_map(|facts| &facts.columns)
-            .filter(|column| !column.nullable && columns.contains(&column.name))
-            .map(|column| format!("ALTER COLUMN {} SET NOT NULL", self.quoted(&column.name)))
-            .collect();
-        // A null is then reported with its row.
-        let require = (!required.is_empty()).then(|| format!("ALTER TABLE {table} {}", required.join(", ")));
-        [make].into_iter().chain(require).collect()
+        // The index of a key is quicker to build when all rows are in the table.
+        let arrival = if keys == StagedKeys::Arrival { numbered() } else { String::new() };
+        staging("UNLOGGED TABLE", table, "", &arrival, target, columns, facts)
+    }
+
+    /// Each transaction leaves it empty, since nothing would clean it up otherwise.
+    fn create_temporary(
+        &self,
+        table: &str,
+        target: &str,
+        columns: &[String],
+        facts: Option<&TableFacts>,
+    ) -> Vec<String> {
+        staging("TEMPORARY TABLE", table, "ON COMMIT DELETE ROWS ", &numbered(), target, columns, facts)
+    }
+
+    fn empty_temporary(&self, _table: &str) -> Option<String> {
+        None
     }
 
     /// A new table would lack the views, rights and sequences of the old one.
@@ -126,10 +128,10 @@ impl LoadDialect for PostgresDialect {
         match how {
             Publish::Add => vec![every()],
             Publish::Instead => vec![Step::plain(self.empty(into, facts)), every()],
-            Publish::Merge if facts.is_some() && columns.iter().any(|name| !key.has(name)) => {
-                vec![Step::change(merge(&one(), into, key, columns, facts), Counted::Merged)]
+            Publish::Merge | Publish::MergeNewer if facts.is_some() && columns.iter().any(|name| !key.has(name)) => {
+                vec![Step::change(merge(how, &one(), into, key, columns, facts), Counted::Merged)]
             }
-            Publish::Merge | Publish::Ignore => {
+            Publish::Merge | Publish::MergeNewer | Publish::Ignore => {
                 let sql = format!("{insert} {} ON CONFLICT ({keys}) DO NOTHING", one());
                 vec![Step::change(sql, Counted::Inserted)]
             }
@@ -173,6 +175,21 @@ impl LoadDialect for PostgresDialect {
         create_ledger("UNLOGGED TABLE", table, comment)
     }
 
+    /// A page has room for the next version of a row.
+    fn create_positions(&self, table: &str, comment: &str) -> String {
+        format!(
+            "CREATE TABLE {table} (load_key char(64) NOT NULL, place_key char(64) NOT NULL, version bigint NOT NULL, \
+             attempt char(16) NOT NULL, owner char(16) NOT NULL, state text NOT NULL, place text NOT NULL, written_at \
+             timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (load_key, place_key)) WITH (fillfactor = 50); COMMENT ON \
+             TABLE {table} IS {}",
+            self.literal(comment)
+        )
+    }
+
+    fn see_commits(&self) -> Option<&'static str> {
+        Some("SET default_transaction_isolation = 'read committed'")
+    }
+
     fn is_exactly(&self, column: &str, text: &str) -> String {
         let text = self.literal(text);
         // The first part can use an index.
@@ -192,6 +209,34 @@ impl LoadDialect for PostgresDialect {
     }
 }
 
+/// The column that numbers rows as they arrive.
+fn numbered() -> String {
+    format!(", 0::bigint AS {}", PostgresDialect.quoted(ARRIVAL))
+}
+
+/// The statements that create a table with columns like the target's. A null where it has none is then reported with
+/// its row.
+fn staging(
+    kind: &str,
+    table: &str,
+    options: &str,
+    arrival: &str,
+    target: &str,
+    columns: &[String],
+    facts: Option<&TableFacts>,
+) -> Vec<String> {
+    let loaded = quoted_list(&PostgresDialect, columns);
+    let make = format!("CREATE {kind} {table} {options}AS SELECT {loaded}{arrival} FROM {target} WITH NO DATA");
+    let required: Vec<String> = facts
+        .iter()
+        .flat_map(|facts| &facts.columns)
+        .filter(|column| !column.nullable && columns.contains(&column.name))
+        .map(|column| format!("ALTER COLUMN {} SET NOT NULL", PostgresDialect.quoted(&column.name)))
+        .collect();
+    let require = (!required.is_empty()).then(|| format!("ALTER TABLE {table} {}", required.join(", ")));
+    [make].into_iter().chain(require).collect()
+}
+
 fn create_ledger(kind: &str, table: &str, comment: &str) -> String {
     format!(
         "CREATE {kind} {table} (load_key char(64) NOT NULL, unit_key char(64) NOT NULL, chunk bigint NOT NULL, attempt \
@@ -206,7 +251,14 @@ fn create_ledger(kind: &str, table: &str, comment: &str) -> String {
 ///
 /// `ON CONFLICT` alone would lock each row that is there, which writes to its page, also if it does not differ. Here it
 /// is for rows that another session inserts at the same time.
-fn merge(staged: &str, into: &str, key: Key<'_>, columns: &[String], facts: Option<&TableFacts>) -> String {
+fn merge(
+    how: Publish,
+    staged: &str,
+    into: &str,
+    key: Key<'_>,
+    columns: &[String],
+    facts: Option<&TableFacts>,
+) -> String {
     let dialect = PostgresDialect;
     let (all, quoted) = (quoted_list(&dialect, columns), |name: &String| dialect.quoted(name));
     let is_key = |name: &&String| key.has(name);
@@ -223,14 +275,23 @@ fn merge(staged: &str, into: &str, key: Key<'_>, columns: &[String], facts: Opti
         dialect.differs(&format!("t.{}", quoted(name)), &format!("s.{}", quoted(name)), facts)
     };
     let differ: Vec<String> = changed.iter().map(differs).collect();
+    let newer = |before: &str, one: &str, other: &str| match how {
+        Publish::MergeNewer => {
+            let precedes = precedes(key.order, |name| [one, other].map(|of| format!("{of}.{}", dialect.quoted(name))));
+            format!("{before}{precedes} IS NOT TRUE")
+        }
+        _ => String::new(),
+    };
     format!(
-        "WITH s AS ({staged}), updated AS (UPDATE {into} AS t SET {} FROM s WHERE {on} AND ({}) RETURNING 1), inserted \
-         AS (INSERT INTO {into} ({all}) SELECT {all} FROM s WHERE NOT EXISTS (SELECT 1 FROM {into} AS t WHERE {on}) ON \
-         CONFLICT ({keys}) DO UPDATE SET {} RETURNING 1) SELECT (SELECT count(*) FROM inserted), (SELECT count(*) FROM \
-         updated)",
+        "WITH s AS ({staged}), updated AS (UPDATE {into} AS t SET {} FROM s WHERE {on} AND ({}){} RETURNING 1), \
+         inserted AS (INSERT INTO {into} AS o ({all}) SELECT {all} FROM s WHERE NOT EXISTS (SELECT 1 FROM {into} AS t \
+         WHERE {on}) ON CONFLICT ({keys}) DO UPDATE SET {}{} RETURNING 1) SELECT (SELECT count(*) FROM inserted), \
+         (SELECT count(*) FROM updated)",
         sets("s"),
         differ.join(" OR "),
+        newer(" AND ", "t", "s"),
         sets("EXCLUDED"),
+        newer(" WHERE ", "o", "EXCLUDED"),
     )
 }
 
@@ -256,7 +317,7 @@ fn order(how: Publish, order: &[Order]) -> String {
     let ordered =
         |order: &Order| format!("{}{} NULLS LAST", PostgresDialect.quoted(&order.column), direction(order.descending));
     let mut order: Vec<String> = order.iter().map(ordered).collect();
-    order.push(format!("{}{}", PostgresDialect.quoted(ARRIVAL), direction(how == Publish::Merge)));
+    order.push(format!("{}{}", PostgresDialect.quoted(ARRIVAL), direction(how.merges())));
     order.join(", ")
 }
 
@@ -290,6 +351,17 @@ mod tests {
         assert!(merge.starts_with(&format!("WITH s AS (SELECT {})", one(" DESC"))), "{merge}");
         assert!(merge.contains("SET \"n\" = s.\"n\" FROM s WHERE t.\"id\" = s.\"id\" AND ("), "{merge}");
         assert!(merge.contains("ON CONFLICT (\"id\") DO UPDATE SET \"n\" = EXCLUDED.\"n\""), "{merge}");
+        let newer = publish(Publish::MergeNewer, &both).concat();
+        let precedes = |one, other| {
+            format!(
+                "(({one}.\"n\" > {other}.\"n\" OR ({one}.\"n\" IS NOT NULL AND {other}.\"n\" IS NULL))) IS NOT TRUE"
+            )
+        };
+        assert!(newer.contains(&format!(" AND {} RETURNING 1)", precedes("t", "s"))), "{newer}");
+        assert!(
+            newer.contains(&format!("= EXCLUDED.\"n\" WHERE {} RETURNING 1)", precedes("o", "EXCLUDED"))),
+            "{newer}"
+        );
         assert!(publish(Publish::Merge, &["id"])[0].ends_with("DO NOTHING"), "nothing but the key");
     }
 

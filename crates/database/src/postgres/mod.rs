@@ -110,12 +110,23 @@ fn refused_login(endpoint: &Endpoint, told: &DbError) -> Error {
     if *code == SqlState::INSUFFICIENT_PRIVILEGE {
         return refused("the user may not use the database").hint("GRANT CONNECT ON DATABASE … TO the user");
     }
-    if [SqlState::TOO_MANY_CONNECTIONS, SqlState::CANNOT_CONNECT_NOW].contains(code) {
+    if may_pass(code) {
         return Error::transient(format!("{} takes no connection now", endpoint.server.shown))
             .cause(cause)
             .hint("try again later, load with fewer `connections`, or raise the server's max_connections");
     }
     refused("the connection is refused")
+}
+
+/// Whether a server that refuses a connection with this code may accept one later: it has too many, or starts or ends.
+fn may_pass(code: &SqlState) -> bool {
+    let passing = [
+        SqlState::TOO_MANY_CONNECTIONS,
+        SqlState::CANNOT_CONNECT_NOW,
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+    ];
+    passing.contains(code)
 }
 
 /// An error with its cause, which the library reports separately.
@@ -131,4 +142,16 @@ pub fn whole(fault: &Fault) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_that_end_are_waited_for() {
+        let told =
+            ["57P01", "57P02", "57P03", "53300", "28P01", "3D000"].map(|code| may_pass(&SqlState::from_code(code)));
+        assert_eq!(told, [true, true, true, true, false, false]);
+    }
 }

@@ -13,6 +13,7 @@ use super::arrival::Place;
 use super::span::Span;
 use super::units::UnitNotes;
 use crate::member::MemberPlace;
+use crate::read::messages::ReadMessages;
 use crate::read::rows::LocatedRows;
 use crate::rejects::origin::Origin;
 use millstream_state::rejects::RejectLine;
@@ -39,6 +40,8 @@ pub struct ChunkRows {
     text: usize,
     /// Where they stand in the order of arrival, if that is asked for.
     place: Option<Arc<Place>>,
+    /// The messages that they are from, if they are from a queue.
+    messages: Option<Arc<ReadMessages>>,
 }
 
 impl ChunkRows {
@@ -46,12 +49,36 @@ impl ChunkRows {
     pub fn rejects(chunk: Chunk, unit: &Arc<UnitNotes>, rows: RecordBatch, rejects: Vec<RejectLine>) -> Self {
         let rows = LocatedRows { batch: rows, lines: None, bytes: None, raw: None, member: MemberPlace::default() };
         let text = rejects.iter().map(reject_bytes).sum();
-        ChunkRows { chunk, unit: Arc::clone(unit), rows, rejects, text, place: None }
+        ChunkRows { chunk, unit: Arc::clone(unit), rows, rejects, text, place: None, messages: None }
+    }
+
+    /// Rows of messages of the queue `unit`, all of which are one chunk.
+    pub fn of_messages(
+        chunk: Chunk,
+        unit: &Arc<UnitNotes>,
+        rows: LocatedRows,
+        messages: Arc<ReadMessages>,
+        text: usize,
+    ) -> Self {
+        ChunkRows {
+            chunk,
+            unit: Arc::clone(unit),
+            rows,
+            rejects: Vec::new(),
+            text,
+            place: None,
+            messages: Some(messages),
+        }
     }
 
     /// The number of rows.
     pub fn count(&self) -> u64 {
         self.rows.batch.num_rows() as u64
+    }
+
+    /// How many records the parser has refused.
+    pub fn rejected(&self) -> u64 {
+        self.rejects.len() as u64
     }
 }
 
@@ -77,7 +104,7 @@ pub fn cut(rows: LocatedRows, unit: &Arc<UnitNotes>, chunk_bytes: u64) -> Result
         let slice = slice(&rows, start, length);
         let text = if text > 0 { text } else { slice.batch.get_array_memory_size() };
         let (unit, place) = (Arc::clone(unit), place.clone());
-        cut.push(ChunkRows { chunk, unit, rows: slice, rejects: Vec::new(), text, place });
+        cut.push(ChunkRows { chunk, unit, rows: slice, rejects: Vec::new(), text, place, messages: None });
         start += length;
     }
     Ok(cut)
@@ -316,10 +343,14 @@ impl Group {
             numbers.as_ref().map(|numbers| numbers.as_primitive::<Int64Type>().value(left).unsigned_abs())
         };
         let raw = raw.as_ref().map(|raw| raw.as_binary_view()).filter(|raw| !raw.is_null(left));
+        if let Some(messages) = &rows.messages {
+            return Some((messages.origin(source, number(bytes)?), &rows.chunk));
+        }
         let origin = Origin {
             source: source.to_owned(),
             uri: rows.unit.name.clone(),
             member: member.name.as_deref().map(str::to_owned),
+            id: None,
             line: number(lines),
             last_line: None,
             byte: number(bytes),

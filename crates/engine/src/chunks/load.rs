@@ -253,6 +253,27 @@ pub(super) struct Came {
 }
 
 impl ChunkLoad {
+    /// The load of an epoch after the other, in a ledger that knows positions.
+    pub(super) fn into_epochs(self) -> Arc<Loading> {
+        let nothing = Arc::new(WrittenChunks::new([], str::to_owned));
+        let units = |pipeline: &Pipeline| {
+            Arc::new(Units::new(pipeline.read().source(), Arc::clone(&nothing), WhenChanged::default()))
+        };
+        Arc::new(Loading {
+            units: self.pipelines.iter().map(units).collect(),
+            load: self,
+            group_bytes: usize::MAX,
+            chunk_bytes: u64::MAX,
+            notes: Mutex::default(),
+            rules: Mutex::default(),
+            versions: Versions::default(),
+            rows: Arc::default(),
+            noted: AtomicU64::new(0),
+            is_lost: AtomicBool::new(false),
+            came: Came::default(),
+        })
+    }
+
     /// Reads and delivers everything that is not in the target. `rows` counts what has become visible.
     pub async fn run(self, rows: Arc<AtomicU64>) -> Result<Loaded> {
         let written = Arc::new(self.ledger.written().await?);
@@ -515,7 +536,7 @@ impl Loading {
     }
 
     /// What has become of the records, none of which may be missing.
-    fn tally(&self, written: u64) -> Result<Tally> {
+    pub(super) fn tally(&self, written: u64) -> Result<Tally> {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut tally = Tally {
             read: 0,
@@ -572,6 +593,9 @@ impl Loading {
                     };
                     self.came.before.fetch_add(rows, Ordering::Relaxed);
                 }
+                Ok(Delivered::Moved(_)) => {
+                    return Err(Error::internal("chunks have no positions").in_step(&self.load.name));
+                }
                 Err(error) if error.kind() == ErrorKind::Transient && tries < RETRIES => {
                     let noted = self.noted.load(Ordering::Relaxed);
                     // Whoever does not answer now is asked again at the end.
@@ -593,7 +617,7 @@ impl Loading {
         Ok(())
     }
 
-    async fn try_deliver(self: &Arc<Self>, group: &Arc<Group>) -> Result<Delivered> {
+    pub(super) async fn try_deliver(self: &Arc<Self>, group: &Arc<Group>) -> Result<Delivered> {
         let attempt = Arc::new(Attempt::new(self, group));
         let room = self.load.rejects.of_sink(&self.load.name).map_or(0, |limit| limit.room(group.count()));
         let room = usize::try_from(room).unwrap_or(usize::MAX).clamp(SHOWN_BAD_ROWS - 1, usize::MAX - 1);

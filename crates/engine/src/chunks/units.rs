@@ -466,6 +466,13 @@ impl Units {
 }
 
 impl UnitNotes {
+    /// A queue, of which `process` reads some messages.
+    pub fn of_queue(queue: &str, process: &str) -> Self {
+        let (name, key) = (queue.to_owned(), format!("{process}\n{queue}"));
+        let (noted_as, place) = (key.clone(), key.clone());
+        UnitNotes { name, key, noted_as, place, version: None, arrivals: None, state: Mutex::default() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, UnitState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

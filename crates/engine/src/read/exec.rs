@@ -21,14 +21,17 @@ use datafusion::physical_plan::{
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
 use millstream_core::format::{BATCH_BYTES, StreamFormat};
-use millstream_core::{Result, Unit};
+use millstream_core::{Reservation, Result, Unit};
 
 use super::Reader;
+use super::concurrency::ConcurrencyLimit;
 use super::helpers::ReadHelpers;
+use super::messages::ReadMessages;
 use super::opening::{Order, opened};
 use super::order::{OrderCheck, SortedBy};
 use super::queue::{UnitsExec, from_batch};
 use super::rows::{self, Piece, RowsRequest};
+use super::unit::{OpenUnit, UnitBytes};
 use crate::fault;
 use crate::node::EachRound;
 use crate::read::cutter::Cutter;
@@ -119,6 +122,23 @@ impl ReadExec {
     pub fn pieces_of_unit(&self, unit: Unit, raw: bool) -> DataFusionResult<UnitPieces> {
         let pool = ReadHelpers::new(self.reader.context.io.clone());
         self.pieces_of(stream::iter([Ok(unit)]).boxed(), pool, 1, raw)
+    }
+
+    /// What one task reads of the text of `messages`, as [`ReadExec::pieces`] gives it.
+    pub fn pieces_of_messages(&self, messages: Arc<ReadMessages>, raw: bool) -> UnitPieces {
+        self.prepare_rejects(raw);
+        let reader = Arc::clone(&self.reader);
+        let request = RowsRequest { messages: Some(Arc::clone(&messages)), ..self.request.with_origins(raw) };
+        let uri: Arc<str> = messages.queue.shown().into();
+        let member = Arc::new(ReadHelpers::new(reader.context.io.clone()).join());
+        // The consumer has charged the text to the budget.
+        let held = Reservation::of_taken(&reader.context.budget, 0);
+        let text = messages.text();
+        let unit = Unit { size: Some(text.len() as u64), ..Unit::new(uri.as_ref()) };
+        let limit = Arc::new(ConcurrencyLimit::new(1));
+        let open = OpenUnit { unit, bytes: UnitBytes::Whole(text, held), limit };
+        let pieces = rows::pieces(reader, Arc::new(request), open, member, None).map_err(fault::unwrap);
+        pieces.map_ok(move |piece| (Arc::clone(&uri), piece)).boxed()
     }
 
     fn pieces_of(

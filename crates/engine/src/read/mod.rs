@@ -7,12 +7,12 @@
 //! `opening.rs` opens units ahead, of each server as many as `pace.rs` allows; `unit.rs` unpacks them; `unopened.rs`
 //! keeps those that cannot be opened. `archive.rs` reads large zips by their directory, in parts that several tasks
 //! take. `crew.rs` lets tasks without a unit help with the large ones, whose text `split.rs` parses in pieces.
-//! `source_plan.rs` says what is to be read.
-//! `naming.rs` knows the format of files by their names; `lacking.rs` counts those that lack columns. `stored.rs` knows
-//! the places that give rows and no bytes. `table.rs` shows a source to the SQL planner and takes the columns and
-//! filters it pushes down; `sample.rs` looks at the first bytes where the job declares no columns; `foreign.rs` names
-//! files of other kinds; `order.rs` holds the rows against the order that the job declares; `raw.rs` keeps the raw
-//! records of rows. `ready.rs` leaves out files that are not ready. `replayed.rs` reads rejects again.
+//! `source_plan.rs` says what is to be read. `naming.rs` knows the format of files by their names; `lacking.rs` counts
+//! those that lack columns. `stored.rs` knows the places that give rows and no bytes. `table.rs` shows a source to the
+//! SQL planner and takes the columns and filters it pushes down; `sample.rs` looks at the first bytes where the job
+//! declares no columns; `foreign.rs` names files of other kinds; `order.rs` holds the rows against the order that the
+//! job declares; `raw.rs` keeps the raw records of rows. `ready.rs` leaves out files that are not ready. `replayed.rs`
+//! reads rejects again. `messages.rs` knows of which message of a queue a row is.
 
 pub mod archive;
 pub mod concurrency;
@@ -21,6 +21,7 @@ pub mod exec;
 pub mod foreign;
 pub mod helpers;
 pub mod lacking;
+pub mod messages;
 pub mod naming;
 pub mod opening;
 pub mod order;

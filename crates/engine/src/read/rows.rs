@@ -24,6 +24,7 @@ use millstream_core::{Budget, Error, HelperPool, Reservation, Result, Unit};
 use super::foreign::Foreign;
 use super::helpers::Member;
 use super::lacking;
+use super::messages::{MessageColumn, ReadMessages};
 use super::order::{OrderCheck, SortedBy};
 use super::ranges::Collected;
 use super::split::{SplitParser, cut};
@@ -58,6 +59,8 @@ pub struct RowsRequest {
     pub whole: bool,
     /// Whether the raw record of each row is wanted.
     pub raw: bool,
+    /// The messages whose text is read, if it is that of a queue.
+    pub messages: Option<Arc<ReadMessages>>,
 }
 
 impl RowsRequest {
@@ -526,6 +529,7 @@ fn finish(
                 let line = first.and_then(|first| first.line).unwrap_or(0);
                 Arc::new(Int64Array::from(vec![line.cast_signed(); count]))
             }
+            Provenance::Message(column) => message_column(request, &rows, *column)?,
             Provenance::Line => {
                 rows.lines.clone().ok_or_else(|| DataFusionError::Internal("the parser gave no line numbers".into()))?
             }
@@ -550,6 +554,14 @@ fn finish(
     let options = RecordBatchOptions::new().with_row_count(Some(kept.num_rows()));
     let batch = RecordBatch::try_new_with_options(Arc::clone(&request.output_schema), projected, &options)?;
     Ok(Some(LocatedRows { batch, lines, bytes, raw, member }))
+}
+
+/// What `rows` have in a column that says of which message a row is.
+fn message_column(request: &RowsRequest, rows: &Rows, column: MessageColumn) -> DataFusionResult<ArrayRef> {
+    match (&request.messages, &rows.bytes) {
+        (Some(messages), Some(bytes)) => Ok(messages.column(column, bytes.as_primitive::<Int64Type>().values())),
+        _ => Err(DataFusionError::Internal("it is not known of which messages rows are".into())),
+    }
 }
 
 /// `value` in every one of `rows` rows: one buffer, many views.

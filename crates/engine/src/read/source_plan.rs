@@ -14,6 +14,7 @@ use millstream_format::lines::Lines;
 use millstream_job::entries::{COMMAND, IncrementalBy};
 use millstream_job::{AddColumn, AfterLoad, OnChange, ReadyKeys, SortKey, SourceStep};
 
+use super::messages::MessageColumn;
 use super::order::SortedBy;
 use super::{naming, stored};
 
@@ -26,6 +27,8 @@ pub enum Provenance {
     Member,
     /// `_line`: the line on which the record begins, from 1.
     Line,
+    /// What says of which message a row is.
+    Message(MessageColumn),
 }
 
 impl Provenance {
@@ -34,6 +37,10 @@ impl Provenance {
             AddColumn::Uri => Provenance::Uri,
             AddColumn::Member => Provenance::Member,
             AddColumn::Line => Provenance::Line,
+            AddColumn::Id => Provenance::Message(MessageColumn::Id),
+            AddColumn::Time => Provenance::Message(MessageColumn::Time),
+            AddColumn::Key => Provenance::Message(MessageColumn::Key),
+            AddColumn::Headers => Provenance::Message(MessageColumn::Headers),
         }
     }
 
@@ -42,6 +49,7 @@ impl Provenance {
             Provenance::Uri => Field::new("_uri", DataType::Utf8View, false),
             Provenance::Member => Field::new("_member", DataType::Utf8View, true),
             Provenance::Line => Field::new("_line", DataType::Int64, false),
+            Provenance::Message(column) => column.field(),
         }
     }
 }

@@ -120,6 +120,7 @@ impl SourceTable {
             output_schema: Arc::new(self.schema.project(projection)?),
             helpers: 0,
             raw: false,
+            messages: None,
         })
     }
 

@@ -47,6 +47,8 @@ pub struct Origin {
     pub uri: String,
     /// The member, if the unit is an archive.
     pub member: Option<String>,
+    /// The id of the message, if the unit is a queue.
+    pub id: Option<String>,
     /// The line on which the record begins, from 1.
     pub line: Option<u64>,
     /// The line on which the last record begins, if the row is one of those that a step gave for a batch of records.
@@ -62,7 +64,7 @@ pub struct Origin {
 impl Origin {
     /// `error`, at this record.
     pub fn place(&self, error: Error) -> Error {
-        let error = error.in_unit(&self.uri, self.member.as_deref());
+        let error = error.in_unit(&self.uri, self.member.as_deref().or(self.id.as_deref()));
         let error = self.line.into_iter().fold(error, Error::line);
         let error = self.last_line.into_iter().fold(error, Error::last_line);
         self.byte.into_iter().fold(error, Error::byte)
@@ -80,6 +82,7 @@ impl Origin {
             source: Some(self.source.clone()),
             uri: Some(self.uri.clone()),
             member: self.member.clone(),
+            id: self.id.clone(),
             line: self.line,
             last_line: self.last_line,
             byte: self.byte,
@@ -111,6 +114,7 @@ pub fn origin(batch: &RecordBatch, row: usize) -> Option<(Origin, RecordBatch)> 
         source: text(0)?,
         uri: text(1)?,
         member: text(2),
+        id: None,
         line: number(3),
         last_line: number(7),
         byte: number(4),

@@ -90,6 +90,11 @@ impl ResumePoint {
         self.names(sink).incremental()
     }
 
+    /// The name of the load of `sink` that all processes share which read the queue `queue` in the name of `group`.
+    pub fn load_of_queue(&self, sink: &SinkStep, queue: &str, group: &str) -> String {
+        self.names(sink).of_queue(queue, group)
+    }
+
     /// What is noted of the load `load` that all runs share, in the target of `sink`. With `--restart` that is
     /// forgotten.
     pub async fn noted(&self, sink: &SinkStep, load: &str, context: &LoadContext) -> Result<WrittenChunks> {

@@ -42,6 +42,11 @@ impl LoadNames {
         format!("{}{ALL_RUNS}", self.sink)
     }
 
+    /// The load of all processes that read the queue `queue` in the name of `group`.
+    pub fn of_queue(&self, queue: &str, group: &str) -> String {
+        format!("{}queue {queue}\n{group}", self.sink)
+    }
+
     /// The load of this run that goes all at once.
     pub fn at_once(&self) -> String {
         format!("{}{}{AT_ONCE}", self.sink, self.own)

@@ -97,7 +97,8 @@ impl ResumePoint {
             Some(history) if options.resume => history.last(&key)?,
             _ => None,
         };
-        let incremental = job.sources.iter().any(|source| source.incremental);
+        // What a queue has given is known by the positions in the targets.
+        let incremental = job.sources.iter().any(|source| source.incremental || source.queue().is_some());
         let is_another_day = last.as_ref().is_some_and(|last| job.is_of_another_day(last.moment()));
         let run = run_name();
         let start = decide::start(last, incremental || is_another_day)?;

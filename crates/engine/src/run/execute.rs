@@ -19,6 +19,7 @@ use millstream_state::{LiveRun, RunRecord};
 
 use super::begin::Planned;
 use super::commit::Committed;
+use super::epochs::{self, Heard, Tell, reads_queue};
 use super::passes::together;
 use super::record::{Used, record_failure};
 use super::work::{Work, interruption};
@@ -178,6 +179,18 @@ fn execute_at(
     Ok(Ended::Committed(recorded.forget(&run, job, point)))
 }
 
+/// What reports to `observer` how a queue is read, as long as the run has it.
+fn tell_to(observer: &Observer) -> Tell {
+    let reports = observer.reports();
+    Arc::new(move |heard| {
+        reports.report(match heard {
+            Heard::Away { of, error } => Event::Away { of, error },
+            Heard::Back { of } => Event::Back { of },
+            Heard::Gap { error } => Event::Gap { error },
+        });
+    })
+}
+
 /// What reports lines of programs to `observer`, as long as the run has it.
 fn lines_to(observer: &Observer) -> StepLines {
     let reports = observer.reports();
@@ -224,7 +237,15 @@ impl<'r> Execution<'r> {
 
     /// Commits the run, and reports its progress meanwhile.
     async fn with_progress(&self, began: Instant) -> Result<Ended<Committed>, Failure> {
-        let committed = self.commit();
+        let committed = async {
+            match self.commit().await {
+                // It was stopped before it read anything.
+                Err(failure) if epochs::ends_well(self.work.job.as_ref(), &failure) => {
+                    Ok(Ended::Committed(Committed::nothing_new(&self.point.run)))
+                }
+                committed => committed,
+            }
+        };
         let ticking = async {
             loop {
                 tokio::time::sleep(PROGRESS_INTERVAL).await;
@@ -244,7 +265,8 @@ impl<'r> Execution<'r> {
     async fn commit(&self) -> Result<Ended<Committed>, Failure> {
         let (run, job, point) = (self.run, self.work.job.as_ref(), self.point);
         let may_be_done = point.is_after_the_end();
-        let asked = Asked::Run { resumes: point.resumes(), may_be_done };
+        let is_service = epochs::is_service(job);
+        let asked = Asked::Run { resumes: point.resumes(), may_be_done: may_be_done || is_service };
         let prepared = self.prepare(asked).await?;
         if may_be_done {
             match point.after_the_end(job, &prepared).await? {
@@ -255,9 +277,16 @@ impl<'r> Execution<'r> {
             prepared.reach_sinks(job, asked).await?;
             self.enter()?;
         }
+        if is_service {
+            let reach = async || prepared.reach_sinks(job, asked).await;
+            epochs::once_there(job, &tell_to(self.observer), &self.options.cancel, reach).await?;
+        }
         let live = self.live.get().and_then(Option::as_ref);
         let warn = |warnings: &[Lint]| self.observer.warn(warnings);
         let work = Work { run, job, prepared: &prepared, point, live, cancel: &self.options.cancel, warn: &warn };
+        if reads_queue(job) {
+            return epochs::run(work, tell_to(self.observer)).await.map(Ended::Committed);
+        }
         let loaded = Planned::new(work).await?.begin().await?.load().await?;
         Ok(Ended::Committed(loaded.commit(&self.committing).await?))
     }

@@ -2,13 +2,15 @@
 //!
 //! `attempts.rs` makes the attempts of a logical run, each of which is a run. `execute.rs` takes a run from its start
 //! to its report, on a thread that the run has for itself. The states of a run and the steps between them: `begin.rs`,
-//! `load.rs`, `commit.rs`, `record.rs`. `passes.rs` adds up the runs of one command; `after_load.rs` what becomes of
-//! files that are loaded; `sinks.rs` the sinks of a run; `work.rs` what it works with.
+//! `load.rs`, `commit.rs`, `record.rs`. `epochs.rs` a run that reads a queue; `passes.rs` adds up the runs of one
+//! command; `after_load.rs` what becomes of files that are loaded; `sinks.rs` the sinks of a run; `work.rs` what it
+//! works with.
 
 mod after_load;
 mod attempts;
 mod begin;
 mod commit;
+mod epochs;
 mod execute;
 mod load;
 mod other_values;
@@ -66,6 +68,23 @@ pub enum Event {
         /// How long it waits.
         wait: Duration,
         /// Why it has failed.
+        error: Error,
+    },
+    /// A queue or a target is away: the run waits for it.
+    Away {
+        /// The entry of the job that waits.
+        of: String,
+        /// Why.
+        error: Error,
+    },
+    /// What an entry has waited for is there again.
+    Back {
+        /// The entry.
+        of: String,
+    },
+    /// The queue has lost messages, which the job allows.
+    Gap {
+        /// What.
         error: Error,
     },
     /// Something that the job does after a run has failed.

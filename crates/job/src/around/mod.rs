@@ -17,12 +17,12 @@ use crate::graph::SourceStep;
 use crate::text::Span;
 
 pub use spec::{
-    AgeKeys, AroundKeys, HookKeys, HookTimeout, MailKeys, Otherwise, QueryKeys, RequirementKeys, RetryRun, UnitsKeys,
-    WebhookKeys,
+    AgeKeys, AroundKeys, CommitKeys, HookKeys, HookTimeout, MailKeys, Otherwise, QueryKeys, RequirementKeys, RetryRun,
+    UnitsKeys, Until, UntilEmpty, UntilEnd, UntilRows, UntilTime, WebhookKeys,
 };
 
 /// The keys of a job file that are read here.
-pub const KEYS: [&str; 4] = ["require", "retry_run", "on_success", "on_failure"];
+pub const KEYS: [&str; 6] = ["until", "commit", "require", "retry_run", "on_success", "on_failure"];
 
 /// What applies to the runs of a job as a whole.
 #[derive(Debug, Clone, Default)]
@@ -31,6 +31,10 @@ pub struct Around {
     pub moment: Moment,
     /// The dates in the job file: the inside of `${…}`, and its value.
     pub dates: BTreeMap<String, String>,
+    /// How long a job that reads a queue runs.
+    pub until: Option<Until>,
+    /// When the rows of a queue that were read so far are committed.
+    pub commit: CommitKeys,
     /// What has to hold before a logical run begins.
     pub requirements: Vec<Requirement>,
     /// How often a run that fails resumes itself.

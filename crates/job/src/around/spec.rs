@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use millstream_core::program::CommandLine;
-use millstream_core::spec::{Duration, TextOrSecret};
+use millstream_core::spec::{Duration, Size, TextOrSecret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +13,14 @@ use crate::entries::Texts;
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AroundKeys {
+    /// How long a job that reads a queue runs: until it is `stopped` by a signal; until the queue is `empty`, and stays
+    /// so for a while (`empty` means 5 seconds, `{empty: 1m}` a minute); `now`, until everything is loaded that is
+    /// there when it begins; `{rows: N}`, until so many messages are loaded; or `{for: 10m}`. A job that reads a queue
+    /// has to say it.
+    #[schemars(with = "Until")]
+    pub until: Option<Until>,
+    /// When the rows of a queue that were read so far are committed: whichever comes first.
+    pub commit: CommitKeys,
     /// What has to hold before a logical run begins. Otherwise nothing is touched, and the command ends with exit code
     /// 4, or, with `otherwise: skip`, with 0. A run that resumes another one does not ask again.
     pub require: Vec<RequirementKeys>,
@@ -24,6 +32,76 @@ pub struct AroundKeys {
     /// What is done after a run that fails, is interrupted, or whose requirements do not hold, once it is not retried
     /// any more.
     pub on_failure: Vec<HookKeys>,
+}
+
+/// How long a job that reads a queue runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Until {
+    /// One of the ends that need no number.
+    End(UntilEnd),
+    /// Until the queue has been empty for so long.
+    Empty(UntilEmpty),
+    /// Until so many messages are loaded.
+    Rows(UntilRows),
+    /// For so long.
+    For(UntilTime),
+}
+
+/// An end of a job that reads a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UntilEnd {
+    /// A signal stops it.
+    Stopped,
+    /// The queue has been empty for 5 seconds.
+    Empty,
+    /// Everything is loaded that was there when it began.
+    Now,
+}
+
+/// Until the queue has been empty for a while.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UntilEmpty {
+    /// For how long.
+    pub empty: Duration,
+}
+
+/// Until some messages are loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UntilRows {
+    /// How many.
+    #[schemars(range(min = 1))]
+    pub rows: u64,
+}
+
+/// For some time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UntilTime {
+    /// How long.
+    pub r#for: Duration,
+}
+
+/// When the rows of a queue that were read so far are committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CommitKeys {
+    /// After so many messages.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub rows: u64,
+    /// After so much text of messages.
+    pub bytes: Size,
+    /// After the first message has waited for so long.
+    pub every: Duration,
+}
+
+impl Default for CommitKeys {
+    fn default() -> Self {
+        CommitKeys { rows: 30_000, bytes: Size(8_000_000), every: Duration::from_seconds(1) }
+    }
 }
 
 /// Something that has to hold before a run begins: exactly one of `exists`, `query`, `units` and `age`.

@@ -28,6 +28,7 @@ from millstream._report import (
     Skipped,
     Step,
     Tally,
+    UnmatchedPatterns,
     Verdict,
     WindowRead,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "Skipped",
     "Step",
     "Tally",
+    "UnmatchedPatterns",
     "Verdict",
     "WindowRead",
     "__version__",

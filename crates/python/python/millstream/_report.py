@@ -81,6 +81,13 @@ class LeftFiles(_Record):
     first: list[str]
 
 
+class UnmatchedPatterns(_Record):
+    """The patterns of a source that match no file."""
+
+    source: str
+    patterns: list[str]
+
+
 class LeftFile(_Record):
     """A file that stays where it is, though it is loaded."""
 
@@ -236,6 +243,7 @@ class Report(_Record):
         self.checks = [CheckResult(one) for one in values["checks"]]
         self.hooks = [HookResult(one) for one in values.get("hooks", ())]
         self.windows = [_window(one) for one in values.get("windows", ())]
+        self.unmatched = [UnmatchedPatterns(one) for one in values.get("unmatched", ())]
         self.missing_columns = [MissingColumn(one) for one in values["missing_columns"]]
         self.results = [_result(one) for one in values["results"]]
         self.steps = [Step(one) for one in values["steps"]]

@@ -18,8 +18,8 @@ use tokio_rustls::TlsConnector;
 
 use super::fault::Fault;
 use super::place::Place;
-use super::reply::{Came, EntriesReply, EntryId, Fields, Value, value};
-use crate::messages::Messages;
+use super::reply::{ArrayHead, Came, EntriesReply, Fields, Value, array_head, value};
+use millstream_core::queue::Messages;
 
 /// How long a connection may take to be made, and an answer that does not wait to come.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -197,31 +197,97 @@ impl Connection {
         words: &[&[u8]],
         block: Duration,
         fields: &Fields,
-        messages: &mut Messages<EntryId>,
+        messages: &mut Messages,
     ) -> Result<usize, Fault> {
-        let before = messages.len();
         let mut commands = Commands::default();
         commands.add(words.iter().copied());
         let answer = async {
-            self.socket.write_all(&commands.bytes).await.map_err(Fault::Lost)?;
-            self.socket.flush().await.map_err(Fault::Lost)?;
-            let mut reply = EntriesReply::new(fields);
-            loop {
-                match reply.read(&self.received[self.read..], messages)? {
-                    Came::All(length) => {
-                        self.read += length;
-                        return Ok(messages.len() - before);
-                    }
-                    Came::Error(error, length) => {
-                        self.read += length;
-                        return Err(Fault::Answer(error));
-                    }
-                    Came::Part(length) => self.read += length,
-                }
-                receive(&mut self.socket, &mut self.received, &mut self.read).await?;
-            }
+            self.send(&commands).await?;
+            self.receive_entries(fields, messages).await
         };
         timeout(block + PATIENCE, answer).await.map_err(|_| Fault::Lost(io::ErrorKind::TimedOut.into()))?
+    }
+
+    /// Sends a transaction, from `MULTI` to `EXEC`, whose last command but one is answered with entries, and adds these
+    /// to `messages`. Gives the answers of the other commands, and how many entries came.
+    pub async fn checked_entries(
+        &mut self,
+        commands: &Commands,
+        fields: &Fields,
+        messages: &mut Messages,
+    ) -> Result<(Vec<Value>, usize), Fault> {
+        let answer = async {
+            self.send(commands).await?;
+            let (mut refusal, mut last) = (None, Value::Nil);
+            for _ in 0..commands.len() - 1 {
+                last = self.receive_value().await?;
+                if let Value::Error(error) = &last {
+                    refusal.get_or_insert(error.clone());
+                }
+            }
+            let values = self.receive_array_head().await?;
+            if let Some(error) = refusal {
+                // Outside of a transaction all is done: what was read is lost.
+                let is_done = matches!(last, Value::Integer(_));
+                return Err(if is_done {
+                    Fault::Lost(io::ErrorKind::InvalidData.into())
+                } else {
+                    Fault::Answer(error)
+                });
+            }
+            let mut answers = Vec::new();
+            for _ in 2..values.map_err(Fault::Answer)? {
+                answers.push(self.receive_value().await?);
+            }
+            let count = self.receive_entries(fields, messages).await;
+            answers.push(self.receive_value().await?);
+            Ok((answers, count?))
+        };
+        timeout(PATIENCE, answer).await.map_err(|_| Fault::Lost(io::ErrorKind::TimedOut.into()))?
+    }
+
+    async fn send(&mut self, commands: &Commands) -> Result<(), Fault> {
+        self.socket.write_all(&commands.bytes).await.map_err(Fault::Lost)?;
+        self.socket.flush().await.map_err(Fault::Lost)
+    }
+
+    async fn receive_entries(&mut self, fields: &Fields, messages: &mut Messages) -> Result<usize, Fault> {
+        let before = messages.len();
+        let mut reply = EntriesReply::new(fields);
+        loop {
+            match reply.read(&self.received[self.read..], messages)? {
+                Came::All(length) => {
+                    self.read += length;
+                    return Ok(messages.len() - before);
+                }
+                Came::Error(error, length) => {
+                    self.read += length;
+                    return Err(Fault::Answer(error));
+                }
+                Came::Part(length) => self.read += length,
+            }
+            receive(&mut self.socket, &mut self.received, &mut self.read).await?;
+        }
+    }
+
+    async fn receive_value(&mut self) -> Result<Value, Fault> {
+        loop {
+            if let Some((value, length)) = value(&self.received[self.read..])? {
+                self.read += length;
+                return Ok(value);
+            }
+            receive(&mut self.socket, &mut self.received, &mut self.read).await?;
+        }
+    }
+
+    async fn receive_array_head(&mut self) -> Result<ArrayHead, Fault> {
+        loop {
+            if let Some((head, length)) = array_head(&self.received[self.read..])? {
+                self.read += length;
+                return Ok(head);
+            }
+            receive(&mut self.socket, &mut self.received, &mut self.read).await?;
+        }
     }
 }
 
@@ -251,8 +317,9 @@ mod tests {
     use millstream_testkit::{Authority, Break, Proxy, Redis, RedisOptions, TempTree, Validity};
 
     use super::super::fault::Reaction;
+    use super::super::reply::EntryId;
     use super::*;
-    use crate::messages::Lack;
+    use millstream_core::queue::Lack;
 
     fn run<T>(work: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(work)
@@ -263,7 +330,7 @@ mod tests {
     }
 
     /// Reads up to `count` entries that no consumer has.
-    async fn read(connection: &mut Connection, count: &str, messages: &mut Messages<EntryId>) -> Result<usize, Fault> {
+    async fn read(connection: &mut Connection, count: &str, messages: &mut Messages) -> Result<usize, Fault> {
         let words = ["XREADGROUP", "GROUP", "g", "c", "COUNT", count, "STREAMS", "s", ">"].map(str::as_bytes);
         connection.entries(&words, Duration::ZERO, &Fields::default(), messages).await
     }
@@ -290,7 +357,7 @@ mod tests {
                 }
             }
             assert_eq!(counts, [7000, 7000, 6000, 0]);
-            let told: Vec<String> = messages.ids().iter().map(ToString::to_string).collect();
+            let told: Vec<String> = messages.ids().iter().map(|id| EntryId::from(*id).to_string()).collect();
             assert_eq!(told, ids.iter().filter_map(Value::text).collect::<Vec<_>>());
             assert_eq!(messages.text(), bodies.iter().map(|body| format!("{body}\n")).collect::<String>().as_bytes());
             // The next command gets its own answer.

@@ -45,6 +45,14 @@ impl Place {
     }
 }
 
+/// What is wrong with a URL of the job file, as far as it can be told without asking the server.
+///
+/// # Errors
+/// If it is not the URL of a Redis server.
+pub fn check_url(target: &str) -> Result<(), spec::Fault> {
+    Place::parse(target, &Access::default()).map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,6 +77,7 @@ mod tests {
             ("rediss://h", Some(Tls::Off), "the URL asks for encryption"),
         ] {
             let fault = parse(target, tls).expect_err(target);
+            assert_eq!(check_url(target).is_err(), tls.is_none(), "{target}");
             assert!(fault.what.starts_with(what), "{target}: {fault:?}");
         }
     }

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::messages::Messages;
+use millstream_core::queue::{Lack, Message, MessageId, Messages};
 
 /// The most values inside of each other.
 const MOST_NESTED: usize = 16;
@@ -84,6 +84,18 @@ pub struct EntryId {
     pub sequence: u64,
 }
 
+impl From<EntryId> for MessageId {
+    fn from(id: EntryId) -> Self {
+        MessageId { major: id.milliseconds, minor: id.sequence }
+    }
+}
+
+impl From<MessageId> for EntryId {
+    fn from(id: MessageId) -> Self {
+        EntryId { milliseconds: id.major, sequence: id.minor }
+    }
+}
+
 impl fmt::Display for EntryId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.milliseconds, self.sequence)
@@ -110,6 +122,24 @@ impl FromStr for EntryId {
 pub fn value(bytes: &[u8]) -> Result<Option<(Value, usize)>, Malformed> {
     let mut scan = Scan { bytes, at: 0 };
     Ok(scan.value(0)?.map(|value| (value, scan.at)))
+}
+
+/// How many values follow, or the error that the server answers with instead.
+pub type ArrayHead = Result<usize, String>;
+
+/// The head of an array at the beginning of `bytes`, and its length in bytes; `None` if it is not complete.
+///
+/// # Errors
+/// If it is another value.
+pub fn array_head(bytes: &[u8]) -> Result<Option<(ArrayHead, usize)>, Malformed> {
+    let mut scan = Scan { bytes, at: 0 };
+    let head = match scan.head()? {
+        None => return Ok(None),
+        Some(Head::Array(count)) => Ok(count),
+        Some(Head::Error(text)) => Err(String::from_utf8_lossy(text).into_owned()),
+        Some(other) => return Err(Malformed::new(format!("several values were expected, and came as {other:?}"))),
+    };
+    Ok(Some((head, scan.at)))
 }
 
 /// Reads values from the beginning of some bytes. What gives `None` has met their end.
@@ -241,6 +271,21 @@ pub struct Fields {
     pub others: bool,
 }
 
+impl Fields {
+    /// Adds one of the `count` fields of an entry to its message, if it is wanted.
+    pub(super) fn add(&self, message: &mut Message<'_>, count: usize, name: &[u8], value: &[u8]) {
+        let is_body = match &self.body {
+            Some(body) => name == body.as_bytes(),
+            None => count == 1,
+        };
+        if is_body {
+            message.body(value);
+        } else if self.others || self.body.is_none() {
+            message.header(name, value);
+        }
+    }
+}
+
 /// The answer to `XREADGROUP` for one stream, read as it comes.
 #[derive(Debug)]
 pub struct EntriesReply<'f> {
@@ -279,7 +324,7 @@ impl<'f> EntriesReply<'f> {
     ///
     /// # Errors
     /// If it is another answer.
-    pub fn read(&mut self, bytes: &[u8], messages: &mut Messages<EntryId>) -> Result<Came, Malformed> {
+    pub fn read(&mut self, bytes: &[u8], messages: &mut Messages) -> Result<Came, Malformed> {
         let mut scan = Scan { bytes, at: 0 };
         if self.next == Next::Streams {
             match self.begin(&mut scan)? {
@@ -327,7 +372,7 @@ impl<'f> EntriesReply<'f> {
     }
 
     /// Reads an entry; whether it was complete. Of one that is not, nothing is added.
-    fn entry(&self, scan: &mut Scan<'_>, messages: &mut Messages<EntryId>) -> Result<bool, Malformed> {
+    fn entry(&self, scan: &mut Scan<'_>, messages: &mut Messages) -> Result<bool, Malformed> {
         match scan.array("an entry")? {
             None => return Ok(false),
             Some(Some(2)) => {}
@@ -338,10 +383,12 @@ impl<'f> EntriesReply<'f> {
         let id =
             parsed.ok_or_else(|| Malformed::new(format!("`{}` is no id of an entry", String::from_utf8_lossy(id))))?;
         let Some(count) = scan.array("the fields of an entry")? else { return Ok(false) };
-        let mut message = messages.begin(id);
+        let mut message = messages.begin(id.into());
+        message.time(i64::try_from(id.milliseconds).unwrap_or(-1));
         // An entry that was deleted after it was handed out.
         let Some(count) = count else {
-            message.gone();
+            message.lacks(Lack::Gone);
+            message.end();
             return Ok(true);
         };
         if count % 2 != 0 {
@@ -351,15 +398,7 @@ impl<'f> EntriesReply<'f> {
         for _ in 0..fields {
             let Some(name) = scan.bytes("the name of a field")? else { return Ok(false) };
             let Some(value) = scan.bytes("the value of a field")? else { return Ok(false) };
-            let is_body = match &self.fields.body {
-                Some(body) => name == body.as_bytes(),
-                None => fields == 1,
-            };
-            if is_body {
-                message.body(value);
-            } else if self.fields.others || self.fields.body.is_none() {
-                message.header(name, value);
-            }
+            self.fields.add(&mut message, fields, name, value);
         }
         message.end();
         Ok(true)
@@ -404,7 +443,7 @@ mod tests {
     }
 
     /// Reads an answer whose bytes come in these pieces.
-    fn read(pieces: &[&[u8]], fields: &Fields) -> Result<(Messages<EntryId>, Came), Malformed> {
+    fn read(pieces: &[&[u8]], fields: &Fields) -> Result<(Messages, Came), Malformed> {
         let (mut messages, mut reply) = (Messages::default(), EntriesReply::new(fields));
         let mut waiting: Vec<u8> = Vec::new();
         let mut came = Came::Part(0);
@@ -437,7 +476,7 @@ mod tests {
             let fields = Fields { body: Some("body".to_owned()), others: true };
             let (messages, came) = read(&pieces, &fields).expect("an answer");
             prop_assert!(matches!(came, Came::All(_)));
-            prop_assert_eq!(messages.ids(), entries.iter().map(|(id, _)| *id).collect::<Vec<_>>());
+            prop_assert_eq!(messages.ids(), entries.iter().map(|(id, _)| MessageId::from(*id)).collect::<Vec<_>>());
             for (number, body) in bodies.iter().enumerate() {
                 prop_assert_eq!(messages.body(number), body.as_slice());
                 prop_assert_eq!(messages.headers(number).collect::<Vec<_>>(), [(b"kind".as_slice(), b"a".as_slice())]);
@@ -459,7 +498,7 @@ mod tests {
         let bytes = answer(&entries);
         let (messages, _) = read(&[&bytes], &Fields::default()).expect("an answer");
         assert_eq!(messages.text(), b"x\n\n\n");
-        assert_eq!(messages.lacking(), [(1, crate::messages::Lack::Gone), (2, crate::messages::Lack::NoField)]);
+        assert_eq!(messages.lacking(), [(1, Lack::Gone), (2, Lack::NoField)]);
         assert_eq!(messages.headers(2).count(), 2, "they are shown with the reject");
     }
 

@@ -20,11 +20,11 @@ use millstream_core::{Error, Result};
 use super::pool::pause;
 use super::server::{Connection, Failure, SeenSession, Server, target_of};
 use super::spec::DatabaseSpec;
-use crate::ledger_version;
 use crate::shared::digest;
+use crate::table_version::LEDGER;
 
 /// The ledger's table.
-pub(crate) const TABLE: &str = "_millstream_ledger";
+pub(crate) const TABLE: &str = LEDGER.name;
 
 /// How long the server may take to notice that a process is gone.
 const LEAVING: Duration = Duration::from_secs(5);
@@ -327,7 +327,7 @@ impl Entry {
     /// Whether the ledger's table exists. Fails for one of a newer version.
     pub(crate) async fn has_ledger(&self, connection: &mut dyn Connection) -> Result<bool, Failure> {
         let Some(comment) = connection.comment(&self.spec.table, &self.name).await? else { return Ok(false) };
-        ledger_version::check(&comment, &self.target).map_err(Failure::Other)?;
+        LEDGER.check(&comment, &self.target).map_err(Failure::Other)?;
         Ok(true)
     }
 
@@ -341,7 +341,7 @@ impl Entry {
         if self.has_ledger(connection).await.map_err(Failure::into_error)? {
             return Ok(true);
         }
-        let (dialect, label) = (self.server.dialect(), ledger_version::label());
+        let (dialect, label) = (self.server.dialect(), LEDGER.comment());
         let create = match self.name == TABLE {
             true => dialect.create_ledger(&self.table, &label),
             false => dialect.create_notes(&self.table, &label),

@@ -48,6 +48,26 @@ pub(crate) async fn take_back(
     Ok(true)
 }
 
+/// Which of `chunks` of the load of `entry` are written; with `attempt`, by that attempt.
+pub(super) async fn written(
+    entry: &Entry,
+    connection: &mut dyn Connection,
+    chunks: &[Chunk],
+    attempt: Option<&str>,
+) -> Result<Vec<Chunk>, Failure> {
+    let by = attempt.map_or(String::new(), |attempt| format!(" AND attempt = '{attempt}'"));
+    let mut known = WrittenChunks::new([], digest);
+    let mut units: Vec<&str> = chunks.iter().map(|chunk| chunk.unit.as_str()).collect();
+    units.sort_unstable();
+    units.dedup();
+    for some in units.chunks(ROWS) {
+        let some: Vec<String> = some.iter().map(|unit| format!("'{}'", digest(unit))).collect();
+        let condition = format!(" AND unit_key IN ({}){by}", some.join(", "));
+        known.extend(recorded(&entry.table, connection, &entry.key, &condition).await?);
+    }
+    Ok(chunks.iter().filter(|chunk| known.contains(chunk)).cloned().collect())
+}
+
 /// All written chunks of a load in the ledger `table`. There may be many, so they are read by pages.
 pub(crate) async fn all_chunks(
     table: &str,

@@ -3,17 +3,25 @@
 //!
 //! `spec.rs` has the settings, `table.rs` compares a table with the rows, `cells.rs`, `encode.rs` and `text.rs` encode
 //! Arrow values, `group.rs` has the rows of one statement, `bisect.rs` finds bad rows, `pool.rs` has the connections,
-//! `load/` a load from begin to commit, `commit.rs` waits for the answer to a commit, `ledger.rs` loads chunk by chunk,
-//! `ledger_rows.rs` has its rows, `commit_marker.rs` has the commit marker of a whole load, `entry.rs` the owner of a
-//! load, `action.rs` the user's actions, `indexes.rs` deferred indexes, `in_step.rs` tables that are kept in step.
+//! `load/` a load from begin to commit, `commit.rs` waits for the answer to a commit, `commit_marker.rs` has the commit
+//! marker of a whole load, `action.rs` the user's actions, `indexes.rs` deferred indexes, `in_step.rs` tables that are
+//! kept in step.
+//!
+//! `delivery.rs` loads piece by piece, `notes.rs` has what a piece notes: chunks in the ledger (`ledger.rs`,
+//! `ledger_rows.rs`, `entry.rs` with the owner of a load), or positions of queues (`positions.rs`, `places.rs`;
+//! `epoch.rs` merges rows).
 
 pub(crate) mod action;
 pub(crate) mod bisect;
 pub(crate) mod cells;
 mod commit;
 pub(crate) mod commit_marker;
+mod delivery;
 pub(crate) mod encode;
 pub(crate) mod entry;
+mod epoch;
+#[cfg(all(test, feature = "mysql", feature = "postgres"))]
+mod epoch_tests;
 pub(crate) mod group;
 pub(crate) mod in_step;
 pub(crate) mod indexes;
@@ -22,7 +30,12 @@ mod ledger_rows;
 #[cfg(all(test, feature = "mysql", feature = "postgres"))]
 mod ledger_tests;
 pub(crate) mod load;
+mod notes;
+mod places;
 pub(crate) mod pool;
+pub(crate) mod positions;
+#[cfg(all(test, feature = "mysql", feature = "postgres"))]
+mod positions_tests;
 mod replace;
 pub(crate) mod server;
 pub(crate) mod spec;
@@ -37,6 +50,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{FieldRef, SchemaRef};
 use async_trait::async_trait;
+use millstream_core::positions::Positions;
 use millstream_core::sink::{
     ChangeNotes, KnownLoad, Ledger, Load, LoadContext, Sink, StagedLoad, Written, WrittenChunks,
 };
@@ -210,6 +224,18 @@ impl Sink for DatabaseSink {
             return Err(first);
         }
         ledger::open(Arc::clone(&self.server), self.spec.clone(), load.to_owned(), context).await
+    }
+
+    fn may_keep_positions(&self) -> bool {
+        positions::hindrance(&self.spec).is_none()
+    }
+
+    async fn positions(&self, load: &str, owner: &str, context: LoadContext) -> Result<Option<Arc<dyn Positions>>> {
+        if let Some(first) = self.schema_faults(&context.schema).into_iter().next() {
+            return Err(first);
+        }
+        let (load, owner) = (load.to_owned(), owner.to_owned());
+        positions::open(Arc::clone(&self.server), self.spec.clone(), load, owner, context).await.map(Some)
     }
 
     fn may_stage_chunks(&self) -> bool {

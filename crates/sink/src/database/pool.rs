@@ -25,6 +25,35 @@ pub(crate) struct Pool {
     only: bool,
     /// The owner with which connections are tagged.
     owner: Option<String>,
+    /// A statement with which each connection begins.
+    opening: Option<String>,
+    /// What is made in each connection for rows.
+    making: Option<Making>,
+}
+
+/// A temporary table of a connection.
+pub(crate) struct Making {
+    /// The statements that create it.
+    pub(crate) create: Vec<String>,
+    /// Statements that add checks, as far as that is possible.
+    pub(crate) checks: Vec<String>,
+    /// Adds a hint to the error of a user who may not create it.
+    pub(crate) refused: fn(Error) -> Error,
+}
+
+impl Making {
+    async fn make(&self, connection: &mut dyn Connection) -> Result<()> {
+        for statement in &self.create {
+            connection.execute(statement).await.map_err(|failure| (self.refused)(failure.into_error()))?;
+        }
+        for statement in &self.checks {
+            match connection.execute(statement).await {
+                Ok(_) | Err(Failure::Other(_)) => {}
+                Err(other) => return Err(other.into_error()),
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Pool {
@@ -37,6 +66,8 @@ impl Pool {
             permits: Arc::new(Semaphore::new(count)),
             only: false,
             owner: None,
+            opening: None,
+            making: None,
         }
     }
 
@@ -44,6 +75,16 @@ impl Pool {
     pub(crate) fn tagged(mut self, owner: Option<&str>) -> Self {
         self.owner = owner.map(str::to_owned);
         self
+    }
+
+    /// Begins each connection with a statement.
+    pub(crate) fn opening(self, opening: Option<String>) -> Self {
+        Pool { opening, ..self }
+    }
+
+    /// Makes something in each connection for rows.
+    pub(crate) fn making(self, making: Option<Making>) -> Self {
+        Pool { making, ..self }
     }
 
     /// A pool of the one connection with the transaction of the whole load. If it is lost, the load fails: on another
@@ -68,16 +109,29 @@ impl Pool {
             Some(connection) => Ok(connection),
             None if self.only => Err(Error::transient("the connection that had the load's transaction was lost")
                 .hint("nothing was loaded; check the server's log, and start the load again")),
-            None => self.connect().await,
+            None => self.connect_for_rows().await,
         }
+    }
+
+    /// A new connection that is ready for rows.
+    pub(crate) async fn connect_for_rows(&self) -> Result<Box<dyn Connection>> {
+        let mut connection = self.connect().await?;
+        if let Some(making) = &self.making {
+            making.make(connection.as_mut()).await?;
+        }
+        Ok(connection)
     }
 
     /// A new connection.
     pub(crate) async fn connect(&self) -> Result<Box<dyn Connection>> {
-        match &self.owner {
-            Some(owner) => connect_as(self.server.as_ref(), &self.spec, owner).await,
-            None => connect(self.server.as_ref(), &self.spec).await,
+        let mut connection = match &self.owner {
+            Some(owner) => connect_as(self.server.as_ref(), &self.spec, owner).await?,
+            None => connect(self.server.as_ref(), &self.spec).await?,
+        };
+        if let Some(opening) = &self.opening {
+            connection.execute(opening).await.map_err(Failure::into_error)?;
         }
+        Ok(connection)
     }
 
     /// Returns a working connection to the pool.

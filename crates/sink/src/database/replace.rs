@@ -1,5 +1,5 @@
 //! Replaces the rows of a unit by those of its new version, in one transaction, beside the ledger's notes of both. It
-//! leaves bulk statements and the commit to `ledger.rs`, and how the rows of a unit are found to the
+//! leaves bulk statements and the commit to `delivery.rs`, and how the rows of a unit are found to the
 //! dialect.
 //!
 //! ```text
@@ -15,11 +15,13 @@ use millstream_core::sink::{Chunk, Delivered, Delivery, Refused, Replaced, Repla
 use millstream_core::{Error, Result, fail_point};
 use millstream_database::load::Counted;
 
+use super::delivery::OpenTransaction;
 use super::entry::blamed;
 use super::in_step::accept_changed;
-use super::ledger::{DatabaseLedger, LedgerState, OpenTransaction};
-use super::ledger_rows::{ROWS, record};
+use super::ledger::{DatabaseLedger, LedgerState};
+use super::ledger_rows::{ROWS, record, written};
 use super::load::{count, on_io};
+use super::notes::{Notes, new_name};
 use super::server::{Connection, Failure};
 use crate::shared::digest;
 
@@ -30,32 +32,33 @@ impl DatabaseLedger {
     /// Replaces the rows of a unit.
     pub(super) async fn replace_rows(&self, replacement: Replacement) -> Result<Replaced> {
         let Replacement { column, value, forgets, known_by, chunks, rows } = replacement;
-        let (state, attempt) = (self.state(), super::ledger::new_name());
+        let (state, attempt) = (self.state(), new_name());
         let (noting, by) = (chunks.clone(), attempt.clone());
-        let io = state.io.clone();
+        let io = state.into.io.clone();
         let begun = on_io(&io, async move {
-            let permit = state.shared.pool.permit().await?;
-            let mut transaction = OpenTransaction::new(state.shared.pool.take().await?, permit);
+            let permit = state.into.shared.pool.permit().await?;
+            let mut transaction = OpenTransaction::new(state.into.shared.pool.take().await?, permit);
             let removal = Removal { state: &state, column: &column, value: &value, forgets: &forgets };
             let removed = removal.begin(transaction.connection(), &known_by, &noting, &by).await;
             match removed {
                 Ok(Some(removed)) => Ok(Some((transaction, removed))),
                 Ok(None) => {
-                    state.shared.pool.give(transaction.into_connection());
+                    state.into.shared.pool.give(transaction.into_connection());
                     Ok(None)
                 }
                 Err(failure) => {
-                    let tables = [state.shared.bulk.table.as_str(), &state.entry.table];
+                    let tables = [state.into.shared.bulk.table.as_str(), &state.entry.table];
                     Err(blamed(transaction.connection(), &tables, failure).await)
                 }
             }
         });
         let Some((transaction, removed)) = begun.await? else { return Ok(Replaced::default()) };
-        let mut delivery = self.delivery_in(transaction, chunks, attempt);
+        let mut delivery =
+            self.delivery_in(transaction, Notes::chunks(&self.state().entry, chunks).of_attempt(attempt));
         for batch in rows {
             delivery.write(batch?).await?;
         }
-        let target = self.state().shared.target.clone();
+        let target = self.state().into.shared.target.clone();
         let refuse = move |refused: &Refused| match refused.rows.is_empty() && !refused.more {
             true => Ok(Vec::new()),
             false => Err(refused.clone().into_error(&target)),
@@ -63,9 +66,9 @@ impl DatabaseLedger {
         match Box::new(delivery).commit_if(Box::new(refuse)).await? {
             Delivered::Written { rows, .. } => Ok(Replaced { inserted: rows, is_new: true, ..removed }),
             // The next attempt finds out which version is there.
-            Delivered::AlreadyDone(_) => Err(Error::transient(format!(
+            Delivered::AlreadyDone(_) | Delivered::Moved(_) => Err(Error::transient(format!(
                 "the connection was lost while {} was committed",
-                self.state().shared.target
+                self.state().into.shared.target
             ))),
         }
     }
@@ -91,7 +94,7 @@ impl Removal<'_> {
         connection.execute("BEGIN").await?;
         self.state.entry.check_locked(connection, "FOR UPDATE").await?;
         fail_point::pass("reload.begun");
-        if self.state.written(connection, known_by, None).await?.len() == known_by.len() {
+        if written(&self.state.entry, connection, known_by, None).await?.len() == known_by.len() {
             connection.execute("ROLLBACK").await?;
             return Ok(None);
         }
@@ -119,18 +122,18 @@ impl Removal<'_> {
 
     /// Fails if a trigger or a rule of the table has left some of the rows there: they would stay beside the new ones.
     async fn check_deleted(&self, connection: &mut dyn Connection, deleted: u64) -> Result<(), Failure> {
-        let facts = connection.describe(&self.state.shared.spec.table).await?;
+        let facts = connection.describe(&self.state.into.shared.spec.table).await?;
         if !facts.is_some_and(|facts| facts.may_drop) {
             return Ok(());
         }
         let left = count(connection, &format!("SELECT COUNT(*) {}", self.of_unit())).await?;
-        let target = &self.state.shared.target;
+        let target = &self.state.into.shared.target;
         accept_changed(Counted::Deleted, deleted, Some(deleted + left), target).map_err(Failure::Other)
     }
 
     /// The rows of the unit: the end of a statement.
     fn of_unit(&self) -> String {
-        let shared = &self.state.shared;
+        let shared = &self.state.into.shared;
         let dialect = shared.server.dialect();
         let known = shared.bulk.columns.iter().find(|column| column.name.eq_ignore_ascii_case(self.column));
         let column = dialect.quoted(known.map_or(self.column, |known| &known.name));

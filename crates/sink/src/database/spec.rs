@@ -178,6 +178,11 @@ impl Mode {
         matches!(self, Mode::Merge | Mode::Ignore)
     }
 
+    /// Whether rows may come epoch by epoch, without an end.
+    pub(crate) fn takes_epochs(self) -> bool {
+        matches!(self, Mode::Append | Mode::Merge | Mode::Ignore)
+    }
+
     /// Whether the table is kept in step with the rows.
     pub(crate) fn is_in_step(self) -> bool {
         matches!(self, Mode::Sync | Mode::History)
@@ -193,6 +198,19 @@ impl Mode {
             Mode::Ignore => "ignore",
             Mode::Sync => "sync",
             Mode::History => "history",
+        }
+    }
+
+    /// Its setting in the job file.
+    pub(crate) fn setting(self) -> &'static str {
+        match self {
+            Mode::Append => "mode: append",
+            Mode::Replace => "mode: replace",
+            Mode::Truncate => "mode: truncate",
+            Mode::Merge => "mode: merge",
+            Mode::Ignore => "mode: ignore",
+            Mode::Sync => "mode: sync",
+            Mode::History => "mode: history",
         }
     }
 

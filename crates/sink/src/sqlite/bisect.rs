@@ -62,7 +62,7 @@ fn try_insert(connection: &Connection, loading: &Loading, shown: &str, batch: &R
         let rolled_back = connection.execute_batch("ROLLBACK TO part");
         rolled_back.map_err(|error| sqlite_error("write to", shown, &loading.spec, &error))?;
     }
-    insert::insert(connection, loading, shown, batch, Destination::of(&loading.spec))
+    insert::insert(connection, loading, shown, batch, loading.destination())
 }
 
 fn refused_row(row: u64, record: &RecordBatch, error: &Error) -> RefusedRow {

@@ -54,18 +54,21 @@ fn loaded_by_another(place: &str) -> Error {
         .hint("nothing was written twice: run the job again")
 }
 
+/// The error of gathered rows that are moved into the table together.
+pub(super) fn moved_error(loading: &Loading, shown: &str, error: &rusqlite::Error) -> Error {
+    let told = sqlite_error("write to", shown, &loading.spec, error);
+    match is_refusal(error) {
+        true if told.reject_kind() == RejectKind::Duplicate => moved_together(told, loading.spec.mode),
+        true if loading.tried => told,
+        true => told.hint("fix such rows, or filter them out; `max_rejects` at the sink finds them one by one"),
+        false => told,
+    }
+}
+
 /// Moves the gathered rows into the table.
 fn move_gathered(connection: &Connection, loading: &mut Loading, shown: &str) -> Result<()> {
     let spec = &loading.spec;
-    let told = |error: rusqlite::Error| {
-        let told = sqlite_error("write to", shown, spec, &error);
-        match is_refusal(&error) {
-            true if told.reject_kind() == RejectKind::Duplicate => moved_together(told, spec.mode),
-            true if loading.tried => told,
-            true => told.hint("fix such rows, or filter them out; `max_rejects` at the sink finds them one by one"),
-            false => told,
-        }
-    };
+    let told = |error: rusqlite::Error| moved_error(loading, shown, &error);
     let keys = table::collated(connection, spec, &spec.key).map_err(told)?;
     let statement = table::publish_statement(spec, &loading.schema, &loading.merged, &keys);
     let (changed, new) = loading.new_rows.of(|| connection.execute(&statement, []));

@@ -20,14 +20,15 @@ use millstream_database::load::Counted;
 use millstream_database::sqlite::{self, Access, LockWait, SqliteDialect};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior};
 
+use super::delivery::{self, Connected, Inserted, SqliteDelivery, blocking};
 use super::finish::check_foreign_keys;
 use super::loading::Loading;
 use super::message::{place, sqlite_error};
 use super::spec::SqliteSpec;
 use super::{bisect, file, table};
 use crate::database::in_step::accept_changed;
-use crate::ledger_version;
 use crate::shared::{Charge, counted, create_folders, digest, remove_folders};
+use crate::table_version::LEDGER;
 
 /// The statement that creates the ledger's table.
 fn create() -> String {
@@ -35,7 +36,7 @@ fn create() -> String {
         "CREATE TABLE IF NOT EXISTS _millstream_ledger (load_key TEXT NOT NULL, unit_key TEXT NOT NULL, chunk INTEGER \
          NOT NULL, note TEXT, written_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (load_key, unit_key, \
          chunk) /* {} */) WITHOUT ROWID",
-        ledger_version::label()
+        LEDGER.comment()
     )
 }
 
@@ -75,12 +76,8 @@ pub(super) fn open(path: &Path, spec: &SqliteSpec, load: &str, context: LoadCont
     }
     let created_file = !path.exists();
     let sqlite_error = |error| sqlite_error("write to", &shown, spec, &error);
-    let mut connection = sqlite::open(path, Access::Write).map_err(sqlite_error)?;
-    let lock_wait = LockWait::new(spec.busy_timeout.0);
-    lock_wait.apply(&mut connection).map_err(sqlite_error)?;
-    // Deliveries only add rows, so no rows of other tables can be deleted.
-    sqlite::enforce_foreign_keys(&connection, true).map_err(sqlite_error)?;
-    let cache = file::give_cache(&connection, &context.budget).map_err(sqlite_error)?;
+    let Connected { connection, lock_wait, cache } =
+        delivery::connect(path, spec, &context.budget).map_err(sqlite_error)?;
     let entered = match look(&connection, spec, &shown, load, &context) {
         Ok(entered) => AtomicBool::new(entered),
         Err(error) => {
@@ -119,7 +116,7 @@ fn check_version(connection: &Connection, spec: &SqliteSpec, shown: &str) -> Res
         .query_row(query, [], |row| row.get(0))
         .optional()
         .map_err(|error| sqlite_error("write to", shown, spec, &error))?;
-    ledger_version::check(&definition.unwrap_or_default(), &place(shown, spec))
+    LEDGER.check(&definition.unwrap_or_default(), &place(shown, spec))
 }
 
 /// Whether the load is in the ledger. Fails if the table does not fit the rows.
@@ -148,7 +145,7 @@ fn has_written(connection: &Connection, key: &str) -> rusqlite::Result<bool> {
 }
 
 /// Removes the file and the folders that we created, if they are empty.
-fn leave(connection: &Connection, path: &Path, created_file: bool, created_folders: &mut Vec<PathBuf>) {
+pub(super) fn leave(connection: &Connection, path: &Path, created_file: bool, created_folders: &mut Vec<PathBuf>) {
     if created_file {
         file::remove_empty(connection, path);
     }
@@ -404,23 +401,10 @@ impl LedgerState {
             }
             Err(error) => return Err(self.sqlite_error(error)),
         }
-        let mut refused = Refused::default();
-        let (mut rows, mut bytes) = (0, 0);
-        fail_point::pass("bulk.before");
-        for batch in batches {
-            let inserted = bisect::insert(connection, &self.loading, &self.shown, batch, rows, bad_rows, &mut refused)?;
-            bytes += inserted.bytes;
-            rows += batch.num_rows() as u64;
-        }
-        fail_point::pass("bulk.after");
-        // If not all bad rows were found, none may be left out.
-        let further = accept(&refused)?;
-        if refused.more {
-            return Err(refused.into_error(&place(&self.shown, &self.spec)));
-        }
+        let Inserted { rows, refused, further, .. } =
+            delivery::insert(connection, &self.loading, &self.shown, batches, bad_rows, accept)?;
         self.note(connection, &further).map_err(|error| self.sqlite_error(error))?;
-        self.loading.step.add_bytes(bytes);
-        Ok(Delivered::Written { rows: rows - refused.rows.len() as u64, refused: refused.rows })
+        Ok(Delivered::Written { rows, refused })
     }
 
     /// Replaces the rows of a unit in one transaction. Rows of other tables must not be deleted with the old ones, of
@@ -440,18 +424,7 @@ impl LedgerState {
 
     /// Commits the transaction, or rolls it back.
     fn end<T>(&self, connection: &Connection, commits: bool, done: Result<T>) -> Result<T> {
-        fail_point::pass("commit.before");
-        match connection.execute_batch(if commits { "COMMIT" } else { "ROLLBACK" }) {
-            Ok(()) => {
-                fail_point::pass("commit.after");
-                done
-            }
-            Err(error) => {
-                // A commit that fails for lack of space leaves the transaction open.
-                let _ = connection.execute_batch("ROLLBACK");
-                Err(done.err().unwrap_or_else(|| self.sqlite_error(error)))
-            }
-        }
+        delivery::end(connection, commits, done, |error| self.sqlite_error(error))
     }
 
     fn replacing(&self, connection: &Connection, replacement: Replacement) -> Result<Replaced> {
@@ -531,16 +504,6 @@ impl LedgerState {
     }
 }
 
-/// Runs `work`, which blocks, on a thread of its own.
-async fn blocking<T: Send + 'static>(
-    state: &Arc<LedgerState>,
-    work: impl FnOnce(&LedgerState) -> Result<T> + Send + 'static,
-) -> Result<T> {
-    let state = Arc::clone(state);
-    let done = tokio::task::spawn_blocking(move || work(&state)).await;
-    done.unwrap_or_else(|cause| Err(Error::internal("a task of the load failed").cause(cause)))
-}
-
 #[async_trait]
 impl Ledger for SqliteLedger {
     async fn written(&self) -> Result<WrittenChunks> {
@@ -581,7 +544,14 @@ impl Ledger for SqliteLedger {
     }
 
     async fn delivery(&self, chunks: Vec<Chunk>, bad_rows: usize) -> Result<Box<dyn Delivery>> {
-        Ok(Box::new(SqliteDelivery { state: Arc::clone(&self.0), chunks, bad_rows, held: Vec::new() }))
+        let state = Arc::clone(&self.0);
+        let deliver = move |batches: &[RecordBatch], accept: Accept| {
+            let start = Instant::now();
+            let delivered = state.deliver(&chunks, batches, bad_rows, accept);
+            state.loading.step.add_busy(start.elapsed());
+            delivered
+        };
+        Ok(Box::new(SqliteDelivery::new(&self.0.budget, deliver)))
     }
 
     async fn replace(&self, replacement: Replacement) -> Result<Replaced> {
@@ -631,34 +601,5 @@ impl Ledger for SqliteLedger {
 
     async fn loads(&self) -> Result<Vec<KnownLoad>> {
         blocking(&self.0, |state| known_loads(&state.connection()).map_err(|error| state.sqlite_error(error))).await
-    }
-}
-
-/// Rows of some chunks, held until all have arrived.
-struct SqliteDelivery {
-    state: Arc<LedgerState>,
-    chunks: Vec<Chunk>,
-    bad_rows: usize,
-    held: Vec<(RecordBatch, Charge)>,
-}
-
-#[async_trait]
-impl Delivery for SqliteDelivery {
-    async fn write(&mut self, batch: RecordBatch) -> Result<()> {
-        let charge = Charge::held(&self.state.budget, batch.get_array_memory_size());
-        self.held.push((batch, charge));
-        Ok(())
-    }
-
-    async fn commit_if(self: Box<Self>, accept: Accept) -> Result<Delivered> {
-        let SqliteDelivery { state, chunks, bad_rows, held } = *self;
-        blocking(&state, move |state| {
-            let start = Instant::now();
-            let (batches, _charges): (Vec<RecordBatch>, Vec<Charge>) = held.into_iter().unzip();
-            let delivered = state.deliver(&chunks, &batches, bad_rows, accept);
-            state.loading.step.add_busy(start.elapsed());
-            delivered
-        })
-        .await
     }
 }

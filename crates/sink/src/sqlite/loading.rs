@@ -9,7 +9,7 @@ use rusqlite::Connection;
 
 use super::new_rows::NewRows;
 use super::spec::SqliteSpec;
-use super::table::{self, Merged};
+use super::table::{self, Destination, Merged};
 use crate::database::in_step::Counts;
 use crate::database::spec::Mode;
 
@@ -103,6 +103,15 @@ impl Loading {
     /// Sets when the first run of the resume chain began.
     pub(super) fn begun_at(self, began: u64) -> Self {
         Loading { began, ..self }
+    }
+
+    /// Where its rows go.
+    pub(super) fn destination(&self) -> Destination {
+        match self.merged {
+            // Each row is compared with the one that is there.
+            Merged::Newer { .. } => Destination::Table,
+            Merged::Differing { .. } | Merged::All => Destination::of(&self.spec),
+        }
     }
 
     /// Examines the existing table for columns that could convert text to numbers, and for constraints on rows.

@@ -4,11 +4,14 @@
 //! database that the loads of a run share, `worker.rs` the thread that writes to it, `file.rs` its file. `loading.rs`
 //! is the state of a load, `ready.rs` prepares its table, `insert.rs` inserts rows, `bisect.rs` finds refused rows,
 //! `new_rows.rs` counts new rows, `finish.rs` has the steps after the rows, `publish.rs` those of a table that is kept
-//! in step, `user_statements.rs` runs the user's actions. `ledger.rs` loads chunk by chunk, `message.rs` converts
-//! errors.
+//! in step, `user_statements.rs` runs the user's actions. `message.rs` converts errors.
+//!
+//! `delivery.rs` loads piece by piece: chunks with entries of the ledger (`ledger.rs`), or epochs of queues with
+//! positions (`positions.rs`).
 
 mod bisect;
 mod database;
+mod delivery;
 mod file;
 mod finish;
 mod insert;
@@ -18,6 +21,9 @@ mod ledger_tests;
 mod loading;
 mod message;
 mod new_rows;
+mod positions;
+#[cfg(test)]
+mod positions_tests;
 mod publish;
 mod ready;
 mod spec;
@@ -35,6 +41,7 @@ use std::time::Instant;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
+use millstream_core::positions::Positions;
 use millstream_core::registry::{Built, SinkEntry};
 use millstream_core::sink::{
     ChangeNotes, Changes, InputFacts, KnownLoad, Ledger, Load, LoadContext, Sink, SinkParts, Writer, Written,
@@ -201,6 +208,18 @@ impl Sink for SqliteSink {
     fn may_keep_ledger(&self) -> bool {
         let SqliteSpec { mode, atomic, defer_indexes, before, after, .. } = &self.spec;
         *mode == Mode::Append && !atomic && !defer_indexes && before.is_empty() && after.is_empty()
+    }
+
+    fn may_keep_positions(&self) -> bool {
+        positions::hindrance(&self.spec).is_none()
+    }
+
+    async fn positions(&self, load: &str, owner: &str, context: LoadContext) -> Result<Option<Arc<dyn Positions>>> {
+        let (sink, load, owner) = (self.clone(), load.to_owned(), owner.to_owned());
+        let opened =
+            tokio::task::spawn_blocking(move || positions::open(&sink.path, &sink.spec, &load, &owner, context));
+        let opened = opened.await.map_err(|cause| Error::internal("opening the positions failed").cause(cause))??;
+        Ok(Some(Arc::new(opened)))
     }
 
     async fn ledger(&self, load: &str, context: LoadContext) -> Result<Option<Arc<dyn Ledger>>> {

@@ -7,7 +7,7 @@ use millstream_core::types::type_name;
 use millstream_core::{Error, Result};
 use millstream_database::in_step::{self, InStep, StepDialect};
 use millstream_database::sqlite::{Affinity, NUMERIC_DIGITS, SqliteDialect, column_type, decimal_digits};
-use millstream_database::{Dialect, Order, quoted_list};
+use millstream_database::{Dialect, Order, precedes, quoted_list};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::message::{place, sqlite_error};
@@ -109,6 +109,8 @@ pub(super) enum Merged {
     Differing { as_given: Vec<String> },
     /// All of them.
     All,
+    /// Those that differ, and come first in the declared order, or stand equal.
+    Newer { as_given: Vec<String> },
 }
 
 impl Default for Merged {
@@ -128,18 +130,31 @@ impl Merged {
         Ok(Merged::Differing { as_given: as_given.collect() })
     }
 
+    /// The same, of rows that do not come behind the stored one in the declared order.
+    pub(super) fn newer(self) -> Self {
+        match self {
+            Merged::Differing { as_given } | Merged::Newer { as_given } => Merged::Newer { as_given },
+            Merged::All => Merged::Newer { as_given: Vec::new() },
+        }
+    }
+
     /// The condition for rows that are written, of those whose key exists, by the columns `names` beside the key.
-    fn condition(&self, table: &str, names: &[&String]) -> String {
-        let Merged::Differing { as_given } = self else { return String::new() };
+    fn condition(&self, spec: &SqliteSpec, names: &[&String]) -> String {
+        let table = SqliteDialect.quoted(&spec.table);
+        let (Merged::Differing { as_given } | Merged::Newer { as_given }) = self else { return String::new() };
         let differs = |name: &&String| {
-            let (old, new) = (column_of(table, name), column_of("excluded", name));
+            let (old, new) = (column_of(&table, name), column_of("excluded", name));
             match as_given.iter().any(|column| column.eq_ignore_ascii_case(name)) {
                 true => SqliteDialect.differs(&old, &new, None),
                 // The new value may not have been converted for the column yet. The sign lets the comparison do it.
                 false => format!("{old} IS NOT +{new} COLLATE BINARY"),
             }
         };
-        format!(" WHERE {}", names.iter().map(differs).collect::<Vec<_>>().join(" OR "))
+        let differ = names.iter().map(differs).collect::<Vec<_>>().join(" OR ");
+        let Merged::Newer { .. } = self else { return format!(" WHERE {differ}") };
+        let stored_first =
+            precedes(&Order::all(&spec.order_by), |column| [column_of(&table, column), column_of("excluded", column)]);
+        format!(" WHERE ({differ}) AND {stored_first} IS NOT TRUE")
     }
 }
 
@@ -195,7 +210,7 @@ fn on_conflict(spec: &SqliteSpec, schema: &SchemaRef, merged: &Merged) -> String
         schema.fields().iter().map(|field| field.name()).filter(|name| !is_key(spec, name)).collect();
     let set = |name: &&String| format!("{} = {}", SqliteDialect.quoted(name), column_of("excluded", name));
     let changed: Vec<String> = names.iter().map(set).collect();
-    let condition = merged.condition(&SqliteDialect.quoted(&spec.table), &names);
+    let condition = merged.condition(spec, &names);
     format!(" ON CONFLICT ({key}) DO UPDATE SET {}{condition}", changed.join(", "))
 }
 
@@ -314,6 +329,13 @@ fn affinity_type(affinity: Affinity) -> &'static str {
         Affinity::Numeric => "NUMERIC",
         Affinity::Blob => "BLOB",
     }
+}
+
+/// The statement that creates a temporary table in which rows are gathered, with the affinities of the target's
+/// columns.
+pub(super) fn temporary_gathering(spec: &SqliteSpec, schema: &SchemaRef) -> String {
+    let (name, target) = (gathering(spec), SqliteDialect.quoted(&spec.table));
+    format!("CREATE TEMP TABLE {name} AS SELECT {} FROM {target} WHERE false", column_list(schema))
 }
 
 /// The statement that moves gathered rows into the table: of a merge the one that stays of each key, so that nothing is

@@ -25,6 +25,7 @@ fn reject(chunk: Option<ChunkId>, message: &str) -> RejectLine {
             uri: Some("a.csv".to_owned()),
             member: None,
             line: Some(7),
+            id: None,
             last_line: None,
             byte: Some(70),
             raw: Some(RawText::new(b"caf\xe9")),

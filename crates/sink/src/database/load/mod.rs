@@ -44,6 +44,7 @@ pub(crate) use self::resumable::open as open_staged;
 use self::route::Route;
 pub(crate) use self::shared::{Shared, on_io};
 use self::staged::Staging;
+pub(crate) use self::staged::arrival;
 use self::strategy::{Begun, Strategy};
 pub(crate) use self::target::{bulk_columns, check_scope, examine, expected_facts, may_write, ready_target};
 pub(crate) use self::transaction::{DUPLICATE, count, moved_together};

@@ -270,9 +270,9 @@ impl StagedLedger {
     /// Does `work` over a connection of its own, unless another run owns the load.
     async fn drop_tables(&self, unless_written: bool) -> Result<bool> {
         let (state, names) = (self.ledger.state(), self.names.clone());
-        on_io(&self.ledger.state().io, async move {
-            let (entry, spec) = (&state.entry, &state.shared.spec);
-            let mut connection = connect(state.shared.server.as_ref(), spec).await?;
+        on_io(&self.ledger.state().into.io, async move {
+            let (entry, spec) = (&state.entry, &state.into.shared.spec);
+            let mut connection = connect(state.into.shared.server.as_ref(), spec).await?;
             let connection = connection.as_mut();
             if !entry.has_ledger(connection).await.map_err(Failure::into_error)? {
                 return Ok(true);
@@ -321,20 +321,20 @@ impl Ledger for StagedLedger {
 
     async fn begin_anew(&self) -> Result<()> {
         let (state, Names { notes, staging, .. }) = (self.ledger.state(), self.names.clone());
-        on_io(&self.ledger.state().io, async move {
-            let _permit = state.shared.pool.permit().await?;
-            let mut connection = state.shared.pool.take().await?;
+        on_io(&self.ledger.state().into.io, async move {
+            let _permit = state.into.shared.pool.permit().await?;
+            let mut connection = state.into.shared.pool.take().await?;
             let emptied = async {
                 connection.execute("BEGIN").await?;
                 state.entry.check_locked(connection.as_mut(), "FOR UPDATE").await?;
                 connection.execute(&format!("DELETE FROM {notes} WHERE chunk >= 0")).await?;
-                connection.execute(&state.shared.server.dialect().empty(&staging, None)).await?;
+                connection.execute(&state.into.shared.server.dialect().empty(&staging, None)).await?;
                 connection.execute("COMMIT").await.map(drop)
             };
             if let Err(failure) = emptied.await {
                 return Err(blamed(connection.as_mut(), &[&staging], failure).await);
             }
-            state.shared.pool.give(connection);
+            state.into.shared.pool.give(connection);
             Ok(())
         })
         .await?;

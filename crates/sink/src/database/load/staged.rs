@@ -101,7 +101,7 @@ pub(super) async fn set_up(
 }
 
 /// The column of a staging table with the order of arrival.
-pub(super) fn arrival() -> BulkColumn {
+pub(crate) fn arrival() -> BulkColumn {
     BulkColumn::new(ARRIVAL, Family::Integer { bytes: 8, signed: true })
 }
 

@@ -3,6 +3,16 @@
 
 use std::ops::Range;
 
+/// The number of a message in its queue: of Redis the milliseconds and the sequence, of Kafka the partition and the
+/// offset. [`super::Queue::shown_id`] shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct MessageId {
+    /// The first number.
+    pub major: u64,
+    /// The second number.
+    pub minor: u64,
+}
+
 /// Why a message has no body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
@@ -14,16 +24,20 @@ pub enum Lack {
     Null,
 }
 
-/// Messages, each with an id of type `I`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Messages<I> {
+/// Messages of a queue in the order in which they came.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Messages {
     /// The bodies in order, a line feed behind each.
     text: Vec<u8>,
     /// Where each body ends in `text`, before its line feed.
     ends: Vec<usize>,
-    ids: Vec<I>,
+    ids: Vec<MessageId>,
     lacking: Vec<(usize, Lack)>,
-    /// Names and values, one behind the other.
+    /// When each came, in milliseconds since 1970; -1 where the queue does not say.
+    times: Vec<i64>,
+    /// The keys of messages that have one.
+    keys: Vec<(usize, Range<usize>)>,
+    /// Keys, names and values, one behind the other.
     header_text: Vec<u8>,
     headers: Vec<Header>,
 }
@@ -36,20 +50,7 @@ struct Header {
     value: Range<usize>,
 }
 
-impl<I> Default for Messages<I> {
-    fn default() -> Self {
-        Messages {
-            text: Vec::new(),
-            ends: Vec::new(),
-            ids: Vec::new(),
-            lacking: Vec::new(),
-            header_text: Vec::new(),
-            headers: Vec::new(),
-        }
-    }
-}
-
-impl<I> Messages<I> {
+impl Messages {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.ids.len()
@@ -66,7 +67,7 @@ impl<I> Messages<I> {
     }
 
     /// The ids in order.
-    pub fn ids(&self) -> &[I] {
+    pub fn ids(&self) -> &[MessageId] {
         &self.ids
     }
 
@@ -88,6 +89,20 @@ impl<I> Messages<I> {
         &self.lacking
     }
 
+    /// When a message came, in milliseconds since 1970, if the queue says so.
+    ///
+    /// # Panics
+    /// If there is no such message.
+    pub fn time(&self, number: usize) -> Option<i64> {
+        Some(self.times[number]).filter(|time| *time >= 0)
+    }
+
+    /// The key of a message, if it has one.
+    pub fn key(&self, number: usize) -> Option<&[u8]> {
+        let at = self.keys.binary_search_by_key(&number, |(message, _)| *message).ok()?;
+        Some(&self.header_text[self.keys[at].1.clone()])
+    }
+
     /// Names and values that a message has beside its body.
     pub fn headers(&self, number: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
         let first = self.headers.partition_point(|header| header.message < number);
@@ -99,7 +114,9 @@ impl<I> Messages<I> {
     pub fn held(&self) -> usize {
         self.text.capacity()
             + self.ends.capacity() * size_of::<usize>()
-            + self.ids.capacity() * size_of::<I>()
+            + self.ids.capacity() * size_of::<MessageId>()
+            + self.times.capacity() * size_of::<i64>()
+            + self.keys.capacity() * size_of::<(usize, Range<usize>)>()
             + self.header_text.capacity()
             + self.headers.capacity() * size_of::<Header>()
     }
@@ -110,14 +127,32 @@ impl<I> Messages<I> {
         self.ends.clear();
         self.ids.clear();
         self.lacking.clear();
+        self.times.clear();
+        self.keys.clear();
         self.header_text.clear();
         self.headers.clear();
     }
 
+    /// Adds a copy of a message of others.
+    ///
+    /// # Panics
+    /// If there is no such message.
+    pub fn append(&mut self, others: &Messages, number: usize) {
+        let mut message = self.begin(others.ids[number]);
+        message.time(others.times[number]);
+        match others.lacking.binary_search_by_key(&number, |(message, _)| *message) {
+            Ok(at) => message.lacks(others.lacking[at].1),
+            Err(_) => message.body(others.body(number)),
+        }
+        others.key(number).into_iter().for_each(|key| message.key(key));
+        others.headers(number).for_each(|(name, value)| message.header(name, value));
+        message.end();
+    }
+
     /// A message that follows. It is there once it is ended.
-    pub(crate) fn begin(&mut self, id: I) -> Message<'_, I> {
+    pub fn begin(&mut self, id: MessageId) -> Message<'_> {
         let before = (self.text.len(), self.header_text.len(), self.headers.len());
-        Message { messages: self, id: Some(id), before, has_body: false }
+        Message { messages: self, id: Some(id), before, key: None, time: -1, lack: Some(Lack::NoField) }
     }
 
     fn start(&self, number: usize) -> usize {
@@ -126,24 +161,26 @@ impl<I> Messages<I> {
 }
 
 /// A message on its way: if it is dropped before its end, nothing of it stays.
-pub(crate) struct Message<'m, I> {
-    messages: &'m mut Messages<I>,
-    id: Option<I>,
+pub struct Message<'m> {
+    messages: &'m mut Messages,
+    id: Option<MessageId>,
     /// The lengths of the text, the headers' text and the headers before it.
     before: (usize, usize, usize),
-    has_body: bool,
+    key: Option<Range<usize>>,
+    time: i64,
+    lack: Option<Lack>,
 }
 
-impl<I> Message<'_, I> {
+impl Message<'_> {
     /// Its body. If there are several, the last counts.
-    pub(crate) fn body(&mut self, body: &[u8]) {
+    pub fn body(&mut self, body: &[u8]) {
         self.messages.text.truncate(self.before.0);
         self.messages.text.extend_from_slice(body);
-        self.has_body = true;
+        self.lack = None;
     }
 
     /// Something that it has beside its body.
-    pub(crate) fn header(&mut self, name: &[u8], value: &[u8]) {
+    pub fn header(&mut self, name: &[u8], value: &[u8]) {
         let messages = &mut *self.messages;
         let start = messages.header_text.len();
         messages.header_text.extend_from_slice(name);
@@ -153,20 +190,31 @@ impl<I> Message<'_, I> {
         messages.headers.push(Header { message: messages.ids.len(), name, value });
     }
 
+    /// Why it has no body.
+    pub fn lacks(&mut self, lack: Lack) {
+        self.messages.text.truncate(self.before.0);
+        self.lack = Some(lack);
+    }
+
+    /// Its key. If there are several, the last counts.
+    pub fn key(&mut self, key: &[u8]) {
+        let start = self.messages.header_text.len();
+        self.messages.header_text.extend_from_slice(key);
+        self.key = Some(start..self.messages.header_text.len());
+    }
+
+    /// When it came, in milliseconds since 1970.
+    pub fn time(&mut self, milliseconds: i64) {
+        self.time = milliseconds;
+    }
+
     /// It is complete.
-    pub(crate) fn end(self) {
-        let lack = (!self.has_body).then_some(Lack::NoField);
-        self.close(lack);
-    }
-
-    /// It was deleted.
-    pub(crate) fn gone(self) {
-        self.close(Some(Lack::Gone));
-    }
-
-    fn close(mut self, lack: Option<Lack>) {
+    pub fn end(mut self) {
         let Some(id) = self.id.take() else { return };
+        let (key, lack) = (self.key.take(), self.lack);
         let messages = &mut *self.messages;
+        messages.keys.extend(key.map(|key| (messages.ids.len(), key)));
+        messages.times.push(self.time);
         messages.lacking.extend(lack.map(|lack| (messages.ids.len(), lack)));
         messages.ids.push(id);
         messages.ends.push(messages.text.len());
@@ -174,7 +222,7 @@ impl<I> Message<'_, I> {
     }
 }
 
-impl<I> Drop for Message<'_, I> {
+impl Drop for Message<'_> {
     fn drop(&mut self) {
         if self.id.is_some() {
             let (text, header_text, headers) = self.before;
@@ -189,16 +237,26 @@ impl<I> Drop for Message<'_, I> {
 mod tests {
     use super::*;
 
+    fn id(minor: u64) -> MessageId {
+        MessageId { major: 0, minor }
+    }
+
     #[test]
     fn bodies_follow_each_other_and_are_found_by_their_bytes() {
         let mut messages = Messages::default();
-        for (id, body) in [(1, "ab"), (2, ""), (3, "c\nd")] {
-            let mut message = messages.begin(id);
+        for (number, body) in [(1, "ab"), (2, ""), (3, "c\nd")] {
+            let mut message = messages.begin(id(number));
+            message.time(i64::try_from(number).expect("small"));
+            if number == 2 {
+                message.key(b"k");
+            }
             message.header(b"kind", body.as_bytes());
             message.body(body.as_bytes());
             message.end();
         }
-        assert_eq!((messages.text(), messages.ids()), (b"ab\n\nc\nd\n".as_slice(), [1, 2, 3].as_slice()));
+        assert_eq!((messages.text(), messages.ids()), (b"ab\n\nc\nd\n".as_slice(), [id(1), id(2), id(3)].as_slice()));
+        let details = [0, 1, 2].map(|number| (messages.time(number), messages.key(number)));
+        assert_eq!(details, [(Some(1), None), (Some(2), Some(b"k".as_slice())), (Some(3), None)]);
         assert_eq!([0, 1, 2].map(|number| messages.body(number)), [b"ab".as_slice(), b"", b"c\nd"]);
         assert_eq!([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| messages.at(byte)), [0, 0, 0, 1, 2, 2, 2, 2]);
         let headers: Vec<_> = messages.headers(2).collect();
@@ -208,15 +266,42 @@ mod tests {
     #[test]
     fn of_a_message_that_is_not_ended_nothing_stays() {
         let mut messages = Messages::default();
-        messages.begin(1).gone();
+        let mut gone = messages.begin(id(1));
+        gone.lacks(Lack::Gone);
+        gone.end();
         let before = messages.clone();
-        let mut cut = messages.begin(2);
+        let mut cut = messages.begin(id(2));
         cut.body(b"text");
         cut.header(b"name", b"value");
         drop(cut);
         assert_eq!(messages, before);
-        messages.begin(3).end();
+        messages.begin(id(3)).end();
         assert_eq!(messages.lacking(), [(0, Lack::Gone), (1, Lack::NoField)]);
         assert_eq!((messages.body(1), messages.headers(0).count()), (b"".as_slice(), 0));
+    }
+
+    #[test]
+    fn copies_are_the_same() {
+        let mut messages = Messages::default();
+        messages.begin(id(1)).end();
+        let mut message = messages.begin(id(2));
+        message.header(b"kind", b"a");
+        message.key(b"k");
+        message.time(7);
+        message.body(b"text");
+        message.end();
+        let mut gone = messages.begin(id(3));
+        gone.lacks(Lack::Gone);
+        gone.end();
+        let mut copies = Messages::default();
+        (0..3).for_each(|number| copies.append(&messages, number));
+        assert_eq!(
+            (copies.ids(), copies.text(), copies.lacking()),
+            (messages.ids(), messages.text(), messages.lacking())
+        );
+        for number in 0..3 {
+            assert_eq!((copies.time(number), copies.key(number)), (messages.time(number), messages.key(number)));
+            assert!(copies.headers(number).eq(messages.headers(number)));
+        }
     }
 }

@@ -1,0 +1,118 @@
+//! Where readers of queues stand, as a target keeps it: moved by the transactions of the rows.
+//!
+//! Many processes share a load; none owns it. Each place of it has a version, and who moves a place names the version
+//! that it knows, so that of two who believe to have the same place only one can commit. What a position says is the
+//! queue's: targets keep it as text.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::Result;
+use crate::delivery::{Changes, Delivery};
+
+/// A place of a load, such as a partition of a topic or a consumer of a stream, and where its reader stands.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// The name of the place: at most 500 bytes of text without control characters.
+    pub place: String,
+    /// How often the position was moved, and 1 when it was new.
+    pub version: u64,
+    /// The process that has moved it last, as [`Positions`] were opened by it.
+    pub owner: String,
+    /// What the queue has noted. At most 1 MB of text.
+    pub state: String,
+    /// How long ago it was moved, by the target's clock: to be shown, and not to decide by.
+    pub idle: Duration,
+}
+
+/// A change of a position.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Move {
+    /// The place.
+    pub place: String,
+    /// The version that has to be there; `None` if the place has to be new.
+    pub from: Option<u64>,
+    /// What is noted from now on; `None` to remove the position.
+    pub to: Option<String>,
+}
+
+/// What became of moves without rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Moved {
+    /// All were made. The version of each place is one more, or 1 where it was new.
+    All,
+    /// None was made: these places stand elsewhere, as they are now. Those that have no position are left out.
+    None(Vec<Position>),
+}
+
+/// Says by the positions of a load how they are changed. It may be asked again: if one of those that it moves was moved
+/// by another transaction meanwhile.
+pub type Change = Box<dyn FnMut(&[Position]) -> Result<Vec<Move>> + Send>;
+
+/// The positions of one load in one target. Calls may run side by side.
+#[async_trait]
+pub trait Positions: Send + Sync {
+    /// All positions of the load, by place. Waits for the transactions that are moving some when it is called, so that
+    /// what these do is not in doubt.
+    ///
+    /// # Errors
+    /// Of the kind [`crate::ErrorKind::Transient`] if the target cannot be reached for now.
+    async fn read(&self) -> Result<Vec<Position>>;
+
+    /// All positions of the load as they were committed last, without waiting for transactions that are moving them,
+    /// and without making such transactions wait: to see often whether others move.
+    async fn glance(&self) -> Result<Vec<Position>> {
+        self.read().await
+    }
+
+    /// Begins to write rows. The commit makes the moves in the same transaction, all or none: if a place stands
+    /// elsewhere, nothing is written, and the delivery ends with [`crate::delivery::Delivered::Moved`]. Up to
+    /// `bad_rows` rows that the target does not take are left out. Deliveries may run side by side. Rows are added,
+    /// merged or ignored as the sink's mode says. A commit whose answer was lost is waited for as long as the target
+    /// cannot be asked about it; [`crate::delivery::Delivered::Moved`] then also says that positions were moved on
+    /// since.
+    async fn delivery(&self, moves: Vec<Move>, bad_rows: usize) -> Result<Box<dyn Delivery>>;
+
+    /// Makes moves without rows, all or none, in one transaction.
+    async fn set(&self, moves: Vec<Move>) -> Result<Moved>;
+
+    /// Changes positions whoever has moved them last, in one transaction. `place` is locked first: if another
+    /// transaction holds it for longer than `wait`, the connections of the position's owner are ended where the target
+    /// can do that. The others are not locked, so that nobody waits for healthy owners. Moves that `change` gives name
+    /// the versions that it was given.
+    async fn fence(&self, place: &str, wait: Duration, change: Change) -> Result<()>;
+
+    /// How many connections the process `owner` has to the target now; `None` if the target cannot tell.
+    async fn connections_of(&self, owner: &str) -> Result<Option<usize>>;
+
+    /// Removes all positions of the load.
+    async fn forget(&self) -> Result<()>;
+
+    /// The table, for a message: `table t of mysql://…`.
+    fn target(&self) -> String;
+
+    /// What there is when `rows` were written: "252 rows added to table t".
+    fn summary(&self, rows: u64) -> String;
+
+    /// How many rows the deliveries of this process have left out since their key was there already.
+    fn ignored(&self) -> u64 {
+        0
+    }
+
+    /// What its deliveries have changed in the target; `None` if rows are not compared, or the target does not tell.
+    fn changes(&self) -> Option<Changes> {
+        None
+    }
+
+    /// How many deliveries the target takes at once.
+    fn connections(&self) -> usize {
+        1
+    }
+
+    /// The run ends: a delivery that waits for somebody else's lock fails now instead of waiting longer. Whether that
+    /// is so; otherwise a delivery may wait for long, and is dropped after a while.
+    fn stop_waiting(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,31 @@
+//! Kafka, and brokers that speak like it: topics with partitions, read by consumer groups, and written to
+//! (`producer.rs`).
+//!
+//! ```text
+//!  native ◀─ reader (a thread) ─reports─▶ consumer ◀─▶ desk (what was handed out, and how positions move)
+//!    ▲                                      │
+//!    └───────── starter, watch (tasks) ◀────┘ where a partition begins, what it has lost; whether brokers are there
+//! ```
+//!
+//! `place.rs` where a topic is; `spec.rs` what the job file says; `state.rs` what a target keeps of a partition;
+//! `fault.rs` what errors mean; `native.rs` the C library.
+
+mod consumer;
+mod desk;
+mod fault;
+mod native;
+mod place;
+mod producer;
+mod queue;
+mod reader;
+mod spec;
+mod starter;
+mod state;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+pub use place::{Place, check_url};
+pub use producer::{Producer, RefusedMessage};
+pub use queue::Kafka;
+pub use spec::{KafkaRead, KafkaWrite, OnGap, Sasl, Start};

@@ -1,0 +1,226 @@
+//! Messages to a topic: sent without waiting for each, confirmed together. Messages of one key keep their order. After
+//! an error whose outcome is unknown messages may be there twice; within a producer, the brokers drop repetitions.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use millstream_core::spec;
+use millstream_core::{Error, Result};
+use rdkafka::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
+use rdkafka::producer::{BaseRecord, NoCustomPartitioner, Producer as _, ProducerContext, ThreadedProducer};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use super::fault::{self, Reaction};
+use super::native::{self, Client, Failure};
+use super::place::Place;
+use super::spec::KafkaWrite;
+
+/// How long brokers may need for their first answer.
+const FIRST_ANSWER: Duration = Duration::from_secs(15);
+
+/// How long to wait until there is room for another message.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// A message that a broker refused: its number, from 0, among those since the last confirmation, and why.
+pub type RefusedMessage = (usize, Error);
+
+/// What sends messages to a topic.
+pub struct Producer {
+    producer: ThreadedProducer<Confirmations>,
+    place: Place,
+    /// Messages sent since the last confirmation.
+    sent: usize,
+    refused: Vec<RefusedMessage>,
+}
+
+impl Producer {
+    /// Connects to the topic that the URL `target` names. At most about `window` bytes are on their way at once.
+    ///
+    /// # Errors
+    /// If the brokers cannot be reached or refuse, or there is no such topic.
+    pub async fn connect(target: &str, write: &KafkaWrite, window: usize, io: &Handle) -> Result<Self> {
+        let place = Self::place(target, write).map_err(|fault| Error::job(fault.what))?;
+        let connecting = io.spawn_blocking(move || connect(place, window)).await;
+        connecting.map_err(|cause| Error::internal("Kafka was not connected to").cause(cause))?
+    }
+
+    /// The topic that a URL names.
+    ///
+    /// # Errors
+    /// If it is no such URL, or does not fit the settings.
+    pub fn place(target: &str, write: &KafkaWrite) -> Result<Place, spec::Fault> {
+        Place::parse(target, &write.access(), &write.brokers, write.sasl)
+    }
+
+    /// Sends a message; waits only while too many are on their way. Messages of a key go to one partition, the one that
+    /// Kafka's own Java client takes; those without a key anywhere. If it is too large, [`Producer::confirm`] says so.
+    ///
+    /// # Errors
+    /// If the producer cannot continue.
+    pub async fn send(
+        &mut self,
+        key: Option<&[u8]>,
+        headers: &[(&str, Option<&[u8]>)],
+        body: Option<&[u8]>,
+    ) -> Result<()> {
+        let topic = self.place.topic.clone();
+        let mut record = BaseRecord::<[u8], [u8], usize>::with_opaque_to(&topic, self.sent);
+        (record.key, record.payload) = (key, body);
+        record.headers = (!headers.is_empty()).then(|| with_headers(headers));
+        self.sent += 1;
+        loop {
+            let Err((error, again)) = self.producer.send(record) else { return Ok(()) };
+            match error {
+                KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull) => record = again,
+                KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge) => {
+                    let number = self.sent - 1;
+                    self.refused.push((number, self.refusal("it is larger than `message.max.bytes`")));
+                    self.producer.context().confirm(None);
+                    return Ok(());
+                }
+                other => return Err(self.broken(native::words(&other))),
+            }
+            self.check()?;
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Waits until all messages that were sent are there, however long the brokers need. Those that were refused, by
+    /// their numbers; the next message has number 0 again.
+    ///
+    /// # Errors
+    /// If the producer cannot continue: then it is unknown which messages are there.
+    pub async fn confirm(&mut self) -> Result<Vec<RefusedMessage>> {
+        loop {
+            let confirmed = self.producer.context().changed.notified();
+            self.check()?;
+            if self.producer.context().state().confirmed >= self.sent {
+                break;
+            }
+            // Errors come without a confirmation, too.
+            let _ = tokio::time::timeout(Duration::from_millis(200), confirmed).await;
+        }
+        self.sent = 0;
+        let refused = std::mem::take(&mut *self.producer.context().state()).refused;
+        let mut all = std::mem::take(&mut self.refused);
+        all.extend(refused.into_iter().map(|(number, cause)| (number, self.refusal(&cause))));
+        all.sort_by_key(|(number, _)| *number);
+        Ok(all)
+    }
+
+    /// Why brokers cannot be reached now, if they cannot: messages wait for them.
+    pub fn trouble(&self) -> Option<Error> {
+        let state = self.producer.context().state();
+        state.trouble.as_ref().map(|failure| fault::error(failure, &self.place, &self.doing()))
+    }
+
+    fn check(&self) -> Result<()> {
+        let ended = self.producer.context().state().ended.clone();
+        ended.map_or(Ok(()), |failure| Err(fault::error(&failure, &self.place, &self.doing())))
+    }
+
+    fn doing(&self) -> String {
+        format!("writing to topic {}", self.place.topic)
+    }
+
+    fn refusal(&self, cause: &str) -> Error {
+        Error::refused(format!("topic `{}` does not take a message", self.place.topic)).cause(cause)
+    }
+
+    fn broken(&self, cause: String) -> Error {
+        let error = Error::refused(format!("{}: no message can be sent any more", self.doing()));
+        error.cause(self.place.server.without_secrets(cause))
+    }
+}
+
+/// A producer for a topic that is there. Blocks.
+fn connect(place: Place, window: usize) -> Result<Producer> {
+    let mut config = place.client()?;
+    let asking = config.clone();
+    let (client, mut fetcher) = Client::new(&asking, &place.topic)
+        .map_err(|cause| Error::internal("the client of Kafka cannot be set up").cause(cause))?;
+    let doing = format!("writing to topic {}", place.topic);
+    super::queue::first_answer(&client, &mut fetcher, FIRST_ANSWER)
+        .map_err(|failure| fault::error(&failure, &place, &doing))?;
+    let kilobytes = (window / 1024).clamp(1024, 1 << 20).to_string();
+    for (name, value) in [
+        // Repetitions are dropped by the brokers, and the order is kept over them.
+        ("enable.idempotence", "true"),
+        // A message that was given up would break the order: how long to wait is the run's decision.
+        ("message.timeout.ms", "0"),
+        ("partitioner", "murmur2_random"),
+        ("linger.ms", "20"),
+        ("batch.size", "1000000"),
+        ("compression.type", "lz4"),
+        ("queue.buffering.max.kbytes", &kilobytes),
+        ("queue.buffering.max.messages", "1000000"),
+    ] {
+        config.set(name, value);
+    }
+    let producer: ThreadedProducer<Confirmations> = config
+        .create_with_context(Confirmations::default())
+        .map_err(|error| Error::internal("the client of Kafka cannot be set up").cause(native::words(&error)))?;
+    Ok(Producer { producer, place, sent: 0, refused: Vec::new() })
+}
+
+fn with_headers(headers: &[(&str, Option<&[u8]>)]) -> OwnedHeaders {
+    let insert = |all: OwnedHeaders, (key, value): &(&str, Option<&[u8]>)| all.insert(Header { key, value: *value });
+    headers.iter().fold(OwnedHeaders::new_with_capacity(headers.len()), insert)
+}
+
+/// What the library reports, from a thread of its own.
+#[derive(Debug, Default)]
+struct Confirmations {
+    state: Arc<Mutex<Confirmed>>,
+    changed: Notify,
+}
+
+/// What was confirmed since the last time that it was asked for.
+#[derive(Debug, Default)]
+struct Confirmed {
+    confirmed: usize,
+    refused: Vec<(usize, String)>,
+    trouble: Option<Failure>,
+    ended: Option<Failure>,
+}
+
+impl Confirmations {
+    fn state(&self) -> MutexGuard<'_, Confirmed> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn confirm(&self, refused: Option<(usize, String)>) {
+        let mut state = self.state();
+        state.confirmed += 1;
+        state.trouble = None;
+        state.refused.extend(refused);
+        drop(state);
+        self.changed.notify_one();
+    }
+}
+
+impl ClientContext for Confirmations {
+    fn log(&self, _level: RDKafkaLogLevel, _facility: &str, _message: &str) {}
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        let Some(code) = error.rdkafka_error_code() else { return };
+        let failure = Failure { code: code as i32, text: reason.to_owned() };
+        match fault::reaction(&failure) {
+            Reaction::End => self.state().ended = Some(failure),
+            Reaction::Wait => self.state().trouble = Some(failure),
+            _ => {}
+        }
+    }
+}
+
+impl ProducerContext<NoCustomPartitioner> for Confirmations {
+    type DeliveryOpaque = usize;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, number: usize) {
+        self.confirm(result.as_ref().err().map(|(error, _)| (number, native::words(error))));
+    }
+}

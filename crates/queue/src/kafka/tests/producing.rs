@@ -1,0 +1,113 @@
+//! What is sent to a real broker.
+
+use millstream_testkit::{Kafka as Broker, KafkaOptions, free_port};
+
+use super::super::{KafkaWrite, Producer};
+use super::member::{Member, read};
+use tokio::runtime::Handle;
+
+const WINDOW: usize = 8 << 20;
+
+async fn producer(broker: &Broker, topic: &str) -> Producer {
+    let target = format!("kafka://{}/{topic}", broker.address());
+    Producer::connect(&target, &KafkaWrite::default(), WINDOW, &Handle::current()).await.expect("it connects")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_arrive_as_java_would_send_them() {
+    let broker = Broker::shared();
+    let topic = broker.topic(3);
+    let mut producer = producer(broker, &topic).await;
+    // Keys whose partitions Kafka's own tests of `murmur2` imply.
+    for (key, body) in [("foobar", "a"), ("21", "b"), ("a-little-bit-long-string", "c")] {
+        let headers = [("kind", Some(b"k".as_slice())), ("none", None)];
+        producer.send(Some(key.as_bytes()), &headers, Some(body.as_bytes())).await.expect("sent");
+    }
+    assert!(producer.confirm().await.expect("confirmed").is_empty());
+    producer.send(Some(b"foobar"), &[], None).await.expect("sent");
+    assert!(producer.confirm().await.expect("confirmed").is_empty());
+    assert_eq!([0, 1, 2].map(|partition| broker.range(&topic, partition).1), [3, 0, 1]);
+    let mut member = Member::join(broker, &topic, read(), &[]).await;
+    let mut seen = member.messages(4).await;
+    seen.sort_by_key(|message| message.id);
+    let told: Vec<_> = seen.iter().map(|one| (one.id.major, one.body.as_str(), one.lack.is_some())).collect();
+    assert_eq!(told, [(0, "a", false), (0, "b", false), (0, "", true), (2, "c", false)]);
+    let headers: Vec<_> = seen[0].headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!(headers, [("kind", "k"), ("none", "")]);
+    member.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_keeps_its_order_while_the_broker_restarts() {
+    let mut broker = Broker::start(KafkaOptions::default());
+    let topic = broker.topic(4);
+    let mut producer = producer(&broker, &topic).await;
+    let body = |number: usize| format!("{number:06}");
+    for number in 0..20_000 {
+        if number == 10_000 {
+            broker.kill();
+        }
+        let key = format!("key {}", number % 7);
+        producer.send(Some(key.as_bytes()), &[], Some(body(number).as_bytes())).await.expect("sent");
+    }
+    let start = std::time::Instant::now();
+    while producer.trouble().is_none() {
+        assert!(start.elapsed() < std::time::Duration::from_secs(30), "no trouble is told");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    broker.restart();
+    assert!(producer.confirm().await.expect("confirmed").is_empty());
+    let mut member = Member::join(&broker, &topic, read(), &[]).await;
+    let mut seen = member.messages(20_000).await;
+    seen.sort_by_key(|message| message.id);
+    let mut bodies: Vec<&str> = seen.iter().map(|one| one.body.as_str()).collect();
+    for key in 0..7 {
+        let key = format!("key {key}");
+        let of_key: Vec<&str> =
+            seen.iter().filter(|one| one.key.as_deref() == Some(&key)).map(|one| one.body.as_str()).collect();
+        assert!(of_key.is_sorted(), "{key} has lost its order");
+    }
+    bodies.sort_unstable();
+    assert_eq!(bodies, (0..20_000).map(body).collect::<Vec<_>>());
+    member.leave().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_is_too_large_is_named_and_the_others_arrive() {
+    let broker = Broker::shared();
+    let topic = format!("small-{}", broker.topic(1));
+    broker.create_topic(&topic, 1, &[("max.message.bytes", "10000"), ("compression.type", "producer")]);
+    let mut producer = producer(broker, &topic).await;
+    // One that the library refuses, and one that the broker refuses: it does not compress.
+    let noise = std::iter::successors(Some(1_u64), |last| {
+        let last = last ^ (last << 13);
+        let last = last ^ (last >> 7);
+        Some(last ^ (last << 17))
+    });
+    let noise: Vec<u8> = noise.take(8000).flat_map(u64::to_le_bytes).collect();
+    for body in [b"a".to_vec(), vec![b'x'; 2_000_000], b"b".to_vec()] {
+        producer.send(None, &[], Some(&body)).await.expect("sent");
+    }
+    let refused = producer.confirm().await.expect("confirmed");
+    let told: Vec<_> = refused.iter().map(|(number, error)| (*number, error.what().to_owned())).collect();
+    assert_eq!(told, [(1, format!("topic `{topic}` does not take a message"))]);
+    producer.send(None, &[], Some(&noise)).await.expect("sent");
+    let refused = producer.confirm().await.expect("confirmed");
+    assert_eq!(refused.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0]);
+    producer.send(None, &[], Some(b"c")).await.expect("sent");
+    assert!(producer.confirm().await.expect("confirmed").is_empty());
+    assert_eq!(broker.range(&topic, 0), (0, 3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_is_not_there_is_an_error_before_anything_is_sent() {
+    let broker = Broker::shared();
+    let connect = |target: String| async move {
+        Producer::connect(&target, &KafkaWrite::default(), WINDOW, &Handle::current()).await.err().expect("an error")
+    };
+    let target = format!("kafka://{}/none", broker.address());
+    assert_eq!(connect(target.clone()).await.what(), format!("the cluster of {target} has no topic `none`"));
+    let target = format!("kafka://127.0.0.1:{}/t", free_port());
+    assert_eq!(connect(target.clone()).await.what(), format!("{target} cannot be reached"));
+    assert_eq!(connect("kafka://h".to_owned()).await.what(), "the URL names no topic");
+}

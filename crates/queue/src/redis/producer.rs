@@ -1,0 +1,220 @@
+//! Writes messages to a stream: many at once over one connection, in their order, and waits until the server has
+//! confirmed them.
+//!
+//! What is sent at once is a transaction: a server without memory refuses all of it, and no message overtakes one that
+//! was refused. A connection that is lost leaves it open whether the transaction was made: it is sent again, so each
+//! message is there at least once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_core::Result;
+
+use super::connection::Commands;
+use super::fault::Fault;
+use super::link::{Change, Link, Outage};
+use super::place::Place;
+use super::reply::Value;
+use super::shared::shown;
+
+/// About how many bytes are sent before answers are waited for.
+const SENT_AT_ONCE: usize = 1 << 20;
+
+/// The most messages that are sent before answers are waited for.
+const MOST_AT_ONCE: usize = 2000;
+
+/// How long the server may take for what is sent at once.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Takes what happens to the server: it is waited for, or it is back after some time.
+pub type OnOutage = Box<dyn Fn(Result<Duration, millstream_core::Error>) + Send + Sync>;
+
+/// A writer to a stream.
+pub struct RedisProducer {
+    key: String,
+    doing: String,
+    link: Link,
+    /// The transaction.
+    commands: Commands,
+    is_closed: bool,
+    /// Messages that the server has confirmed.
+    confirmed: u64,
+}
+
+impl RedisProducer {
+    /// A writer to the stream `key` of the server at `place`. It connects when it has something to send.
+    pub fn new(place: Place, key: &str, on_outage: OnOutage) -> Self {
+        let (place, doing) = (Arc::new(place.clone()), format!("writing to {}", shown(&place, key)));
+        let changes = move |change| match change {
+            Change::Waiting(error) => on_outage(Err(error)),
+            Change::Back(time) => on_outage(Ok(time)),
+        };
+        let link = Link::new(place, "millstream-writes", Arc::new(Outage::default()), Box::new(changes));
+        RedisProducer {
+            key: key.to_owned(),
+            doing,
+            link,
+            commands: Commands::default(),
+            is_closed: false,
+            confirmed: 0,
+        }
+    }
+
+    /// Adds a message of these fields, names and values by turns, behind all before it. It may be sent at once, or with
+    /// later ones.
+    ///
+    /// # Errors
+    /// If the server refuses messages, and waiting does not help.
+    pub async fn send(&mut self, fields: &[(&[u8], &[u8])]) -> Result<()> {
+        if self.commands.is_empty() {
+            self.commands.add([b"MULTI".as_slice()]);
+        }
+        let words = [b"XADD".as_slice(), self.key.as_bytes(), b"*"].into_iter();
+        let fields = fields.iter().flat_map(|(name, value)| [*name, *value]);
+        self.commands.add(words.chain(fields).collect::<Vec<_>>());
+        match self.commands.bytes() >= SENT_AT_ONCE || self.commands.len() >= MOST_AT_ONCE {
+            true => self.confirm().await,
+            false => Ok(()),
+        }
+    }
+
+    /// Waits until the server has confirmed all messages.
+    ///
+    /// # Errors
+    /// If the server refuses messages, and waiting does not help.
+    pub async fn confirm(&mut self) -> Result<()> {
+        if !self.commands.is_empty() && !std::mem::replace(&mut self.is_closed, true) {
+            self.commands.add([b"EXEC".as_slice()]);
+        }
+        while self.is_closed {
+            let connection = self.link.ready().await?;
+            match connection.all(&self.commands, PATIENCE).await.and_then(|answers| added(&answers)) {
+                Ok(count) => {
+                    self.link.works();
+                    self.confirmed += count;
+                    self.commands.clear();
+                    self.is_closed = false;
+                }
+                Err(fault) => self.link.failed(fault, &self.doing).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// How many messages the server has confirmed.
+    pub fn confirmed(&self) -> u64 {
+        self.confirmed
+    }
+}
+
+/// How many messages a transaction has added, by its answers.
+fn added(answers: &[Value]) -> Result<u64, Fault> {
+    // What is refused inside says why; the end says only that something was.
+    answers.iter().try_for_each(Value::refusal)?;
+    let ids = answers.last().and_then(Value::array).unwrap_or_default();
+    ids.iter().try_for_each(Value::refusal)?;
+    Ok(ids.len() as u64)
+}
+
+impl std::fmt::Debug for RedisProducer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedisProducer")
+            .field("key", &self.key)
+            .field("confirmed", &self.confirmed)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use millstream_net::server::Access;
+    use millstream_testkit::{Break, Proxy, Redis, RedisOptions};
+
+    use super::*;
+
+    fn producer(port: u16) -> (RedisProducer, Arc<Mutex<Vec<String>>>) {
+        let place = Place::parse(&format!("redis://127.0.0.1:{port}/0"), &Access::default()).expect("a place");
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&events);
+        let note = move |event: Result<Duration>| {
+            let event = event.map_or_else(|error| format!("{error:?}"), |_| "back".to_owned());
+            noted.lock().expect("not poisoned").push(event);
+        };
+        (RedisProducer::new(place, "s", Box::new(note)), events)
+    }
+
+    async fn send(producer: &mut RedisProducer, numbers: std::ops::Range<usize>, body: &str) -> Result<()> {
+        for number in numbers {
+            let number = number.to_string();
+            producer.send(&[(b"n".as_slice(), number.as_bytes()), (b"body", body.as_bytes())]).await?;
+        }
+        producer.confirm().await
+    }
+
+    /// The numbers in the stream, in order.
+    fn numbers(server: &Redis) -> Vec<usize> {
+        let entries = server.command(&["XRANGE", "s", "-", "+"]);
+        let lines: Vec<&str> = entries.lines().collect();
+        lines.windows(2).filter(|pair| pair[0] == "n").map(|pair| pair[1].parse().expect("a number")).collect()
+    }
+
+    #[tokio::test]
+    async fn messages_stay_in_order() {
+        let server = Redis::start(RedisOptions::default());
+        let (mut producer, events) = producer(server.port());
+        send(&mut producer, 0..5000, "x").await.expect("they are confirmed");
+        send(&mut producer, 5000..5001, "x").await.expect("it is confirmed");
+        assert_eq!((numbers(&server), producer.confirmed()), ((0..5001).collect(), 5001));
+        assert!(events.lock().expect("not poisoned").is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_not_confirmed_is_sent_again() {
+        let server = Redis::start(RedisOptions::default());
+        let breaks = [Break::CutSending(50_000), Break::Nothing];
+        let proxy = Proxy::start(server.port(), &breaks);
+        let (mut producer, events) = producer(proxy.port());
+        send(&mut producer, 0..5000, "x").await.expect("they are confirmed");
+        assert_eq!((numbers(&server), producer.confirmed()), ((0..5000).collect(), 5000));
+        let events = events.lock().expect("not poisoned");
+        assert_eq!((events.len(), events[1].as_str()), (2, "back"), "{events:?}");
+    }
+
+    #[tokio::test]
+    async fn a_message_whose_confirmation_is_lost_is_there_twice() {
+        let server = Redis::start(RedisOptions::default());
+        let proxy = Proxy::start(server.port(), &[Break::SwallowAnswer("EXEC"), Break::Nothing]);
+        let (mut producer, _) = producer(proxy.port());
+        send(&mut producer, 0..1, "x").await.expect("it is confirmed");
+        assert_eq!((numbers(&server), producer.confirmed()), (vec![0, 0], 1));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_server_without_memory_is_waited_for() {
+        let settings = vec![("maxmemory".to_owned(), "4mb".to_owned())];
+        let server = Redis::start(RedisOptions { settings, ..RedisOptions::default() });
+        let (mut producer, events) = producer(server.port());
+        let seen = Arc::clone(&events);
+        let sending = tokio::spawn(async move { send(&mut producer, 0..20_000, &"x".repeat(1000)).await });
+        let end = std::time::Instant::now() + PATIENCE;
+        while seen.lock().expect("not poisoned").is_empty() {
+            assert!(std::time::Instant::now() < end, "it has enough memory");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(events.lock().expect("not poisoned")[0].contains("`maxmemory`"), "{events:?}");
+        server.command(&["CONFIG", "SET", "maxmemory", "100mb"]);
+        sending.await.expect("no panic").expect("they are confirmed");
+        assert_eq!(numbers(&server), (0..20_000).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn a_key_that_is_no_stream_is_an_error() {
+        let server = Redis::start(RedisOptions::default());
+        server.command(&["SET", "s", "1"]);
+        let (mut producer, _) = producer(server.port());
+        let error = send(&mut producer, 0..1, "x").await.expect_err("it is no stream");
+        assert!(error.hint_text().is_some_and(|hint| hint.contains("not a stream")), "{error:?}");
+    }
+}
