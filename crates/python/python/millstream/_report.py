@@ -230,6 +230,7 @@ class Report(_Record):
     verdict: Verdict
     hooks: Sequence[HookResult] = ()
     windows: Sequence[WindowRead] = ()
+    unmatched: Sequence[UnmatchedPatterns] = ()
     catch_up_runs: Sequence[str] = ()
 
     def __init__(self, values: Mapping[str, Any], text: str) -> None:
