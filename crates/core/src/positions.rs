@@ -77,10 +77,10 @@ pub trait Positions: Send + Sync {
     /// Makes moves without rows, all or none, in one transaction.
     async fn set(&self, moves: Vec<Move>) -> Result<Moved>;
 
-    /// Changes positions whoever has moved them last, in one transaction. `place` is locked first: if another
-    /// transaction holds it for longer than `wait`, the connections of the position's owner are ended where the target
-    /// can do that. The others are not locked, so that nobody waits for healthy owners. Moves that `change` gives name
-    /// the versions that it was given.
+    /// Changes positions in one transaction, no matter which process has moved them last. `place` is locked first: if
+    /// another transaction holds it for longer than `wait`, the connections of the position's owner are ended where the
+    /// target can do that. The others are not locked, so that nobody waits for healthy owners. Moves that `change`
+    /// gives name the versions that it was given.
     async fn fence(&self, place: &str, wait: Duration, change: Change) -> Result<()>;
 
     /// How many connections the process `owner` has to the target now; `None` if the target cannot tell.

@@ -128,7 +128,7 @@ fn processes_that_come_and_go_share_the_messages() {
             std::thread::sleep(Duration::from_millis(200));
         }
         for mut process in running {
-            kill_process(Pid::from_child(&process), Signal::TERM).expect("it is told to stop");
+            kill_process(Pid::from_child(&process), Signal::TERM).expect("it gets the signal");
             assert_eq!(process.wait().expect("it ends").code(), Some(0), "a service that is stopped ends well");
         }
         assert_eq!(scene.count(), (ALL_MESSAGES, ALL_MESSAGES));
@@ -168,7 +168,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 
 #[track_caller]
 fn stop(mut process: Child) {
-    kill_process(Pid::from_child(&process), Signal::TERM).expect("it is told to stop");
+    kill_process(Pid::from_child(&process), Signal::TERM).expect("it gets the signal");
     assert_eq!(process.wait().expect("it ends").code(), Some(0), "a service that is stopped ends well");
 }
 

@@ -243,7 +243,7 @@ impl EpochLoad {
     }
 }
 
-/// What is told of a target that is away, and what ends the waiting.
+/// Receives when a target is away and when it is back, and ends the waiting.
 #[async_trait]
 pub trait Waits: Send + Sync {
     /// The sink waits for its target, for this reason.

@@ -43,7 +43,7 @@ const MOST_SINKS: usize = SinkSet::BITS as usize;
 /// The most messages of a batch: so the epoch that is gathered ends where it has to.
 const BATCH_MESSAGES: usize = 10_000;
 
-/// What is told of a queue or a target while it is read.
+/// What happens to a queue or a target during a run, for the observer.
 pub(super) enum Heard {
     /// An entry waits for its queue or target, for this reason.
     Away { of: String, error: Error },
@@ -53,7 +53,7 @@ pub(super) enum Heard {
     Gap { error: Error },
 }
 
-/// What is told it.
+/// Reports it to the observer.
 pub(super) type Tell = Arc<dyn Fn(Heard) + Send + Sync>;
 
 /// Whether `job` reads a queue.

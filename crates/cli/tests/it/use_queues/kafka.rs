@@ -105,7 +105,7 @@ fn count(target: &Target, table: &str) -> (usize, usize) {
 
 /// Stops a service, which ends well.
 fn stop(mut process: Child) {
-    kill_process(Pid::from_child(&process), Signal::TERM).expect("it is told to stop");
+    kill_process(Pid::from_child(&process), Signal::TERM).expect("it gets the signal");
     assert_eq!(process.wait().expect("it ends").code(), Some(0), "a service that is stopped ends well");
 }
 

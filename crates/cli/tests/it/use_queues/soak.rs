@@ -319,7 +319,7 @@ impl Soak {
         let [good, bad] = self.messages();
         self.drain(good.len());
         let stops = |process: &Running| kill_process(Pid::from_child(&process.child), Signal::TERM);
-        self.running.iter().for_each(|process| stops(process).expect("it is told to stop"));
+        self.running.iter().for_each(|process| stops(process).expect("it gets the signal"));
         for mut process in std::mem::take(&mut self.running) {
             let status = process.child.wait().expect("it ends");
             assert_eq!(status.code(), Some(0), "{}", self.lab.read(&process.log));
