@@ -271,7 +271,7 @@ pub(super) async fn run(work: Work<'_, '_>, tell: Tell) -> Result<Committed, Fai
     ended?;
     left?;
     if end.is_stopped && !end.is_of_signals() {
-        let what = "the run was stopped before its end; everything that it had read is committed";
+        let what = "the run was stopped before its end; messages that it had not committed come again";
         return Err(Error::new(ErrorKind::Interrupted, what).hint("start it again with the same command").into());
     }
     let results = sinks.iter().map(|sink| sink.result()).collect::<Result<Vec<SinkResult>>>()?;

@@ -116,7 +116,7 @@ impl Spec for KafkaRead {
     const EXAMPLE: &'static str = "\
 read: kafka://broker.example/events
 kafka: {group: load, user: etl, password: {secret: env:KAFKA_PASSWORD}}
-json: {}
+json: {columns: {id: int64, name: utf8}}
 ";
 
     fn check(&self) -> Vec<Fault> {

@@ -126,7 +126,7 @@ impl Spec for RedisRead {
     const EXAMPLE: &'static str = "\
 read: redis://queue.example/0
 redis: {stream: events, group: load, password: {secret: env:REDIS_PASSWORD}}
-json: {}
+json: {columns: {id: int64, name: utf8}}
 ";
 
     fn check(&self) -> Vec<Fault> {
