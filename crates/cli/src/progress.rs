@@ -127,7 +127,7 @@ mod tests {
     fn a_line_tells_rate_and_time_left() {
         let totals =
             Totals { bytes_read: 25_000_000, bytes_expected: 100_000_000, rows_read: 12_345, ..Totals::default() };
-        let progress = Progress { elapsed: Duration::from_secs(5), totals, worked: Vec::new(), phase: Phase::Reading };
+        let progress = Progress { elapsed: Duration::from_secs(5), totals, ..Progress::default() };
         assert_eq!(line(&progress), "25.0 MB of 100 MB, 5.00 MB/s, 12,345 rows, about 15.0 s left");
         let worked = vec![WorkedRows { step: "scored".to_owned(), rows_in: 12_000, rows_out: 3_000 }];
         let progress = Progress { phase: Phase::Committing, worked, ..progress };

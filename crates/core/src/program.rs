@@ -29,6 +29,8 @@ pub struct ProgramContext {
     pub folder: PathBuf,
     /// Variables of the environment that hold secrets of the job: programs do not inherit them.
     pub withheld: Vec<String>,
+    /// Variables that they get beside those of this process, unless the job sets them.
+    pub environment: Vec<(String, String)>,
     /// The secrets of the job, which they may repeat.
     pub secrets: Secrets,
     /// How long a program may take whose output is only looked at; any time if it is to be read.
@@ -41,8 +43,8 @@ pub struct ProgramContext {
 impl Default for ProgramContext {
     fn default() -> Self {
         let (step, folder) = (String::new(), PathBuf::from("."));
-        let (withheld, secrets) = (Vec::new(), Secrets::default());
-        ProgramContext { step, folder, withheld, secrets, patience: None, lines: Arc::new(|_| {}) }
+        let (withheld, environment, secrets) = (Vec::new(), Vec::new(), Secrets::default());
+        ProgramContext { step, folder, withheld, environment, secrets, patience: None, lines: Arc::new(|_| {}) }
     }
 }
 

@@ -20,6 +20,7 @@ use crate::failure::Failure;
 use crate::fault;
 use crate::machine::Machine;
 use crate::memory::BudgetPool;
+use crate::pulse::Pulse;
 use crate::rejects::Rejects;
 use crate::rejects::replay::Replay;
 use crate::runtime::Runtimes;
@@ -48,6 +49,10 @@ pub struct RunContext {
     pub replay: Option<Arc<Replay>>,
     /// Takes what programs write to standard error.
     pub lines: StepLines,
+    /// Variables that programs get beside those of this process, unless the job sets them.
+    pub environment: Vec<(String, String)>,
+    /// Notes what a run is doing.
+    pub pulse: Arc<Pulse>,
     /// How long programs may take whose output is only looked at; any time if it is to be read.
     pub patience: Option<Duration>,
     /// DataFusion, with the run's tables.
@@ -89,6 +94,8 @@ impl RunContext {
             checks: FailedChecks::default(),
             replay,
             lines: Arc::new(|_, _| {}),
+            environment: Vec::new(),
+            pulse: Arc::default(),
             patience: None,
             session,
             threads,
@@ -100,6 +107,11 @@ impl RunContext {
     /// The same, with `lines` taking what programs write to standard error.
     pub fn with_lines(self, lines: StepLines) -> Self {
         RunContext { lines, ..self }
+    }
+
+    /// The same, with variables for its programs, and `pulse` noting what it does.
+    pub fn observed(self, environment: Vec<(String, String)>, pulse: Arc<Pulse>) -> Self {
+        RunContext { environment, pulse, ..self }
     }
 
     /// What the run may use.

@@ -29,6 +29,7 @@ mod overlap;
 pub mod parse;
 pub mod plan;
 mod prepare;
+pub mod pulse;
 mod query;
 pub mod read;
 mod registry;

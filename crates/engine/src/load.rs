@@ -66,6 +66,11 @@ impl LoadExec {
         LoadExec { limit, keep_origins, ..self }
     }
 
+    /// The sink.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     fn with_input(&self, input: Arc<dyn ExecutionPlan>) -> Self {
         let (sink, load, step) = (Arc::clone(&self.sink), Arc::clone(&self.load), Arc::clone(&self.step));
         LoadExec::new(&self.name, sink, load, step, input).with_rejects(self.limit.clone(), self.keep_origins)

@@ -87,6 +87,10 @@ pub struct RunOptions {
     /// The series of runs that it belongs to, as the run history stores it: runs of one job for several values of a
     /// variable. A run that resumes another one belongs to the series of that.
     pub series: Option<String>,
+    /// Variables that the programs of the job get beside those of this process, unless the job sets them.
+    pub environment: Vec<(String, String)>,
+    /// Whether [`Event::Stage`](crate::run::Event::Stage) reports what the run has spent its time with.
+    pub stages: bool,
     /// Cancels the run, and all others that have a clone of it. To drop or cancel the handle of one run leaves the
     /// others alone.
     pub cancel: Cancel,

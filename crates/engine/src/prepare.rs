@@ -148,7 +148,8 @@ async fn look<'a>(
             Arc::clone(&context.lines),
             Arc::clone(context.threads.processes()),
             context.patience,
-        ),
+        )
+        .with_environment(context.environment.clone()),
         pools: Vec::new(),
         tables: HashMap::new(),
         source_columns: HashMap::new(),

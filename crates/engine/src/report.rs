@@ -8,6 +8,7 @@ use millstream_core::{Error, Result, StepKind, Steps};
 use millstream_job::CheckSeverity;
 use serde::Serialize;
 
+use crate::pulse::{EpochCounts, Lag};
 use crate::verdict::Verdict;
 
 /// What a run did.
@@ -390,8 +391,10 @@ pub struct WorkedRows {
 }
 
 /// How far a run is.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Progress {
+    /// The name of the run. One that is resumed has another one, and other counters.
+    pub run: String,
     /// Time since the run began.
     pub elapsed: Duration,
     /// The sums so far.
@@ -400,12 +403,19 @@ pub struct Progress {
     pub worked: Vec<WorkedRows>,
     /// What the run is doing: `reading`, `committing`.
     pub phase: Phase,
+    /// The counters of all steps.
+    pub steps: Vec<StepSnapshot>,
+    /// What a run that reads a queue has committed; zero for others.
+    pub epochs: EpochCounts,
+    /// How far the run is behind its queue, where that is known.
+    pub lag: Option<Lag>,
 }
 
 /// What a run is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Phase {
     /// Units are read.
+    #[default]
     Reading,
     /// All units are read; what holds rows back (a sort, an aggregate, a slow target) is working them off.
     Finishing,
@@ -428,7 +438,7 @@ impl Progress {
             false if totals.units_expected > 0 && totals.units == totals.units_expected => Phase::Finishing,
             false => Phase::Reading,
         };
-        Progress { elapsed, totals, worked, phase }
+        Progress { elapsed, totals, worked, phase, steps: snapshots, ..Progress::default() }
     }
 
     /// Time until all that is known of is read, at the rate so far; `None` where nothing can be said.

@@ -18,6 +18,7 @@ const MOST_LINES: usize = 1000;
 pub struct Surroundings {
     folder: PathBuf,
     withheld: Vec<String>,
+    environment: Vec<(String, String)>,
     secrets: Secrets,
     patience: Option<Duration>,
     lines: StepLines,
@@ -42,7 +43,13 @@ impl Surroundings {
         let withheld = secrets.iter().filter_map(Secret::variable).map(str::to_owned).collect();
         // One that cannot be read is an error when a program needs it; no program can repeat it.
         let secrets = Secrets::new(secrets.iter().filter_map(|secret| secret.resolve().ok()));
-        Surroundings { folder, withheld, secrets, patience, lines, processes }
+        let environment = Vec::new();
+        Surroundings { folder, withheld, environment, secrets, patience, lines, processes }
+    }
+
+    /// The same, with variables that programs get beside those of this process, unless the job sets them.
+    pub fn with_environment(self, environment: Vec<(String, String)>) -> Self {
+        Surroundings { environment, ..self }
     }
 
     /// What those of `step` are started with.
@@ -58,8 +65,8 @@ impl Surroundings {
             }
         };
         let (folder, withheld, secrets) = (self.folder.clone(), self.withheld.clone(), self.secrets.clone());
-        let (step, patience) = (step.to_owned(), self.patience);
-        ProgramContext { step, folder, withheld, secrets, patience, lines: Arc::new(take) }
+        let (step, patience, environment) = (step.to_owned(), self.patience, self.environment.clone());
+        ProgramContext { step, folder, withheld, environment, secrets, patience, lines: Arc::new(take) }
     }
 }
 

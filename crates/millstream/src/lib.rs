@@ -134,6 +134,7 @@ pub mod report {
     pub use millstream_core::step::{LookupSnapshot, StepSnapshot, WorkSnapshot};
     pub use millstream_core::{Step, StepKind};
     pub use millstream_engine::failure::error_json;
+    pub use millstream_engine::pulse::{EpochCounts, Lag, Stage, StageKind};
     pub use millstream_engine::report::{
         CheckResult, DisposedFiles, HookResult, LeftFile, LeftFiles, MissingColumn, Phase, Progress, ReloadedFiles,
         Report, SinkResult, Skipped, Tally, Totals, UnmatchedPatterns, WindowRead, WorkedRows,

@@ -45,12 +45,13 @@ impl Program {
         environment: &BTreeMap<String, TextOrSecret>,
         context: &ProgramContext,
     ) -> Result<Self> {
-        let environment = environment.iter().map(|(name, value)| Ok((name.clone(), OsString::from(value.resolve()?))));
+        let of_run = context.environment.iter().map(|(name, value)| Ok((name.clone(), OsString::from(value))));
+        let own = environment.iter().map(|(name, value)| Ok((name.clone(), OsString::from(value.resolve()?))));
         Ok(Program {
             step: context.step.clone(),
             command: command.into_iter().map(Into::into).collect(),
             folder: Some(context.folder.clone()),
-            environment: environment.collect::<Result<_>>()?,
+            environment: of_run.chain(own).collect::<Result<_>>()?,
             withheld: context.withheld.clone(),
             secrets: context.secrets.clone(),
             shows_output: false,

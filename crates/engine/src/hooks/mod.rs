@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use crate::engine::Engine;
 use crate::failure::{Failure, error_json};
 use crate::machine::Machine;
+use crate::pulse::{Pulse, StageKind};
 use crate::report::{HookResult, Report};
 use crate::surroundings::Surroundings;
 use given::{Given, Outcome};
@@ -44,13 +45,18 @@ pub(crate) struct AfterRun<'a> {
     pub(crate) ended: &'a Result<Report, Failure>,
     /// Takes what programs write.
     pub(crate) lines: StepLines,
+    /// Variables that programs get.
+    pub(crate) environment: Vec<(String, String)>,
+    /// Notes how long each takes.
+    pub(crate) pulse: Arc<Pulse>,
 }
 
 impl AfterRun<'_> {
     /// Does what the job says, one after the other; `failed` takes what cannot be done.
     pub(crate) fn hooks(&self, failed: &dyn Fn(&str, &Error)) -> Vec<HookResult> {
         let Some((key, hooks, outcome)) = self.chosen() else { return Vec::new() };
-        let surroundings = Surroundings::of(self.job, Arc::clone(&self.lines), Arc::<Processes>::default(), None);
+        let surroundings = Surroundings::of(self.job, Arc::clone(&self.lines), Arc::<Processes>::default(), None)
+            .with_environment(self.environment.clone());
         let secrets = surroundings.context(key).secrets;
         let report = secrets.hidden(&self.report(outcome).to_string()).into_owned();
         let sentence = secrets.hidden(&self.sentence()).into_owned();
@@ -114,7 +120,13 @@ impl AfterRun<'_> {
     fn act(&self, key: &str, hook: &Hook, given: &Given<'_>) -> Result<()> {
         let failed = |cause: std::io::Error| Error::io("the hook cannot be run", &cause);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let done = runtime.block_on(async {
+        // URLs and addresses may be confidential: they are no part of the name.
+        let kind = match hook.action {
+            HookAction::Command(_) => "command",
+            HookAction::Webhook(_) => "webhook",
+            HookAction::Mail(_) => "mail",
+        };
+        let act = async {
             let act = async {
                 match &hook.action {
                     HookAction::Command(command) => command::run(key, command, given).await,
@@ -125,7 +137,8 @@ impl AfterRun<'_> {
             let late = || Error::refused(format!("it took longer than {} s", hook.timeout.as_secs_f64()));
             let late = || late().hint("raise `timeout` of the hook");
             tokio::time::timeout(hook.timeout, act).await.unwrap_or_else(|_| Err(late()))
-        });
+        };
+        let done = runtime.block_on(self.pulse.timed(StageKind::Hook, Some(&format!("{key}: {kind}")), act));
         // What a resolver still does is awaited by nobody.
         runtime.shutdown_background();
         done

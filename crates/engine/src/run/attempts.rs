@@ -24,7 +24,7 @@ use crate::resume::ResumePoint;
 pub(super) struct Attempts<'a> {
     engine: &'a Engine,
     work: Runnable,
-    options: &'a RunOptions,
+    pub(super) options: &'a RunOptions,
     observer: &'a Observer,
     /// Where the last attempt stands; `None` before the first.
     point: Option<ResumePoint>,

@@ -27,6 +27,7 @@ use crate::fingerprint::Fingerprints;
 use crate::load::LoadExec;
 use crate::plan::lookup::{LookupExec, lookups, row_inputs};
 use crate::plan::shared::{Physical, Root};
+use crate::pulse::StageKind;
 use crate::read::Reader;
 use crate::read::exec::ReadExec;
 use crate::rejects::{Entry, SinkRefusals};
@@ -307,7 +308,8 @@ impl<'j> Begun<'_, 'j> {
         // Of a run that has died before its rows became visible all at once.
         self.begin_rejects_anew(&sink.name.value, &planned.plan, false)?;
         let load = ledger.load(run, pipelines, planned.context.step, point, live.map(LiveRun::progress)).await?;
-        self.tasks.chunk_loads.push(load.run(Arc::clone(&ledger.rows)).boxed());
+        let loading = load.run(Arc::clone(&ledger.rows));
+        self.tasks.chunk_loads.push(self.timed(sink, loading));
         self.sinks.push(SinkRun::ByChunk(Box::new(ByChunk { ledger, loaded: None })));
         Ok(())
     }
@@ -332,8 +334,8 @@ impl<'j> Begun<'_, 'j> {
         let chunks = open.chunks(run, pipelines, Arc::clone(&step));
         let (load, rows) = (Arc::clone(&open.load), Arc::clone(&open.rows));
         self.tasks.chunk_loads.push(match load.is_there() {
-            true => chunks.take_over().boxed(),
-            false => chunks.run(rows).boxed(),
+            true => self.timed(sink, chunks.take_over()),
+            false => self.timed(sink, chunks.run(rows)),
         });
         self.sinks.push(SinkRun::AtOnce(Box::new(AtOnce {
             sink,
@@ -390,6 +392,16 @@ impl<'j> Begun<'_, 'j> {
         let load = LoadExec::new(name, Arc::clone(&sink.sink), load, step, input);
         self.tasks.plans.push(Arc::new(load.with_rejects(run.rejects.of_sink(name), keep_origins)));
         Ok(())
+    }
+
+    /// `loading`, which reports how long it takes.
+    fn timed(
+        &self,
+        sink: &SinkStep,
+        loading: impl Future<Output = Result<LoadedChunks>> + Send + 'static,
+    ) -> BoxFuture<'static, Result<LoadedChunks>> {
+        let (pulse, name) = (Arc::clone(&self.work.run.pulse), sink.name.value.clone());
+        async move { pulse.timed(StageKind::Sink, Some(&name), loading).await }.boxed()
     }
 
     fn context(&self, sink: &SinkStep, plan: &Arc<dyn ExecutionPlan>) -> Result<LoadContext> {

@@ -500,6 +500,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
             return Ok(None);
         }
         let messages = epoch.messages;
+        self.work.run.pulse.begin_epoch();
         self.deliveries.clear();
         let (numbers, sinks) = (epoch.numbers(), epoch.sinks().unwrap_or_default());
         let mut writing = Vec::new();
@@ -527,6 +528,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
     async fn written(&mut self, done: Done) -> Result<()> {
         let Done { batches, messages, results } = done;
         let (mut all, mut is_given_up, mut failed) = (true, false, None);
+        let commits = results.iter().filter(|(_, done)| matches!(done, Ok(Some(Delivered::Written { .. })))).count();
         for (sink, result) in results {
             match result {
                 Ok(Some(Delivered::Written { .. })) => self.consumer.committed(sink, &batches).await?,
@@ -544,6 +546,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
             return failed.map_or(Ok(()), Err);
         }
         fail_point::pass("epoch.committed");
+        self.work.run.pulse.end_epoch(messages, commits);
         if all {
             return self.consumer.acknowledge(&batches).await;
         }

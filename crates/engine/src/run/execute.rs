@@ -31,6 +31,7 @@ use crate::job_plan::Runnable;
 use crate::machine::check_scratch;
 use crate::options::RunOptions;
 use crate::prepare::{Asked, Prepared, Reach, prepare_with_sinks};
+use crate::pulse::{Pulse, StageKind};
 use crate::rejects::replay::Replay;
 use crate::report::{Progress, Report};
 use crate::resume::{ResumePoint, ToDo};
@@ -146,7 +147,7 @@ fn execute_at(
     let options = &point.options;
     let job = work.job.as_ref();
     let run = RunContext::of_run(engine, Arc::clone(turn.share.budget()), replay.map(Arc::clone))?;
-    let run = run.with_lines(lines_to(observer));
+    let run = run.with_lines(lines_to(observer)).observed(options.environment.clone(), pulse(options, observer));
     let began = Instant::now();
     let governing = run.govern()?;
     let execution = Execution {
@@ -163,8 +164,9 @@ fn execute_at(
     }
     point.keep(&run.rejects);
     let finished = run.runtimes.workers().block_on(execution.with_progress(began));
-    let live = execution.live.into_inner().flatten();
     let elapsed = began.elapsed();
+    execution.tell_progress(elapsed);
+    let live = execution.live.into_inner().flatten();
     let committed = match finished {
         Ok(Ended::Committed(committed)) => committed,
         Ok(Ended::Resumes(earlier)) => return Ok(Ended::Resumes(earlier)),
@@ -173,7 +175,6 @@ fn execute_at(
             return Err(failure);
         }
     };
-    observer.progress(Progress::of(&run.steps, elapsed, true));
     let used = Used { elapsed, processor: run.threads.used(), held: governing.held() };
     let recorded = committed.record(&run, job, live, replay.map(Arc::as_ref), used)?;
     Ok(Ended::Committed(recorded.forget(&run, job, point)))
@@ -189,6 +190,15 @@ fn tell_to(observer: &Observer) -> Tell {
             Heard::Gap { error } => Event::Gap { error },
         });
     })
+}
+
+/// What notes what a run does, and reports it if `options` ask for that.
+pub(super) fn pulse(options: &RunOptions, observer: &Observer) -> Arc<Pulse> {
+    if !options.stages {
+        return Arc::default();
+    }
+    let reports = observer.reports();
+    Arc::new(Pulse::reporting(move |stage| reports.report(Event::Stage(stage))))
 }
 
 /// What reports lines of programs to `observer`, as long as the run has it.
@@ -249,8 +259,7 @@ impl<'r> Execution<'r> {
         let ticking = async {
             loop {
                 tokio::time::sleep(PROGRESS_INTERVAL).await;
-                let committing = self.committing.load(Ordering::Relaxed);
-                self.observer.progress(Progress::of(&self.run.steps, began.elapsed(), committing));
+                self.tell_progress(began.elapsed());
             }
         };
         tokio::pin!(committed);
@@ -261,13 +270,20 @@ impl<'r> Execution<'r> {
         }
     }
 
+    fn tell_progress(&self, elapsed: Duration) {
+        let (run, pulse) = (self.point.run.clone(), &self.run.pulse);
+        let progress = Progress::of(&self.run.steps, elapsed, self.committing.load(Ordering::Relaxed));
+        self.observer.progress(Progress { run, epochs: pulse.epochs(), lag: pulse.lag(), ..progress });
+    }
+
     /// Goes from the job to the commit.
     async fn commit(&self) -> Result<Ended<Committed>, Failure> {
         let (run, job, point) = (self.run, self.work.job.as_ref(), self.point);
         let may_be_done = point.is_after_the_end();
         let is_service = epochs::is_service(job);
         let asked = Asked::Run { resumes: point.resumes(), may_be_done: may_be_done || is_service };
-        let prepared = self.prepare(asked).await?;
+        let pulse = &run.pulse;
+        let prepared = pulse.timed(StageKind::Prepare, None, self.prepare(asked)).await?;
         if may_be_done {
             match point.after_the_end(job, &prepared).await? {
                 ToDo::Everything => {}
@@ -285,10 +301,13 @@ impl<'r> Execution<'r> {
         let warn = |warnings: &[Lint]| self.observer.warn(warnings);
         let work = Work { run, job, prepared: &prepared, point, live, cancel: &self.options.cancel, warn: &warn };
         if reads_queue(job) {
-            return epochs::run(work, tell_to(self.observer)).await.map(Ended::Committed);
+            let reading = epochs::run(work, tell_to(self.observer));
+            return pulse.timed(StageKind::Load, None, reading).await.map(Ended::Committed);
         }
-        let loaded = Planned::new(work).await?.begin().await?.load().await?;
-        Ok(Ended::Committed(loaded.commit(&self.committing).await?))
+        let loading = async { Planned::new(work).await?.begin().await?.load().await };
+        let loaded = pulse.timed(StageKind::Load, None, loading).await?;
+        let committing = loaded.commit(&self.committing);
+        Ok(Ended::Committed(pulse.timed(StageKind::Commit, None, committing).await?))
     }
 
     /// Prepares the job, unless the run is cancelled, and looks whether it is the one to be resumed.

@@ -18,8 +18,10 @@ use crate::chunks::load::Loaded as LoadedChunks;
 use crate::context::RunContext;
 use crate::failure::Failure;
 use crate::fault;
+use crate::load::LoadExec;
 use crate::options::Cancel;
 use crate::plan::checked;
+use crate::pulse::StageKind;
 use crate::report::CheckResult;
 
 /// A run whose rows have reached their targets: committed where they are loaded chunk by chunk, elsewhere not visible
@@ -166,15 +168,19 @@ fn spawn(run: &RunContext, tasks: Tasks) -> Result<JoinSet<Result<Option<LoadedC
     let context: Arc<TaskContext> = run.session.task_ctx();
     let mut streams = Vec::new();
     for plan in tasks.plans {
+        // It lasts until the last partition has ended.
+        let sink = plan.downcast_ref::<LoadExec>().map(LoadExec::name);
+        let stage = sink.map(|name| Arc::new(run.pulse.begin(StageKind::Sink, Some(name))));
         for partition in 0..plan.output_partitioning().partition_count() {
-            streams.push(plan.execute(partition, Arc::clone(&context)).map_err(fault::unwrap)?);
+            let stream = plan.execute(partition, Arc::clone(&context)).map_err(fault::unwrap)?;
+            streams.push((stream, stage.clone()));
         }
     }
     let mut spawned = JoinSet::new();
-    for mut stream in streams {
+    for (mut stream, stage) in streams {
         let to_its_end = async move {
             while let Some(batch) = stream.next().await {
-                batch.map_err(fault::unwrap)?;
+                batch.inspect_err(|_| stage.iter().for_each(|stage| stage.fail())).map_err(fault::unwrap)?;
             }
             Ok(None)
         };

@@ -39,6 +39,7 @@ use crate::failure::Failure;
 use crate::hooks::AfterRun;
 use crate::job_plan::Runnable;
 use crate::options::{Cancel, RunOptions};
+use crate::pulse::Stage;
 use crate::report::{Progress, Report};
 
 use attempts::Attempts;
@@ -94,6 +95,8 @@ pub enum Event {
         /// Why.
         error: Error,
     },
+    /// What the run has spent time with, once it is over: only if [`RunOptions::stages`] asks for it.
+    Stage(Stage),
     /// How far the run is, about ten times a second, and once at its end. A caller that reads slowly gets the latest.
     Progress(Progress),
 }
@@ -249,8 +252,10 @@ fn after(
     let lines = Arc::new(move |step: &str, line: &str| {
         reports.report(Event::Line { step: step.to_owned(), line: line.to_owned() });
     });
-    let (job, run, attempts) = (attempts.job.as_ref(), attempts.run(), attempts.count);
-    let after = AfterRun { engine, job, run, attempts, ended: &ended, lines };
+    let (options, count) = (attempts.options, attempts.count);
+    let (environment, pulse) = (options.environment.clone(), execute::pulse(options, observer));
+    let (job, run) = (attempts.job.as_ref(), attempts.run());
+    let after = AfterRun { engine, job, run, attempts: count, ended: &ended, lines, environment, pulse };
     let results = after.hooks(&|hook, error| {
         observer.report(Event::HookFailed { hook: hook.to_owned(), error: error.clone() });
     });
