@@ -250,6 +250,10 @@ pub struct Run {
     /// Load files that have changed since they were loaded, in addition to the rows already loaded from them
     #[arg(long)]
     pub accept_changed: bool,
+    /// Serve metrics for Prometheus while the run lasts, as `http://HOST:PORT/metrics`. Without a host only this
+    /// machine can read them; port 0 takes a free one, which is printed
+    #[arg(long, value_name = "[HOST:]PORT")]
+    pub metrics: Option<String>,
 }
 
 /// Which runs to show.

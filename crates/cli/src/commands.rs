@@ -16,7 +16,8 @@ use crate::arguments::{self, Arguments, Command, Global};
 use crate::message;
 use crate::output::Output;
 use crate::rows::{Form, rows_as_json, rows_as_table};
-use crate::shared::{engine, follow, machine, parsed, refuse_two_outputs, sound_job, tell_done, tell_lints};
+use crate::shared::{Followed, engine, machine, parsed, refuse_two_outputs, sound_job, tell_done, tell_lints};
+use crate::telemetry::Telemetry;
 
 /// The exit code for a job file or arguments that are wrong.
 const WRONG: u8 = 2;
@@ -74,6 +75,11 @@ pub(crate) fn report_failure(output: Output, failure: &Failure, result: impl FnO
         let errors: Vec<Value> = errors.iter().map(millstream::report::error_json).collect();
         let _ = output.json(&result(json!({"lints": lints, "errors": errors})));
     }
+    exit_code(failure)
+}
+
+/// The exit code of a command that ends with `failure`.
+pub(crate) fn exit_code(Failure { lints, errors }: &Failure) -> u8 {
     match errors.first() {
         _ if lints.iter().any(Lint::is_error) => WRONG,
         Some(error) => error.kind().exit_code(),
@@ -88,20 +94,24 @@ fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<u8, 
     let engine = engine(global)?;
     let job = sound_job(global, &engine, output, &run.job.path, true)?;
     refuse_two_outputs(output, &job)?;
-    follow(output, |cancel| {
+    let telemetry = Telemetry::begin(output, run.metrics.as_deref(), &engine)?;
+    let followed = Followed::new(output)?;
+    let observed = telemetry.run(&job);
+    let ended = followed.follow(&observed, || {
         let options = RunOptions {
             resume: run.resume,
             restart: run.restart,
             accept_changed: run.accept_changed,
             variables: Some(global.set.clone()),
             now: None,
-            cancel,
-            ..RunOptions::default()
+            cancel: followed.cancel(),
+            ..observed.options()
         };
         engine.start(job, options)
-    })
-    .and_then(|done| Ok(tell_done(output, &done, run.verbose)?))
-    .map(|()| 0)
+    });
+    observed.end(&ended);
+    telemetry.end();
+    ended.and_then(|done| Ok(tell_done(output, &done, run.verbose)?)).map(|()| 0)
 }
 
 fn check_job(global: &Global, output: Output, check: &arguments::Check) -> Result<(), Failure> {

@@ -22,6 +22,11 @@ mod runs;
 mod series;
 mod shared;
 mod table;
+#[cfg(feature = "telemetry")]
+mod telemetry;
+#[cfg(not(feature = "telemetry"))]
+#[path = "no_telemetry.rs"]
+mod telemetry;
 mod values;
 
 use std::ffi::OsString;

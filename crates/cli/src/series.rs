@@ -13,6 +13,7 @@ use crate::arguments::{Global, Run};
 use crate::commands::report_failure;
 use crate::output::Output;
 use crate::shared::{Followed, engine, refuse_two_outputs, sound_job, tell_done};
+use crate::telemetry::Telemetry;
 use crate::values::Values;
 
 /// What is done for a value.
@@ -82,6 +83,7 @@ struct Series<'a> {
     engine: Engine,
     name: String,
     left: Vec<ToDo>,
+    telemetry: Telemetry,
 }
 
 /// Runs the job of `run` for each of `values`, until one fails, and returns the exit code.
@@ -95,7 +97,11 @@ pub fn run(global: &Global, output: Output, run: &Run, values: &Values) -> Resul
         true => left_of_last(global, &engine, run, values)?.unwrap_or_else(begin),
         false => begin(),
     };
-    Series { global, output, run, values, engine, name, left }.run()
+    let telemetry = Telemetry::begin(output, run.metrics.as_deref(), &engine)?;
+    let series = Series { global, output, run, values, engine, name, left, telemetry };
+    let ended = series.run();
+    series.telemetry.end();
+    ended
 }
 
 fn left_of_last(
@@ -187,6 +193,7 @@ impl Series<'_> {
         let global = Global { set: set(self.global, self.values, value), ..self.global.clone() };
         let job: Arc<Job> = sound_job(&global, &self.engine, self.output, &self.run.job.path, true)?;
         refuse_two_outputs(self.output, &job)?;
+        let observed = self.telemetry.run(&job);
         let options = RunOptions {
             resume: to_do == ToDo::Resume,
             restart: self.run.restart,
@@ -194,9 +201,11 @@ impl Series<'_> {
             variables: Some(global.set.clone()),
             cancel: followed.cancel(),
             series: Some(self.name.clone()),
-            ..RunOptions::default()
+            ..observed.options()
         };
-        followed.follow(|| self.engine.start(job, options))
+        let ended = followed.follow(&observed, || self.engine.start(job, options));
+        observed.end(&ended);
+        ended
     }
 
     /// Says how to go on after value number `index` (from 0) has failed.

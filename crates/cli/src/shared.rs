@@ -12,6 +12,7 @@ use millstream::{Error, Result};
 use crate::arguments::Global;
 use crate::output::Output;
 use crate::progress::Display;
+use crate::telemetry::Observed;
 use crate::{allocator, human, interrupt, message, report};
 
 /// Shows lints.
@@ -85,7 +86,7 @@ pub fn follow<T: Send + 'static>(
     start: impl FnOnce(Cancel) -> Result<Running<T>>,
 ) -> Result<T, Failure> {
     let followed = Followed::new(output)?;
-    followed.follow(|| start(followed.cancel()))
+    followed.follow(&Observed::default(), || start(followed.cancel()))
 }
 
 /// Shows runs, one after the other. Ctrl-C cancels them.
@@ -110,13 +111,18 @@ impl Followed {
         self.cancel.clone()
     }
 
-    /// Starts a run with `start`, and shows its progress until it ends.
-    pub fn follow<T: Send + 'static>(&self, start: impl FnOnce() -> Result<Running<T>>) -> Result<T, Failure> {
+    /// Starts a run with `start`, and shows its progress until it ends; `observed` sees the same.
+    pub fn follow<T: Send + 'static>(
+        &self,
+        observed: &Observed,
+        start: impl FnOnce() -> Result<Running<T>>,
+    ) -> Result<T, Failure> {
         let display = Arc::new(Display::new(self.output));
         *self.display.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&display);
         let mut running = start()?;
         let ended = block_on(async {
             while let Some(event) = running.next_event().await {
+                observed.see(&event);
                 self.show(&display, event);
             }
             running.finish().await

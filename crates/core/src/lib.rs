@@ -50,7 +50,7 @@ pub use budget::{Budget, Reservation};
 pub use error::{Error, ErrorKind, Location, Result};
 pub use helpers::HelperPool;
 pub use per_process::PerProcess;
-pub use processes::Processes;
+pub use processes::{Processes, resident};
 pub use registry::Registry;
 pub use reject::RejectKind;
 pub use source::ByteStream;

@@ -363,8 +363,8 @@ fn memory_of(process: i32) -> u64 {
     own.map_or_else(|| resident_of(&process.to_string()), |kilobytes| kilobytes << 10)
 }
 
-/// The resident size of this process in bytes.
-fn resident() -> u64 {
+/// The resident size of this process in bytes; 0 where it cannot be told.
+pub fn resident() -> u64 {
     resident_of("self")
 }
 

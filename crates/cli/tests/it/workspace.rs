@@ -39,7 +39,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("millstream", &["millstream-core", "millstream-job", "millstream-engine", "millstream-state"]),
-    ("millstream-cli", &["millstream"]),
+    ("millstream-cli", &["millstream", "millstream-net"]),
     ("millstream-python", &["millstream", "millstream-cli"]),
     ("millstream-example-components", &["millstream"]),
 ];

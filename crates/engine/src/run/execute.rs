@@ -165,6 +165,7 @@ fn execute_at(
     point.keep(&run.rejects);
     let finished = run.runtimes.workers().block_on(execution.with_progress(began));
     let elapsed = began.elapsed();
+    execution.committing.fetch_or(finished.is_ok(), Ordering::Relaxed);
     execution.tell_progress(elapsed);
     let live = execution.live.into_inner().flatten();
     let committed = match finished {
