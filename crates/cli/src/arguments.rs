@@ -252,7 +252,7 @@ pub struct Run {
     pub accept_changed: bool,
     /// Serve metrics for Prometheus while the run lasts, as `http://HOST:PORT/metrics`. Without a host only this
     /// machine can read them; port 0 takes a free one, which is printed
-    #[arg(long, value_name = "[HOST:]PORT")]
+    #[arg(long, value_name = "[HOST:]PORT", env = "MILLSTREAM_METRICS")]
     pub metrics: Option<String>,
 }
 

@@ -37,6 +37,7 @@ mod use_large;
 mod use_lookup;
 mod use_map;
 mod use_memory;
+mod use_metrics;
 mod use_parquet;
 mod use_program_ends;
 mod use_programs;

@@ -1,5 +1,6 @@
 //! The dependency direction of the workspace: core ← net ← {database, queue} ← {source, sink}, core ← process ←
-//! {source, transform, sink}, core ← {job, codec, format, sort, state}; all ← engine ← millstream ← cli ← python.
+//! {source, transform, sink}, core ← {job, codec, format, sort, state}; all ← engine ← millstream ← cli ← python, and
+//! net ← cli.
 
 use std::collections::BTreeMap;
 
