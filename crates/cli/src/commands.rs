@@ -9,18 +9,16 @@ use millstream::files::{Urls, without_job};
 use millstream::parse::tidy;
 use millstream::rejects::LeftOut;
 use millstream::{Error, ErrorKind, Result};
-use millstream::{Failure, Job, Lint, Parsed, RunOptions};
+use millstream::{Failure, Job, Parsed, RunOptions};
 use serde_json::{Value, json};
 
 use crate::arguments::{self, Arguments, Command, Global};
+use crate::exit_code::exit_code;
 use crate::message;
 use crate::output::Output;
 use crate::rows::{Form, rows_as_json, rows_as_table};
 use crate::shared::{Followed, engine, machine, parsed, refuse_two_outputs, sound_job, tell_done, tell_lints};
 use crate::telemetry::Telemetry;
-
-/// The exit code for a job file or arguments that are wrong.
-const WRONG: u8 = 2;
 
 /// Runs a command and returns its exit code.
 pub fn run(mut arguments: Arguments) -> u8 {
@@ -76,15 +74,6 @@ pub(crate) fn report_failure(output: Output, failure: &Failure, result: impl FnO
         let _ = output.json(&result(json!({"lints": lints, "errors": errors})));
     }
     exit_code(failure)
-}
-
-/// The exit code of a command that ends with `failure`.
-pub(crate) fn exit_code(Failure { lints, errors }: &Failure) -> u8 {
-    match errors.first() {
-        _ if lints.iter().any(Lint::is_error) => WRONG,
-        Some(error) => error.kind().exit_code(),
-        None => WRONG,
-    }
 }
 
 fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<u8, Failure> {

@@ -7,6 +7,7 @@
 pub mod allocator;
 mod arguments;
 mod commands;
+mod exit_code;
 mod explain;
 mod forget;
 mod human;

@@ -228,7 +228,7 @@ impl TracedRun {
                 span.set_status(Status::error(""));
             }
         }
-        let code = ended.as_ref().err().map_or(0, crate::commands::exit_code);
+        let code = ended.as_ref().err().map_or(0, crate::exit_code::exit_code);
         span.set_attribute(KeyValue::new("process.exit.code", i64::from(code)));
         span.end();
     }

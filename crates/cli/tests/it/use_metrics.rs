@@ -204,7 +204,7 @@ fn no_client_keeps_others_out_or_the_run_from_its_end() {
 fn counters_add_up_over_the_runs_of_a_command() {
     // Only the last run's hook waits.
     let job = JOB.replace("! -e go", "-e out-2.csv -a ! -e go");
-    let lab = Lab::with_job(&job.replace("'-'", "in-${PART}.csv").replace("out.csv", "out-${PART}.csv"));
+    let lab = Lab::with_job(&job.replace("'-'", "'in-${PART}.csv'").replace("out.csv", "'out-${PART}.csv'"));
     lab.file("in-1.csv", "id\n1\n2\n");
     lab.file("in-2.csv", "id\n3\n");
     let run = Serving::start(lab.command(&["run", "job.yaml", "--metrics", "0", "--for", "PART=1..2"]));

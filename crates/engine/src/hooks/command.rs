@@ -16,7 +16,7 @@ pub(super) async fn run(key: &str, command: &CommandLine, given: &Given<'_>) -> 
     program.shows_output = true;
     let of_run =
         [("MILLSTREAM_OUTCOME", given.outcome.name()), ("MILLSTREAM_JOB", given.job), ("MILLSTREAM_RUN", given.run)];
-    program.environment = of_run.map(|(name, value)| (name.to_owned(), OsString::from(value))).to_vec();
+    program.environment.extend(of_run.map(|(name, value)| (name.to_owned(), OsString::from(value))));
     program.look_up()?;
     let mut child = Children::of_process()?.start(&program, context.lines).await?;
     if let Some(stdin) = &mut child.stdin {

@@ -98,7 +98,7 @@ fn lab() -> Lab {
     let note = |name: &str, rest: &str| format!("[sh, -c, 'echo $TRACEPARENT > {name}; {rest}']");
     let lab = Lab::with_job(&format!(
         "on_success: [{{command: {}}}]\non_failure: [{{command: {}}}]\nsources:\n  s: {{command: {}, csv: {{columns: \
-         {{id: int64}}}}}}\nsinks:\n  o: {{from: s, write: 'sqlite:t.db', table: t}}\n  p: {{from: s, command: {}}}\n",
+         {{id: int64}}}}}}\nsinks:\n  o: {{from: s, write: 'sqlite:t.db', table: t}}\n  p: {{from: s, command: {}, exchange: json}}\n",
         note("of-hook", "cat > given"),
         note("of-hook", "cat > given"),
         note("of-source", "cat in.csv"),
