@@ -113,7 +113,7 @@ impl Observed {
 /// Listens at `address`: a port of this machine, or a host and a port.
 fn listen(address: &str) -> Result<(TcpListener, SocketAddr)> {
     let wrong = || {
-        let error = Error::job("the address for metrics is wrong").text(address.to_owned());
+        let error = Error::job("the address for metrics is wrong").text(address);
         error.hint("write a port, or a host and a port: `--metrics 127.0.0.1:9100`")
     };
     let addresses: Vec<SocketAddr> = match address.strip_prefix(':').unwrap_or(address).parse::<u16>() {

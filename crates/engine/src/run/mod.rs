@@ -173,7 +173,9 @@ pub(crate) struct Reports(WeakUnboundedSender<Event>);
 impl Reports {
     /// Reports `event`, if the run has not ended.
     pub(crate) fn report(&self, event: Event) {
-        let _ = self.0.upgrade().map(|rare| rare.send(event));
+        if let Some(rare) = self.0.upgrade() {
+            let _ = rare.send(event);
+        }
     }
 }
 
