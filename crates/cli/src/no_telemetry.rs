@@ -24,7 +24,7 @@ impl Telemetry {
 
     /// A run that nothing observes.
     pub fn run(&self, _: &Arc<Job>) -> Observed {
-        Observed
+        Observed::default()
     }
 
     /// Nothing ends.
@@ -33,7 +33,7 @@ impl Telemetry {
 
 /// A run that nothing observes.
 #[derive(Default)]
-pub struct Observed;
+pub struct Observed {}
 
 impl Observed {
     /// The usual options.
