@@ -249,6 +249,7 @@ mod tests {
             program: None,
             moment: None,
             series: Some(series.to_owned()),
+            status: None,
         }
     }
 

@@ -11,6 +11,7 @@ use millstream_core::budget::Share;
 use millstream_core::format::BATCH_ROWS;
 use millstream_core::program::{ProgramContext, StepLines};
 use millstream_core::source::{CacheUse, SourceContext};
+use millstream_core::step::StepSnapshot;
 use millstream_core::{Budget, Error, Registry, Result, Steps, ThreadGroup};
 use tokio::sync::oneshot;
 
@@ -20,6 +21,7 @@ use crate::failure::Failure;
 use crate::fault;
 use crate::machine::Machine;
 use crate::memory::BudgetPool;
+use crate::monitor::Monitor;
 use crate::rejects::Rejects;
 use crate::rejects::replay::Replay;
 use crate::runtime::Runtimes;
@@ -58,6 +60,8 @@ pub struct RunContext {
     pub runtimes: Runtimes,
     /// Where the SQL engine and shared steps spill. Last, since threads write to it.
     pub scratch: Arc<Scratch>,
+    /// How the run goes.
+    pub monitor: Monitor,
 }
 
 impl RunContext {
@@ -94,12 +98,23 @@ impl RunContext {
             threads,
             runtimes,
             scratch,
+            monitor: Monitor::default(),
         })
     }
 
     /// The same, with `lines` taking what programs write to standard error.
     pub fn with_lines(self, lines: StepLines) -> Self {
         RunContext { lines, ..self }
+    }
+
+    /// The counters of all steps as they are.
+    pub fn snapshots(&self) -> Vec<StepSnapshot> {
+        let mut snapshots: Vec<StepSnapshot> = self.steps.all().iter().map(|step| step.snapshot()).collect();
+        for StepSnapshot { name, work, .. } in &mut snapshots {
+            let work = work.iter_mut();
+            work.for_each(|work| work.cpu_seconds = self.threads.processes().used_by(name).busy.as_secs_f64());
+        }
+        snapshots
     }
 
     /// What the run may use.

@@ -23,6 +23,7 @@ mod load;
 pub mod machine;
 mod member;
 pub mod memory;
+mod monitor;
 mod node;
 pub mod options;
 mod overlap;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use millstream_core::queue::Lag;
 use millstream_core::sink::{Changes, Removed};
 use millstream_core::step::StepSnapshot;
 use millstream_core::{Error, Result, StepKind, Steps};
@@ -93,7 +94,11 @@ pub struct Report {
     pub results: Vec<SinkResult>,
     /// The counters of all steps.
     pub steps: Vec<StepSnapshot>,
-    /// What limited the run.
+    /// Of a run that has read a queue: what it did in each interval, at most 120 of them, in their order. The longer the
+    /// run, the longer they are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub intervals: Vec<Interval>,
+    /// What limited the run; if it has read a queue for more than a minute, in the last minute.
     pub verdict: Verdict,
     /// What was done after it, as the job says.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -106,6 +111,27 @@ impl Report {
         let loads = self.steps.iter().filter(|step| step.kind == StepKind::Load && step.name == name);
         loads.map(|step| step.rows).sum()
     }
+}
+
+/// What a run that reads a queue did in an interval of its time.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Interval {
+    /// When it began, in UTC: `2026-11-26T00:31:28Z`.
+    pub from: String,
+    /// When it ended.
+    pub to: String,
+    /// Messages that came, those that came again among them.
+    pub messages: u64,
+    /// Rows that the sinks took.
+    pub rows_written: u64,
+    /// Records that were refused.
+    pub rejected: u64,
+    /// Epochs that were committed.
+    pub epochs: u64,
+    /// Messages that the group had not read at its end, if the queue says so.
+    pub lag: Option<u64>,
+    /// The age of the oldest message that was read and not acknowledged at its end, if there was one.
+    pub oldest_seconds: Option<f64>,
 }
 
 /// What has become of something that was done after a run.
@@ -400,6 +426,23 @@ pub struct Progress {
     pub worked: Vec<WorkedRows>,
     /// What the run is doing: `reading`, `committing`.
     pub phase: Phase,
+    /// Rows that were read, or messages of a queue, a second, over the last seconds.
+    pub rate: f64,
+    /// How the queue is read, if the run reads one.
+    pub queue: Option<QueueProgress>,
+}
+
+/// How far a run is with a queue.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct QueueProgress {
+    /// Messages that came, those that came again among them.
+    pub messages: u64,
+    /// Epochs that are committed.
+    pub epochs: u64,
+    /// Messages a second, over the last seconds.
+    pub rate: f64,
+    /// How far it is behind.
+    pub lag: Lag,
 }
 
 /// What a run is doing.
@@ -428,7 +471,7 @@ impl Progress {
             false if totals.units_expected > 0 && totals.units == totals.units_expected => Phase::Finishing,
             false => Phase::Reading,
         };
-        Progress { elapsed, totals, worked, phase }
+        Progress { elapsed, totals, worked, phase, rate: 0.0, queue: None }
     }
 
     /// Time until all that is known of is read, at the rate so far; `None` where nothing can be said.

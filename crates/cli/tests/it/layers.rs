@@ -16,7 +16,7 @@ const ENGINE: &[&[&str]] = &[
     &["explain", "failure", "job_text", "member", "memory", "node", "overlap", "registry", "reword", "routing"],
     &["runtime", "surroundings", "verdict"],
     &["fault", "machine", "rejects", "report"],
-    &["checks"],
+    &["checks", "monitor"],
     &["engine", "load", "options", "read", "scratch", "sql"],
     &["context", "job_plan", "plan"],
     &["chunks", "prepare"],

@@ -43,6 +43,9 @@ const MOST_SINKS: usize = SinkSet::BITS as usize;
 /// The most messages of a batch: so the epoch that is gathered ends where it has to.
 const BATCH_MESSAGES: usize = 10_000;
 
+/// How often the run takes note of how far the queue is behind.
+const LOOKS: Duration = Duration::from_millis(500);
+
 /// What happens to a queue or a target during a run, for the observer.
 pub(super) enum Heard {
     /// An entry waits for its queue or target, for this reason.
@@ -188,6 +191,8 @@ struct Consuming<'w, 'j> {
     sinks: Vec<EpochSink<'j>>,
     consumer: Box<dyn Consumer>,
     commit: CommitKeys,
+    /// When it is to be seen next how far the queue is behind.
+    next_look: Instant,
     end: End,
     open: Epoch,
     /// What is committed as soon as the epoch before it is.
@@ -368,12 +373,14 @@ impl<'w, 'j> Consuming<'w, 'j> {
         let joining = Joining { process, positions, budget, step, io };
         let join = async || queue.join(joining.clone()).await.map_err(|error| error.in_step(name).into());
         let consumer = once_there(job, &tell, work.cancel, join).await?;
+        run.monitor.reads_queue();
         Ok(Consuming {
             work,
             tell,
             sinks,
             consumer,
             commit: job.around.commit,
+            next_look: Instant::now(),
             end: End::new(until),
             open: Epoch::default(),
             closed: None,
@@ -389,6 +396,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
         let cancelled = cancel.cancelled().fuse();
         tokio::pin!(cancelled);
         loop {
+            self.look();
             if self.must_close() {
                 self.closed = Some(std::mem::take(&mut self.open));
                 if let Some(batch) = self.apart.take() {
@@ -403,6 +411,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
             }
             let is_idle = writing.is_none() && self.open.is_empty() && self.apart.is_none();
             if self.end.is_reached && is_idle {
+                self.work.run.monitor.note_lag(self.consumer.lag());
                 return Ok(());
             }
             let reads = !self.end.is_reached && self.closed.is_none() && self.apart.is_none();
@@ -428,7 +437,16 @@ impl<'w, 'j> Consuming<'w, 'j> {
                 () = sleep_until(time), if time.is_some() => self.end.is_reached = true,
                 event = self.consumer.next(room), if reads => self.happens(event?).await?,
                 () = sleep_until(quiet), if quiet.is_some() => self.end.is_reached = true,
+                () = tokio::time::sleep_until(self.next_look) => {}
             }
+        }
+    }
+
+    /// Takes note from time to time of how far the queue is behind.
+    fn look(&mut self) {
+        if self.next_look <= Instant::now() {
+            self.next_look = Instant::now() + LOOKS;
+            self.work.run.monitor.note_lag(self.consumer.lag());
         }
     }
 
@@ -442,6 +460,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
         match event {
             QueueEvent::Messages(batch) => {
                 self.end.came(batch.messages.len() as u64);
+                self.work.run.monitor.came(batch.messages.len() as u64);
                 match self.open.sinks() {
                     Some(sinks) if sinks != batch.sinks => self.apart = Some(batch),
                     _ => self.add(batch),
@@ -545,6 +564,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
         }
         fail_point::pass("epoch.committed");
         if all {
+            self.work.run.monitor.committed();
             return self.consumer.acknowledge(&batches).await;
         }
         self.end.lost(messages);

@@ -20,15 +20,18 @@ use millstream_state::{LiveRun, RunRecord};
 use super::begin::Planned;
 use super::commit::Committed;
 use super::epochs::{self, Heard, Tell, reads_queue};
+use super::outages::Outages;
 use super::passes::together;
 use super::record::{Used, record_failure};
+use super::status::StatusWriter;
 use super::work::{Work, interruption};
 use super::{Event, Observer};
 use crate::context::RunContext;
-use crate::engine::{Engine, Turn};
+use crate::engine::{Engine, Governing, Turn};
 use crate::failure::Failure;
 use crate::job_plan::Runnable;
 use crate::machine::check_scratch;
+use crate::monitor::Moment;
 use crate::options::RunOptions;
 use crate::prepare::{Asked, Prepared, Reach, prepare_with_sinks};
 use crate::rejects::replay::Replay;
@@ -162,7 +165,7 @@ fn execute_at(
         execution.enter()?;
     }
     point.keep(&run.rejects);
-    let finished = run.runtimes.workers().block_on(execution.with_progress(began));
+    let finished = run.runtimes.workers().block_on(execution.with_progress(began, &governing));
     let live = execution.live.into_inner().flatten();
     let elapsed = began.elapsed();
     let committed = match finished {
@@ -173,7 +176,9 @@ fn execute_at(
             return Err(failure);
         }
     };
-    observer.progress(Progress::of(&run.steps, elapsed, true));
+    let mut progress = Progress::of(&run.steps, elapsed, true);
+    (progress.rate, progress.queue) = run.monitor.tick(&progress.totals);
+    observer.progress(progress);
     let used = Used { elapsed, processor: run.threads.used(), held: governing.held() };
     let recorded = committed.record(&run, job, live, replay.map(Arc::as_ref), used)?;
     Ok(Ended::Committed(recorded.forget(&run, job, point)))
@@ -181,8 +186,11 @@ fn execute_at(
 
 /// What reports to `observer` how a queue is read, as long as the run has it.
 fn tell_to(observer: &Observer) -> Tell {
-    let reports = observer.reports();
+    let (reports, outages) = (observer.reports(), Outages::default());
     Arc::new(move |heard| {
+        if !outages.is_new(&heard) {
+            return;
+        }
         reports.report(match heard {
             Heard::Away { of, error } => Event::Away { of, error },
             Heard::Back { of } => Event::Back { of },
@@ -236,7 +244,7 @@ impl<'r> Execution<'r> {
     }
 
     /// Commits the run, and reports its progress meanwhile.
-    async fn with_progress(&self, began: Instant) -> Result<Ended<Committed>, Failure> {
+    async fn with_progress(&self, began: Instant, governing: &Governing) -> Result<Ended<Committed>, Failure> {
         let committed = async {
             match self.commit().await {
                 // It was stopped before it read anything.
@@ -247,10 +255,10 @@ impl<'r> Execution<'r> {
             }
         };
         let ticking = async {
+            let mut status = StatusWriter::default();
             loop {
                 tokio::time::sleep(PROGRESS_INTERVAL).await;
-                let committing = self.committing.load(Ordering::Relaxed);
-                self.observer.progress(Progress::of(&self.run.steps, began.elapsed(), committing));
+                self.tick(began.elapsed(), governing, &mut status);
             }
         };
         tokio::pin!(committed);
@@ -259,6 +267,23 @@ impl<'r> Execution<'r> {
             committed = &mut committed => committed,
             () = ticking => unreachable!("progress is reported until the work is done"),
         }
+    }
+
+    /// Reports how far the run is, to its observer and, for other processes, in the state folder.
+    fn tick(&self, elapsed: Duration, governing: &Governing, status: &mut StatusWriter) {
+        let (run, committing) = (self.run, self.committing.load(Ordering::Relaxed));
+        let mut progress = Progress::of(&run.steps, elapsed, committing);
+        (progress.rate, progress.queue) = run.monitor.tick(&progress.totals);
+        run.monitor.keep_moment(|| Moment {
+            elapsed,
+            steps: run.snapshots(),
+            processor: run.threads.used(),
+            held: governing.held(),
+        });
+        if let Some(live) = self.live.get().and_then(Option::as_ref) {
+            status.write(live, &progress);
+        }
+        self.observer.progress(progress);
     }
 
     /// Goes from the job to the commit.
@@ -277,15 +302,16 @@ impl<'r> Execution<'r> {
             prepared.reach_sinks(job, asked).await?;
             self.enter()?;
         }
+        let tell = tell_to(self.observer);
         if is_service {
             let reach = async || prepared.reach_sinks(job, asked).await;
-            epochs::once_there(job, &tell_to(self.observer), &self.options.cancel, reach).await?;
+            epochs::once_there(job, &tell, &self.options.cancel, reach).await?;
         }
         let live = self.live.get().and_then(Option::as_ref);
         let warn = |warnings: &[Lint]| self.observer.warn(warnings);
         let work = Work { run, job, prepared: &prepared, point, live, cancel: &self.options.cancel, warn: &warn };
         if reads_queue(job) {
-            return epochs::run(work, tell_to(self.observer)).await.map(Ended::Committed);
+            return epochs::run(work, tell).await.map(Ended::Committed);
         }
         let loaded = Planned::new(work).await?.begin().await?.load().await?;
         Ok(Ended::Committed(loaded.commit(&self.committing).await?))
