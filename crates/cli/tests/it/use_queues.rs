@@ -1,6 +1,7 @@
 //! Jobs that read a queue, through the real binary: each message becomes a row once, whatever dies.
 
 mod kafka;
+mod others;
 mod several;
 mod soak;
 
