@@ -19,6 +19,9 @@ fn ids<'l>(lines: impl Iterator<Item = &'l str>) -> Vec<usize> {
 fn rows_are_counted_and_discarded() {
     let scene = scene("now", "write: discard");
     scene.add(0..1_000);
+    let explained = scene.lab.run(&["explain", "job.yaml"]);
+    let guarantee = "rows become visible epoch by epoch, at least once: rows are counted before";
+    assert!(explained.ok().stdout.contains(guarantee), "{}", explained.stdout);
     scene.run(&[]).ok().says(&["1,000 rows read, 1,000 written"]);
     assert!(scene.pending().starts_with('0'), "{}", scene.pending());
 }
@@ -73,6 +76,8 @@ fn sinks_that_take_no_epochs_say_why() {
         ("write: '-', parquet: {}", "cannot be written piece by piece"),
     ] {
         let scene = scene("now", sink);
-        scene.run(&[]).ended(2).says(&["`o` cannot take rows of a queue", why]);
+        for command in ["run", "explain"] {
+            scene.lab.run(&[command, "job.yaml"]).ended(2).says(&["`o` cannot take rows of a queue", why]);
+        }
     }
 }

@@ -55,6 +55,9 @@ fn each_sink_gets_each_row_once() {
 #[test]
 fn rows_are_counted_once_for_all_sinks() {
     let (scene, _) = scene(in_mariadb, "{empty: 3s}");
+    let explained = scene.lab.run(&["explain", "job.yaml"]);
+    let guarantee = "epoch by epoch, exactly once: its positions move in the transaction of the rows";
+    assert_eq!(explained.ok().stdout.matches(guarantee).count(), 3);
     scene.add(0..100);
     (0..3).for_each(|_| scene.add_body("bad"));
     let report = scene.lab.report(&[]);
