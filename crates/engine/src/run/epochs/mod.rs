@@ -9,7 +9,7 @@
 mod epoch;
 mod until;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,9 +18,9 @@ use async_trait::async_trait;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use millstream_core::epochs::{EpochTarget, QueueFacts, QueueLoad};
-use millstream_core::queue::{Consumer, Event as QueueEvent, Joining, MessageBatch, Queue, SinkSet};
+use millstream_core::queue::{Consumer, Event as QueueEvent, Joining, MessageBatch, Queue};
 use millstream_core::sink::Delivered;
-use millstream_core::{Error, ErrorKind, Result, fail_point};
+use millstream_core::{Error, ErrorKind, Result, Step, StepKind, fail_point};
 use millstream_job::around::{CommitKeys, Until, UntilEnd};
 use millstream_job::{Job, SinkStep};
 use tokio::task::AbortHandle;
@@ -28,20 +28,19 @@ use tokio::time::Instant;
 
 use super::commit::{Committed, Entries, Summary};
 use super::work::{Work, interruption};
+use crate::chunks::each_epoch::EachEpoch;
 use crate::chunks::epochs::{EpochLoad, PAUSES, Waits};
 use crate::chunks::group::{ChunkRows, counts};
 use crate::chunks::load::{ChunkLoad, Commits};
 use crate::chunks::messages::MessageReader;
-use crate::chunks::pipeline::{Pipeline, row_preserving_apart};
+use crate::chunks::pipeline::Pipeline;
+use crate::chunks::queue_plan::QueuePlan;
 use crate::chunks::references::References;
 use crate::failure::Failure;
 use crate::options::Cancel;
 use crate::plan::lookup::lookups;
 use epoch::{Epoch, EpochSink, has_sink};
 use until::End;
-
-/// The most sinks that take the rows of a queue: a batch has a bit for each.
-const MOST_SINKS: usize = SinkSet::BITS as usize;
 
 /// The most messages of a batch: so the epoch that is gathered ends where it has to.
 const BATCH_MESSAGES: usize = 10_000;
@@ -175,40 +174,12 @@ pub(super) async fn run(work: Work<'_, '_>, tell: Tell) -> Result<Committed, Fai
     Ok(Committed { summary, entries: Entries::default() })
 }
 
-/// The one pipeline to `sink`, which begins at the queue `name`.
-fn pipeline_of(
-    sink: &SinkStep,
-    name: &str,
-    plan: &Arc<dyn datafusion::physical_plan::ExecutionPlan>,
-    metered: &mut HashSet<String>,
-) -> Result<Pipeline> {
-    let refused = |why: String| {
-        let what = format!(
-            "`{}` is a queue, which has no end, and `{}` cannot take its rows one by one",
-            name, sink.name.value
-        );
-        Error::job(what).cause(why).hint("use filters, expressions, lookups and own code that takes single rows")
-    };
-    let mut pipelines = row_preserving_apart(plan, metered).map_err(refused)?;
-    match pipelines.len() {
-        1 if pipelines[0].read().source() == name => Ok(pipelines.remove(0)),
-        1 => Err(refused(format!("it reads `{}`, which is no queue", pipelines[0].read().source()))),
-        _ => Err(refused("its rows come on several ways".to_owned())),
-    }
-}
-
 impl<'w, 'j> Consuming<'w, 'j> {
     async fn begin(work: Work<'w, 'j>, tell: Tell, until: Until) -> Result<Self, Failure> {
         let Work { run, job, prepared, point, .. } = work;
-        let source = job.sources.iter().find(|source| source.queue().is_some());
-        let source = source.ok_or_else(|| Error::internal("the job reads no queue"))?;
-        let name = source.name.value.as_str();
-        let queue = source.queue().ok_or_else(|| Error::internal("the job reads no queue"))?;
-        let queue = queue.map_err(|fault| Error::job(fault.what).in_step(name))?;
-        if job.sinks.len() > MOST_SINKS {
-            return Err(Error::job(format!("a queue feeds at most {MOST_SINKS} sinks")).in_step(name).into());
-        }
         let physical = prepared.plan_sinks(job).await?;
+        let plan = QueuePlan::new(job, &physical)?.ok_or_else(|| Error::internal("the job reads no queue"))?;
+        let QueuePlan { name, queue, sinks: planned } = plan;
         for lookup in physical.plans().flat_map(lookups) {
             let context = run.session.task_ctx();
             let ready = lookup.shared().ready(lookup.reference(), &context);
@@ -217,11 +188,10 @@ impl<'w, 'j> Consuming<'w, 'j> {
         let process = process_name();
         let facts = queue.facts();
         let (mut sinks, mut positions, mut pipelines) = (Vec::new(), Vec::new(), Vec::new());
-        let mut metered = HashSet::new();
-        for (sink, root) in job.sinks.iter().zip(&physical.roots) {
-            let pipeline = pipeline_of(sink, name, &root.plan, &mut metered)?;
+        for (sink, (pipeline, _)) in job.sinks.iter().zip(planned) {
+            let step = run.steps.add(&sink.name.value, StepKind::Load, sink.sink.name());
             let target = async || {
-                let target = target_of(work, sink, &facts, &process).await;
+                let target = target_of(work, sink, &facts, &process, &step).await;
                 target.map_err(|error| error.in_step(&sink.name.value).into())
             };
             let target = once_there(job, &tell, work.cancel, target).await?;
@@ -230,7 +200,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
                 notes_rejects_of: None,
                 pipelines: vec![pipeline.clone()],
                 ledger,
-                step: run.steps.add(&sink.name.value, millstream_core::StepKind::Load, sink.sink.name()),
+                step: Arc::clone(&step),
                 budget: Arc::clone(&run.budget),
                 context: run.session.task_ctx(),
                 workers: run.runtimes.workers(),
@@ -249,9 +219,8 @@ impl<'w, 'j> Consuming<'w, 'j> {
         }
         let reader = reader_of(work, &queue, &process, pipelines)?;
         point.loading(job, prepared, work.live, &std::collections::BTreeMap::new())?;
-        let step = run.steps.add(name, millstream_core::StepKind::Fetch, "queue");
         let (budget, io) = (Arc::clone(&run.budget), run.runtimes.io());
-        let joining = Joining { process, positions, budget, step, io };
+        let joining = Joining { process, positions, budget, io };
         let join = async || queue.join(joining.clone()).await.map_err(|error| error.in_step(name).into());
         let consumer = once_there(job, &tell, work.cancel, join).await?;
         run.monitor.reads_queue();
@@ -513,19 +482,21 @@ fn reader_of(
 }
 
 /// How `sink` takes the epochs of `queue`.
-async fn target_of(work: Work<'_, '_>, sink: &SinkStep, queue: &QueueFacts, process: &str) -> Result<EpochTarget> {
-    let refused = |why: String| {
-        Error::job(format!("`{}` cannot take rows of a queue", sink.name.value))
-            .cause(why)
-            .hint("write to a table of a database, with `mode: append`, `merge` or `ignore`")
-    };
-    sink.sink.guarantee(queue).map_err(refused)?;
+async fn target_of(
+    work: Work<'_, '_>,
+    sink: &SinkStep,
+    queue: &QueueFacts,
+    process: &str,
+    step: &Arc<Step>,
+) -> Result<EpochTarget> {
     let schema = work.prepared.sink_columns(sink).ok_or_else(|| Error::internal("the columns are not known"))?;
-    let context = millstream_core::sink::LoadContext { schema, ..work.point.looking(work.run, sink) };
+    let programs = work.prepared.programs(&sink.name.value);
+    let looking = work.point.looking_as(work.run, sink, Arc::clone(step));
+    let context = millstream_core::sink::LoadContext { schema, programs, ordered: true, ..looking };
     let load = work.point.load_of_queue(sink, &queue.shown, &queue.group);
     let load = QueueLoad { load, owner: process.to_owned(), queue: queue.clone() };
-    let none = || Error::internal("a sink that takes epochs does not take them");
-    sink.sink.epochs(&load, context).await?.ok_or_else(none)
+    let each = || EpochTarget::AtLeastOnce(Arc::new(EachEpoch::new(Arc::clone(&sink.sink), context.clone())));
+    Ok(sink.sink.epochs(&load, context.clone()).await?.unwrap_or_else(each))
 }
 
 /// The name of a process that joins a group: 16 hexadecimal digits.
