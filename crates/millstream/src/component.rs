@@ -19,7 +19,7 @@ pub use millstream_core::format::{
 pub use millstream_core::program::{Lines, ProgramContext};
 pub use millstream_core::redact::Secrets;
 pub use millstream_core::registry::{
-    Build, Built, CodecEntry, FormatEntry, OptionalComponent, Registry, SinkEntry, SourceEntry, StoreEntry,
+    Build, Built, CodecEntry, FormatEntry, OptionalComponent, Registry, SinkEntry, SinkFormats, SourceEntry, StoreEntry,
     TransformEntry,
 };
 pub use millstream_core::sink::{

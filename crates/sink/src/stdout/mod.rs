@@ -17,7 +17,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::format::RowEncoder;
-use millstream_core::registry::{Built, SinkEntry};
+use millstream_core::registry::{Built, SinkEntry, SinkFormats};
 use millstream_core::sink::{Load, LoadContext, Sink, SinkParts, Writer};
 use millstream_core::spec::{SpecInfo, parse};
 use millstream_core::{Error, Result};
@@ -34,7 +34,7 @@ pub const ENTRY: SinkEntry = SinkEntry {
     schemes: &[],
     words: &["-"],
     stores: false,
-    formats: true,
+    formats: SinkFormats::ByName,
     build: &build,
 };
 
