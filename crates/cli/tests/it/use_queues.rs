@@ -2,6 +2,7 @@
 
 mod kafka;
 mod soak;
+mod to_queues;
 
 use std::ops::Range;
 use std::os::unix::process::ExitStatusExt;
