@@ -156,6 +156,7 @@ pub(super) struct Rows {
 }
 
 /// Rows as messages.
+#[derive(Debug)]
 pub(super) struct Encoded {
     pub(super) batch: RecordBatch,
     /// How many of its columns are the sink's.
