@@ -7,7 +7,9 @@ use std::time::Duration;
 use millstream_core::spec;
 use millstream_core::{Error, RejectKind, Result};
 use rdkafka::ClientContext;
-use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, NoCustomPartitioner, Producer as _, ProducerContext, ThreadedProducer};
@@ -21,6 +23,9 @@ use super::spec::KafkaWrite;
 
 /// How long brokers may need for their first answer.
 const FIRST_ANSWER: Duration = Duration::from_secs(15);
+
+/// How many bytes a message may have where brokers do not say.
+const DEFAULT_LARGEST: usize = 1_000_000;
 
 /// How long to wait until there is room for another message.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -45,6 +50,8 @@ pub struct Outgoing<'m> {
 pub struct Producer {
     producer: ThreadedProducer<Confirmations>,
     place: Place,
+    /// The most bytes that a message may have.
+    largest: usize,
     /// Messages sent since the last confirmation.
     sent: usize,
     refused: Vec<RefusedMessage>,
@@ -57,7 +64,8 @@ impl Producer {
     /// If the brokers cannot be reached or refuse, or there is no such topic.
     pub async fn connect(target: &str, write: &KafkaWrite, window: usize, io: &Handle) -> Result<Self> {
         let place = Self::place(target, write).map_err(|fault| Error::job(fault.what))?;
-        let connecting = io.spawn_blocking(move || connect(place, window)).await;
+        let handle = io.clone();
+        let connecting = io.spawn_blocking(move || connect(place, window, &handle)).await;
         connecting.map_err(|cause| Error::internal("Kafka was not connected to").cause(cause))?
     }
 
@@ -86,8 +94,9 @@ impl Producer {
                 KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull) => record = again,
                 KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge) => {
                     let number = self.sent - 1;
-                    let cause = "it is larger than `message.max.bytes`";
-                    self.refused.push((number, self.refusal(cause).reject(RejectKind::TooLong)));
+                    let cause = format!("it has more than {} bytes, the most that the topic allows", self.largest);
+                    let hint = "set `max.message.bytes` of the topic to more, or leave such messages out";
+                    self.refused.push((number, self.refusal(&cause).reject(RejectKind::TooLong).hint(hint)));
                     self.producer.context().confirm(None);
                     return Ok(());
                 }
@@ -147,7 +156,7 @@ impl Producer {
 }
 
 /// A producer for a topic that is there. Blocks.
-fn connect(place: Place, window: usize) -> Result<Producer> {
+fn connect(place: Place, window: usize, io: &Handle) -> Result<Producer> {
     let mut config = place.client()?;
     let asking = config.clone();
     let (client, mut fetcher) = Client::new(&asking, &place.topic)
@@ -155,7 +164,9 @@ fn connect(place: Place, window: usize) -> Result<Producer> {
     let doing = format!("writing to topic {}", place.topic);
     super::queue::first_answer(&client, &mut fetcher, FIRST_ANSWER)
         .map_err(|failure| fault::error(&failure, &place, &doing))?;
-    let kilobytes = (window / 1024).clamp(1024, 1 << 20).to_string();
+    // A broker refuses all messages of a batch that is larger than a message may be.
+    let largest = largest_message(&asking, &place.topic, io).unwrap_or(DEFAULT_LARGEST);
+    let kilobytes = (window.max(2 * largest) / 1024).clamp(1024, 1 << 20).to_string();
     for (name, value) in [
         // Repetitions are dropped by the brokers, and the order is kept over them.
         ("enable.idempotence", "true"),
@@ -163,7 +174,8 @@ fn connect(place: Place, window: usize) -> Result<Producer> {
         ("message.timeout.ms", "0"),
         ("partitioner", "murmur2_random"),
         ("linger.ms", "20"),
-        ("batch.size", "1000000"),
+        ("batch.size", &largest.min(1_000_000).to_string()),
+        ("message.max.bytes", &largest.to_string()),
         ("compression.type", "lz4"),
         ("queue.buffering.max.kbytes", &kilobytes),
         ("queue.buffering.max.messages", "1000000"),
@@ -173,7 +185,18 @@ fn connect(place: Place, window: usize) -> Result<Producer> {
     let producer: ThreadedProducer<Confirmations> = config
         .create_with_context(Confirmations::default())
         .map_err(|error| Error::internal("the client of Kafka cannot be set up").cause(native::words(&error)))?;
-    Ok(Producer { producer, place, sent: 0, refused: Vec::new() })
+    Ok(Producer { producer, place, largest, sent: 0, refused: Vec::new() })
+}
+
+/// How many bytes a message of a topic may have, within what the library allows, if the brokers say so. Blocks.
+fn largest_message(config: &ClientConfig, topic: &str, io: &Handle) -> Option<usize> {
+    let admin: AdminClient<DefaultClientContext> = config.create().ok()?;
+    let options = AdminOptions::new().request_timeout(Some(FIRST_ANSWER));
+    let asked = [ResourceSpecifier::Topic(topic)];
+    let answers = io.block_on(admin.describe_configs(&asked, &options)).ok()?;
+    let settings = answers.into_iter().next()?.ok()?;
+    let largest: usize = settings.entry_map().get("max.message.bytes")?.value.as_ref()?.parse().ok()?;
+    Some(largest.clamp(1_000, 1_000_000_000))
 }
 
 fn with_headers(headers: &[(&str, Option<&[u8]>)]) -> OwnedHeaders {
