@@ -196,8 +196,8 @@ impl Rows {
 
     /// The body of each row.
     fn bodies(&mut self, batch: &RecordBatch) -> Result<Vec<Vec<u8>>> {
-        let columns = self.body.iter().map(|&index| Arc::clone(batch.column(index))).collect();
-        let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns)
+        let rows = batch
+            .project(&self.body)
             .map_err(|cause| Error::internal("rows have other columns than their sink").cause(cause))?;
         // A record of JSON is a line.
         if self.form.encoding.splittable() && self.form.encoding.format() == "json" {

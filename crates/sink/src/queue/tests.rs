@@ -45,7 +45,7 @@ fn schema() -> SchemaRef {
 #[test]
 fn some_columns_are_beside_the_body() {
     let batch = rows(&[None, Some("{}"), Some("{\"b\": \"2\", \"a\": \"\"}")]);
-    let encoded = form(&Part::ALL).rows(&schema()).encode(&batch).expect("messages");
+    let encoded = form(&Part::ALL).rows(&batch.schema()).encode(&batch).expect("messages");
     assert!(encoded.refused.is_empty());
     let message = |key: Option<&str>, headers: &[(&str, &str)], time, body: &str| Message {
         key: key.map(str::to_owned),
@@ -63,7 +63,7 @@ fn some_columns_are_beside_the_body() {
             message(Some("k2"), &[("a", ""), ("b", "2")], Some(3), "\"2\""),
         ]
     );
-    let encoded = form(&[Part::Time]).rows(&schema()).encode(&batch).expect("messages");
+    let encoded = form(&[Part::Time]).rows(&batch.schema()).encode(&batch).expect("messages");
     assert_eq!(encoded.messages[1].1.body, b"\"1\",\"k1\",\"{}\"");
 }
 
@@ -71,7 +71,7 @@ fn some_columns_are_beside_the_body() {
 fn rows_with_other_headers_are_refused() {
     let bad = ["", "[]", "{\"a\": 1}", "{\"body\": \"x\"}"];
     let batch = rows(&bad.map(Some));
-    let encoded = form(&[Part::Headers]).rows(&schema()).encode(&batch).expect("messages");
+    let encoded = form(&[Part::Headers]).rows(&batch.schema()).encode(&batch).expect("messages");
     assert!(encoded.messages.is_empty());
     let reasons: Vec<&str> = encoded.refused.iter().map(|row| row.reason.as_str()).collect();
     assert!(reasons[0].starts_with("`_headers` is no JSON object"), "{reasons:?}");
@@ -126,7 +126,7 @@ async fn refused_messages_are_found() {
     let sent = Arc::default();
     let outlet = Refusing { sent: Arc::clone(&sent), refused: VecDeque::from([vec![1, 3], vec![0, 2], vec![0]]) };
     let mut sender = Sender::new(Box::new(outlet), &terms, &Budget::new(1 << 20));
-    let mut encoder = form(&[Part::Headers, Part::Key, Part::Time]).rows(&schema());
+    let mut encoder = form(&[Part::Headers, Part::Key, Part::Time]).rows(&rows(&[None, Some("bad")]).schema());
     let batch = rows(&[None, None, None, Some("bad"), None, None, None, None, None, None]);
     for part in [batch.slice(0, 6), batch.slice(6, 4)] {
         sender.send(encoder.encode(&part).expect("messages")).await.expect("sent");
