@@ -34,6 +34,19 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// Waits until all messages so far are confirmed.
+    async fn confirm(self: Arc<Self>) -> Result<()> {
+        let (shared, start) = (Arc::clone(&self), Instant::now());
+        let confirmed = on_io(&self.context.io, TASK, async move {
+            let mut sender = shared.sender.lock().await;
+            sender.confirm().await?;
+            shared.settle(&mut sender)
+        });
+        let confirmed = confirmed.await;
+        self.context.step.add_waiting_output(start.elapsed());
+        confirmed
+    }
+
     /// Deals with the rows that were refused so far.
     fn settle(&self, sender: &mut Sender) -> Result<()> {
         let (rows, refused) = sender.take();
@@ -58,16 +71,9 @@ impl Load for QueueLoad {
         Ok(Box::new(QueueWriter { shared: Arc::clone(&self.0), rows }))
     }
 
+    /// Each writer has waited until all messages are confirmed that were sent before it was closed.
     async fn prepare(&self) -> Result<()> {
-        let (shared, start) = (Arc::clone(&self.0), Instant::now());
-        let confirmed = on_io(&self.0.context.io, TASK, async move {
-            let mut sender = shared.sender.lock().await;
-            sender.confirm().await?;
-            shared.settle(&mut sender)
-        });
-        let confirmed = confirmed.await;
-        self.0.context.step.add_waiting_output(start.elapsed());
-        confirmed
+        Ok(())
     }
 
     async fn commit(&self) -> Result<String> {
@@ -111,7 +117,8 @@ impl Writer for QueueWriter {
         Ok(())
     }
 
+    /// Rows may still be rejected now, and no longer when all writers are closed.
     async fn close(&mut self) -> Result<()> {
-        Ok(())
+        Arc::clone(&self.shared).confirm().await
     }
 }
