@@ -7,9 +7,13 @@
 //! taken back, and those whose confirmation was lost are sent again: each row is there at least once.
 
 mod epochs;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod load;
 mod message;
 mod outlet;
+#[cfg(feature = "redis")]
+mod redis;
 mod sender;
 mod spec;
 #[cfg(test)]
@@ -78,7 +82,7 @@ fn build_kafka(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
     let KafkaSpec { kafka: settings, add, level } = parse(settings)?;
     let place = millstream_queue::kafka::Producer::place(&parts.target, &settings).map_err(|fault| vec![fault])?;
     let form = Form { encoding: Encoding::new(&parts, level)?, parts: spec::parts(&add, &[])?, body_field: None };
-    let target = Arc::new(outlet::kafka::Topic { target: parts.target, settings, place });
+    let target = Arc::new(kafka::Topic { target: parts.target, settings, place });
     Ok(Arc::new(QueueSink { target, form }))
 }
 
@@ -92,7 +96,7 @@ fn build_redis(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
         parts: spec::parts(&add, spec::NOT_OF_REDIS)?,
         body_field: Some(settings.field.clone()),
     };
-    Ok(Arc::new(QueueSink { target: Arc::new(outlet::redis::Stream { settings, place }), form }))
+    Ok(Arc::new(QueueSink { target: Arc::new(redis::Stream { settings, place }), form }))
 }
 
 /// Sends rows to a queue.

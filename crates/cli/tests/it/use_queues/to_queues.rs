@@ -92,7 +92,7 @@ struct Received {
 fn received(kafka: &Kafka, topic: &str) -> Vec<Received> {
     let lab = Lab::new();
     let source = format!(
-        "read: 'kafka://{}/{topic}', kafka: {{group: look}}, json: {{columns: {{id: int64}}}}, add: [_id, _key, \
+        "read: 'kafka://{}/{topic}', kafka: {{group: look-{topic}}}, json: {{columns: {{id: int64}}}}, add: [_id, _key, \
          _headers, _time]",
         kafka.address()
     );
@@ -338,7 +338,7 @@ fn messages_that_are_too_large() {
         kafka.address()
     );
     job(&lab, "until: now", &source, &format!("{sink}, max_rejects: 1"));
-    run(&lab).ended(1).says(&["refuses 2 rows"]);
+    run(&lab).ended(3).says(&["2 records were rejected", "more than 2000 bytes"]);
     job(&lab, "until: now", &source, &format!("{sink}, max_rejects: 2"));
     run(&lab).ok().says(&["8 messages added"]);
 }
