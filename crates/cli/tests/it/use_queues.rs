@@ -5,6 +5,7 @@ mod living;
 mod others;
 mod several;
 mod soak;
+mod to_queues;
 
 use std::collections::BTreeSet;
 use std::ops::Range;

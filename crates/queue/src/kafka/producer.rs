@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use millstream_core::spec;
-use millstream_core::{Error, Result};
+use millstream_core::{Error, RejectKind, Result};
 use rdkafka::ClientContext;
-use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, NoCustomPartitioner, Producer as _, ProducerContext, ThreadedProducer};
@@ -22,16 +24,34 @@ use super::spec::KafkaWrite;
 /// How long brokers may need for their first answer.
 const FIRST_ANSWER: Duration = Duration::from_secs(15);
 
+/// How many bytes a message may have where brokers do not say.
+const DEFAULT_LARGEST: usize = 1_000_000;
+
 /// How long to wait until there is room for another message.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// A message that a broker refused: its number, from 0, among those since the last confirmation, and why.
 pub type RefusedMessage = (usize, Error);
 
+/// A message that is to be sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Outgoing<'m> {
+    /// The key.
+    pub key: Option<&'m [u8]>,
+    /// Names and values beside the body.
+    pub headers: &'m [(&'m str, Option<&'m [u8]>)],
+    /// When it came, in milliseconds since 1970; the time at which it is sent, if it does not say so.
+    pub time: Option<i64>,
+    /// What it says.
+    pub body: Option<&'m [u8]>,
+}
+
 /// What sends messages to a topic.
 pub struct Producer {
     producer: ThreadedProducer<Confirmations>,
     place: Place,
+    /// The most bytes that a message may have.
+    largest: usize,
     /// Messages sent since the last confirmation.
     sent: usize,
     refused: Vec<RefusedMessage>,
@@ -44,7 +64,8 @@ impl Producer {
     /// If the brokers cannot be reached or refuse, or there is no such topic.
     pub async fn connect(target: &str, write: &KafkaWrite, window: usize, io: &Handle) -> Result<Self> {
         let place = Self::place(target, write).map_err(|fault| Error::job(fault.what))?;
-        let connecting = io.spawn_blocking(move || connect(place, window)).await;
+        let handle = io.clone();
+        let connecting = io.spawn_blocking(move || connect(place, window, &handle)).await;
         connecting.map_err(|cause| Error::internal("Kafka was not connected to").cause(cause))?
     }
 
@@ -61,16 +82,11 @@ impl Producer {
     ///
     /// # Errors
     /// If the producer cannot continue.
-    pub async fn send(
-        &mut self,
-        key: Option<&[u8]>,
-        headers: &[(&str, Option<&[u8]>)],
-        body: Option<&[u8]>,
-    ) -> Result<()> {
+    pub async fn send(&mut self, message: &Outgoing<'_>) -> Result<()> {
         let topic = self.place.topic.clone();
         let mut record = BaseRecord::<[u8], [u8], usize>::with_opaque_to(&topic, self.sent);
-        (record.key, record.payload) = (key, body);
-        record.headers = (!headers.is_empty()).then(|| with_headers(headers));
+        (record.key, record.payload, record.timestamp) = (message.key, message.body, message.time);
+        record.headers = (!message.headers.is_empty()).then(|| with_headers(message.headers));
         self.sent += 1;
         loop {
             let Err((error, again)) = self.producer.send(record) else { return Ok(()) };
@@ -78,7 +94,9 @@ impl Producer {
                 KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull) => record = again,
                 KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge) => {
                     let number = self.sent - 1;
-                    self.refused.push((number, self.refusal("it is larger than `message.max.bytes`")));
+                    let cause = format!("it has more than {} bytes, the most that the topic allows", self.largest);
+                    let hint = "set `max.message.bytes` of the topic to more, or leave such messages out";
+                    self.refused.push((number, self.refusal(&cause).reject(RejectKind::TooLong).hint(hint)));
                     self.producer.context().confirm(None);
                     return Ok(());
                 }
@@ -107,7 +125,7 @@ impl Producer {
         self.sent = 0;
         let refused = std::mem::take(&mut *self.producer.context().state()).refused;
         let mut all = std::mem::take(&mut self.refused);
-        all.extend(refused.into_iter().map(|(number, cause)| (number, self.refusal(&cause))));
+        all.extend(refused.into_iter().map(|(number, cause, kind)| (number, self.refusal(&cause).reject(kind))));
         all.sort_by_key(|(number, _)| *number);
         Ok(all)
     }
@@ -138,7 +156,7 @@ impl Producer {
 }
 
 /// A producer for a topic that is there. Blocks.
-fn connect(place: Place, window: usize) -> Result<Producer> {
+fn connect(place: Place, window: usize, io: &Handle) -> Result<Producer> {
     let mut config = place.client()?;
     let asking = config.clone();
     let (client, mut fetcher) = Client::new(&asking, &place.topic)
@@ -146,7 +164,9 @@ fn connect(place: Place, window: usize) -> Result<Producer> {
     let doing = format!("writing to topic {}", place.topic);
     super::queue::first_answer(&client, &mut fetcher, FIRST_ANSWER)
         .map_err(|failure| fault::error(&failure, &place, &doing))?;
-    let kilobytes = (window / 1024).clamp(1024, 1 << 20).to_string();
+    // A broker refuses all messages of a batch that is larger than a message may be.
+    let largest = largest_message(&asking, &place.topic, io).unwrap_or(DEFAULT_LARGEST);
+    let kilobytes = (window.max(2 * largest) / 1024).clamp(1024, 1 << 20).to_string();
     for (name, value) in [
         // Repetitions are dropped by the brokers, and the order is kept over them.
         ("enable.idempotence", "true"),
@@ -154,7 +174,8 @@ fn connect(place: Place, window: usize) -> Result<Producer> {
         ("message.timeout.ms", "0"),
         ("partitioner", "murmur2_random"),
         ("linger.ms", "20"),
-        ("batch.size", "1000000"),
+        ("batch.size", &largest.min(1_000_000).to_string()),
+        ("message.max.bytes", &largest.to_string()),
         ("compression.type", "lz4"),
         ("queue.buffering.max.kbytes", &kilobytes),
         ("queue.buffering.max.messages", "1000000"),
@@ -164,7 +185,18 @@ fn connect(place: Place, window: usize) -> Result<Producer> {
     let producer: ThreadedProducer<Confirmations> = config
         .create_with_context(Confirmations::default())
         .map_err(|error| Error::internal("the client of Kafka cannot be set up").cause(native::words(&error)))?;
-    Ok(Producer { producer, place, sent: 0, refused: Vec::new() })
+    Ok(Producer { producer, place, largest, sent: 0, refused: Vec::new() })
+}
+
+/// How many bytes a message of a topic may have, within what the library allows, if the brokers say so. Blocks.
+fn largest_message(config: &ClientConfig, topic: &str, io: &Handle) -> Option<usize> {
+    let admin: AdminClient<DefaultClientContext> = config.create().ok()?;
+    let options = AdminOptions::new().request_timeout(Some(FIRST_ANSWER));
+    let asked = [ResourceSpecifier::Topic(topic)];
+    let answers = io.block_on(admin.describe_configs(&asked, &options)).ok()?;
+    let settings = answers.into_iter().next()?.ok()?;
+    let largest: usize = settings.entry_map().get("max.message.bytes")?.value.as_ref()?.parse().ok()?;
+    Some(largest.clamp(1_000, 1_000_000_000))
 }
 
 fn with_headers(headers: &[(&str, Option<&[u8]>)]) -> OwnedHeaders {
@@ -183,7 +215,7 @@ struct Confirmations {
 #[derive(Debug, Default)]
 struct Confirmed {
     confirmed: usize,
-    refused: Vec<(usize, String)>,
+    refused: Vec<(usize, String, RejectKind)>,
     trouble: Option<Failure>,
     ended: Option<Failure>,
 }
@@ -193,7 +225,7 @@ impl Confirmations {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn confirm(&self, refused: Option<(usize, String)>) {
+    fn confirm(&self, refused: Option<(usize, String, RejectKind)>) {
         let mut state = self.state();
         state.confirmed += 1;
         state.trouble = None;
@@ -221,6 +253,13 @@ impl ProducerContext<NoCustomPartitioner> for Confirmations {
     type DeliveryOpaque = usize;
 
     fn delivery(&self, result: &DeliveryResult<'_>, number: usize) {
-        self.confirm(result.as_ref().err().map(|(error, _)| (number, native::words(error))));
+        let refused = |(error, _): &(KafkaError, _)| {
+            let kind = match error.rdkafka_error_code() {
+                Some(RDKafkaErrorCode::MessageSizeTooLarge) => RejectKind::TooLong,
+                _ => RejectKind::Other,
+            };
+            (number, native::words(error), kind)
+        };
+        self.confirm(result.as_ref().err().map(refused));
     }
 }

@@ -299,6 +299,6 @@ impl Shared {
 }
 
 /// The stream `key` of a server, for messages.
-pub(super) fn shown(place: &Place, key: &str) -> String {
+pub fn shown(place: &Place, key: &str) -> String {
     format!("stream {} of {}", millstream_core::error::one_line(key), place.server.shown)
 }

@@ -15,7 +15,7 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::epochs::{Guarantee, QueueFacts};
 use millstream_core::program::ProgramContext;
-use millstream_core::registry::{Built, SinkEntry};
+use millstream_core::registry::{Built, SinkEntry, SinkFormats};
 use millstream_core::sink::{Load, LoadContext, Sink, SinkParts, Writer};
 use millstream_core::source::SourceContext;
 use millstream_core::spec::{Duration as Time, SpecInfo, parse};
@@ -37,7 +37,7 @@ pub const ENTRY: SinkEntry = SinkEntry {
     schemes: &["command"],
     words: &[],
     stores: false,
-    formats: false,
+    formats: SinkFormats::None,
     build: &build,
 };
 

@@ -14,7 +14,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::epochs::{Guarantee, QueueFacts};
-use millstream_core::registry::{Built, SinkEntry};
+use millstream_core::registry::{Built, SinkEntry, SinkFormats};
 use millstream_core::sink::{Load, LoadContext, Sink, SinkParts, Writer};
 use millstream_core::spec::{Spec, SpecInfo, parse};
 use millstream_core::{Error, Result};
@@ -29,7 +29,7 @@ pub const ENTRY: SinkEntry = SinkEntry {
     schemes: &[],
     words: &[DiscardSpec::NAME],
     stores: false,
-    formats: false,
+    formats: SinkFormats::None,
     build: &build,
 };
 

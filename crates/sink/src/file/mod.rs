@@ -20,7 +20,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::epochs::{Guarantee, QueueFacts};
-use millstream_core::registry::{Built, SinkEntry};
+use millstream_core::registry::{Built, SinkEntry, SinkFormats};
 use millstream_core::sink::{
     ChangeNotes, KnownLoad, Load, LoadContext, Routing, RoutingKind, Sink, SinkParts, Written, WrittenChunks,
 };
@@ -46,7 +46,7 @@ pub const ENTRY: SinkEntry = SinkEntry {
     schemes: &[""],
     words: &[],
     stores: true,
-    formats: true,
+    formats: SinkFormats::ByName,
     build: &build,
 };
 

@@ -19,7 +19,7 @@ use async_trait::async_trait;
 use millstream_core::epochs::{EpochTarget, Epochs, Guarantee, QueueFacts, QueueLoad};
 use millstream_core::format::RowEncoder;
 use millstream_core::positions::Move;
-use millstream_core::registry::{Built, SinkEntry};
+use millstream_core::registry::{Built, SinkEntry, SinkFormats};
 use millstream_core::sink::{Accept, Delivered, Delivery, Load, LoadContext, Refused, Sink, SinkParts, Writer};
 use millstream_core::spec::{SpecInfo, parse};
 use millstream_core::{Error, Result};
@@ -36,7 +36,7 @@ pub const ENTRY: SinkEntry = SinkEntry {
     schemes: &[],
     words: &["-"],
     stores: false,
-    formats: true,
+    formats: SinkFormats::ByName,
     build: &build,
 };
 
