@@ -13,8 +13,8 @@
 //! `pipeline.rs` which pipelines can be loaded so; `sinks.rs` which sinks; `units.rs` what tells units apart, and which
 //! of them are complete; `versions.rs` which group notes the version of a unit; `group.rs` the rows of a group;
 //! `assemble.rs` who puts them together; `instance.rs` the plan of a group; `span.rs` which records its rows are from;
-//! `refused.rs` what is left out on the way; `arrival.rs` in which order staged rows count as having come; `epochs.rs`
-//! the epochs of a queue in place of chunks; `references.rs` what its lookups look up in; `load.rs` who reads and
+//! `refused.rs` what is left out on the way; `arrival.rs` in which order staged rows count as having come; `messages.rs`
+//! the rows of a queue, and `epochs.rs` its epochs in place of chunks; `references.rs` what its lookups look up in; `load.rs` who reads and
 //! delivers; `reload.rs` what replaces the rows of units that have changed; `spool.rs` where their rows wait.
 //! `origins.rs` reads rows for targets that are loaded at once; `additive.rs` which plans of incremental sources can be
 //! loaded so, `admission.rs` which of their units, and `marks.rs` which of their rows, if they are read by the time in
@@ -29,6 +29,7 @@ pub mod group;
 pub mod instance;
 pub mod load;
 pub mod marks;
+pub mod messages;
 pub mod origins;
 pub mod pipeline;
 pub mod references;

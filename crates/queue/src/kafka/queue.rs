@@ -124,6 +124,10 @@ impl Queue for Kafka {
         &self.read.group
     }
 
+    fn is_partitioned(&self) -> bool {
+        true
+    }
+
     fn shown_id(&self, id: MessageId) -> String {
         format!("{}:{}", id.major, id.minor)
     }
