@@ -4,8 +4,8 @@
 set -euo pipefail
 
 declare -A package_of=(
-    [cc]=build-essential [curl]=curl [igzip]=isal [java]=default-jre-headless [mariadbd]=mariadb-server
-    [nginx]=nginx-light [parallel]=parallel [pigz]=pigz [postgres]=postgresql [python3]=python3
+    [cc]=build-essential [curl]=curl [igzip]=isal [java]=default-jre-headless [kcat]=kcat
+    [mariadbd]=mariadb-server [nginx]=nginx-light [parallel]=parallel [pigz]=pigz [postgres]=postgresql [python3]=python3
     [redis-server]=redis-server [rg]=ripgrep [sqlite3]=sqlite3 [unzip]=unzip [wget]=wget [wrk]=wrk [zcat]=gzip
     [zstd]=zstd
 )
