@@ -59,8 +59,10 @@ class Broker:
 
 
 @contextlib.contextmanager
-def redis(program: str) -> Iterator[Broker]:
-    """Redis with an empty stream; `program` is `redis-stream` of `benches/limit`."""
+def redis(program: str, *, keep: bool = True) -> Iterator[Broker]:
+    """Redis with an empty stream; `program` is `redis-stream` of `benches/limit`. Without `keep` the stream is emptied
+    when the groups begin again.
+    """
     with tempfile.TemporaryDirectory(prefix="millstream-bench-") as name:
         folder, port = Path(name), free_port()
         cli = [found("redis-cli"), "-e", "-p", str(port)]
@@ -73,6 +75,9 @@ def redis(program: str) -> Iterator[Broker]:
             subprocess.run([program, "fill", f"127.0.0.1:{port}", STREAM, str(path)], check=True, capture_output=True)
 
         def forget() -> None:
+            if not keep:
+                run("DEL", STREAM)
+                return
             for group in ("load", "drain"):
                 run("XGROUP", "DESTROY", STREAM, group)
             run("XGROUP", "CREATE", STREAM, "drain", "0")

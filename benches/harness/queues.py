@@ -140,7 +140,7 @@ def kafka_postgres(context: Context) -> Iterator[Plan]:
 @contextlib.contextmanager
 def latency(context: Context) -> Iterator[Plan]:
     """Messages at a steady rate, from their sending to the row."""
-    with brokers.redis(context.tools.limit("redis-stream")) as broker, databases.mariadb() as database:
+    with brokers.redis(context.tools.limit("redis-stream"), keep=False) as broker, databases.mariadb() as database:
         loading = served(context, database, "CREATE TABLE posts (id BIGINT NOT NULL PRIMARY KEY)", "0", "char_length")
 
         def before() -> None:
