@@ -354,7 +354,8 @@ pub trait Sink: Debug + Send + Sync {
         }
     }
 
-    /// How it takes the rows of a queue, if it does.
+    /// How it takes the rows of a queue, if its settings allow that; `None` if each epoch is a load of its own
+    /// ([`Sink::begin`]).
     async fn epochs(&self, load: &QueueLoad, context: LoadContext) -> Result<Option<EpochTarget>> {
         Ok(self.positions(&load.load, &load.owner, context).await?.map(EpochTarget::Once))
     }

@@ -191,11 +191,16 @@ impl Gathering<'_, '_> {
                     "write `until: stopped`, `empty`, `now`, `{rows: N}` or `{for: 10m}` beside `sources`",
                 );
             }
-            (None, Some(until)) => self.error(until.key_span, "`until` is for jobs that read a queue", "remove it"),
             _ => {}
         }
-        if let (None, Some(commit)) = (first, root.entry("commit")) {
-            self.error(commit.key_span, "`commit` is for jobs that read a queue", "remove it");
+        // One that could not be built may be a queue.
+        if first.is_some() || self.steps.len() < self.entries.len() {
+            return;
+        }
+        for key in ["until", "commit"] {
+            if let Some(entry) = root.entry(key) {
+                self.error(entry.key_span, format!("`{key}` is for jobs that read a queue"), "remove it");
+            }
         }
     }
 

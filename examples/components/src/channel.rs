@@ -47,7 +47,7 @@ pub fn add_to(registry: &mut Registry) -> Result<Receiver<Named>> {
         schemes: &["channel"],
         words: &[],
         stores: false,
-        formats: false,
+        formats: SinkFormats::None,
         build,
     })?;
     Ok(receiver)

@@ -19,7 +19,7 @@ pub use messages::{Lack, Message, MessageId, Messages};
 
 use crate::epochs::QueueFacts;
 use crate::positions::{Move, Position, Positions};
-use crate::{Budget, Error, Result, Step};
+use crate::{Budget, Error, Result};
 
 /// A queue, and the group in whose name it is read.
 #[async_trait]
@@ -60,8 +60,6 @@ pub struct Joining {
     pub positions: Vec<Option<Arc<dyn Positions>>>,
     /// What messages that wait are charged to.
     pub budget: Arc<Budget>,
-    /// The counters of the source.
-    pub step: Arc<Step>,
     /// Network and timers run here.
     pub io: tokio::runtime::Handle,
 }

@@ -14,7 +14,8 @@
 //! of them are complete; `versions.rs` which group notes the version of a unit; `group.rs` the rows of a group;
 //! `assemble.rs` who puts them together; `instance.rs` the plan of a group; `span.rs` which records its rows are from;
 //! `refused.rs` what is left out on the way; `arrival.rs` in which order staged rows count as having come; `messages.rs`
-//! the rows of a queue, and `epochs.rs` its epochs in place of chunks; `references.rs` what its lookups look up in; `load.rs` who reads and
+//! the rows of a queue, `epochs.rs` its epochs in place of chunks, and `each_epoch.rs` those that are loads of their
+//! own; `references.rs` what its lookups look up in; `load.rs` who reads and
 //! delivers; `reload.rs` what replaces the rows of units that have changed; `spool.rs` where their rows wait.
 //! `origins.rs` reads rows for targets that are loaded at once; `additive.rs` which plans of incremental sources can be
 //! loaded so, `admission.rs` which of their units, and `marks.rs` which of their rows, if they are read by the time in
@@ -24,6 +25,7 @@ pub mod additive;
 pub mod admission;
 mod arrival;
 mod assemble;
+pub mod each_epoch;
 pub mod epochs;
 pub mod group;
 pub mod instance;

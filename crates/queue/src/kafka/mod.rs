@@ -26,6 +26,6 @@ mod tests;
 mod watch;
 
 pub use place::{Place, check_url};
-pub use producer::{Producer, RefusedMessage};
+pub use producer::{Outgoing, Producer, RefusedMessage};
 pub use queue::Kafka;
 pub use spec::{KafkaRead, KafkaWrite, OnGap, Sasl, Start};

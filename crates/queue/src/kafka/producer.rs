@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use millstream_core::spec;
-use millstream_core::{Error, Result};
+use millstream_core::{Error, RejectKind, Result};
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -27,6 +27,19 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// A message that a broker refused: its number, from 0, among those since the last confirmation, and why.
 pub type RefusedMessage = (usize, Error);
+
+/// A message that is to be sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Outgoing<'m> {
+    /// The key.
+    pub key: Option<&'m [u8]>,
+    /// Names and values beside the body.
+    pub headers: &'m [(&'m str, Option<&'m [u8]>)],
+    /// When it came, in milliseconds since 1970; the time at which it is sent, if it does not say so.
+    pub time: Option<i64>,
+    /// What it says.
+    pub body: Option<&'m [u8]>,
+}
 
 /// What sends messages to a topic.
 pub struct Producer {
@@ -61,16 +74,11 @@ impl Producer {
     ///
     /// # Errors
     /// If the producer cannot continue.
-    pub async fn send(
-        &mut self,
-        key: Option<&[u8]>,
-        headers: &[(&str, Option<&[u8]>)],
-        body: Option<&[u8]>,
-    ) -> Result<()> {
+    pub async fn send(&mut self, message: &Outgoing<'_>) -> Result<()> {
         let topic = self.place.topic.clone();
         let mut record = BaseRecord::<[u8], [u8], usize>::with_opaque_to(&topic, self.sent);
-        (record.key, record.payload) = (key, body);
-        record.headers = (!headers.is_empty()).then(|| with_headers(headers));
+        (record.key, record.payload, record.timestamp) = (message.key, message.body, message.time);
+        record.headers = (!message.headers.is_empty()).then(|| with_headers(message.headers));
         self.sent += 1;
         loop {
             let Err((error, again)) = self.producer.send(record) else { return Ok(()) };
@@ -78,7 +86,8 @@ impl Producer {
                 KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull) => record = again,
                 KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge) => {
                     let number = self.sent - 1;
-                    self.refused.push((number, self.refusal("it is larger than `message.max.bytes`")));
+                    let cause = "it is larger than `message.max.bytes`";
+                    self.refused.push((number, self.refusal(cause).reject(RejectKind::TooLong)));
                     self.producer.context().confirm(None);
                     return Ok(());
                 }
@@ -107,7 +116,7 @@ impl Producer {
         self.sent = 0;
         let refused = std::mem::take(&mut *self.producer.context().state()).refused;
         let mut all = std::mem::take(&mut self.refused);
-        all.extend(refused.into_iter().map(|(number, cause)| (number, self.refusal(&cause))));
+        all.extend(refused.into_iter().map(|(number, cause, kind)| (number, self.refusal(&cause).reject(kind))));
         all.sort_by_key(|(number, _)| *number);
         Ok(all)
     }
@@ -183,7 +192,7 @@ struct Confirmations {
 #[derive(Debug, Default)]
 struct Confirmed {
     confirmed: usize,
-    refused: Vec<(usize, String)>,
+    refused: Vec<(usize, String, RejectKind)>,
     trouble: Option<Failure>,
     ended: Option<Failure>,
 }
@@ -193,7 +202,7 @@ impl Confirmations {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn confirm(&self, refused: Option<(usize, String)>) {
+    fn confirm(&self, refused: Option<(usize, String, RejectKind)>) {
         let mut state = self.state();
         state.confirmed += 1;
         state.trouble = None;
@@ -221,6 +230,13 @@ impl ProducerContext<NoCustomPartitioner> for Confirmations {
     type DeliveryOpaque = usize;
 
     fn delivery(&self, result: &DeliveryResult<'_>, number: usize) {
-        self.confirm(result.as_ref().err().map(|(error, _)| (number, native::words(error))));
+        let refused = |(error, _): &(KafkaError, _)| {
+            let kind = match error.rdkafka_error_code() {
+                Some(RDKafkaErrorCode::MessageSizeTooLarge) => RejectKind::TooLong,
+                _ => RejectKind::Other,
+            };
+            (number, native::words(error), kind)
+        };
+        self.confirm(result.as_ref().err().map(refused));
     }
 }

@@ -153,7 +153,6 @@ impl Kafka {
             commands: obeyed,
             reports: reports.clone(),
             budget: joining.budget,
-            step: joining.step,
             state: ReaderState::default(),
         };
         let thread = std::thread::Builder::new().name("kafka".to_owned()).spawn(move || reader.run());

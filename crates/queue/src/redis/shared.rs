@@ -178,7 +178,6 @@ impl Shared {
             // It has come, so it is held already.
             None => room = Reservation::of_taken(&self.joining.budget, held),
         }
-        self.joining.step.add_bytes(messages.text().len() as u64);
         self.window.add(held);
         self.is_empty.store(false, Ordering::SeqCst);
         self.tell(life, What::Came(Box::new(Came::new(messages, from, sinks, room))));
@@ -300,6 +299,6 @@ impl Shared {
 }
 
 /// The stream `key` of a server, for messages.
-pub(super) fn shown(place: &Place, key: &str) -> String {
+pub fn shown(place: &Place, key: &str) -> String {
     format!("stream {} of {}", millstream_core::error::one_line(key), place.server.shown)
 }

@@ -20,7 +20,7 @@ use futures::future::{BoxFuture, join_all};
 use millstream_core::epochs::{EpochTarget, QueueFacts, QueueLoad};
 use millstream_core::queue::{Consumer, Event as QueueEvent, Joining, MessageBatch, Queue, SinkSet};
 use millstream_core::sink::Delivered;
-use millstream_core::{Error, ErrorKind, Result, fail_point};
+use millstream_core::{Error, ErrorKind, Result, Step, StepKind, fail_point};
 use millstream_job::around::{CommitKeys, Until, UntilEnd};
 use millstream_job::{Job, SinkStep};
 use tokio::task::AbortHandle;
@@ -28,6 +28,7 @@ use tokio::time::Instant;
 
 use super::commit::{Committed, Entries, Summary};
 use super::work::{Work, interruption};
+use crate::chunks::each_epoch::EachEpoch;
 use crate::chunks::epochs::{EpochLoad, PAUSES, Waits};
 use crate::chunks::group::{ChunkRows, counts};
 use crate::chunks::load::{ChunkLoad, Commits};
@@ -215,8 +216,9 @@ impl<'w, 'j> Consuming<'w, 'j> {
         let mut metered = HashSet::new();
         for (sink, root) in job.sinks.iter().zip(&physical.roots) {
             let pipeline = pipeline_of(sink, name, &root.plan, &mut metered)?;
+            let step = run.steps.add(&sink.name.value, StepKind::Load, sink.sink.name());
             let target = async || {
-                let target = target_of(work, sink, &facts, &process).await;
+                let target = target_of(work, sink, &facts, &process, &step).await;
                 target.map_err(|error| error.in_step(&sink.name.value).into())
             };
             let target = once_there(job, &tell, work.cancel, target).await?;
@@ -225,7 +227,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
                 notes_rejects_of: None,
                 pipelines: vec![pipeline.clone()],
                 ledger,
-                step: run.steps.add(&sink.name.value, millstream_core::StepKind::Load, sink.sink.name()),
+                step: Arc::clone(&step),
                 budget: Arc::clone(&run.budget),
                 context: run.session.task_ctx(),
                 workers: run.runtimes.workers(),
@@ -244,9 +246,8 @@ impl<'w, 'j> Consuming<'w, 'j> {
         }
         let reader = reader_of(work, &queue, &process, pipelines)?;
         point.loading(job, prepared, work.live, &std::collections::BTreeMap::new())?;
-        let step = run.steps.add(name, millstream_core::StepKind::Fetch, "queue");
         let (budget, io) = (Arc::clone(&run.budget), run.runtimes.io());
-        let joining = Joining { process, positions, budget, step, io };
+        let joining = Joining { process, positions, budget, io };
         let join = async || queue.join(joining.clone()).await.map_err(|error| error.in_step(name).into());
         let consumer = once_there(job, &tell, work.cancel, join).await?;
         Ok(Consuming {
@@ -491,7 +492,13 @@ fn reader_of(
 }
 
 /// How `sink` takes the epochs of `queue`.
-async fn target_of(work: Work<'_, '_>, sink: &SinkStep, queue: &QueueFacts, process: &str) -> Result<EpochTarget> {
+async fn target_of(
+    work: Work<'_, '_>,
+    sink: &SinkStep,
+    queue: &QueueFacts,
+    process: &str,
+    step: &Arc<Step>,
+) -> Result<EpochTarget> {
     let refused = |why: String| {
         Error::job(format!("`{}` cannot take rows of a queue", sink.name.value))
             .cause(why)
@@ -499,11 +506,13 @@ async fn target_of(work: Work<'_, '_>, sink: &SinkStep, queue: &QueueFacts, proc
     };
     sink.sink.guarantee(queue).map_err(refused)?;
     let schema = work.prepared.sink_columns(sink).ok_or_else(|| Error::internal("the columns are not known"))?;
-    let context = millstream_core::sink::LoadContext { schema, ..work.point.looking(work.run, sink) };
+    let programs = work.prepared.programs(&sink.name.value);
+    let looking = work.point.looking_as(work.run, sink, Arc::clone(step));
+    let context = millstream_core::sink::LoadContext { schema, programs, ordered: true, ..looking };
     let load = work.point.load_of_queue(sink, &queue.shown, &queue.group);
     let load = QueueLoad { load, owner: process.to_owned(), queue: queue.clone() };
-    let none = || Error::internal("a sink that takes epochs does not take them");
-    sink.sink.epochs(&load, context).await?.ok_or_else(none)
+    let each = || EpochTarget::AtLeastOnce(Arc::new(EachEpoch::new(Arc::clone(&sink.sink), context.clone())));
+    Ok(sink.sink.epochs(&load, context.clone()).await?.unwrap_or_else(each))
 }
 
 /// The name of a process that joins a group: 16 hexadecimal digits.
