@@ -15,7 +15,7 @@ from harness.servers import free_port
 
 STREAM = "posts"  # of Redis, and the topic of Kafka
 KAFKA = "kafka-4.4.0-1"  # what `scripts/install-test-kafka.sh` installs
-# A log that is written before the answer: what the server has acknowledged is never lost. It is not compacted meanwhile.
+# The log is written before the answer: what the server has acknowledged is never lost. It is not compacted meanwhile.
 REDIS = ["--bind", "127.0.0.1", "--appendonly", "yes", "--appendfsync", "always", "--save", "",
          "--auto-aof-rewrite-percentage", "0"]  # fmt: skip
 JAVA = ["-Xmx1g", "-XX:+UseSerialGC", "-XX:-UsePerfData"]

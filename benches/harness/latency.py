@@ -23,15 +23,18 @@ class Rows:
     """The largest id in the table, by a client that stays connected."""
 
     def __init__(self, client: list[str]) -> None:
+        """Starts the client."""
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         self.client = subprocess.Popen([*client, "--unbuffered"], text=True, bufsize=1, **pipes)
 
     def largest(self) -> int:
+        """Asks for the id; 0 if there is no row."""
         self.client.stdin.write(QUESTION)
         self.client.stdin.flush()
         return int(self.client.stdout.readline())
 
     def close(self) -> None:
+        """Ends the client."""
         self.client.stdin.close()
         self.client.wait()
 

@@ -116,25 +116,34 @@ def redis_mariadb(context: Context) -> Iterator[Plan]:
 @contextlib.contextmanager
 def redis_postgres(context: Context) -> Iterator[Plan]:
     """Redis into PostgreSQL."""
-    with brokers.redis(context.tools.limit("redis-stream")) as broker, databases.postgres() as database:
-        with loads(context, broker, database, *into_postgres(context, database)) as ready:
-            yield ready
+    with (
+        brokers.redis(context.tools.limit("redis-stream")) as broker,
+        databases.postgres() as database,
+        loads(context, broker, database, *into_postgres(context, database)) as ready,
+    ):
+        yield ready
 
 
 @contextlib.contextmanager
 def kafka_mariadb(context: Context) -> Iterator[Plan]:
     """Kafka into MariaDB."""
-    with brokers.kafka() as broker, databases.mariadb() as database:
-        with loads(context, broker, database, *into_mariadb(context, database)) as ready:
-            yield ready
+    with (
+        brokers.kafka() as broker,
+        databases.mariadb() as database,
+        loads(context, broker, database, *into_mariadb(context, database)) as ready,
+    ):
+        yield ready
 
 
 @contextlib.contextmanager
 def kafka_postgres(context: Context) -> Iterator[Plan]:
     """Kafka into PostgreSQL."""
-    with brokers.kafka() as broker, databases.postgres() as database:
-        with loads(context, broker, database, *into_postgres(context, database)) as ready:
-            yield ready
+    with (
+        brokers.kafka() as broker,
+        databases.postgres() as database,
+        loads(context, broker, database, *into_postgres(context, database)) as ready,
+    ):
+        yield ready
 
 
 @contextlib.contextmanager
@@ -153,8 +162,9 @@ def latency(context: Context) -> Iterator[Plan]:
         path = job(context, "latency", source, sink, until="stopped", commit={"every": "100ms"})
         messages = RATE * scaled(SECONDS, context.store.scale, 2)
         measured = context.scratch / "latency.json"
+        client, millstream = json.dumps(database.client[:-1]), str(context.tools.millstream)
         command = [sys.executable, str(LATENCY), str(broker.port), brokers.STREAM, str(messages), str(RATE),
-                   str(measured), json.dumps(database.client[:-1]), str(context.tools.millstream), str(path)]  # fmt: skip
+                   str(measured), client, millstream, str(path)]  # fmt: skip
 
         def after() -> Note:
             figures = json.loads(measured.read_text())

@@ -1,5 +1,5 @@
-//! The limit of queues in Redis: the least programs that fill a stream and that read one and acknowledge. They trust the
-//! server's answers, and look at nothing in a message.
+//! The limit of queues in Redis: the least programs that fill a stream, and that read one and acknowledge. They trust
+//! the server's answers, and look at nothing in a message.
 //!
 //! ```text
 //! redis-stream fill ADDRESS STREAM FILE     a message for each line of the file
@@ -76,8 +76,8 @@ impl Link {
         }
     }
 
-    /// Reads all entries, and acknowledges them: the answers are those to reads, and from the third on each follows that
-    /// to an acknowledgement.
+    /// Reads all entries, and acknowledges them: the answers are those to reads, and from the third on each follows
+    /// that to an acknowledgement.
     fn drain(mut self, stream: &str, group: &str) -> io::Result<usize> {
         let count = TOGETHER.to_string();
         let read = ["XREADGROUP", "GROUP", group, "reader", "COUNT", &count, "STREAMS", stream, ">"].map(str::as_bytes);
@@ -143,7 +143,8 @@ impl Link {
         Ok(take(&self.line[..length]))
     }
 
-    /// A number of the answer, which has to be of a kind: `:` a number, `$` the bytes of a text, `*` the items of a list.
+    /// A number of the answer, which has to be of a kind: `:` a number, `$` the bytes of a text, `*` the items of a
+    /// list.
     fn number(&mut self, kind: u8) -> io::Result<i64> {
         self.line.clear();
         self.from.read_until(b'\n', &mut self.line)?;

@@ -1,4 +1,4 @@
-//! The example of orders that go through a queue, as its README describes it, against a reference that is computed here.
+//! The example of orders that go through a queue, as its README describes it, against a reference computed here.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
