@@ -1,5 +1,6 @@
 //! Jobs that read a queue, through the real binary: each message becomes a row once, whatever dies.
 
+mod example;
 mod kafka;
 mod living;
 mod others;

@@ -193,10 +193,12 @@ impl Reader {
         }
     }
 
-    /// Room for a round; `None` if too much waits already.
+    /// Room for a round; `None` if too much waits already. Partitions that were held back stay so until half of it is
+    /// gone: what the library had fetched ahead was dropped, and is fetched again.
     fn room(&self) -> Option<Option<Reservation>> {
         let waiting = self.state.waiting.load(Ordering::Relaxed);
         let window = (self.budget.limit() / 8).clamp(WINDOW.0, WINDOW.1);
+        let window = if self.state.is_held { window / 2 } else { window };
         if waiting >= window {
             return None;
         }

@@ -25,11 +25,11 @@ use super::spec::{OnGap, RedisRead};
 use super::stream::Stream;
 use super::waiting::{Came, Window};
 
-/// About how many bytes are read at once.
-const READ_BYTES: usize = 512 << 10;
+/// About how many bytes are read at once: the server writes its log after each read.
+const READ_BYTES: usize = 2 << 20;
 
 /// The most messages that are read at once: the server does nothing else meanwhile.
-const MOST_AT_ONCE: usize = 5000;
+const MOST_AT_ONCE: usize = 10_000;
 
 /// What a message takes before any has been seen, in bytes.
 const FIRST_MEAN: usize = 4096;
