@@ -94,8 +94,8 @@ pub struct Report {
     pub results: Vec<SinkResult>,
     /// The counters of all steps.
     pub steps: Vec<StepSnapshot>,
-    /// Of a run that has read a queue: what it did in each interval, at most 120 of them, in their order. The longer the
-    /// run, the longer they are.
+    /// Of a run that has read a queue: what it did in each interval, at most 120 of them, in their order. The longer
+    /// the run, the longer they are.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Interval>,
     /// What limited the run; if it has read a queue for more than a minute, in the last minute.

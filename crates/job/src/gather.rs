@@ -179,19 +179,16 @@ impl Gathering<'_, '_> {
         if let (Some(_), Some(second)) = (first, second) {
             self.error(second.name.span, "a job reads one queue", "write a job of its own for this one");
         }
-        match (first, root.entry("until")) {
-            (Some(queue), None) => {
-                let what = format!(
-                    "`{}` is a queue, which has no end, and the job does not say `until` when it runs",
-                    queue.name.value
-                );
-                self.error(
-                    queue.name.span,
-                    what,
-                    "write `until: stopped`, `empty`, `now`, `{rows: N}` or `{for: 10m}` beside `sources`",
-                );
-            }
-            _ => {}
+        if let (Some(queue), None) = (first, root.entry("until")) {
+            let what = format!(
+                "`{}` is a queue, which has no end, and the job does not say `until` when it runs",
+                queue.name.value
+            );
+            self.error(
+                queue.name.span,
+                what,
+                "write `until: stopped`, `empty`, `now`, `{rows: N}` or `{for: 10m}` beside `sources`",
+            );
         }
         // One that could not be built may be a queue.
         if first.is_some() || self.steps.len() < self.entries.len() {

@@ -2,9 +2,9 @@
 //!
 //! `attempts.rs` makes the attempts of a logical run, each of which is a run. `execute.rs` takes a run from its start
 //! to its report, on a thread that the run has for itself. The states of a run and the steps between them: `begin.rs`,
-//! `load.rs`, `commit.rs`, `record.rs`. `epochs.rs` a run that reads a queue, `outages.rs` what is reported of it; `passes.rs` adds up the runs of one
-//! command; `after_load.rs` what becomes of files that are loaded; `sinks.rs` the sinks of a run; `status.rs` what
-//! other processes see of it; `work.rs` what it works with.
+//! `load.rs`, `commit.rs`, `record.rs`. `epochs` a run that reads a queue, `outages.rs` what it reports; `passes.rs`
+//! adds up the runs of one command; `after_load.rs` what becomes of files that are loaded; `sinks.rs` the sinks of a
+//! run; `status.rs` what other processes see of it; `work.rs` what it works with.
 
 mod after_load;
 mod attempts;
@@ -172,7 +172,9 @@ pub(crate) struct Reports(WeakUnboundedSender<Event>);
 impl Reports {
     /// Reports `event`, if the run has not ended.
     pub(crate) fn report(&self, event: Event) {
-        let _ = self.0.upgrade().map(|rare| rare.send(event));
+        if let Some(rare) = self.0.upgrade() {
+            let _ = rare.send(event);
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Epochs of another queue: the messages of an epoch are confirmed when its delivery is committed. A delivery that fails
-//! or is dropped may have sent some; they are sent again.
+//! Epochs of another queue: the messages of an epoch are confirmed when its delivery is committed. A delivery that
+//! fails or is dropped may have sent some; they are sent again.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;

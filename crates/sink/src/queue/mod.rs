@@ -3,8 +3,8 @@
 //! ```text
 //!  rows ─▶ message (encoding) ─▶ sender (what is not confirmed) ─▶ outlet (a producer of crates/queue)
 //! ```
-//! `load.rs` is a load that ends, `epochs.rs` one of another queue, `spec.rs` what the job file says. Messages can not be
-//! taken back, and those whose confirmation was lost are sent again: each row is there at least once.
+//! `load.rs` is a load that ends, `epochs.rs` one of another queue, `spec.rs` what the job file says. Messages cannot
+//! be taken back, and those whose confirmation was lost are sent again: each row is there at least once.
 
 mod epochs;
 #[cfg(feature = "kafka")]

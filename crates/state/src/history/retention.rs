@@ -25,8 +25,8 @@ pub(super) fn delete_oldest(connection: &Connection) -> rusqlite::Result<bool> {
     Ok(connection.execute(old, [signed(KEPT)])? > 0)
 }
 
-/// Removes the rejects, the progress and the status files of runs that are not among `runs`. It does no harm if one cannot be
-/// removed.
+/// Removes the rejects, the progress and the status files of runs that are not among `runs`. It does no harm if one
+/// cannot be removed.
 pub(super) fn remove_files(state: &Path, runs: &[RunRecord]) {
     for rejects in others(&state.join(rejects::FOLDER), runs.iter().map(|run| run.logical.as_str())) {
         let _ = fs_err::remove_dir_all(rejects);

@@ -45,9 +45,9 @@ fn a_program_gets_each_epoch() {
     scene.add(0..1_000);
     assert_eq!(scene.start("epoch.committed:2").wait().expect("it ends").signal(), Some(9));
     scene.run(&[]).ok();
-    let files: Vec<_> = std::fs::read_dir(scene.lab.path("")).expect("a folder").filter_map(Result::ok).collect();
+    let files: Vec<_> = fs_err::read_dir(scene.lab.path("")).expect("a folder").filter_map(Result::ok).collect();
     let files = files.iter().filter(|file| file.file_name().to_string_lossy().starts_with("epoch-"));
-    let texts: Vec<String> = files.map(|file| std::fs::read_to_string(file.path()).expect("it is read")).collect();
+    let texts: Vec<String> = files.map(|file| fs_err::read_to_string(file.path()).expect("it is read")).collect();
     assert!(texts.len() > 3, "{}", texts.len());
     let mut all = ids(texts.iter().flat_map(|text| text.lines()));
     assert!(all.len() > 1_000, "what was not acknowledged comes again");

@@ -92,8 +92,8 @@ struct Received {
 fn received(kafka: &Kafka, topic: &str) -> Vec<Received> {
     let lab = Lab::new();
     let source = format!(
-        "read: 'kafka://{}/{topic}', kafka: {{group: look-{topic}}}, json: {{columns: {{id: int64}}}}, add: [_id, _key, \
-         _headers, _time]",
+        "read: 'kafka://{}/{topic}', kafka: {{group: look-{topic}}}, json: {{columns: {{id: int64}}}}, \
+         add: [_id, _key, _headers, _time]",
         kafka.address()
     );
     job(&lab, "until: now", &source, "write: 'sqlite:out.db', table: t");
