@@ -7,7 +7,7 @@
 //!    └───────── starter, watch (tasks) ◀────┘ where a partition begins, what it has lost; whether brokers are there
 //! ```
 //!
-//! `place.rs` where a topic is; `spec.rs` what the job file says; `state.rs` what a target keeps of a partition;
+//! `place.rs` where a topic is; `topic.rs` what it takes; `spec.rs` what the job file says; `state.rs` what a target keeps of a partition;
 //! `fault.rs` what errors mean; `native.rs` the C library.
 
 mod consumer;
@@ -23,6 +23,7 @@ mod starter;
 mod state;
 #[cfg(test)]
 mod tests;
+mod topic;
 mod watch;
 
 pub use place::{Place, check_url};

@@ -7,9 +7,7 @@ use std::time::Duration;
 use millstream_core::spec;
 use millstream_core::{Error, RejectKind, Result};
 use rdkafka::ClientContext;
-use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
-use rdkafka::client::DefaultClientContext;
-use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, NoCustomPartitioner, Producer as _, ProducerContext, ThreadedProducer};
@@ -17,12 +15,10 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::fault::{self, Reaction};
-use super::native::{self, Client, Failure};
+use super::native::{self, Failure};
 use super::place::Place;
 use super::spec::KafkaWrite;
-
-/// How long brokers may need for their first answer.
-const FIRST_ANSWER: Duration = Duration::from_secs(15);
+use super::topic;
 
 /// How many bytes a message may have where brokers do not say.
 const DEFAULT_LARGEST: usize = 1_000_000;
@@ -61,12 +57,21 @@ impl Producer {
     /// Connects to the topic that the URL `target` names. At most about `window` bytes are on their way at once.
     ///
     /// # Errors
-    /// If the brokers cannot be reached or refuse, or there is no such topic.
+    /// If the brokers cannot be reached or refuse, or there is no such topic and they create none.
     pub async fn connect(target: &str, write: &KafkaWrite, window: usize, io: &Handle) -> Result<Self> {
         let place = Self::place(target, write).map_err(|fault| Error::job(fault.what))?;
         let handle = io.clone();
-        let connecting = io.spawn_blocking(move || connect(place, window, &handle)).await;
-        connecting.map_err(|cause| Error::internal("Kafka was not connected to").cause(cause))?
+        in_background(io, move || connect(place, window, &handle)).await
+    }
+
+    /// Asks whether the topic that the URL `target` names can be written to, and changes nothing.
+    ///
+    /// # Errors
+    /// If the brokers cannot be reached or refuse, or there is no such topic and they create none.
+    pub async fn look(target: &str, write: &KafkaWrite, io: &Handle) -> Result<()> {
+        let place = Self::place(target, write).map_err(|fault| Error::job(fault.what))?;
+        let handle = io.clone();
+        in_background(io, move || topic::look(&place, &place.client()?, &handle).map(drop)).await
     }
 
     /// The topic that a URL names.
@@ -155,17 +160,17 @@ impl Producer {
     }
 }
 
-/// A producer for a topic that is there. Blocks.
+/// Does `work`, which blocks, beside the tasks of `io`.
+async fn in_background<T: Send + 'static>(io: &Handle, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let done = io.spawn_blocking(work).await;
+    done.map_err(|cause| Error::internal("Kafka was not connected to").cause(cause))?
+}
+
+/// A producer for a topic that is there, or appears with its first message. Blocks.
 fn connect(place: Place, window: usize, io: &Handle) -> Result<Producer> {
     let mut config = place.client()?;
-    let asking = config.clone();
-    let (client, mut fetcher) = Client::new(&asking, &place.topic)
-        .map_err(|cause| Error::internal("the client of Kafka cannot be set up").cause(cause))?;
-    let doing = format!("writing to topic {}", place.topic);
-    super::queue::first_answer(&client, &mut fetcher, FIRST_ANSWER)
-        .map_err(|failure| fault::error(&failure, &place, &doing))?;
     // A broker refuses all messages of a batch that is larger than a message may be.
-    let largest = largest_message(&asking, &place.topic, io).unwrap_or(DEFAULT_LARGEST);
+    let largest = topic::look(&place, &config, io)?.largest.unwrap_or(DEFAULT_LARGEST);
     let kilobytes = (window.max(2 * largest) / 1024).clamp(1024, 1 << 20).to_string();
     for (name, value) in [
         // Repetitions are dropped by the brokers, and the order is kept over them.
@@ -186,17 +191,6 @@ fn connect(place: Place, window: usize, io: &Handle) -> Result<Producer> {
         .create_with_context(Confirmations::default())
         .map_err(|error| Error::internal("the client of Kafka cannot be set up").cause(native::words(&error)))?;
     Ok(Producer { producer, place, largest, sent: 0, refused: Vec::new() })
-}
-
-/// How many bytes a message of a topic may have, within what the library allows, if the brokers say so. Blocks.
-fn largest_message(config: &ClientConfig, topic: &str, io: &Handle) -> Option<usize> {
-    let admin: AdminClient<DefaultClientContext> = config.create().ok()?;
-    let options = AdminOptions::new().request_timeout(Some(FIRST_ANSWER));
-    let asked = [ResourceSpecifier::Topic(topic)];
-    let answers = io.block_on(admin.describe_configs(&asked, &options)).ok()?;
-    let settings = answers.into_iter().next()?.ok()?;
-    let largest: usize = settings.entry_map().get("max.message.bytes")?.value.as_ref()?.parse().ok()?;
-    Some(largest.clamp(1_000, 1_000_000_000))
 }
 
 fn with_headers(headers: &[(&str, Option<&[u8]>)]) -> OwnedHeaders {

@@ -13,9 +13,6 @@ use super::outlet::{Outlet, Target, Terms};
 /// How often it is asked whether brokers can be reached.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What a topic is asked with.
-const WINDOW: usize = 1 << 20;
-
 /// A topic.
 #[derive(Debug)]
 pub(super) struct Topic {
@@ -46,7 +43,7 @@ impl Target for Topic {
     }
 
     async fn reach(&self, io: &Handle) -> Result<()> {
-        Producer::connect(&self.target, &self.settings, WINDOW, io).await.map(drop)
+        Producer::look(&self.target, &self.settings, io).await
     }
 }
 

@@ -10,6 +10,9 @@ use super::message::Encoded;
 use super::outlet::{Outlet, Terms};
 use crate::shared::Charge;
 
+/// The most messages that are not confirmed: as many as a producer takes without waiting for its server.
+const MOST_MESSAGES: usize = 500_000;
+
 /// Sends messages.
 pub(super) struct Sender {
     outlet: Box<dyn Outlet>,
@@ -63,7 +66,7 @@ impl Sender {
             all_bytes += bytes as u64;
             self.bytes += bytes;
             self.held.last_mut().into_iter().for_each(|held| held.sent.push(row));
-            if self.bytes >= self.window {
+            if self.bytes >= self.window || self.sent >= MOST_MESSAGES {
                 self.confirm_but_keep_last().await?;
             }
         }
