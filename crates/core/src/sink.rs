@@ -648,6 +648,11 @@ pub trait Load: Send + Sync {
         self.abort().await;
     }
 
+    /// What a load that was aborted has left in its target, and what becomes of it, in a sentence for the user.
+    fn left(&self) -> Option<String> {
+        None
+    }
+
     /// Whether nothing is left of a load that was aborted before its commit.
     fn can_roll_back(&self) -> bool {
         true

@@ -477,6 +477,7 @@ impl<'j> Begun<'_, 'j> {
         let error = resume::stopped(self.work.point, error, &self.sinks.ledgers()).await;
         let some_visible = self.sinks.ledgers().iter().any(|ledger| ledger.rows.load(Ordering::Relaxed) > 0);
         let error = resume::left(self.work.point, error, &self.sinks.staged(), some_visible);
+        let error = self.sinks.with_left(error);
         let error = output_closed(self.work.job, error);
         let alone = matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::OutputClosed);
         let errors = if alone { vec![error] } else { unopened.into_iter().chain([error]).collect() };

@@ -2,7 +2,7 @@
 //! if the run fails.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use arrow::array::RecordBatch;
@@ -31,6 +31,8 @@ pub(super) struct Shared {
     pub(super) sender: Arc<Mutex<Sender>>,
     /// Messages that are there.
     pub(super) sent: AtomicU64,
+    /// Whether any may be.
+    pub(super) has_sent: AtomicBool,
 }
 
 impl Shared {
@@ -82,6 +84,13 @@ impl Load for QueueLoad {
 
     async fn abort(&self) {}
 
+    fn left(&self) -> Option<String> {
+        let place = &self.0.place;
+        let what =
+            format!("messages that were sent before stay in {place}, and a run that begins again sends them again");
+        self.0.has_sent.load(Ordering::Relaxed).then_some(what)
+    }
+
     /// Messages cannot be taken back.
     fn can_roll_back(&self) -> bool {
         false
@@ -106,6 +115,7 @@ impl Writer for QueueWriter {
         let (shared, start) = (Arc::clone(&self.shared), Instant::now());
         let sent = on_io(&self.shared.context.io, TASK, async move {
             let mut sender = shared.sender.lock().await;
+            shared.has_sent.store(true, Ordering::Relaxed);
             let bytes = sender.send(encoded).await?;
             shared.settle(&mut sender)?;
             Ok(bytes)

@@ -20,7 +20,7 @@ mod spec;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
@@ -159,7 +159,8 @@ impl Sink for QueueSink {
             on_io(&context.io, TASK, async move { Ok(Sender::new(target.connect(&terms).await?, &terms, &budget)) });
         let sender = Arc::new(Mutex::new(sender.await?));
         let (form, place) = (self.form.clone(), self.target.shown());
-        Ok(Arc::new(QueueLoad(Arc::new(Shared { context, form, place, sender, sent: AtomicU64::new(0) }))))
+        let (sent, has_sent) = (AtomicU64::new(0), AtomicBool::new(false));
+        Ok(Arc::new(QueueLoad(Arc::new(Shared { context, form, place, sender, sent, has_sent }))))
     }
 
     fn guarantee(&self, _: &QueueFacts) -> Result<Guarantee, String> {
