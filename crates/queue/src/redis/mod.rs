@@ -40,4 +40,4 @@ pub use producer::{OnOutage, RedisProducer};
 pub use queue::RedisQueue;
 pub use reply::{EntryId, Fields, Value};
 pub use shared::shown as shown_stream;
-pub use spec::{Acked, OnGap, RedisRead, RedisWrite, Start};
+pub use spec::{Acked, KEY_FIELD, OnGap, RedisRead, RedisWrite, Start};

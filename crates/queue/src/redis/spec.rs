@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// The shortest `claim_after`: a consumer has to show several times meanwhile that it is alive.
 const LEAST_CLAIM_AFTER: Duration = Duration::from_seconds(10);
 
+/// The field of an entry that holds the key of its message.
+pub const KEY_FIELD: &str = "_key";
+
 /// The most bytes of the name of a stream or group: positions are kept under names that contain them.
 const LONGEST_NAME: usize = 256;
 
@@ -112,7 +115,7 @@ with_server! {
     "write",
     /// A stream of a Redis server that is written to.
     pub struct RedisWrite {
-        /// The field of an entry that holds the message.
+        /// The field of an entry that holds the message. A source has to name it where entries have other fields, too.
         #[schemars(length(min = 1))]
         #[serde(default = "default_field")]
         pub field: String,
@@ -122,7 +125,12 @@ with_server! {
 impl RedisWrite {
     /// What the types do not show.
     pub fn faults(&self) -> Vec<Fault> {
-        name_faults("stream", &self.stream)
+        let mut faults = name_faults("stream", &self.stream);
+        if self.field == KEY_FIELD {
+            let what = format!("`{KEY_FIELD}` is the field of a message's key");
+            faults.push(Fault::new("field", what).hint("leave `field` out, or name another one"));
+        }
+        faults
     }
 }
 

@@ -78,8 +78,8 @@ impl Message {
 pub(super) struct Form {
     pub(super) encoding: Encoding,
     pub(super) parts: Vec<Part>,
-    /// The name of a field that no header may have.
-    pub(super) body_field: Option<String>,
+    /// Names that no header may have: those of other fields.
+    pub(super) taken: Vec<String>,
 }
 
 impl Form {
@@ -179,7 +179,7 @@ impl Rows {
         let mut encoded = Encoded { batch, columns, messages: Vec::new(), refused: Vec::new() };
         for (row, body) in bodies.into_iter().enumerate() {
             let written = text(headers.as_ref(), row).unwrap_or("{}");
-            match pairs(written, self.form.body_field.as_deref()) {
+            match pairs(written, &self.form.taken) {
                 Ok(headers) => {
                     let key = text(keys.as_ref(), row).map(str::to_owned);
                     let time = times.as_ref().filter(|times| times.is_valid(row)).map(|times| times.value(row));
@@ -265,13 +265,11 @@ fn text(texts: Option<&StringViewArray>, row: usize) -> Option<&str> {
 }
 
 /// The names and values of a JSON object of texts, or why it is none.
-fn pairs(text: &str, body_field: Option<&str>) -> Result<Vec<(String, String)>, String> {
+fn pairs(text: &str, taken: &[String]) -> Result<Vec<(String, String)>, String> {
     let object: Map<String, Value> =
         serde_json::from_str(text).map_err(|cause| format!("`_headers` is no JSON object: {cause}"))?;
     let pair = |(name, value): (String, Value)| match value {
-        _ if body_field == Some(name.as_str()) => {
-            Err(format!("the header `{name}` has the name of the field of the body"))
-        }
+        _ if taken.contains(&name) => Err(format!("the header `{name}` has the name of another field of the entry")),
         Value::String(value) => Ok((name, value)),
         _ => Err(format!("the header `{name}` is no text")),
     };

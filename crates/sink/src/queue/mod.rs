@@ -81,7 +81,7 @@ pub const REDIS: SinkEntry = SinkEntry {
 fn build_kafka(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
     let KafkaSpec { kafka: settings, add, level } = parse(settings)?;
     let place = millstream_queue::kafka::Producer::place(&parts.target, &settings).map_err(|fault| vec![fault])?;
-    let form = Form { encoding: Encoding::new(&parts, level)?, parts: spec::parts(&add, &[])?, body_field: None };
+    let form = Form { encoding: Encoding::new(&parts, level)?, parts: spec::parts(&add, &[])?, taken: Vec::new() };
     let target = Arc::new(kafka::Topic { target: parts.target, settings, place });
     Ok(Arc::new(QueueSink { target, form }))
 }
@@ -94,7 +94,7 @@ fn build_redis(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
     let form = Form {
         encoding: Encoding::new(&parts, level)?,
         parts: spec::parts(&add, spec::NOT_OF_REDIS)?,
-        body_field: Some(settings.field.clone()),
+        taken: vec![settings.field.clone(), millstream_queue::redis::KEY_FIELD.to_owned()],
     };
     Ok(Arc::new(QueueSink { target: Arc::new(redis::Stream { settings, place }), form }))
 }

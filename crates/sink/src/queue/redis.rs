@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use millstream_core::{Error, Result};
-use millstream_queue::redis::{Connection, Place, RedisProducer, RedisWrite, shown_stream};
+use millstream_queue::redis::{KEY_FIELD, Place, RedisProducer, RedisWrite, shown_stream};
 use tokio::runtime::Handle;
 
 use super::message::Message;
@@ -45,7 +45,7 @@ impl Target for Stream {
     }
 
     async fn reach(&self, _: &Handle) -> Result<()> {
-        Connection::open(&self.place, "millstream-asks").await.map(drop)
+        RedisProducer::look(&self.place, &self.settings.stream).await
     }
 }
 
@@ -70,6 +70,7 @@ impl RedisOutlet {
 impl Outlet for RedisOutlet {
     async fn send(&mut self, message: &Message) -> Result<()> {
         let mut fields = vec![(self.field.as_bytes(), message.body.as_slice())];
+        fields.extend(message.key.as_ref().map(|key| (KEY_FIELD.as_bytes(), key.as_bytes())));
         fields.extend(message.headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())));
         let sent = tokio::time::timeout(self.patience, self.producer.send(&fields)).await;
         sent.unwrap_or_else(|_| Err(self.trouble()))

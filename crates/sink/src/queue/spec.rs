@@ -50,8 +50,8 @@ kafka: {user: etl, password: {secret: env:KAFKA_PASSWORD}}
 pub struct RedisSpec {
     /// The stream, and how its server is reached.
     pub redis: RedisWrite,
-    /// `[_headers]`: this column, a JSON object of texts, is not in the body of a message, but gives the entry more
-    /// fields.
+    /// Columns that are not in the body of a message, but set its key (`_key`, a field of that name) and headers
+    /// (`_headers`, a JSON object of texts, which are more fields of the entry).
     #[serde(default)]
     pub add: Vec<String>,
     /// The compression level, on the scale of the codec; its own default if left out.
@@ -61,8 +61,7 @@ pub struct RedisSpec {
 
 /// What an entry of a stream has no place for.
 #[cfg(feature = "redis")]
-pub(super) const NOT_OF_REDIS: &[(Part, &str)] =
-    &[(Part::Key, "an entry of Redis has no key"), (Part::Time, "Redis sets the time of an entry itself")];
+pub(super) const NOT_OF_REDIS: &[(Part, &str)] = &[(Part::Time, "Redis sets the time of an entry itself")];
 
 #[cfg(feature = "redis")]
 impl Spec for RedisSpec {

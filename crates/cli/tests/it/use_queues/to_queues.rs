@@ -57,7 +57,7 @@ fn from_stream(redis: &Redis, stream: &str) -> String {
 }
 
 fn to_stream(redis: &Redis, stream: &str) -> String {
-    format!("write: '{}', redis: {{stream: {stream}}}, add: [_headers]", redis.url())
+    format!("write: '{}', redis: {{stream: {stream}}}, add: [_key, _headers]", redis.url())
 }
 
 fn run(lab: &Lab) -> Ran {
@@ -166,18 +166,29 @@ fn rows_of_files_become_messages_of_a_topic() {
 #[test]
 fn rows_of_files_become_entries_of_a_stream() {
     let (lab, redis) = (Lab::new(), Redis::start(RedisOptions::default()));
-    lab.file("rows.csv", "id,name,_headers\n1,é,\"{\"\"a\"\":\"\"1\"\",\"\"b\"\":\"\"zwei\"\"}\"\n2,\"a\nb\",\n");
+    let headers = "\"{\"\"a\"\":\"\"1\"\",\"\"b\"\":\"\"zwei\"\"}\"";
+    lab.file("rows.csv", format!("id,name,_key,_headers\n1,é,k,{headers}\n2,\"a\nb\",,\n"));
     job(
         &lab,
         "",
-        "read: rows.csv, csv: {columns: {id: int64, name: utf8, _headers: utf8}, null: ''}",
+        "read: rows.csv, csv: {columns: {id: int64, name: utf8, _key: utf8, _headers: utf8}, null: ''}",
         &to_stream(&redis, "s"),
     );
     run(&lab).ok().says(&["2 messages added to stream s of redis://"]);
     let entries = redis.command(&["XRANGE", "s", "-", "+"]);
     let lines: Vec<&str> = entries.lines().filter(|line| !line.contains('-')).collect();
-    let expected =
-        ["body", "{\"id\":1,\"name\":\"é\"}", "a", "1", "b", "zwei", "body", "{\"id\":2,\"name\":\"a\\nb\"}"];
+    let expected = [
+        "body",
+        "{\"id\":1,\"name\":\"é\"}",
+        "_key",
+        "k",
+        "a",
+        "1",
+        "b",
+        "zwei",
+        "body",
+        "{\"id\":2,\"name\":\"a\\nb\"}",
+    ];
     assert_eq!(lines, expected);
 }
 
@@ -227,19 +238,19 @@ fn messages_of_a_topic_become_entries_and_come_back() {
     rows(&lab, "rows.csv", 0..2_000);
     job(&lab, "", CSV, &to_topic(kafka, &first));
     run(&lab).ok();
-    let source = from_topic(kafka, &first).replace("[_key, _headers, _time]", "[_headers]");
+    let source = from_topic(kafka, &first).replace("[_key, _headers, _time]", "[_key, _headers]");
     job(&lab, "until: now\ncommit: {rows: 300}", &source, &to_stream(&redis, "s"));
     run(&lab).ok();
     let mut ids = ids_of_stream(&redis, "s");
     ids.sort_unstable();
     assert_eq!(ids, (0..2_000).collect::<Vec<_>>());
-    let source = from_stream(&redis, "s").replace("[_key, _headers, _time]", "[_headers]");
-    let sink = to_topic(kafka, &second).replace("[_key, _headers, _time]", "[_headers]");
+    let source = from_stream(&redis, "s").replace("[_key, _headers, _time]", "[_key, _headers]");
+    let sink = to_topic(kafka, &second).replace("[_key, _headers, _time]", "[_key, _headers]");
     job(&lab, "until: now\ncommit: {rows: 300}", &source, &sink);
     run(&lab).ok();
     let back = received(kafka, &second);
     assert_eq!(back.len(), 2_000);
-    assert!(back.iter().all(|one| one.headers == format!("{{\"n\":\"{}\"}}", one.id)), "{:?}", back[0]);
+    assert_complete(&back, 2_000);
 }
 
 /// A run that is killed loses nothing; what it had sent may come twice. The broker misses a killed member after six
@@ -258,7 +269,7 @@ fn a_killed_run_loses_nothing() {
     run(&lab).ok();
     let copied = received(kafka, &second);
     assert_complete(&copied, 4_000);
-    let source = from_topic(kafka, &second).replace("[_key, _headers, _time]", "[_headers]");
+    let source = from_topic(kafka, &second).replace("[_key, _headers, _time]", "[_key, _headers]");
     job(&lab, "until: {empty: 8s}\ncommit: {rows: 500}", &source, &to_stream(&redis, "s"));
     for kill in ["commit.before:2", "commit.after:2", "epoch.committed"] {
         killed(&lab, kill);
@@ -343,6 +354,39 @@ fn messages_that_are_too_large() {
     run(&lab).ok().says(&["8 messages added"]);
 }
 
+#[test]
+fn brokers_may_create_topics_themselves() {
+    let settings = vec![("auto.create.topics.enable".to_owned(), "true".to_owned())];
+    let kafka = Kafka::start(KafkaOptions { settings, ..KafkaOptions::default() });
+    let lab = Lab::new();
+    rows(&lab, "rows.csv", 0..100);
+    job(&lab, "", CSV, &to_topic(&kafka, "new"));
+    run(&lab).ok().says(&["100 messages added to topic new of"]);
+    assert_complete(&received(&kafka, "new"), 100);
+}
+
+#[test]
+fn targets_that_are_none_are_refused_before_anything_is_sent() {
+    let (kafka, redis, lab) = (Kafka::shared(), Redis::start(RedisOptions::default()), Lab::new());
+    rows(&lab, "rows.csv", 0..3);
+    job(&lab, "", CSV, &to_topic(kafka, "nowhere"));
+    run(&lab).ended(1).says(&["has no topic `nowhere`"]);
+    redis.command(&["SET", "text", "x"]);
+    job(&lab, "", CSV, &to_stream(&redis, "text"));
+    run(&lab).ended(1).says(&["stream text of redis://", "is no stream", "the key holds a string"]);
+}
+
+#[test]
+fn a_run_that_fails_says_what_stays() {
+    let (redis, lab) = (Redis::start(RedisOptions::default()), Lab::new());
+    let text: String = (0..200_000).map(|id| format!("{id}\n")).collect();
+    lab.file("rows.csv", format!("id\n{text}bad\n"));
+    let sink = format!("write: '{}', redis: {{stream: s}}", redis.url());
+    job(&lab, "", "read: rows.csv, csv: {columns: {id: int64}}", &sink);
+    run(&lab).ended(1).says(&["messages that were sent before stay in stream s of redis://"]);
+    assert!(!ids_of_stream(&redis, "s").is_empty());
+}
+
 /// Text that does not compress.
 fn noise(length: usize) -> String {
     let mut state = 88_172_645_463_325_252_u64;
@@ -366,8 +410,8 @@ fn jobs_that_cannot_run_are_refused() {
         (CSV, format!("{topic}, add: [_id]"), "`_id` cannot be set: the queue gives each message its id"),
         (CSV, format!("{topic}, add: [_keys]"), "did you mean `_key`"),
         (CSV, format!("{topic}, add: [_key, _key]"), "`_key` stands twice"),
-        (CSV, stream.replace("_headers", "_key"), "an entry of Redis has no key"),
         (CSV, stream.replace("_headers", "_time"), "Redis sets the time of an entry itself"),
+        (CSV, stream.replace("stream: s", "stream: s, field: _key"), "`_key` is the field of a message's key"),
         (ids, format!("{topic}, add: [_headers]"), "`add` names `_headers`, which is no column of the rows"),
         (ids, format!("{topic}, add: [_key]"), "the column `_key` has the type int64"),
         (CSV, stream.replace("stream: s", ""), "the key `stream` is missing"),
