@@ -46,8 +46,8 @@ appender.o.layout.type=PatternLayout
 appender.o.layout.pattern=%d %p %c{1} %m%n
 ";
 
-/// One broker, which coordinates groups and transactions alone, makes no topics unasked, and keeps messages of any time:
-/// by default, those that are older than a week go half a minute after its start.
+/// One broker, which coordinates groups and transactions alone, makes no topics unasked, and keeps messages of any
+/// time: by default, those that are older than a week go half a minute after its start.
 const SETTINGS: &str = "process.roles=broker,controller
 node.id=1
 controller.listener.names=CONTROLLER
