@@ -4,10 +4,10 @@
 set -euo pipefail
 
 declare -A package_of=(
-    [cc]=build-essential [curl]=curl [igzip]=isal [java]=default-jre-headless [mariadbd]=mariadb-server
-    [nginx]=nginx-light [parallel]=parallel [pigz]=pigz [postgres]=postgresql [python3]=python3
-    [redis-server]=redis-server [rg]=ripgrep [sqlite3]=sqlite3 [unzip]=unzip [wget]=wget [wrk]=wrk [zcat]=gzip
-    [zstd]=zstd
+    [cc]=build-essential [curl]=curl [igzip]=isal [java]=default-jre-headless [kcat]=kcat
+    [mariadbd]=mariadb-server [nginx]=nginx-light [parallel]=parallel [pigz]=pigz [postgres]=postgresql
+    [python3]=python3 [redis-server]=redis-server [rg]=ripgrep [sqlite3]=sqlite3 [unzip]=unzip [wget]=wget [wrk]=wrk
+    [zcat]=gzip [zstd]=zstd
 )
 missing=()
 # Debian keeps the programs of PostgreSQL in a folder for each version.

@@ -13,6 +13,7 @@ from harness.curve import curves
 from harness.loading import LOADS
 from harness.measure import Results, Watch, check, rotated
 from harness.own_code import OWN_CODE, WITH_PACKAGES
+from harness.queues import QUEUES
 from harness.reading import TABLES_READ
 from harness.report import Done, Report
 from harness.sorting import SORTS
@@ -22,7 +23,7 @@ from harness.techniques import TECHNIQUES as TABLES
 from harness.workloads import WORKLOADS as READS
 from harness.workloads import Context
 
-COMPARED = {**READS, **SORTS, **LOADS, **COSTS, **TABLES_READ, **STEPS, **OWN_CODE}
+COMPARED = {**READS, **SORTS, **LOADS, **COSTS, **TABLES_READ, **STEPS, **QUEUES, **OWN_CODE}
 WORKLOADS = {**COMPARED, **WITH_PACKAGES}
 TECHNIQUES = {**TABLES, "loading-curve": curves}
 ALL = [*WORKLOADS, *TECHNIQUES]

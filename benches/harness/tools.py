@@ -12,7 +12,7 @@ from pathlib import Path
 REPO = Path(__file__).parents[2]
 REQUIREMENTS = REPO / "benches" / "requirements.txt"
 DEBIAN = [
-    "bash", "curl", "igzip", "java", "mariadbd", "nginx", "parallel", "pigz", "redis-server", "rg", "sqlite3",
+    "bash", "curl", "igzip", "java", "kcat", "mariadbd", "nginx", "parallel", "pigz", "redis-server", "rg", "sqlite3",
     "unzip", "wget", "wrk", "xargs", "zcat", "zstd",
 ]  # fmt: skip
 

@@ -27,6 +27,7 @@ from harness import (  # noqa: E402
     measure,
     own_code,
     posts,
+    queues,
     reading,
     report,
     store,
@@ -118,6 +119,20 @@ class Answers(unittest.TestCase):
         self.assertTrue(workloads.within(0.5, "a").met(0.5))
         self.assertIsNone(workloads.within(0.5, "absent").value(results))
         self.assertEqual(report.verdict(None, target), "")
+
+
+class Queues(unittest.TestCase):
+    """What a load from a queue is compared with."""
+
+    def test_the_limit_is_the_least_work_on_all_cores(self) -> None:
+        def sample(wall: float, cpu: float, server: float) -> measure.Sample:
+            return measure.Sample(wall, cpu, 0, 0, 0, server, 0.0)
+
+        ours = [sample(7.0, 9.0, 9.0), sample(6.0, 9.0, 9.0)]
+        others = {"read": [sample(9.0, 2.0, 2.0), sample(9.0, 1.0, 2.0)], "load": [sample(9.0, 1.0, 4.0)]}
+        results = measure.Results({workloads.OURS: ours, **others})
+        self.assertAlmostEqual(queues.within_work(1.25, 2, "read", "load").value(results), 6.0 / 4.0)
+        self.assertIsNone(queues.within_work(1.25, 2, "read", "absent").value(results))
 
 
 class Costs(unittest.TestCase):
@@ -231,6 +246,8 @@ class SmallestScale(unittest.TestCase):
         programs = Path(os.environ["PROGRAMS"])
         chosen = [name for name in workloads.WORKLOADS if name not in ("memory",)]
         chosen += [*loading.LOADS, *costs.COSTS, *reading.TABLES_READ, *own_code.OWN_CODE]
+        # Kafka and kcat are not needed by other tests.
+        chosen += [name for name in queues.QUEUES if not name.startswith("kafka")]
         with tempfile.TemporaryDirectory() as folder:
             line = ["benches/run", *chosen, "--scale", SMALLEST, "--repetitions", "1", "--without-peers"]
             line += ["--millstream", str(programs / "millstream"), "--programs", str(programs)]

@@ -42,6 +42,7 @@ pub fn explanation(explanation: &Explanation) -> String {
         sink.details.iter().for_each(|line| text.push_str(&format!("  {line}\n")));
         let visible = match &sink.visibility {
             Visibility::ByChunk => "chunk by chunk, each exactly once: `run --resume` loads what is missing".to_owned(),
+            Visibility::ByEpoch(guarantee) => format!("epoch by epoch, {guarantee}"),
             Visibility::AtOnce(why) => format!("all at once, since {why}"),
         };
         let _ = writeln!(text, "  rows become visible {visible}");

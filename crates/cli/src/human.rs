@@ -32,6 +32,16 @@ pub fn time(time: Duration) -> String {
     }
 }
 
+/// An age, which is not known to the hundredth: `0.8 s`, `12 s`, `4 min 05 s`.
+pub fn age(age: Duration) -> String {
+    let seconds = age.as_secs_f64();
+    match seconds < 9.95 {
+        true => format!("{seconds:.1} s"),
+        false if seconds < 119.5 => format!("{seconds:.0} s"),
+        false => time(age),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,6 +51,8 @@ mod tests {
         assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
         let shown =
             [0.004, 9.99, 12.34, 99.9, 100.0, 119.0, 125.0, 7_385.0].map(|one| time(Duration::from_secs_f64(one)));
+        let ages = [0.81, 9.9, 12.34, 245.0].map(|one| age(Duration::from_secs_f64(one)));
+        assert_eq!(ages, ["0.8 s", "9.9 s", "12 s", "4 min 05 s"]);
         assert_eq!(shown, ["0.00 s", "9.99 s", "12.3 s", "99.9 s", "100 s", "119 s", "2 min 05 s", "2 h 03 min"]);
     }
 }

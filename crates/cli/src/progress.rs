@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use millstream::report::{Phase, Progress, WorkedRows};
+use millstream::report::{Lag, Phase, Progress, QueueProgress, WorkedRows};
 
 use crate::human;
 use crate::output::Output;
@@ -94,6 +94,9 @@ fn style(known: bool, colors: bool) -> ProgressStyle {
 pub fn line(progress: &Progress) -> String {
     let totals = &progress.totals;
     let seconds = progress.elapsed.as_secs_f64().max(1e-3);
+    if let Some(queue) = &progress.queue {
+        return of_queue(progress, queue);
+    }
     let mut parts = Vec::new();
     if totals.bytes_expected > totals.bytes_read {
         parts.push(format!("{} of {}", human::size(totals.bytes_read), human::size(totals.bytes_expected)));
@@ -101,13 +104,7 @@ pub fn line(progress: &Progress) -> String {
         parts.push(human::size(totals.bytes_read));
     }
     parts.push(format!("{}/s", human::size((totals.bytes_read as f64 / seconds) as u64)));
-    parts.push(format!("{} rows", human::count(totals.rows_read)));
-    if totals.rows_rejected > 0 {
-        parts.push(format!("{} rejected", human::count(totals.rows_rejected)));
-    }
-    for WorkedRows { step, rows_in, rows_out } in progress.worked.iter().filter(|worked| worked.rows_in > 0) {
-        parts.push(format!("{step}: {} in, {} out", human::count(*rows_in), human::count(*rows_out)));
-    }
+    parts.extend(rows(progress));
     match (progress.phase, progress.remaining()) {
         (Phase::Committing, _) => parts.push("committing".to_owned()),
         (Phase::Finishing, _) => parts.push("finishing".to_owned()),
@@ -117,9 +114,35 @@ pub fn line(progress: &Progress) -> String {
     parts.join(", ")
 }
 
+/// The rows so far, and those of steps that processes compute.
+fn rows(progress: &Progress) -> Vec<String> {
+    let totals = &progress.totals;
+    let mut parts = vec![format!("{} rows", human::count(totals.rows_read))];
+    if totals.rows_rejected > 0 {
+        parts.push(format!("{} rejected", human::count(totals.rows_rejected)));
+    }
+    for WorkedRows { step, rows_in, rows_out } in progress.worked.iter().filter(|worked| worked.rows_in > 0) {
+        parts.push(format!("{step}: {} in, {} out", human::count(*rows_in), human::count(*rows_out)));
+    }
+    parts
+}
+
+/// The progress of a run that reads a queue: what it does now, and what it has done.
+fn of_queue(progress: &Progress, queue: &QueueProgress) -> String {
+    format!("{}, {}", pace(queue.rate, &queue.lag), rows(progress).join(", "))
+}
+
+/// How fast a queue is read, and how far it is behind: `12,345 msg/s · 1,204 behind · oldest 0.8 s`.
+pub fn pace(rate: f64, lag: &Lag) -> String {
+    let mut parts = vec![format!("{} msg/s", human::count(rate.round() as u64))];
+    parts.extend(lag.messages.map(|messages| format!("{} behind", human::count(messages))));
+    parts.extend(lag.oldest.map(|oldest| format!("oldest {}", human::age(oldest))));
+    parts.join(" · ")
+}
+
 #[cfg(test)]
 mod tests {
-    use millstream::report::Totals;
+    use millstream::report::{EpochCounts, Totals};
 
     use super::*;
 
@@ -135,5 +158,20 @@ mod tests {
             line(&progress),
             "25.0 MB of 100 MB, 5.00 MB/s, 12,345 rows, scored: 12,000 in, 3,000 out, committing"
         );
+    }
+
+    #[test]
+    fn a_run_that_reads_a_queue_tells_how_it_goes_now() {
+        let lag = Lag { messages: Some(1_204), oldest: Some(Duration::from_millis(810)) };
+        assert_eq!(pace(12_345.4, &lag), "12,345 msg/s · 1,204 behind · oldest 0.8 s");
+        assert_eq!(pace(0.0, &Lag::default()), "0 msg/s");
+        let progress = Progress {
+            elapsed: Duration::from_secs(3_600),
+            totals: Totals { rows_read: 40_000, rows_rejected: 2, ..Totals::default() },
+            rate: 10.0,
+            queue: Some(QueueProgress { messages: 40_000, epochs: EpochCounts::default(), rate: 10.0, lag }),
+            ..Progress::default()
+        };
+        assert_eq!(line(&progress), "10 msg/s · 1,204 behind · oldest 0.8 s, 40,000 rows, 2 rejected");
     }
 }

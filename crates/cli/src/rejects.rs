@@ -251,6 +251,7 @@ mod tests {
             program: None,
             moment: None,
             series: None,
+            status: None,
         }
     }
 

@@ -6,12 +6,14 @@ use std::time::{Duration, UNIX_EPOCH};
 use chrono::{DateTime, Local};
 use millstream::Failure;
 use millstream::history::{Outcome, RunHistory, RunRecord, default_folder};
+use millstream::report::Lag;
 use millstream::{Error, Result};
 use serde_json::{Value, json};
 
 use crate::arguments::{Global, Runs};
 use crate::human;
 use crate::output::Output;
+use crate::progress::pace;
 use crate::shared::machine;
 use crate::table::table;
 
@@ -54,9 +56,30 @@ fn list(output: Output, history: &RunHistory, asked: &Runs) -> Result<()> {
     if runs.is_empty() {
         return output.result(if asked.unfinished { "nothing is unfinished\n" } else { "no runs yet\n" });
     }
-    let rows: Vec<Vec<String>> = runs.iter().map(row).collect();
-    let header = ["run", "began", "took", "ended", "read", "written", "rejected", "job"].map(str::to_owned);
-    output.result(&table(&header, &rows, &[false, false, true, false, true, true, true, false]))
+    let mut header = vec!["run", "began", "took", "ended", "read", "written", "rejected", "job"];
+    let mut right = vec![false, false, true, false, true, true, true, false];
+    let mut rows: Vec<Vec<String>> = runs.iter().map(row).collect();
+    if runs.iter().any(|run| run.outcome == Outcome::Running) {
+        // Only what runs has anything to say here.
+        let before_job = header.len() - 1;
+        header.insert(before_job, "now");
+        right.insert(before_job, false);
+        rows.iter_mut().zip(&runs).for_each(|(row, run)| row.insert(before_job, now(run).unwrap_or_default()));
+    }
+    let header: Vec<String> = header.into_iter().map(str::to_owned).collect();
+    output.result(&table(&header, &rows, &right))
+}
+
+/// What a run that is running does now: its rate, and how far it is behind.
+fn now(run: &RunRecord) -> Option<String> {
+    let status = run.status.as_ref().filter(|_| run.outcome == Outcome::Running)?;
+    Some(match &status.queue {
+        Some(queue) => {
+            let oldest = queue.oldest_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+            pace(status.rate, &Lag { messages: queue.lag, oldest })
+        }
+        None => format!("{} rows/s", human::count(status.rate.round() as u64)),
+    })
 }
 
 /// The path of the job in the form of the run history.
@@ -107,8 +130,10 @@ fn moment(milliseconds: u64) -> String {
     time.format("%Y-%m-%d %H:%M:%S").to_string()
 }
 
+/// How long a run took, or, if it has not recorded its end, how long it is known to have lasted.
 fn took(run: &RunRecord) -> Option<Duration> {
-    Some(Duration::from_millis(run.ended?.saturating_sub(run.began)))
+    let so_far = || run.status.as_ref().map(|status| status.updated);
+    Some(Duration::from_millis(run.ended.or_else(so_far)?.saturating_sub(run.began)))
 }
 
 fn one(output: Output, history: &RunHistory, asked: &Runs, name: &str) -> Result<()> {
@@ -139,8 +164,15 @@ fn described(run: &RunRecord, before: Option<&RunRecord>) -> String {
     if let Some(message) = &run.message {
         let _ = writeln!(text, "error: {message}");
     }
+    if let Some(now) = now(run) {
+        let _ = writeln!(text, "since {}: {now}", moment(run.began));
+    }
     if run.outcome.is_unfinished() {
-        let _ = writeln!(text, "hint: `millstream run --resume {}` resumes it", run.job);
+        let reads_queue = run.status.as_ref().is_some_and(|status| status.queue.is_some());
+        let _ = match reads_queue {
+            true => writeln!(text, "hint: `millstream run {}` continues where its targets stand", run.job),
+            false => writeln!(text, "hint: `millstream run --resume {}` resumes it", run.job),
+        };
     }
     text.push('\n');
     let expected = |key: &str| run.predicted.get(key).and_then(Value::as_u64).filter(|expected| *expected > 0);
@@ -224,6 +256,7 @@ mod tests {
             program: None,
             moment: None,
             series: None,
+            status: None,
         }
     }
 

@@ -258,6 +258,7 @@ mod tests {
             program: None,
             moment: None,
             series: Some(series.to_owned()),
+            status: None,
         }
     }
 

@@ -20,6 +20,7 @@ pub mod contains;
 pub mod counts;
 pub mod delivery;
 pub mod direct;
+pub mod epochs;
 pub mod error;
 pub mod fail_point;
 pub mod format;

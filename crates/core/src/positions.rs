@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::Result;
-use crate::delivery::{Changes, Delivery};
+use crate::epochs::Epochs;
 
 /// A place of a load, such as a partition of a topic or a consumer of a stream, and where its reader stands.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,9 +50,9 @@ pub enum Moved {
 /// by another transaction meanwhile.
 pub type Change = Box<dyn FnMut(&[Position]) -> Result<Vec<Move>> + Send>;
 
-/// The positions of one load in one target. Calls may run side by side.
+/// The positions of one load in one target, which moves them with the epochs that it takes. Calls may run side by side.
 #[async_trait]
-pub trait Positions: Send + Sync {
+pub trait Positions: Epochs {
     /// All positions of the load, by place. Waits for the transactions that are moving some when it is called, so that
     /// what these do is not in doubt.
     ///
@@ -65,14 +65,6 @@ pub trait Positions: Send + Sync {
     async fn glance(&self) -> Result<Vec<Position>> {
         self.read().await
     }
-
-    /// Begins to write rows. The commit makes the moves in the same transaction, all or none: if a place stands
-    /// elsewhere, nothing is written, and the delivery ends with [`crate::delivery::Delivered::Moved`]. Up to
-    /// `bad_rows` rows that the target does not take are left out. Deliveries may run side by side. Rows are added,
-    /// merged or ignored as the sink's mode says. A commit whose answer was lost is waited for as long as the target
-    /// cannot be asked about it; [`crate::delivery::Delivered::Moved`] then also says that positions were moved on
-    /// since.
-    async fn delivery(&self, moves: Vec<Move>, bad_rows: usize) -> Result<Box<dyn Delivery>>;
 
     /// Makes moves without rows, all or none, in one transaction.
     async fn set(&self, moves: Vec<Move>) -> Result<Moved>;
@@ -89,30 +81,8 @@ pub trait Positions: Send + Sync {
     /// Removes all positions of the load.
     async fn forget(&self) -> Result<()>;
 
-    /// The table, for a message: `table t of mysql://…`.
-    fn target(&self) -> String;
-
-    /// What there is when `rows` were written: "252 rows added to table t".
-    fn summary(&self, rows: u64) -> String;
-
-    /// How many rows the deliveries of this process have left out since their key was there already.
-    fn ignored(&self) -> u64 {
-        0
-    }
-
-    /// What its deliveries have changed in the target; `None` if rows are not compared, or the target does not tell.
-    fn changes(&self) -> Option<Changes> {
-        None
-    }
-
-    /// How many deliveries the target takes at once.
-    fn connections(&self) -> usize {
-        1
-    }
-
-    /// The run ends: a delivery that waits for somebody else's lock fails now instead of waiting longer. Whether that
-    /// is so; otherwise a delivery may wait for long, and is dropped after a while.
-    fn stop_waiting(&self) -> bool {
+    /// Whether a delivery can make the moves of one place only.
+    fn is_by_place(&self) -> bool {
         false
     }
 }

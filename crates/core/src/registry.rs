@@ -96,6 +96,17 @@ pub struct FunctionEntry {
     pub build: &'static (dyn Fn(&Value) -> Result<WorkFunction, Vec<Fault>> + Send + Sync),
 }
 
+/// In which formats a sink writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SinkFormats {
+    /// In none: it takes rows.
+    None,
+    /// In any; the name of the target suggests one, and a compression.
+    ByName,
+    /// In any; in the one of this name if the entry has no block.
+    Default(&'static str),
+}
+
 /// A kind of sink.
 #[derive(Clone, Copy)]
 pub struct SinkEntry {
@@ -108,7 +119,7 @@ pub struct SinkEntry {
     /// Whether it writes to every store too. Then the stores' schemes are its own, and so are their blocks.
     pub stores: bool,
     /// Whether the entry may have a format block and `compress`.
-    pub formats: bool,
+    pub formats: SinkFormats,
     /// Makes the sink. Does no I/O.
     pub build: &'static (dyn Fn(&Value, SinkParts) -> Built<dyn Sink> + Send + Sync),
 }
@@ -333,13 +344,21 @@ impl Registry {
         self.formats.iter().find_map(|entry| Some((*entry, (entry.by_content_type)(value)?)))
     }
 
-    /// The format of a sink without a format block, and the ending it is known by: what the target's name suggests,
-    /// or csv for standard output, which has no name.
-    pub fn sink_format(&self, target: &str) -> Option<(&'static FormatEntry, &'static str)> {
-        match target {
-            "-" => self.formats.iter().copied().find(|entry| entry.spec.name == "csv").map(|entry| (entry, ".csv")),
-            name => self.by_name(name).1,
+    /// The format of a sink without a format block, and the ending it is known by: the sink's default, what the
+    /// target's name suggests, or csv for standard output, which has no name.
+    pub fn sink_format(&self, kind: &SinkEntry, target: &str) -> Option<(&'static FormatEntry, &'static str)> {
+        match (kind.formats, target) {
+            (SinkFormats::None, _) => None,
+            (SinkFormats::Default(name), _) => self.format_of_name(name),
+            (SinkFormats::ByName, "-") => self.format_of_name("csv"),
+            (SinkFormats::ByName, name) => self.by_name(name).1,
         }
+    }
+
+    /// The format of that name, with the first ending of its files.
+    fn format_of_name(&self, name: &str) -> Option<(&'static FormatEntry, &'static str)> {
+        let format = self.formats.iter().copied().find(|entry| entry.spec.name == name)?;
+        Some((format, format.extensions.first().copied().unwrap_or_default()))
     }
 }
 

@@ -32,6 +32,7 @@ use serde::Serialize;
 
 use crate::codec::Codec;
 pub use crate::delivery::{Accept, Changes, Chunk, Delivered, Delivery, Refused, RefusedRow, SHOWN_BAD_ROWS};
+use crate::epochs::{EpochTarget, Guarantee, QueueFacts, QueueLoad};
 use crate::format::Format;
 use crate::positions::Positions;
 use crate::program::ProgramContext;
@@ -344,6 +345,21 @@ pub trait Sink: Debug + Send + Sync {
         Ok(None)
     }
 
+    /// What holds for the rows of `queue` if it takes their epochs ([`Sink::epochs`]); otherwise why it cannot take
+    /// them, in words that end a sentence. As far as its settings say.
+    fn guarantee(&self, _queue: &QueueFacts) -> Result<Guarantee, String> {
+        match self.may_keep_positions() {
+            true => Ok(Guarantee::once("its positions move in the transaction of the rows")),
+            false => Err("it keeps no positions, in the transaction of the rows".to_owned()),
+        }
+    }
+
+    /// How it takes the rows of a queue, if its settings allow that; `None` if each epoch is a load of its own
+    /// ([`Sink::begin`]).
+    async fn epochs(&self, load: &QueueLoad, context: LoadContext) -> Result<Option<EpochTarget>> {
+        Ok(self.positions(&load.load, &load.owner, context).await?.map(EpochTarget::Once))
+    }
+
     /// Changes what is noted for the load `load`, which all runs share, in one transaction; nothing if nothing is
     /// noted.
     ///
@@ -630,6 +646,11 @@ pub trait Load: Send + Sync {
     /// Lets go of the target, and leaves what another run can resume. Never fails, as [`Load::abort`].
     async fn suspend(&self) {
         self.abort().await;
+    }
+
+    /// What a load that was aborted has left in its target, and what becomes of it, in a sentence for the user.
+    fn left(&self) -> Option<String> {
+        None
     }
 
     /// Whether nothing is left of a load that was aborted before its commit.

@@ -424,6 +424,47 @@ pub struct StepSnapshot {
     pub lookup: Option<LookupSnapshot>,
 }
 
+impl StepSnapshot {
+    /// What the step has done since `earlier`, a snapshot of the same step. What it knows of (units, bytes to come,
+    /// workers, the size of a reference) stays.
+    pub fn since(&self, earlier: &StepSnapshot) -> StepSnapshot {
+        let count = |of: fn(&StepSnapshot) -> u64| of(self).saturating_sub(of(earlier));
+        let time = |of: fn(&StepSnapshot) -> f64| (of(self) - of(earlier)).max(0.0);
+        StepSnapshot {
+            units: count(|step| step.units),
+            rows: count(|step| step.rows),
+            rejected: count(|step| step.rejected),
+            bytes: count(|step| step.bytes),
+            busy: time(|step| step.busy),
+            waiting: time(|step| step.waiting),
+            waiting_input: time(|step| step.waiting_input),
+            waiting_output: time(|step| step.waiting_output),
+            waiting_scratch: time(|step| step.waiting_scratch),
+            spilled_bytes: count(|step| step.spilled_bytes),
+            spilled_for_want: count(|step| step.spilled_for_want),
+            work: self.work.as_ref().map(|work| match &earlier.work {
+                Some(earlier) => work.since(earlier),
+                None => work.clone(),
+            }),
+            ..self.clone()
+        }
+    }
+}
+
+impl WorkSnapshot {
+    fn since(&self, earlier: &WorkSnapshot) -> WorkSnapshot {
+        WorkSnapshot {
+            workers: self.workers,
+            rows_in: self.rows_in.saturating_sub(earlier.rows_in),
+            rows_rejected: self.rows_rejected.saturating_sub(earlier.rows_rejected),
+            restarts: self.restarts.saturating_sub(earlier.restarts),
+            retries: self.retries.saturating_sub(earlier.retries),
+            lost_seconds: (self.lost_seconds - earlier.lost_seconds).max(0.0),
+            cpu_seconds: (self.cpu_seconds - earlier.cpu_seconds).max(0.0),
+        }
+    }
+}
+
 /// A lookup at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LookupSnapshot {

@@ -11,6 +11,7 @@ use millstream_job::{Job, Lint, LoadOptions, Loaded};
 use serde_json::Value;
 
 use crate::chunks::pipeline::Pipeline;
+use crate::chunks::queue_plan::QueuePlan;
 use crate::chunks::sinks;
 use crate::context::RunContext;
 use crate::engine::Engine;
@@ -152,6 +153,8 @@ async fn explanation(context: &RunContext, job: &Job, prepared: &Prepared<'_>) -
         .shared_scans
         .iter()
         .map(|shared| SharedStep { name: shared.name().to_owned(), plan: operators(shared.input()) });
+    let by_epoch = QueuePlan::new(job, &physical)?.map(|plan| plan.sinks).unwrap_or_default();
+    let mut by_epoch = by_epoch.into_iter().map(|(_, guarantee)| Visibility::ByEpoch(guarantee.to_string()));
     let by_chunk = sinks::by_chunk(job, &physical)?;
     let sinks =
         job.sinks.iter().zip(&physical.roots).zip(by_chunk).map(|((sink, root), by_chunk)| {
@@ -169,7 +172,9 @@ async fn explanation(context: &RunContext, job: &Job, prepared: &Prepared<'_>) -
                 kind: sink.sink.name().to_owned(),
                 target: sink.sink.target(),
                 details,
-                visibility: by_chunk.map_or_else(Visibility::AtOnce, |_| Visibility::ByChunk),
+                visibility: by_epoch
+                    .next()
+                    .unwrap_or_else(|| by_chunk.map_or_else(Visibility::AtOnce, |_| Visibility::ByChunk)),
                 max_rejects: max_rejects(Entry::Sink(sink.name.value.clone())),
                 plan: operators(&root.plan),
             }

@@ -11,6 +11,7 @@ use millstream_core::budget::Share;
 use millstream_core::format::BATCH_ROWS;
 use millstream_core::program::{ProgramContext, StepLines};
 use millstream_core::source::{CacheUse, SourceContext};
+use millstream_core::step::StepSnapshot;
 use millstream_core::{Budget, Error, Registry, Result, Steps, ThreadGroup};
 use tokio::sync::oneshot;
 
@@ -20,11 +21,12 @@ use crate::failure::Failure;
 use crate::fault;
 use crate::machine::Machine;
 use crate::memory::BudgetPool;
-use crate::pulse::Pulse;
+use crate::monitor::Monitor;
 use crate::rejects::Rejects;
 use crate::rejects::replay::Replay;
 use crate::runtime::Runtimes;
 use crate::scratch::Scratch;
+use crate::stages::Stages;
 
 /// How long a program is awaited whose output is only looked at, to find out its columns.
 const LONGEST_LOOK: Duration = Duration::from_secs(30);
@@ -51,8 +53,8 @@ pub struct RunContext {
     pub lines: StepLines,
     /// Variables that programs get beside those of this process, unless the job sets them.
     pub environment: Vec<(String, String)>,
-    /// Notes what a run is doing.
-    pub pulse: Arc<Pulse>,
+    /// Takes the stages of the run.
+    pub stages: Stages,
     /// How long programs may take whose output is only looked at; any time if it is to be read.
     pub patience: Option<Duration>,
     /// DataFusion, with the run's tables.
@@ -63,6 +65,8 @@ pub struct RunContext {
     pub runtimes: Runtimes,
     /// Where the SQL engine and shared steps spill. Last, since threads write to it.
     pub scratch: Arc<Scratch>,
+    /// How the run goes.
+    pub monitor: Monitor,
 }
 
 impl RunContext {
@@ -95,12 +99,13 @@ impl RunContext {
             replay,
             lines: Arc::new(|_, _| {}),
             environment: Vec::new(),
-            pulse: Arc::default(),
+            stages: Stages::default(),
             patience: None,
             session,
             threads,
             runtimes,
             scratch,
+            monitor: Monitor::default(),
         })
     }
 
@@ -109,9 +114,19 @@ impl RunContext {
         RunContext { lines, ..self }
     }
 
-    /// The same, with variables for its programs, and `pulse` noting what it does.
-    pub fn observed(self, environment: Vec<(String, String)>, pulse: Arc<Pulse>) -> Self {
-        RunContext { environment, pulse, ..self }
+    /// The same, with variables for its programs, and `stages` taking its stages.
+    pub fn observed(self, environment: Vec<(String, String)>, stages: Stages) -> Self {
+        RunContext { environment, stages, ..self }
+    }
+
+    /// The counters of all steps as they are.
+    pub fn snapshots(&self) -> Vec<StepSnapshot> {
+        let mut snapshots: Vec<StepSnapshot> = self.steps.all().iter().map(|step| step.snapshot()).collect();
+        for StepSnapshot { name, work, .. } in &mut snapshots {
+            let work = work.iter_mut();
+            work.for_each(|work| work.cpu_seconds = self.threads.processes().used_by(name).busy.as_secs_f64());
+        }
+        snapshots
     }
 
     /// What the run may use.

@@ -149,6 +149,8 @@ pub struct SharedStep {
 pub enum Visibility {
     /// Chunk by chunk, each of them once: a run that fails can be resumed.
     ByChunk,
+    /// Epoch by epoch, as the rows of a queue come; how often each, and why.
+    ByEpoch(String),
     /// All at the end of the run, for the reason given.
     AtOnce(String),
 }

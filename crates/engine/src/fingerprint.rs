@@ -16,6 +16,7 @@
 
 use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
 use millstream_core::format::{OnDrift, Validate};
+use millstream_core::registry::SinkFormats;
 use millstream_core::sink::{Chunk, WrittenChunks};
 use millstream_core::stable_hash::hash;
 use millstream_core::transform::{Distinct, Duplicate, Keep, Lookup, MatchWith, Miss, Relation, SortKey, UnionBy};
@@ -419,9 +420,11 @@ fn sink(step: &SinkStep) -> Value {
     for key in ["table", "mode"] {
         let value = step.settings.get(key).cloned().unwrap_or_default();
         // `append` is the default of databases, not of files.
-        let is_default = key == "mode" && value == "append" && !step.entry.formats;
+        let is_default = key == "mode" && value == "append" && step.entry.formats == SinkFormats::None;
         add(&mut entry, key, if is_default { Value::Null } else { value });
     }
+    let stream = step.settings.get("redis").and_then(|redis| redis.get("stream"));
+    add(&mut entry, "stream", stream.cloned().unwrap_or_default());
     // What is compared with a table, and what happens to the rest of it.
     for key in ["missing", "scope", "valid_from", "valid_to", "as_of"] {
         add(&mut entry, key, step.settings.get(key).cloned().unwrap_or_default());

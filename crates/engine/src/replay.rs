@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::executor::block_on;
 use millstream_core::format::{Reading, StreamFormat};
+use millstream_core::registry::SinkFormats;
 use millstream_core::reject::Rejected;
 use millstream_core::sink::{SinkParts, WrittenChunks};
 use millstream_core::{Error, Result};
@@ -177,9 +178,14 @@ fn sinks<'a>(job: &'a Job, kept: &Kept) -> Result<Vec<&'a SinkStep>, String> {
         return Err(format!("they are of `{source}`, which is only looked up in: run the job again"));
     }
     let sinks: Vec<&SinkStep> = job.sinks.iter().filter(wanted).collect();
-    match sinks.iter().find(|sink| sink.entry.formats) {
+    match sinks.iter().find(|sink| sink.entry.formats != SinkFormats::None) {
         _ if sinks.is_empty() => Err("the job no longer has a sink for them".to_owned()),
-        Some(file) => Err(format!("`{}` writes files, and single rows cannot be put into them", file.name.value)),
+        Some(sink) => Err(match sink.entry.formats {
+            SinkFormats::Default(_) => {
+                format!("`{}` sends messages, and keeps no record of which of them are there", sink.name.value)
+            }
+            _ => format!("`{}` writes files, and single rows cannot be put into them", sink.name.value),
+        }),
         None => Ok(sinks),
     }
 }

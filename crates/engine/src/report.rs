@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use millstream_core::queue::Lag;
 use millstream_core::sink::{Changes, Removed};
 use millstream_core::step::StepSnapshot;
 use millstream_core::{Error, Result, StepKind, Steps};
 use millstream_job::CheckSeverity;
 use serde::Serialize;
 
-use crate::pulse::{EpochCounts, Lag};
 use crate::verdict::Verdict;
 
 /// What a run did.
@@ -94,7 +94,11 @@ pub struct Report {
     pub results: Vec<SinkResult>,
     /// The counters of all steps.
     pub steps: Vec<StepSnapshot>,
-    /// What limited the run.
+    /// Of a run that has read a queue: what it did in each interval, at most 120 of them, in their order. The longer
+    /// the run, the longer they are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub intervals: Vec<Interval>,
+    /// What limited the run; if it has read a queue for more than a minute, in the last minute.
     pub verdict: Verdict,
     /// What was done after it, as the job says.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -107,6 +111,27 @@ impl Report {
         let loads = self.steps.iter().filter(|step| step.kind == StepKind::Load && step.name == name);
         loads.map(|step| step.rows).sum()
     }
+}
+
+/// What a run that reads a queue did in an interval of its time.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Interval {
+    /// When it began, in UTC: `2026-11-26T00:31:28Z`.
+    pub from: String,
+    /// When it ended.
+    pub to: String,
+    /// Messages that came, those that came again among them.
+    pub messages: u64,
+    /// Rows that the sinks took.
+    pub rows_written: u64,
+    /// Records that were refused.
+    pub rejected: u64,
+    /// Epochs that were committed.
+    pub epochs: u64,
+    /// Messages that the group had not read at its end, if the queue says so.
+    pub lag: Option<u64>,
+    /// The age of the oldest message that was read and not acknowledged at its end, if there was one.
+    pub oldest_seconds: Option<f64>,
 }
 
 /// What has become of something that was done after a run.
@@ -405,10 +430,36 @@ pub struct Progress {
     pub phase: Phase,
     /// The counters of all steps.
     pub steps: Vec<StepSnapshot>,
-    /// What a run that reads a queue has committed; zero for others.
+    /// Rows that were read, or messages of a queue, a second, over the last seconds.
+    pub rate: f64,
+    /// How the queue is read, if the run reads one.
+    pub queue: Option<QueueProgress>,
+}
+
+/// How far a run is with a queue.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct QueueProgress {
+    /// Messages that came, those that came again among them.
+    pub messages: u64,
+    /// How its epochs have ended.
     pub epochs: EpochCounts,
-    /// How far the run is behind its queue, where that is known.
-    pub lag: Option<Lag>,
+    /// Messages a second, over the last seconds.
+    pub rate: f64,
+    /// How far it is behind.
+    pub lag: Lag,
+}
+
+/// How the epochs of a run have ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EpochCounts {
+    /// Those that all of their sinks have committed.
+    pub committed: u64,
+    /// Those of which messages come again, since another process had loaded them.
+    pub repeated: u64,
+    /// Those that were given up: the run ended before all sinks had committed.
+    pub dropped: u64,
+    /// Transactions of sinks: one for each sink of an epoch, or for each of its places.
+    pub commits: u64,
 }
 
 /// What a run is doing.

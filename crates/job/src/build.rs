@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use millstream_core::format::Format;
 use millstream_core::hint::{did_you_mean, nearest};
-use millstream_core::registry::{FormatEntry, SinkEntry, TransformEntry};
+use millstream_core::registry::{FormatEntry, SinkEntry, SinkFormats, TransformEntry};
 use millstream_core::reject::MaxRejects;
 use millstream_core::sink::{Sink, SinkParts};
 use millstream_core::spec::Fault;
@@ -438,7 +438,7 @@ impl<'a> Builder<'a> {
                 continue;
             };
             let is_format = registry.formats.iter().any(|one| one.spec.name == key.key) || key.key == "compress";
-            if is_format && !kind.formats {
+            if is_format && kind.formats == SinkFormats::None {
                 lint.what = format!("`{}` is for files, and this sink writes to {}", key.key, kind.spec.name);
                 lint.hint = Some("remove it".to_owned());
                 continue;
@@ -483,14 +483,14 @@ impl<'a> Builder<'a> {
     }
 
     fn sink_format(&mut self, entry: &Entry, kind: &SinkEntry, target: &str) -> Option<Arc<dyn Format>> {
-        if !kind.formats {
+        if kind.formats == SinkFormats::None {
             return None;
         }
         let has_block = self.registry.formats.iter().any(|one| entry.value.entry(one.spec.name).is_some());
         if has_block {
             return self.format(entry, Some(target));
         }
-        let (format, ending) = self.registry.sink_format(target)?;
+        let (format, ending) = self.registry.sink_format(kind, target)?;
         match (format.build)(&(format.suggested)(ending)) {
             Ok(format) => Some(format),
             Err(faults) => {
@@ -534,11 +534,14 @@ impl<'a> Builder<'a> {
         kind: &SinkEntry,
         write: &Located<String>,
     ) -> Option<Option<Arc<dyn millstream_core::codec::Codec>>> {
-        if !kind.formats {
+        if kind.formats == SinkFormats::None {
             return Some(None);
         }
         if let Some(name) = node.get("compress").and_then(Node::scalar) {
             return Some(self.registry.codec(&name.text).map(|codec| (codec.build)()));
+        }
+        if kind.formats != SinkFormats::ByName {
+            return Some(None);
         }
         let Some(codec) = self.registry.by_name(&write.value).0 else { return Some(None) };
         let written = compressions(self.registry);
@@ -559,7 +562,7 @@ impl<'a> Builder<'a> {
     /// What the sink's own spec says.
     fn sink_settings(&self, node: &Node, kind: &SinkEntry) -> Value {
         let mut shared = vec!["from", "write", MAX_REJECTS, CHECKS];
-        if kind.formats {
+        if kind.formats != SinkFormats::None {
             shared.push("compress");
             shared.extend(self.registry.formats.iter().map(|format| format.spec.name));
         }

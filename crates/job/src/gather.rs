@@ -179,23 +179,25 @@ impl Gathering<'_, '_> {
         if let (Some(_), Some(second)) = (first, second) {
             self.error(second.name.span, "a job reads one queue", "write a job of its own for this one");
         }
-        match (first, root.entry("until")) {
-            (Some(queue), None) => {
-                let what = format!(
-                    "`{}` is a queue, which has no end, and the job does not say `until` when it runs",
-                    queue.name.value
-                );
-                self.error(
-                    queue.name.span,
-                    what,
-                    "write `until: stopped`, `empty`, `now`, `{rows: N}` or `{for: 10m}` beside `sources`",
-                );
-            }
-            (None, Some(until)) => self.error(until.key_span, "`until` is for jobs that read a queue", "remove it"),
-            _ => {}
+        if let (Some(queue), None) = (first, root.entry("until")) {
+            let what = format!(
+                "`{}` is a queue, which has no end, and the job does not say `until` when it runs",
+                queue.name.value
+            );
+            self.error(
+                queue.name.span,
+                what,
+                "write `until: stopped`, `empty`, `now`, `{rows: N}` or `{for: 10m}` beside `sources`",
+            );
         }
-        if let (None, Some(commit)) = (first, root.entry("commit")) {
-            self.error(commit.key_span, "`commit` is for jobs that read a queue", "remove it");
+        // One that could not be built may be a queue.
+        if first.is_some() || self.steps.len() < self.entries.len() {
+            return;
+        }
+        for key in ["until", "commit"] {
+            if let Some(entry) = root.entry(key) {
+                self.error(entry.key_span, format!("`{key}` is for jobs that read a queue"), "remove it");
+            }
         }
     }
 

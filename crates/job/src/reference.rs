@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use millstream_core::Registry;
+use millstream_core::registry::SinkFormats;
 use millstream_core::spec::SpecInfo;
 use serde_json::{Map, Value};
 
@@ -126,8 +127,14 @@ impl Writer<'_> {
             let others: Vec<&str> = formats.chain(registry.stores.iter().map(|store| store.spec.name)).collect();
             self.heading("Sink", &entry.spec);
             self.table(&sink_definition(entry), &others, 3);
-            if entry.formats {
-                self.line("It takes one format block; without one the ending of the file's name decides.\n");
+            match entry.formats {
+                SinkFormats::None => {}
+                SinkFormats::ByName => {
+                    self.line("It takes one format block; without one the ending of the file's name decides.\n");
+                }
+                SinkFormats::Default(name) => {
+                    self.line(&format!("It takes one format block; without one each message is {name}.\n"));
+                }
             }
             let stores: Vec<String> =
                 registry.stores.iter().filter(|_| entry.stores).map(|store| format!("`{}`", store.spec.name)).collect();

@@ -4,7 +4,7 @@
 //! job files with it.
 
 use millstream_core::Registry;
-use millstream_core::registry::{FormatEntry, SinkEntry, SourceEntry};
+use millstream_core::registry::{FormatEntry, SinkEntry, SinkFormats, SourceEntry};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
@@ -189,7 +189,7 @@ fn transform_schema(registry: &Registry, generator: &mut SchemaGenerator) -> Val
 fn sink_schema(entry: &SinkEntry, registry: &Registry, generator: &mut SchemaGenerator) -> Value {
     let keys = SinkKeys::json_schema(generator).to_value();
     let mut properties = object_part(&keys, "properties");
-    if entry.formats || entry.schemes.is_empty() || is_command(entry) {
+    if entry.formats == SinkFormats::ByName || entry.schemes.is_empty() || is_command(entry) {
         // Files, programs, and what has no address take every row.
         properties.remove(MAX_REJECTS);
     }
@@ -198,11 +198,15 @@ fn sink_schema(entry: &SinkEntry, registry: &Registry, generator: &mut SchemaGen
     properties.extend(object_part(&settings, "properties"));
     let mut required: Vec<Value> = vec!["from".into()];
     required.extend(settings.get("required").and_then(Value::as_array).cloned().unwrap_or_default());
-    if entry.formats {
+    if entry.formats != SinkFormats::None {
+        let compress = match entry.formats {
+            SinkFormats::ByName => "How to compress; if left out, the ending of the file's name decides.",
+            _ => "How to compress each message; if left out, none is.",
+        };
         properties.insert(
             "compress".to_owned(),
             json!({
-                "description": "How to compress; if left out, the ending of the file's name decides.",
+                "description": compress,
                 "type": "string",
                 "enum": compressions(registry),
             }),
@@ -225,7 +229,7 @@ fn sink_schema(entry: &SinkEntry, registry: &Registry, generator: &mut SchemaGen
         required.push("write".into());
     }
     schema["required"] = required.into();
-    if entry.formats {
+    if entry.formats != SinkFormats::None {
         exclude_pairs(&mut schema, &registry.formats);
     }
     schema

@@ -19,8 +19,8 @@ pub use millstream_core::format::{
 pub use millstream_core::program::{Lines, ProgramContext};
 pub use millstream_core::redact::Secrets;
 pub use millstream_core::registry::{
-    Build, Built, CodecEntry, FormatEntry, OptionalComponent, Registry, SinkEntry, SourceEntry, StoreEntry,
-    TransformEntry,
+    Build, Built, CodecEntry, FormatEntry, OptionalComponent, Registry, SinkEntry, SinkFormats, SourceEntry,
+    StoreEntry, TransformEntry,
 };
 pub use millstream_core::sink::{
     Chunk, Delivered, Delivery, KnownLoad, Ledger, Load, LoadContext, Refusals, Refused, RefusedRow, Removed, Routing,

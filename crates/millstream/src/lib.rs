@@ -130,22 +130,24 @@ pub mod explain {
 
 /// What a run reports, while it lasts and at its end.
 pub mod report {
+    pub use millstream_core::queue::Lag;
     pub use millstream_core::sink::Removed;
     pub use millstream_core::step::{LookupSnapshot, StepSnapshot, WorkSnapshot};
     pub use millstream_core::{Step, StepKind};
     pub use millstream_engine::failure::error_json;
-    pub use millstream_engine::pulse::{EpochCounts, Lag, Stage, StageKind};
     pub use millstream_engine::report::{
-        CheckResult, DisposedFiles, HookResult, LeftFile, LeftFiles, MissingColumn, Phase, Progress, ReloadedFiles,
-        Report, SinkResult, Skipped, Tally, Totals, UnmatchedPatterns, WindowRead, WorkedRows,
+        CheckResult, DisposedFiles, EpochCounts, HookResult, Interval, LeftFile, LeftFiles, MissingColumn, Phase,
+        Progress, QueueProgress, ReloadedFiles, Report, SinkResult, Skipped, Tally, Totals, UnmatchedPatterns,
+        WindowRead, WorkedRows,
     };
+    pub use millstream_engine::stages::{Stage, StageKind};
     pub use millstream_engine::verdict::{Limit, Verdict};
     pub use millstream_job::CheckSeverity;
 }
 
 /// The run history: the runs so far, in a state folder.
 pub mod history {
-    pub use millstream_state::{Outcome, RunHistory, RunRecord, default_folder};
+    pub use millstream_state::{Outcome, QueueStatus, RunHistory, RunRecord, RunStatus, default_folder};
 }
 
 /// What runs have left out since it is not sound, and how it is loaded later.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use arrow::array::{Array, RecordBatch, UInt64Array};
 use async_trait::async_trait;
+use millstream_core::epochs::Epochs;
 use millstream_core::positions::{Change, Move, Moved, Position, Positions};
 use millstream_core::queue::MessageId;
 use millstream_core::sink::{Accept, Delivered, Delivery, Refused};
@@ -183,6 +184,22 @@ impl MemoryPositions {
 }
 
 #[async_trait]
+impl Epochs for MemoryPositions {
+    async fn delivery(&self, moves: Vec<Move>, _bad_rows: usize) -> Result<Box<dyn Delivery>> {
+        self.target.state().check()?;
+        Ok(Box::new(self.begin(moves)))
+    }
+
+    fn target(&self) -> String {
+        "table t in memory".to_owned()
+    }
+
+    fn summary(&self, rows: u64) -> String {
+        format!("{rows} rows added to table t")
+    }
+}
+
+#[async_trait]
 impl Positions for MemoryPositions {
     async fn read(&self) -> Result<Vec<Position>> {
         self.target.state().check()?;
@@ -194,11 +211,6 @@ impl Positions for MemoryPositions {
         let state = self.target.state();
         state.check()?;
         Ok(state.all())
-    }
-
-    async fn delivery(&self, moves: Vec<Move>, _bad_rows: usize) -> Result<Box<dyn Delivery>> {
-        self.target.state().check()?;
-        Ok(Box::new(self.begin(moves)))
     }
 
     async fn set(&self, moves: Vec<Move>) -> Result<Moved> {
@@ -239,14 +251,6 @@ impl Positions for MemoryPositions {
     async fn forget(&self) -> Result<()> {
         self.target.state().positions.clear();
         Ok(())
-    }
-
-    fn target(&self) -> String {
-        "table t in memory".to_owned()
-    }
-
-    fn summary(&self, rows: u64) -> String {
-        format!("{rows} rows added to table t")
     }
 }
 

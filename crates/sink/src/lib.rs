@@ -1,4 +1,4 @@
-//! Millstream's sinks: files, databases, standard output, programs, nothing.
+//! Millstream's sinks: files, databases, queues, standard output, programs, nothing.
 //!
 //! Each sink is a folder with the same file names: `mod.rs` (the sink), `spec.rs` (its settings), its implementation,
 //! and `tests.rs`. `encode.rs` is shared by sinks that write bytes, `database` by those of database servers;
@@ -20,6 +20,8 @@ mod moves;
 pub mod mysql;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(any(feature = "kafka", feature = "redis"))]
+pub mod queue;
 mod shared;
 pub mod sqlite;
 pub mod stdout;
@@ -30,10 +32,14 @@ use millstream_core::registry::{OptionalComponent, SinkEntry};
 /// All sinks of this build.
 pub const SINKS: &[SinkEntry] = &[
     file::ENTRY,
+    #[cfg(feature = "kafka")]
+    queue::KAFKA,
     #[cfg(feature = "mysql")]
     mysql::ENTRY,
     #[cfg(feature = "postgres")]
     postgres::ENTRY,
+    #[cfg(feature = "redis")]
+    queue::REDIS,
     sqlite::ENTRY,
     stdout::ENTRY,
     command::ENTRY,
@@ -42,8 +48,10 @@ pub const SINKS: &[SinkEntry] = &[
 
 /// The sinks that are behind a feature, whether this build has them or not, and the stores that sinks write to.
 pub const OPTIONAL: &[OptionalComponent] = &[
+    OptionalComponent { name: "kafka", schemes: &["kafka"], feature: "kafka" },
     OptionalComponent { name: "mysql", schemes: &["mysql", "mariadb"], feature: "mysql" },
     OptionalComponent { name: "postgres", schemes: &["postgres", "postgresql"], feature: "postgres" },
+    OptionalComponent { name: "redis", schemes: &["redis", "rediss"], feature: "redis" },
     OptionalComponent { name: "s3", schemes: &["s3"], feature: "cloud" },
     OptionalComponent { name: "gs", schemes: &["gs"], feature: "cloud" },
     OptionalComponent { name: "az", schemes: &["az"], feature: "cloud" },

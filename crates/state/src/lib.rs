@@ -18,5 +18,6 @@ pub mod history;
 pub mod rejects;
 
 pub use history::{
-    Ending, JobKey, LiveRun, LogicalRun, OnlyRun, Outcome, ProgressFile, RunHistory, RunRecord, began, default_folder,
+    Ending, JobKey, LiveRun, LogicalRun, OnlyRun, Outcome, ProgressFile, QueueStatus, RunHistory, RunRecord, RunStatus,
+    StatusFile, began, default_folder,
 };

@@ -46,7 +46,8 @@ appender.o.layout.type=PatternLayout
 appender.o.layout.pattern=%d %p %c{1} %m%n
 ";
 
-/// One broker, which coordinates groups and transactions alone, and makes no topics unasked.
+/// One broker, which coordinates groups and transactions alone, makes no topics unasked, and keeps messages of any
+/// time: by default, those that are older than a week go half a minute after its start.
 const SETTINGS: &str = "process.roles=broker,controller
 node.id=1
 controller.listener.names=CONTROLLER
@@ -62,6 +63,7 @@ share.coordinator.state.topic.num.partitions=1
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
 auto.create.topics.enable=false
+log.retention.ms=-1
 log.cleaner.backoff.ms=100
 log.segment.delete.delay.ms=100
 sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
-use millstream::component::{Load, LoadContext, Registry, Sink, SinkEntry, SinkParts, Spec, SpecInfo, Writer, parse};
+use millstream::component::{
+    Load, LoadContext, Registry, Sink, SinkEntry, SinkFormats, SinkParts, Spec, SpecInfo, Writer, parse,
+};
 use millstream::{Error, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -47,7 +49,7 @@ pub fn add_to(registry: &mut Registry) -> Result<Receiver<Named>> {
         schemes: &["channel"],
         words: &[],
         stores: false,
-        formats: false,
+        formats: SinkFormats::None,
         build,
     })?;
     Ok(receiver)

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use millstream::report::{EpochCounts, Phase, Progress, StepKind, StepSnapshot};
+use millstream::report::{EpochCounts, Phase, Progress, QueueProgress, StepKind, StepSnapshot};
 use millstream::{Engine, machine};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
@@ -111,10 +111,11 @@ impl Numbers {
             self.sums.entry(key.clone()).or_default().add(&counts.gained(&last));
         }
         self.last = now;
-        let EpochCounts { epochs, commits } = progress.epochs;
-        self.epochs.epochs += epochs.saturating_sub(self.epochs_last.epochs);
+        let EpochCounts { committed, commits, .. } =
+            progress.queue.map_or_else(EpochCounts::default, |queue| queue.epochs);
+        self.epochs.committed += committed.saturating_sub(self.epochs_last.committed);
         self.epochs.commits += commits.saturating_sub(self.epochs_last.commits);
-        self.epochs_last = progress.epochs;
+        self.epochs_last = EpochCounts { committed, commits, ..EpochCounts::default() };
         self.progress = progress.clone();
     }
 }
@@ -224,7 +225,7 @@ impl Page<'_> {
     }
 
     fn progress(&mut self, numbers: &Numbers) -> fmt::Result {
-        let Numbers { progress, epochs: EpochCounts { epochs, commits }, .. } = numbers;
+        let Numbers { progress, epochs: EpochCounts { committed, commits, .. }, .. } = numbers;
         let expected = |of: fn(&StepSnapshot) -> u64| {
             let mut sums: BTreeMap<Key, u64> = BTreeMap::new();
             for step in progress.steps.iter().filter(|step| of(step) > 0) {
@@ -240,10 +241,12 @@ impl Page<'_> {
         let phases = phases.map(|(name, phase)| ([("phase", name)], u64::from(progress.phase == phase)));
         self.gauges("millstream_run_phase", None, "1 for what the run is doing, 0 for the others", phases.into_iter())?;
         let none = |count: u64| std::iter::once((NO_LABELS, count));
-        self.counters("millstream_epochs", None, "Epochs that all of their sinks have committed", none(*epochs))?;
+        self.counters("millstream_epochs", None, "Epochs that all of their sinks have committed", none(*committed))?;
         self.counters("millstream_commits", None, "Commits of epochs, one for each sink", none(*commits))?;
-        let Some(lag) = progress.lag else { return Ok(()) };
-        self.gauge("millstream_lag_messages", None, "Messages of the queue that are not committed", lag.messages)?;
+        let Some(QueueProgress { lag, .. }) = progress.queue else { return Ok(()) };
+        if let Some(messages) = lag.messages {
+            self.gauge("millstream_lag_messages", None, "Messages of the queue that the group has not read", messages)?;
+        }
         let Some(oldest) = lag.oldest else { return Ok(()) };
         let help = "Age of the oldest message that is not committed";
         self.gauge("millstream_oldest_message_age", Some(Unit::Seconds), help, oldest.as_secs_f64())
@@ -308,7 +311,7 @@ fn labels((step, kind): &Key) -> [(&'static str, String); 2] {
 
 #[cfg(test)]
 mod tests {
-    use millstream::report::Step;
+    use millstream::report::{Lag, Step};
 
     use super::*;
 
@@ -316,8 +319,9 @@ mod tests {
         let step = Step::new("s", StepKind::Parse, "csv");
         step.add_rows(rows);
         step.add_busy(std::time::Duration::from_secs(busy));
-        let epochs = EpochCounts { epochs: rows, commits: 2 * rows };
-        Progress { run: run.to_owned(), steps: vec![step.snapshot()], epochs, ..Progress::default() }
+        let epochs = EpochCounts { committed: rows, commits: 2 * rows, ..EpochCounts::default() };
+        let queue = Some(QueueProgress { messages: rows, epochs, rate: 0.0, lag: Lag::default() });
+        Progress { run: run.to_owned(), steps: vec![step.snapshot()], queue, ..Progress::default() }
     }
 
     #[test]
@@ -329,7 +333,7 @@ mod tests {
         {
             numbers.update(&progress(run, rows, busy));
             assert_eq!(numbers.sums[&("s".to_owned(), StepKind::Parse)].whole[0], sum, "{run} {rows}");
-            assert_eq!(numbers.epochs, EpochCounts { epochs: sum, commits: 2 * sum });
+            assert_eq!(numbers.epochs, EpochCounts { committed: sum, commits: 2 * sum, ..EpochCounts::default() });
         }
         assert_eq!(numbers.sums[&("s".to_owned(), StepKind::Parse)].seconds[0], 3.0);
     }

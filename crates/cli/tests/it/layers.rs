@@ -14,12 +14,12 @@ const LARGEST_CIRCLE: usize = 3;
 /// The parts of the engine, each of which may import those of the layers above it in this list only.
 const ENGINE: &[&[&str]] = &[
     &[
-        "explain", "failure", "job_text", "member", "memory", "node", "overlap", "pulse", "registry", "reword",
-        "routing",
+        "explain", "failure", "job_text", "member", "memory", "node", "overlap", "registry", "reword", "routing",
+        "stages",
     ],
     &["runtime", "surroundings", "verdict"],
     &["fault", "machine", "rejects", "report"],
-    &["checks"],
+    &["checks", "monitor"],
     &["engine", "load", "options", "read", "scratch", "sql"],
     &["context", "job_plan", "plan"],
     &["chunks", "prepare"],

@@ -261,14 +261,17 @@ fn rejects_are_counted_and_not_collected() {
          sinks:\n  o: {from: s, write: out.csv}\n",
     );
     let good: Vec<String> = (0..20).map(|id| format!("{id},{}\n", id * id)).collect();
-    let bad = "x\n".repeat(30_000);
-    lab.file("in.csv", format!("id,n\n{bad}{}", good.join(&bad)));
-    let report = lab.report(&[]);
-    assert_eq!((&report["rows_written"], &report["rows_rejected"]), (&json!(20), &json!(600_000)));
-    assert_eq!(lab.read("out.csv"), format!("id,n\n{}", good.concat()));
+    let peak_with = |rejects: usize| {
+        let bad = "x\n".repeat(rejects / 20);
+        lab.file("in.csv", format!("id,n\n{bad}{}", good.join(&bad)));
+        let report = lab.report(&[]);
+        assert_eq!((&report["rows_written"], &report["rows_rejected"]), (&json!(20), &json!(rejects)));
+        assert_eq!(lab.read("out.csv"), format!("id,n\n{}", good.concat()));
+        report["peak_rss_bytes"].as_u64().expect("a number")
+    };
+    let (few, many) = (peak_with(20), peak_with(600_000));
     // What is said of all of them would take some hundred megabytes.
-    let peak = report["peak_rss_bytes"].as_u64();
-    assert!(peak.is_some_and(|peak| peak < 150_000_000), "{peak:?}");
+    assert!(many < few + 60_000_000, "{few} {many}");
 }
 
 #[test]

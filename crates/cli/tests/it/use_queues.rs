@@ -1,8 +1,14 @@
 //! Jobs that read a queue, through the real binary: each message becomes a row once, whatever dies.
 
+mod example;
 mod kafka;
+mod living;
+mod others;
+mod several;
 mod soak;
+mod to_queues;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Stdio};
@@ -164,6 +170,18 @@ fn until(what: &str, holds: impl Fn() -> bool) {
         assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// The ids of the messages that runs have rejected.
+fn rejected(lab: &Lab) -> BTreeSet<String> {
+    let runs = lab.run(&["runs", "-n", "100000", "--json"]).ok().json();
+    let mut ids = BTreeSet::new();
+    for run in runs["runs"].as_array().expect("a list") {
+        let rejects = lab.run(&["rejects", run["run"].as_str().expect("a name"), "--json"]).ok().json();
+        let rejects = rejects["rejects"].as_array().expect("a list").clone();
+        ids.extend(rejects.iter().map(|reject| reject["id"].as_str().expect("an id").to_owned()));
+    }
+    ids
 }
 
 #[track_caller]

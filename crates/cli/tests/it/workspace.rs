@@ -20,7 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("millstream-codec", &["millstream-core"]),
     ("millstream-format", &["millstream-core"]),
-    ("millstream-sink", &["millstream-core", "millstream-database", "millstream-process"]),
+    ("millstream-sink", &["millstream-core", "millstream-database", "millstream-process", "millstream-queue"]),
     ("millstream-sort", &["millstream-core"]),
     ("millstream-state", &["millstream-core"]),
     ("millstream-transform", &["millstream-core", "millstream-process"]),

@@ -17,8 +17,9 @@ use async_trait::async_trait;
 
 pub use messages::{Lack, Message, MessageId, Messages};
 
+use crate::epochs::QueueFacts;
 use crate::positions::{Move, Position, Positions};
-use crate::{Budget, Error, Result, Step};
+use crate::{Budget, Error, Result};
 
 /// A queue, and the group in whose name it is read.
 #[async_trait]
@@ -28,6 +29,16 @@ pub trait Queue: Debug + Send + Sync {
 
     /// The group in whose name it is read.
     fn group(&self) -> &str;
+
+    /// Whether its messages come in places that one process at a time reads in order.
+    fn is_partitioned(&self) -> bool {
+        false
+    }
+
+    /// What its sinks need to know.
+    fn facts(&self) -> QueueFacts {
+        QueueFacts { shown: self.shown(), group: self.group().to_owned(), is_partitioned: self.is_partitioned() }
+    }
 
     /// A message's id as `_id` has it, unique in the queue.
     fn shown_id(&self, id: MessageId) -> String;
@@ -49,8 +60,6 @@ pub struct Joining {
     pub positions: Vec<Option<Arc<dyn Positions>>>,
     /// What messages that wait are charged to.
     pub budget: Arc<Budget>,
-    /// The counters of the source.
-    pub step: Arc<Step>,
     /// Network and timers run here.
     pub io: tokio::runtime::Handle,
 }

@@ -1,28 +1,19 @@
-//! A sink that takes rows of a queue, an epoch after the other: from messages to groups, and from a group to one
+//! A sink that takes rows of a queue, an epoch after the other: from rows to a group, and from a group to one
 //! transaction that moves the positions behind its messages. Who gathers epochs, and when, is decided elsewhere.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use datafusion::physical_plan::ExecutionPlan;
-use futures::TryStreamExt;
-use millstream_core::positions::{Move, Positions};
-use millstream_core::queue::{Lack, MessageBatch, Messages, Queue};
+use millstream_core::epochs::{EpochTarget, Epochs};
+use millstream_core::positions::Move;
 use millstream_core::sink::{Chunk, Delivered, Delivery, KnownLoad, Ledger, WrittenChunks};
-use millstream_core::{Error, ErrorKind, RejectKind, Result};
-use millstream_state::rejects::ChunkId;
+use millstream_core::{Error, ErrorKind, Result};
 
-use super::group::{ChunkRows, Group};
+use super::group::{ChunkRows, Group, counts};
 use super::load::{ChunkLoad, Loading};
-use super::pipeline::Pipeline;
-use super::units::UnitNotes;
-use crate::member::MemberPlace;
-use crate::read::messages::ReadMessages;
-use crate::read::rows::Piece;
-use crate::rejects::{Entry, Refusal, of_parser, of_row};
 use crate::report::Tally;
 
 /// The first pause before what was away is asked again, and the longest: each is twice as long as the one before.
@@ -32,152 +23,35 @@ pub const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::
 pub struct EpochLoad {
     loading: Arc<Loading>,
     ledger: Arc<EpochLedger>,
-    unit: Arc<UnitNotes>,
-    queue: Arc<dyn Queue>,
+    /// Whether a delivery can make the moves of one place only.
+    is_by_place: bool,
 }
 
 impl EpochLoad {
-    /// Loads what the pipeline of `load` gives of the messages of `queue`, which the process `process` reads.
-    /// `positions` are those of the sink, and `load` is what a load chunk by chunk is made from.
-    pub fn new(
-        positions: Arc<dyn Positions>,
-        queue: Arc<dyn Queue>,
-        process: &str,
-        load: impl FnOnce(Arc<dyn Ledger>) -> ChunkLoad,
-    ) -> Self {
-        let ledger = Arc::new(EpochLedger { positions, moves: Mutex::default() });
-        let unit = Arc::new(UnitNotes::of_queue(&queue.shown(), process));
+    /// Loads rows of a queue into `target`. `load` is what a load chunk by chunk is made from.
+    pub fn new(target: &EpochTarget, load: impl FnOnce(Arc<dyn Ledger>) -> ChunkLoad) -> Self {
+        let ledger =
+            Arc::new(EpochLedger { epochs: target.epochs(), given: AtomicU64::new(0), moves: Mutex::default() });
         let loading = load(Arc::clone(&ledger) as Arc<dyn Ledger>).into_epochs();
-        EpochLoad { loading, ledger, unit, queue }
+        let is_by_place = target.positions().is_some_and(|positions| positions.is_by_place());
+        EpochLoad { loading, ledger, is_by_place }
     }
 
-    fn pipeline(&self) -> &Pipeline {
-        &self.loading.load.pipelines[0]
+    /// Whether a delivery can make the moves of one place only.
+    pub fn is_by_place(&self) -> bool {
+        self.is_by_place
     }
 
-    /// The rows of a batch.
-    ///
-    /// # Errors
-    /// If more is refused than the job allows.
-    pub async fn read(&self, batch: &Arc<MessageBatch>) -> Result<Vec<ChunkRows>> {
-        let chunk = Chunk { unit: self.unit.key.clone(), number: batch.number };
-        let of = |only| Arc::new(ReadMessages { batch: Arc::clone(batch), only, queue: Arc::clone(&self.queue) });
-        if self.is_one_text(&batch.messages) {
-            let mut read = Vec::new();
-            self.read_text(&chunk, of(None), &mut read).await?;
-            return Ok(read);
-        }
-        let lacking = lacking(&batch.messages);
-        let mut read = self.refuse_lacking(&chunk, &of(None), &lacking)?;
-        for number in (0..batch.messages.len()).filter(|number| !lacking.contains_key(number)) {
-            self.read_text(&chunk, of(Some(number)), &mut read).await?;
-        }
-        Ok(read)
+    /// These rows do not come to it: it has them, or their messages come again.
+    pub fn pass(&self, rows: &[ChunkRows]) {
+        let (count, rejected) = counts(rows);
+        self.loading.came.read.fetch_add(count, Ordering::Relaxed);
+        self.come_again(count, rejected);
     }
 
-    /// Whether the messages can be parsed as one text, with the rows and rejects that each gives by itself: they are
-    /// objects of JSON, each on one line. A record of JSON lines ends with its line, whatever is wrong with it; of
-    /// other formats it may not (a quote of CSV), and what is packed begins otherwise.
-    fn is_one_text(&self, messages: &Messages) -> bool {
-        let Some(format) = self.pipeline().read().reader().stream_format() else { return false };
-        let head = &messages.text()[..messages.text().len().min(4 << 10)];
-        format.name() == "json"
-            && format.splitter(head).is_some()
-            && memchr::memchr_iter(b'\n', messages.text()).count() == messages.len()
-            && (0..messages.len()).all(|number| messages.body(number).starts_with(b"{"))
-    }
-
-    async fn read_text(&self, chunk: &Chunk, messages: Arc<ReadMessages>, read: &mut Vec<ChunkRows>) -> Result<()> {
-        let raw = self.loading.load.wants_raw();
-        let mut pieces = self.pipeline().read().pieces_of_messages(Arc::clone(&messages), raw);
-        while let Some((_, piece)) = pieces.try_next().await? {
-            match piece {
-                Piece::Rows(rows) => {
-                    self.loading.came.read.fetch_add(rows.batch.num_rows() as u64, Ordering::Relaxed);
-                    let text = rows.batch.get_array_memory_size();
-                    let (chunk, messages) = (chunk.clone(), Arc::clone(&messages));
-                    read.push(ChunkRows::of_messages(chunk, &self.unit, rows, messages, text));
-                }
-                Piece::Rejects(rejects, member) => {
-                    let refusals = rejects.into_iter().map(|reject| self.refusal(&messages, &member, reject));
-                    read.push(self.refuse(chunk, refusals.collect())?);
-                }
-                Piece::Settled | Piece::End => {}
-            }
-            tokio::task::yield_now().await;
-        }
-        Ok(())
-    }
-
-    fn refusal(
-        &self,
-        messages: &ReadMessages,
-        member: &MemberPlace,
-        reject: millstream_core::format::Reject,
-    ) -> Refusal {
-        let origin = messages.origin(self.pipeline().read().source(), reject.byte);
-        let rejects = &self.loading.load.rejects;
-        let refusal = of_parser(rejects, &origin.source, &origin.uri, member, reject);
-        let mut line = origin.line(refusal.line.rejected.clone(), rejects);
-        line.rejected.id.clone_from(&origin.id);
-        Refusal { line, error: origin.place(refusal.error) }
-    }
-
-    /// Messages that have no body are rejects.
-    fn refuse_lacking(
-        &self,
-        chunk: &Chunk,
-        messages: &ReadMessages,
-        lacking: &BTreeMap<usize, Lack>,
-    ) -> Result<Vec<ChunkRows>> {
-        let source = self.pipeline().read().source().to_owned();
-        let rejects = &self.loading.load.rejects;
-        let refusal = |(number, lack): (&usize, &Lack)| {
-            let (what, hint) = match lack {
-                Lack::Gone => ("the message was deleted before it was read", "do not delete or trim unread messages"),
-                Lack::NoField => {
-                    ("the message has several fields, and none is named as its body", "name it: `field: body`")
-                }
-                Lack::Null => ("the message has no body", "filter such messages out, or allow them with `max_rejects`"),
-            };
-            let origin = messages.origin_of(&source, *number);
-            let error = origin.place(Error::data(what).hint(hint).reject(RejectKind::Null).in_step(&source));
-            let line = of_row(&source, None, &error, None);
-            Refusal { line: origin.line(line, rejects), error }
-        };
-        match lacking.is_empty() {
-            true => Ok(Vec::new()),
-            false => {
-                self.pipeline().read().reader().steps.parse.add_rejected(lacking.len() as u64);
-                self.refuse(chunk, lacking.iter().map(refusal).collect()).map(|rows| vec![rows])
-            }
-        }
-    }
-
-    fn refuse(&self, chunk: &Chunk, mut refusals: Vec<Refusal>) -> Result<ChunkRows> {
-        let (load, read) = (&self.loading.load, self.pipeline().read());
-        for refusal in &mut refusals {
-            refusal.line.chunk = Some(ChunkId::new(&load.name, chunk));
-        }
-        let lines = refusals.iter().map(|refusal| refusal.line.clone()).collect();
-        load.rejects.take(&Entry::Step(read.source().to_owned()), refusals)?;
-        let none = arrow::array::RecordBatch::new_empty(read.schema());
-        Ok(ChunkRows::rejects(chunk.clone(), &self.unit, none, lines))
-    }
-
-    /// These rows are dropped: their messages come again.
-    pub fn drop_rows(&self, rows: &[ChunkRows]) {
-        self.come_again(rows.iter().map(ChunkRows::count).sum(), rows.iter().map(ChunkRows::rejected).sum());
-    }
-
-    /// Takes back what was counted of records that come again: `rows`, and those that the parser has `rejected`.
     fn come_again(&self, rows: u64, rejected: u64) {
         self.loading.came.before.fetch_add(rows, Ordering::Relaxed);
         self.loading.came.rejected_before.fetch_add(rejected, Ordering::Relaxed);
-        if let Some(limit) = self.loading.load.rejects.of_step(self.pipeline().read().source()) {
-            limit.roll_back(rejected);
-            limit.roll_back_came(rows + rejected);
-        }
     }
 
     /// Writes the rows of an epoch and makes the moves, in one transaction; as often as it takes while the target is
@@ -189,27 +63,25 @@ impl EpochLoad {
         moves: Vec<Move>,
         waits: &dyn Waits,
     ) -> Result<Option<Delivered>> {
-        let rejected = rows.iter().map(ChunkRows::rejected).sum();
+        let (count, rejected) = counts(&rows);
+        self.loading.came.read.fetch_add(count, Ordering::Relaxed);
         let mut group = Group::new(0, &self.loading.load.budget);
         rows.into_iter().for_each(|rows| group.push(rows));
-        let (group, name) = (Arc::new(group), &self.loading.load.name);
-        let delivered = self.deliver_group(&group, moves, waits).await.map_err(|error| error.in_step(name))?;
+        let name = &self.loading.load.name;
+        let delivered = self.deliver_group(group, moves, waits).await.map_err(|error| error.in_step(name))?;
         if !matches!(delivered, Some(Delivered::Written { .. })) {
-            self.come_again(group.count(), rejected);
+            self.come_again(count, rejected);
         }
         Ok(delivered)
     }
 
-    async fn deliver_group(
-        &self,
-        group: &Arc<Group>,
-        moves: Vec<Move>,
-        waits: &dyn Waits,
-    ) -> Result<Option<Delivered>> {
+    async fn deliver_group(&self, mut group: Group, moves: Vec<Move>, waits: &dyn Waits) -> Result<Option<Delivered>> {
         let (name, mut pause) = (&self.loading.load.name, PAUSES.0);
+        let given = self.ledger.give(moves);
+        group.note([given.note()]);
+        let group = Arc::new(group);
         loop {
-            *self.ledger.moves.lock().unwrap_or_else(PoisonError::into_inner) = moves.clone();
-            match self.loading.try_deliver(group).await {
+            match self.loading.try_deliver(&group).await {
                 Err(error) if error.kind() == ErrorKind::Transient => {
                     waits.waiting(name, &error);
                     if waits.pause(pause).await {
@@ -233,12 +105,12 @@ impl EpochLoad {
 
     /// What there is now: "252 rows added to table t".
     pub fn summary(&self) -> String {
-        self.ledger.positions.summary(self.loading.rows.load(Ordering::Relaxed))
+        self.ledger.epochs.summary(self.loading.rows.load(Ordering::Relaxed))
     }
 
     /// Waits until no commit is under way, and lets none begin any more.
     pub async fn end_commits(&self) {
-        let end_soon = self.ledger.positions.stop_waiting();
+        let end_soon = self.ledger.epochs.stop_waiting();
         self.loading.load.commits.end(end_soon).await;
     }
 }
@@ -256,18 +128,47 @@ pub trait Waits: Send + Sync {
     async fn pause(&self, pause: Duration) -> bool;
 }
 
-/// The messages that have no body, or a blank one, which no format would see.
-fn lacking(messages: &Messages) -> BTreeMap<usize, Lack> {
-    let is_blank = |number: &usize| messages.body(*number).trim_ascii().is_empty();
-    let blank = (0..messages.len()).filter(is_blank).map(|number| (number, Lack::Null));
-    blank.chain(messages.lacking().iter().copied()).collect()
+/// Epochs as a ledger: what a delivery notes are moves, whatever its chunks are.
+struct EpochLedger {
+    epochs: Arc<dyn Epochs>,
+    /// How many deliveries were given moves.
+    given: AtomicU64,
+    /// Those of the deliveries that are under way.
+    moves: Mutex<HashMap<u64, Vec<Move>>>,
 }
 
-/// Positions as a ledger: what a delivery notes are moves, whatever its chunks are.
-struct EpochLedger {
-    positions: Arc<dyn Positions>,
-    /// Those of the epoch that is delivered.
-    moves: Mutex<Vec<Move>>,
+/// The moves of a delivery, as long as it may be tried.
+struct Given<'l> {
+    ledger: &'l EpochLedger,
+    number: u64,
+}
+
+/// The unit of the note that says which moves a delivery makes.
+const MOVES: &str = "\nmoves";
+
+impl Given<'_> {
+    /// Says which moves a delivery makes.
+    fn note(&self) -> Chunk {
+        Chunk { unit: MOVES.to_owned(), number: self.number }
+    }
+}
+
+impl Drop for Given<'_> {
+    fn drop(&mut self) {
+        self.ledger.moves().remove(&self.number);
+    }
+}
+
+impl EpochLedger {
+    fn give(&self, moves: Vec<Move>) -> Given<'_> {
+        let number = self.given.fetch_add(1, Ordering::Relaxed);
+        self.moves().insert(number, moves);
+        Given { ledger: self, number }
+    }
+
+    fn moves(&self) -> MutexGuard<'_, HashMap<u64, Vec<Move>>> {
+        self.moves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[async_trait]
@@ -281,24 +182,26 @@ impl Ledger for EpochLedger {
     }
 
     async fn roll_back(&self, _: u64) -> Result<()> {
-        Err(Error::internal("positions are not rolled back"))
+        Err(Error::internal("epochs are not rolled back"))
     }
 
     fn target(&self) -> String {
-        self.positions.target()
+        self.epochs.target()
     }
 
-    async fn delivery(&self, _: Vec<Chunk>, bad_rows: usize) -> Result<Box<dyn Delivery>> {
-        let moves = self.moves.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.positions.delivery(moves, bad_rows).await
+    async fn delivery(&self, chunks: Vec<Chunk>, bad_rows: usize) -> Result<Box<dyn Delivery>> {
+        let number = chunks.iter().find(|chunk| chunk.unit == MOVES).map(|chunk| chunk.number);
+        let moves = number.and_then(|number| self.moves().get(&number).cloned());
+        let moves = moves.ok_or_else(|| Error::internal("an epoch has no moves"))?;
+        self.epochs.delivery(moves, bad_rows).await
     }
 
     fn stop_waiting(&self) -> bool {
-        self.positions.stop_waiting()
+        self.epochs.stop_waiting()
     }
 
     fn connections(&self) -> usize {
-        self.positions.connections()
+        self.epochs.connections()
     }
 
     async fn forget(&self, _: &str) -> Result<()> {
@@ -310,7 +213,7 @@ impl Ledger for EpochLedger {
     }
 
     fn summary(&self, rows: u64) -> String {
-        self.positions.summary(rows)
+        self.epochs.summary(rows)
     }
 
     async fn loads(&self) -> Result<Vec<KnownLoad>> {

@@ -34,8 +34,10 @@ pub struct ChunkRows {
     pub chunk: Chunk,
     unit: Arc<UnitNotes>,
     rows: LocatedRows,
-    /// What the parser has refused of the chunk.
+    /// What the parser has refused of the chunk, as far as it is logged with these rows.
     rejects: Vec<RejectLine>,
+    /// How many records the parser has refused of the chunk.
+    rejected: u64,
     /// About how much text they are, in bytes.
     text: usize,
     /// Where they stand in the order of arrival, if that is asked for.
@@ -49,7 +51,8 @@ impl ChunkRows {
     pub fn rejects(chunk: Chunk, unit: &Arc<UnitNotes>, rows: RecordBatch, rejects: Vec<RejectLine>) -> Self {
         let rows = LocatedRows { batch: rows, lines: None, bytes: None, raw: None, member: MemberPlace::default() };
         let text = rejects.iter().map(reject_bytes).sum();
-        ChunkRows { chunk, unit: Arc::clone(unit), rows, rejects, text, place: None, messages: None }
+        let rejected = rejects.len() as u64;
+        ChunkRows { chunk, unit: Arc::clone(unit), rows, rejects, rejected, text, place: None, messages: None }
     }
 
     /// Rows of messages of the queue `unit`, all of which are one chunk.
@@ -65,9 +68,24 @@ impl ChunkRows {
             unit: Arc::clone(unit),
             rows,
             rejects: Vec::new(),
+            rejected: 0,
             text,
             place: None,
             messages: Some(messages),
+        }
+    }
+
+    /// The same rows for another sink, which does not log what the parser has refused.
+    pub fn for_another_sink(&self) -> Self {
+        ChunkRows {
+            chunk: self.chunk.clone(),
+            unit: Arc::clone(&self.unit),
+            rows: self.rows.clone(),
+            rejects: Vec::new(),
+            rejected: self.rejected,
+            text: self.text,
+            place: self.place.clone(),
+            messages: self.messages.clone(),
         }
     }
 
@@ -78,8 +96,13 @@ impl ChunkRows {
 
     /// How many records the parser has refused.
     pub fn rejected(&self) -> u64 {
-        self.rejects.len() as u64
+        self.rejected
     }
+}
+
+/// How many rows there are, and how many records the parser has refused.
+pub fn counts(rows: &[ChunkRows]) -> (u64, u64) {
+    (rows.iter().map(ChunkRows::count).sum(), rows.iter().map(ChunkRows::rejected).sum())
 }
 
 /// The memory of a reject in bytes, about.
@@ -104,7 +127,8 @@ pub fn cut(rows: LocatedRows, unit: &Arc<UnitNotes>, chunk_bytes: u64) -> Result
         let slice = slice(&rows, start, length);
         let text = if text > 0 { text } else { slice.batch.get_array_memory_size() };
         let (unit, place) = (Arc::clone(unit), place.clone());
-        cut.push(ChunkRows { chunk, unit, rows: slice, rejects: Vec::new(), text, place, messages: None });
+        let (rejects, messages) = (Vec::new(), None);
+        cut.push(ChunkRows { chunk, unit, rows: slice, rejects, rejected: 0, text, place, messages });
         start += length;
     }
     Ok(cut)

@@ -13,9 +13,10 @@
 //! `pipeline.rs` which pipelines can be loaded so; `sinks.rs` which sinks; `units.rs` what tells units apart, and which
 //! of them are complete; `versions.rs` which group notes the version of a unit; `group.rs` the rows of a group;
 //! `assemble.rs` who puts them together; `instance.rs` the plan of a group; `span.rs` which records its rows are from;
-//! `refused.rs` what is left out on the way; `arrival.rs` in which order staged rows count as having come; `epochs.rs`
-//! the epochs of a queue in place of chunks; `references.rs` what its lookups look up in; `load.rs` who reads and
-//! delivers; `reload.rs` what replaces the rows of units that have changed; `spool.rs` where their rows wait.
+//! `refused.rs` what is left out on the way; `arrival.rs` in which order staged rows count as having come;
+//! `messages.rs` the rows of a queue, `epochs.rs` its epochs in place of chunks, and `each_epoch.rs` those that are
+//! loads of their own; `queue_plan.rs` what holds for them; `references.rs` what lookups look up in; `load.rs` who
+//! reads and delivers; `reload.rs` what replaces the rows of units that have changed; `spool.rs` where their rows wait.
 //! `origins.rs` reads rows for targets that are loaded at once; `additive.rs` which plans of incremental sources can be
 //! loaded so, `admission.rs` which of their units, and `marks.rs` which of their rows, if they are read by the time in
 //! a column. The target's side is [`millstream_core::sink::Ledger`].
@@ -24,13 +25,16 @@ pub mod additive;
 pub mod admission;
 mod arrival;
 mod assemble;
+pub mod each_epoch;
 pub mod epochs;
 pub mod group;
 pub mod instance;
 pub mod load;
 pub mod marks;
+pub mod messages;
 pub mod origins;
 pub mod pipeline;
+pub mod queue_plan;
 pub mod references;
 mod refused;
 mod reload;

@@ -4,8 +4,10 @@
 //! of their rows comes from the records of one batch, which has records of one chunk.
 //!
 //! Filters, expressions, unions and lookups preserve rows. What combines rows (an aggregate, a sort, a window, a limit,
-//! a join), or is shared by several consumers, needs all rows; a volatile function gives other rows the next time.
+//! a join), or is shared by several consumers, needs all rows; a volatile function gives other rows the next time. Of a
+//! queue, whose rows are parsed once for all sinks, each consumer of a shared step computes it for itself.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -22,6 +24,7 @@ use crate::plan::lenient::LenientExec;
 use crate::plan::lookup::{LOOKUP, LookupExec, row_inputs};
 use crate::plan::mapped::TransformExec;
 use crate::plan::meter::step_of;
+use crate::plan::shared_scan::SharedScanExec;
 use crate::plan::work::WorkExec;
 use crate::read::exec::ReadExec;
 
@@ -95,9 +98,20 @@ pub fn repeatable(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Pipeline>, String
 
 /// The pipelines of `plan`, if all of them are row-preserving; otherwise why not, in words that end a sentence.
 pub fn row_preserving(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Pipeline>, String> {
-    let mut found = Vec::new();
-    walk(plan, &mut Vec::new(), &mut found)?;
-    Ok(found)
+    let mut walk = Walk::default();
+    walk.down(plan)?;
+    Ok(walk.found)
+}
+
+/// The same, where each consumer of a shared step computes it for itself. Those in `metered` are counted already; this
+/// adds the others.
+pub fn row_preserving_apart(
+    plan: &Arc<dyn ExecutionPlan>,
+    metered: &mut HashSet<String>,
+) -> Result<Vec<Pipeline>, String> {
+    let mut walk = Walk { apart: Some(metered), ..Walk::default() };
+    walk.down(plan)?;
+    Ok(walk.found)
 }
 
 /// What has become of the records of row-preserving pipelines: how many rows came to the end, how many were filtered,
@@ -166,25 +180,69 @@ impl Counts {
     }
 }
 
-fn walk(
-    node: &Arc<dyn ExecutionPlan>,
-    above: &mut Vec<Arc<dyn ExecutionPlan>>,
-    found: &mut Vec<Pipeline>,
-) -> Result<(), String> {
-    if node.is::<ReadExec>() {
-        found.push(Pipeline { operators: above.clone(), read: Arc::clone(node) });
-        return Ok(());
+/// Finds the pipelines of a plan.
+#[derive(Default)]
+struct Walk<'m> {
+    /// The operators above.
+    above: Vec<Arc<dyn ExecutionPlan>>,
+    found: Vec<Pipeline>,
+    /// If each consumer of a shared step computes it for itself, those whose rows are counted by another one.
+    apart: Option<&'m mut HashSet<String>>,
+    /// The shared steps above that another one counts.
+    uncounted: usize,
+}
+
+impl Walk<'_> {
+    fn down(&mut self, node: &Arc<dyn ExecutionPlan>) -> Result<(), String> {
+        if node.is::<ReadExec>() {
+            self.found.push(Pipeline { operators: self.above.clone(), read: Arc::clone(node) });
+            return Ok(());
+        }
+        if self.apart.is_some()
+            && let Some(shared) = node.downcast_ref::<SharedScanExec>()
+        {
+            return self.through(shared);
+        }
+        check(node)?;
+        let is_counter = node.name() == "MeterExec" && self.uncounted > 0;
+        let kept = !is_left_out(node.name()) && !is_counter;
+        if kept {
+            self.above.push(Arc::clone(node));
+        }
+        let walked = row_inputs(node).into_iter().try_for_each(|child| self.down(child));
+        if kept {
+            self.above.pop();
+        }
+        walked
     }
-    check(node)?;
-    let kept = !is_left_out(node.name());
-    if kept {
-        above.push(Arc::clone(node));
+
+    fn through(&mut self, shared: &SharedScanExec) -> Result<(), String> {
+        if let Some(what) = refuses(shared.input()) {
+            return Err(format!("`{}` has several consumers, and {what} on the way to it", shared.name_of_step()));
+        }
+        let columns = shared.columns_of_input().map_err(|error| error.strip_backtrace())?;
+        let is_counted = self.apart.as_mut().is_some_and(|apart| !apart.insert(shared.name_of_step().to_owned()));
+        self.uncounted += usize::from(is_counted);
+        self.above.push(columns);
+        let walked = self.down(shared.input());
+        self.above.pop();
+        self.uncounted -= usize::from(is_counted);
+        walked
     }
-    let walked = row_inputs(node).into_iter().try_for_each(|child| walk(child, above, found));
-    if kept {
-        above.pop();
-    }
-    walked
+}
+
+/// What `plan` does that is counted for each row, and so must not be done twice; shared steps below it left out.
+fn refuses(plan: &Arc<dyn ExecutionPlan>) -> Option<&'static str> {
+    let own = match plan.name() {
+        "LenientExec" => Some("expressions are computed that may reject rows"),
+        "WorkExec" => Some("own code is called"),
+        CheckExec::NAME => Some("rows are checked"),
+        LOOKUP if plan.downcast_ref::<LookupExec>().is_some_and(|lookup| lookup.lenient_step().is_some()) => {
+            Some("rows are looked up, and rejected if nothing is found,")
+        }
+        _ => None,
+    };
+    own.or_else(|| row_inputs(plan).into_iter().find_map(refuses))
 }
 
 /// Operators that only hand rows on: they put several streams together, or one into several.

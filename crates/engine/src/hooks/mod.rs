@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use crate::engine::Engine;
 use crate::failure::{Failure, error_json};
 use crate::machine::Machine;
-use crate::pulse::{Pulse, StageKind};
 use crate::report::{HookResult, Report};
+use crate::stages::{StageKind, Stages};
 use crate::surroundings::Surroundings;
 use given::{Given, Outcome};
 
@@ -47,8 +47,8 @@ pub(crate) struct AfterRun<'a> {
     pub(crate) lines: StepLines,
     /// Variables that programs get.
     pub(crate) environment: Vec<(String, String)>,
-    /// Notes how long each takes.
-    pub(crate) pulse: Arc<Pulse>,
+    /// Takes how long each lasts.
+    pub(crate) stages: Stages,
 }
 
 impl AfterRun<'_> {
@@ -138,7 +138,7 @@ impl AfterRun<'_> {
             let late = || late().hint("raise `timeout` of the hook");
             tokio::time::timeout(hook.timeout, act).await.unwrap_or_else(|_| Err(late()))
         };
-        let done = runtime.block_on(self.pulse.timed(StageKind::Hook, Some(&format!("{key}: {kind}")), act));
+        let done = runtime.block_on(self.stages.timed(StageKind::Hook, Some(&format!("{key}: {kind}")), act));
         // What a resolver still does is awaited by nobody.
         runtime.shutdown_background();
         done

@@ -364,6 +364,16 @@ impl SharedScanExec {
         &self.shared.input
     }
 
+    /// The name of that step.
+    pub fn name_of_step(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// The input with this consumer's columns, as it is computed by the consumer alone.
+    pub fn columns_of_input(&self) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        self.projected(Arc::clone(&self.shared.input))
+    }
+
     /// The input as it is run again by this consumer alone. `round` counts from 1.
     fn input_of(&self, round: usize) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let mut again = self.again.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

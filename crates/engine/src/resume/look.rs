@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use arrow::datatypes::Schema;
-use millstream_core::StepKind;
 use millstream_core::sink::LoadContext;
+use millstream_core::{Step, StepKind};
 use millstream_job::SinkStep;
 
 use super::ResumePoint;
@@ -13,6 +13,11 @@ use crate::context::RunContext;
 impl ResumePoint {
     /// What a sink is looked at with that loads nothing.
     pub fn looking(&self, context: &RunContext, sink: &SinkStep) -> LoadContext {
+        self.looking_as(context, sink, context.steps.add(&sink.name.value, StepKind::Load, sink.sink.name()))
+    }
+
+    /// The same, with these counters of the sink.
+    pub fn looking_as(&self, context: &RunContext, sink: &SinkStep, step: Arc<Step>) -> LoadContext {
         LoadContext {
             run: self.run.clone(),
             first: self.first().to_owned(),
@@ -27,7 +32,7 @@ impl ResumePoint {
             scratch: context.scratch.folder().to_owned(),
             programs: Arc::default(),
             budget: Arc::clone(&context.budget),
-            step: context.steps.add(&sink.name.value, StepKind::Load, sink.sink.name()),
+            step,
             refusals: None,
         }
     }

@@ -39,6 +39,7 @@ fn record(outcome: Outcome) -> RunRecord {
         program: None,
         moment: None,
         series: None,
+        status: None,
     }
 }
 

@@ -27,11 +27,11 @@ use crate::fingerprint::Fingerprints;
 use crate::load::LoadExec;
 use crate::plan::lookup::{LookupExec, lookups, row_inputs};
 use crate::plan::shared::{Physical, Root};
-use crate::pulse::StageKind;
 use crate::read::Reader;
 use crate::read::exec::ReadExec;
 use crate::rejects::{Entry, SinkRefusals};
 use crate::resume;
+use crate::stages::StageKind;
 
 /// A run whose sinks are planned.
 pub(super) struct Planned<'w, 'j> {
@@ -400,8 +400,8 @@ impl<'j> Begun<'_, 'j> {
         sink: &SinkStep,
         loading: impl Future<Output = Result<LoadedChunks>> + Send + 'static,
     ) -> BoxFuture<'static, Result<LoadedChunks>> {
-        let (pulse, name) = (Arc::clone(&self.work.run.pulse), sink.name.value.clone());
-        async move { pulse.timed(StageKind::Sink, Some(&name), loading).await }.boxed()
+        let (stages, name) = (self.work.run.stages.clone(), sink.name.value.clone());
+        async move { stages.timed(StageKind::Sink, Some(&name), loading).await }.boxed()
     }
 
     fn context(&self, sink: &SinkStep, plan: &Arc<dyn ExecutionPlan>) -> Result<LoadContext> {
@@ -489,6 +489,7 @@ impl<'j> Begun<'_, 'j> {
         let error = resume::stopped(self.work.point, error, &self.sinks.ledgers()).await;
         let some_visible = self.sinks.ledgers().iter().any(|ledger| ledger.rows.load(Ordering::Relaxed) > 0);
         let error = resume::left(self.work.point, error, &self.sinks.staged(), some_visible);
+        let error = self.sinks.with_left(error);
         let error = output_closed(self.work.job, error);
         let alone = matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::OutputClosed);
         let errors = if alone { vec![error] } else { unopened.into_iter().chain([error]).collect() };

@@ -92,7 +92,8 @@ impl Loaded<'_, '_> {
         }
         if let Err(error) = self.prepare(&order).await {
             self.sinks.roll_back().await;
-            return Err(resume::left(self.work.point, error, &self.sinks.staged(), true));
+            let error = resume::left(self.work.point, error, &self.sinks.staged(), true);
+            return Err(self.sinks.with_left(error));
         }
         committing.store(true, Ordering::Relaxed);
         let mut results = publish(&self.sinks.at_once(), &order).await?;

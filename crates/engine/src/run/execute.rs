@@ -20,21 +20,24 @@ use millstream_state::{LiveRun, RunRecord};
 use super::begin::Planned;
 use super::commit::Committed;
 use super::epochs::{self, Heard, Tell, reads_queue};
+use super::outages::Outages;
 use super::passes::together;
 use super::record::{Used, record_failure};
+use super::status::StatusWriter;
 use super::work::{Work, interruption};
 use super::{Event, Observer};
 use crate::context::RunContext;
-use crate::engine::{Engine, Turn};
+use crate::engine::{Engine, Governing, Turn};
 use crate::failure::Failure;
 use crate::job_plan::Runnable;
 use crate::machine::check_scratch;
+use crate::monitor::Moment;
 use crate::options::RunOptions;
 use crate::prepare::{Asked, Prepared, Reach, prepare_with_sinks};
-use crate::pulse::{Pulse, StageKind};
 use crate::rejects::replay::Replay;
 use crate::report::{Progress, Report};
 use crate::resume::{ResumePoint, ToDo};
+use crate::stages::{StageKind, Stages};
 
 /// How often progress is reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -147,7 +150,7 @@ fn execute_at(
     let options = &point.options;
     let job = work.job.as_ref();
     let run = RunContext::of_run(engine, Arc::clone(turn.share.budget()), replay.map(Arc::clone))?;
-    let run = run.with_lines(lines_to(observer)).observed(options.environment.clone(), pulse(options, observer));
+    let run = run.with_lines(lines_to(observer)).observed(options.environment.clone(), stages(options, observer));
     let began = Instant::now();
     let governing = run.govern()?;
     let execution = Execution {
@@ -163,10 +166,10 @@ fn execute_at(
         execution.enter()?;
     }
     point.keep(&run.rejects);
-    let finished = run.runtimes.workers().block_on(execution.with_progress(began));
+    let finished = run.runtimes.workers().block_on(execution.with_progress(began, &governing));
     let elapsed = began.elapsed();
     execution.committing.fetch_or(finished.is_ok(), Ordering::Relaxed);
-    execution.tell_progress(elapsed);
+    observer.progress(execution.progress(elapsed));
     let live = execution.live.into_inner().flatten();
     let committed = match finished {
         Ok(Ended::Committed(committed)) => committed,
@@ -183,8 +186,11 @@ fn execute_at(
 
 /// What reports to `observer` how a queue is read, as long as the run has it.
 fn tell_to(observer: &Observer) -> Tell {
-    let reports = observer.reports();
+    let (reports, outages) = (observer.reports(), Outages::default());
     Arc::new(move |heard| {
+        if !outages.is_new(&heard) {
+            return;
+        }
         reports.report(match heard {
             Heard::Away { of, error } => Event::Away { of, error },
             Heard::Back { of } => Event::Back { of },
@@ -193,13 +199,13 @@ fn tell_to(observer: &Observer) -> Tell {
     })
 }
 
-/// What notes what a run does, and reports it if `options` ask for that.
-pub(super) fn pulse(options: &RunOptions, observer: &Observer) -> Arc<Pulse> {
+/// What reports the stages of a run to `observer`, if `options` ask for that.
+pub(super) fn stages(options: &RunOptions, observer: &Observer) -> Stages {
     if !options.stages {
-        return Arc::default();
+        return Stages::default();
     }
     let reports = observer.reports();
-    Arc::new(Pulse::reporting(move |stage| reports.report(Event::Stage(stage))))
+    Stages::reported_to(move |stage| reports.report(Event::Stage(stage)))
 }
 
 /// What reports lines of programs to `observer`, as long as the run has it.
@@ -247,7 +253,7 @@ impl<'r> Execution<'r> {
     }
 
     /// Commits the run, and reports its progress meanwhile.
-    async fn with_progress(&self, began: Instant) -> Result<Ended<Committed>, Failure> {
+    async fn with_progress(&self, began: Instant, governing: &Governing) -> Result<Ended<Committed>, Failure> {
         let committed = async {
             match self.commit().await {
                 // It was stopped before it read anything.
@@ -258,9 +264,10 @@ impl<'r> Execution<'r> {
             }
         };
         let ticking = async {
+            let mut status = StatusWriter::default();
             loop {
                 tokio::time::sleep(PROGRESS_INTERVAL).await;
-                self.tell_progress(began.elapsed());
+                self.tick(began.elapsed(), governing, &mut status);
             }
         };
         tokio::pin!(committed);
@@ -271,10 +278,26 @@ impl<'r> Execution<'r> {
         }
     }
 
-    fn tell_progress(&self, elapsed: Duration) {
-        let (run, pulse) = (self.point.run.clone(), &self.run.pulse);
+    /// How far the run is.
+    fn progress(&self, elapsed: Duration) -> Progress {
         let progress = Progress::of(&self.run.steps, elapsed, self.committing.load(Ordering::Relaxed));
-        self.observer.progress(Progress { run, epochs: pulse.epochs(), lag: pulse.lag(), ..progress });
+        let (rate, queue) = self.run.monitor.tick(&progress.totals);
+        Progress { run: self.point.run.clone(), rate, queue, ..progress }
+    }
+
+    /// Reports how far the run is, to its observer and, for other processes, in the state folder.
+    fn tick(&self, elapsed: Duration, governing: &Governing, status: &mut StatusWriter) {
+        let (run, progress) = (self.run, self.progress(elapsed));
+        run.monitor.keep_moment(|| Moment {
+            elapsed,
+            steps: run.snapshots(),
+            processor: run.threads.used(),
+            held: governing.held(),
+        });
+        if let Some(live) = self.live.get().and_then(Option::as_ref) {
+            status.write(live, &progress);
+        }
+        self.observer.progress(progress);
     }
 
     /// Goes from the job to the commit.
@@ -283,8 +306,8 @@ impl<'r> Execution<'r> {
         let may_be_done = point.is_after_the_end();
         let is_service = epochs::is_service(job);
         let asked = Asked::Run { resumes: point.resumes(), may_be_done: may_be_done || is_service };
-        let pulse = &run.pulse;
-        let prepared = pulse.timed(StageKind::Prepare, None, self.prepare(asked)).await?;
+        let stages = &run.stages;
+        let prepared = stages.timed(StageKind::Prepare, None, self.prepare(asked)).await?;
         if may_be_done {
             match point.after_the_end(job, &prepared).await? {
                 ToDo::Everything => {}
@@ -294,21 +317,22 @@ impl<'r> Execution<'r> {
             prepared.reach_sinks(job, asked).await?;
             self.enter()?;
         }
+        let tell = tell_to(self.observer);
         if is_service {
             let reach = async || prepared.reach_sinks(job, asked).await;
-            epochs::once_there(job, &tell_to(self.observer), &self.options.cancel, reach).await?;
+            epochs::once_there(job, &tell, &self.options.cancel, reach).await?;
         }
         let live = self.live.get().and_then(Option::as_ref);
         let warn = |warnings: &[Lint]| self.observer.warn(warnings);
         let work = Work { run, job, prepared: &prepared, point, live, cancel: &self.options.cancel, warn: &warn };
         if reads_queue(job) {
-            let reading = epochs::run(work, tell_to(self.observer));
-            return pulse.timed(StageKind::Load, None, reading).await.map(Ended::Committed);
+            let reading = epochs::run(work, tell);
+            return stages.timed(StageKind::Load, None, reading).await.map(Ended::Committed);
         }
         let loading = async { Planned::new(work).await?.begin().await?.load().await };
-        let loaded = pulse.timed(StageKind::Load, None, loading).await?;
+        let loaded = stages.timed(StageKind::Load, None, loading).await?;
         let committing = loaded.commit(&self.committing);
-        Ok(Ended::Committed(pulse.timed(StageKind::Commit, None, committing).await?))
+        Ok(Ended::Committed(stages.timed(StageKind::Commit, None, committing).await?))
     }
 
     /// Prepares the job, unless the run is cancelled, and looks whether it is the one to be resumed.

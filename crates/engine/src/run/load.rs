@@ -21,8 +21,8 @@ use crate::fault;
 use crate::load::LoadExec;
 use crate::options::Cancel;
 use crate::plan::checked;
-use crate::pulse::StageKind;
 use crate::report::CheckResult;
+use crate::stages::{OpenStage, StageKind};
 
 /// A run whose rows have reached their targets: committed where they are loaded chunk by chunk, elsewhere not visible
 /// yet.
@@ -170,7 +170,7 @@ fn spawn(run: &RunContext, tasks: Tasks) -> Result<JoinSet<Result<Option<LoadedC
     for plan in tasks.plans {
         // It lasts until the last partition has ended.
         let sink = plan.downcast_ref::<LoadExec>().map(LoadExec::name);
-        let stage = sink.map(|name| Arc::new(run.pulse.begin(StageKind::Sink, Some(name))));
+        let stage = sink.map(|name| Arc::new(run.stages.begin(StageKind::Sink, Some(name))));
         for partition in 0..plan.output_partitioning().partition_count() {
             let stream = plan.execute(partition, Arc::clone(&context)).map_err(fault::unwrap)?;
             streams.push((stream, stage.clone()));
@@ -182,6 +182,7 @@ fn spawn(run: &RunContext, tasks: Tasks) -> Result<JoinSet<Result<Option<LoadedC
             while let Some(batch) = stream.next().await {
                 batch.inspect_err(|_| stage.iter().for_each(|stage| stage.fail())).map_err(fault::unwrap)?;
             }
+            stage.and_then(Arc::into_inner).into_iter().for_each(OpenStage::end);
             Ok(None)
         };
         spawned.spawn_on(to_its_end, &run.runtimes.workers());

@@ -2,9 +2,9 @@
 //!
 //! `attempts.rs` makes the attempts of a logical run, each of which is a run. `execute.rs` takes a run from its start
 //! to its report, on a thread that the run has for itself. The states of a run and the steps between them: `begin.rs`,
-//! `load.rs`, `commit.rs`, `record.rs`. `epochs.rs` a run that reads a queue; `passes.rs` adds up the runs of one
-//! command; `after_load.rs` what becomes of files that are loaded; `sinks.rs` the sinks of a run; `work.rs` what it
-//! works with.
+//! `load.rs`, `commit.rs`, `record.rs`. `epochs` a run that reads a queue, `outages.rs` what it reports; `passes.rs`
+//! adds up the runs of one command; `after_load.rs` what becomes of files that are loaded; `sinks.rs` the sinks of a
+//! run; `status.rs` what other processes see of it; `work.rs` what it works with.
 
 mod after_load;
 mod attempts;
@@ -14,10 +14,12 @@ mod epochs;
 mod execute;
 mod load;
 mod other_values;
+mod outages;
 mod passes;
 mod publish_order;
 mod record;
 mod sinks;
+mod status;
 mod work;
 
 use std::fmt;
@@ -39,8 +41,8 @@ use crate::failure::Failure;
 use crate::hooks::AfterRun;
 use crate::job_plan::Runnable;
 use crate::options::{Cancel, RunOptions};
-use crate::pulse::Stage;
 use crate::report::{Progress, Report};
+use crate::stages::Stage;
 
 use attempts::Attempts;
 pub(crate) use execute::execute;
@@ -255,9 +257,9 @@ fn after(
         reports.report(Event::Line { step: step.to_owned(), line: line.to_owned() });
     });
     let (options, count) = (attempts.options, attempts.count);
-    let (environment, pulse) = (options.environment.clone(), execute::pulse(options, observer));
+    let (environment, stages) = (options.environment.clone(), execute::stages(options, observer));
     let (job, run) = (attempts.job.as_ref(), attempts.run());
-    let after = AfterRun { engine, job, run, attempts: count, ended: &ended, lines, environment, pulse };
+    let after = AfterRun { engine, job, run, attempts: count, ended: &ended, lines, environment, stages };
     let results = after.hooks(&|hook, error| {
         observer.report(Event::HookFailed { hook: hook.to_owned(), error: error.clone() });
     });

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use millstream_core::step::StepSnapshot;
 use millstream_core::threads::ProcessorUse;
 use millstream_core::{Error, Result, clock, fail_point};
 use millstream_job::Job;
@@ -15,10 +14,11 @@ use super::sinks::SinkEntries;
 use crate::context::RunContext;
 use crate::failure::Failure;
 use crate::memory;
+use crate::monitor::Moment;
 use crate::rejects::replay::Replay;
 use crate::report::{Report, Totals};
 use crate::resume::{self, ResumePoint};
-use crate::verdict::{Evidence, media, verdict};
+use crate::verdict::{Evidence, Verdict, media, verdict};
 
 /// A run that has ended in the run history, or beside its rejects.
 pub(super) struct Recorded {
@@ -119,18 +119,9 @@ impl Entries {
     }
 }
 
-fn snapshots(run: &RunContext) -> Vec<StepSnapshot> {
-    let mut snapshots: Vec<StepSnapshot> = run.steps.all().iter().map(|step| step.snapshot()).collect();
-    for StepSnapshot { name, work, .. } in &mut snapshots {
-        let work = work.iter_mut();
-        work.for_each(|work| work.cpu_seconds = run.threads.processes().used_by(name).busy.as_secs_f64());
-    }
-    snapshots
-}
-
 /// What the history stores of a run that ends now, without its report.
 fn ending(run: &RunContext) -> Ending {
-    let totals = Totals::of(&snapshots(run));
+    let totals = Totals::of(&run.snapshots());
     Ending {
         rows_read: totals.rows_read,
         rows_written: totals.rows_written,
@@ -146,13 +137,26 @@ fn earlier_day(job: &Job, summary: &Summary) -> Option<String> {
     is_earlier.then(|| job.around.moment.text().chars().take_while(|character| *character != 'T').collect())
 }
 
-fn report(run: &RunContext, job: &Job, summary: &Summary, used: Used) -> Report {
-    let steps = snapshots(run);
-    let totals = Totals::of(&steps);
-    let Used { elapsed, processor: ProcessorUse { busy: processor, delayed }, held } = used;
+/// What limited the run; one that has read a queue for long, in its last minute.
+fn verdict_of(run: &RunContext, job: &Job, end: Moment) -> Verdict {
+    let earlier = run.monitor.earlier();
+    let of = earlier.as_ref().map_or_else(|| end.clone(), |earlier| end.since(earlier));
+    let Moment { elapsed, steps, processor: ProcessorUse { busy: processor, delayed }, held } = of;
     let (cores, media) = (run.machine().cores, media(job));
-    let (resident, peak) = (memory::peak_resident(), run.threads.processes().peak());
     let verdict = verdict(&Evidence { steps: &steps, elapsed, processor, delayed, cores, held, media: &media });
+    match earlier {
+        Some(_) => Verdict { sentence: format!("in the last {} s {}", elapsed.as_secs(), verdict.sentence), ..verdict },
+        None => verdict,
+    }
+}
+
+fn report(run: &RunContext, job: &Job, summary: &Summary, used: Used) -> Report {
+    let (steps, processor) = (run.snapshots(), used.processor.busy);
+    let totals = Totals::of(&steps);
+    let elapsed = used.elapsed;
+    let (resident, peak) = (memory::peak_resident(), run.threads.processes().peak());
+    let verdict =
+        verdict_of(run, job, Moment { elapsed, steps: steps.clone(), processor: used.processor, held: used.held });
     Report {
         job: job.path().to_owned(),
         run: summary.run.clone(),
@@ -191,6 +195,7 @@ fn report(run: &RunContext, job: &Job, summary: &Summary, used: Used) -> Report 
         cpu_seconds: processor.as_secs_f64(),
         results: summary.results.clone(),
         steps,
+        intervals: run.monitor.intervals(&totals),
         verdict,
         hooks: Vec::new(),
     }

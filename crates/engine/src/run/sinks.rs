@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::physical_plan::ExecutionPlan;
 use millstream_core::sink::{Load, LoadContext, Sink};
-use millstream_core::{Result, Step};
+use millstream_core::{Error, Result, Step};
 use millstream_job::SinkStep;
 
 use crate::chunks::load::Loaded as LoadedChunks;
@@ -190,6 +190,13 @@ impl<'j> Sinks<'j> {
             sink.roll_back().await;
         }
         at_once.iter().filter(|sink| sink.load.can_roll_back()).for_each(|sink| sink.step.roll_back_rows());
+    }
+
+    /// `error`, for which the run was rolled back, and what loads have left in their targets all the same.
+    pub(super) fn with_left(&self, error: Error) -> Error {
+        let left = self.at_once().into_iter().filter_map(|sink| sink.load.left());
+        let lines: Vec<String> = error.hint_text().map(str::to_owned).into_iter().chain(left).collect();
+        if lines.is_empty() { error } else { error.hint(lines.join("\n")) }
     }
 
     /// What is forgotten once the run is recorded: the ledgers' loads, the commit markers, and what is staged.

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use millstream_core::codec::{Codec, Decoder, Encoder};
 use millstream_core::format::{Format, OnDrift, ParseRequest, Parser, Reading, RowEncoder, Sample, StreamFormat};
-use millstream_core::registry::{Built, CodecEntry, FormatEntry, SinkEntry, SourceEntry, StoreEntry};
+use millstream_core::registry::{Built, CodecEntry, FormatEntry, SinkEntry, SinkFormats, SourceEntry, StoreEntry};
 use millstream_core::sink::{Load, LoadContext, Sink, SinkParts};
 use millstream_core::source::{ByteStream, Source, SourceContext};
 use millstream_core::spec::{Fault, Secret, Size, Spec, SpecInfo, TextOrSecret, parse};
@@ -86,7 +86,7 @@ pub static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
                     schemes: &[""],
                     words: &["-"],
                     stores: true,
-                    formats: true,
+                    formats: SinkFormats::ByName,
                     build: &target::<FilesSpec>,
                 },
                 SinkEntry {
@@ -94,7 +94,7 @@ pub static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
                     schemes: &["sqlite"],
                     words: &[],
                     stores: false,
-                    formats: false,
+                    formats: SinkFormats::None,
                     build: &target::<TableSpec>,
                 },
             ]

@@ -175,8 +175,22 @@ class Step(_Record):
     spilled_for_want: int
 
 
+class Interval(_Record):
+    """What a run that reads a queue did in an interval of its time. Times are in UTC."""
+
+    #: When it began: ``2026-11-26T00:31:28Z``.
+    from_: str
+    to: str
+    messages: int
+    rows_written: int
+    rejected: int
+    epochs: int
+    lag: int | None
+    oldest_seconds: float | None
+
+
 class Verdict(_Record):
-    """What limited the run."""
+    """What limited the run; if it has read a queue for more than a minute, in the last minute."""
 
     limit: str
     sentence: str
@@ -231,6 +245,7 @@ class Report(_Record):
     hooks: Sequence[HookResult] = ()
     windows: Sequence[WindowRead] = ()
     unmatched: Sequence[UnmatchedPatterns] = ()
+    intervals: Sequence[Interval] = ()
     catch_up_runs: Sequence[str] = ()
 
     def __init__(self, values: Mapping[str, Any], text: str) -> None:
@@ -243,7 +258,8 @@ class Report(_Record):
         self.disposed = [_disposed(one) for one in values["disposed"]]
         self.checks = [CheckResult(one) for one in values["checks"]]
         self.hooks = [HookResult(one) for one in values.get("hooks", ())]
-        self.windows = [_window(one) for one in values.get("windows", ())]
+        self.windows = [WindowRead(_named(one)) for one in values.get("windows", ())]
+        self.intervals = [Interval(_named(one)) for one in values.get("intervals", ())]
         self.unmatched = [UnmatchedPatterns(one) for one in values.get("unmatched", ())]
         self.missing_columns = [MissingColumn(one) for one in values["missing_columns"]]
         self.results = [_result(one) for one in values["results"]]
@@ -276,8 +292,8 @@ def _result(values: Mapping[str, Any]) -> SinkResult:
     return SinkResult({**values, **found})
 
 
-def _window(values: Mapping[str, Any]) -> WindowRead:
-    return WindowRead({"from_" if name == "from" else name: value for name, value in values.items()})
+def _named(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {"from_" if name == "from" else name: value for name, value in values.items()}
 
 
 def _disposed(values: Mapping[str, Any]) -> DisposedFiles:

@@ -7,8 +7,8 @@
 //!    └───────── starter, watch (tasks) ◀────┘ where a partition begins, what it has lost; whether brokers are there
 //! ```
 //!
-//! `place.rs` where a topic is; `spec.rs` what the job file says; `state.rs` what a target keeps of a partition;
-//! `fault.rs` what errors mean; `native.rs` the C library.
+//! `place.rs` where a topic is; `topic.rs` what it takes; `spec.rs` what the job file says; `state.rs` what a target
+//! keeps of a partition; `fault.rs` what errors mean; `native.rs` the C library.
 
 mod consumer;
 mod desk;
@@ -23,9 +23,10 @@ mod starter;
 mod state;
 #[cfg(test)]
 mod tests;
+mod topic;
 mod watch;
 
 pub use place::{Place, check_url};
-pub use producer::{Producer, RefusedMessage};
+pub use producer::{Outgoing, Producer, RefusedMessage};
 pub use queue::Kafka;
 pub use spec::{KafkaRead, KafkaWrite, OnGap, Sasl, Start};

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use millstream_core::spec;
-use millstream_core::{Error, Result};
+use millstream_core::{Error, RejectKind, Result};
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -15,12 +15,13 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::fault::{self, Reaction};
-use super::native::{self, Client, Failure};
+use super::native::{self, Failure};
 use super::place::Place;
 use super::spec::KafkaWrite;
+use super::topic;
 
-/// How long brokers may need for their first answer.
-const FIRST_ANSWER: Duration = Duration::from_secs(15);
+/// How many bytes a message may have where brokers do not say.
+const DEFAULT_LARGEST: usize = 1_000_000;
 
 /// How long to wait until there is room for another message.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -28,10 +29,25 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// A message that a broker refused: its number, from 0, among those since the last confirmation, and why.
 pub type RefusedMessage = (usize, Error);
 
+/// A message that is to be sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Outgoing<'m> {
+    /// The key.
+    pub key: Option<&'m [u8]>,
+    /// Names and values beside the body.
+    pub headers: &'m [(&'m str, Option<&'m [u8]>)],
+    /// When it came, in milliseconds since 1970; the time at which it is sent, if it does not say so.
+    pub time: Option<i64>,
+    /// What it says.
+    pub body: Option<&'m [u8]>,
+}
+
 /// What sends messages to a topic.
 pub struct Producer {
     producer: ThreadedProducer<Confirmations>,
     place: Place,
+    /// The most bytes that a message may have.
+    largest: usize,
     /// Messages sent since the last confirmation.
     sent: usize,
     refused: Vec<RefusedMessage>,
@@ -41,11 +57,21 @@ impl Producer {
     /// Connects to the topic that the URL `target` names. At most about `window` bytes are on their way at once.
     ///
     /// # Errors
-    /// If the brokers cannot be reached or refuse, or there is no such topic.
+    /// If the brokers cannot be reached or refuse, or there is no such topic and they create none.
     pub async fn connect(target: &str, write: &KafkaWrite, window: usize, io: &Handle) -> Result<Self> {
         let place = Self::place(target, write).map_err(|fault| Error::job(fault.what))?;
-        let connecting = io.spawn_blocking(move || connect(place, window)).await;
-        connecting.map_err(|cause| Error::internal("Kafka was not connected to").cause(cause))?
+        let handle = io.clone();
+        in_background(io, move || connect(place, window, &handle)).await
+    }
+
+    /// Asks whether the topic that the URL `target` names can be written to, and changes nothing.
+    ///
+    /// # Errors
+    /// If the brokers cannot be reached or refuse, or there is no such topic and they create none.
+    pub async fn look(target: &str, write: &KafkaWrite, io: &Handle) -> Result<()> {
+        let place = Self::place(target, write).map_err(|fault| Error::job(fault.what))?;
+        let handle = io.clone();
+        in_background(io, move || topic::look(&place, &place.client()?, &handle).map(drop)).await
     }
 
     /// The topic that a URL names.
@@ -61,16 +87,11 @@ impl Producer {
     ///
     /// # Errors
     /// If the producer cannot continue.
-    pub async fn send(
-        &mut self,
-        key: Option<&[u8]>,
-        headers: &[(&str, Option<&[u8]>)],
-        body: Option<&[u8]>,
-    ) -> Result<()> {
+    pub async fn send(&mut self, message: &Outgoing<'_>) -> Result<()> {
         let topic = self.place.topic.clone();
         let mut record = BaseRecord::<[u8], [u8], usize>::with_opaque_to(&topic, self.sent);
-        (record.key, record.payload) = (key, body);
-        record.headers = (!headers.is_empty()).then(|| with_headers(headers));
+        (record.key, record.payload, record.timestamp) = (message.key, message.body, message.time);
+        record.headers = (!message.headers.is_empty()).then(|| with_headers(message.headers));
         self.sent += 1;
         loop {
             let Err((error, again)) = self.producer.send(record) else { return Ok(()) };
@@ -78,7 +99,9 @@ impl Producer {
                 KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull) => record = again,
                 KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge) => {
                     let number = self.sent - 1;
-                    self.refused.push((number, self.refusal("it is larger than `message.max.bytes`")));
+                    let cause = format!("it has more than {} bytes, the most that the topic allows", self.largest);
+                    let hint = "set `max.message.bytes` of the topic to more, or leave such messages out";
+                    self.refused.push((number, self.refusal(&cause).reject(RejectKind::TooLong).hint(hint)));
                     self.producer.context().confirm(None);
                     return Ok(());
                 }
@@ -107,7 +130,7 @@ impl Producer {
         self.sent = 0;
         let refused = std::mem::take(&mut *self.producer.context().state()).refused;
         let mut all = std::mem::take(&mut self.refused);
-        all.extend(refused.into_iter().map(|(number, cause)| (number, self.refusal(&cause))));
+        all.extend(refused.into_iter().map(|(number, cause, kind)| (number, self.refusal(&cause).reject(kind))));
         all.sort_by_key(|(number, _)| *number);
         Ok(all)
     }
@@ -137,16 +160,18 @@ impl Producer {
     }
 }
 
-/// A producer for a topic that is there. Blocks.
-fn connect(place: Place, window: usize) -> Result<Producer> {
+/// Does `work`, which blocks, beside the tasks of `io`.
+async fn in_background<T: Send + 'static>(io: &Handle, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let done = io.spawn_blocking(work).await;
+    done.map_err(|cause| Error::internal("Kafka was not connected to").cause(cause))?
+}
+
+/// A producer for a topic that is there, or appears with its first message. Blocks.
+fn connect(place: Place, window: usize, io: &Handle) -> Result<Producer> {
     let mut config = place.client()?;
-    let asking = config.clone();
-    let (client, mut fetcher) = Client::new(&asking, &place.topic)
-        .map_err(|cause| Error::internal("the client of Kafka cannot be set up").cause(cause))?;
-    let doing = format!("writing to topic {}", place.topic);
-    super::queue::first_answer(&client, &mut fetcher, FIRST_ANSWER)
-        .map_err(|failure| fault::error(&failure, &place, &doing))?;
-    let kilobytes = (window / 1024).clamp(1024, 1 << 20).to_string();
+    // A broker refuses all messages of a batch that is larger than a message may be.
+    let largest = topic::look(&place, &config, io)?.largest.unwrap_or(DEFAULT_LARGEST);
+    let kilobytes = (window.max(2 * largest) / 1024).clamp(1024, 1 << 20).to_string();
     for (name, value) in [
         // Repetitions are dropped by the brokers, and the order is kept over them.
         ("enable.idempotence", "true"),
@@ -154,7 +179,8 @@ fn connect(place: Place, window: usize) -> Result<Producer> {
         ("message.timeout.ms", "0"),
         ("partitioner", "murmur2_random"),
         ("linger.ms", "20"),
-        ("batch.size", "1000000"),
+        ("batch.size", &largest.min(1_000_000).to_string()),
+        ("message.max.bytes", &largest.to_string()),
         ("compression.type", "lz4"),
         ("queue.buffering.max.kbytes", &kilobytes),
         ("queue.buffering.max.messages", "1000000"),
@@ -164,7 +190,7 @@ fn connect(place: Place, window: usize) -> Result<Producer> {
     let producer: ThreadedProducer<Confirmations> = config
         .create_with_context(Confirmations::default())
         .map_err(|error| Error::internal("the client of Kafka cannot be set up").cause(native::words(&error)))?;
-    Ok(Producer { producer, place, sent: 0, refused: Vec::new() })
+    Ok(Producer { producer, place, largest, sent: 0, refused: Vec::new() })
 }
 
 fn with_headers(headers: &[(&str, Option<&[u8]>)]) -> OwnedHeaders {
@@ -183,7 +209,7 @@ struct Confirmations {
 #[derive(Debug, Default)]
 struct Confirmed {
     confirmed: usize,
-    refused: Vec<(usize, String)>,
+    refused: Vec<(usize, String, RejectKind)>,
     trouble: Option<Failure>,
     ended: Option<Failure>,
 }
@@ -193,7 +219,7 @@ impl Confirmations {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn confirm(&self, refused: Option<(usize, String)>) {
+    fn confirm(&self, refused: Option<(usize, String, RejectKind)>) {
         let mut state = self.state();
         state.confirmed += 1;
         state.trouble = None;
@@ -221,6 +247,13 @@ impl ProducerContext<NoCustomPartitioner> for Confirmations {
     type DeliveryOpaque = usize;
 
     fn delivery(&self, result: &DeliveryResult<'_>, number: usize) {
-        self.confirm(result.as_ref().err().map(|(error, _)| (number, native::words(error))));
+        let refused = |(error, _): &(KafkaError, _)| {
+            let kind = match error.rdkafka_error_code() {
+                Some(RDKafkaErrorCode::MessageSizeTooLarge) => RejectKind::TooLong,
+                _ => RejectKind::Other,
+            };
+            (number, native::words(error), kind)
+        };
+        self.confirm(result.as_ref().err().map(refused));
     }
 }

@@ -60,7 +60,7 @@ impl Kafka {
     /// it fetches ahead is bounded by `window` bytes. Its own bounds are per partition, or a gigabyte.
     fn settings(&self, window: usize) -> Result<rdkafka::ClientConfig> {
         let mut config = self.place.client()?;
-        let kilobytes = (window / 2 / 1024).clamp(1024, 16 << 10).to_string();
+        let kilobytes = (window / 8 / 1024).clamp(1024, 4 << 10).to_string();
         for (name, value) in [
             ("group.id", self.read.group.as_str()),
             ("partition.assignment.strategy", "cooperative-sticky"),
@@ -124,6 +124,10 @@ impl Queue for Kafka {
         &self.read.group
     }
 
+    fn is_partitioned(&self) -> bool {
+        true
+    }
+
     fn shown_id(&self, id: MessageId) -> String {
         format!("{}:{}", id.major, id.minor)
     }
@@ -149,7 +153,6 @@ impl Kafka {
             commands: obeyed,
             reports: reports.clone(),
             budget: joining.budget,
-            step: joining.step,
             state: ReaderState::default(),
         };
         let thread = std::thread::Builder::new().name("kafka".to_owned()).spawn(move || reader.run());

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use millstream_core::queue::{Lack, MessageId, Messages};
-use millstream_core::{Budget, Error, Reservation, Step};
+use millstream_core::{Budget, Error, Reservation};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
@@ -85,7 +85,6 @@ pub(super) struct Reader {
     pub(super) commands: Receiver<Command>,
     pub(super) reports: UnboundedSender<Report>,
     pub(super) budget: Arc<Budget>,
-    pub(super) step: Arc<Step>,
     pub(super) state: ReaderState,
 }
 
@@ -194,10 +193,12 @@ impl Reader {
         }
     }
 
-    /// Room for a round; `None` if too much waits already.
+    /// Room for a round; `None` if too much waits already. Partitions that were held back stay so until half of it is
+    /// gone: what the library had fetched ahead was dropped, and is fetched again.
     fn room(&self) -> Option<Option<Reservation>> {
         let waiting = self.state.waiting.load(Ordering::Relaxed);
         let window = (self.budget.limit() / 8).clamp(WINDOW.0, WINDOW.1);
+        let window = if self.state.is_held { window / 2 } else { window };
         if waiting >= window {
             return None;
         }
@@ -290,7 +291,6 @@ impl Reader {
         let Gathered { partition, messages, next, epoch, .. } = gathered;
         let Some(generation) = self.state.generations.get(&partition).copied() else { return };
         let bytes = messages.held();
-        self.step.add_bytes(messages.text().len() as u64);
         self.state.mean = (self.state.mean + bytes / messages.len().max(1)) / 2;
         let held = Some(Reservation::of_taken(&self.budget, bytes));
         let _waits = Some(Waits::new(&self.state.waiting, bytes));

@@ -47,39 +47,67 @@ pub enum Sasl {
     ScramSha512,
 }
 
-/// A topic of Kafka, and the consumer group that reads it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct KafkaRead {
-    /// The consumer group. Processes of the same group share the partitions of the topic.
-    #[schemars(length(min = 1))]
-    pub group: String,
-    /// More brokers of the cluster, each `host` or `host:port`: any of them leads to all others.
-    #[serde(default)]
-    pub brokers: Vec<String>,
-    /// Where a partition begins of which neither the target nor the consumer group has a position.
-    #[serde(default)]
-    pub start: Start,
-    /// What happens if messages were deleted before they were read, or if the topic was deleted and created again.
-    #[serde(default)]
-    pub on_gap: OnGap,
-    /// How the login is proved to the broker.
-    #[serde(default)]
-    pub sasl: Sasl,
-    /// The user's name; one in the URL takes precedence. Without a user, there is no login.
-    #[serde(default)]
-    pub user: Option<TextOrSecret>,
-    /// A reference to the password; one in the URL takes precedence.
-    #[serde(default)]
-    pub password: Option<Secret>,
-    /// Whether connections are encrypted and brokers have to prove who they are. By default they are, except to this
-    /// machine itself.
-    #[serde(default)]
-    pub tls: Option<Tls>,
-    /// The path of a PEM file with certificates of authorities to trust besides the system's.
-    #[schemars(length(min = 1))]
-    #[serde(default)]
-    pub ca: Option<String>,
+/// A struct of these fields, and of those that say how brokers are reached; `key` is the job file's key of the URL.
+macro_rules! with_brokers {
+    ($key:literal, $(#[$about:meta])* pub struct $name:ident { $($own:tt)* }) => {
+        $(#[$about])*
+        #[serde(deny_unknown_fields)]
+        pub struct $name {
+            $($own)*
+            /// More brokers of the cluster, each `host` or `host:port`: any of them leads to all others.
+            #[serde(default)]
+            pub brokers: Vec<String>,
+            /// How the login is proved to the broker.
+            #[serde(default)]
+            pub sasl: Sasl,
+            /// The user's name; one in the URL takes precedence. Without a user, there is no login.
+            #[serde(default)]
+            pub user: Option<TextOrSecret>,
+            /// A reference to the password; one in the URL takes precedence.
+            #[serde(default)]
+            pub password: Option<Secret>,
+            /// Whether connections are encrypted and brokers have to prove who they are. By default they are, except
+            /// to this machine itself.
+            #[serde(default)]
+            pub tls: Option<Tls>,
+            /// The path of a PEM file with certificates of authorities to trust besides the system's.
+            #[schemars(length(min = 1))]
+            #[serde(default)]
+            pub ca: Option<String>,
+        }
+
+        impl $name {
+            /// What it says of access to the brokers.
+            pub fn access(&self) -> Access {
+                let (user, password) = (self.user.clone(), self.password.clone());
+                Access { key: $key, user, password, tls: self.tls, ca: self.ca.clone() }
+            }
+        }
+    };
+}
+
+with_brokers! {
+    "read",
+    /// A topic of Kafka, and the consumer group that reads it.
+    #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    pub struct KafkaRead {
+        /// The consumer group. Processes of the same group share the partitions of the topic.
+        #[schemars(length(min = 1))]
+        pub group: String,
+        /// Where a partition begins of which neither the target nor the consumer group has a position.
+        #[serde(default)]
+        pub start: Start,
+        /// What happens if messages were deleted before they were read, or if the topic was deleted and created again.
+        #[serde(default)]
+        pub on_gap: OnGap,
+    }
+}
+
+with_brokers! {
+    "write",
+    /// How the brokers of a topic that is written to are reached.
+    #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    pub struct KafkaWrite {}
 }
 
 impl KafkaRead {
@@ -95,17 +123,6 @@ impl KafkaRead {
             password: None,
             tls: None,
             ca: None,
-        }
-    }
-
-    /// What it says of access to the brokers.
-    pub fn access(&self) -> Access {
-        Access {
-            key: "read",
-            user: self.user.clone(),
-            password: self.password.clone(),
-            tls: self.tls,
-            ca: self.ca.clone(),
         }
     }
 }
@@ -126,49 +143,9 @@ json: {columns: {id: int64, name: utf8}}
     }
 }
 
-/// A topic of Kafka that is written to.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct KafkaWrite {
-    /// More brokers of the cluster, each `host` or `host:port`: any of them leads to all others.
-    pub brokers: Vec<String>,
-    /// How the login is proved to the broker.
-    pub sasl: Sasl,
-    /// The user's name; one in the URL takes precedence. Without a user, there is no login.
-    pub user: Option<TextOrSecret>,
-    /// A reference to the password; one in the URL takes precedence.
-    pub password: Option<Secret>,
-    /// Whether connections are encrypted and brokers have to prove who they are. By default they are, except to this
-    /// machine itself.
-    pub tls: Option<Tls>,
-    /// The path of a PEM file with certificates of authorities to trust besides the system's.
-    #[schemars(length(min = 1))]
-    pub ca: Option<String>,
-}
-
 impl KafkaWrite {
-    /// What it says of access to the brokers.
-    pub fn access(&self) -> Access {
-        Access {
-            key: "write",
-            user: self.user.clone(),
-            password: self.password.clone(),
-            tls: self.tls,
-            ca: self.ca.clone(),
-        }
-    }
-}
-
-impl Spec for KafkaWrite {
-    const NAME: &'static str = "kafka";
-    const SUMMARY: &'static str = "Messages of a topic of Kafka, one for each row.";
-    const EXAMPLE: &'static str = "\
-from: ranked
-write: kafka://broker.example/events
-kafka: {user: etl, password: {secret: env:KAFKA_PASSWORD}}
-";
-
-    fn check(&self) -> Vec<Fault> {
+    /// What the types do not show.
+    pub fn faults(&self) -> Vec<Fault> {
         broker_faults(&self.brokers)
     }
 }
@@ -218,10 +195,10 @@ mod tests {
 
     #[test]
     fn sinks_need_no_settings() {
-        let write: KafkaWrite = spec::parse(&json!({})).expect("settings");
+        let write: KafkaWrite = serde_json::from_value(json!({})).expect("settings");
         assert_eq!((write.access().key, write), ("write", KafkaWrite::default()));
-        let faults = spec::parse::<KafkaWrite>(&json!({"brokers": ["b:99999"]})).expect_err("a fault");
-        assert_eq!(faults[0].what, "`99999` is no port");
+        let write: KafkaWrite = serde_json::from_value(json!({"brokers": ["b:99999"]})).expect("settings");
+        assert_eq!(write.faults()[0].what, "`99999` is no port");
     }
 
     #[test]

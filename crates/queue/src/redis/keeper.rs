@@ -11,12 +11,10 @@ use super::reply::EntryId;
 use super::rows::beat_place;
 use super::shared::{Life, Shared, What};
 use super::spec::Acked;
+use super::stream::ACKNOWLEDGED_AT_ONCE;
 
 /// The longest pause between two signs of life.
 const LONGEST_BEAT: Duration = Duration::from_secs(3);
-
-/// About how many entries are acknowledged together.
-const ACKNOWLEDGED_AT_ONCE: usize = 10_000;
 
 /// Entries that all sinks have committed.
 #[derive(Debug)]

@@ -39,4 +39,5 @@ pub use place::{Place, check_url};
 pub use producer::{OnOutage, RedisProducer};
 pub use queue::RedisQueue;
 pub use reply::{EntryId, Fields, Value};
-pub use spec::{Acked, OnGap, RedisRead, Start};
+pub use shared::shown as shown_stream;
+pub use spec::{Acked, KEY_FIELD, OnGap, RedisRead, RedisWrite, Start};

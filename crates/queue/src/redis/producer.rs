@@ -8,10 +8,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use millstream_core::Result;
+use millstream_core::{Error, Result};
 
-use super::connection::Commands;
-use super::fault::Fault;
+use super::connection::{Commands, Connection};
+use super::fault::{Fault, code};
 use super::link::{Change, Link, Outage};
 use super::place::Place;
 use super::reply::Value;
@@ -57,6 +57,27 @@ impl RedisProducer {
             commands: Commands::default(),
             is_closed: false,
             confirmed: 0,
+        }
+    }
+
+    /// Asks the server whether the key can be written to, and changes nothing there.
+    ///
+    /// # Errors
+    /// If the server cannot be reached or refuses, or the key holds no stream.
+    pub async fn look(place: &Place, key: &str) -> Result<()> {
+        let mut connection = Connection::open(place, "millstream-looks").await?;
+        let answer = connection.command(&[b"TYPE", key.as_bytes()]).await;
+        let answer = match answer.and_then(|answer| answer.refusal().map(|()| answer)) {
+            Ok(answer) => answer,
+            // The right to write is enough.
+            Err(Fault::Answer(text)) if code(&text) == "NOPERM" => return Ok(()),
+            Err(fault) => return Err(fault.into_error(place, &format!("writing to {}", shown(place, key)))),
+        };
+        match answer.text() {
+            Some("none" | "stream") | None => Ok(()),
+            Some(kind) => Err(Error::refused(format!("{} is no stream", shown(place, key)))
+                .cause(format!("the key holds a {kind}"))
+                .hint("check its name and the number of the database")),
         }
     }
 

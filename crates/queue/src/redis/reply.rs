@@ -9,6 +9,8 @@ use std::str::FromStr;
 
 use millstream_core::queue::{Lack, Message, MessageId, Messages};
 
+use super::spec::KEY_FIELD;
+
 /// The most values inside of each other.
 const MOST_NESTED: usize = 16;
 
@@ -280,6 +282,8 @@ impl Fields {
         };
         if is_body {
             message.body(value);
+        } else if name == KEY_FIELD.as_bytes() {
+            message.key(value);
         } else if self.others || self.body.is_none() {
             message.header(name, value);
         }

@@ -25,11 +25,11 @@ use super::spec::{OnGap, RedisRead};
 use super::stream::Stream;
 use super::waiting::{Came, Window};
 
-/// About how many bytes are read at once.
-const READ_BYTES: usize = 512 << 10;
+/// About how many bytes are read at once: the server writes its log after each read.
+const READ_BYTES: usize = 2 << 20;
 
 /// The most messages that are read at once: the server does nothing else meanwhile.
-const MOST_AT_ONCE: usize = 5000;
+const MOST_AT_ONCE: usize = 10_000;
 
 /// What a message takes before any has been seen, in bytes.
 const FIRST_MEAN: usize = 4096;
@@ -178,7 +178,6 @@ impl Shared {
             // It has come, so it is held already.
             None => room = Reservation::of_taken(&self.joining.budget, held),
         }
-        self.joining.step.add_bytes(messages.text().len() as u64);
         self.window.add(held);
         self.is_empty.store(false, Ordering::SeqCst);
         self.tell(life, What::Came(Box::new(Came::new(messages, from, sinks, room))));
@@ -300,6 +299,6 @@ impl Shared {
 }
 
 /// The stream `key` of a server, for messages.
-pub(super) fn shown(place: &Place, key: &str) -> String {
+pub fn shown(place: &Place, key: &str) -> String {
     format!("stream {} of {}", millstream_core::error::one_line(key), place.server.shown)
 }

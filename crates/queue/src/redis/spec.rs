@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// The shortest `claim_after`: a consumer has to show several times meanwhile that it is alive.
 const LEAST_CLAIM_AFTER: Duration = Duration::from_seconds(10);
 
+/// The field of an entry that holds the key of its message.
+pub const KEY_FIELD: &str = "_key";
+
 /// The most bytes of the name of a stream or group: positions are kept under names that contain them.
 const LONGEST_NAME: usize = 256;
 
@@ -44,46 +47,95 @@ pub enum OnGap {
     Warn,
 }
 
-/// A stream of a Redis server, and the consumer group that reads it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RedisRead {
-    /// The key of the stream. It is created if it does not exist.
-    #[schemars(length(min = 1))]
-    pub stream: String,
-    /// The consumer group. Processes of the same group share the messages. It is created if it does not exist.
-    #[schemars(length(min = 1))]
-    pub group: String,
-    /// The field of an entry that holds the message. By default, an entry has to have a single field.
-    #[schemars(length(min = 1))]
-    #[serde(default)]
-    pub field: Option<String>,
-    /// After this time without a sign of life of a consumer, others take its messages; at least `10s`.
-    #[serde(default = "default_claim_after")]
-    pub claim_after: Duration,
-    /// What becomes of entries that were loaded.
-    #[serde(default)]
-    pub acked: Acked,
-    /// Where a new group begins. One that Redis or the target knows continues where it stands.
-    #[serde(default)]
-    pub start: Start,
-    /// What happens if messages were trimmed or deleted before they were read, or if the stream was deleted.
-    #[serde(default)]
-    pub on_gap: OnGap,
-    /// The user's name; one in the URL takes precedence.
-    #[serde(default)]
-    pub user: Option<TextOrSecret>,
-    /// A reference to the password; one in the URL takes precedence.
-    #[serde(default)]
-    pub password: Option<Secret>,
-    /// Whether the connection is encrypted and the server has to prove who it is. By default it is, except to this
-    /// machine itself. `rediss://` asks for it, too.
-    #[serde(default)]
-    pub tls: Option<Tls>,
-    /// The path of a PEM file with certificates of authorities to trust besides the system's.
-    #[schemars(length(min = 1))]
-    #[serde(default)]
-    pub ca: Option<String>,
+/// A struct of these fields, and of those that name a stream and say how its server is reached; `key` is the job file's
+/// key of the URL.
+macro_rules! with_server {
+    ($key:literal, $(#[$about:meta])* pub struct $name:ident { $($own:tt)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub struct $name {
+            /// The key of the stream. It is created if it does not exist.
+            #[schemars(length(min = 1))]
+            pub stream: String,
+            $($own)*
+            /// The user's name; one in the URL takes precedence.
+            #[serde(default)]
+            pub user: Option<TextOrSecret>,
+            /// A reference to the password; one in the URL takes precedence.
+            #[serde(default)]
+            pub password: Option<Secret>,
+            /// Whether the connection is encrypted and the server has to prove who it is. By default it is, except to
+            /// this machine itself. `rediss://` asks for it, too.
+            #[serde(default)]
+            pub tls: Option<Tls>,
+            /// The path of a PEM file with certificates of authorities to trust besides the system's.
+            #[schemars(length(min = 1))]
+            #[serde(default)]
+            pub ca: Option<String>,
+        }
+
+        impl $name {
+            /// What it says of access to the server.
+            pub fn access(&self) -> Access {
+                let (user, password) = (self.user.clone(), self.password.clone());
+                Access { key: $key, user, password, tls: self.tls, ca: self.ca.clone() }
+            }
+        }
+    };
+}
+
+with_server! {
+    "read",
+    /// A stream of a Redis server, and the consumer group that reads it.
+    pub struct RedisRead {
+        /// The consumer group. Processes of the same group share the messages. It is created if it does not exist.
+        #[schemars(length(min = 1))]
+        pub group: String,
+        /// The field of an entry that holds the message. By default, an entry has to have a single field.
+        #[schemars(length(min = 1))]
+        #[serde(default)]
+        pub field: Option<String>,
+        /// After this time without a sign of life of a consumer, others take its messages; at least `10s`.
+        #[serde(default = "default_claim_after")]
+        pub claim_after: Duration,
+        /// What becomes of entries that were loaded.
+        #[serde(default)]
+        pub acked: Acked,
+        /// Where a new group begins. One that Redis or the target knows continues where it stands.
+        #[serde(default)]
+        pub start: Start,
+        /// What happens if messages were trimmed or deleted before they were read, or if the stream was deleted.
+        #[serde(default)]
+        pub on_gap: OnGap,
+    }
+}
+
+with_server! {
+    "write",
+    /// A stream of a Redis server that is written to.
+    pub struct RedisWrite {
+        /// The field of an entry that holds the message. A source has to name it where entries have other fields, too.
+        #[schemars(length(min = 1))]
+        #[serde(default = "default_field")]
+        pub field: String,
+    }
+}
+
+impl RedisWrite {
+    /// What the types do not show.
+    pub fn faults(&self) -> Vec<Fault> {
+        let mut faults = name_faults("stream", &self.stream);
+        if self.field == KEY_FIELD {
+            let what = format!("`{KEY_FIELD}` is the field of a message's key");
+            faults.push(Fault::new("field", what).hint("leave `field` out, or name another one"));
+        }
+        faults
+    }
+}
+
+fn default_field() -> String {
+    "body".to_owned()
 }
 
 fn default_claim_after() -> Duration {
@@ -105,17 +157,6 @@ impl RedisRead {
             password: None,
             tls: None,
             ca: None,
-        }
-    }
-
-    /// What it says of access to the server.
-    pub fn access(&self) -> Access {
-        Access {
-            key: "read",
-            user: self.user.clone(),
-            password: self.password.clone(),
-            tls: self.tls,
-            ca: self.ca.clone(),
         }
     }
 }

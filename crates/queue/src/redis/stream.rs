@@ -12,8 +12,12 @@ use super::reply::{EntryId, Fields, Value};
 use super::spec::Start;
 use super::watch::Listed;
 
-/// The most ids of one command: it keeps the server from everything else meanwhile, and a script from its limits.
-const IDS_AT_ONCE: usize = 1000;
+/// The most entries of one claim: a script has limits, and keeps the server from everything else meanwhile.
+const CLAIMED_AT_ONCE: usize = 1000;
+
+/// The most ids of one acknowledgement, which takes the server some milliseconds. Several smaller ones would take
+/// longer: the server writes its log after every 16 kB of commands.
+pub(super) const ACKNOWLEDGED_AT_ONCE: usize = 10_000;
 
 /// How long the server may take for many commands.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -196,7 +200,7 @@ impl Stream {
         deletes: bool,
     ) -> Result<(), Fault> {
         let mut commands = Commands::default();
-        for ids in ids.chunks(IDS_AT_ONCE) {
+        for ids in ids.chunks(ACKNOWLEDGED_AT_ONCE) {
             let ids: Vec<String> = ids.iter().map(EntryId::to_string).collect();
             let mut add = |words: &[&str], ids: &[String]| {
                 let words = words.iter().copied().chain(ids.iter().map(String::as_str));
@@ -228,7 +232,7 @@ impl Stream {
         count: usize,
     ) -> Result<Claimed, Fault> {
         let start = after.map_or("-".to_owned(), |after| format!("({after}"));
-        let count = count.clamp(1, IDS_AT_ONCE).to_string();
+        let count = count.clamp(1, CLAIMED_AT_ONCE).to_string();
         let answer = self.script(connection, CLAIM, &[from, to, &start, &count]).await?;
         let Some([last, gone, entries]) = answer.array() else {
             return Err(Fault::Malformed("a claim has another answer".to_owned()));

@@ -9,8 +9,7 @@ use millstream_core::positions::Positions;
 use millstream_core::queue::{Consumer, Event, Joining, MessageBatch, MessageId, Queue};
 use millstream_core::sink::Delivered;
 use millstream_core::spec;
-use millstream_core::step::StepKind;
-use millstream_core::{Budget, ErrorKind, Result, Step};
+use millstream_core::{Budget, ErrorKind, Result};
 use millstream_testkit::{Break, Proxy, Redis, RedisOptions};
 
 use super::connection::{Commands, Connection};
@@ -45,7 +44,6 @@ fn joining(process: &str, sinks: &[Option<Arc<MemoryPositions>>]) -> Joining {
         process: process.to_owned(),
         positions: positions.collect(),
         budget: Budget::new(64 << 20),
-        step: Step::new("events", StepKind::Fetch, "redis"),
         io: tokio::runtime::Handle::current(),
     }
 }

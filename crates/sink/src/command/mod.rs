@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
+use millstream_core::epochs::{Guarantee, QueueFacts};
 use millstream_core::program::ProgramContext;
-use millstream_core::registry::{Built, SinkEntry};
+use millstream_core::registry::{Built, SinkEntry, SinkFormats};
 use millstream_core::sink::{Load, LoadContext, Sink, SinkParts, Writer};
 use millstream_core::source::SourceContext;
 use millstream_core::spec::{Duration as Time, SpecInfo, parse};
@@ -36,7 +37,7 @@ pub const ENTRY: SinkEntry = SinkEntry {
     schemes: &["command"],
     words: &[],
     stores: false,
-    formats: false,
+    formats: SinkFormats::None,
     build: &build,
 };
 
@@ -104,6 +105,10 @@ impl Sink for CommandSink {
     fn describe(&self, _schema: SchemaRef) -> String {
         let words: Vec<&str> = self.spec.command.0.iter().map(String::as_str).collect();
         format!("{} to the program `{}`, at least once", self.spec.exchange.name(), words.join(" "))
+    }
+
+    fn guarantee(&self, _queue: &QueueFacts) -> Result<Guarantee, String> {
+        Ok(Guarantee::once_or_more("the program runs once for each epoch, before its messages are acknowledged"))
     }
 
     async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>> {

@@ -18,7 +18,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::bisect::{self, Scope};
 use super::commit;
 use super::entry::blamed;
-use super::epoch::Epochs;
+use super::epoch::MergedEpochs;
 use super::group::{BadRow, Group, Rows, numbered};
 use super::in_step::Counts;
 use super::load::{Shared, on_io};
@@ -36,7 +36,7 @@ pub(super) struct Delivering {
     /// Counts the rows that are written.
     pub(super) rows: Arc<AtomicU64>,
     /// How rows are merged, if they are.
-    pub(super) epochs: Option<Epochs>,
+    pub(super) epochs: Option<MergedEpochs>,
 }
 
 /// A connection with a transaction in which everything is noted.

@@ -34,7 +34,7 @@ const ROLL_BACK: &str = "ROLLBACK TO SAVEPOINT millstream_epoch";
 const KEEP: &str = "RELEASE SAVEPOINT millstream_epoch";
 
 /// How deliveries merge rows.
-pub(super) struct Epochs {
+pub(super) struct MergedEpochs {
     server: Arc<dyn Server>,
     how: Publish,
     /// The temporary table, as SQL text.
@@ -53,7 +53,7 @@ struct Done {
     counts: Counts,
 }
 
-impl Epochs {
+impl MergedEpochs {
     /// Into the table that `facts` are of, with these columns; `None` if the mode of `spec` merges nothing.
     pub(super) fn new(
         server: &Arc<dyn Server>,
@@ -69,7 +69,7 @@ impl Epochs {
         };
         let (table, target) = (server.dialect().quoted(&format!("{OWN}_rows")), server.dialect().table(&spec.table));
         let (server, spec, done) = (Arc::clone(server), spec.clone(), Mutex::default());
-        Some(Epochs { server, how, table, target, spec, columns, facts, done })
+        Some(MergedEpochs { server, how, table, target, spec, columns, facts, done })
     }
 
     /// The statements that make the temporary table of a connection.

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures::FutureExt;
+use millstream_core::epochs::Epochs;
 use millstream_core::positions::{Change, Move, Moved, Position, Positions};
 use millstream_core::sink::{Changes, Delivery, LoadContext};
 use millstream_core::{Error, Result, fail_point};
@@ -28,7 +29,7 @@ use super::bisect::Scope;
 use super::commit;
 use super::delivery::{Delivering, TableDelivery};
 use super::entry::blamed;
-use super::epoch::{Epochs, OWN};
+use super::epoch::{MergedEpochs, OWN};
 use super::indexes::Waiting;
 use super::load::{self, Shared, on_io};
 use super::notes::{Notes, Otherwise, Outcome};
@@ -122,7 +123,7 @@ async fn set_up(
     spec.name_like(&columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>());
     let connections = if context.ordered { 1 } else { spec.connections.unwrap_or(CONNECTIONS) };
     let names = columns.iter().map(|column| column.name.clone()).collect();
-    let epochs = Epochs::new(&server, &spec, names, facts);
+    let epochs = MergedEpochs::new(&server, &spec, names, facts);
     let (table, columns) = match &epochs {
         Some(epochs) => (epochs.table.clone(), columns.into_iter().chain([load::arrival()]).collect()),
         None => (server.dialect().table(&spec.table), columns),
@@ -132,7 +133,7 @@ async fn set_up(
         let opening = server.dialect().see_commits().map(str::to_owned);
         Pool::new(&server, &spec, count).tagged(Some(&places.own_tag())).opening(opening)
     };
-    let (pool, control) = (pool(connections).making(epochs.as_ref().map(Epochs::making)), pool(CONTROL));
+    let (pool, control) = (pool(connections).making(epochs.as_ref().map(MergedEpochs::making)), pool(CONTROL));
     if epochs.is_some() {
         // Whether that is allowed shows now.
         pool.give(pool.connect_for_rows().await?);
@@ -423,6 +424,41 @@ impl DatabasePositions {
 }
 
 #[async_trait]
+impl Epochs for DatabasePositions {
+    async fn delivery(&self, moves: Vec<Move>, bad_rows: usize) -> Result<Box<dyn Delivery>> {
+        moves::check(&moves)?;
+        let notes = Notes::moves(&self.0.places, moves);
+        Ok(Box::new(TableDelivery::new(Arc::clone(&self.0.into), notes, bad_rows)))
+    }
+
+    fn target(&self) -> String {
+        self.0.into.shared.target.clone()
+    }
+
+    fn summary(&self, rows: u64) -> String {
+        let shared = &self.0.into.shared;
+        let verb = match shared.spec.mode {
+            Mode::Merge => "merged into",
+            Mode::Ignore => "offered to",
+            _ => "added to",
+        };
+        format!("{} {verb} {}{}", counted(rows, "row"), shared.target, shared.detour())
+    }
+
+    fn ignored(&self) -> u64 {
+        self.0.into.epochs.as_ref().map_or(0, MergedEpochs::ignored)
+    }
+
+    fn changes(&self) -> Option<Changes> {
+        self.0.into.epochs.as_ref().and_then(MergedEpochs::changes)
+    }
+
+    fn connections(&self) -> usize {
+        self.0.connections
+    }
+}
+
+#[async_trait]
 impl Positions for DatabasePositions {
     async fn read(&self) -> Result<Vec<Position>> {
         self.on_io(|state| async move { state.read().await }).await
@@ -430,12 +466,6 @@ impl Positions for DatabasePositions {
 
     async fn glance(&self) -> Result<Vec<Position>> {
         self.on_io(|state| async move { state.glance().await }).await
-    }
-
-    async fn delivery(&self, moves: Vec<Move>, bad_rows: usize) -> Result<Box<dyn Delivery>> {
-        moves::check(&moves)?;
-        let notes = Notes::moves(&self.0.places, moves);
-        Ok(Box::new(TableDelivery::new(Arc::clone(&self.0.into), notes, bad_rows)))
     }
 
     async fn set(&self, moves: Vec<Move>) -> Result<Moved> {
@@ -455,31 +485,5 @@ impl Positions for DatabasePositions {
 
     async fn forget(&self) -> Result<()> {
         self.on_io(|state| async move { state.forget().await }).await
-    }
-
-    fn target(&self) -> String {
-        self.0.into.shared.target.clone()
-    }
-
-    fn summary(&self, rows: u64) -> String {
-        let shared = &self.0.into.shared;
-        let verb = match shared.spec.mode {
-            Mode::Merge => "merged into",
-            Mode::Ignore => "offered to",
-            _ => "added to",
-        };
-        format!("{} {verb} {}{}", counted(rows, "row"), shared.target, shared.detour())
-    }
-
-    fn ignored(&self) -> u64 {
-        self.0.into.epochs.as_ref().map_or(0, Epochs::ignored)
-    }
-
-    fn changes(&self) -> Option<Changes> {
-        self.0.into.epochs.as_ref().and_then(Epochs::changes)
-    }
-
-    fn connections(&self) -> usize {
-        self.0.connections
     }
 }

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
-use millstream_core::registry::{Built, SinkEntry};
+use millstream_core::epochs::{Guarantee, QueueFacts};
+use millstream_core::registry::{Built, SinkEntry, SinkFormats};
 use millstream_core::sink::{Load, LoadContext, Sink, SinkParts, Writer};
 use millstream_core::spec::{Spec, SpecInfo, parse};
 use millstream_core::{Error, Result};
@@ -28,7 +29,7 @@ pub const ENTRY: SinkEntry = SinkEntry {
     schemes: &[],
     words: &[DiscardSpec::NAME],
     stores: false,
-    formats: false,
+    formats: SinkFormats::None,
     build: &build,
 };
 
@@ -62,6 +63,10 @@ impl Sink for DiscardSink {
 
     fn describe(&self, _schema: SchemaRef) -> String {
         "all rows, none of which is kept".to_owned()
+    }
+
+    fn guarantee(&self, _queue: &QueueFacts) -> Result<Guarantee, String> {
+        Ok(Guarantee::once_or_more("rows are counted before their messages are acknowledged"))
     }
 
     async fn begin(&self, _context: LoadContext) -> Result<Arc<dyn Load>> {

@@ -19,7 +19,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
-use millstream_core::registry::{Built, SinkEntry};
+use millstream_core::epochs::{Guarantee, QueueFacts};
+use millstream_core::registry::{Built, SinkEntry, SinkFormats};
 use millstream_core::sink::{
     ChangeNotes, KnownLoad, Load, LoadContext, Routing, RoutingKind, Sink, SinkParts, Written, WrittenChunks,
 };
@@ -45,7 +46,7 @@ pub const ENTRY: SinkEntry = SinkEntry {
     schemes: &[""],
     words: &[],
     stores: true,
-    formats: true,
+    formats: SinkFormats::ByName,
     build: &build,
 };
 
@@ -181,6 +182,10 @@ impl Sink for FileSink {
             line.push_str(&format!(", mode {}", mode.name()));
         }
         line
+    }
+
+    fn guarantee(&self, _queue: &QueueFacts) -> Result<Guarantee, String> {
+        Err("files are made of all rows".to_owned())
     }
 
     async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>> {

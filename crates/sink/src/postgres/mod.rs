@@ -19,7 +19,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::Result;
-use millstream_core::registry::{Built, SinkEntry};
+use millstream_core::registry::{Built, SinkEntry, SinkFormats};
 use millstream_core::sink::{Sink, SinkParts};
 use millstream_core::spec::{SpecInfo, parse};
 use millstream_database::postgres::{PORT, PostgresDialect};
@@ -42,7 +42,7 @@ pub const ENTRY: SinkEntry = SinkEntry {
     schemes: &["postgres", "postgresql"],
     words: &[],
     stores: false,
-    formats: false,
+    formats: SinkFormats::None,
     build: &build,
 };
 

@@ -42,7 +42,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::positions::Positions;
-use millstream_core::registry::{Built, SinkEntry};
+use millstream_core::registry::{Built, SinkEntry, SinkFormats};
 use millstream_core::sink::{
     ChangeNotes, Changes, InputFacts, KnownLoad, Ledger, Load, LoadContext, Sink, SinkParts, Writer, Written,
     WrittenChunks,
@@ -69,7 +69,7 @@ pub const ENTRY: SinkEntry = SinkEntry {
     schemes: &["sqlite"],
     words: &[],
     stores: false,
-    formats: false,
+    formats: SinkFormats::None,
     build: &build,
 };
 

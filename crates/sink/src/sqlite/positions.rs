@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
+use millstream_core::epochs::Epochs;
 use millstream_core::positions::{Change, Move, Moved, Position, Positions};
 use millstream_core::sink::{Accept, Changes, Delivered, Delivery, LoadContext};
 use millstream_core::{Budget, Error, Result, fail_point};
@@ -299,15 +300,7 @@ impl State {
 }
 
 #[async_trait]
-impl Positions for SqlitePositions {
-    async fn read(&self) -> Result<Vec<Position>> {
-        blocking(&self.0, |state| state.transaction(|connection| Ok((false, state.all(connection)?)))).await
-    }
-
-    async fn glance(&self) -> Result<Vec<Position>> {
-        blocking(&self.0, |state| state.all(&state.connection())).await
-    }
-
+impl Epochs for SqlitePositions {
     async fn delivery(&self, moves: Vec<Move>, bad_rows: usize) -> Result<Box<dyn Delivery>> {
         moves::check(&moves)?;
         let state = Arc::clone(&self.0);
@@ -318,28 +311,6 @@ impl Positions for SqlitePositions {
             delivered
         };
         Ok(Box::new(SqliteDelivery::new(&self.0.budget, deliver)))
-    }
-
-    async fn set(&self, moves: Vec<Move>) -> Result<Moved> {
-        moves::check(&moves)?;
-        blocking(&self.0, move |state| state.set(&moves)).await
-    }
-
-    async fn fence(&self, _place: &str, _wait: Duration, change: Change) -> Result<()> {
-        blocking(&self.0, move |state| state.fence(change)).await
-    }
-
-    async fn connections_of(&self, _owner: &str) -> Result<Option<usize>> {
-        Ok(None)
-    }
-
-    async fn forget(&self) -> Result<()> {
-        blocking(&self.0, |state| {
-            let delete = "DELETE FROM _millstream_positions WHERE load_key = ?1";
-            let deleted = state.connection().execute(delete, [&state.load_key]);
-            deleted.map(drop).map_err(|error| state.sqlite_error(error))
-        })
-        .await
     }
 
     fn target(&self) -> String {
@@ -371,5 +342,38 @@ impl Positions for SqlitePositions {
     fn stop_waiting(&self) -> bool {
         self.0.lock_wait.stop();
         true
+    }
+}
+
+#[async_trait]
+impl Positions for SqlitePositions {
+    async fn read(&self) -> Result<Vec<Position>> {
+        blocking(&self.0, |state| state.transaction(|connection| Ok((false, state.all(connection)?)))).await
+    }
+
+    async fn glance(&self) -> Result<Vec<Position>> {
+        blocking(&self.0, |state| state.all(&state.connection())).await
+    }
+
+    async fn set(&self, moves: Vec<Move>) -> Result<Moved> {
+        moves::check(&moves)?;
+        blocking(&self.0, move |state| state.set(&moves)).await
+    }
+
+    async fn fence(&self, _place: &str, _wait: Duration, change: Change) -> Result<()> {
+        blocking(&self.0, move |state| state.fence(change)).await
+    }
+
+    async fn connections_of(&self, _owner: &str) -> Result<Option<usize>> {
+        Ok(None)
+    }
+
+    async fn forget(&self) -> Result<()> {
+        blocking(&self.0, |state| {
+            let delete = "DELETE FROM _millstream_positions WHERE load_key = ?1";
+            let deleted = state.connection().execute(delete, [&state.load_key]);
+            deleted.map(drop).map_err(|error| state.sqlite_error(error))
+        })
+        .await
     }
 }

@@ -16,9 +16,11 @@ use std::time::{Duration, Instant};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
+use millstream_core::epochs::{EpochTarget, Epochs, Guarantee, QueueFacts, QueueLoad};
 use millstream_core::format::RowEncoder;
-use millstream_core::registry::{Built, SinkEntry};
-use millstream_core::sink::{Load, LoadContext, Sink, SinkParts, Writer};
+use millstream_core::positions::Move;
+use millstream_core::registry::{Built, SinkEntry, SinkFormats};
+use millstream_core::sink::{Accept, Delivered, Delivery, Load, LoadContext, Refused, Sink, SinkParts, Writer};
 use millstream_core::spec::{SpecInfo, parse};
 use millstream_core::{Error, Result};
 use serde_json::Value;
@@ -34,7 +36,7 @@ pub const ENTRY: SinkEntry = SinkEntry {
     schemes: &[],
     words: &["-"],
     stores: false,
-    formats: true,
+    formats: SinkFormats::ByName,
     build: &build,
 };
 
@@ -80,7 +82,26 @@ impl Sink for StdoutSink {
         format!("{} to standard output", self.encoding.describe())
     }
 
+    fn guarantee(&self, _queue: &QueueFacts) -> Result<Guarantee, String> {
+        match self.encoding.splittable() {
+            true => Ok(Guarantee::once_or_more("rows are written before their messages are acknowledged")),
+            false => Err(format!("{} cannot be written piece by piece", self.encoding.describe())),
+        }
+    }
+
+    /// What stands before all rows is written once.
+    async fn epochs(&self, _load: &QueueLoad, context: LoadContext) -> Result<Option<EpochTarget>> {
+        let shared = self.open(LoadContext { ordered: false, partitions: 2, ..context })?;
+        Ok(Some(EpochTarget::AtLeastOnce(Arc::new(StdoutEpochs(shared)))))
+    }
+
     async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>> {
+        self.open(context).map(|shared| Arc::new(StdoutLoad(shared)) as Arc<dyn Load>)
+    }
+}
+
+impl StdoutSink {
+    fn open(&self, context: LoadContext) -> Result<Arc<Shared>> {
         let file = match &self.output {
             Some(file) => file.try_clone(),
             // Bypasses Rust's line-buffered handle.
@@ -90,8 +111,7 @@ impl Sink for StdoutSink {
         let pieces = self.encoding.splittable() && context.partitions > 1;
         let charge = Charge::new(&context.budget, PIECE_BYTES);
         let out = Out { file, begun: false, stream: None, charge, rows: 0 };
-        let shared = Shared { encoding: self.encoding.clone(), context, pieces, out: Mutex::new(out) };
-        Ok(Arc::new(StdoutLoad(Arc::new(shared))))
+        Ok(Arc::new(Shared { encoding: self.encoding.clone(), context, pieces, out: Mutex::new(out) }))
     }
 }
 
@@ -137,7 +157,7 @@ impl Load for StdoutLoad {
 
     async fn commit(&self) -> Result<String> {
         let out = self.0.out.lock().await;
-        Ok(format!("{} on standard output", counted(out.rows, "row")))
+        Ok(on_standard_output(out.rows))
     }
 
     async fn abort(&self) {}
@@ -146,6 +166,53 @@ impl Load for StdoutLoad {
     fn can_roll_back(&self) -> bool {
         false
     }
+}
+
+/// Standard output as it takes epochs: rows wait in memory until all of an epoch are there.
+struct StdoutEpochs(Arc<Shared>);
+
+#[async_trait]
+impl Epochs for StdoutEpochs {
+    async fn delivery(&self, _: Vec<Move>, _: usize) -> Result<Box<dyn Delivery>> {
+        Ok(Box::new(StdoutDelivery { shared: Arc::clone(&self.0), batches: Vec::new() }))
+    }
+
+    fn target(&self) -> String {
+        "standard output".to_owned()
+    }
+
+    fn summary(&self, rows: u64) -> String {
+        on_standard_output(rows)
+    }
+}
+
+struct StdoutDelivery {
+    shared: Arc<Shared>,
+    batches: Vec<RecordBatch>,
+}
+
+#[async_trait]
+impl Delivery for StdoutDelivery {
+    async fn write(&mut self, batch: RecordBatch) -> Result<()> {
+        self.batches.push(batch);
+        Ok(())
+    }
+
+    async fn commit_if(self: Box<Self>, accept: Accept) -> Result<Delivered> {
+        accept(&Refused::default())?;
+        let mut writer = StdoutWriter { shared: self.shared, piece: None, scratch: Vec::new() };
+        let mut rows = 0;
+        for batch in self.batches {
+            rows += batch.num_rows() as u64;
+            writer.write(batch).await?;
+        }
+        writer.close().await?;
+        Ok(Delivered::Written { rows, refused: Vec::new() })
+    }
+}
+
+fn on_standard_output(rows: u64) -> String {
+    format!("{} on standard output", counted(rows, "row"))
 }
 
 impl Shared {

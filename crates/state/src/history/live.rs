@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::locks::RunLock;
 use super::progress::ProgressFile;
 use super::record::{Ending, Outcome};
+use super::status::StatusFile;
 use super::store::{RunHistory, signed};
 
 /// A live run that is in the history. It counts as killed if this is dropped before [`LiveRun::end`].
@@ -19,17 +20,24 @@ pub struct LiveRun {
     /// Its name.
     pub run: String,
     progress: Arc<ProgressFile>,
+    status: Arc<StatusFile>,
     _lock: RunLock,
 }
 
 impl LiveRun {
     pub(super) fn new(history: Arc<RunHistory>, run: &str, progress: ProgressFile, lock: RunLock) -> Self {
-        LiveRun { history, run: run.to_owned(), progress: Arc::new(progress), _lock: lock }
+        let status = Arc::new(StatusFile::new(history.folder(), run));
+        LiveRun { history, run: run.to_owned(), progress: Arc::new(progress), status, _lock: lock }
     }
 
     /// Its progress file.
     pub fn progress(&self) -> Arc<ProgressFile> {
         Arc::clone(&self.progress)
+    }
+
+    /// Its status file.
+    pub fn status(&self) -> Arc<StatusFile> {
+        Arc::clone(&self.status)
     }
 
     /// Stores that loading begins, what the run's rows depend on, and what is expected of it.
@@ -43,6 +51,7 @@ impl LiveRun {
     pub fn skip(&self, why: &str) -> Result<()> {
         let update = "UPDATE runs SET ended = ?2, outcome = ?3, message = ?4 WHERE run = ?1";
         let values = params![self.run, signed(now()), Outcome::Skipped.name(), why];
+        self.status.remove();
         self.history.checked(self.history.connection().execute(update, values)).map(drop)
     }
 
@@ -69,6 +78,7 @@ impl LiveRun {
         fail_point::pass("state.before");
         let done = self.history.checked(self.history.connection().execute(update, values)).map(drop);
         fail_point::pass("state.after");
+        self.status.remove();
         if done.is_ok() && outcome == Outcome::Done {
             // No run resumes it.
             self.progress.clear();

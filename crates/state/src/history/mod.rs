@@ -1,8 +1,8 @@
 //! The run history: what ran, how it ended, and what is unfinished, in a SQLite file of the state folder.
 //!
 //! `store.rs` the history and its queries; `record.rs` a run as it is stored; `migrations.rs` the version of the state
-//! folder; `live.rs` a run that lives; `progress.rs` its progress file; `locks.rs` the locks of runs and jobs;
-//! `retention.rs` how long runs are kept; `key.rs` what distinguishes jobs.
+//! folder; `live.rs` a run that lives; `progress.rs` its progress file; `status.rs` its status file; `locks.rs` the
+//! locks of runs and jobs; `retention.rs` how long runs are kept; `key.rs` what distinguishes jobs.
 
 mod key;
 mod live;
@@ -11,6 +11,7 @@ mod migrations;
 mod progress;
 mod record;
 mod retention;
+mod status;
 mod store;
 
 #[cfg(test)]
@@ -21,4 +22,5 @@ pub use live::LiveRun;
 pub use locks::OnlyRun;
 pub use progress::ProgressFile;
 pub use record::{Ending, Outcome, RunRecord, began};
+pub use status::{QueueStatus, RunStatus, StatusFile};
 pub use store::{LogicalRun, RunHistory, default_folder};

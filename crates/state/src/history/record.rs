@@ -5,6 +5,8 @@ use rusqlite::Row;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::status::RunStatus;
+
 /// The columns of a record, in the order of [`record`].
 pub(super) const COLUMNS: &str = "run, logical, job, variables, fingerprint, process, began, ended, outcome, message, \
                                   rows_read, rows_written, rows_rejected, units, predicted, report, program, \
@@ -97,6 +99,9 @@ pub struct RunRecord {
     pub moment: Option<i64>,
     /// The series of runs that it belongs to, one for each value of a variable.
     pub series: Option<String>,
+    /// How it goes, or, if it was killed, how it went last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<RunStatus>,
 }
 
 impl RunRecord {
@@ -154,5 +159,6 @@ pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         program: row.get(16)?,
         moment: row.get(17)?,
         series: row.get(18)?,
+        status: None,
     })
 }

@@ -7,6 +7,7 @@ use rusqlite::Connection;
 
 use super::progress;
 use super::record::RunRecord;
+use super::status;
 use super::store::signed;
 use crate::rejects;
 
@@ -24,14 +25,16 @@ pub(super) fn delete_oldest(connection: &Connection) -> rusqlite::Result<bool> {
     Ok(connection.execute(old, [signed(KEPT)])? > 0)
 }
 
-/// Removes the rejects and the progress files of runs that are not among `runs`. It does no harm if one cannot be
-/// removed.
+/// Removes the rejects, the progress and the status files of runs that are not among `runs`. It does no harm if one
+/// cannot be removed.
 pub(super) fn remove_files(state: &Path, runs: &[RunRecord]) {
     for rejects in others(&state.join(rejects::FOLDER), runs.iter().map(|run| run.logical.as_str())) {
         let _ = fs_err::remove_dir_all(rejects);
     }
-    for progress in others(&state.join(progress::FOLDER), runs.iter().map(|run| run.run.as_str())) {
-        let _ = fs_err::remove_file(progress);
+    for folder in [progress::FOLDER, status::FOLDER] {
+        for file in others(&state.join(folder), runs.iter().map(|run| run.run.as_str())) {
+            let _ = fs_err::remove_file(file);
+        }
     }
 }
 

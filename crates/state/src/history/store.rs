@@ -16,6 +16,7 @@ use super::migrations::{VERSION, migrate};
 use super::progress::{self, ProgressFile};
 use super::record::{COLUMNS, Outcome, RunRecord, record};
 use super::retention;
+use super::status;
 
 /// How long to wait while another run writes to the history.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -87,7 +88,7 @@ impl RunHistory {
                 .hint("name another one with `--state` or MILLSTREAM_STATE");
             Unopened::Other(error)
         };
-        for part in [locks::RUNS, locks::JOBS, progress::FOLDER] {
+        for part in [locks::RUNS, locks::JOBS, progress::FOLDER, status::FOLDER] {
             fs_err::create_dir_all(folder.join(part)).map_err(failed)?;
         }
         let unusable = |error| Unopened::Other(cannot_be_used(folder, &error));
@@ -266,8 +267,20 @@ impl RunHistory {
             true => Outcome::Running,
             false => Outcome::Killed,
         };
+        let status = status::status_of(&self.folder, &record.run);
+        let record = match &status {
+            Some(now) => RunRecord {
+                rows_read: now.rows_read,
+                rows_written: if outcome == Outcome::Running || now.queue.is_some() { now.rows_written } else { 0 },
+                rows_rejected: now.rows_rejected,
+                units: now.units,
+                ..record
+            },
+            None => record,
+        };
+        // Of rows that become visible chunk by chunk it is known how many are.
         let rows_written = progress::noted_rows(&self.folder, &record.run).unwrap_or(record.rows_written);
-        RunRecord { outcome, rows_written, ..record }
+        RunRecord { outcome, rows_written, status, ..record }
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use millstream_testkit::{Break, MariaDb, MariaDbOptions, Postgres, PostgresOptions, Proxy, Redis, RedisOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::rejected;
 use crate::use_resume::Target;
 use crate::use_support::Lab;
 
@@ -275,17 +276,6 @@ impl Soak {
         messages
     }
 
-    fn rejects(&self) -> BTreeSet<String> {
-        let runs = self.lab.run(&["runs", "-n", "100000", "--json"]).ok().json();
-        let mut ids = BTreeSet::new();
-        for run in runs["runs"].as_array().expect("a list") {
-            let rejects = self.lab.run(&["rejects", run["run"].as_str().expect("a name"), "--json"]).ok().json();
-            let rejects = rejects["rejects"].as_array().expect("a list").clone();
-            ids.extend(rejects.iter().map(|reject| reject["id"].as_str().expect("an id").to_owned()));
-        }
-        ids
-    }
-
     fn drain(&mut self, good: usize) {
         let begun = Instant::now();
         loop {
@@ -331,7 +321,7 @@ impl Soak {
         eprintln!("{} good, {} bad, {} processes", good.len(), bad.len(), self.started);
         assert!(missing.is_empty() && more.is_empty() && doubled == 0, "{missing:?} {more:?} {doubled} doubled");
         assert!(self.redis.command(&["XPENDING", "events", "load"]).starts_with('0'));
-        let rejects = self.rejects();
+        let rejects = rejected(&self.lab);
         assert_eq!(rejects, bad, "{:?}", bad.symmetric_difference(&rejects));
         assert!(bad.len() > 1 && self.started > PROCESSES, "it was not much of a soak");
         assert!(self.ended.is_empty(), "ended by themselves: {}", self.ended.join("\n"));

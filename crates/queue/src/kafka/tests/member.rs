@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use millstream_core::positions::Positions;
 use millstream_core::queue::{Consumer, Event, Joining, Lack, MessageBatch, MessageId, Messages};
 use millstream_core::sink::Delivered;
-use millstream_core::{Budget, Error, Step, StepKind};
+use millstream_core::{Budget, Error};
 use millstream_testkit::Kafka as Broker;
 
 use super::super::consumer::KafkaConsumer;
@@ -94,7 +94,6 @@ impl Member {
             process,
             positions: if targets.is_empty() { vec![None] } else { kept.collect() },
             budget,
-            step: Step::new("events", StepKind::Fetch, "kafka"),
             io: tokio::runtime::Handle::current(),
         };
         let consumer = queue.member(joining).await?;

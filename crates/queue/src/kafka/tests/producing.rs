@@ -2,7 +2,7 @@
 
 use millstream_testkit::{Kafka as Broker, KafkaOptions, free_port};
 
-use super::super::{KafkaWrite, Producer};
+use super::super::{KafkaWrite, Outgoing, Producer};
 use super::member::{Member, read};
 use tokio::runtime::Handle;
 
@@ -13,6 +13,11 @@ async fn producer(broker: &Broker, topic: &str) -> Producer {
     Producer::connect(&target, &KafkaWrite::default(), WINDOW, &Handle::current()).await.expect("it connects")
 }
 
+/// A message of a key.
+fn keyed<'m>(key: &'m str, body: &'m [u8]) -> Outgoing<'m> {
+    Outgoing { key: Some(key.as_bytes()), body: Some(body), ..Outgoing::default() }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_arrive_as_java_would_send_them() {
     let broker = Broker::shared();
@@ -21,10 +26,10 @@ async fn messages_arrive_as_java_would_send_them() {
     // Keys whose partitions Kafka's own tests of `murmur2` imply.
     for (key, body) in [("foobar", "a"), ("21", "b"), ("a-little-bit-long-string", "c")] {
         let headers = [("kind", Some(b"k".as_slice())), ("none", None)];
-        producer.send(Some(key.as_bytes()), &headers, Some(body.as_bytes())).await.expect("sent");
+        producer.send(&Outgoing { headers: &headers, ..keyed(key, body.as_bytes()) }).await.expect("sent");
     }
     assert!(producer.confirm().await.expect("confirmed").is_empty());
-    producer.send(Some(b"foobar"), &[], None).await.expect("sent");
+    producer.send(&Outgoing { key: Some(b"foobar"), ..Outgoing::default() }).await.expect("sent");
     assert!(producer.confirm().await.expect("confirmed").is_empty());
     assert_eq!([0, 1, 2].map(|partition| broker.range(&topic, partition).1), [3, 0, 1]);
     let mut member = Member::join(broker, &topic, read(), &[]).await;
@@ -48,7 +53,7 @@ async fn a_key_keeps_its_order_while_the_broker_restarts() {
             broker.kill();
         }
         let key = format!("key {}", number % 7);
-        producer.send(Some(key.as_bytes()), &[], Some(body(number).as_bytes())).await.expect("sent");
+        producer.send(&keyed(&key, body(number).as_bytes())).await.expect("sent");
     }
     let start = std::time::Instant::now();
     while producer.trouble().is_none() {
@@ -78,25 +83,28 @@ async fn a_message_that_is_too_large_is_named_and_the_others_arrive() {
     let topic = format!("small-{}", broker.topic(1));
     broker.create_topic(&topic, 1, &[("max.message.bytes", "10000"), ("compression.type", "producer")]);
     let mut producer = producer(broker, &topic).await;
-    // One that the library refuses, and one that the broker refuses: it does not compress.
+    // What compresses well and what does not: neither takes those beside it along.
     let noise = std::iter::successors(Some(1_u64), |last| {
         let last = last ^ (last << 13);
         let last = last ^ (last >> 7);
         Some(last ^ (last << 17))
     });
     let noise: Vec<u8> = noise.take(8000).flat_map(u64::to_le_bytes).collect();
-    for body in [b"a".to_vec(), vec![b'x'; 2_000_000], b"b".to_vec()] {
-        producer.send(None, &[], Some(&body)).await.expect("sent");
+    for body in [b"a".to_vec(), vec![b'x'; 2_000_000], b"b".to_vec(), noise.clone(), b"d".to_vec()] {
+        producer.send(&Outgoing { body: Some(&body), ..Outgoing::default() }).await.expect("sent");
     }
     let refused = producer.confirm().await.expect("confirmed");
     let told: Vec<_> = refused.iter().map(|(number, error)| (*number, error.what().to_owned())).collect();
-    assert_eq!(told, [(1, format!("topic `{topic}` does not take a message"))]);
-    producer.send(None, &[], Some(&noise)).await.expect("sent");
-    let refused = producer.confirm().await.expect("confirmed");
-    assert_eq!(refused.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0]);
-    producer.send(None, &[], Some(b"c")).await.expect("sent");
+    let what = format!("topic `{topic}` does not take a message");
+    assert_eq!(told, [(1, what.clone()), (3, what)]);
+    // Small messages that together are larger than a message may be.
+    for _ in 0..100 {
+        producer.send(&Outgoing { body: Some(&noise[..1000]), ..Outgoing::default() }).await.expect("sent");
+    }
     assert!(producer.confirm().await.expect("confirmed").is_empty());
-    assert_eq!(broker.range(&topic, 0), (0, 3));
+    producer.send(&Outgoing { body: Some(b"c"), ..Outgoing::default() }).await.expect("sent");
+    assert!(producer.confirm().await.expect("confirmed").is_empty());
+    assert_eq!(broker.range(&topic, 0), (0, 104));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,10 @@
 //!                      (parsed meanwhile)
 //! ```
 
+mod epoch;
+mod until;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,35 +17,37 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
-use millstream_core::positions::Positions;
-use millstream_core::queue::{Consumer, Event as QueueEvent, Joining, MessageBatch, Queue, SinkSet};
+use millstream_core::epochs::{EpochTarget, QueueFacts, QueueLoad};
+use millstream_core::queue::{Consumer, Event as QueueEvent, Joining, MessageBatch, Queue};
 use millstream_core::sink::Delivered;
-use millstream_core::{Error, ErrorKind, Result, fail_point};
-use millstream_job::around::{CommitKeys, Until, UntilEmpty, UntilEnd, UntilRows, UntilTime};
+use millstream_core::{Error, ErrorKind, Result, Step, StepKind, fail_point};
+use millstream_job::around::{CommitKeys, Until, UntilEnd};
 use millstream_job::{Job, SinkStep};
-use tokio::task::{AbortHandle, JoinHandle};
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::commit::{Committed, Entries, Summary};
 use super::work::{Work, interruption};
+use crate::chunks::each_epoch::EachEpoch;
 use crate::chunks::epochs::{EpochLoad, PAUSES, Waits};
-use crate::chunks::group::ChunkRows;
+use crate::chunks::group::{ChunkRows, counts};
 use crate::chunks::load::{ChunkLoad, Commits};
-use crate::chunks::pipeline::{Pipeline, row_preserving};
+use crate::chunks::messages::MessageReader;
+use crate::chunks::pipeline::Pipeline;
+use crate::chunks::queue_plan::QueuePlan;
 use crate::chunks::references::References;
 use crate::failure::Failure;
 use crate::options::Cancel;
 use crate::plan::lookup::lookups;
-use crate::report::SinkResult;
-
-/// How long a queue has to be empty for `until: empty`.
-const QUIET: Duration = Duration::from_secs(5);
-
-/// The most sinks that take the rows of a queue: a batch has a bit for each.
-const MOST_SINKS: usize = SinkSet::BITS as usize;
+use crate::stages::OpenStage;
+use epoch::{Epoch, EpochSink, has_sink};
+use until::End;
 
 /// The most messages of a batch: so the epoch that is gathered ends where it has to.
 const BATCH_MESSAGES: usize = 10_000;
+
+/// How often the run takes note of how far the queue is behind.
+const LOOKS: Duration = Duration::from_millis(500);
 
 /// What happens to a queue or a target during a run, for the observer.
 pub(super) enum Heard {
@@ -110,75 +116,21 @@ fn is_away(failure: &Failure) -> bool {
     failure.lints.is_empty() && !failure.errors.is_empty() && failure.errors.iter().all(may_pass)
 }
 
-/// Messages that are committed together.
-#[derive(Default)]
-struct Epoch {
-    batches: Vec<Arc<MessageBatch>>,
-    /// For each sink the rows of each batch, as they are parsed.
-    rows: Vec<Vec<JoinHandle<Result<Vec<ChunkRows>>>>>,
-    messages: u64,
-    bytes: u64,
-    /// When its first batch came.
-    begun: Option<Instant>,
-}
-
-impl Epoch {
-    fn is_empty(&self) -> bool {
-        self.batches.is_empty()
-    }
-
-    fn sinks(&self) -> Option<SinkSet> {
-        self.batches.first().map(|batch| batch.sinks)
-    }
-
-    fn is_full(&self, commit: &CommitKeys) -> bool {
-        self.messages >= commit.rows || self.bytes >= commit.bytes.0
-    }
-
-    /// When it is committed, whatever is in it.
-    fn deadline(&self, commit: &CommitKeys) -> Option<Instant> {
-        self.begun.map(|begun| begun + commit.every.0)
-    }
-
-    fn numbers(&self) -> Vec<u64> {
-        self.batches.iter().map(|batch| batch.number).collect()
-    }
-
-    /// Drops those of its batches that have these numbers: how many messages they had.
-    async fn drop_batches(&mut self, numbers: &[u64], sinks: &[EpochSink<'_>]) -> u64 {
-        let had = self.messages;
-        for index in (0..self.batches.len()).rev().filter(|_| !numbers.is_empty()) {
-            if !numbers.contains(&self.batches[index].number) {
-                continue;
-            }
-            let batch = self.batches.remove(index);
-            self.messages -= batch.messages.len() as u64;
-            self.bytes -= batch.messages.text().len() as u64;
-            for (sink, rows) in sinks.iter().zip(&mut self.rows).filter(|(_, rows)| !rows.is_empty()) {
-                if let Ok(Ok(rows)) = rows.remove(index).await {
-                    sink.load.drop_rows(&rows);
-                }
-            }
-        }
-        if self.is_empty() {
-            self.begun = None;
-        }
-        had - self.messages
-    }
-}
-
-/// A sink of a run that reads a queue.
-struct EpochSink<'j> {
-    sink: &'j SinkStep,
-    load: Arc<EpochLoad>,
-}
-
 /// What the sinks have done with an epoch.
 struct Done {
+    /// Its batches, and how many messages each has.
+    batches: Vec<(u64, u64)>,
+    parts: Vec<DonePart>,
+    stage: OpenStage,
+}
+
+/// What a sink has done with an epoch, or with what it has of one place.
+struct DonePart {
+    /// The number of the sink.
+    sink: usize,
     batches: Vec<u64>,
-    messages: u64,
-    /// By the number of the sink; `None` if its target was away when the run was to end.
-    results: Vec<(usize, Result<Option<Delivered>>)>,
+    /// `None` if its target was away when the run was to end.
+    result: Result<Option<Delivered>>,
 }
 
 /// A run that reads a queue.
@@ -186,8 +138,11 @@ struct Consuming<'w, 'j> {
     work: Work<'w, 'j>,
     tell: Tell,
     sinks: Vec<EpochSink<'j>>,
+    reader: Arc<MessageReader>,
     consumer: Box<dyn Consumer>,
     commit: CommitKeys,
+    /// When it is to be seen next how far the queue is behind.
+    next_look: Instant,
     end: End,
     open: Epoch,
     /// What is committed as soon as the epoch before it is.
@@ -196,65 +151,6 @@ struct Consuming<'w, 'j> {
     apart: Option<MessageBatch>,
     /// The epoch that is being written: an error elsewhere ends that. Commits that have begun come to their end.
     deliveries: Vec<AbortHandle>,
-}
-
-/// When the run ends.
-struct End {
-    until: Until,
-    /// Messages that may still come.
-    left: u64,
-    /// When the time is over.
-    time: Option<Instant>,
-    /// Since when the queue has been empty.
-    empty: Option<Instant>,
-    /// Nothing more is read.
-    is_reached: bool,
-    /// It was stopped by a signal.
-    is_stopped: bool,
-}
-
-impl End {
-    fn new(until: Until) -> Self {
-        let left = if let Until::Rows(UntilRows { rows }) = until { rows } else { u64::MAX };
-        let time = if let Until::For(UntilTime { r#for }) = until { Some(Instant::now() + r#for.0) } else { None };
-        End { until, left, time, empty: None, is_reached: false, is_stopped: false }
-    }
-
-    fn quiet(&self) -> Option<Duration> {
-        match self.until {
-            Until::End(UntilEnd::Empty) => Some(QUIET),
-            Until::Empty(UntilEmpty { empty }) => Some(empty.0),
-            _ => None,
-        }
-    }
-
-    /// When the queue has been empty for long enough, if it stays so.
-    fn is_quiet_at(&self) -> Option<Instant> {
-        self.quiet().zip(self.empty).map(|(quiet, since)| since + quiet)
-    }
-
-    /// So many messages came.
-    fn came(&mut self, messages: u64) {
-        if messages > 0 {
-            self.empty = None;
-        }
-        self.left = self.left.saturating_sub(messages);
-        self.is_reached |= self.left == 0;
-    }
-
-    /// So many messages that had come were dropped: they come again, to this process or another.
-    fn lost(&mut self, messages: u64) {
-        if messages == 0 {
-            return;
-        }
-        self.empty = None;
-        self.left = self.left.saturating_add(messages);
-        self.is_reached = self.is_stopped || self.time.is_some_and(|time| time <= Instant::now());
-    }
-
-    fn is_of_signals(&self) -> bool {
-        matches!(self.until, Until::End(UntilEnd::Stopped))
-    }
 }
 
 /// Reads the queue of the job until it is to end.
@@ -274,79 +170,39 @@ pub(super) async fn run(work: Work<'_, '_>, tell: Tell) -> Result<Committed, Fai
         let what = "the run was stopped before its end; messages that it had not committed come again";
         return Err(Error::new(ErrorKind::Interrupted, what).hint("start it again with the same command").into());
     }
-    let results = sinks.iter().map(|sink| sink.result()).collect::<Result<Vec<SinkResult>>>()?;
+    let results = sinks.iter().map(|sink| sink.result()).collect::<Result<Vec<_>>>()?;
     work.run.rejects.judge_all()?;
     let summary = Summary { run: work.point.run.clone(), results, ..Summary::default() };
     Ok(Committed { summary, entries: Entries::default() })
 }
 
-impl EpochSink<'_> {
-    fn result(&self) -> Result<SinkResult> {
-        Ok(SinkResult {
-            sink: self.sink.name.value.clone(),
-            target: self.sink.sink.target(),
-            summary: self.load.summary(),
-            removed: None,
-            reloaded: None,
-            changes: None,
-            tally: Some(self.load.tally()?),
-        })
-    }
-}
-
-/// The one pipeline to `sink`, which begins at the queue `name`.
-fn pipeline_of(
-    sink: &SinkStep,
-    name: &str,
-    plan: &Arc<dyn datafusion::physical_plan::ExecutionPlan>,
-) -> Result<Pipeline> {
-    let refused = |why: String| {
-        let what = format!(
-            "`{}` is a queue, which has no end, and `{}` cannot take its rows one by one",
-            name, sink.name.value
-        );
-        Error::job(what).cause(why).hint("use filters, expressions, lookups and own code that takes single rows")
-    };
-    let mut pipelines = row_preserving(plan).map_err(refused)?;
-    match pipelines.len() {
-        1 if pipelines[0].read().source() == name => Ok(pipelines.remove(0)),
-        1 => Err(refused(format!("it reads `{}`, which is no queue", pipelines[0].read().source()))),
-        _ => Err(refused("its rows come on several ways".to_owned())),
-    }
-}
-
 impl<'w, 'j> Consuming<'w, 'j> {
     async fn begin(work: Work<'w, 'j>, tell: Tell, until: Until) -> Result<Self, Failure> {
         let Work { run, job, prepared, point, .. } = work;
-        let source = job.sources.iter().find(|source| source.queue().is_some());
-        let source = source.ok_or_else(|| Error::internal("the job reads no queue"))?;
-        let name = source.name.value.as_str();
-        let queue = source.queue().ok_or_else(|| Error::internal("the job reads no queue"))?;
-        let queue = queue.map_err(|fault| Error::job(fault.what).in_step(name))?;
-        if job.sinks.len() > MOST_SINKS {
-            return Err(Error::job(format!("a queue feeds at most {MOST_SINKS} sinks")).in_step(name).into());
-        }
         let physical = prepared.plan_sinks(job).await?;
+        let plan = QueuePlan::new(job, &physical)?.ok_or_else(|| Error::internal("the job reads no queue"))?;
+        let QueuePlan { name, queue, sinks: planned } = plan;
         for lookup in physical.plans().flat_map(lookups) {
             let context = run.session.task_ctx();
             let ready = lookup.shared().ready(lookup.reference(), &context);
             work.unless_interrupted(ready.map(|ready| ready.map(drop))).await?;
         }
         let process = process_name();
-        let (mut sinks, mut positions) = (Vec::new(), Vec::new());
-        for (sink, root) in job.sinks.iter().zip(&physical.roots) {
-            let pipeline = pipeline_of(sink, name, &root.plan)?;
-            let own = async || {
-                let own = positions_of(work, sink, queue.as_ref(), &process).await;
-                own.map_err(|error| error.in_step(&sink.name.value).into())
+        let facts = queue.facts();
+        let (mut sinks, mut positions, mut pipelines) = (Vec::new(), Vec::new(), Vec::new());
+        for (sink, (pipeline, _)) in job.sinks.iter().zip(planned) {
+            let step = run.steps.add(&sink.name.value, StepKind::Load, sink.sink.name());
+            let target = async || {
+                let target = target_of(work, sink, &facts, &process, &step).await;
+                target.map_err(|error| error.in_step(&sink.name.value).into())
             };
-            let own = once_there(job, &tell, work.cancel, own).await?;
-            let load = EpochLoad::new(Arc::clone(&own), Arc::clone(&queue), &process, |ledger| ChunkLoad {
+            let target = once_there(job, &tell, work.cancel, target).await?;
+            let load = EpochLoad::new(&target, |ledger| ChunkLoad {
                 name: sink.name.value.clone(),
                 notes_rejects_of: None,
-                pipelines: vec![pipeline],
+                pipelines: vec![pipeline.clone()],
                 ledger,
-                step: run.steps.add(&sink.name.value, millstream_core::StepKind::Load, sink.sink.name()),
+                step: Arc::clone(&step),
                 budget: Arc::clone(&run.budget),
                 context: run.session.task_ctx(),
                 workers: run.runtimes.workers(),
@@ -360,20 +216,24 @@ impl<'w, 'j> Consuming<'w, 'j> {
                 is_staged: false,
             });
             sinks.push(EpochSink { sink, load: Arc::new(load) });
-            positions.push(Some(own));
+            positions.push(target.positions().cloned());
+            pipelines.push(pipeline);
         }
+        let reader = reader_of(work, &queue, &process, pipelines)?;
         point.loading(job, prepared, work.live, &std::collections::BTreeMap::new())?;
-        let step = run.steps.add(name, millstream_core::StepKind::Fetch, "queue");
         let (budget, io) = (Arc::clone(&run.budget), run.runtimes.io());
-        let joining = Joining { process, positions, budget, step, io };
+        let joining = Joining { process, positions, budget, io };
         let join = async || queue.join(joining.clone()).await.map_err(|error| error.in_step(name).into());
         let consumer = once_there(job, &tell, work.cancel, join).await?;
+        run.monitor.reads_queue();
         Ok(Consuming {
             work,
             tell,
             sinks,
+            reader,
             consumer,
             commit: job.around.commit,
+            next_look: Instant::now(),
             end: End::new(until),
             open: Epoch::default(),
             closed: None,
@@ -389,6 +249,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
         let cancelled = cancel.cancelled().fuse();
         tokio::pin!(cancelled);
         loop {
+            self.look();
             if self.must_close() {
                 self.closed = Some(std::mem::take(&mut self.open));
                 if let Some(batch) = self.apart.take() {
@@ -403,6 +264,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
             }
             let is_idle = writing.is_none() && self.open.is_empty() && self.apart.is_none();
             if self.end.is_reached && is_idle {
+                self.work.run.monitor.note_lag(self.consumer.lag());
                 return Ok(());
             }
             let reads = !self.end.is_reached && self.closed.is_none() && self.apart.is_none();
@@ -428,7 +290,16 @@ impl<'w, 'j> Consuming<'w, 'j> {
                 () = sleep_until(time), if time.is_some() => self.end.is_reached = true,
                 event = self.consumer.next(room), if reads => self.happens(event?).await?,
                 () = sleep_until(quiet), if quiet.is_some() => self.end.is_reached = true,
+                () = tokio::time::sleep_until(self.next_look) => {}
             }
+        }
+    }
+
+    /// Takes note from time to time of how far the queue is behind.
+    fn look(&mut self) {
+        if self.next_look <= Instant::now() {
+            self.next_look = Instant::now() + LOOKS;
+            self.work.run.monitor.note_lag(self.consumer.lag());
         }
     }
 
@@ -442,6 +313,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
         match event {
             QueueEvent::Messages(batch) => {
                 self.end.came(batch.messages.len() as u64);
+                self.work.run.monitor.came(batch.messages.len() as u64);
                 match self.open.sinks() {
                     Some(sinks) if sinks != batch.sinks => self.apart = Some(batch),
                     _ => self.add(batch),
@@ -465,12 +337,8 @@ impl<'w, 'j> Consuming<'w, 'j> {
     /// Adds a batch to the open epoch; it is parsed meanwhile.
     fn add(&mut self, batch: MessageBatch) {
         let batch = Arc::new(batch);
-        self.open.rows.resize_with(self.sinks.len(), Vec::new);
-        for (number, sink) in self.sinks.iter().enumerate().filter(|(number, _)| batch.sinks >> number & 1 == 1) {
-            let (load, batch) = (Arc::clone(&sink.load), Arc::clone(&batch));
-            let parsing = self.work.run.runtimes.workers().spawn(async move { load.read(&batch).await });
-            self.open.rows[number].push(parsing);
-        }
+        let (reader, parsed) = (Arc::clone(&self.reader), Arc::clone(&batch));
+        self.open.rows.push(self.work.run.runtimes.workers().spawn(async move { reader.read(&parsed).await }));
         self.open.messages += batch.messages.len() as u64;
         self.open.bytes += batch.messages.text().len() as u64;
         self.open.begun.get_or_insert_with(Instant::now);
@@ -479,9 +347,9 @@ impl<'w, 'j> Consuming<'w, 'j> {
 
     /// Drops batches of epochs that are not being written yet.
     async fn revoke(&mut self, numbers: &[u64]) {
-        let mut lost = self.open.drop_batches(numbers, &self.sinks).await;
+        let mut lost = self.open.drop_batches(numbers, &self.reader, &self.sinks).await;
         if let Some(closed) = &mut self.closed {
-            lost += closed.drop_batches(numbers, &self.sinks).await;
+            lost += closed.drop_batches(numbers, &self.reader, &self.sinks).await;
         }
         self.closed = self.closed.take().filter(|epoch| !epoch.is_empty());
         if let Some(batch) = self.apart.take_if(|batch| numbers.contains(&batch.number)) {
@@ -494,64 +362,103 @@ impl<'w, 'j> Consuming<'w, 'j> {
     /// which nothing would move behind.
     async fn write(&mut self, mut epoch: Epoch) -> Result<Option<BoxFuture<'static, Done>>> {
         let dropped: Vec<u64> = epoch.numbers().into_iter().filter(|batch| !self.consumer.has(*batch)).collect();
-        let lost = epoch.drop_batches(&dropped, &self.sinks).await;
+        let lost = epoch.drop_batches(&dropped, &self.reader, &self.sinks).await;
         self.end.lost(lost);
         if epoch.is_empty() {
             return Ok(None);
         }
-        let messages = epoch.messages;
-        self.work.run.pulse.begin_epoch();
+        let stage = self.work.run.stages.begin_epoch(epoch.messages);
         self.deliveries.clear();
-        let (numbers, sinks) = (epoch.numbers(), epoch.sinks().unwrap_or_default());
-        let mut writing = Vec::new();
-        for (number, parsing) in epoch.rows.into_iter().enumerate().filter(|(number, _)| sinks >> number & 1 == 1) {
-            let mut rows = Vec::new();
-            for parsed in parsing {
-                rows.extend(parsed.await.map_err(|cause| Error::internal("parsing failed").cause(cause))??);
-            }
-            let moves = self.consumer.moves(number, &numbers);
-            let load = Arc::clone(&self.sinks[number].load);
-            let cancel = self.work.cancel.clone();
-            let waits = Told { tell: Arc::clone(&self.tell), told: Mutex::new(false), cancel };
-            let delivering = async move { load.deliver(rows, moves, &waits).await };
-            let delivering = self.work.run.runtimes.workers().spawn(delivering);
-            self.deliveries.push(delivering.abort_handle());
-            writing.push(async move {
-                let done = delivering.await;
-                (number, done.unwrap_or_else(|cause| Err(Error::internal("writing failed").cause(cause))))
-            });
+        let sinks = epoch.sinks().unwrap_or_default();
+        let (batches, numbers) = (epoch.sizes(), epoch.numbers());
+        let mut rows = Vec::new();
+        for parsed in epoch.rows {
+            rows.push(parsed.await.map_err(|cause| Error::internal("parsing failed").cause(cause))??);
         }
-        Ok(Some(async move { Done { batches: numbers, messages, results: join_all(writing).await } }.boxed()))
+        let mut rows: BTreeMap<u64, Vec<ChunkRows>> = numbers.iter().copied().zip(rows).collect();
+        let mut writing = Vec::new();
+        // The first sink comes last, and takes the rows with what was refused of them.
+        for sink in (0..self.sinks.len()).rev() {
+            if !has_sink(sinks, sink) {
+                rows.values().for_each(|rows| self.sinks[sink].load.pass(rows));
+                continue;
+            }
+            for part in self.parts(sink, &numbers) {
+                let of_part = |batch: &u64| match sink {
+                    0 => rows.remove(batch).unwrap_or_default(),
+                    _ => rows.get(batch).into_iter().flatten().map(ChunkRows::for_another_sink).collect(),
+                };
+                let rows = part.iter().flat_map(of_part).collect();
+                writing.push(self.deliver(sink, part, rows));
+            }
+        }
+        Ok(Some(async move { Done { batches, parts: join_all(writing).await, stage } }.boxed()))
+    }
+
+    /// The batches that `sink` takes in one delivery each.
+    fn parts(&mut self, sink: usize, batches: &[u64]) -> Vec<Vec<u64>> {
+        if !self.sinks[sink].load.is_by_place() {
+            return vec![batches.to_vec()];
+        }
+        let mut parts: BTreeMap<Option<String>, Vec<u64>> = BTreeMap::new();
+        for batch in batches {
+            let place = self.consumer.moves(sink, &[*batch]).pop().map(|only| only.place);
+            parts.entry(place).or_default().push(*batch);
+        }
+        parts.into_values().collect()
+    }
+
+    /// Begins to write rows of these batches.
+    fn deliver(&mut self, sink: usize, batches: Vec<u64>, rows: Vec<ChunkRows>) -> BoxFuture<'static, DonePart> {
+        let moves = self.consumer.moves(sink, &batches);
+        let load = Arc::clone(&self.sinks[sink].load);
+        let cancel = self.work.cancel.clone();
+        let waits = Told { tell: Arc::clone(&self.tell), told: Mutex::new(false), cancel };
+        let (reader, (count, rejected)) = (Arc::clone(&self.reader), counts(&rows));
+        let delivering = async move { load.deliver(rows, moves, &waits).await };
+        let delivering = self.work.run.runtimes.workers().spawn(delivering);
+        self.deliveries.push(delivering.abort_handle());
+        async move {
+            let done = delivering.await;
+            let result = done.unwrap_or_else(|cause| Err(Error::internal("writing failed").cause(cause)));
+            if sink == 0 && !matches!(result, Ok(Some(Delivered::Written { .. }))) {
+                reader.come_again(count, rejected);
+            }
+            DonePart { sink, batches, result }
+        }
+        .boxed()
     }
 
     /// All sinks have done what they could with an epoch.
     async fn written(&mut self, done: Done) -> Result<()> {
-        let Done { batches, messages, results } = done;
-        let (mut all, mut is_given_up, mut failed) = (true, false, None);
-        let commits = results.iter().filter(|(_, done)| matches!(done, Ok(Some(Delivered::Written { .. })))).count();
-        for (sink, result) in results {
+        let Done { batches, parts, stage } = done;
+        let monitor = &self.work.run.monitor;
+        let (mut undone, mut is_given_up, mut failed) = (BTreeSet::new(), false, None);
+        for DonePart { sink, batches, result } in parts {
             match result {
-                Ok(Some(Delivered::Written { .. })) => self.consumer.committed(sink, &batches).await?,
-                Ok(Some(Delivered::Moved(positions))) => {
-                    all = false;
-                    self.consumer.moved(sink, &batches, positions).await?;
+                Ok(Some(Delivered::Written { .. })) => {
+                    monitor.count_epochs(|epochs| epochs.commits += 1);
+                    self.consumer.committed(sink, &batches).await?;
+                    continue;
                 }
+                Ok(Some(Delivered::Moved(positions))) => self.consumer.moved(sink, &batches, positions).await?,
                 Ok(Some(Delivered::AlreadyDone(_))) => failed = Some(Error::internal("positions have no chunks")),
                 Ok(None) => is_given_up = true,
                 Err(error) => failed = Some(error),
             }
+            undone.extend(batches);
         }
+        let (again, all_done): (Vec<_>, Vec<_>) = batches.into_iter().partition(|(batch, _)| undone.contains(batch));
         if is_given_up || failed.is_some() {
-            self.consumer.give_back(&batches).await?;
+            monitor.count_epochs(|epochs| epochs.dropped += 1);
+            self.consumer.give_back(&undone.into_iter().collect::<Vec<_>>()).await?;
             return failed.map_or(Ok(()), Err);
         }
         fail_point::pass("epoch.committed");
-        self.work.run.pulse.end_epoch(messages, commits);
-        if all {
-            return self.consumer.acknowledge(&batches).await;
-        }
-        self.end.lost(messages);
-        Ok(())
+        monitor.count_epochs(|epochs| if again.is_empty() { epochs.committed += 1 } else { epochs.repeated += 1 });
+        stage.end();
+        self.end.lost(again.into_iter().map(|(_, messages)| messages).sum());
+        self.consumer.acknowledge(&all_done.into_iter().map(|(batch, _)| batch).collect::<Vec<_>>()).await
     }
 }
 
@@ -560,25 +467,41 @@ async fn sleep_until(moment: Option<Instant>) {
     tokio::time::sleep_until(moment.unwrap_or_else(Instant::now)).await;
 }
 
-/// Where `sink` keeps how far the queue is read.
-async fn positions_of(
+/// What reads the queue for all sinks, whose pipelines these are.
+fn reader_of(
+    work: Work<'_, '_>,
+    queue: &Arc<dyn Queue>,
+    process: &str,
+    mut pipelines: Vec<Pipeline>,
+) -> Result<Arc<MessageReader>> {
+    let (job, rejects) = (work.job, &work.run.rejects);
+    let is_same = |pipeline: &Pipeline| std::ptr::eq(pipeline.read(), pipelines[0].read());
+    if !pipelines.iter().all(is_same) {
+        return Err(Error::internal("the sinks of a queue do not read it together"));
+    }
+    let wants_raw = job.sinks.iter().any(|sink| rejects.of_sink(&sink.name.value).is_some()) || rejects.is_lenient();
+    let first = &job.sinks[0].name.value;
+    let reader =
+        MessageReader::new(pipelines.swap_remove(0), Arc::clone(queue), process, first, Arc::clone(rejects), wants_raw);
+    Ok(Arc::new(reader))
+}
+
+/// How `sink` takes the epochs of `queue`.
+async fn target_of(
     work: Work<'_, '_>,
     sink: &SinkStep,
-    queue: &dyn Queue,
+    queue: &QueueFacts,
     process: &str,
-) -> Result<Arc<dyn Positions>> {
-    let none = || {
-        Error::job(format!("`{}` cannot take rows of a queue", sink.name.value))
-            .cause("its target or its mode keeps no positions, in the transaction of the rows")
-            .hint("write to a table of a database, with `mode: append`, `merge` or `ignore`")
-    };
-    if !sink.sink.may_keep_positions() {
-        return Err(none());
-    }
+    step: &Arc<Step>,
+) -> Result<EpochTarget> {
     let schema = work.prepared.sink_columns(sink).ok_or_else(|| Error::internal("the columns are not known"))?;
-    let context = millstream_core::sink::LoadContext { schema, ..work.point.looking(work.run, sink) };
-    let load = work.point.load_of_queue(sink, &queue.shown(), queue.group());
-    sink.sink.positions(&load, process, context).await?.ok_or_else(none)
+    let programs = work.prepared.programs(&sink.name.value);
+    let looking = work.point.looking_as(work.run, sink, Arc::clone(step));
+    let context = millstream_core::sink::LoadContext { schema, programs, ordered: true, ..looking };
+    let load = work.point.load_of_queue(sink, &queue.shown, &queue.group);
+    let load = QueueLoad { load, owner: process.to_owned(), queue: queue.clone() };
+    let each = || EpochTarget::AtLeastOnce(Arc::new(EachEpoch::new(Arc::clone(&sink.sink), context.clone())));
+    Ok(sink.sink.epochs(&load, context.clone()).await?.unwrap_or_else(each))
 }
 
 /// The name of a process that joins a group: 16 hexadecimal digits.

@@ -1,0 +1,141 @@
+//! How targets take the rows of queues: an epoch after the other, each in one [`Delivery`].
+//!
+//! A target that keeps [`Positions`] takes each epoch exactly once. Any other has taken an epoch when its delivery is
+//! committed; if a run dies before the messages are acknowledged, they come again, and so do their rows.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::Result;
+use crate::delivery::{Changes, Delivery};
+use crate::positions::{Move, Positions};
+
+/// Takes epochs into a target. Calls may run side by side.
+#[async_trait]
+pub trait Epochs: Send + Sync {
+    /// Begins to write the rows of an epoch. The commit makes the moves in the same transaction, all or none: if a
+    /// place stands elsewhere, nothing is written, and the delivery ends with [`crate::delivery::Delivered::Moved`]. A
+    /// target without positions is given no moves. Up to `bad_rows` rows that the target does not take are left out.
+    /// Deliveries may run side by side. Rows are added, merged or ignored as the sink's mode says. A commit whose
+    /// answer was lost is waited for as long as the target cannot be asked about it;
+    /// [`crate::delivery::Delivered::Moved`] then also says that positions were moved on since.
+    async fn delivery(&self, moves: Vec<Move>, bad_rows: usize) -> Result<Box<dyn Delivery>>;
+
+    /// The target, for a message: `table t of mysql://…`.
+    fn target(&self) -> String;
+
+    /// What there is when `rows` were written: "252 rows added to table t".
+    fn summary(&self, rows: u64) -> String;
+
+    /// How many rows the deliveries of this process have left out since their key was there already.
+    fn ignored(&self) -> u64 {
+        0
+    }
+
+    /// What its deliveries have changed in the target; `None` if rows are not compared, or the target does not tell.
+    fn changes(&self) -> Option<Changes> {
+        None
+    }
+
+    /// How many deliveries the target takes at once.
+    fn connections(&self) -> usize {
+        1
+    }
+
+    /// The run ends: a delivery that waits for somebody else's lock fails now instead of waiting longer. Whether that
+    /// is so; otherwise a delivery may wait for long, and is dropped after a while.
+    fn stop_waiting(&self) -> bool {
+        false
+    }
+}
+
+/// A queue whose rows a sink is to take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueFacts {
+    /// The queue, for a message, passwords left out: `kafka://b1:9092/events`.
+    pub shown: String,
+    /// The group in whose name it is read.
+    pub group: String,
+    /// Whether its messages come in places that one process at a time reads in order, as the partitions of Kafka.
+    pub is_partitioned: bool,
+}
+
+/// Whose epochs a sink takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueLoad {
+    /// The name of the load, which many processes share.
+    pub load: String,
+    /// The name of this process: at most 16 letters and digits.
+    pub owner: String,
+    /// The queue.
+    pub queue: QueueFacts,
+}
+
+/// A target as it takes epochs.
+#[derive(Clone)]
+pub enum EpochTarget {
+    /// Exactly once.
+    Once(Arc<dyn Positions>),
+    /// At least once.
+    AtLeastOnce(Arc<dyn Epochs>),
+}
+
+impl EpochTarget {
+    /// Takes the epochs.
+    pub fn epochs(&self) -> Arc<dyn Epochs> {
+        match self {
+            EpochTarget::Once(positions) => Arc::clone(positions) as Arc<dyn Epochs>,
+            EpochTarget::AtLeastOnce(epochs) => Arc::clone(epochs),
+        }
+    }
+
+    /// Where the readers stand, if the target keeps that.
+    pub fn positions(&self) -> Option<&Arc<dyn Positions>> {
+        match self {
+            EpochTarget::Once(positions) => Some(positions),
+            EpochTarget::AtLeastOnce(_) => None,
+        }
+    }
+}
+
+/// What holds for the rows of a queue in a target, whatever dies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guarantee {
+    /// How often each row is there.
+    pub times: Times,
+    /// Why, in words that end a sentence: `positions move in the transaction of the rows`.
+    pub why: String,
+}
+
+/// How often each row is there in the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Times {
+    /// Once.
+    Once,
+    /// Once or more.
+    OnceOrMore,
+}
+
+impl Guarantee {
+    /// Exactly once, for this reason.
+    pub fn once(why: impl Into<String>) -> Self {
+        Guarantee { times: Times::Once, why: why.into() }
+    }
+
+    /// At least once, for this reason.
+    pub fn once_or_more(why: impl Into<String>) -> Self {
+        Guarantee { times: Times::OnceOrMore, why: why.into() }
+    }
+}
+
+impl fmt::Display for Guarantee {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let times = match self.times {
+            Times::Once => "exactly once",
+            Times::OnceOrMore => "at least once",
+        };
+        write!(f, "{times}: {}", self.why)
+    }
+}

@@ -1,0 +1,51 @@
+//! What messages go out through. `kafka.rs` and `redis.rs` do it.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use millstream_core::{Error, Result};
+use tokio::runtime::Handle;
+
+use super::message::Message;
+
+/// How messages are sent.
+#[derive(Debug, Clone)]
+pub(super) struct Terms {
+    /// Bytes that may be on their way at once.
+    pub(super) window: usize,
+    /// How long a server that is away is waited for.
+    pub(super) patience: Duration,
+    /// Where the network is.
+    pub(super) io: Handle,
+}
+
+/// A topic or stream that is written to.
+#[async_trait]
+pub(super) trait Target: Debug + Send + Sync {
+    /// `kafka`.
+    fn name(&self) -> &'static str;
+
+    /// Its URL, without passwords.
+    fn url(&self) -> String;
+
+    /// For messages: `topic t of kafka://…`.
+    fn shown(&self) -> String;
+
+    /// Connects to it.
+    async fn connect(&self, terms: &Terms) -> Result<Box<dyn Outlet>>;
+
+    /// Asks whether it would take messages.
+    async fn reach(&self, io: &Handle) -> Result<()>;
+}
+
+/// Takes messages.
+#[async_trait]
+pub(super) trait Outlet: Send {
+    /// Sends a message, without waiting for its confirmation.
+    async fn send(&mut self, message: &Message) -> Result<()>;
+
+    /// Waits until all messages are confirmed. Those that were refused, by their numbers since the last confirmation,
+    /// from 0.
+    async fn confirm(&mut self) -> Result<Vec<(usize, Error)>>;
+}
