@@ -283,6 +283,9 @@ pub struct Rejects {
     /// is kept
     #[arg(long)]
     pub replay: bool,
+    /// Serve metrics while they are loaded again, as `run --metrics` does
+    #[arg(long, value_name = "[HOST:]PORT", requires = "replay")]
+    pub metrics: Option<String>,
     #[command(flatten)]
     pub variables: Variables,
 }

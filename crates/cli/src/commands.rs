@@ -98,7 +98,7 @@ fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<u8, 
         };
         engine.start(job, options)
     });
-    observed.end(&ended);
+    observed.end(ended.as_ref().map(Some));
     telemetry.end();
     ended.and_then(|done| Ok(tell_done(output, &done, run.verbose)?)).map(|()| 0)
 }

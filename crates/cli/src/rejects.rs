@@ -5,9 +5,6 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use millstream::Failure;
-use millstream::Job;
-use millstream::RunOptions;
 use millstream::history::{RunHistory, RunRecord, default_folder};
 use millstream::rejects::RejectKind;
 use millstream::rejects::Rejected;
@@ -15,6 +12,7 @@ use millstream::rejects::Replayed;
 use millstream::rejects::place_of;
 use millstream::rejects::{self, Kept};
 use millstream::text::printable;
+use millstream::{Engine, Failure, Job, RunOptions};
 use millstream::{Error, Result};
 use serde_json::{Value, json};
 
@@ -22,7 +20,8 @@ use crate::arguments::{Global, Rejects};
 use crate::human;
 use crate::output::{Output, Role};
 use crate::runs::unknown;
-use crate::shared::{engine, follow, machine, sound_job};
+use crate::shared::{Followed, engine, machine, sound_job};
+use crate::telemetry::Telemetry;
 
 /// How many examples are shown for a reason.
 const EXAMPLES: usize = 3;
@@ -40,7 +39,8 @@ pub fn show(global: &Global, output: Output, asked: &Rejects) -> Result<(), Fail
     let run = find(&history, &asked.run)?;
     let passes = passes(&history, &run)?;
     if asked.replay {
-        return replay(global, output, &folder, &run, &passes);
+        let telemetry = |engine: &Engine| Telemetry::begin(output, asked.metrics.as_deref(), engine);
+        return replay(global, output, &folder, &run, &passes, telemetry);
     }
     let kept: Vec<Vec<Kept>> =
         passes.iter().map(|pass| rejects::of_run(&folder, &pass.logical)).collect::<Result<_>>()?;
@@ -78,6 +78,7 @@ fn replay(
     folder: &Path,
     run: &RunRecord,
     passes: &[RunRecord],
+    telemetry: impl FnOnce(&Engine) -> Result<Telemetry>,
 ) -> Result<(), Failure> {
     let mut global = global.clone();
     let of_run = run.variables.lines().filter_map(|line| line.split_once('='));
@@ -87,14 +88,23 @@ fn replay(
     global.set = of_run.into_iter().chain(global.set).collect();
     let engine = engine(&global)?;
     let job = sound_job(&global, &engine, output, &run.job, true)?;
+    let telemetry = telemetry(&engine)?;
+    let followed = Followed::new(output)?;
+    let replay = |pass: &RunRecord| {
+        let job = of_pass(&job, pass);
+        let observed = telemetry.replay(&job);
+        let replayed = followed.follow(&observed, || {
+            let (variables, cancel) = (Some(variables.clone()), followed.cancel());
+            let options = RunOptions { variables, cancel, ..observed.options() };
+            engine.replay(job, folder.to_owned(), pass.logical.clone(), options)
+        });
+        observed.end(replayed.as_ref().map(|_| None));
+        replayed
+    };
+    let replayed: Result<Vec<Replayed>, Failure> = passes.iter().map(replay).collect();
+    telemetry.end();
     let mut done = Replayed::default();
-    for pass in passes {
-        let replayed = follow(output, |cancel| {
-            let options = RunOptions { variables: Some(variables.clone()), cancel, ..RunOptions::default() };
-            engine.replay(of_pass(&job, pass), folder.to_owned(), pass.logical.clone(), options)
-        })?;
-        add(&mut done, replayed);
-    }
+    replayed?.into_iter().for_each(|pass| add(&mut done, pass));
     match output.json {
         true => output.json(&json!({"run": run.run, "job": run.job, "replayed": done}))?,
         false => output.result(&summary(run, &done))?,

@@ -204,7 +204,7 @@ impl Series<'_> {
             ..observed.options()
         };
         let ended = followed.follow(&observed, || self.engine.start(job, options));
-        observed.end(&ended);
+        observed.end(ended.as_ref().map(Some));
         ended
     }
 

@@ -80,15 +80,6 @@ pub fn refuse_two_outputs(output: Output, job: &Job) -> Result<()> {
     }
 }
 
-/// Starts a run with `start`, and shows its progress until it ends. Ctrl-C cancels it.
-pub fn follow<T: Send + 'static>(
-    output: Output,
-    start: impl FnOnce(Cancel) -> Result<Running<T>>,
-) -> Result<T, Failure> {
-    let followed = Followed::new(output)?;
-    followed.follow(&Observed::default(), || start(followed.cancel()))
-}
-
 /// Shows runs, one after the other. Ctrl-C cancels them.
 pub struct Followed {
     output: Output,

@@ -47,6 +47,15 @@ impl Nginx {
         Nginx::attempt(root, Some(certificate), "")
     }
 
+    /// Passes all requests on to the web server at `port` of loopback, over HTTPS (and HTTP/2), as `certificate`.
+    ///
+    /// # Panics
+    /// If nginx is not installed or does not start.
+    pub fn start_secure_before(port: u16, certificate: &Certificate) -> Self {
+        let pass = format!("location / {{ proxy_pass http://127.0.0.1:{port}; }}");
+        Nginx::attempt(Path::new("/nonexistent"), Some(certificate), &pass)
+    }
+
     /// Serves `root` over HTTP, with more `directives` inside of the `server` block.
     ///
     /// # Panics

@@ -6,16 +6,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
-use millstream::report::{EpochCounts, Phase, Progress, QueueProgress, StepKind, StepSnapshot};
-use millstream::{Engine, machine};
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, NoLabelSet, prometheus_text, text,
-};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::{Registry, Unit};
+use millstream::report::{Progress, QueueProgress, StepKind, StepSnapshot};
+use millstream::{Engine, Event, Job};
+use prometheus_client::encoding::{prometheus_text, text};
+use prometheus_client::registry::Registry;
 
 /// How metrics are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,26 +33,15 @@ impl Format {
 }
 
 /// An entry of the job, and what it does there.
-type Key = (String, StepKind);
+pub(super) type Key = (String, StepKind);
 
 /// The counters of a step.
 #[derive(Debug, Clone, Copy, Default)]
-struct Counts {
-    whole: [u64; WHOLE.len()],
-    seconds: [f64; SECONDS.len()],
+pub(super) struct Counts {
+    pub(super) whole: [u64; 5],
+    /// Time at work, and time spent waiting for input, for output and for scratch.
+    pub(super) seconds: [f64; 4],
 }
-
-/// Names and meanings of [`Counts::whole`].
-const WHOLE: [(&str, Option<Unit>, &str); 5] = [
-    ("millstream_rows", None, "Rows that left the step"),
-    ("millstream_bytes", None, "Bytes that left the step"),
-    ("millstream_rejected_rows", None, "Records and rows that the step refused"),
-    ("millstream_units", None, "Units that the step has finished: files, ranges of files, parts of tables"),
-    ("millstream_spilled", Some(Unit::Bytes), "Bytes that the step wrote to scratch"),
-];
-
-/// Reasons and families of [`Counts::seconds`]: the first is time at work.
-const SECONDS: [&str; 4] = ["", "input", "output", "scratch"];
 
 impl Counts {
     fn of(step: &StepSnapshot) -> Self {
@@ -80,27 +65,103 @@ impl Counts {
     }
 }
 
+/// The counters of a queue.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct QueueCounts {
+    pub(super) messages: u64,
+    /// Epochs that are committed, repeated and dropped.
+    pub(super) epochs: [u64; 3],
+    pub(super) commits: u64,
+}
+
+impl QueueCounts {
+    fn of(QueueProgress { messages, epochs, .. }: &QueueProgress) -> Self {
+        QueueCounts {
+            messages: *messages,
+            epochs: [epochs.committed, epochs.repeated, epochs.dropped],
+            commits: epochs.commits,
+        }
+    }
+
+    fn add_gained(&mut self, now: &QueueCounts, last: &QueueCounts) {
+        self.messages += now.messages.saturating_sub(last.messages);
+        self.commits += now.commits.saturating_sub(last.commits);
+        for (index, sum) in self.epochs.iter_mut().enumerate() {
+            *sum += now.epochs[index].saturating_sub(last.epochs[index]);
+        }
+    }
+}
+
+/// What has happened to an entry that waits for a queue or a target.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Outages {
+    pub(super) is_away: bool,
+    pub(super) count: u64,
+}
+
 /// The numbers of the runs so far.
 #[derive(Debug, Default)]
-struct Numbers {
+pub(super) struct Numbers {
     /// The job file, with passwords left out.
-    job: String,
-    began: Option<SystemTime>,
+    pub(super) job: String,
+    pub(super) began: Option<SystemTime>,
     /// The latest of the run.
-    progress: Progress,
+    pub(super) progress: Progress,
     /// The counters of the run's steps as they were last.
     last: BTreeMap<Key, Counts>,
-    epochs_last: EpochCounts,
+    /// The same of its queue.
+    queue_last: QueueCounts,
     /// The sums over all runs.
-    sums: BTreeMap<Key, Counts>,
-    epochs: EpochCounts,
+    pub(super) sums: BTreeMap<Key, Counts>,
+    /// The queue that the run reads, if it does.
+    pub(super) queue: Option<String>,
+    /// The sums of each queue.
+    pub(super) queues: BTreeMap<String, QueueCounts>,
+    /// How often each has lost messages.
+    pub(super) gaps: BTreeMap<String, u64>,
+    /// The entries of jobs that read a queue.
+    pub(super) outages: BTreeMap<String, Outages>,
 }
 
 impl Numbers {
+    /// A run of `job` begins.
+    fn begin(&mut self, job: &Job) {
+        self.job = millstream::text::redacted(job.path());
+        self.began = Some(SystemTime::now());
+        self.nothing_is_away();
+        let queue = job.sources.iter().find(|source| source.queue().is_some());
+        self.queue = queue.map(|source| source.name.value.clone());
+        if let Some(queue) = &self.queue {
+            self.queues.entry(queue.clone()).or_default();
+            self.gaps.entry(queue.clone()).or_default();
+            for entry in job.sinks.iter().map(|sink| &sink.name.value).chain([queue]) {
+                self.outages.entry(entry.clone()).or_default();
+            }
+        }
+    }
+
+    fn see(&mut self, event: &Event) {
+        match event {
+            Event::Progress(progress) => self.update(progress),
+            Event::Away { of, .. } => {
+                let outages = self.outages.entry(of.clone()).or_default();
+                *outages = Outages { is_away: true, count: outages.count + 1 };
+            }
+            Event::Back { of } => self.outages.entry(of.clone()).or_default().is_away = false,
+            Event::Gap { .. } => *self.gaps.entry(self.queue.clone().unwrap_or_default()).or_default() += 1,
+            Event::Retrying { .. } => self.nothing_is_away(),
+            _ => {}
+        }
+    }
+
+    fn nothing_is_away(&mut self) {
+        self.outages.values_mut().for_each(|outages| outages.is_away = false);
+    }
+
     fn update(&mut self, progress: &Progress) {
         if self.progress.run != progress.run {
             self.last.clear();
-            self.epochs_last = EpochCounts::default();
+            self.queue_last = QueueCounts::default();
         }
         let mut now: BTreeMap<Key, Counts> = BTreeMap::new();
         for step in &progress.steps {
@@ -111,11 +172,11 @@ impl Numbers {
             self.sums.entry(key.clone()).or_default().add(&counts.gained(&last));
         }
         self.last = now;
-        let EpochCounts { committed, commits, .. } =
-            progress.queue.map_or_else(EpochCounts::default, |queue| queue.epochs);
-        self.epochs.committed += committed.saturating_sub(self.epochs_last.committed);
-        self.epochs.commits += commits.saturating_sub(self.epochs_last.commits);
-        self.epochs_last = EpochCounts { committed, commits, ..EpochCounts::default() };
+        if let (Some(name), Some(queue)) = (&self.queue, &progress.queue) {
+            let now = QueueCounts::of(queue);
+            self.queues.entry(name.clone()).or_default().add_gained(&now, &self.queue_last);
+            self.queue_last = now;
+        }
         self.progress = progress.clone();
     }
 }
@@ -126,8 +187,9 @@ pub struct Metrics {
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    engine: Engine,
+/// What the page is made of.
+pub(super) struct Shared {
+    pub(super) engine: Engine,
     numbers: Mutex<Numbers>,
 }
 
@@ -141,15 +203,13 @@ impl Metrics {
     }
 
     /// A run of `job` begins.
-    pub fn begin(&self, job: &str) {
-        let mut numbers = self.shared.numbers();
-        numbers.job = millstream::text::redacted(job);
-        numbers.began = Some(SystemTime::now());
+    pub fn begin(&self, job: &Job) {
+        self.shared.numbers().begin(job);
     }
 
-    /// The run stands so.
-    pub fn update(&self, progress: &Progress) {
-        self.shared.numbers().update(progress);
+    /// Something happens in the run.
+    pub fn see(&self, event: &Event) {
+        self.shared.numbers().see(event);
     }
 
     /// All metrics in `format`.
@@ -167,174 +227,65 @@ impl Metrics {
 }
 
 impl Shared {
-    fn numbers(&self) -> MutexGuard<'_, Numbers> {
+    pub(super) fn numbers(&self) -> MutexGuard<'_, Numbers> {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metrics").finish_non_exhaustive()
-    }
-}
-
-impl Collector for Shared {
-    fn encode(&self, encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
-        let mut page = Page(encoder);
-        let numbers = self.numbers();
-        page.infos(&numbers)?;
-        page.steps(&numbers)?;
-        page.progress(&numbers)?;
-        page.memory(&self.engine)
-    }
-}
-
-/// The page as it is written.
-struct Page<'a>(DescriptorEncoder<'a>);
-
-impl Page<'_> {
-    fn infos(&mut self, numbers: &Numbers) -> fmt::Result {
-        let help = "The build of Millstream";
-        let mut metric = self.0.encode_descriptor("millstream_build", help, None, MetricType::Info)?;
-        metric.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])?;
-        let help = "The run that is under way: its job file and its name";
-        let mut metric = self.0.encode_descriptor("millstream_run", help, None, MetricType::Info)?;
-        metric.encode_info(&[("job", numbers.job.as_str()), ("run", numbers.progress.run.as_str())])?;
-        let Some(began) = numbers.began.and_then(|began| began.duration_since(UNIX_EPOCH).ok()) else { return Ok(()) };
-        let help = "When the run began, in seconds since 1970";
-        self.gauge("millstream_run_start_time", Some(Unit::Seconds), help, began.as_secs_f64())
-    }
-
-    fn steps(&mut self, Numbers { sums, .. }: &Numbers) -> fmt::Result {
-        for (index, (name, unit, help)) in WHOLE.iter().enumerate() {
-            let samples = sums.iter().map(|(key, counts)| (labels(key), counts.whole[index]));
-            self.counters(name, unit.as_ref(), help, samples)?;
-        }
-        let help = "Time at work, summed over the tasks of the step";
-        let busy = sums.iter().map(|(key, counts)| (labels(key), counts.seconds[0]));
-        self.counters("millstream_busy", Some(&Unit::Seconds), help, busy)?;
-        let reasons = SECONDS.iter().enumerate().skip(1);
-        let waiting = sums.iter().flat_map(|(key, counts)| {
-            reasons.clone().map(|(index, reason)| {
-                let [step, kind] = labels(key);
-                ([step, kind, ("reason", (*reason).to_owned())], counts.seconds[index])
-            })
-        });
-        let help = "Time spent waiting for input, for output or for scratch, summed over the tasks of the step";
-        self.counters("millstream_waiting", Some(&Unit::Seconds), help, waiting)
-    }
-
-    fn progress(&mut self, numbers: &Numbers) -> fmt::Result {
-        let Numbers { progress, epochs: EpochCounts { committed, commits, .. }, .. } = numbers;
-        let expected = |of: fn(&StepSnapshot) -> u64| {
-            let mut sums: BTreeMap<Key, u64> = BTreeMap::new();
-            for step in progress.steps.iter().filter(|step| of(step) > 0) {
-                *sums.entry((step.name.clone(), step.kind)).or_default() += of(step);
-            }
-            sums.into_iter().map(|(key, sum)| (labels(&key), sum))
-        };
-        let help = "Bytes that are known to come through the step";
-        self.gauges("millstream_expected", Some(Unit::Bytes), help, expected(|step| step.bytes_total))?;
-        let help = "Units that are known of";
-        self.gauges("millstream_expected_units", None, help, expected(|step| step.units_total))?;
-        let phases = [("reading", Phase::Reading), ("finishing", Phase::Finishing), ("committing", Phase::Committing)];
-        let phases = phases.map(|(name, phase)| ([("phase", name)], u64::from(progress.phase == phase)));
-        self.gauges("millstream_run_phase", None, "1 for what the run is doing, 0 for the others", phases.into_iter())?;
-        let none = |count: u64| std::iter::once((NO_LABELS, count));
-        self.counters("millstream_epochs", None, "Epochs that all of their sinks have committed", none(*committed))?;
-        self.counters("millstream_commits", None, "Commits of epochs, one for each sink", none(*commits))?;
-        let Some(QueueProgress { lag, .. }) = progress.queue else { return Ok(()) };
-        if let Some(messages) = lag.messages {
-            self.gauge("millstream_lag_messages", None, "Messages of the queue that the group has not read", messages)?;
-        }
-        let Some(oldest) = lag.oldest else { return Ok(()) };
-        let help = "Age of the oldest message that is not committed";
-        self.gauge("millstream_oldest_message_age", Some(Unit::Seconds), help, oldest.as_secs_f64())
-    }
-
-    fn memory(&mut self, engine: &Engine) -> fmt::Result {
-        let (budget, bytes) = (engine.budget(), || Some(Unit::Bytes));
-        let help = "Memory that the process may use (`--memory`)";
-        self.gauge("millstream_memory_limit", bytes(), help, engine.machine().memory)?;
-        let help = "The budget for data within that, as it stands";
-        self.gauge("millstream_memory_budget", bytes(), help, budget.limit() as u64)?;
-        self.gauge("millstream_memory_used", bytes(), "What is reserved of the budget", budget.used() as u64)?;
-        self.gauge("millstream_memory_resident", bytes(), "Resident size of the process", machine::resident())
-    }
-
-    fn gauge(&mut self, name: &str, unit: Option<Unit>, help: &str, value: impl EncodeGaugeValue) -> fmt::Result {
-        self.gauges(name, unit, help, std::iter::once((NO_LABELS, value)))
-    }
-
-    fn gauges(
-        &mut self,
-        name: &str,
-        unit: Option<Unit>,
-        help: &str,
-        samples: impl Iterator<Item = (impl EncodeLabelSet, impl EncodeGaugeValue)>,
-    ) -> fmt::Result {
-        let mut samples = samples.peekable();
-        if samples.peek().is_none() {
-            return Ok(());
-        }
-        let mut metric = self.0.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
-        for (labels, value) in samples {
-            metric.encode_family(&labels)?.encode_gauge(&value)?;
-        }
-        Ok(())
-    }
-
-    fn counters(
-        &mut self,
-        name: &str,
-        unit: Option<&Unit>,
-        help: &str,
-        samples: impl Iterator<Item = (impl EncodeLabelSet, impl EncodeCounterValue)>,
-    ) -> fmt::Result {
-        let mut samples = samples.peekable();
-        if samples.peek().is_none() {
-            return Ok(());
-        }
-        let mut metric = self.0.encode_descriptor(name, help, unit, MetricType::Counter)?;
-        for (labels, value) in samples {
-            metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
-        }
-        Ok(())
-    }
-}
-
-const NO_LABELS: [(&str, &str); 0] = [];
-
-fn labels((step, kind): &Key) -> [(&'static str, String); 2] {
-    [("step", step.clone()), ("kind", kind.to_string())]
-}
-
 #[cfg(test)]
 mod tests {
-    use millstream::report::{Lag, Step};
+    use std::time::Duration;
+
+    use millstream::Error;
+    use millstream::report::{EpochCounts, Lag, Step};
 
     use super::*;
 
     fn progress(run: &str, rows: u64, busy: u64) -> Progress {
         let step = Step::new("s", StepKind::Parse, "csv");
         step.add_rows(rows);
-        step.add_busy(std::time::Duration::from_secs(busy));
-        let epochs = EpochCounts { committed: rows, commits: 2 * rows, ..EpochCounts::default() };
+        step.add_busy(Duration::from_secs(busy));
+        let epochs = EpochCounts { committed: rows, repeated: 1, dropped: 0, commits: 2 * rows };
         let queue = Some(QueueProgress { messages: rows, epochs, rate: 0.0, lag: Lag::default() });
         Progress { run: run.to_owned(), steps: vec![step.snapshot()], queue, ..Progress::default() }
     }
 
+    fn of_queue() -> Numbers {
+        Numbers { queue: Some("events".to_owned()), ..Numbers::default() }
+    }
+
     #[test]
     fn counters_never_shrink() {
-        let mut numbers = Numbers::default();
+        let mut numbers = of_queue();
         // Three rows are refused after all, two more come; then the run is resumed, with counters of its own.
-        for (run, rows, busy, sum) in
-            [("1", 10, 1, 10), ("1", 7, 2, 10), ("1", 9, 2, 12), ("2", 5, 1, 17), ("2", 5, 1, 17)]
+        for (run, rows, busy, sum, runs) in
+            [("1", 10, 1, 10, 1), ("1", 7, 2, 10, 1), ("1", 9, 2, 12, 1), ("2", 5, 1, 17, 2), ("2", 5, 1, 17, 2)]
         {
-            numbers.update(&progress(run, rows, busy));
+            numbers.see(&Event::Progress(progress(run, rows, busy)));
             assert_eq!(numbers.sums[&("s".to_owned(), StepKind::Parse)].whole[0], sum, "{run} {rows}");
-            assert_eq!(numbers.epochs, EpochCounts { committed: sum, commits: 2 * sum, ..EpochCounts::default() });
+            let expected = QueueCounts { messages: sum, epochs: [sum, runs, 0], commits: 2 * sum };
+            assert_eq!(numbers.queues["events"], expected);
         }
         assert_eq!(numbers.sums[&("s".to_owned(), StepKind::Parse)].seconds[0], 3.0);
+    }
+
+    #[test]
+    fn outages_and_gaps_are_counted() {
+        let mut numbers = of_queue();
+        let error = || Error::job("it is away");
+        let away = || Event::Away { of: "o".to_owned(), error: error() };
+        let state = |numbers: &Numbers| (numbers.outages["o"].is_away, numbers.outages["o"].count);
+        numbers.see(&away());
+        assert_eq!(state(&numbers), (true, 1));
+        numbers.see(&Event::Back { of: "o".to_owned() });
+        assert_eq!(state(&numbers), (false, 1));
+        numbers.see(&away());
+        assert_eq!(state(&numbers), (true, 2));
+        // The next attempt says itself for what it waits.
+        numbers.see(&Event::Retrying { attempt: 1, of: 2, wait: Duration::ZERO, error: error() });
+        assert_eq!(state(&numbers), (false, 2));
+        numbers.see(&Event::Gap { error: error() });
+        numbers.see(&Event::Gap { error: error() });
+        assert_eq!(numbers.gaps["events"], 2);
     }
 }

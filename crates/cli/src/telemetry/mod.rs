@@ -2,13 +2,16 @@
 //! usual variables). Both only observe: they read the events of a run, work on a thread of their own, and neither slows
 //! a run nor fails it.
 //!
-//! `metrics.rs` keeps the numbers and `server.rs` serves them; `traces.rs` makes spans and `export.rs` sends them.
+//! `metrics.rs` keeps the numbers, `page.rs` writes them and `server.rs` serves them; `traces.rs` makes spans and
+//! `export.rs` sends them.
 
 mod export;
 mod metrics;
+mod page;
 mod server;
 mod traces;
 
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 
@@ -57,9 +60,18 @@ impl Telemetry {
     }
 
     /// A run of `job` is to begin.
-    pub fn run(&self, job: &Arc<Job>) -> Observed {
-        self.metrics.iter().for_each(|metrics| metrics.begin(job.path()));
-        let trace = self.traces.as_ref().map(|traces| traces.run(job.path()));
+    pub fn run(&self, job: &Job) -> Observed {
+        self.observed(job, "millstream run")
+    }
+
+    /// Rejects of `job` are to be loaded again.
+    pub fn replay(&self, job: &Job) -> Observed {
+        self.observed(job, "millstream rejects")
+    }
+
+    fn observed(&self, job: &Job, span: &'static str) -> Observed {
+        self.metrics.iter().for_each(|metrics| metrics.begin(job));
+        let trace = self.traces.as_ref().map(|traces| traces.run(span, job.path()));
         Observed { metrics: self.metrics.clone(), trace }
     }
 
@@ -94,35 +106,33 @@ impl Observed {
 
     /// Something happens.
     pub fn see(&self, event: &Event) {
-        match event {
-            Event::Progress(progress) => {
-                self.metrics.iter().for_each(|metrics| metrics.update(progress));
-                self.trace.iter().for_each(|trace| trace.see(progress));
-            }
-            Event::Stage(stage) => self.trace.iter().for_each(|trace| trace.add(stage)),
-            _ => {}
-        }
+        self.metrics.iter().for_each(|metrics| metrics.see(event));
+        self.trace.iter().for_each(|trace| trace.see(event));
     }
 
-    /// The run has ended.
-    pub fn end(self, ended: &std::result::Result<Report, Failure>) {
+    /// The run has ended, with a report if it makes one.
+    pub fn end(self, ended: std::result::Result<Option<&Report>, &Failure>) {
         self.trace.into_iter().for_each(|trace| trace.end(ended));
     }
 }
 
 /// Listens at `address`: a port of this machine, or a host and a port.
 fn listen(address: &str) -> Result<(TcpListener, SocketAddr)> {
-    let wrong = || {
-        let error = Error::job("the address for metrics is wrong").text(address);
+    let wrong = |cause: std::io::Error| {
+        let error = Error::job("the address for metrics is wrong").text(address).cause(cause);
         error.hint("write a port, or a host and a port: `--metrics 127.0.0.1:9100`")
     };
     let addresses: Vec<SocketAddr> = match address.strip_prefix(':').unwrap_or(address).parse::<u16>() {
         Ok(port) => vec![(Ipv4Addr::LOCALHOST, port).into()],
-        Err(_) => address.to_socket_addrs().map_err(|_| wrong())?.collect(),
+        Err(_) => address.to_socket_addrs().map_err(wrong)?.collect(),
     };
     let failed = |cause: std::io::Error| {
-        let error = Error::job(format!("metrics cannot be served at {address}")).cause(cause);
-        error.hint("choose another port, or 0 for any that is free")
+        let hint = match cause.kind() {
+            ErrorKind::AddrNotAvailable => "name an address of this machine, or 0.0.0.0 for all of them",
+            ErrorKind::PermissionDenied => "choose a port from 1024 on, or 0 for any that is free",
+            _ => "choose another port, or 0 for any that is free",
+        };
+        Error::job(format!("metrics cannot be served at {address}")).cause(cause).hint(hint)
     };
     let listener = TcpListener::bind(&addresses[..]).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;

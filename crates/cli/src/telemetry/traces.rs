@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use millstream::report::{Progress, Report, Stage, StageKind, Totals};
-use millstream::{Error, Failure};
+use millstream::report::{Report, Stage, StageKind, Totals};
+use millstream::{Error, Event, Failure};
 use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry::trace::{Link, SpanContext, Status, TraceContextExt, Tracer, TracerProvider};
 use opentelemetry::{Context, KeyValue};
@@ -81,10 +81,10 @@ impl Traces {
         Ok(Traces { provider, tracer, parent: parent(), noted, endpoint })
     }
 
-    /// A run of `job` begins.
-    pub fn run(&self, job: &str) -> TracedRun {
+    /// A run of `job` begins, whose span has the name `span`.
+    pub fn run(&self, span: &'static str, job: &str) -> TracedRun {
         let job = millstream::text::redacted(job);
-        let span = self.tracer.span_builder("millstream run");
+        let span = self.tracer.span_builder(span);
         let span = span.with_attributes([KeyValue::new("millstream.job", job.clone())]);
         let span = span.start_with_context(&self.tracer, &self.parent);
         let parent = self.parent.span().span_context().clone();
@@ -158,9 +158,13 @@ impl TracedRun {
         set.map(|(name, value)| (name.to_uppercase(), value)).collect()
     }
 
-    /// The run stands so.
-    pub fn see(&self, progress: &Progress) {
-        self.state().last = Some((progress.run.clone(), progress.totals));
+    /// Something happens.
+    pub fn see(&self, event: &Event) {
+        match event {
+            Event::Progress(progress) => self.state().last = Some((progress.run.clone(), progress.totals)),
+            Event::Stage(stage) => self.add(stage),
+            _ => {}
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -168,7 +172,7 @@ impl TracedRun {
     }
 
     /// The run has gone through `stage`.
-    pub fn add(&self, stage: &Stage) {
+    fn add(&self, stage: &Stage) {
         let mut state = self.state();
         match stage.kind {
             StageKind::Prepare => drop(self.span("prepare", stage, &self.run)),
@@ -212,24 +216,24 @@ impl TracedRun {
         Context::new().with_span(span).span().end_with_timestamp(stage.began + stage.took);
     }
 
-    /// The run has ended so.
-    pub fn end(self, ended: &Result<Report, Failure>) {
+    /// The run has ended so, with a report if it makes one.
+    pub fn end(self, ended: Result<Option<&Report>, &Failure>) {
         let state = self.state();
         state.sinks.iter().for_each(|sink| drop(self.span("load sink", sink, &self.run)));
         let span = self.run.span();
         match ended {
-            Ok(report) => span.set_attributes(of_report(report)),
-            Err(failure) => {
-                state.last.iter().for_each(|(run, totals)| span.set_attributes(of_run(run, totals)));
-                let kind = failure.errors.first().map(Error::kind);
-                let kind = kind.map_or("lints".to_owned(), |kind| format!("{kind:?}").to_lowercase());
-                span.set_attribute(KeyValue::new("error.type", kind));
-                // The text of an error may quote data.
-                span.set_status(Status::error(""));
-            }
+            Ok(Some(report)) => span.set_attributes(of_report(report)),
+            _ => state.last.iter().for_each(|(run, totals)| span.set_attributes(of_run(run, totals))),
         }
-        let code = ended.as_ref().err().map_or(0, crate::exit_code::exit_code);
+        let code = ended.err().map_or(0, crate::exit_code::exit_code);
         span.set_attribute(KeyValue::new("process.exit.code", i64::from(code)));
+        if let Err(failure) = ended {
+            let kind = failure.errors.first().map(Error::kind);
+            let kind = kind.map_or("lints".to_owned(), |kind| format!("{kind:?}").to_lowercase());
+            span.set_attribute(KeyValue::new("error.type", kind));
+            // The text of an error may quote data.
+            span.set_status(Status::error(""));
+        }
         span.end();
     }
 }

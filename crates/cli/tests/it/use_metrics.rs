@@ -2,6 +2,7 @@
 //! neither of them disturbs a run.
 
 mod exposition;
+mod queues;
 mod traces;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,7 +10,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use millstream_testkit::{Redis, RedisOptions};
+use millstream_testkit::Redis;
 
 use crate::use_support::Lab;
 use exposition::Page;
@@ -159,11 +160,52 @@ fn a_port_in_use_or_a_wrong_address_is_an_error_before_the_first_row() {
     let address = taken.local_addr().expect("an address").to_string();
     let ran = lab.run(&["run", "job.yaml", "--metrics", &address]);
     ran.ended(2).says(&[&format!("metrics cannot be served at {address}"), "in use", "choose another port"]);
-    for wrong in ["nonsense", "127.0.0.1", "127.0.0.1:66000", ""] {
+    for (wrong, cause) in [
+        ("nonsense", "invalid"),
+        ("127.0.0.1", "invalid"),
+        ("127.0.0.1:66000", "invalid port"),
+        ("", "invalid"),
+        ("no.such.host.invalid:0", "address information"),
+    ] {
         let ran = lab.run(&["run", "job.yaml", "--metrics", wrong]);
-        ran.ended(2).says(&["the address for metrics is wrong", "write a port"]);
+        ran.ended(2).says(&["the address for metrics is wrong", cause, "write a port"]);
     }
+    let ran = lab.run(&["run", "job.yaml", "--metrics", "192.0.2.1:0"]);
+    ran.ended(2).says(&["metrics cannot be served at 192.0.2.1:0", "name an address of this machine"]);
     assert!(!lab.path("out.csv").exists());
+}
+
+#[test]
+fn metrics_are_served_only_where_the_option_says() {
+    let lab = Lab::with_job(JOB);
+    for (option, host, other) in [("0", "127.0.0.1", "127.0.0.2"), ("127.0.0.2:0", "127.0.0.2", "127.0.0.1")] {
+        let run = Serving::start(lab.command(&["run", "job.yaml", "--metrics", option]));
+        run.scrape();
+        let (served, port) = run.address.rsplit_once(':').expect("a host and a port");
+        assert_eq!(served, host);
+        assert!(TcpStream::connect(format!("{other}:{port}")).is_err(), "{other} is open, too");
+    }
+}
+
+/// A step of the job waits while rejects are loaded again, which the page shows meanwhile.
+#[test]
+fn loading_rejects_again_has_metrics() {
+    let step = "map: {from: s, command: [sh, -c, 'while [ ! -e go ]; do sleep 0.05; done; cat'], exchange: json, \
+                columns: {id: int64}}";
+    let lab = Lab::with_job(&format!(
+        "sources:\n  s: {{read: in.csv, max_rejects: 5, csv: {{columns: {{id: int64}}}}}}\ntransforms:\n  t:\n    \
+         {step}\nsinks:\n  o: {{from: t, write: 'sqlite:t.db', table: t}}\n"
+    ));
+    lab.file("in.csv", "id\n1\nx\n");
+    lab.file("go", "");
+    lab.run(&["run", "job.yaml"]).ok().says(&["1 rejected"]);
+    fs_err::remove_file(lab.path("go")).expect("it is there");
+    lab.file("job.yaml", lab.read("job.yaml").replace("csv: {", "csv: {'null': [x], "));
+    let run = Serving::start(lab.command(&["rejects", "--replay", "--metrics", "0"]));
+    let page = run.scrape_until(|page| page.value("millstream_rows_total", &PARSED) == Some(1.0));
+    assert!(page.labels("millstream_run_info")["job"].ends_with("job.yaml"));
+    run.end(&lab);
+    lab.run(&["rejects", "--metrics", "0"]).ended(2).says(&["--replay"]);
 }
 
 #[test]
@@ -229,19 +271,4 @@ fn add_messages(redis: &Redis, count: usize) {
     for id in 0..count {
         redis.command(&["XADD", "events", "*", "body", &format!("{{\"id\": {id}}}")]);
     }
-}
-
-#[test]
-fn epochs_and_their_commits_are_counted() {
-    let redis = Redis::start(RedisOptions::default());
-    let lab = Lab::with_job(&queue_job(&redis));
-    add_messages(&redis, 40);
-    let run = Serving::start(lab.command(&["run", "job.yaml", "--metrics", "0"]));
-    let is_last = |page: &Page| page.value("millstream_run_phase", &[("phase", "committing")]) == Some(1.0);
-    let page = run.scrape_until(is_last);
-    assert_eq!(page.value("millstream_rows_total", &LOADED), Some(40.0));
-    let epochs = page.value("millstream_epochs_total", &[]).expect("epochs");
-    assert!((1.0..=40.0).contains(&epochs), "{epochs}");
-    assert_eq!(page.value("millstream_commits_total", &[]), Some(epochs));
-    run.end(&lab);
 }

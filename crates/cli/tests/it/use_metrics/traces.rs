@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use millstream_testkit::{Redis, RedisOptions};
+use millstream_testkit::{Authority, Nginx, Redis, RedisOptions, Validity};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
@@ -35,7 +35,8 @@ impl Collector {
                 let mut reader = BufReader::new(stream);
                 let mut head = String::new();
                 while !head.ends_with("\r\n\r\n") && reader.read_line(&mut head).is_ok_and(|read| read > 0) {}
-                let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+                let lower = head.to_lowercase();
+                let length = lower.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
                 let mut body = vec![0; length.unwrap_or(0)];
                 reader.read_exact(&mut body).expect("a body");
                 let request = ExportTraceServiceRequest::decode(&body[..]).expect("protobuf");
@@ -93,17 +94,24 @@ fn failed(span: &Span) -> bool {
     span.status.as_ref().is_some_and(|status| status.code == StatusCode::Error as i32)
 }
 
-/// A job whose source, own step and hook are programs, which note their `TRACEPARENT`.
+/// A job whose source, steps, sinks and hook are code of its own, which notes its `TRACEPARENT`.
 fn lab() -> Lab {
     let note = |name: &str, rest: &str| format!("[sh, -c, 'echo $TRACEPARENT > {name}; {rest}']");
     let lab = Lab::with_job(&format!(
         "on_success: [{{command: {}}}]\non_failure: [{{command: {}}}]\nsources:\n  s: {{command: {}, csv: {{columns: \
-         {{id: int64}}}}}}\nsinks:\n  o: {{from: s, write: 'sqlite:t.db', table: t}}\n  p: {{from: s, command: {}, exchange: json}}\n",
+         {{id: int64}}}}}}\ntransforms:\n  c:\n    map: {{from: s, command: {}, exchange: json, per: stream, columns: \
+         {{id: int64}}}}\n  f:\n    map: {{from: c, python: code.py:f, columns: {{id: int64}}}}\nsinks:\n  o: {{from: \
+         f, write: 'sqlite:t.db', table: t}}\n  p: {{from: f, command: {}, exchange: json}}\n",
         note("of-hook", "cat > given"),
         note("of-hook", "cat > given"),
         note("of-source", "cat in.csv"),
+        note("of-command", "cat"),
         note("of-sink", "cat > taken"),
     ));
+    let function = "import os\n\ndef f(row):\n    name = os.path.join(os.path.dirname(__file__), 'of-function')\n    \
+                    with open(name, 'w') as file:\n        print(os.environ.get('TRACEPARENT'), file=file)\n    \
+                    return row\n";
+    lab.file("code.py", function);
     lab.file("in.csv", "id\n1\n2\n");
     lab
 }
@@ -164,7 +172,7 @@ fn a_run_is_a_trace_of_its_stages() {
 
     // The programs take part in it.
     let expected = format!("00-{}-{}-01\n", hex(&root.trace_id), hex(&root.span_id));
-    for file in ["of-hook", "of-source", "of-sink"] {
+    for file in ["of-hook", "of-source", "of-command", "of-function", "of-sink"] {
         assert_eq!(lab.read(file), expected, "{file}");
     }
 }
@@ -246,16 +254,38 @@ fn a_collector_that_is_away_is_one_warning() {
 }
 
 #[test]
+fn a_collector_may_have_a_certificate_of_its_own_authority() {
+    let (lab, collector, authority) = (lab(), Collector::start(), Authority::new());
+    let server = Nginx::start_secure_before(collector.port, &authority.certificate("localhost", Validity::Current));
+    let ca = lab.file("ca.pem", authority.pem()).display().to_string();
+    let endpoint = server.url("");
+    let ran = run(&lab, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint), ("OTEL_EXPORTER_OTLP_CERTIFICATE", &ca)]);
+    assert!(!ran.ok().stderr.contains("warning:"), "{}", ran.stderr);
+    only(&collector.spans(), "millstream run");
+
+    // One that is not trusted gets nothing.
+    let seen = collector.spans().len();
+    run(&lab, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint)])
+        .ok()
+        .says(&["warning: traces could not be exported to https://localhost", "UnknownIssuer"]);
+    assert_eq!(collector.spans().len(), seen);
+}
+
+#[test]
 fn epochs_are_traces_of_their_own() {
     let redis = Redis::start(RedisOptions::default());
-    let (lab, collector) = (Lab::with_job(&queue_job(&redis)), Collector::start());
+    let job = queue_job(&redis)
+        + "  p: {from: events, command: [sh, -c, 'echo $TRACEPARENT > of-sink; cat > taken'], \
+                                   exchange: json}\n";
+    let (lab, collector) = (Lab::with_job(&job), Collector::start());
     lab.file("go", "");
     add_messages(&redis, 200);
     run(&lab, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url())]).ok();
     let spans = collector.spans();
     let root = only(&spans, "millstream run");
+    assert_eq!(lab.read("of-sink"), format!("00-{}-{}-01\n", hex(&root.trace_id), hex(&root.span_id)));
     let epochs: Vec<&Span> = spans.iter().filter(|span| span.name == "epoch").collect();
-    assert!(!epochs.is_empty());
+    assert!(!epochs.is_empty() && epochs.iter().all(|epoch| !failed(epoch)));
     for epoch in &epochs {
         assert!(epoch.parent_span_id.is_empty() && epoch.trace_id != root.trace_id);
         assert_eq!((&epoch.links[0].trace_id, &epoch.links[0].span_id), (&root.trace_id, &root.span_id));
