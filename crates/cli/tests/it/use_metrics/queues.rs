@@ -1,8 +1,6 @@
 //! The metrics of runs that read a queue: how far they are behind, how epochs end, and what they wait for.
 
-use std::process::Command;
-
-use millstream_testkit::{Postgres, PostgresOptions, Redis, RedisOptions};
+use millstream_testkit::{Kafka, Postgres, PostgresOptions, Redis, RedisOptions};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::exposition::Page;
@@ -30,8 +28,7 @@ fn service(redis: &Redis, server: &Postgres, database: &str) -> String {
 }
 
 fn start(lab: &Lab) -> Serving {
-    let command: Command = lab.command(&["run", "job.yaml", "--metrics", "0"]);
-    Serving::start(command)
+    Serving::start(lab.command(&["run", "job.yaml", "--metrics", "0"]))
 }
 
 #[test]
@@ -93,4 +90,34 @@ fn outages_gaps_and_rejects_of_a_service_are_seen() {
     kill_process(Pid::from_child(&run.child), Signal::TERM).expect("it gets the signal");
     run.scrape_until(|page| epochs(page, "dropped") == 1.0);
     run.end(&lab);
+}
+
+/// What is read of a topic and not committed is behind, too.
+#[test]
+fn the_lag_of_a_topic_is_what_is_not_committed() {
+    let (kafka, mut server) = (Kafka::shared(), Postgres::start(PostgresOptions::default()));
+    let (topic, database) = (kafka.topic(2), server.database());
+    let lab = Lab::with_job(&format!(
+        "until: stopped\ncommit: {{every: 100ms}}\nsources:\n  events: {{read: 'kafka://{}/{topic}', kafka: {{group: \
+         load-{topic}}}, json: {{columns: {{id: int64}}}}}}\nsinks:\n  o: {{from: events, write: '{}', table: t}}\n",
+        kafka.address(),
+        server.url(&database),
+    ));
+    let send = |ids: std::ops::Range<usize>| {
+        (0..2).for_each(|partition| kafka.send(&topic, partition, ids.clone().map(|id| format!("{{\"id\": {id}}}"))));
+    };
+    let run = start(&lab);
+    send(0..20);
+    let page = run.scrape_until(|page| {
+        page.value("millstream_rows_total", &LOADED) == Some(40.0)
+            && page.value("millstream_lag_messages", &[QUEUE]) == Some(0.0)
+    });
+    assert_eq!(of(&page, "messages_total", QUEUE), 40.0);
+    server.kill();
+    send(20..30);
+    run.scrape_until(|page| of(page, "away", TARGET) == 1.0 && of(page, "lag_messages", QUEUE) == 20.0);
+    server.restart();
+    let page = run.scrape_until(|page| of(page, "away", TARGET) == 0.0 && of(page, "lag_messages", QUEUE) == 0.0);
+    assert_eq!((of(&page, "messages_total", QUEUE), epochs(&page, "dropped")), (60.0, 0.0));
+    assert_eq!((of(&page, "outages_total", TARGET), of(&page, "away", QUEUE)), (1.0, 0.0));
 }
