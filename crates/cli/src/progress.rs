@@ -129,7 +129,7 @@ fn rows(progress: &Progress) -> Vec<String> {
 
 /// The progress of a run that reads a queue: what it does now, and what it has done.
 fn of_queue(progress: &Progress, queue: &QueueProgress) -> String {
-    format!("{}, {}", pace(queue.rate, &queue.lag), rows(progress).join(", "))
+    format!("{}, {}", pace(progress.rate, &queue.lag), rows(progress).join(", "))
 }
 
 /// How fast a queue is read, and how far it is behind: `12,345 msg/s · 1,204 behind · oldest 0.8 s`.
@@ -169,7 +169,7 @@ mod tests {
             elapsed: Duration::from_secs(3_600),
             totals: Totals { rows_read: 40_000, rows_rejected: 2, ..Totals::default() },
             rate: 10.0,
-            queue: Some(QueueProgress { messages: 40_000, epochs: EpochCounts::default(), rate: 10.0, lag }),
+            queue: Some(QueueProgress { messages: 40_000, epochs: EpochCounts::default(), lag }),
             ..Progress::default()
         };
         assert_eq!(line(&progress), "10 msg/s · 1,204 behind · oldest 0.8 s, 40,000 rows, 2 rejected");

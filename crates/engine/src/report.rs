@@ -443,8 +443,6 @@ pub struct QueueProgress {
     pub messages: u64,
     /// How its epochs have ended.
     pub epochs: EpochCounts,
-    /// Messages a second, over the last seconds.
-    pub rate: f64,
     /// How far it is behind.
     pub lag: Lag,
 }

@@ -246,7 +246,7 @@ mod tests {
         step.add_rows(rows);
         step.add_busy(Duration::from_secs(busy));
         let epochs = EpochCounts { committed: rows, repeated: 1, dropped: 0, commits: 2 * rows };
-        let queue = Some(QueueProgress { messages: rows, epochs, rate: 0.0, lag: Lag::default() });
+        let queue = Some(QueueProgress { messages: rows, epochs, lag: Lag::default() });
         Progress { run: run.to_owned(), steps: vec![step.snapshot()], queue, ..Progress::default() }
     }
 

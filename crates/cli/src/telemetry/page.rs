@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::UNIX_EPOCH;
 
-use millstream::report::{Phase, QueueProgress, StepSnapshot};
+use millstream::report::{Lag, Phase, StepSnapshot};
 use millstream::{Engine, machine};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
@@ -121,20 +121,16 @@ impl Page<'_> {
         let counts = outages.iter().map(|(entry, outages)| (step(entry), outages.count));
         self.counters("millstream_outages", None, "How often the entry had to wait for its queue or target", counts)?;
         match (&numbers.queue, &numbers.progress.queue) {
-            (Some(name), Some(queue)) => self.lag(name, queue),
+            (Some(name), Some(queue)) => self.queue_now(name, numbers.progress.rate, queue.lag),
             _ => Ok(()),
         }
     }
 
-    fn lag(&mut self, name: &str, QueueProgress { rate, lag, .. }: &QueueProgress) -> fmt::Result {
+    fn queue_now(&mut self, name: &str, rate: f64, lag: Lag) -> fmt::Result {
         let one = |value| std::iter::once((step(name), value));
-        self.gauges(
-            "millstream_messages_per_second",
-            None,
-            "Messages a second, over the last five seconds",
-            one(*rate),
-        )?;
-        let help = "Messages of the queue that the group has not read";
+        let help = "Messages a second, over the last five seconds";
+        self.gauges("millstream_messages_per_second", None, help, one(rate))?;
+        let help = "Messages that the queue still has for the group";
         self.gauges("millstream_lag_messages", None, help, lag.messages.map(|count| (step(name), count)).into_iter())?;
         let help = "Age of the oldest message that is read and not acknowledged; 0 if there is none that is known";
         let oldest = lag.oldest.unwrap_or_default().as_secs_f64();

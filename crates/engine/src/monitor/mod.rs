@@ -85,8 +85,8 @@ impl Monitor {
         let counts = queue.counts(totals);
         let (epochs, lag) = (*lock(&queue.epochs), *lock(&queue.lag));
         lock(&queue.intervals).note(now, clock::now(), counts, lag);
-        let rate = rate.note(now, counts.messages);
-        (rate, Some(QueueProgress { messages: counts.messages, epochs, rate, lag }))
+        let progress = QueueProgress { messages: counts.messages, epochs, lag };
+        (rate.note(now, counts.messages), Some(progress))
     }
 
     /// Keeps what `moment` gives, if it is time for it and the run reads a queue: the verdict is about the time since
