@@ -92,9 +92,9 @@ fn outages_gaps_and_rejects_of_a_service_are_seen() {
     run.end(&lab);
 }
 
-/// What is read of a topic and not committed is behind, too.
+/// What is read of a topic and not committed counts as behind.
 #[test]
-fn the_lag_of_a_topic_is_what_is_not_committed() {
+fn what_is_not_committed_of_a_topic_is_behind_and_epochs_come_again() {
     let (kafka, mut server) = (Kafka::shared(), Postgres::start(PostgresOptions::default()));
     let (topic, database) = (kafka.topic(2), server.database());
     let lab = Lab::with_job(&format!(
@@ -120,4 +120,14 @@ fn the_lag_of_a_topic_is_what_is_not_committed() {
     let page = run.scrape_until(|page| of(page, "away", TARGET) == 0.0 && of(page, "lag_messages", QUEUE) == 0.0);
     assert_eq!((of(&page, "messages_total", QUEUE), epochs(&page, "dropped")), (60.0, 0.0));
     assert_eq!((of(&page, "outages_total", TARGET), of(&page, "away", QUEUE)), (1.0, 0.0));
+
+    // As if another process had committed: the epoch is read and written again.
+    server.query(&database, "UPDATE _millstream_positions SET version = version + 1");
+    let committed = epochs(&page, "committed");
+    send(30..35);
+    let is_repeated = |page: &Page| epochs(page, "repeated") >= 1.0 && epochs(page, "committed") > committed;
+    let has_all = |page: &Page| page.value("millstream_rows_total", &LOADED) == Some(70.0);
+    let page = run.scrape_until(|page| is_repeated(page) && has_all(page));
+    assert!(of(&page, "messages_total", QUEUE) > 70.0);
+    assert_eq!(server.query(&database, "SELECT count(*), count(DISTINCT id) FROM t"), ["70\t35"]);
 }
