@@ -467,7 +467,7 @@ mod tests {
         for _ in 0..100 {
             assert!(!limit.hour_passed());
             limit.add_came(1);
-            limit.add(u64::from(limit.came() % 3 == 0));
+            limit.add(u64::from(limit.came().is_multiple_of(3)));
             assert!(!limit.is_passed() && limit.room(0) >= 2, "8 in 24 hours");
         }
         assert!(limit.has_past() && limit.rejected() == 33);
