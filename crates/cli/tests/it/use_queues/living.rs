@@ -3,11 +3,12 @@
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use millstream_testkit::{Postgres, PostgresOptions};
+use millstream_testkit::{Kafka, KafkaOptions, Postgres, PostgresOptions};
 use serde_json::Value;
 
 use super::{Scene, stop, until};
 use crate::use_resume::in_sqlite;
+use crate::use_support::Lab;
 
 const SERVICE: &str = "until: stopped\ncommit: {every: 100ms}";
 
@@ -135,6 +136,46 @@ fn each_outage_is_reported_once() {
     stop(process);
     assert_eq!(counts(&scene, "events"), [3, 3], "{}", scene.lab.read("log"));
     assert!(counts(&scene, "o")[0] <= 4, "{}", scene.lab.read("log"));
+}
+
+/// A restart of a broker is noticed by the group, by each partition, and by what watches the topic.
+#[test]
+fn each_outage_of_kafka_is_reported_once() {
+    let (mut kafka, lab) = (Kafka::start(KafkaOptions::default()), Lab::new());
+    let topic = kafka.topic(3);
+    lab.file(
+        "job.yaml",
+        format!(
+            "{SERVICE}\nsources:\n  events: {{read: 'kafka://{}/{topic}', kafka: {{group: g}}, json: {{columns: {{id: \
+             int64}}}}}}\nsinks:\n  o: {{from: events, write: 'sqlite:out.db', table: t}}\n",
+            kafka.address()
+        ),
+    );
+    let rows = || {
+        let listed = lab.run(&["runs", "--json"]).json();
+        listed["runs"][0]["rows_written"].as_u64().unwrap_or_default()
+    };
+    let add = |kafka: &Kafka, outage: i32| {
+        (0..3).for_each(|partition| kafka.send(&topic, partition, [format!("{{\"id\": {outage}}}")]));
+    };
+    add(&kafka, 0);
+    let log = fs_err::File::create(lab.path("log")).expect("a file").into_parts().0;
+    let mut command = lab.command(&["run", "job.yaml"]);
+    let process = command.env("MILLSTREAM_SHORT_SESSIONS", "1").stdout(Stdio::null()).stderr(Stdio::from(log)).spawn();
+    let process = process.expect("it starts");
+    let counts = || ["waits", "continues"].map(|what| lab.read("log").matches(&format!("`events` {what}")).count());
+    until("it has begun", || rows() == 3);
+    for outage in 1..=2 {
+        kafka.kill();
+        until("it says that it waits", || counts() == [outage, outage - 1]);
+        std::thread::sleep(Duration::from_secs(2));
+        kafka.restart();
+        add(&kafka, outage as i32);
+        until("it goes on", || rows() == 3 * (outage as u64 + 1) && counts() == [outage, outage]);
+    }
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(counts(), [2, 2], "{}", lab.read("log"));
+    stop(process);
 }
 
 /// Whatever notices a gap, it is reported once.
