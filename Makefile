@@ -33,6 +33,8 @@ check-features:
 	cargo clippy --locked -p millstream-cli --no-default-features --features mysql -- -D warnings
 	cargo clippy --locked -p millstream-cli --no-default-features --features cloud,sftp -- -D warnings
 	cargo clippy --locked -p millstream-cli --no-default-features --features ftp,postgres -- -D warnings
+	cargo clippy --locked -p millstream-cli --no-default-features --features kafka -- -D warnings
+	cargo clippy --locked -p millstream-cli --no-default-features --features redis -- -D warnings
 
 # The Python package. Its tests pack one themselves, of the library that `make test` builds.
 wheel:

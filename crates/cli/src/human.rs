@@ -2,18 +2,7 @@
 
 use std::time::Duration;
 
-/// A whole number with commas between thousands: `12,345`.
-pub fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
+pub use millstream::text::grouped as count;
 
 /// A size: `12.3 MB`.
 pub fn size(bytes: u64) -> String {
@@ -47,8 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_easy_to_read() {
-        assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+    fn times_are_easy_to_read() {
         let shown =
             [0.004, 9.99, 12.34, 99.9, 100.0, 119.0, 125.0, 7_385.0].map(|one| time(Duration::from_secs_f64(one)));
         let ages = [0.81, 9.9, 12.34, 245.0].map(|one| age(Duration::from_secs_f64(one)));

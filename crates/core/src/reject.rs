@@ -4,9 +4,11 @@
 //! This owns the words: what is told of a reject ([`Rejected`]), why in one word ([`RejectKind`]), and the counting
 //! ([`RejectLimit`]). Where rejects are kept and who asks for them again is the engine's.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
@@ -151,7 +153,7 @@ pub struct Rejected {
     /// The member, if the file is an archive.
     pub member: Option<String>,
     /// The id of the message, if it is one of a queue.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "message_id", alias = "id")]
     pub id: Option<String>,
     /// The line on which the record begins, from 1.
     pub line: Option<u64>,
@@ -264,12 +266,33 @@ pub const SHARE_FROM: u64 = 10_000;
 /// Counts what an entry of the job has rejected against what it allows. A number is judged at once. A share is judged
 /// at the end, and early where it is hopeless: once [`SHARE_FROM`] records have come and ten times the share of them
 /// are rejected (or, where that is less, so many that of as many again all but none could be bad: half-way from the
-/// share to all).
+/// share to all). A run that reads a queue has no end: there the last [`HOURS`] hours are judged, a share every hour.
 #[derive(Debug, Default)]
 pub struct RejectLimit {
     most: MaxRejects,
     came: AtomicU64,
     rejected: AtomicU64,
+    past: Past,
+}
+
+/// For so many hours a record of a run that reads a queue counts.
+pub const HOURS: usize = 24;
+
+/// What a run that reads a queue has counted at the last full hours, the oldest of which does not count any more.
+#[derive(Debug, Default)]
+struct Past {
+    hours: Mutex<VecDeque<Counts>>,
+    came: AtomicU64,
+    rejected: AtomicU64,
+}
+
+/// How many records have come, and how many of them were rejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Rejected ones among them.
+    pub came: u64,
+    /// The rejected ones.
+    pub rejected: u64,
 }
 
 impl RejectLimit {
@@ -315,19 +338,51 @@ impl RejectLimit {
         self.rejected.load(Ordering::Relaxed)
     }
 
+    /// What is judged: everything, or what came in the last [`HOURS`] hours if [`RejectLimit::hour_passed`] says when
+    /// one has passed.
+    pub fn judged(&self) -> Counts {
+        Counts {
+            came: self.came().saturating_sub(self.past.came.load(Ordering::Relaxed)),
+            rejected: self.rejected().saturating_sub(self.past.rejected.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Whether something is not judged any more.
+    pub fn has_past(&self) -> bool {
+        self.past.came.load(Ordering::Relaxed) > 0
+    }
+
+    /// Another hour of a run that reads a queue has passed: whether there are too many rejects among what is judged
+    /// now, if enough has come to say so.
+    pub fn hour_passed(&self) -> bool {
+        let mut hours = self.past.hours.lock().unwrap_or_else(PoisonError::into_inner);
+        hours.push_back(Counts { came: self.came(), rejected: self.rejected() });
+        if hours.len() > HOURS - 1
+            && let Some(oldest) = hours.pop_front()
+        {
+            self.past.came.store(oldest.came, Ordering::Relaxed);
+            self.past.rejected.store(oldest.rejected, Ordering::Relaxed);
+        }
+        drop(hours);
+        self.judged().came >= SHARE_FROM && self.is_passed_at_end()
+    }
+
     /// Whether there are too many for the run to go on.
     pub fn is_passed(&self) -> bool {
-        self.rejected() > self.most_now(self.came())
+        let Counts { came, rejected } = self.judged();
+        rejected > self.most_now(came)
     }
 
     /// How many more may be rejected before [`RejectLimit::is_passed`], when `coming` more records have come.
     pub fn room(&self, coming: u64) -> u64 {
-        self.most_now(self.came() + coming).saturating_sub(self.rejected())
+        let Counts { came, rejected } = self.judged();
+        self.most_now(came + coming).saturating_sub(rejected)
     }
 
     /// Whether there are too many, now that everything has come.
     pub fn is_passed_at_end(&self) -> bool {
-        self.most.is_exceeded(self.rejected(), self.came())
+        let Counts { came, rejected } = self.judged();
+        self.most.is_exceeded(rejected, came)
     }
 
     /// With more rejects than these the run ends when `came` records have come.
@@ -404,6 +459,38 @@ mod tests {
         three.add_came(100);
         three.add(3);
         assert!(!three.is_passed_at_end(), "rounding takes nothing away");
+    }
+
+    #[test]
+    fn of_a_queue_the_last_hours_are_judged() {
+        let limit = RejectLimit::new(MaxRejects::Count(10));
+        for _ in 0..100 {
+            assert!(!limit.hour_passed());
+            limit.add_came(1);
+            limit.add(u64::from(limit.came().is_multiple_of(3)));
+            assert!(!limit.is_passed() && limit.room(0) >= 2, "8 in 24 hours");
+        }
+        assert!(limit.has_past() && limit.rejected() == 33);
+        limit.add(3);
+        assert!(limit.is_passed());
+        (0..HOURS).for_each(|_| assert!(!limit.hour_passed()));
+        assert_eq!((limit.judged(), limit.is_passed()), (Counts::default(), false));
+    }
+
+    #[test]
+    fn of_a_queue_a_share_is_judged_every_hour() {
+        let limit = RejectLimit::new(MaxRejects::Share(0.01));
+        limit.add_came(SHARE_FROM - 1);
+        limit.add(200);
+        assert!(!limit.hour_passed(), "little has come");
+        limit.add_came(1);
+        assert!(!limit.is_passed() && limit.hour_passed(), "2 % of 10,000");
+        for _ in 0..HOURS {
+            let _ = limit.hour_passed();
+        }
+        limit.add_came(SHARE_FROM);
+        limit.add(100);
+        assert!(!limit.hour_passed(), "what is older than a day does not count");
     }
 
     #[test]

@@ -182,13 +182,13 @@ impl TextOrSecret {
     }
 }
 
-/// A length of time as a job file says it: a number and a unit, `500ms`, `30s`, `1.5m`, `2h`.
+/// A length of time as a job file says it: a number and a unit, `500ms`, `30s`, `1.5m`, `2h`, `30d`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Duration(pub std::time::Duration);
 
 /// The units of a [`Duration`], in seconds.
-const DURATION_UNITS: &[(&str, f64)] = &[("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+const DURATION_UNITS: &[(&str, f64)] = &[("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86_400.0)];
 
 impl Duration {
     /// That many seconds.
@@ -201,8 +201,9 @@ impl TryFrom<String> for Duration {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let fault =
-            || format!("`{text}` is not a length of time: write a number and a unit, such as 500ms, 30s, 5m or 2h");
+        let fault = || {
+            format!("`{text}` is not a length of time: write a number and a unit, such as 500ms, 30s, 5m, 2h or 30d")
+        };
         let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(fault)?;
         let (number, unit) = text.split_at(digits);
         let (_, seconds) = DURATION_UNITS.iter().find(|(name, _)| *name == unit).ok_or_else(fault)?;
@@ -214,6 +215,7 @@ impl TryFrom<String> for Duration {
 impl fmt::Display for Duration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.0.as_millis() % 1000, self.0.as_secs()) {
+            (0, seconds) if seconds > 86_400 && seconds % 86_400 == 0 => write!(f, "{}d", seconds / 86_400),
             (0, seconds) if seconds > 0 && seconds % 3600 == 0 => write!(f, "{}h", seconds / 3600),
             (0, seconds) if seconds > 0 && seconds % 60 == 0 => write!(f, "{}m", seconds / 60),
             (0, seconds) => write!(f, "{seconds}s"),
@@ -236,8 +238,8 @@ impl JsonSchema for Duration {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         schemars::json_schema!({
             "type": "string",
-            "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h)$",
-            "description": "A length of time: a number and a unit, such as 500ms, 30s, 5m or 2h.",
+            "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$",
+            "description": "A length of time: a number and a unit, such as 500ms, 30s, 5m, 2h or 30d.",
         })
     }
 }
@@ -363,13 +365,18 @@ mod tests {
 
     #[test]
     fn durations_have_a_unit() {
-        for (text, milliseconds, shown) in
-            [("500ms", 500, "500ms"), ("30s", 30_000, "30s"), ("1.5m", 90_000, "90s"), ("2h", 7_200_000, "2h")]
-        {
+        for (text, milliseconds, shown) in [
+            ("500ms", 500, "500ms"),
+            ("30s", 30_000, "30s"),
+            ("1.5m", 90_000, "90s"),
+            ("2h", 7_200_000, "2h"),
+            ("1d", 86_400_000, "24h"),
+            ("30d", 2_592_000_000, "30d"),
+        ] {
             let duration = Duration::try_from(text.to_owned()).expect("a length of time");
             assert_eq!((duration.0.as_millis(), duration.to_string().as_str()), (milliseconds, shown));
         }
-        for text in ["", "30", "s", "-1s", "1.2.3s", "1 s", "5d", "99999999999999999999999h"] {
+        for text in ["", "30", "s", "-1s", "1.2.3s", "1 s", "5w", "99999999999999999999999h"] {
             assert!(Duration::try_from(text.to_owned()).is_err(), "{text}");
         }
     }

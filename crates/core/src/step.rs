@@ -53,6 +53,7 @@ pub struct Step {
     units_total: AtomicU64,
     rows: AtomicU64,
     rejected: AtomicU64,
+    passed_over: AtomicU64,
     bytes: AtomicU64,
     bytes_total: AtomicU64,
     busy: AtomicU64,
@@ -118,6 +119,7 @@ impl Step {
             units_total: AtomicU64::new(0),
             rows: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
+            passed_over: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             bytes_total: AtomicU64::new(0),
             busy: AtomicU64::new(0),
@@ -268,6 +270,11 @@ impl Step {
         self.rows.fetch_sub(rows, Ordering::Relaxed);
     }
 
+    /// Adds records that lack the text that a source wants, and were not parsed.
+    pub fn add_passed_over(&self, records: u64) {
+        self.passed_over.fetch_add(records, Ordering::Relaxed);
+    }
+
     /// Records that the step refused.
     pub fn add_rejected(&self, rows: u64) {
         self.rejected.fetch_add(rows, Ordering::Relaxed);
@@ -349,6 +356,7 @@ impl Step {
             units_total: self.units_total.load(Ordering::Relaxed),
             rows: self.rows.load(Ordering::Relaxed),
             rejected: self.rejected.load(Ordering::Relaxed),
+            passed_over: self.passed_over.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             bytes_total: self.bytes_total.load(Ordering::Relaxed),
             busy: seconds(&self.busy),
@@ -381,6 +389,10 @@ fn nanoseconds(time: Duration) -> u64 {
     time.as_nanos().try_into().unwrap_or(u64::MAX)
 }
 
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 /// The counters of a step at one moment; times in seconds, summed over tasks.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StepSnapshot {
@@ -398,6 +410,9 @@ pub struct StepSnapshot {
     pub rows: u64,
     /// Records that the step refused.
     pub rejected: u64,
+    /// Records that lack the text that a source wants, and were not parsed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub passed_over: u64,
     /// Bytes that left the step.
     pub bytes: u64,
     /// Bytes known to come through the step.
@@ -434,6 +449,7 @@ impl StepSnapshot {
             units: count(|step| step.units),
             rows: count(|step| step.rows),
             rejected: count(|step| step.rejected),
+            passed_over: count(|step| step.passed_over),
             bytes: count(|step| step.bytes),
             busy: time(|step| step.busy),
             waiting: time(|step| step.waiting),

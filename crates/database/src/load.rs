@@ -25,6 +25,7 @@ pub enum Publish {
     Ignore,
 }
 
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 impl Publish {
     /// Whether it updates rows with the same key.
     pub(crate) fn merges(self) -> bool {

@@ -9,6 +9,8 @@ use millstream_job::Around;
 use millstream_job::around::{Hook, Requirement, RetryRun};
 use serde::{Deserialize, Serialize};
 
+use crate::planner_names::PlannerNames;
+
 /// How a job would run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
@@ -196,6 +198,7 @@ pub fn columns(schema: &Schema) -> Vec<ColumnSummary> {
 /// The operators of `plan` without those that say nothing: meters, and what only yields to other tasks now and then.
 pub fn operators(plan: &Arc<dyn ExecutionPlan>) -> Vec<Operator> {
     let (mut operators, mut silent): (Vec<Operator>, Vec<usize>) = Default::default();
+    let names = PlannerNames::of(plan);
     for line in displayable(plan.as_ref()).indent(false).to_string().lines() {
         let depth = (line.len() - line.trim_start().len()) / 2;
         silent.retain(|above| *above < depth);
@@ -203,7 +206,7 @@ pub fn operators(plan: &Arc<dyn ExecutionPlan>) -> Vec<Operator> {
             silent.push(depth);
             continue;
         }
-        operators.push(Operator { depth: depth - silent.len(), text: line.trim_start().to_owned() });
+        operators.push(Operator { depth: depth - silent.len(), text: names.in_text(line.trim_start()).into_owned() });
     }
     operators
 }

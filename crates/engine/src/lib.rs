@@ -29,6 +29,7 @@ pub mod options;
 mod overlap;
 pub mod parse;
 pub mod plan;
+mod planner_names;
 mod prepare;
 mod query;
 pub mod read;

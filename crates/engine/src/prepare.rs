@@ -294,6 +294,10 @@ impl Prepared<'_> {
             return Err(Failure::from(job.text.error(source.name.span, what).hint(hint)));
         };
         self.source_columns.insert(name.to_owned(), Arc::clone(&columns));
+        let reader = match &self.context.replay {
+            Some(replay) => replayed::reader(replay, &reader, source)?,
+            None => reader,
+        };
         let table = SourceTable::new(Arc::clone(&reader), columns, None, 1);
         let scanned = scan(name, Arc::new(table)).map_err(fault::unwrap);
         let checked = self.with_checks(name, EntryKind::Step, &source.checks, scanned?);

@@ -11,7 +11,7 @@ use millstream_core::registry::SinkFormats;
 use millstream_core::reject::Rejected;
 use millstream_core::sink::{SinkParts, WrittenChunks};
 use millstream_core::{Error, Result};
-use millstream_job::{Around, Job, OnChange, SinkStep, SourceStep};
+use millstream_job::{AddColumn, Around, Job, OnChange, SinkStep, SourceStep};
 use millstream_state::rejects::{self as reject_log, Kept, RejectLine, ReplayedRejects};
 use millstream_state::{RunHistory, began};
 use serde_json::Value;
@@ -147,6 +147,9 @@ fn text(job: &Job, kept: &Kept) -> Result<Bytes, String> {
     let raw = raw.bytes().ok_or("what was kept of them is damaged")?;
     let step = job.sources.iter().find(|step| step.name.value == source);
     let step = step.ok_or("the job no longer has a source of that name")?;
+    if step.queue().is_some() {
+        can_be_message(step, &raw)?;
+    }
     let format = step.format.as_deref().and_then(|format| match format.reading() {
         Reading::Stream(format) => Some(format),
         Reading::Ranges(_) | Reading::Rows => None,
@@ -162,6 +165,23 @@ fn text(job: &Job, kept: &Kept) -> Result<Bytes, String> {
         None => [head.as_slice(), &raw, b"\n"].concat(),
     };
     Ok(file.into())
+}
+
+/// Whether a message of a queue is known well enough to be loaded again; otherwise why it is not.
+fn can_be_message(step: &SourceStep, body: &[u8]) -> Result<(), String> {
+    let is_beside = |column: &&AddColumn| matches!(column, AddColumn::Time | AddColumn::Key | AddColumn::Headers);
+    if step.add.iter().find(is_beside).is_some() {
+        return Err("times, keys and headers of messages are not kept, and the source adds them".to_owned());
+    }
+    let body = body.trim_ascii();
+    match body {
+        [] => Err("their messages have no body".to_owned()),
+        [b'[', ..] => Err("their messages may have several records, of which others are loaded".to_owned()),
+        _ if body.contains(&b'\n') => {
+            Err("their messages have several lines, of which others may be loaded".to_owned())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The sinks that a record has not got into; otherwise why it cannot get there.

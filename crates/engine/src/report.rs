@@ -342,7 +342,7 @@ impl Totals {
                     totals.units += step.units;
                     totals.units_expected += step.units_total;
                 }
-                StepKind::Parse => totals.rows_read += step.rows + step.rejected,
+                StepKind::Parse => totals.rows_read += step.rows + step.rejected + step.passed_over,
                 StepKind::Load => {
                     totals.rows_written += step.rows;
                     totals.bytes_written += step.bytes;

@@ -1,10 +1,13 @@
 //! From the keys of a job file that apply to its runs to what they become: with the faults that the schema cannot say.
 
+use std::time::Duration;
+
 use millstream_core::hint::did_you_mean;
+use millstream_core::spec::Duration as Time;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::around::{Around, Hook, HookAction, HookKeys, MailKeys, Required, Requirement, RequirementKeys};
+use crate::around::{Around, AroundKeys, Hook, HookAction, HookKeys, MailKeys, Required, Requirement, RequirementKeys};
 use crate::build::Builder;
 use crate::graph::SourceStep;
 use crate::text::Span;
@@ -35,6 +38,7 @@ impl Gathering<'_, '_> {
         if let Some(entry) = self.sound(root, "commit") {
             around.commit = self.read(&entry.value).unwrap_or_default();
         }
+        around.keep_rejects = self.kept_for(root);
         self.of_queues(root);
         if let Some(entry) = self.sound(root, "require") {
             around.requirements = self.requirements(entry);
@@ -172,6 +176,23 @@ impl Gathering<'_, '_> {
         true
     }
 
+    /// How long rejects are kept, if the job reads a queue.
+    fn kept_for(&mut self, root: &Node) -> Option<Duration> {
+        let said = self.sound(root, "keep_rejects").and_then(|entry| Some((entry, self.read::<Time>(&entry.value)?)));
+        if let Some((entry, time)) = said
+            && time.0 < Duration::from_secs(1)
+        {
+            self.error(
+                entry.value.span,
+                "rejects are kept for a second at least",
+                "write a longer time, such as `30d`",
+            );
+        }
+        let reads_queue = self.steps.iter().any(|step| step.queue().is_some());
+        let time = said.map_or(AroundKeys::default().keep_rejects, |(_, time)| time);
+        reads_queue.then_some(time.0)
+    }
+
     /// Whether the job says of queues what it has to say, and nothing if it reads none.
     fn of_queues(&mut self, root: &Node) {
         let mut queues = self.steps.iter().filter(|step| step.queue().is_some());
@@ -194,7 +215,7 @@ impl Gathering<'_, '_> {
         if first.is_some() || self.steps.len() < self.entries.len() {
             return;
         }
-        for key in ["until", "commit"] {
+        for key in ["until", "commit", "keep_rejects"] {
             if let Some(entry) = root.entry(key) {
                 self.error(entry.key_span, format!("`{key}` is for jobs that read a queue"), "remove it");
             }

@@ -117,7 +117,7 @@ struct Loader<'a> {
 const SECTIONS: [&str; 3] = ["sources", "transforms", "sinks"];
 
 /// The keys of a job file: its sections, and what is said of the whole job.
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "sources",
     FUNCTIONS,
     "transforms",
@@ -130,6 +130,7 @@ const KEYS: [&str; 12] = [
     around::KEYS[3],
     around::KEYS[4],
     around::KEYS[5],
+    around::KEYS[6],
 ];
 
 /// The key of the functions that SQL may call.

@@ -187,6 +187,7 @@ pub mod types {
 
 /// Helpers for messages.
 pub mod text {
+    pub use millstream_core::counts::grouped;
     pub use millstream_core::error::printable;
     pub use millstream_core::hint::did_you_mean;
     pub use millstream_core::redact::url as redacted;

@@ -14,10 +14,10 @@ const LARGEST_CIRCLE: usize = 3;
 /// The parts of the engine, each of which may import those of the layers above it in this list only.
 const ENGINE: &[&[&str]] = &[
     &[
-        "explain", "failure", "job_text", "member", "memory", "node", "overlap", "registry", "reword", "routing",
+        "failure", "job_text", "member", "memory", "node", "overlap", "planner_names", "registry", "reword", "routing",
         "stages",
     ],
-    &["runtime", "surroundings", "verdict"],
+    &["explain", "runtime", "surroundings", "verdict"],
     &["fault", "machine", "rejects", "report"],
     &["checks", "monitor"],
     &["engine", "load", "options", "read", "scratch", "sql"],

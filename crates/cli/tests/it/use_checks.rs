@@ -531,3 +531,23 @@ fn a_run_resumes_with_other_checks_unless_they_leave_out_other_rows() {
     run(&["run", "--resume", "job.yaml"], "none").ok();
     assert_eq!(sqlite(&lab.path("out.db"), "SELECT COUNT(*) FROM t"), [["1001"]]);
 }
+
+/// The planner takes fields out of structs early, and gives them names of its own.
+#[test]
+fn fields_of_structs_are_shown_as_the_job_calls_them() {
+    let lab = Lab::new();
+    lab.file("in.jsonl", "{\"id\": null, \"c\": {\"name\": \"b\", \"country\": \"fr\"}}\n");
+    lab.file(
+        "job.yaml",
+        "sources:\n  s:\n    read: in.jsonl\n    json: {columns: {id: int64, c: 'struct<name: utf8, country: utf8>'}}\n    \
+         checks: [{not_null: [id], severity: reject}]\n    max_rejects: 1\ntransforms:\n  t: {sql: \"SELECT id, c['name'] AS \
+         name, upper(c['country']) AS country FROM s\"}\nsinks:\n  o: {from: t, write: out.csv}\n",
+    );
+    let explained = lab.run(&["explain", "job.yaml"]).ok().stdout.clone();
+    assert!(explained.contains("c['name'] as name, upper(c['country']) as country"), "{explained}");
+    assert!(!explained.contains("__datafusion"), "{explained}");
+    let report = lab.report(&[]);
+    let example = report["checks"][0]["examples"][0].as_str().expect("an example");
+    let shown: Value = serde_json::from_str(example).expect("a row");
+    assert_eq!(shown, json!({"id": null, "c['name']": "b", "c['country']": "fr"}), "{example}");
+}

@@ -54,6 +54,10 @@ fn json_lines_without_the_text_are_filtered_before_they_are_parsed() {
     assert_eq!(sorted(csv_rows(&lab.read("out.csv"))), orders);
     let (all, kept) = (2 * RECORDS as u64, orders.len() as u64);
     assert_eq!(tally(&report), [all, kept, all - kept, 0]);
+    let steps = report["steps"].as_array().expect("a list");
+    let parse = steps.iter().find(|step| step["kind"] == "parse").expect("it parses");
+    assert_eq!((&parse["rows"], &parse["passed_over"]), (&kept.into(), &(all - kept).into()), "what is parsed");
+    assert_eq!(report["rows_read"], all);
 
     lab.file("job.yaml", job(r#"{any: ['"order"', '"refund"'], all: ['"amount":3']}"#));
     lab.report(&[]);

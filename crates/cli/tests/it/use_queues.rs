@@ -4,6 +4,8 @@ mod example;
 mod kafka;
 mod living;
 mod others;
+mod rejects;
+mod secured;
 mod several;
 mod soak;
 mod to_queues;
@@ -155,7 +157,10 @@ fn bad_messages_are_rejects_with_their_ids() {
     let rejects = rejects["rejects"].as_array().expect("a list").clone();
     let ids: Vec<String> = scene.target.query("SELECT _id FROM t WHERE id < 5 ORDER BY id");
     assert!(ids.iter().all(|id| id.contains('-')), "{ids:?}");
-    assert!(rejects.iter().all(|reject| reject["id"].as_str().is_some_and(|id| id.contains('-'))), "{rejects:?}");
+    assert!(
+        rejects.iter().all(|reject| reject["message_id"].as_str().is_some_and(|id| id.contains('-'))),
+        "{rejects:?}"
+    );
     assert!(rejects.iter().any(|reject| reject["raw"]["text"] == "5}"), "{rejects:?}");
     assert!(scene.pending().starts_with('0'), "{}", scene.pending());
     scene.run(&[]).ok();
@@ -179,7 +184,7 @@ fn rejected(lab: &Lab) -> BTreeSet<String> {
     for run in runs["runs"].as_array().expect("a list") {
         let rejects = lab.run(&["rejects", run["run"].as_str().expect("a name"), "--json"]).ok().json();
         let rejects = rejects["rejects"].as_array().expect("a list").clone();
-        ids.extend(rejects.iter().map(|reject| reject["id"].as_str().expect("an id").to_owned()));
+        ids.extend(rejects.iter().map(|reject| reject["message_id"].as_str().expect("an id").to_owned()));
     }
     ids
 }

@@ -11,6 +11,7 @@ use millstream_core::epochs::{EpochTarget, Epochs};
 use millstream_core::positions::Move;
 use millstream_core::sink::{Chunk, Delivered, Delivery, KnownLoad, Ledger, WrittenChunks};
 use millstream_core::{Error, ErrorKind, Result};
+use millstream_state::rejects::ChunkId;
 
 use super::group::{ChunkRows, Group, counts};
 use super::load::{ChunkLoad, Loading};
@@ -85,6 +86,7 @@ impl EpochLoad {
                 Err(error) if error.kind() == ErrorKind::Transient => {
                     waits.waiting(name, &error);
                     if waits.pause(pause).await {
+                        self.end_rejects(&group, false)?;
                         return Ok(None);
                     }
                     pause = (pause * 2).min(PAUSES.1);
@@ -92,10 +94,24 @@ impl EpochLoad {
                 Err(error) => return Err(error),
                 Ok(delivered) => {
                     waits.back(name);
+                    self.end_rejects(&group, matches!(delivered, Delivered::Written { .. }))?;
                     return Ok(Some(delivered));
                 }
             }
         }
+    }
+
+    /// No delivery of the group follows: if it is not written, its messages come again, and the rejects that deliveries
+    /// have logged do not count.
+    fn end_rejects(&self, group: &Group, is_written: bool) -> Result<()> {
+        let Some(log) = self.loading.load.rejects.log().filter(|log| log.is_pending()) else { return Ok(()) };
+        let name = &self.loading.load.name;
+        let chunks: Vec<ChunkId> = group.chunks().iter().map(|chunk| ChunkId::new(name, chunk)).collect();
+        match is_written {
+            true => log.settle(&chunks),
+            false => log.void(&chunks)?,
+        }
+        Ok(())
     }
 
     /// What has become of the records so far, none of which may be missing.

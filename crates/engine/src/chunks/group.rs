@@ -35,7 +35,7 @@ pub struct ChunkRows {
     unit: Arc<UnitNotes>,
     rows: LocatedRows,
     /// What the parser has refused of the chunk, as far as it is logged with these rows.
-    rejects: Vec<RejectLine>,
+    rejects: Arc<[RejectLine]>,
     /// How many records the parser has refused of the chunk.
     rejected: u64,
     /// About how much text they are, in bytes.
@@ -48,7 +48,13 @@ pub struct ChunkRows {
 
 impl ChunkRows {
     /// Nothing but rejects of a chunk of `unit`; `rows` are none.
-    pub fn rejects(chunk: Chunk, unit: &Arc<UnitNotes>, rows: RecordBatch, rejects: Vec<RejectLine>) -> Self {
+    pub fn rejects(
+        chunk: Chunk,
+        unit: &Arc<UnitNotes>,
+        rows: RecordBatch,
+        rejects: impl Into<Arc<[RejectLine]>>,
+    ) -> Self {
+        let rejects = rejects.into();
         let rows = LocatedRows { batch: rows, lines: None, bytes: None, raw: None, member: MemberPlace::default() };
         let text = rejects.iter().map(reject_bytes).sum();
         let rejected = rejects.len() as u64;
@@ -67,7 +73,7 @@ impl ChunkRows {
             chunk,
             unit: Arc::clone(unit),
             rows,
-            rejects: Vec::new(),
+            rejects: Arc::default(),
             rejected: 0,
             text,
             place: None,
@@ -81,7 +87,7 @@ impl ChunkRows {
             chunk: self.chunk.clone(),
             unit: Arc::clone(&self.unit),
             rows: self.rows.clone(),
-            rejects: Vec::new(),
+            rejects: Arc::default(),
             rejected: self.rejected,
             text: self.text,
             place: self.place.clone(),
@@ -127,7 +133,7 @@ pub fn cut(rows: LocatedRows, unit: &Arc<UnitNotes>, chunk_bytes: u64) -> Result
         let slice = slice(&rows, start, length);
         let text = if text > 0 { text } else { slice.batch.get_array_memory_size() };
         let (unit, place) = (Arc::clone(unit), place.clone());
-        let (rejects, messages) = (Vec::new(), None);
+        let (rejects, messages) = (Arc::default(), None);
         cut.push(ChunkRows { chunk, unit, rows: slice, rejects, rejected: 0, text, place, messages });
         start += length;
     }

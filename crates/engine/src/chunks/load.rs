@@ -553,10 +553,10 @@ impl Loading {
         for reader in readers {
             let parse = reader.steps.parse.snapshot();
             let filtered = count(&reader.filtered);
-            tally.read += parse.rows + parse.rejected;
+            tally.read += parse.rows + parse.passed_over + parse.rejected;
             tally.filtered += filtered;
             tally.rejected += parse.rejected;
-            handed_out += parse.rows - filtered;
+            handed_out += parse.rows + parse.passed_over - filtered;
         }
         tally.rejected -= count(&self.came.rejected_before);
         match handed_out == count(&self.came.read) {

@@ -1,14 +1,14 @@
 //! Reads the messages of a queue, once for all sinks: from a batch of messages to rows and rejects.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::physical_plan::ExecutionPlan;
 use futures::TryStreamExt;
 use millstream_core::queue::{Lack, MessageBatch, Messages, Queue, SinkSet};
 use millstream_core::sink::Chunk;
 use millstream_core::{Error, RejectKind, Result};
-use millstream_state::rejects::ChunkId;
+use millstream_state::rejects::{ChunkId, RejectLine};
 
 use super::group::{ChunkRows, counts};
 use super::pipeline::Pipeline;
@@ -17,10 +17,10 @@ use crate::member::MemberPlace;
 use crate::read::exec::ReadExec;
 use crate::read::messages::ReadMessages;
 use crate::read::rows::Piece;
-use crate::rejects::{Entry, Refusal, Rejects, of_parser, of_row};
+use crate::rejects::{Entry, Refusal, Rejects, allowing, of_parser, of_row};
 
 /// Reads batches of messages. What it refuses counts, and is logged, for the first sink alone: which lacks the
-/// messages until they are logged.
+/// messages until they are logged. It is logged when its rows are delivered, and at once if the run ends for it.
 pub struct MessageReader {
     pipeline: Pipeline,
     queue: Arc<dyn Queue>,
@@ -29,6 +29,8 @@ pub struct MessageReader {
     /// The name of the first sink.
     logs: String,
     wants_raw: bool,
+    /// What was refused of batches that are not written yet, by their numbers.
+    waiting: Mutex<HashMap<u64, Vec<Arc<[RejectLine]>>>>,
 }
 
 /// The bit of the first sink.
@@ -45,7 +47,18 @@ impl MessageReader {
         wants_raw: bool,
     ) -> Self {
         let unit = Arc::new(UnitNotes::of_queue(&queue.shown(), process));
-        MessageReader { pipeline, queue, unit, rejects, logs: first.to_owned(), wants_raw }
+        let waiting = Mutex::default();
+        MessageReader { pipeline, queue, unit, rejects, logs: first.to_owned(), wants_raw, waiting }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, Vec<Arc<[RejectLine]>>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// These batches are written, or dropped.
+    pub fn is_done_with(&self, batches: impl IntoIterator<Item = u64>) {
+        let mut waiting = self.waiting();
+        batches.into_iter().for_each(|batch| drop(waiting.remove(&batch)));
     }
 
     fn read_exec(&self) -> &ReadExec {
@@ -173,12 +186,26 @@ impl MessageReader {
             refusal.line.chunk = Some(ChunkId::new(&self.logs, &chunk));
         }
         let none = arrow::array::RecordBatch::new_empty(read.schema());
-        let lines = refusals.iter().map(|refusal| refusal.line.clone()).collect();
-        let rows = ChunkRows::rejects(chunk, &self.unit, none, lines);
+        let lines: Arc<[RejectLine]> = refusals.iter().map(|refusal| refusal.line.clone()).collect();
         if messages.batch.sinks & FIRST_SINK != 0 {
-            self.rejects.take(&Entry::Step(read.source().to_owned()), refusals)?;
+            self.count(&refusals)?;
+            self.waiting().entry(messages.batch.number).or_default().push(Arc::clone(&lines));
         }
-        Ok(rows)
+        Ok(ChunkRows::rejects(chunk, &self.unit, none, lines))
+    }
+
+    /// Counts what was refused. If it is too much, all that is not logged yet is logged.
+    fn count(&self, refusals: &[Refusal]) -> Result<()> {
+        let entry = Entry::Step(self.read_exec().source().to_owned());
+        let Some(first) = refusals.first() else { return Ok(()) };
+        let Some(limit) = self.rejects.of(&entry) else { return Err(allowing(first.error.clone(), &entry)) };
+        let counted = self.rejects.count(&entry, &limit, refusals);
+        if counted.is_err() {
+            let waiting = std::mem::take(&mut *self.waiting());
+            self.rejects.keep(waiting.values().flatten().flat_map(|lines| lines.iter().cloned()))?;
+            self.rejects.flush()?;
+        }
+        counted
     }
 }
 

@@ -120,8 +120,9 @@ pub fn counts(plan: &Arc<dyn ExecutionPlan>) -> Counts {
     if let Some(read) = plan.downcast_ref::<ReadExec>() {
         let parse = read.reader().steps.parse.snapshot();
         let filtered = read.reader().filtered.load(Ordering::Relaxed);
-        let read = parse.rows + parse.rejected;
-        return Counts { read, out: parse.rows - filtered, filtered, rejected: parse.rejected, ..Counts::default() };
+        let rows = parse.rows + parse.passed_over;
+        let read = rows + parse.rejected;
+        return Counts { read, out: rows - filtered, filtered, rejected: parse.rejected, ..Counts::default() };
     }
     let below = row_inputs(plan).into_iter().map(counts).fold(Counts::default(), Counts::and);
     let Some(step) = step_of(plan).filter(|_| !plan.children().is_empty()) else { return below };

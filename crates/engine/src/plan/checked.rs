@@ -36,6 +36,7 @@ use super::work::WorkExec;
 use crate::checks::{CheckCounts, CheckKind, EntryCheck, EntryChecks};
 use crate::fault;
 use crate::node::Rounds;
+use crate::planner_names::PlannerNames;
 use crate::rejects::Rejects;
 use crate::rejects::take::TakeRow;
 
@@ -157,9 +158,17 @@ impl PlanNode for CheckedRowsPlanner {
         let expressions = rows.expressions.iter().map(physical).collect::<DataFusionResult<Vec<_>>>()?;
         let columns = input.schema().fields().len();
         let counts = Arc::clone(&rows.checks.counts);
+        let names = Arc::new(PlannerNames::of(&input));
         Ok(Arc::new(CheckExec::new(
             input,
-            Look { expressions: expressions.into(), checks: Arc::clone(&rows.checks), counts, columns, left_out: None },
+            Look {
+                expressions: expressions.into(),
+                checks: Arc::clone(&rows.checks),
+                counts,
+                columns,
+                names,
+                left_out: None,
+            },
         )))
     }
 }
@@ -181,6 +190,7 @@ struct Look {
     counts: Arc<CheckCounts>,
     /// The columns of the rows; what is behind them says where a row is from.
     columns: usize,
+    names: Arc<PlannerNames>,
     /// What becomes of rows that break a rule, if they are left out.
     left_out: Option<LeftOut>,
 }
@@ -378,7 +388,8 @@ impl Look {
         self.counts.add_broken(index, count);
         self.show(index, &batch, &holds);
         for row in broken_rows(&holds) {
-            let taken = left_out.taker.take(&self.checks.name, &batch.slice(row, 1), check.row_error());
+            let row = self.names.in_rows(&batch.slice(row, 1));
+            let taken = left_out.taker.take(&self.checks.name, &row, check.row_error());
             taken.map_err(fault::carry)?;
             left_out.count.fetch_add(1, Memory::Relaxed);
         }
@@ -393,7 +404,7 @@ impl Look {
                 return;
             }
             if let Ok(row) = batch.slice(row, 1).project(&columns) {
-                self.counts.show_row(index, &row);
+                self.counts.show_row(index, &self.names.in_rows(&row));
             }
         }
     }

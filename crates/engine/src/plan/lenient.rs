@@ -24,6 +24,7 @@ use millstream_core::ErrorKind;
 use super::error_locator::ErrorLocator;
 use super::lookup::row_inputs;
 use crate::fault;
+use crate::planner_names::PlannerNames;
 use crate::rejects::Rejects;
 use crate::rejects::take::TakeRow;
 
@@ -37,6 +38,7 @@ pub struct LenientExec {
     /// Whether rows come here first, and are counted.
     counts: bool,
     failed: Arc<AtomicU64>,
+    names: Arc<PlannerNames>,
 }
 
 impl LenientExec {
@@ -47,12 +49,23 @@ impl LenientExec {
         locator: &Arc<ErrorLocator>,
         taker: Arc<dyn TakeRow>,
     ) -> Option<Self> {
+        let names = operator.children().first().map(|input| PlannerNames::of(input)).unwrap_or_default();
+        LenientExec::naming(operator, rejects, locator, taker, &Arc::new(names))
+    }
+
+    fn naming(
+        operator: &Arc<dyn ExecutionPlan>,
+        rejects: &Arc<Rejects>,
+        locator: &Arc<ErrorLocator>,
+        taker: Arc<dyn TakeRow>,
+        names: &Arc<PlannerNames>,
+    ) -> Option<Self> {
         let known = operator.is::<FilterExec>() || operator.is::<ProjectionExec>();
         let input = operator.children().first().map(|input| Arc::clone(input)).filter(|_| known)?;
-        let (rejects, locator) = (Arc::clone(rejects), Arc::clone(locator));
+        let (rejects, locator, names) = (Arc::clone(rejects), Arc::clone(locator), Arc::clone(names));
         let counts = !is_below(&input);
         let failed = Arc::default();
-        Some(LenientExec { operator: Arc::clone(operator), input, rejects, locator, taker, counts, failed })
+        Some(LenientExec { operator: Arc::clone(operator), input, rejects, locator, taker, counts, failed, names })
     }
 
     /// The names of the steps in `plan`, if it is one of these, that may leave something out.
@@ -77,7 +90,7 @@ impl LenientExec {
         // What another takes another counts.
         let failed = if taker.is_some() { Arc::default() } else { Arc::clone(&self.failed) };
         let taker = taker.unwrap_or_else(|| Arc::clone(&self.taker));
-        let same = LenientExec::over(&operator, &self.rejects, &self.locator, taker)?;
+        let same = LenientExec::naming(&operator, &self.rejects, &self.locator, taker, &self.names)?;
         Some(LenientExec { failed, ..same })
     }
 }
@@ -94,6 +107,7 @@ struct Work {
     rejects: Arc<Rejects>,
     locator: Arc<ErrorLocator>,
     taker: Arc<dyn TakeRow>,
+    names: Arc<PlannerNames>,
 }
 
 impl Work {
@@ -114,7 +128,7 @@ impl Work {
             }
             match part.num_rows() {
                 0 | 1 => {
-                    self.taker.take(&step, &part, error).map_err(fault::carry)?;
+                    self.taker.take(&step, &self.names.in_rows(&part), error).map_err(fault::carry)?;
                     self.failed.fetch_add(1, Ordering::Relaxed);
                 }
                 rows => {
@@ -202,13 +216,14 @@ impl ExecutionPlan for LenientExec {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let mut input = self.input.execute(partition, context)?;
-        let LenientExec { operator, rejects, locator, taker, .. } = self;
+        let LenientExec { operator, rejects, locator, taker, names, .. } = self;
         let work = Work {
             failed: Arc::clone(&self.failed),
             operator: Arc::clone(operator),
             rejects: Arc::clone(rejects),
             locator: Arc::clone(locator),
             taker: Arc::clone(taker),
+            names: Arc::clone(names),
         };
         let counted = if self.counts { rejects.of_steps(locator.steps()) } else { Vec::new() };
         let rows = async_stream::try_stream! {

@@ -249,7 +249,7 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
                 let is_full = parsed.is_full();
                 let Parsed { rows, rejects, passed_over, .. } = std::mem::take(&mut parsed);
                 if passed_over > 0 {
-                    reader.steps.parse.add_rows(passed_over);
+                    reader.steps.parse.add_passed_over(passed_over);
                     reader.came(passed_over);
                     reader.filtered.fetch_add(passed_over, Ordering::Relaxed);
                 }
@@ -528,6 +528,9 @@ fn finish(
             Provenance::Line if first.is_some() => {
                 let line = first.and_then(|first| first.line).unwrap_or(0);
                 Arc::new(Int64Array::from(vec![line.cast_signed(); count]))
+            }
+            Provenance::Message(MessageColumn::Id) if first.is_some() => {
+                constant(first.and_then(|first| first.id.as_deref()), count)
             }
             Provenance::Message(column) => message_column(request, &rows, *column)?,
             Provenance::Line => {

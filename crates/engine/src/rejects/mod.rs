@@ -14,18 +14,19 @@ pub mod origin;
 pub mod replay;
 pub mod take;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Debug;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use millstream_core::format::Reject;
-use millstream_core::reject::{MaxRejects, RawText, RejectLimit, Rejected};
+use millstream_core::reject::{Counts, MaxRejects, RawText, RejectLimit, Rejected};
 use millstream_core::sink::{Refusals, Refused, RefusedRow};
 use millstream_core::{Error, ErrorKind, RejectKind, Result, Step};
 use millstream_job::{CheckSeverity, Job};
-use millstream_state::rejects::{Line, RejectLine, RejectLog};
+use millstream_state::rejects::{Line, RejectLine, RejectLog, Rotation};
 use serde_json::Value;
 
 use self::replay::Replay;
@@ -200,9 +201,12 @@ impl Rejects {
         }
     }
 
-    /// Keeps rejects in the state folder, as those of `run`, which resumes `first` or is it.
-    pub fn keep_in(&self, state: &Path, first: &str, run: &str) {
-        let _ = self.log.set(RejectLog::new(state, first, run));
+    /// Keeps rejects in the state folder, as those of `run`, which resumes `first` or is it; if `keep` says so, in
+    /// pieces of which old ones can be removed.
+    pub fn keep_in(&self, state: &Path, first: &str, run: &str, keep: Option<Duration>) {
+        let log = RejectLog::new(state, first, run);
+        let log = keep.into_iter().fold(log, |log, keep| log.in_pieces(Rotation::new(keep)));
+        let _ = self.log.set(log);
         let _ = self.run.set(first.to_owned());
     }
 
@@ -416,9 +420,21 @@ impl Rejects {
         entries.iter().try_for_each(|entry| self.judge(entry))
     }
 
+    /// Another hour of a run that reads a queue has passed: an error if any entry has left out more than it may.
+    pub fn hour_passed(&self) -> Result<()> {
+        let limits: BTreeMap<Entry, Arc<RejectLimit>> = {
+            let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+            limits.iter().map(|(entry, limit)| (entry.clone(), Arc::clone(limit))).collect()
+        };
+        let passed: Vec<_> = limits.iter().filter(|(_, limit)| limit.hour_passed()).collect();
+        let Some((entry, limit)) = passed.first() else { return Ok(()) };
+        self.flush()?;
+        Err(self.too_many(entry, limit, None))
+    }
+
     /// The error of a run in which `entry` has rejected more than it may; `last` of them was one too many.
     pub fn too_many(&self, entry: &Entry, limit: &RejectLimit, last: Option<&Error>) -> Error {
-        let (name, rejected, came) = (entry.name(), limit.rejected(), limit.came());
+        let (name, Counts { came, rejected }) = (entry.name(), limit.judged());
         let entry = entry.shown();
         let was = if rejected == 1 { "was" } else { "were" };
         let how_many = match limit.most() {
@@ -428,7 +444,8 @@ impl Rejects {
             _ if rejected == 1 => "1 record".to_owned(),
             _ => format!("{rejected} records"),
         };
-        let what = format!("{how_many} {was} rejected, and `max_rejects` of {entry} allows {}", limit.most());
+        let when = if limit.has_past() { " in the last 24 hours" } else { "" };
+        let what = format!("{how_many} {was} rejected{when}, and `max_rejects` of {entry} allows {}", limit.most());
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         let mut shown: Vec<String> = first.get(name).into_iter().flatten().map(one_line).collect();
         if rejected > shown.len() as u64 {

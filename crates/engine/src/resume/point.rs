@@ -255,11 +255,11 @@ impl ResumePoint {
         self.start = Start::Resumes(earlier);
     }
 
-    /// Lets `rejects` be kept beside the run history.
-    pub fn keep(&self, rejects: &Rejects) {
+    /// Lets `rejects` be kept beside the run history, and removed there if the job says after how long.
+    pub fn keep(&self, rejects: &Rejects, job: &Job) {
         if let Some(history) = &self.history {
             let first = self.replay.as_ref().map_or_else(|| self.first(), |replay| &replay.first);
-            rejects.keep_in(history.folder(), first, &self.run);
+            rejects.keep_in(history.folder(), first, &self.run, job.around.keep_rejects);
         }
     }
 

@@ -165,7 +165,7 @@ fn execute_at(
     if !point.is_after_the_end() {
         execution.enter()?;
     }
-    point.keep(&run.rejects);
+    point.keep(&run.rejects, job);
     let finished = run.runtimes.workers().block_on(execution.with_progress(began, &governing));
     let elapsed = began.elapsed();
     execution.committing.fetch_or(finished.is_ok(), Ordering::Relaxed);
@@ -325,7 +325,8 @@ impl<'r> Execution<'r> {
         let live = self.live.get().and_then(Option::as_ref);
         let warn = |warnings: &[Lint]| self.observer.warn(warnings);
         let work = Work { run, job, prepared: &prepared, point, live, cancel: &self.options.cancel, warn: &warn };
-        if reads_queue(job) {
+        // Rejects of a queue that are loaded again are no messages of it.
+        if reads_queue(job) && run.replay.is_none() {
             let reading = epochs::run(work, tell);
             return stages.timed(StageKind::Load, None, reading).await.map(Ended::Committed);
         }

@@ -178,6 +178,7 @@ fn step(one: StepSnapshot, other: StepSnapshot) -> StepSnapshot {
         units: one.units + other.units,
         units_total: one.units_total + other.units_total,
         rows: one.rows + other.rows,
+        passed_over: one.passed_over + other.passed_over,
         rejected: one.rejected + other.rejected,
         bytes: one.bytes + other.bytes,
         bytes_total: one.bytes_total + other.bytes_total,

@@ -22,7 +22,7 @@ pub use spec::{
 };
 
 /// The keys of a job file that are read here.
-pub const KEYS: [&str; 6] = ["until", "commit", "require", "retry_run", "on_success", "on_failure"];
+pub const KEYS: [&str; 7] = ["until", "commit", "keep_rejects", "require", "retry_run", "on_success", "on_failure"];
 
 /// What applies to the runs of a job as a whole.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +35,8 @@ pub struct Around {
     pub until: Option<Until>,
     /// When the rows of a queue that were read so far are committed.
     pub commit: CommitKeys,
+    /// After how long rejects may be removed, of a job that reads a queue.
+    pub keep_rejects: Option<Duration>,
     /// What has to hold before a logical run begins.
     pub requirements: Vec<Requirement>,
     /// How often a run that fails resumes itself.

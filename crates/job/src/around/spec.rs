@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::entries::Texts;
 
 /// The keys of a job that apply to its runs as a whole.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AroundKeys {
     /// How long a job that reads a queue runs: until it is `stopped` by a signal; until the queue is `empty`, and stays
@@ -21,6 +21,9 @@ pub struct AroundKeys {
     pub until: Option<Until>,
     /// When the rows of a queue that were read so far are committed: whichever comes first.
     pub commit: CommitKeys,
+    /// How long a job that reads a queue keeps its rejects. Those of other jobs are kept as long as their run is in the
+    /// run history.
+    pub keep_rejects: Duration,
     /// What has to hold before a logical run begins. Otherwise nothing is touched, and the command ends with exit code
     /// 4, or, with `otherwise: skip`, with 0. A run that resumes another one does not ask again.
     pub require: Vec<RequirementKeys>,
@@ -32,6 +35,20 @@ pub struct AroundKeys {
     /// What is done after a run that fails, is interrupted, or whose requirements do not hold, once it is not retried
     /// any more.
     pub on_failure: Vec<HookKeys>,
+}
+
+impl Default for AroundKeys {
+    fn default() -> Self {
+        AroundKeys {
+            until: None,
+            commit: CommitKeys::default(),
+            keep_rejects: Duration::from_seconds(30 * 86_400),
+            require: Vec::new(),
+            retry_run: None,
+            on_success: Vec::new(),
+            on_failure: Vec::new(),
+        }
+    }
 }
 
 /// How long a job that reads a queue runs.

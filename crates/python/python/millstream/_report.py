@@ -173,6 +173,8 @@ class Step(_Record):
     waiting_scratch: float
     spilled_bytes: int
     spilled_for_want: int
+    #: Records that lack the text of `contains`, and were not parsed.
+    passed_over: int = 0
 
 
 class Interval(_Record):

@@ -46,7 +46,7 @@ pub(super) async fn watch(
     left: Vec<String>,
     acknowledged: UnboundedSender<Acknowledged>,
 ) {
-    let link = shared.link(life.number, &life.name);
+    let link = shared.link(&life.name);
     let watch = Watch::new(shared.settings.claim_after.0);
     let (number, told) = (life.number, Arc::clone(&shared));
     let mut claimer = Claimer { shared, life, link, watch, left, acknowledged, foreign: Vec::new() };

@@ -310,7 +310,7 @@ async fn remove(shared: &Shared, positions: &dyn Positions, name: &str, confirme
 
 /// Removes a consumer from the group, if it has no entries; whether it did.
 async fn remove_from_group(shared: &Arc<Shared>, name: &str) -> Result<bool> {
-    let mut link = shared.link(0, name);
+    let mut link = shared.link(name);
     loop {
         let connection = link.ready().await?;
         match shared.stream.remove(connection, name).await {

@@ -34,7 +34,7 @@ pub(super) async fn acknowledge(
     mut entries: UnboundedReceiver<Acknowledged>,
     confirmed: Confirmed,
 ) {
-    let mut link = shared.link(0, "millstream-acknowledges");
+    let mut link = shared.link("millstream-acknowledges");
     let doing = format!("acknowledging entries of {}", shared.shown);
     let deletes = shared.settings.acked == Acked::Delete;
     while let Some(first) = entries.recv().await {

@@ -1,5 +1,5 @@
 //! A connection that is made again when it was lost, and what a user hears of that: once that a server is waited for,
-//! and once that it is back.
+//! and once that it is back, however many connections notice it, and whenever they do.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -72,14 +72,20 @@ impl Outage {
         is_first
     }
 
-    /// One fewer waits. The length of the outage if it was the last one, and the server `is_back`.
-    fn ends(&self, is_back: bool) -> Option<Duration> {
+    /// The server has answered one that has waited for it, or has not. The length of the outage, if nobody waits any
+    /// more.
+    fn ends(&self, has_waited: bool) -> Option<Duration> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.0 -= 1;
-        if state.0 > 0 || !is_back {
+        state.0 -= usize::from(has_waited);
+        if state.0 > 0 {
             return None;
         }
         state.1.take().map(|since| since.elapsed())
+    }
+
+    /// One fewer waits: whether the server is back is for others to say.
+    fn gives_up(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).0 -= 1;
     }
 }
 
@@ -96,13 +102,16 @@ pub(super) struct Link {
     changes: Changes,
     pauses: Pauses,
     is_waiting: bool,
+    /// Whether nothing was answered since the connection was lost.
+    is_lost: bool,
 }
 
 impl Link {
     /// A connection that is made when it is needed.
     pub(super) fn new(place: Arc<Place>, name: &str, outage: Arc<Outage>, changes: Changes) -> Self {
         let pauses = Pauses::default();
-        Link { place, name: name.to_owned(), connection: None, outage, changes, pauses, is_waiting: false }
+        let (connection, name) = (None, name.to_owned());
+        Link { place, name, connection, outage, changes, pauses, is_waiting: false, is_lost: false }
     }
 
     /// The connection; waits until the server is there.
@@ -123,9 +132,9 @@ impl Link {
     /// The server has answered as it should.
     pub(super) fn works(&mut self) {
         self.pauses = Pauses::default();
-        if std::mem::take(&mut self.is_waiting) {
-            self.outage.ends(true).into_iter().for_each(|time| (self.changes)(Change::Back(time)));
-        }
+        self.is_lost = false;
+        let has_waited = std::mem::take(&mut self.is_waiting);
+        self.outage.ends(has_waited).into_iter().for_each(|time| (self.changes)(Change::Back(time)));
     }
 
     /// What was asked has failed, while `doing` something: waits, so that it can be asked again.
@@ -139,6 +148,11 @@ impl Link {
         }
         let error = fault.into_error(&self.place, doing);
         match reaction {
+            // The server may have been away for long, and be back long since.
+            Reaction::Reconnect if !std::mem::replace(&mut self.is_lost, true) => {
+                tokio::time::sleep(self.pauses.next()).await;
+                Ok(())
+            }
             Reaction::Wait | Reaction::Reconnect => {
                 self.wait(error).await;
                 Ok(())
@@ -158,7 +172,7 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         if self.is_waiting {
-            let _ = self.outage.ends(false);
+            self.outage.gives_up();
         }
     }
 }
@@ -172,11 +186,15 @@ mod tests {
         let outage = Outage::default();
         assert_eq!([outage.begins(), outage.begins()], [true, false]);
         assert_eq!(outage.ends(true), None);
-        // One that ends while the server is away leaves the report to those that come after it.
-        assert_eq!(outage.ends(false), None);
+        assert_eq!(outage.ends(false), None, "one still waits");
+        // One that ends while the server is away leaves the report to others, whether they have noticed it or not.
+        outage.gives_up();
         assert!(!outage.begins());
         assert!(outage.ends(true).is_some());
         assert!(outage.begins());
+        outage.gives_up();
+        assert!(outage.ends(false).is_some());
+        assert_eq!(outage.ends(false), None);
     }
 
     #[test]

@@ -36,7 +36,7 @@ const ACCEPT: &str = "to continue all the same, run once with `on_gap: warn`";
 
 /// Reads until the life of the consumer is over.
 pub(super) async fn read(shared: Arc<Shared>, life: Arc<Life>, acknowledged: UnboundedSender<Acknowledged>) {
-    let link = shared.link(life.number, &life.name);
+    let link = shared.link(&life.name);
     let (own, of) = (Arc::clone(&shared), Arc::clone(&life));
     let mut reader =
         Reader { shared: own, life: of, link, acknowledged, has_nothing: false, position: EntryId::default() };

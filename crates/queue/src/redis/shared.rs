@@ -119,10 +119,10 @@ impl Shared {
         }
     }
 
-    /// A connection that the server knows by `name`.
-    pub(super) fn link(self: &Arc<Self>, life: u64, name: &str) -> Link {
+    /// A connection that the server knows by `name`. What happens to the server outlives the consumer's names.
+    pub(super) fn link(self: &Arc<Self>, name: &str) -> Link {
         let shared = Arc::clone(self);
-        let changes = move |change| shared.tell(life, What::Change(change));
+        let changes = move |change| shared.tell(0, What::Change(change));
         Link::new(Arc::clone(&self.place), name, Arc::clone(&self.outage), Box::new(changes))
     }
 

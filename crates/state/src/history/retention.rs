@@ -14,15 +14,24 @@ use crate::rejects;
 /// So many runs are kept.
 pub(super) const KEPT: u64 = 1_000;
 
-/// Deletes the oldest runs if there are too many; whether it did. It deletes many at a time: to find them takes a look
-/// at all runs, their reports included, and to count them takes a look at an index.
-pub(super) fn delete_oldest(connection: &Connection) -> rusqlite::Result<bool> {
+/// Deletes the oldest runs if there are too many, but for those for which `is_alive` holds; whether it did. It deletes
+/// many at a time: to find them takes a look at all runs, their reports included, and to count them takes a look at an
+/// index.
+pub(super) fn delete_oldest(connection: &Connection, is_alive: impl Fn(&str) -> bool) -> rusqlite::Result<bool> {
     let count: i64 = connection.query_row("SELECT count(*) FROM runs", [], |row| row.get(0))?;
     if count <= signed(KEPT + KEPT / 10) {
         return Ok(false);
     }
-    let old = "DELETE FROM runs WHERE run NOT IN (SELECT run FROM runs ORDER BY rowid DESC LIMIT ?1)";
-    Ok(connection.execute(old, [signed(KEPT)])? > 0)
+    let old = "SELECT run FROM runs WHERE run NOT IN (SELECT run FROM runs ORDER BY rowid DESC LIMIT ?1)";
+    let old: Vec<String> =
+        connection.prepare(old)?.query_map([signed(KEPT)], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    let transaction = connection.unchecked_transaction()?;
+    let mut deleted = 0;
+    for run in old.iter().filter(|run| !is_alive(run)) {
+        deleted += transaction.execute("DELETE FROM runs WHERE run = ?1", [run])?;
+    }
+    transaction.commit()?;
+    Ok(deleted > 0)
 }
 
 /// Removes the rejects, the progress and the status files of runs that are not among `runs`. It does no harm if one

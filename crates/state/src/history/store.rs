@@ -133,7 +133,7 @@ impl RunHistory {
 
     /// Forgets the oldest runs when there are too many, and what is kept of them beside the history.
     fn forget_old_runs(&self) -> Result<()> {
-        if !self.checked(retention::delete_oldest(&self.connection()))? {
+        if !self.checked(retention::delete_oldest(&self.connection(), |run| locks::is_alive(&self.folder, run)))? {
             return Ok(());
         }
         if let Ok(runs) = self.list(None, u64::MAX) {

@@ -134,16 +134,19 @@ fn the_oldest_runs_are_forgotten_many_at_a_time() {
     let rejects = |run: &str| folder.path().join(rejects::FOLDER).join(run);
     let progress = |run: &str| folder.path().join(progress::FOLDER).join(run);
     let count = || history.list(None, u64::MAX).expect("it answers").len() as u64;
-    fill(0..KEPT + KEPT / 10 - 1);
+    let service = history.begin("service", of("service"), &key()).expect("it begins");
+    fill(0..KEPT + KEPT / 10 - 2);
     for run in ["0-1", "1000-1"] {
         fs_err::write(progress(run), "7").expect("written");
     }
     drop(history.begin("a", of("a"), &key()).expect("it begins"));
     assert_eq!(count(), KEPT + KEPT / 10);
     drop(history.begin("b", of("b"), &key()).expect("it begins"));
-    assert_eq!(count(), KEPT);
+    assert_eq!(count(), KEPT + 1);
     let runs = history.list(None, u64::MAX).expect("it answers");
     assert!(runs.iter().all(|run| run.run != "0-1") && runs[0].run == "b", "the newest stay");
+    assert_eq!(runs.last().map(|run| run.run.as_str()), Some("service"), "and what lives");
+    drop(service);
     assert!(progress("1000-1").exists() && !progress("0-1").exists(), "progress files of forgotten runs go");
     // The next ones have rejects, too.
     for run in ["200-1", "1000-1"] {

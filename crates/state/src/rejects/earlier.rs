@@ -7,7 +7,7 @@ use millstream_core::Result;
 use millstream_core::reject::Rejected;
 use millstream_core::sink::{Chunk, WrittenChunks};
 
-use super::files::{RunLines, read_all};
+use super::files::{PieceLines, read_all};
 use super::folder;
 use super::line::{Again, CheckedLine, CheckedRows, ChunkId, DeliveryNumber, Earlier, Kept, Line, RejectLine};
 use super::replayed::ReplayedRejects;
@@ -31,9 +31,9 @@ pub fn read(folder: &Path) -> Result<Earlier> {
 
 /// All rejects in `folder` that have failed again, and the run in which they did.
 pub fn failed_again(folder: &Path) -> Result<Vec<(String, Again)>> {
-    let again = |of_run: RunLines| {
-        let run = of_run.run.clone();
-        of_run.into_rejects().filter_map(|line| line.again).map(move |again| (run.clone(), again))
+    let again = |piece: PieceLines| {
+        let run = piece.name.run.clone();
+        piece.into_rejects().filter_map(|line| line.again).map(move |again| (run.clone(), again))
     };
     Ok(read_all(folder)?.into_iter().flat_map(again).collect())
 }
@@ -67,36 +67,36 @@ pub fn committed_checks<'a>(
 }
 
 /// How a delivery of a chunk compares with others of it: one that was delivered outranks one that was only read, then
-/// the later run counts, then the later delivery.
+/// the later file counts, then the later delivery.
 type Rank = (bool, usize, DeliveryNumber);
 
-/// What the lines of all runs say of rejects in other lines. Runs have numbers, in their order.
+/// What all lines say of rejects in other lines. Files have numbers, in the order in which they were written.
 #[derive(Default)]
 struct Standing {
     /// The last delivery of each chunk.
     last: HashMap<ChunkId, Rank>,
-    /// The last run in which the loads of a source or sink started again.
+    /// The last file in which the loads of a source or sink started again.
     anew: HashMap<String, usize>,
     /// How many records had come to entries of the job.
     came: HashMap<String, u64>,
 }
 
 impl Standing {
-    fn of(runs: &[RunLines]) -> Self {
+    fn of(pieces: &[PieceLines]) -> Self {
         let mut standing = Standing::default();
-        for (run, of_run) in runs.iter().enumerate() {
-            of_run.lines.iter().for_each(|line| standing.add(run, line));
+        for (file, piece) in pieces.iter().enumerate() {
+            piece.lines.iter().for_each(|line| standing.add(file, line));
         }
         standing
     }
 
-    fn add(&mut self, run: usize, line: &Line) {
+    fn add(&mut self, file: usize, line: &Line) {
         match line {
             Line::Version { .. } => {}
-            Line::Without { without, delivery } => self.add_delivery(run, without, *delivery),
-            Line::Checked(line) => line.chunks.iter().for_each(|chunk| self.add_delivery(run, chunk, line.delivery)),
-            Line::Reject(line) => line.chunk.iter().for_each(|chunk| self.add_delivery(run, chunk, line.delivery)),
-            Line::Anew { anew } => self.anew.extend(anew.iter().map(|name| (name.clone(), run))),
+            Line::Without { without, delivery } => self.add_delivery(file, without, *delivery),
+            Line::Checked(line) => line.chunks.iter().for_each(|chunk| self.add_delivery(file, chunk, line.delivery)),
+            Line::Reject(line) => line.chunk.iter().for_each(|chunk| self.add_delivery(file, chunk, line.delivery)),
+            Line::Anew { anew } => self.anew.extend(anew.iter().map(|name| (name.clone(), file))),
             Line::Came { came } => {
                 for (entry, records) in came {
                     let known = self.came.entry(entry.clone()).or_default();
@@ -106,32 +106,30 @@ impl Standing {
         }
     }
 
-    fn add_delivery(&mut self, run: usize, chunk: &ChunkId, delivery: DeliveryNumber) {
+    fn add_delivery(&mut self, file: usize, chunk: &ChunkId, delivery: DeliveryNumber) {
         let known = self.last.entry(chunk.clone()).or_default();
-        *known = (*known).max(rank(run, delivery));
+        *known = (*known).max(rank(file, delivery));
     }
 
-    /// Whether a reject of the run number `run` counts.
-    fn counts(&self, run: usize, line: &RejectLine) -> bool {
+    /// Whether a reject in the file number `file` counts.
+    fn counts(&self, file: usize, line: &RejectLine) -> bool {
         match &line.chunk {
-            Some(chunk) => self.last.get(chunk) == Some(&rank(run, line.delivery)),
+            Some(chunk) => self.last.get(chunk) == Some(&rank(file, line.delivery)),
             None => {
                 let mut entries = line.rejected.sink.iter().chain(&line.rejected.source);
-                !entries.any(|entry| self.anew.get(entry).is_some_and(|anew| *anew > run))
+                !entries.any(|entry| self.anew.get(entry).is_some_and(|anew| *anew > file))
             }
         }
     }
-}
 
-impl Standing {
-    /// Whether no chunk of `line`, of the run number `run`, was delivered again.
-    fn counts_checked(&self, run: usize, line: &CheckedLine) -> bool {
-        line.chunks.iter().all(|chunk| self.last.get(chunk) == Some(&rank(run, line.delivery)))
+    /// Whether no chunk of `line`, in the file number `file`, was delivered again.
+    fn counts_checked(&self, file: usize, line: &CheckedLine) -> bool {
+        line.chunks.iter().all(|chunk| self.last.get(chunk) == Some(&rank(file, line.delivery)))
     }
 }
 
-fn rank(run: usize, delivery: DeliveryNumber) -> Rank {
-    (delivery > 0, run, delivery)
+fn rank(file: usize, delivery: DeliveryNumber) -> Rank {
+    (delivery > 0, file, delivery)
 }
 
 /// The chunk of the first reject that the delivery of `line` has of the same unit; `known` has those of the lines
@@ -142,22 +140,22 @@ fn first_chunk(known: &mut HashMap<(String, DeliveryNumber, String), ChunkId>, l
     Some(known.entry(delivery).or_insert_with(|| chunk.clone()).clone())
 }
 
-fn what_counts(runs: Vec<RunLines>) -> Earlier {
-    let standing = Standing::of(&runs);
+fn what_counts(pieces: Vec<PieceLines>) -> Earlier {
+    let standing = Standing::of(&pieces);
     let (mut kept, mut again, mut checked) = (Vec::new(), HashMap::new(), Vec::new());
-    for (number, of_run) in runs.into_iter().enumerate() {
-        let of_checks = of_run.lines.iter().filter_map(Line::checked);
+    for (number, piece) in pieces.into_iter().enumerate() {
+        let of_checks = piece.lines.iter().filter_map(Line::checked);
         checked.extend(of_checks.filter(|line| standing.counts_checked(number, line)).cloned());
-        let run = of_run.run.clone();
+        let file = piece.name.stem();
         let mut first_chunks = HashMap::new();
-        for (index, line) in (1..).zip(of_run.into_rejects()) {
+        for (index, line) in (1..).zip(piece.into_rejects()) {
             let noted_by = first_chunk(&mut first_chunks, &line);
             if !standing.counts(number, &line) {
                 continue;
             }
             match &line.again {
                 Some(known) => drop(again.insert(known.id.clone(), line.rejected)),
-                None => kept.push(Kept { id: format!("{run}/{index}"), line, replayed: false, noted_by }),
+                None => kept.push(Kept { id: format!("{file}/{index}"), line, replayed: false, noted_by }),
             }
         }
     }

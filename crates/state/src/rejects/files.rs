@@ -1,23 +1,23 @@
 //! Reading the files of the reject log.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::Path;
 
 use fs_err::File;
 use millstream_core::{Error, Result};
 
-use super::ENDING;
 use super::line::{Line, RejectLine, VERSION};
+use super::piece::PieceName;
 
-/// What one run has written.
-pub(super) struct RunLines {
-    /// The run.
-    pub(super) run: String,
+/// What one run has written into one piece.
+pub(super) struct PieceLines {
+    /// The run, and the number of the piece.
+    pub(super) name: PieceName,
     /// Its lines, in their order.
     pub(super) lines: Vec<Line>,
 }
 
-impl RunLines {
+impl PieceLines {
     /// Its rejects, in their order.
     pub(super) fn into_rejects(self) -> impl Iterator<Item = RejectLine> {
         self.lines.into_iter().filter_map(|line| match line {
@@ -27,36 +27,28 @@ impl RunLines {
     }
 }
 
-/// The lines of all files in `folder`, in the order of the runs.
-pub(super) fn read_all(folder: &Path) -> Result<Vec<RunLines>> {
+/// The lines of all files in `folder`, in the order of the runs, and of their pieces.
+pub(super) fn read_all(folder: &Path) -> Result<Vec<PieceLines>> {
     let failed = |path: &Path, cause: &std::io::Error| {
         Error::io(format!("the rejects in {} cannot be read", path.display()), cause)
     };
-    let mut files = Vec::new();
-    for entry in fs_err::read_dir(folder).map_err(|cause| failed(folder, &cause))? {
-        let name = entry.map_err(|cause| failed(folder, &cause))?.file_name().to_string_lossy().into_owned();
-        files.extend(name.strip_suffix(ENDING).map(str::to_owned));
-    }
-    files.sort_by_key(|run| order(run));
-    let mut runs = Vec::new();
-    for run in files {
-        let path = folder.join(format!("{run}{ENDING}"));
-        let lines = lines_of(&path).map_err(|cause| failed(&path, &cause))?;
+    let mut pieces = Vec::new();
+    for name in PieceName::all(folder).map_err(|cause| failed(folder, &cause))? {
+        let path = name.path(folder);
+        let lines = match lines_of(&path) {
+            // It was removed meanwhile, as it was too old.
+            Err(cause) if cause.kind() == ErrorKind::NotFound => continue,
+            lines => lines.map_err(|cause| failed(&path, &cause))?,
+        };
         if let Some(Line::Version { version, .. }) = lines.first()
             && *version > VERSION
         {
             return Err(Error::newer(format!("the list of rejects {}", path.display()), version, VERSION)
                 .hint("upgrade Millstream to show them or to resume their run"));
         }
-        runs.push(RunLines { run, lines });
+        pieces.push(PieceLines { name, lines });
     }
-    Ok(runs)
-}
-
-/// Runs come in the order of their beginnings: `MILLISECONDS-PROCESS`.
-fn order(run: &str) -> (u64, String) {
-    let time = run.split('-').next().and_then(|time| time.parse().ok());
-    (time.unwrap_or(u64::MAX), run.to_owned())
+    Ok(pieces)
 }
 
 /// The lines of all whole frames.
@@ -71,7 +63,7 @@ fn lines_of(path: &Path) -> std::io::Result<Vec<Line>> {
             let mut rest = Vec::new();
             file.read_to_end(&mut rest)?;
             match cause.kind() {
-                std::io::ErrorKind::UnexpectedEof => break,
+                ErrorKind::UnexpectedEof => break,
                 _ => return Err(cause),
             }
         }

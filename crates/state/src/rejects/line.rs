@@ -136,7 +136,7 @@ impl Line {
 /// A reject that counts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Kept {
-    /// Its id: `RUN/NUMBER`.
+    /// Its id: `RUN/NUMBER`; in a later piece of the log, `RUN.PIECE/NUMBER`.
     pub id: String,
     /// What is known of it.
     #[serde(flatten)]

@@ -5,29 +5,33 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fs_err::File;
 use millstream_core::{Error, Result};
 
 use super::earlier::read;
 use super::line::{CheckedLine, CheckedRows, ChunkId, DeliveryNumber, Earlier, Line, RejectLine, VERSION};
-use super::{ENDING, cannot_keep, folder};
+use super::piece::{Piece, PieceName, Rotation};
+use super::{cannot_keep, folder};
 
 /// Rejects that are not tied to a chunk are written when they take so much memory.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// The reject log of a live run: one file.
+/// The reject log of a live run: one file, or pieces.
 #[derive(Debug)]
 pub struct RejectLog {
     pub(super) folder: PathBuf,
-    pub(super) path: PathBuf,
+    run: String,
+    /// How its pieces end; `None` if it is one file, which runs that resume this one read.
+    rotation: Option<Rotation>,
     state: Mutex<State>,
-    /// Chunks of which a delivery has rejects in a file, and is not committed.
+    /// Chunks of which a delivery has rejects in a file, and may be done again.
     pending: Mutex<HashSet<ChunkId>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    file: Option<File>,
+    piece: Option<Piece>,
+    /// How many pieces there are.
+    pieces: u64,
     waiting: Vec<u8>,
     deliveries: DeliveryNumber,
 }
@@ -40,9 +44,27 @@ impl RejectLog {
     /// The reject log of `run`, which resumes `first` or is it, in the state folder. Its file is created with the first
     /// reject.
     pub fn new(state: &Path, first: &str, run: &str) -> Self {
-        let folder = folder(state, first);
-        let path = folder.join(format!("{run}{ENDING}"));
-        RejectLog { folder, path, state: Mutex::default(), pending: Mutex::default() }
+        RejectLog {
+            folder: folder(state, first),
+            run: run.to_owned(),
+            rotation: None,
+            state: Mutex::default(),
+            pending: Mutex::default(),
+        }
+    }
+
+    /// The same, in pieces. No run resumes such a run, so only rejects are kept, and not what checks have counted.
+    pub fn in_pieces(self, rotation: Rotation) -> Self {
+        RejectLog { rotation: Some(rotation), ..self }
+    }
+
+    /// How its pieces end, if it is written in pieces.
+    pub fn rotation(&self) -> Option<&Rotation> {
+        self.rotation.as_ref()
+    }
+
+    pub(super) fn path(&self, piece: u64) -> PathBuf {
+        PieceName::new(&self.run, piece).path(&self.folder)
     }
 
     /// What earlier runs have left.
@@ -58,6 +80,19 @@ impl RejectLog {
         lock(&self.pending).extend(chunks);
     }
 
+    /// Notes that these chunks are committed, and do not come again.
+    pub fn settle(&self, chunks: &[ChunkId]) {
+        let mut pending = lock(&self.pending);
+        pending.retain(|chunk| !chunks.contains(chunk));
+    }
+
+    /// Notes that these chunks are dropped: their records come again in others. What was kept of them does not count.
+    pub fn void(&self, chunks: &[ChunkId]) -> Result<()> {
+        self.add_delivery(chunks.to_vec(), Vec::new(), Vec::new(), HashMap::new())?;
+        self.settle(chunks);
+        Ok(())
+    }
+
     /// Adds lines, and returns when they are durable if `now`, or when they take much memory.
     pub fn add(&self, lines: impl IntoIterator<Item = Line>, now: bool) -> Result<()> {
         let mut state = lock(&self.state);
@@ -67,7 +102,7 @@ impl RejectLog {
             state.waiting.push(b'\n');
         }
         if now || state.waiting.len() >= BUFFER_BYTES {
-            self.write(&mut state).map_err(|cause| cannot_keep(&self.path, &cause))?;
+            self.write(&mut state).map_err(|cause| cannot_keep(&self.path(state.pieces), &cause))?;
         }
         Ok(())
     }
@@ -82,6 +117,10 @@ impl RejectLog {
         checked: Vec<CheckedRows>,
         came: HashMap<String, u64>,
     ) -> Result<()> {
+        let (checked, came) = match self.rotation {
+            Some(_) => Default::default(),
+            None => (checked, came),
+        };
         let delivery = {
             let mut state = lock(&self.state);
             state.deliveries += 1;
@@ -111,7 +150,7 @@ impl RejectLog {
     /// Whether there is anything in it.
     pub fn has_some(&self) -> bool {
         let state = lock(&self.state);
-        state.file.is_some() || !state.waiting.is_empty()
+        state.pieces > 0 || !state.waiting.is_empty()
     }
 
     /// Whether earlier runs have left something.
@@ -128,27 +167,30 @@ impl RejectLog {
         if state.waiting.is_empty() {
             return Ok(());
         }
-        let is_new = state.file.is_none();
-        let file = match &mut state.file {
-            Some(file) => file,
-            None => {
-                fs_err::create_dir_all(&self.folder)?;
-                let file = state.file.insert(File::create_new(&self.path)?);
-                for folder in self.folder.ancestors().take(3) {
-                    File::open(folder)?.sync_all()?;
-                }
-                file
-            }
-        };
+        let mut piece = self.piece(state)?;
         let mut encoder = zstd::Encoder::new(Vec::new(), zstd::DEFAULT_COMPRESSION_LEVEL)?;
         encoder.include_checksum(true)?;
-        if is_new {
+        if piece.is_empty() {
             serde_json::to_writer(&mut encoder, &Line::Version { version: VERSION, came: HashMap::new() })?;
             encoder.write_all(b"\n")?;
         }
         encoder.write_all(&state.waiting)?;
-        file.write_all(&encoder.finish()?)?;
+        // One whose end may be half written is not continued.
+        piece.write(&encoder.finish()?)?;
         state.waiting.clear();
-        file.sync_data()
+        state.piece = Some(piece);
+        Ok(())
+    }
+
+    /// Takes the piece to write into.
+    fn piece(&self, state: &mut State) -> std::io::Result<Piece> {
+        let is_over = |piece: &Piece| self.rotation.as_ref().is_some_and(|rotation| piece.is_over(rotation));
+        match state.piece.take().filter(|piece| !is_over(piece)) {
+            Some(piece) => Ok(piece),
+            None => {
+                state.pieces += 1;
+                Piece::create(&self.path(state.pieces))
+            }
+        }
     }
 }

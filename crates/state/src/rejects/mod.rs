@@ -1,7 +1,8 @@
-//! The reject log: what runs rejected, as JSON lines in frames of zstd, one file for each run.
+//! The reject log: what runs rejected, as JSON lines in frames of zstd, one file for each run, or several pieces.
 //!
 //! ```text
 //!  STATE/rejects/FIRST/RUN.jsonl.zst    FIRST: the first run of its resume chain
+//!  STATE/rejects/FIRST/RUN.2.jsonl.zst  the second piece, of a run that reads a queue: see [`Rotation`]
 //!  STATE/rejects/FIRST/replayed         what was loaded later: see [`ReplayedRejects`]
 //! ```
 //! A line is a reject, or says something about others. The rejects of a chunk are in the file before the chunk's ledger
@@ -9,18 +10,19 @@
 //! rejects again. So of the rejects of a chunk only those of its last delivery count.
 //!
 //! A frame is written as a whole. Readers skip the frame that a killed run has left half written: nothing that depends
-//! on it was committed.
+//! on it was committed. A file that could not be written to its end is not continued, but followed by another piece.
 //!
 //! The first line of a file holds its version. A file without it has version 1, too.
 //!
-//! `line.rs` the lines; `log.rs` the file of a live run; `files.rs` reads the files; `earlier.rs` which of their
-//! rejects count; `replayed.rs` which were loaded later. The engine decides how much may be rejected, and replays
+//! `line.rs` the lines; `log.rs` the log of a live run; `piece.rs` the files of a log, and which of them are too old;
+//! `files.rs` reads them; `earlier.rs` which of their rejects count; `replayed.rs` which were loaded later. The engine decides how much may be rejected, and replays
 //! rejects.
 
 mod earlier;
 mod files;
 mod line;
 mod log;
+mod piece;
 mod replayed;
 
 #[cfg(test)]
@@ -33,6 +35,7 @@ use millstream_core::Error;
 pub use earlier::{committed, committed_checks, failed_again, of_run, read};
 pub use line::{Again, CheckedLine, CheckedRows, ChunkId, DeliveryNumber, Earlier, Kept, Line, RejectLine};
 pub use log::RejectLog;
+pub use piece::{Rotation, remove_old};
 pub use replayed::ReplayedRejects;
 
 /// The folder of all rejects in the state folder.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use millstream_core::RejectKind;
 use millstream_core::reject::{RawText, Rejected};
@@ -107,14 +108,14 @@ fn a_truncated_frame_is_skipped_and_a_damaged_file_is_reported() {
     let state = tempfile::TempDir::new().expect("a folder");
     let log = RejectLog::new(state.path(), "1-1", "1-1");
     log.add([line(reject(None, "whole"))], true).expect("written");
-    let whole = fs_err::metadata(&log.path).expect("a file").len();
+    let whole = fs_err::metadata(&log.path(1)).expect("a file").len();
     log.add([line(reject(None, "cut"))], true).expect("written");
-    let bytes = fs_err::read(&log.path).expect("a file");
+    let bytes = fs_err::read(&log.path(1)).expect("a file");
     for length in whole as usize..bytes.len() {
-        fs_err::write(&log.path, &bytes[..length]).expect("written");
+        fs_err::write(&log.path(1), &bytes[..length]).expect("written");
         assert_eq!(messages(&read(&log.folder).expect("readable")), ["whole"], "{length}");
     }
-    fs_err::write(&log.path, b"this is no zstd").expect("written");
+    fs_err::write(&log.path(1), b"this is no zstd").expect("written");
     let error = read(&log.folder).expect_err("it is damaged");
     assert!(error.what().contains("1-1.jsonl.zst cannot be read"), "{error:?}");
 }
@@ -135,7 +136,7 @@ fn a_file_says_its_version_and_a_newer_one_is_refused() {
     let log = RejectLog::new(state.path(), "1-1", "1-1");
     log.add([line(reject(None, "a"))], true).expect("written");
     log.add([line(reject(None, "b"))], true).expect("written");
-    let text = zstd::decode_all(&*fs_err::read(&log.path).expect("a file")).expect("packed");
+    let text = zstd::decode_all(&*fs_err::read(&log.path(1)).expect("a file")).expect("packed");
     let text = String::from_utf8(text).expect("text");
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!((lines[0], lines.len()), (r#"{"version":1,"came":{}}"#, 3));
@@ -192,4 +193,76 @@ fn what_checks_counted_counts_once_however_chunks_are_grouped() {
     assert_eq!(rows(&[0, 1, 2, 3]), 36);
     assert_eq!(rows(&[2]), 10, "what is not committed is counted when it is delivered again");
     assert_eq!(rows(&[]), 0);
+}
+
+/// The names of the files in `folder`.
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs_err::read_dir(folder).expect("a folder");
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.expect("a file").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn pieces_are_read_in_their_order_and_a_half_written_one_takes_no_other_with_it() {
+    let state = tempfile::TempDir::new().expect("a folder");
+    let rotation = Rotation { keep: Duration::from_secs(3_000), bytes: 1 };
+    let log = RejectLog::new(state.path(), "1-1", "1-1").in_pieces(rotation);
+    let all: Vec<String> = (1..=12).map(|number| format!("reject {number}")).collect();
+    for (number, message) in (0..).zip(&all) {
+        let rejects = vec![reject(Some(chunk(number)), message)];
+        log.add_delivery(vec![chunk(number)], rejects, vec![], HashMap::new()).expect("written");
+    }
+    let kept = read(&log.folder).expect("readable").kept;
+    let ids: Vec<&str> = kept.iter().map(|kept| kept.id.as_str()).collect();
+    assert_eq!((ids[0], ids[1], ids[11]), ("1-1/1", "1-1.2/1", "1-1.12/1"));
+    assert_eq!(messages(&Earlier { kept, ..Earlier::default() }), all);
+    let half = fs_err::read(log.path(3)).expect("a file");
+    fs_err::write(log.path(3), &half[..half.len() / 2]).expect("written");
+    let kept = read(&log.folder).expect("readable").kept;
+    assert_eq!(kept.len(), 11);
+    assert!(kept.iter().all(|kept| kept.id != "1-1.3/1"));
+}
+
+#[test]
+fn old_pieces_are_removed_and_a_removed_one_is_not_written_into() {
+    let state = tempfile::TempDir::new().expect("a folder");
+    let day = Duration::from_secs(86_400);
+    let log = |bytes| RejectLog::new(state.path(), "1-1", "1-1").in_pieces(Rotation { keep: 30 * day, bytes });
+    let small = log(1);
+    for message in ["old", "new"] {
+        small.add([line(reject(None, message))], true).expect("written");
+    }
+    let other = state.path().join("rejects/2-2");
+    fs_err::create_dir_all(&other).expect("a folder");
+    for file in [log(1).path(1), other.join("2-2.jsonl.zst")] {
+        let file = fs_err::File::options().append(true).create(true).open(file).expect("a file");
+        file.into_parts().0.set_modified(SystemTime::now() - 31 * day).expect("a time");
+    }
+    remove_old(state.path(), &["1-1".to_owned()], 30 * day);
+    assert_eq!(names(&small.folder), ["1-1.2.jsonl.zst"]);
+    assert_eq!(names(&other), ["2-2.jsonl.zst"], "it is of another job");
+    assert_eq!(messages(&read(&small.folder).expect("readable")), ["new"]);
+    let large = RejectLog::new(state.path(), "1-1", "3-3").in_pieces(Rotation { keep: 30 * day, bytes: 1 << 20 });
+    large.add([line(reject(None, "gone"))], true).expect("written");
+    fs_err::remove_file(large.path(1)).expect("removed");
+    large.add([line(reject(None, "kept"))], true).expect("written");
+    assert_eq!(messages(&read(&small.folder).expect("readable")), ["new", "kept"]);
+}
+
+#[test]
+fn dropped_chunks_have_no_rejects_and_nothing_is_remembered_of_settled_ones() {
+    let state = tempfile::TempDir::new().expect("a folder");
+    let log = RejectLog::new(state.path(), "1-1", "1-1").in_pieces(Rotation::new(Duration::from_secs(60)));
+    for number in 0..2 {
+        let rejects = vec![reject(Some(chunk(number)), &format!("of {number}"))];
+        let counted = vec![CheckedRows { entry: "s".to_owned(), rows: 1, broken: Default::default() }];
+        log.add_delivery(vec![chunk(number)], rejects, counted, HashMap::new()).expect("written");
+    }
+    log.void(&[chunk(0)]).expect("written");
+    log.settle(&[chunk(1)]);
+    assert!(!log.is_pending());
+    let earlier = log.earlier().expect("readable");
+    assert_eq!((messages(&earlier), earlier.checked.len()), (vec!["of 1"], 0));
 }

@@ -176,7 +176,7 @@ fn bad_messages_and_those_without_a_body_are_rejects_with_their_ids() {
     assert_eq!(scene.target.query("SELECT _id FROM t ORDER BY 1"), ["0:0", "1:0", "2:0"]);
     let rejects = scene.lab.run(&["rejects", "--json"]).ok().json();
     let rejects = rejects["rejects"].as_array().expect("a list").clone();
-    let mut ids: Vec<&str> = rejects.iter().filter_map(|reject| reject["id"].as_str()).collect();
+    let mut ids: Vec<&str> = rejects.iter().filter_map(|reject| reject["message_id"].as_str()).collect();
     ids.sort_unstable();
     assert_eq!(ids, ["0:1", "0:2", "1:1"], "{rejects:?}");
 }

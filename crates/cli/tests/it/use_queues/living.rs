@@ -3,17 +3,18 @@
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use millstream_testkit::{Postgres, PostgresOptions};
+use millstream_testkit::{Kafka, KafkaOptions, Postgres, PostgresOptions};
 use serde_json::Value;
 
 use super::{Scene, stop, until};
 use crate::use_resume::in_sqlite;
+use crate::use_support::Lab;
 
 const SERVICE: &str = "until: stopped\ncommit: {every: 100ms}";
 
 impl Scene {
     /// A process that writes what it says into the file `log`.
-    fn start_logged(&self, log: &str, environment: &[(&str, &str)]) -> Child {
+    pub(super) fn start_logged(&self, log: &str, environment: &[(&str, &str)]) -> Child {
         let file = fs_err::File::create(self.lab.path(log)).expect("a file");
         let mut command = self.lab.command(&["run", "job.yaml"]);
         command.envs(environment.iter().copied()).stdout(Stdio::null()).stderr(Stdio::from(file.into_parts().0));
@@ -21,7 +22,7 @@ impl Scene {
     }
 
     /// The last run, as `millstream runs` has it.
-    fn last_run(&self) -> Value {
+    pub(super) fn last_run(&self) -> Value {
         self.lab.run(&["runs", "--json"]).ok().json()["runs"][0].clone()
     }
 
@@ -94,12 +95,13 @@ fn the_report_of_a_service_has_intervals() {
     assert_eq!(run["run"]["report"]["intervals"], report["intervals"], "the history has them, too");
 }
 
-/// A target that is away at the start, and twice in the middle, is reported once each time, and so is its return.
+/// A target that is away at the start, and twice in the middle, is reported once each time, and so is its return; a
+/// queue that is away, too, however many connections notice it.
 #[test]
 fn each_outage_is_reported_once() {
     let mut server = Postgres::start(PostgresOptions::default());
     let name = server.database();
-    let scene = Scene::new(in_sqlite, SERVICE, "", "");
+    let mut scene = Scene::new(in_sqlite, SERVICE, "", "");
     let job = scene.lab.read("job.yaml").replace(&scene.target.url(), &server.url(&name));
     scene.lab.file("job.yaml", job);
     let rows = |server: &Postgres| server.try_query(&name, "SELECT count(*) FROM t").unwrap_or_default().concat();
@@ -120,8 +122,60 @@ fn each_outage_is_reported_once() {
         server.kill();
     }
     server.restart();
+    for outage in 1..=3 {
+        scene.redis.kill();
+        until("it says that it waits", || counts(&scene, "events") == [outage, outage - 1]);
+        std::thread::sleep(Duration::from_secs(1));
+        scene.redis.restart();
+        scene.add(all..all + 50);
+        all += 50;
+        until("it goes on", || rows(&server) == all.to_string() && counts(&scene, "events") == [outage, outage]);
+        // Some connections notice it only now.
+        std::thread::sleep(Duration::from_secs(2));
+    }
     stop(process);
+    assert_eq!(counts(&scene, "events"), [3, 3], "{}", scene.lab.read("log"));
     assert!(counts(&scene, "o")[0] <= 4, "{}", scene.lab.read("log"));
+}
+
+/// A restart of a broker is noticed by the group, by each partition, and by what watches the topic.
+#[test]
+fn each_outage_of_kafka_is_reported_once() {
+    let (mut kafka, lab) = (Kafka::start(KafkaOptions::default()), Lab::new());
+    let topic = kafka.topic(3);
+    lab.file(
+        "job.yaml",
+        format!(
+            "{SERVICE}\nsources:\n  events: {{read: 'kafka://{}/{topic}', kafka: {{group: g}}, json: {{columns: {{id: \
+             int64}}}}}}\nsinks:\n  o: {{from: events, write: 'sqlite:out.db', table: t}}\n",
+            kafka.address()
+        ),
+    );
+    let rows = || {
+        let listed = lab.run(&["runs", "--json"]).json();
+        listed["runs"][0]["rows_written"].as_u64().unwrap_or_default()
+    };
+    let add = |kafka: &Kafka, outage: i32| {
+        (0..3).for_each(|partition| kafka.send(&topic, partition, [format!("{{\"id\": {outage}}}")]));
+    };
+    add(&kafka, 0);
+    let log = fs_err::File::create(lab.path("log")).expect("a file").into_parts().0;
+    let mut command = lab.command(&["run", "job.yaml"]);
+    let process = command.env("MILLSTREAM_SHORT_SESSIONS", "1").stdout(Stdio::null()).stderr(Stdio::from(log)).spawn();
+    let process = process.expect("it starts");
+    let counts = || ["waits", "continues"].map(|what| lab.read("log").matches(&format!("`events` {what}")).count());
+    until("it has begun", || rows() == 3);
+    for outage in 1..=2 {
+        kafka.kill();
+        until("it says that it waits", || counts() == [outage, outage - 1]);
+        std::thread::sleep(Duration::from_secs(2));
+        kafka.restart();
+        add(&kafka, outage as i32);
+        until("it goes on", || rows() == 3 * (outage as u64 + 1) && counts() == [outage, outage]);
+    }
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(counts(), [2, 2], "{}", lab.read("log"));
+    stop(process);
 }
 
 /// Whatever notices a gap, it is reported once.

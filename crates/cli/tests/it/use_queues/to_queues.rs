@@ -352,6 +352,30 @@ fn messages_that_are_too_large() {
     run(&lab).ended(3).says(&["2 records were rejected", "more than 2000 bytes"]);
     job(&lab, "until: now", &source, &format!("{sink}, max_rejects: 2"));
     run(&lab).ok().says(&["8 messages added"]);
+    let rejects = lab.run(&["rejects", "--json"]).ok().json();
+    let ids: Vec<&str> =
+        rejects["rejects"].as_array().expect("a list").iter().filter_map(|one| one["message_id"].as_str()).collect();
+    assert_eq!(ids, ["0:3", "0:7"], "{rejects}");
+}
+
+/// What is found only when messages are made or confirmed is kept, from files and from queues.
+#[test]
+fn rows_of_which_no_message_can_be_made_are_rejects() {
+    let (redis, lab) = (Redis::start(RedisOptions::default()), Lab::new());
+    let body = |id: usize| format!("{{\"id\": {id}, \"_headers\": \"{}\"}}", if id == 2 { "none" } else { "{}" });
+    lab.file("rows.jsonl", (0..5).map(|id| body(id) + "\n").collect::<String>());
+    (0..5).for_each(|id| drop(redis.command(&["XADD", "from", "*", "body", &body(id)])));
+    let json = "json: {columns: {id: int64, _headers: utf8}}";
+    let stream = format!("read: '{}', redis: {{stream: from, group: g}}", redis.url());
+    for (head, read) in [("", "read: rows.jsonl"), ("until: now", stream.as_str())] {
+        let sink = format!("write: '{}', redis: {{stream: to}}, add: [_headers], max_rejects: 1", redis.url());
+        job(&lab, head, &format!("{read}, {json}"), &sink);
+        run(&lab).ok().says(&["4 messages added"]);
+        let rejects = lab.run(&["rejects", "--json"]).ok().json();
+        let rejects = rejects["rejects"].as_array().expect("a list");
+        assert_eq!(rejects.len(), 1, "{rejects:?}");
+        assert_eq!(rejects[0]["raw"]["text"], body(2), "{rejects:?}");
+    }
 }
 
 #[test]

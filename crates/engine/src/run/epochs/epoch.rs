@@ -68,7 +68,9 @@ impl Epoch {
             let batch = self.batches.remove(index);
             self.messages -= batch.messages.len() as u64;
             self.bytes -= batch.messages.text().len() as u64;
-            let Ok(Ok(rows)) = self.rows.remove(index).await else { continue };
+            let rows = self.rows.remove(index).await;
+            reader.is_done_with([batch.number]);
+            let Ok(Ok(rows)) = rows else { continue };
             sinks.iter().for_each(|sink| sink.load.pass(&rows));
             if has_sink(batch.sinks, 0) {
                 let (rows, rejected) = counts(&rows);

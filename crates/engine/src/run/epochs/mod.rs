@@ -6,6 +6,7 @@
 //!                      (parsed meanwhile)
 //! ```
 
+mod chores;
 mod epoch;
 mod until;
 
@@ -40,6 +41,7 @@ use crate::failure::Failure;
 use crate::options::Cancel;
 use crate::plan::lookup::lookups;
 use crate::stages::OpenStage;
+use chores::Chores;
 use epoch::{Epoch, EpochSink, has_sink};
 use until::End;
 
@@ -143,6 +145,7 @@ struct Consuming<'w, 'j> {
     commit: CommitKeys,
     /// When it is to be seen next how far the queue is behind.
     next_look: Instant,
+    chores: Chores,
     end: End,
     open: Epoch,
     /// What is committed as soon as the epoch before it is.
@@ -171,7 +174,9 @@ pub(super) async fn run(work: Work<'_, '_>, tell: Tell) -> Result<Committed, Fai
         return Err(Error::new(ErrorKind::Interrupted, what).hint("start it again with the same command").into());
     }
     let results = sinks.iter().map(|sink| sink.result()).collect::<Result<Vec<_>>>()?;
-    work.run.rejects.judge_all()?;
+    if !is_service(work.job) {
+        work.run.rejects.judge_all()?;
+    }
     let summary = Summary { run: work.point.run.clone(), results, ..Summary::default() };
     Ok(Committed { summary, entries: Entries::default() })
 }
@@ -234,6 +239,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
             consumer,
             commit: job.around.commit,
             next_look: Instant::now(),
+            chores: Chores::begin(),
             end: End::new(until),
             open: Epoch::default(),
             closed: None,
@@ -249,7 +255,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
         let cancelled = cancel.cancelled().fuse();
         tokio::pin!(cancelled);
         loop {
-            self.look();
+            self.look()?;
             if self.must_close() {
                 self.closed = Some(std::mem::take(&mut self.open));
                 if let Some(batch) = self.apart.take() {
@@ -295,12 +301,14 @@ impl<'w, 'j> Consuming<'w, 'j> {
         }
     }
 
-    /// Takes note from time to time of how far the queue is behind.
-    fn look(&mut self) {
-        if self.next_look <= Instant::now() {
-            self.next_look = Instant::now() + LOOKS;
-            self.work.run.monitor.note_lag(self.consumer.lag());
+    /// Takes note from time to time of how far the queue is behind, and does what else is due.
+    fn look(&mut self) -> Result<()> {
+        if self.next_look > Instant::now() {
+            return Ok(());
         }
+        self.next_look = Instant::now() + LOOKS;
+        self.work.run.monitor.note_lag(self.consumer.lag());
+        self.chores.do_due(self.work)
     }
 
     /// Whether the open epoch is committed now.
@@ -432,6 +440,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
     /// All sinks have done what they could with an epoch.
     async fn written(&mut self, done: Done) -> Result<()> {
         let Done { batches, parts, stage } = done;
+        self.reader.is_done_with(batches.iter().map(|(batch, _)| *batch));
         let monitor = &self.work.run.monitor;
         let (mut undone, mut is_given_up, mut failed) = (BTreeSet::new(), false, None);
         for DonePart { sink, batches, result } in parts {
