@@ -209,7 +209,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
                 fingerprint: None,
                 references: References::default(),
                 progress: None,
-                commits: Commits::default(),
+                commits: Commits::new(target.epochs().connections()),
                 scratch: run.scratch.folder().to_owned(),
                 is_staged: false,
             });
