@@ -224,7 +224,8 @@ impl Sink for FileSink {
 
     async fn epochs(&self, load: &QueueLoad, context: LoadContext) -> Result<Option<EpochTarget>> {
         let target = &self.target_files.target;
-        epochs::open(target, self.store.as_ref(), &self.encoding, load, context).await.map(Some)
+        let network = network(&context);
+        epochs::open(target, self.store.as_ref(), &self.encoding, load, context, network).await.map(Some)
     }
 
     async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>> {

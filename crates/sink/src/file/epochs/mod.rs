@@ -25,11 +25,11 @@ mod unique;
 mod writing;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use millstream_core::Result;
 use millstream_core::epochs::{EpochTarget, QueueLoad};
 use millstream_core::sink::LoadContext;
+use millstream_core::source::SourceContext;
 use millstream_core::store::Store;
 
 use self::in_bucket::InBucket;
@@ -37,22 +37,9 @@ use self::in_folder::InFolder;
 use self::keeper::Keeper;
 use self::partitions::PartitionFiles;
 use self::unique::UniqueFiles;
+use self::writing::Files;
 use super::naming::Target;
 use crate::encode::Encoding;
-
-/// The files of a load, as all of its deliveries know them.
-struct Files {
-    keeper: Arc<dyn Keeper>,
-    target: Target,
-    encoding: Encoding,
-    context: LoadContext,
-    /// The name of the process.
-    owner: String,
-    /// Drafts and attempts that this process has begun.
-    begun: AtomicU64,
-    /// Files that it has made.
-    made: AtomicU64,
-}
 
 /// Opens the files of `target`, in `store` if it is in one, for the load of a queue.
 ///
@@ -64,20 +51,13 @@ pub(super) async fn open(
     encoding: &Encoding,
     load: &QueueLoad,
     context: LoadContext,
+    network: SourceContext,
 ) -> Result<EpochTarget> {
     let keeper: Arc<dyn Keeper> = match store {
         None => Arc::new(InFolder::new(target, &load.owner)),
-        Some(store) => Arc::new(InBucket::new(Arc::clone(store), target, &load.owner, super::network(&context))),
+        Some(store) => Arc::new(InBucket::new(Arc::clone(store), target, &load.owner, network)),
     };
-    let files = Arc::new(Files {
-        keeper,
-        target: target.clone(),
-        encoding: encoding.clone(),
-        context,
-        owner: load.owner.clone(),
-        begun: AtomicU64::new(0),
-        made: AtomicU64::new(0),
-    });
+    let files = Arc::new(Files::new(keeper, target, encoding, &load.owner, context));
     match load.queue.is_partitioned {
         true => Ok(EpochTarget::Once(PartitionFiles::open(files, load).await?)),
         false => Ok(EpochTarget::AtLeastOnce(UniqueFiles::open(files).await?)),

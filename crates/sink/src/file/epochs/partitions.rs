@@ -13,10 +13,10 @@ use millstream_core::sink::Delivery;
 use millstream_core::{Error, ErrorKind, Result, fail_point};
 use tokio::sync::OwnedMutexGuard;
 
-use super::Files;
 use super::delivery::PartitionDelivery;
 use super::keeper::Published;
 use super::record::{By, Claim, EpochFile, Kept, Record};
+use super::writing::Files;
 use crate::moves;
 
 /// The first pause before a store is asked again that did not answer, and the longest.

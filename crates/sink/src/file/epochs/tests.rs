@@ -4,7 +4,6 @@
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
@@ -108,8 +107,7 @@ impl Place {
             store: None,
         };
         let encoding = Encoding::new(&parts, None).expect("an encoding");
-        let (begun, made) = (AtomicU64::new(0), AtomicU64::new(0));
-        Files { keeper, target, encoding, context: conformance::context(1), owner: owner.to_owned(), begun, made }
+        Files::new(keeper, &target, &encoding, owner, conformance::context(1))
     }
 
     fn names(&self) -> Vec<String> {

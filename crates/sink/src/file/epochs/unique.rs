@@ -11,9 +11,8 @@ use millstream_core::positions::Move;
 use millstream_core::sink::{Accept, Delivered, Delivery, Refused};
 use millstream_core::{Error, Result, clock, fail_point};
 
-use super::Files;
 use super::keeper::Published;
-use super::writing::Writing;
+use super::writing::{Files, Writing};
 
 /// The files of this process.
 pub(super) struct UniqueFiles(Arc<Shared>);

@@ -1,17 +1,18 @@
-//! From rows to a staged file.
+//! From rows to a staged file, and what all files of a load have in common.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use arrow::array::RecordBatch;
 use millstream_core::Result;
+use millstream_core::sink::LoadContext;
 
-use super::Files;
-use super::keeper::EpochDraft;
+use super::keeper::{EpochDraft, Keeper};
 use super::record::EpochFile;
-use crate::encode::EncodeStream;
-use crate::shared::Charge;
+use crate::encode::{EncodeStream, Encoding};
+use crate::file::naming::Target;
+use crate::shared::{Charge, counted};
 
 /// Rows that are encoded at once.
 const ROWS: usize = 8192;
@@ -21,6 +22,20 @@ const BYTES: usize = 1 << 20;
 
 /// Bytes that a file may always hold.
 const FLOOR: usize = 2 * BYTES;
+
+/// The files of a load, as all of its deliveries know them.
+pub(super) struct Files {
+    pub(super) keeper: Arc<dyn Keeper>,
+    pub(super) target: Target,
+    encoding: Encoding,
+    pub(super) context: LoadContext,
+    /// The name of the process.
+    pub(super) owner: String,
+    /// Drafts and attempts that this process has begun.
+    begun: AtomicU64,
+    /// Files that it has made.
+    made: AtomicU64,
+}
 
 /// A file that is being written.
 pub(super) struct Writing {
@@ -92,6 +107,19 @@ impl Writing {
 }
 
 impl Files {
+    /// The files of the process `owner`, of which there are none yet.
+    pub(super) fn new(
+        keeper: Arc<dyn Keeper>,
+        target: &Target,
+        encoding: &Encoding,
+        owner: &str,
+        context: LoadContext,
+    ) -> Self {
+        let (begun, made) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (target, encoding, owner) = (target.clone(), encoding.clone(), owner.to_owned());
+        Files { keeper, target, encoding, context, owner, begun, made }
+    }
+
     /// A name that nothing else of any process has.
     pub(super) fn unique(&self) -> String {
         format!("{}-{}", self.owner, self.begun.fetch_add(1, Ordering::Relaxed))
@@ -115,7 +143,7 @@ impl Files {
 
     /// What there is when `rows` were written.
     pub(super) fn summary(&self, rows: u64) -> String {
-        let files = crate::shared::counted(self.made.load(Ordering::Relaxed), "file");
-        format!("{} in {files} {}", crate::shared::counted(rows, "row"), self.shown())
+        let files = counted(self.made.load(Ordering::Relaxed), "file");
+        format!("{} in {files} {}", counted(rows, "row"), self.shown())
     }
 }
