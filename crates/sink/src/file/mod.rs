@@ -1,8 +1,8 @@
 //! The file sink: rows to files that appear under their final names only when all of them are complete.
 //!
 //! `naming.rs` decides which file a row goes to, `load.rs` writes rows, `folder.rs` and `bucket.rs` publish the files
-//! (both implement the traits of `destination.rs`), and `plan.rs` is the list that stays beside a set of files. Files of
-//! queues are made one by one, in `epochs/`.
+//! (both implement the traits of `destination.rs`), and `plan.rs` is the list that stays beside a set of files. The
+//! files of queues are made one by one, in `epochs/`.
 
 mod bucket;
 #[cfg(test)]

@@ -22,8 +22,8 @@ struct Topic {
 }
 
 impl Topic {
-    /// A topic of three partitions, which a group writes into files. `job` has `until` and other keys of the job, `name`
-    /// is that of the files.
+    /// A topic of three partitions, which a group writes into files. `job` has `until` and other keys of the job,
+    /// `name` is that of the files.
     fn new(kafka: &Kafka, files: FileTarget, job: &str, name: &str) -> Self {
         let topic = kafka.topic(PARTITIONS as i32);
         let sink = files.sink(name, "");
@@ -149,8 +149,8 @@ fn messages_become_rows_of_parquet_once() {
         topic.files.lab.file(
             "back.yaml",
             format!(
-                "sources: {{s: {{read: '{}/events-*.parquet'}}}}\nsinks: {{o: {{from: s, write: 'sqlite:back.db', table: \
-                 r}}}}\n",
+                "sources: {{s: {{read: '{}/events-*.parquet'}}}}\nsinks: {{o: {{from: s, write: 'sqlite:back.db', \
+                 table: r}}}}\n",
                 out.display()
             ),
         );

@@ -33,8 +33,8 @@ pub(super) trait Keeper: Send + Sync {
     async fn of(&self, partition: u32) -> Result<Option<Kept>>;
 
     /// Keeps `record` as the last one of its partition, behind `before`; `None` if another one is the last. If the
-    /// error is [transient](millstream_core::ErrorKind::Transient), it is not known whether it is kept, and the call may
-    /// be repeated.
+    /// error is [transient](millstream_core::ErrorKind::Transient), it is not known whether it is kept, and the call
+    /// may be repeated.
     async fn keep(&self, partition: u32, record: Record, before: Option<&Kept>) -> Result<Option<Kept>>;
 
     /// Begins the file at `path`. `name` is unique.

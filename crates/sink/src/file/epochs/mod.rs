@@ -1,7 +1,7 @@
 //! Files of queues: each epoch makes one of its own, and none is ever written twice.
 //!
-//! A queue with partitions is loaded exactly once. Each partition makes a file of each epoch, which is named by the first
-//! offset in it, and has one record of where it stands, beside the files, which only its next version replaces:
+//! A queue with partitions is loaded exactly once. Each partition makes a file of each epoch, which is named by the
+//! first offset in it, and has one record of where it stands, beside the files, which only its next version replaces:
 //!
 //! ```text
 //!  rows ─▶ staged file, which nobody sees ─┐
