@@ -61,7 +61,7 @@ pub trait Store: Debug + Send + Sync {
 
     /// The URIs of all objects whose URIs begin with `prefix`: the bucket, a slash, and the beginning of a name. There
     /// should be few.
-    async fn list(&self, context: &SourceContext, prefix: &str) -> Result<Vec<String>>;
+    async fn names(&self, context: &SourceContext, prefix: &str) -> Result<Vec<String>>;
 
     /// The size of an object in bytes; `None` if there is none.
     async fn length(&self, context: &SourceContext, uri: &str) -> Result<Option<u64>>;

@@ -374,7 +374,7 @@ impl Store for Vault {
         unused()
     }
 
-    async fn list(&self, _: &SourceContext, _: &str) -> Result<Vec<String>> {
+    async fn names(&self, _: &SourceContext, _: &str) -> Result<Vec<String>> {
         unused()
     }
 

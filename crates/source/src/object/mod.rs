@@ -286,7 +286,7 @@ impl<K: Kind> Store for ObjectSource<K> {
             .await
     }
 
-    async fn list(&self, context: &SourceContext, prefix: &str) -> Result<Vec<String>> {
+    async fn names(&self, context: &SourceContext, prefix: &str) -> Result<Vec<String>> {
         let (name, key) = parts::<K>(prefix)?;
         let (opened, key) = (self.opener().bucket(context, name).await, key.to_owned());
         let bucket = opened.map_err(|error| error.in_unit(prefix, None))?;

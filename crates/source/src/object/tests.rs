@@ -688,8 +688,8 @@ fn conditions_hold<P: Store>(place: &P, uri: &str) {
         );
         assert_eq!(read().await, two);
         assert_eq!(two.content, &b"two"[..]);
-        assert_eq!(place.list(&context, &uri[..uri.len() - 1]).await.expect("names"), [uri]);
-        assert_eq!(place.list(&context, &format!("{uri}-")).await.expect("names"), [""; 0]);
+        assert_eq!(place.names(&context, &uri[..uri.len() - 1]).await.expect("names"), [uri]);
+        assert_eq!(place.names(&context, &format!("{uri}-")).await.expect("names"), [""; 0]);
         place.remove(&context, uri).await.expect("removable");
         assert_eq!(write("three", Some(&two)).await, None, "it is gone");
         assert_eq!(Store::read(place, &context, uri).await.expect("readable"), None);

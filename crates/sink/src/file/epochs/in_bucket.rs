@@ -101,7 +101,7 @@ impl Keeper for InBucket {
 
     async fn partitions(&self) -> Result<Vec<u32>> {
         let folder = self.uri("");
-        let names = self.store.list(&self.context, &folder).await?;
+        let names = self.store.names(&self.context, &folder).await?;
         let partition = |uri: &String| uri.strip_prefix(&folder)?.strip_suffix(".json")?.parse().ok();
         let mut partitions: Vec<u32> = names.iter().filter_map(partition).collect();
         partitions.sort_unstable();
@@ -157,7 +157,7 @@ impl Keeper for InBucket {
     }
 
     async fn forget(&self) -> Result<()> {
-        for uri in self.store.list(&self.context, &self.uri("")).await? {
+        for uri in self.store.names(&self.context, &self.uri("")).await? {
             self.store.remove(&self.context, &uri).await?;
         }
         Ok(())
