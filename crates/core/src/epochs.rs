@@ -58,7 +58,8 @@ pub struct QueueFacts {
     pub shown: String,
     /// The group in whose name it is read.
     pub group: String,
-    /// Whether its messages come in places that one process at a time reads in order, as the partitions of Kafka.
+    /// Whether its messages come in places that one process at a time reads in order, as the partitions of Kafka; then
+    /// [`crate::positions::PartitionPosition`] reads their positions.
     pub is_partitioned: bool,
 }
 

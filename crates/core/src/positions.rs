@@ -7,9 +7,10 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use serde::Deserialize;
 
-use crate::Result;
 use crate::epochs::Epochs;
+use crate::{Error, Result};
 
 /// A place of a load, such as a partition of a topic or a consumer of a stream, and where its reader stands.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +25,35 @@ pub struct Position {
     pub state: String,
     /// How long ago it was moved, by the target's clock: to be shown, and not to decide by.
     pub idle: Duration,
+}
+
+/// Where the reader of a partition stands, as targets read it that name what they make by it. Queues whose places are
+/// partitions ([`crate::epochs::QueueFacts::is_partitioned`]) call each `TOPIC PARTITION`, and their states are objects
+/// of JSON with `next`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartitionPosition {
+    /// The number of the partition.
+    pub partition: u32,
+    /// The offset of the first message that the target lacks.
+    pub next: u64,
+}
+
+impl PartitionPosition {
+    /// Reads the name and the state of a place.
+    ///
+    /// # Errors
+    /// If they are none of a partition.
+    pub fn of(place: &str, state: &str) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct State {
+            next: u64,
+        }
+        let fault = || Error::internal("a position is none of a partition").text(format!("{place}: {state}"));
+        let partition = place.rsplit_once(' ').and_then(|(_, number)| number.parse().ok());
+        let state: Option<State> = serde_json::from_str(state).ok();
+        let (partition, State { next }) = partition.zip(state).ok_or_else(fault)?;
+        Ok(PartitionPosition { partition, next })
+    }
 }
 
 /// A change of a position.

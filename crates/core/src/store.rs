@@ -48,15 +48,20 @@ pub trait Store: Debug + Send + Sync {
     /// A small object; `None` if there is none.
     async fn read(&self, context: &SourceContext, uri: &str) -> Result<Option<Stored>>;
 
-    /// Writes a small object in one request, if what is there is still `before` (`None`: nothing is there); `false`
-    /// if it is not, and then nothing was written. A store that knows no such condition writes it in any case.
+    /// Writes a small object in one request, if what is there is still `before` (`None`: nothing is there), and returns
+    /// it as it is now; `None` if something else is there, and then nothing was written. A store that knows no such
+    /// condition writes it in any case.
     async fn write_if(
         &self,
         context: &SourceContext,
         uri: &str,
         content: Bytes,
         before: Option<&Stored>,
-    ) -> Result<bool>;
+    ) -> Result<Option<Stored>>;
+
+    /// The URIs of all objects whose URIs begin with `prefix`: the bucket, a slash, and the beginning of a name. There
+    /// should be few.
+    async fn names(&self, context: &SourceContext, prefix: &str) -> Result<Vec<String>>;
 
     /// The size of an object in bytes; `None` if there is none.
     async fn length(&self, context: &SourceContext, uri: &str) -> Result<Option<u64>>;

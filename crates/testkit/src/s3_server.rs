@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -50,6 +50,9 @@ struct Shared {
     connections: AtomicUsize,
     rule: Mutex<Option<Rule>>,
     requests: Mutex<Vec<String>>,
+    /// Held while an object is written under a condition: the server looks first, and writes then.
+    conditions: tokio::sync::Mutex<()>,
+    ignores_conditions: AtomicBool,
 }
 
 impl fmt::Debug for S3Server {
@@ -73,6 +76,8 @@ impl S3Server {
             connections: AtomicUsize::new(0),
             rule: Mutex::default(),
             requests: Mutex::default(),
+            conditions: tokio::sync::Mutex::default(),
+            ignores_conditions: AtomicBool::new(false),
         });
         let serving = Arc::clone(&shared);
         let (ready, started) = std::sync::mpsc::channel();
@@ -115,6 +120,11 @@ impl S3Server {
         self.shared.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// From now on conditions of requests are ignored, as by stores that do not know them. Not for signed requests.
+    pub fn ignore_conditions(&self) {
+        self.shared.ignores_conditions.store(true, Ordering::SeqCst);
+    }
+
     /// Sets the rule for the faults of all further requests, by their method and their path with the query.
     pub fn trouble(&self, rule: impl Fn(&str, &str) -> Option<Trouble> + Send + Sync + 'static) {
         *self.shared.rule.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(rule));
@@ -128,6 +138,11 @@ impl Shared {
             if !shared.signed {
                 request.headers_mut().remove(hyper::header::AUTHORIZATION);
             }
+            let conditions = [hyper::header::IF_MATCH, hyper::header::IF_NONE_MATCH];
+            if shared.ignores_conditions.load(Ordering::SeqCst) {
+                conditions.iter().for_each(|name| drop(request.headers_mut().remove(name)));
+            }
+            let is_conditional = conditions.iter().any(|name| request.headers().contains_key(name));
             async move {
                 let trouble = shared.ask(request.method().as_str(), &request.uri().to_string());
                 if let Some(Trouble::Late(wait)) = trouble {
@@ -135,6 +150,7 @@ impl Shared {
                 }
                 match trouble {
                     None | Some(Trouble::Late(_)) => {
+                        let _turn = if is_conditional { Some(shared.conditions.lock().await) } else { None };
                         let of_upload = request.uri().query().is_some_and(|query| query.contains("uploadId="));
                         let answer = shared.service.call(request.map(Body::from)).await;
                         let mut answer = answer.map_err(|error| std::io::Error::other(format!("{error:?}")))?;

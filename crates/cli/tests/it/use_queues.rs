@@ -1,6 +1,7 @@
 //! Jobs that read a queue, through the real binary: each message becomes a row once, whatever dies.
 
 mod example;
+mod files;
 mod kafka;
 mod living;
 mod others;

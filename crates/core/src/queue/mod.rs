@@ -119,6 +119,11 @@ pub trait Consumer: Send {
     /// [`Event::Revoked`] says so.
     fn has(&self, batch: u64) -> bool;
 
+    /// The place of a batch that it [has](Self::has) out, as moves name it, if each of its batches is of one place.
+    fn place(&self, _batch: u64) -> Option<String> {
+        None
+    }
+
     /// What moves the positions of a sink behind these batches, all of which it [has](Self::has) out.
     fn moves(&mut self, sink: usize, batches: &[u64]) -> Vec<Move>;
 

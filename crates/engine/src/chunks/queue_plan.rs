@@ -69,8 +69,8 @@ fn pipeline(
 fn guarantee(sink: &SinkStep, queue: &QueueFacts) -> Result<Guarantee> {
     sink.sink.guarantee(queue).map_err(|why| {
         Error::job(format!("`{}` cannot take rows of a queue", sink.name.value)).cause(why).hint(
-            "write to a table of a database with `mode: append`, `merge` or `ignore`, to a queue, to a program or \
-                 to standard output",
+            "write to a table of a database with `mode: append`, `merge` or `ignore`, to files that are only added, \
+                 to a queue, to a program or to standard output",
         )
     })
 }

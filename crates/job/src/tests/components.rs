@@ -370,7 +370,11 @@ impl Store for Vault {
         unused()
     }
 
-    async fn write_if(&self, _: &SourceContext, _: &str, _: Bytes, _: Option<&Stored>) -> Result<bool> {
+    async fn write_if(&self, _: &SourceContext, _: &str, _: Bytes, _: Option<&Stored>) -> Result<Option<Stored>> {
+        unused()
+    }
+
+    async fn names(&self, _: &SourceContext, _: &str) -> Result<Vec<String>> {
         unused()
     }
 

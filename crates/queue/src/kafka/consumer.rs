@@ -169,6 +169,10 @@ impl Consumer for KafkaConsumer {
         self.desk.has(batch)
     }
 
+    fn place(&self, batch: u64) -> Option<String> {
+        self.desk.place_of(batch)
+    }
+
     fn moves(&mut self, sink: usize, batches: &[u64]) -> Vec<Move> {
         self.desk.moves(sink, batches)
     }

@@ -185,6 +185,8 @@ impl Loss {
 
 #[cfg(test)]
 mod tests {
+    use millstream_core::positions::PartitionPosition;
+
     use super::*;
 
     fn facts(low: i64, high: i64, group: Option<i64>) -> Facts {
@@ -193,6 +195,13 @@ mod tests {
 
     fn kept(next: i64) -> Stands {
         Stands::Kept(State::new(next, "T", 4))
+    }
+
+    #[test]
+    fn targets_can_read_a_position() {
+        let position = PartitionPosition::of(&place("a.topic", 12), &State::new(345, "T", 6).to_text());
+        assert_eq!(position.expect("a position"), PartitionPosition { partition: 12, next: 345 });
+        assert!(PartitionPosition::of("consumer-1", "{}").is_err());
     }
 
     #[test]

@@ -291,7 +291,8 @@ impl Far {
 
     /// Writes the list if it is still the version `before`; `false` if it is not.
     async fn write_list(&self, plan: &Plan, before: Option<&Stored>) -> Result<bool> {
-        self.store.write_if(&self.context, &self.list(), plan.to_text()?.into(), before).await
+        let written = self.store.write_if(&self.context, &self.list(), plan.to_text()?.into(), before).await?;
+        Ok(written.is_some())
     }
 
     /// The error if another run has written the list.

@@ -80,12 +80,12 @@ impl Bench {
     }
 }
 
-fn serve(folder: &Path, signed: bool) -> S3Server {
+pub(crate) fn serve(folder: &Path, signed: bool) -> S3Server {
     fs_err::create_dir_all(folder.join("bucket")).expect("a folder");
     S3Server::start(folder, signed)
 }
 
-fn store(server: &S3Server, more: Value) -> Arc<dyn Store> {
+pub(crate) fn store(server: &S3Server, more: Value) -> Arc<dyn Store> {
     let mut settings =
         json!({"endpoint": server.url(), "region": "us-east-1", "allow_http": true, "max_backoff": "20ms"});
     if let (Some(all), Value::Object(more)) = (settings.as_object_mut(), more) {
@@ -95,7 +95,7 @@ fn store(server: &S3Server, more: Value) -> Arc<dyn Store> {
     (entry.build)(&settings).expect("valid settings")
 }
 
-fn sink(target: &str, settings: Value, store: Arc<dyn Store>) -> Arc<dyn Sink> {
+pub(crate) fn sink(target: &str, settings: Value, store: Arc<dyn Store>) -> Arc<dyn Sink> {
     let parts = SinkParts {
         target: format!("s3://bucket/{target}"),
         format: Some(if target.ends_with(".parquet") { Arc::new(Parquet(4096)) } else { Arc::new(Csv) }),

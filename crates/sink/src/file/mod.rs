@@ -1,12 +1,14 @@
 //! The file sink: rows to files that appear under their final names only when all of them are complete.
 //!
 //! `naming.rs` decides which file a row goes to, `load.rs` writes rows, `folder.rs` and `bucket.rs` publish the files
-//! (both implement the traits of `destination.rs`), and `plan.rs` is the list that stays beside a set of files.
+//! (both implement the traits of `destination.rs`), and `plan.rs` is the list that stays beside a set of files. The
+//! files of queues are made one by one, in `epochs/`.
 
 mod bucket;
 #[cfg(test)]
 pub(crate) mod bucket_tests;
 mod destination;
+mod epochs;
 mod folder;
 mod load;
 mod naming;
@@ -19,7 +21,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
-use millstream_core::epochs::{Guarantee, QueueFacts};
+use millstream_core::epochs::{EpochTarget, Guarantee, QueueFacts, QueueLoad};
 use millstream_core::registry::{Built, SinkEntry, SinkFormats};
 use millstream_core::sink::{
     ChangeNotes, KnownLoad, Load, LoadContext, Routing, RoutingKind, Sink, SinkParts, Written, WrittenChunks,
@@ -65,12 +67,11 @@ fn build(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
         (target, encoding) => return Err(target.err().into_iter().chain(encoding.err()).flatten().collect()),
     };
     let target_files = TargetFiles::new(target, &spec);
-    let is_object = parts.store.is_some();
-    let destination: Box<dyn Destination> = match parts.store {
+    let destination: Box<dyn Destination> = match parts.store.clone() {
         None => Box::new(Folder),
         Some(store) => Box::new(Bucket(store)),
     };
-    Ok(Arc::new(FileSink { spec, destination, is_object, target_files, encoding }))
+    Ok(Arc::new(FileSink { spec, destination, store: parts.store, target_files, encoding }))
 }
 
 /// Faults of the first name in `store`. The check of the sink reports names that are too long.
@@ -106,10 +107,35 @@ fn first_names(spec: &FileSpec, target: &Target) -> Result<Vec<String>> {
 pub(crate) struct FileSink {
     spec: FileSpec,
     destination: Box<dyn Destination>,
-    /// Whether its files are objects of a store.
-    is_object: bool,
+    /// The store, if its files are objects.
+    store: Option<Arc<dyn Store>>,
     target_files: TargetFiles,
     encoding: Encoding,
+}
+
+impl FileSink {
+    /// Why it cannot take the rows of a queue, if it cannot.
+    fn needs_all_rows(&self) -> Option<String> {
+        let spread = |setting: &str| {
+            format!("`{setting}` spreads all rows over files, and of a queue each epoch makes files of its own")
+        };
+        let FileSpec { shards, split, roll, .. } = &self.spec;
+        let settings = [("shards", shards.is_some()), ("split", split.is_some()), ("roll", roll.is_some())];
+        if let Some((setting, _)) = settings.into_iter().find(|(_, is_set)| *is_set) {
+            return Some(spread(setting));
+        }
+        match self.spec.chosen_mode() {
+            Some(mode @ (FileMode::Replace | FileMode::Error | FileMode::Partitions)) => Some(format!(
+                "`mode: {}` is about all files of a run, and files of a queue are only added",
+                mode.name()
+            )),
+            None | Some(FileMode::Append) => self.target_files.target.has_placeholders().then(|| {
+                "the path has placeholders, and files of a queue are named by what is in them: write `a.csv` to get \
+                 `a-PARTITION-OFFSET.csv`"
+                    .to_owned()
+            }),
+        }
+    }
 }
 
 #[async_trait]
@@ -128,7 +154,7 @@ impl Sink for FileSink {
 
     fn writes(&self) -> Vec<Written> {
         let template = self.target();
-        if self.is_object {
+        if self.store.is_some() {
             return vec![Written::Object(template)];
         }
         let shards = match self.spec.routing().map(|routing| routing.kind) {
@@ -184,8 +210,22 @@ impl Sink for FileSink {
         line
     }
 
-    fn guarantee(&self, _queue: &QueueFacts) -> Result<Guarantee, String> {
-        Err("files are made of all rows".to_owned())
+    fn guarantee(&self, queue: &QueueFacts) -> Result<Guarantee, String> {
+        if let Some(why) = self.needs_all_rows() {
+            return Err(why);
+        }
+        Ok(match queue.is_partitioned {
+            true => {
+                Guarantee::once("each epoch of a partition makes one file, which appears with the position behind it")
+            }
+            false => Guarantee::once_or_more("each epoch makes a file, and another one if its messages come again"),
+        })
+    }
+
+    async fn epochs(&self, load: &QueueLoad, context: LoadContext) -> Result<Option<EpochTarget>> {
+        let target = &self.target_files.target;
+        let network = network(&context);
+        epochs::open(target, self.store.as_ref(), &self.encoding, load, context, network).await.map(Some)
     }
 
     async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>> {

@@ -210,6 +210,36 @@ impl Target {
         }
     }
 
+    /// Whether the path of the job file has placeholders.
+    pub(crate) fn has_placeholders(&self) -> bool {
+        self.written.iter().any(|segment| !matches!(segment, Segment::Text(_)))
+    }
+
+    /// The same path with `-MARK` before the endings of its name, and without placeholders that settings have added.
+    fn with_mark(&self, mark: &str) -> Self {
+        let mut pattern = self.written.clone();
+        insert(&mut pattern, Segment::Text(mark.to_owned()));
+        Target { pattern, ..self.clone() }
+    }
+
+    /// The path of the file below the folder that has `mark` in its name: `a-MARK.csv`.
+    pub(crate) fn marked(&self, mark: &str) -> Result<String> {
+        self.with_mark(mark).path(&Route::Only, 0)
+    }
+
+    /// Such a path with its folder, as messages show it.
+    pub(crate) fn shown_marked(&self, mark: &str) -> String {
+        self.with_mark(mark).shown()
+    }
+
+    /// The path of a file below the folder, as messages show it.
+    pub(crate) fn shown_path(&self, path: &str) -> String {
+        match &self.base {
+            Some(base) => format!("{base}{path}"),
+            None => self.folder.join(path).display().to_string(),
+        }
+    }
+
     /// `out/a-{shard}.csv`, as reports show it.
     pub(crate) fn shown(&self) -> String {
         let folder = || self.folder.to_string_lossy().into_owned();

@@ -10,7 +10,7 @@ use millstream_core::{Error, Result};
 use object_store::list::PaginatedListOptions;
 use object_store::multipart::PartId;
 use object_store::path::Path;
-use object_store::{GetOptions, GetRange, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion};
+use object_store::{GetOptions, GetRange, ObjectStoreExt, PutMode, PutOptions, PutPayload, PutResult, UpdateVersion};
 use reqwest::Method;
 use reqwest::header::{CONTENT_LENGTH, ETAG};
 
@@ -125,27 +125,37 @@ impl Bucket {
     }
 
     /// Puts a whole object.
-    pub(crate) async fn put(&self, path: &Path, content: PutPayload) -> Result<(), Fault> {
+    pub(crate) async fn put(&self, path: &Path, content: PutPayload) -> Result<PutResult, Fault> {
         let done = self.store.put_opts(path, content, PutOptions::default()).await;
-        done.map(drop).map_err(|error| self.failure(&error))
+        done.map_err(|error| self.failure(&error))
     }
 
-    /// Puts a whole object if the current one is still `before`; `false` if it is not. A store without conditional
-    /// writes puts it in any case.
-    pub(crate) async fn put_if(&self, path: &Path, content: Bytes, before: Option<&Stored>) -> Result<bool, Fault> {
+    /// Puts a whole object if the current one is still `before`, and returns it as it is then; `None` if something else
+    /// is there. A store without conditional writes puts it in any case.
+    pub(crate) async fn put_if(
+        &self,
+        path: &Path,
+        content: Bytes,
+        before: Option<&Stored>,
+    ) -> Result<Option<Stored>, Fault> {
+        let stored =
+            |done: PutResult| Some(Stored { content: content.clone(), etag: done.e_tag, version: done.version });
         let Some(mode) = self.condition(before) else {
-            return self.put(path, content.into()).await.map(|()| true);
+            return self.put(path, content.clone().into()).await.map(stored);
         };
         let options = PutOptions { mode, ..PutOptions::default() };
-        let Err(error) = self.store.put_opts(path, content.clone().into(), options).await else { return Ok(true) };
+        let error = match self.store.put_opts(path, content.clone().into(), options).await {
+            Ok(done) => return Ok(stored(done)),
+            Err(error) => error,
+        };
         let fault = fault_of(&error);
         let parse_error = fault.text.as_deref().and_then(|text| page::parse_error(text.as_bytes()));
         match (fault.status, parse_error.as_ref().map_or("", |parse_error| parse_error.code.as_str())) {
             (Some(501), _) | (Some(400), "NotImplemented" | "InvalidArgument") => {
-                self.put(path, content.into()).await.map(|()| true)
+                self.put(path, content.clone().into()).await.map(stored)
             }
-            (Some(304 | 412), _) | (Some(409), "BlobAlreadyExists") => self.is_there(path, &content).await,
-            _ if is_missing(&fault) && before.is_some() => Ok(false),
+            (Some(304 | 412), _) | (Some(409), "BlobAlreadyExists") => self.if_there(path, &content).await,
+            _ if is_missing(&fault) && before.is_some() => Ok(None),
             // Another client is writing it at this moment.
             (Some(409), _) => Err(Fault { transient: true, ..self.explained(fault) }),
             _ => Err(self.explained(fault)),
@@ -163,9 +173,9 @@ impl Bucket {
         is_told.then(|| PutMode::Update(UpdateVersion { e_tag: etag.clone(), version: version.clone() }))
     }
 
-    /// Whether the object is `content`: the answer to an earlier attempt may have been lost.
-    async fn is_there(&self, path: &Path, content: &Bytes) -> Result<bool, Fault> {
-        Ok(self.read(path).await?.is_some_and(|there| there.content == *content))
+    /// The object, if it is `content`: the answer to an earlier attempt may have been lost.
+    async fn if_there(&self, path: &Path, content: &Bytes) -> Result<Option<Stored>, Fault> {
+        Ok(self.read(path).await?.filter(|there| there.content == *content))
     }
 
     /// A small object; `None` if there is none.

@@ -193,6 +193,23 @@ impl Listing {
     }
 }
 
+/// The URIs of all objects whose names begin with `prefix`.
+pub(crate) async fn names(bucket: &Bucket, prefix: &str) -> Result<Vec<String>> {
+    let (uri, mut names, mut token) = (bucket.uri(prefix), Vec::new(), None);
+    loop {
+        let mut tries = Tries::new(bucket.client.policy);
+        let page = tries.repeat(&uri, || bucket.page(prefix, false, token.clone())).await?;
+        names.extend(page.objects.iter().map(|object| bucket.uri(&object.key)));
+        match page.next {
+            None => return Ok(names),
+            next if next == token => {
+                return Err(Error::data("the store's listing makes no progress").in_unit(&uri, None));
+            }
+            next => token = next,
+        }
+    }
+}
+
 /// Requests a page, with retries.
 async fn ask(bucket: Arc<Bucket>, prefix: String, task: Task) -> Result<(Task, Page)> {
     let uri = bucket.uri(&prefix);

@@ -276,7 +276,7 @@ impl<K: Kind> Store for ObjectSource<K> {
         uri: &str,
         content: Bytes,
         before: Option<&Stored>,
-    ) -> Result<bool> {
+    ) -> Result<Option<Stored>> {
         let (location, before) = (self.location(context, uri).await?, before.cloned());
         location
             .repeat(move |bucket, path| {
@@ -284,6 +284,13 @@ impl<K: Kind> Store for ObjectSource<K> {
                 async move { bucket.put_if(&path, content, before.as_ref()).await }
             })
             .await
+    }
+
+    async fn names(&self, context: &SourceContext, prefix: &str) -> Result<Vec<String>> {
+        let (name, key) = parts::<K>(prefix)?;
+        let (opened, key) = (self.opener().bucket(context, name).await, key.to_owned());
+        let bucket = opened.map_err(|error| error.in_unit(prefix, None))?;
+        join(context.io.spawn(async move { list::names(&bucket, &key).await })).await
     }
 
     async fn length(&self, context: &SourceContext, uri: &str) -> Result<Option<u64>> {

@@ -676,17 +676,22 @@ fn conditions_hold<P: Store>(place: &P, uri: &str) {
             place.write_if(&context, uri, Bytes::from_static(text.as_bytes()), before).await.expect("it answers")
         };
         let read = async || Store::read(place, &context, uri).await.expect("readable").expect("there");
-        assert!(write("one", None).await, "nothing is there");
-        assert!(!write("two", None).await, "something is there");
-        let one = read().await;
-        assert_eq!(one.content, &b"one"[..]);
-        assert!(write("two", Some(&one)).await, "it is as it was");
-        assert!(!write("three", Some(&one)).await, "it is not any more");
-        assert!(write("two", Some(&one)).await, "the answer to an earlier try may have been lost");
-        let two = read().await;
+        let one = write("one", None).await.expect("nothing is there");
+        assert_eq!(write("two", None).await, None, "something is there");
+        assert_eq!(read().await, one);
+        let two = write("two", Some(&one)).await.expect("it is as it was");
+        assert_eq!(write("three", Some(&one)).await, None, "it is not any more");
+        assert_eq!(
+            write("two", Some(&one)).await.as_ref(),
+            Some(&two),
+            "the answer to an earlier try may have been lost"
+        );
+        assert_eq!(read().await, two);
         assert_eq!(two.content, &b"two"[..]);
+        assert_eq!(place.names(&context, &uri[..uri.len() - 1]).await.expect("names"), [uri]);
+        assert_eq!(place.names(&context, &format!("{uri}-")).await.expect("names"), [""; 0]);
         place.remove(&context, uri).await.expect("removable");
-        assert!(!write("three", Some(&two)).await, "it is gone");
+        assert_eq!(write("three", Some(&two)).await, None, "it is gone");
         assert_eq!(Store::read(place, &context, uri).await.expect("readable"), None);
     });
 }
@@ -739,7 +744,7 @@ fn a_store_without_conditions_is_written_to() {
         let written = with_context(64 << 20, |context| async move {
             source.write_if(&context, "s3://bucket/list", Bytes::from_static(b"new"), None).await
         });
-        assert!(written.expect("it is written"));
+        assert!(written.expect("it answers").is_some(), "it is written");
         let conditions: Vec<bool> =
             server.requests().iter().map(|request| request.header("if-none-match").is_some()).collect();
         assert_eq!(conditions, expected);

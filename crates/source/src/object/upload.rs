@@ -160,7 +160,7 @@ impl Location {
     pub(crate) async fn put(&self, payload: PutPayload) -> Result<()> {
         self.repeat(move |bucket, path| {
             let payload = payload.clone();
-            async move { bucket.put(&path, payload).await }
+            async move { bucket.put(&path, payload).await.map(drop) }
         })
         .await
     }

@@ -72,7 +72,7 @@ fn a_program_that_fails_ends_the_run_and_its_messages_come_again() {
 #[test]
 fn sinks_that_take_no_epochs_say_why() {
     for (sink, why) in [
-        ("write: out.csv", "files are made of all rows"),
+        ("write: out.csv, roll: {rows: 10}", "`roll` spreads all rows over files"),
         ("write: '-', parquet: {}", "cannot be written piece by piece"),
     ] {
         let scene = scene("now", sink);

@@ -216,7 +216,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
                 fingerprint: None,
                 references: References::default(),
                 progress: None,
-                commits: Commits::default(),
+                commits: Commits::new(target.epochs().connections()),
                 scratch: run.scratch.folder().to_owned(),
                 is_staged: false,
             });
@@ -404,14 +404,13 @@ impl<'w, 'j> Consuming<'w, 'j> {
     }
 
     /// The batches that `sink` takes in one delivery each.
-    fn parts(&mut self, sink: usize, batches: &[u64]) -> Vec<Vec<u64>> {
+    fn parts(&self, sink: usize, batches: &[u64]) -> Vec<Vec<u64>> {
         if !self.sinks[sink].load.is_by_place() {
             return vec![batches.to_vec()];
         }
         let mut parts: BTreeMap<Option<String>, Vec<u64>> = BTreeMap::new();
         for batch in batches {
-            let place = self.consumer.moves(sink, &[*batch]).pop().map(|only| only.place);
-            parts.entry(place).or_default().push(*batch);
+            parts.entry(self.consumer.place(*batch)).or_default().push(*batch);
         }
         parts.into_values().collect()
     }
