@@ -2,6 +2,7 @@
 
 mod example;
 mod kafka;
+mod kafka_to_kafka;
 mod living;
 mod others;
 mod several;
