@@ -379,13 +379,13 @@ impl PlaceProducer {
             }
             Committing::Failed(_) if self.is_fenced() => Ok((Ended::Fenced, None)),
             Committing::Failed(error) => {
-                let is_usable = self.abort().await.is_ok();
+                // Whether it is fenced may show when it aborts.
+                let _ = self.abort().await;
                 let error = match is_lasting(&error) {
                     true => self.transactions.error(&error),
                     false => self.transactions.aborted(&error),
                 };
-                let is_fenced = self.is_fenced();
-                Ok((if is_fenced { Ended::Fenced } else { Ended::Aborted(error) }, is_usable.then_some(self)))
+                Ok((if self.is_fenced() { Ended::Fenced } else { Ended::Aborted(error) }, None))
             }
             Committing::Unknown(error) => self.find_out(position, error).await,
         }

@@ -247,8 +247,9 @@ struct TopicDelivery {
 enum Sent {
     /// All of them are there, without those that were left out before.
     All(Box<PlaceProducer>, u64),
-    /// Brokers have refused some, which are noted: the others have to be sent in another transaction.
-    Again(Option<PlaceProducer>),
+    /// Brokers have refused some, which are noted: the others have to be sent by another producer, since the numbers of
+    /// this one's messages have a gap.
+    Again,
     /// Another process has the place.
     Fenced,
 }
@@ -288,9 +289,8 @@ impl TopicDelivery {
         let (mut producer, rows) = loop {
             match self.send(producer, &mut refused).await? {
                 Sent::All(producer, rows) => break (*producer, rows),
-                Sent::Again(_) if refused.len() > self.bad_rows => return Err(self.refuse(accept, refused)),
-                Sent::Again(Some(usable)) => producer = usable,
-                Sent::Again(None) => producer = self.shared.transactions.producer(&self.only.place).await?,
+                Sent::Again if refused.len() > self.bad_rows => return Err(self.refuse(accept, refused)),
+                Sent::Again => producer = self.shared.transactions.producer(&self.only.place).await?,
                 Sent::Fenced => return Ok(Delivered::Moved(Vec::new())),
             }
         };
@@ -340,12 +340,13 @@ impl TopicDelivery {
         if sent.is_ok() && broken.is_none() {
             return Ok(Sent::All(Box::new(producer), rows));
         }
-        let is_usable = producer.abort().await.is_ok();
+        // Whether it is fenced may show when it aborts.
+        let _ = producer.abort().await;
         if producer.is_fenced() {
             return Ok(Sent::Fenced);
         }
         if broken.is_some() && refused.len() > known {
-            return Ok(Sent::Again(is_usable.then_some(producer)));
+            return Ok(Sent::Again);
         }
         Err(broken.or(sent.err()).unwrap_or_else(|| Error::internal("a transaction is broken")))
     }
@@ -362,9 +363,16 @@ impl TopicDelivery {
             encoded.leave_out(|row| refused.contains_key(&(first + row as u64)));
             first += batch.num_rows() as u64;
             let start = Instant::now();
-            let bytes = sender.send(encoded).await;
+            let sent = sender.send(encoded).await;
             taking.context.step.add_waiting_output(start.elapsed());
-            taking.context.step.add_bytes(bytes?);
+            match sent {
+                Ok(bytes) => taking.context.step.add_bytes(bytes),
+                Err(error) => {
+                    // It may be that a message before was refused.
+                    sender.confirm().await?;
+                    return Err(error);
+                }
+            }
         }
         sender.confirm().await
     }
