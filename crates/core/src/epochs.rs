@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use crate::Result;
 use crate::delivery::{Changes, Delivery};
 use crate::positions::{Move, Positions};
+use crate::queue::Queue;
 
 /// Takes epochs into a target. Calls may run side by side.
 #[async_trait]
@@ -61,17 +62,30 @@ pub struct QueueFacts {
     /// Whether its messages come in places that one process at a time reads in order, as the partitions of Kafka; then
     /// [`crate::positions::PartitionPosition`] reads their positions.
     pub is_partitioned: bool,
+    /// The topic, if it is one of Kafka.
+    pub topic: Option<TopicFacts>,
+}
+
+/// A topic of Kafka, as far as settings say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicFacts {
+    /// Its name.
+    pub name: String,
+    /// The brokers that are named, each as `host:port`.
+    pub brokers: Vec<String>,
 }
 
 /// Whose epochs a sink takes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct QueueLoad {
     /// The name of the load, which many processes share.
     pub load: String,
     /// The name of this process: at most 16 letters and digits.
     pub owner: String,
-    /// The queue.
+    /// What the settings say of the queue.
     pub queue: QueueFacts,
+    /// The queue, to be asked for more.
+    pub source: Arc<dyn Queue>,
 }
 
 /// A target as it takes epochs.

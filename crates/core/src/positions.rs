@@ -96,7 +96,11 @@ pub trait Positions: Epochs {
         self.read().await
     }
 
-    /// Makes moves without rows, all or none, in one transaction.
+    /// This process begins to read these places, whose positions have these versions. A target in which positions
+    /// expire keeps them from that.
+    fn begun(&self, _places: &[(String, u64)]) {}
+
+    /// Makes moves without rows, all or none, in one transaction; by place ([`Positions::is_by_place`]), each alone.
     async fn set(&self, moves: Vec<Move>) -> Result<Moved>;
 
     /// Changes positions in one transaction, no matter which process has moved them last. `place` is locked first: if

@@ -3,6 +3,7 @@
 mod example;
 mod files;
 mod kafka;
+mod kafka_to_kafka;
 mod living;
 mod others;
 mod rejects;

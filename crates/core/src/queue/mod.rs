@@ -17,7 +17,7 @@ use async_trait::async_trait;
 
 pub use messages::{Lack, Message, MessageId, Messages};
 
-use crate::epochs::QueueFacts;
+use crate::epochs::{QueueFacts, TopicFacts};
 use crate::positions::{Move, Position, Positions};
 use crate::{Budget, Error, Result};
 
@@ -35,9 +35,27 @@ pub trait Queue: Debug + Send + Sync {
         false
     }
 
+    /// The topic, if it is one of Kafka.
+    fn topic(&self) -> Option<TopicFacts> {
+        None
+    }
+
     /// What its sinks need to know.
     fn facts(&self) -> QueueFacts {
-        QueueFacts { shown: self.shown(), group: self.group().to_owned(), is_partitioned: self.is_partitioned() }
+        QueueFacts {
+            shown: self.shown(),
+            group: self.group().to_owned(),
+            is_partitioned: self.is_partitioned(),
+            topic: self.topic(),
+        }
+    }
+
+    /// The id of the cluster that has it; `None` if its servers have no such ids.
+    ///
+    /// # Errors
+    /// If the servers cannot be reached or refuse.
+    async fn cluster(&self, _io: &tokio::runtime::Handle) -> Result<Option<String>> {
+        Ok(None)
     }
 
     /// A message's id as `_id` has it, unique in the queue.

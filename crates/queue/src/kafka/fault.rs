@@ -3,9 +3,10 @@
 //! Numbers above 0 are those of Kafka's protocol ("Error codes" in its documentation), those below are the library's.
 
 use millstream_core::Error;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka_sys::RDKafkaRespErr as Code;
 
-use super::native::Failure;
+use super::native::{self, Failure};
 use super::place::Place;
 
 /// What is to be done about an error.
@@ -49,6 +50,10 @@ pub(super) fn reaction(failure: &Failure) -> Reaction {
         | Code::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED
         | Code::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED
         | Code::RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED
+        | Code::RD_KAFKA_RESP_ERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        | Code::RD_KAFKA_RESP_ERR_INVALID_TRANSACTION_TIMEOUT
+        | Code::RD_KAFKA_RESP_ERR_OFFSET_METADATA_TOO_LARGE
+        | Code::RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE
         | Code::RD_KAFKA_RESP_ERR_INVALID_GROUP_ID
         | Code::RD_KAFKA_RESP_ERR_INCONSISTENT_GROUP_PROTOCOL
         | Code::RD_KAFKA_RESP_ERR_UNSUPPORTED_VERSION
@@ -56,6 +61,30 @@ pub(super) fn reaction(failure: &Failure) -> Reaction {
         | Code::RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION => Reaction::End,
         _ => Reaction::Nothing,
     }
+}
+
+/// The same as the library's safe interface says it.
+pub(super) fn of_library(error: &KafkaError) -> Failure {
+    // A failure without a number is treated like any that the library does not know.
+    let code = error.rdkafka_error_code().map_or(0, |code| code as i32);
+    Failure { code, text: native::words(error) }
+}
+
+/// Whether brokers refuse a message for what it is: others may be sent.
+pub(super) fn is_of_message(code: RDKafkaErrorCode) -> bool {
+    use RDKafkaErrorCode::{InvalidRecord, InvalidTimestamp, MessageSizeTooLarge};
+    matches!(code, MessageSizeTooLarge | InvalidRecord | InvalidTimestamp)
+}
+
+/// Whether another process has taken over what a producer sends to in transactions.
+pub(super) fn is_fence(code: RDKafkaErrorCode) -> bool {
+    use RDKafkaErrorCode::{Fenced, InvalidProducerEpoch, ProducerFenced};
+    matches!(code, Fenced | InvalidProducerEpoch | ProducerFenced)
+}
+
+/// Whether a client cannot continue after it, and says no more.
+pub(super) fn is_fatal(failure: &Failure) -> bool {
+    failure.code == Code::RD_KAFKA_RESP_ERR__FATAL as i32
 }
 
 /// Whether it says that no broker can be reached, without a reason.
@@ -94,6 +123,16 @@ fn hint(failure: &Failure) -> Option<&'static str> {
         Code::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED => {
             "grant the user the rights to describe the topic, and to read or write it"
         }
+        Code::RD_KAFKA_RESP_ERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED => {
+            "grant the user the rights to write and describe transactional ids that begin with `millstream-`"
+        }
+        Code::RD_KAFKA_RESP_ERR_INVALID_TRANSACTION_TIMEOUT => {
+            "set `transaction.max.timeout.ms` of the brokers to a minute or more"
+        }
+        Code::RD_KAFKA_RESP_ERR_OFFSET_METADATA_TOO_LARGE => {
+            "set `offset.metadata.max.bytes` of the brokers to 512 or more; by default it is 4096"
+        }
+        Code::RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE => "brokers before 0.11 have no transactions",
         Code::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED => "grant the user the right to read by this group",
         Code::RD_KAFKA_RESP_ERR_INCONSISTENT_GROUP_PROTOCOL => {
             "other members of the group assign partitions in another way: name a group of its own in `group`"

@@ -7,13 +7,14 @@
 //!    └───────── starter, watch (tasks) ◀────┘ where a partition begins, what it has lost; whether brokers are there
 //! ```
 //!
-//! `place.rs` where a topic is; `topic.rs` what it takes; `spec.rs` what the job file says; `state.rs` what a target
+//! `transactions.rs` messages and positions that go together. `place.rs` where a topic is; `topic.rs` what it takes; `spec.rs` what the job file says; `state.rs` what a target
 //! keeps of a partition; `fault.rs` what errors mean; `native.rs` the C library.
 
 mod consumer;
 mod desk;
 mod fault;
 mod native;
+mod noted;
 mod place;
 mod producer;
 mod queue;
@@ -24,9 +25,11 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod topic;
+mod transactions;
 mod watch;
 
 pub use place::{Place, check_url};
 pub use producer::{Outgoing, Producer, RefusedMessage};
 pub use queue::Kafka;
 pub use spec::{KafkaRead, KafkaWrite, OnGap, Sasl, Start};
+pub use transactions::{Ended, PlaceProducer, TopicLoad, Transactions};

@@ -319,6 +319,20 @@ impl Client {
         }
     }
 
+    /// The id of the cluster; `None` if no broker says it in time.
+    pub(super) fn cluster(&self, wait: Duration) -> Option<String> {
+        // SAFETY: the handle lives; the text is null, or this function's, and given back by the library's own function.
+        unsafe {
+            let id = sys::rd_kafka_clusterid(self.handle, milliseconds(wait));
+            if id.is_null() {
+                return None;
+            }
+            let text = text_of(id);
+            sys::rd_kafka_mem_free(self.handle, id.cast());
+            Some(text)
+        }
+    }
+
     /// Notes where the group stands, for those who look at it; does not wait.
     pub(super) fn note(&self, offsets: impl IntoIterator<Item = (i32, i64)>) {
         self.commit(offsets, true);

@@ -1,5 +1,6 @@
 //! Where a topic is: the brokers, and how they are connected to.
 
+use millstream_core::epochs::TopicFacts;
 use millstream_core::reject::base64_of;
 use millstream_core::spec;
 use millstream_core::{Error, Result};
@@ -59,6 +60,11 @@ impl Place {
         let first = with_port(&server.host, server.port);
         let brokers = std::iter::once(first).chain(brokers.iter().map(|broker| full(broker))).collect();
         Ok(Place { server, topic, brokers, sasl })
+    }
+
+    /// What settings say of the topic.
+    pub fn facts(&self) -> TopicFacts {
+        TopicFacts { name: self.topic.clone(), brokers: self.brokers.clone() }
     }
 
     /// The configuration that all clients of the cluster have in common. Blocks, since it reads files.

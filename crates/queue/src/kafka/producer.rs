@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use super::fault::{self, Reaction};
 use super::native::{self, Failure};
 use super::place::Place;
+use super::queue::in_background;
 use super::spec::KafkaWrite;
 use super::topic;
 
@@ -105,7 +106,10 @@ impl Producer {
                     self.producer.context().confirm(None);
                     return Ok(());
                 }
-                other => return Err(self.broken(native::words(&other))),
+                other => {
+                    self.sent -= 1;
+                    return Err(self.broken(native::words(&other)));
+                }
             }
             self.check()?;
             tokio::time::sleep(PAUSE).await;
@@ -128,7 +132,10 @@ impl Producer {
             let _ = tokio::time::timeout(Duration::from_millis(200), confirmed).await;
         }
         self.sent = 0;
-        let refused = std::mem::take(&mut *self.producer.context().state()).refused;
+        let mut state = self.producer.context().state();
+        state.confirmed = 0;
+        let refused = std::mem::take(&mut state.refused);
+        drop(state);
         let mut all = std::mem::take(&mut self.refused);
         all.extend(refused.into_iter().map(|(number, cause, kind)| (number, self.refusal(&cause).reject(kind))));
         all.sort_by_key(|(number, _)| *number);
@@ -141,9 +148,37 @@ impl Producer {
         state.trouble.as_ref().map(|failure| fault::error(failure, &self.place, &self.doing()))
     }
 
+    /// Why a message of a transaction has failed, if any has: then none of them can be committed.
+    pub(super) fn broken_by(&self) -> Option<Failure> {
+        self.library().context().state().broken.clone()
+    }
+
+    /// Messages that follow belong to another transaction.
+    pub(super) fn begin(&mut self) {
+        self.sent = 0;
+        self.refused.clear();
+        let mut state = self.library().context().state();
+        (state.confirmed, state.broken) = (0, None);
+        state.refused.clear();
+    }
+
+    /// The library's producer.
+    pub(super) fn library(&self) -> &ThreadedProducer<Confirmations> {
+        &self.producer
+    }
+
     fn check(&self) -> Result<()> {
         let ended = self.producer.context().state().ended.clone();
-        ended.map_or(Ok(()), |failure| Err(fault::error(&failure, &self.place, &self.doing())))
+        match ended {
+            None => Ok(()),
+            // Another producer can do what this one cannot do any more.
+            Some(failure) if self.is_transactional() && fault::is_fatal(&failure) => Err(self.broken(failure.text)),
+            Some(failure) => Err(fault::error(&failure, &self.place, &self.doing())),
+        }
+    }
+
+    fn is_transactional(&self) -> bool {
+        self.library().context().is_transactional
     }
 
     fn doing(&self) -> String {
@@ -155,28 +190,35 @@ impl Producer {
     }
 
     fn broken(&self, cause: String) -> Error {
-        let error = Error::refused(format!("{}: no message can be sent any more", self.doing()));
+        let error = match self.is_transactional() {
+            true => Error::transient(format!("{}: a transaction was aborted", self.doing())),
+            false => Error::refused(format!("{}: no message can be sent any more", self.doing())),
+        };
         error.cause(self.place.server.without_secrets(cause))
     }
 }
 
-/// Does `work`, which blocks, beside the tasks of `io`.
-async fn in_background<T: Send + 'static>(io: &Handle, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let done = io.spawn_blocking(work).await;
-    done.map_err(|cause| Error::internal("Kafka was not connected to").cause(cause))?
-}
-
 /// A producer for a topic that is there, or appears with its first message. Blocks.
 fn connect(place: Place, window: usize, io: &Handle) -> Result<Producer> {
+    let largest = topic::look(&place, &place.client()?, io)?.largest;
+    // A message that was given up would break the order: how long to wait is the run's decision.
+    start(place, largest, window, &[("message.timeout.ms", "0")])
+}
+
+/// A producer for messages of at most `largest` bytes, with more settings. Blocks, and asks no broker.
+pub(super) fn start(
+    place: Place,
+    largest: Option<usize>,
+    window: usize,
+    settings: &[(&str, &str)],
+) -> Result<Producer> {
     let mut config = place.client()?;
     // A broker refuses all messages of a batch that is larger than a message may be.
-    let largest = topic::look(&place, &config, io)?.largest.unwrap_or(DEFAULT_LARGEST);
+    let largest = largest.unwrap_or(DEFAULT_LARGEST);
     let kilobytes = (window.max(2 * largest) / 1024).clamp(1024, 1 << 20).to_string();
     for (name, value) in [
         // Repetitions are dropped by the brokers, and the order is kept over them.
         ("enable.idempotence", "true"),
-        // A message that was given up would break the order: how long to wait is the run's decision.
-        ("message.timeout.ms", "0"),
         ("partitioner", "murmur2_random"),
         ("linger.ms", "20"),
         ("batch.size", &largest.min(1_000_000).to_string()),
@@ -184,11 +226,15 @@ fn connect(place: Place, window: usize, io: &Handle) -> Result<Producer> {
         ("compression.type", "lz4"),
         ("queue.buffering.max.kbytes", &kilobytes),
         ("queue.buffering.max.messages", "1000000"),
-    ] {
-        config.set(name, value);
+    ]
+    .iter()
+    .chain(settings)
+    {
+        config.set(*name, *value);
     }
+    let is_transactional = config.get("transactional.id").is_some();
     let producer: ThreadedProducer<Confirmations> = config
-        .create_with_context(Confirmations::default())
+        .create_with_context(Confirmations { is_transactional, ..Confirmations::default() })
         .map_err(|error| Error::internal("the client of Kafka cannot be set up").cause(native::words(&error)))?;
     Ok(Producer { producer, place, largest, sent: 0, refused: Vec::new() })
 }
@@ -200,7 +246,8 @@ fn with_headers(headers: &[(&str, Option<&[u8]>)]) -> OwnedHeaders {
 
 /// What the library reports, from a thread of its own.
 #[derive(Debug, Default)]
-struct Confirmations {
+pub(super) struct Confirmations {
+    is_transactional: bool,
     state: Arc<Mutex<Confirmed>>,
     changed: Notify,
 }
@@ -210,6 +257,8 @@ struct Confirmations {
 struct Confirmed {
     confirmed: usize,
     refused: Vec<(usize, String, RejectKind)>,
+    /// Why a message of a transaction has failed, whether it was refused itself or not.
+    broken: Option<Failure>,
     trouble: Option<Failure>,
     ended: Option<Failure>,
 }
@@ -247,13 +296,18 @@ impl ProducerContext<NoCustomPartitioner> for Confirmations {
     type DeliveryOpaque = usize;
 
     fn delivery(&self, result: &DeliveryResult<'_>, number: usize) {
-        let refused = |(error, _): &(KafkaError, _)| {
-            let kind = match error.rdkafka_error_code() {
-                Some(RDKafkaErrorCode::MessageSizeTooLarge) => RejectKind::TooLong,
-                _ => RejectKind::Other,
-            };
-            (number, native::words(error), kind)
+        let Err((error, _)) = result else { return self.confirm(None) };
+        let code = error.rdkafka_error_code();
+        if self.is_transactional {
+            self.state().broken.get_or_insert_with(|| fault::of_library(error));
+            if !code.is_some_and(fault::is_of_message) {
+                return self.confirm(None);
+            }
+        }
+        let kind = match code {
+            Some(RDKafkaErrorCode::MessageSizeTooLarge) => RejectKind::TooLong,
+            _ => RejectKind::Other,
         };
-        self.confirm(result.as_ref().err().map(refused));
+        self.confirm(Some((number, native::words(error), kind)));
     }
 }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use millstream_core::epochs::TopicFacts;
 use millstream_core::queue::{Consumer, Joining, MessageId, Queue};
 use millstream_core::spec;
 use millstream_core::{Error, Result};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 
 use super::consumer::{KafkaConsumer, Task};
@@ -91,6 +93,24 @@ impl Kafka {
     }
 }
 
+/// The id of the cluster that has the topic. Blocks.
+fn cluster(place: &Place) -> Result<Option<String>> {
+    let refused = |cause| Error::internal("the client of Kafka cannot be set up").cause(cause);
+    let (client, mut fetcher) = Client::new(&place.client()?, &place.topic).map_err(refused)?;
+    let answer = first_answer(&client, &mut fetcher, FIRST_ANSWER);
+    answer.map_err(|failure| fault::error(&failure, place, &format!("reading topic {}", place.topic)))?;
+    Ok(client.cluster(FIRST_ANSWER))
+}
+
+/// Does `work`, which blocks, beside the tasks of `io`.
+pub(super) async fn in_background<T: Send + 'static>(
+    io: &Handle,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    let done = io.spawn_blocking(work).await;
+    done.map_err(|cause| Error::internal("Kafka was not connected to").cause(cause))?
+}
+
 /// What the topic is. Refusals end the wait at once: the library goes on trying after them.
 pub(super) fn first_answer(client: &Client, fetcher: &mut Fetcher, wait: Duration) -> Result<Topic, Failure> {
     let mut last = None;
@@ -128,6 +148,15 @@ impl Queue for Kafka {
         true
     }
 
+    fn topic(&self) -> Option<TopicFacts> {
+        Some(self.place.facts())
+    }
+
+    async fn cluster(&self, io: &Handle) -> Result<Option<String>> {
+        let place = self.place.clone();
+        in_background(io, move || cluster(&place)).await
+    }
+
     fn shown_id(&self, id: MessageId) -> String {
         format!("{}:{}", id.major, id.minor)
     }
@@ -142,9 +171,7 @@ impl Kafka {
     pub(super) async fn member(&self, joining: Joining) -> Result<KafkaConsumer> {
         let queue = Kafka { place: self.place.clone(), read: self.read.clone() };
         let window = joining.budget.limit() / 8;
-        let connected = joining.io.spawn_blocking(move || queue.connect(window)).await;
-        let connected = connected.map_err(|cause| Error::internal("Kafka was not connected to").cause(cause))?;
-        let (client, fetcher, ends) = connected?;
+        let (client, fetcher, ends) = in_background(&joining.io, move || queue.connect(window)).await?;
         let (reports, heard) = mpsc::unbounded_channel();
         let (commands, obeyed) = std::sync::mpsc::channel();
         let reader = Reader {

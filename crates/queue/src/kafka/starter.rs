@@ -216,7 +216,10 @@ impl Starter {
                 // What was registered is there once more.
                 Some(version.map_or(1, |version| version + u64::from(begin.loss.is_some())))
             };
-            let sinks = positions.iter().map(version).zip(begin.next.iter().copied()).collect();
+            let sinks: Vec<_> = positions.iter().map(version).zip(begin.next.iter().copied()).collect();
+            for (target, (version, _)) in self.positions.iter().zip(&sinks) {
+                target.iter().zip(*version).for_each(|(target, version)| target.begun(&[(place.clone(), version)]));
+            }
             let begun = Begun { partition, generation, topic: facts.topic.clone(), sinks };
             self.report(Report::Begun(begun, begin.offset(), begin.epoch));
         }

@@ -23,10 +23,12 @@ const LEAST: usize = 1_000;
 const MOST: usize = 1_000_000_000;
 
 /// What a topic takes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct TopicFacts {
     /// The most bytes of a batch of messages, if the brokers tell the user.
     pub(super) largest: Option<usize>,
+    /// The id of the cluster, if the brokers have one.
+    pub(super) cluster: Option<String>,
 }
 
 /// Asks whether the topic is there, or would be created by the first message; creates nothing. Blocks.
@@ -42,10 +44,11 @@ pub(super) fn look(place: &Place, config: &ClientConfig, io: &Handle) -> Result<
         Ok(_) => {
             let topic = io.block_on(settings(&admin, ResourceSpecifier::Topic(&place.topic)));
             let largest = topic.and_then(|topic| value(&topic, "max.message.bytes")?.parse::<usize>().ok());
-            Ok(TopicFacts { largest: largest.map(|largest| largest.clamp(LEAST, MOST)) })
+            let largest = largest.map(|largest| largest.clamp(LEAST, MOST));
+            Ok(TopicFacts { largest, cluster: client.cluster(MOMENT) })
         }
         Err(failure) if fault::reaction(&failure) == Reaction::NoTopic && creates_topics(&admin, io) => {
-            Ok(TopicFacts::default())
+            Ok(TopicFacts { largest: None, cluster: client.cluster(MOMENT) })
         }
         Err(failure) => Err(fault::error(&failure, place, &format!("writing to topic {}", place.topic))),
     }

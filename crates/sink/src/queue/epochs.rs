@@ -2,19 +2,18 @@
 //! fails or is dropped may have sent some; they are sent again.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use millstream_core::epochs::Epochs;
 use millstream_core::positions::Move;
-use millstream_core::sink::{Accept, Delivered, Delivery, LoadContext, Refused};
+use millstream_core::sink::{Accept, Delivered, Delivery, Refused};
 use millstream_core::{Error, Result, fail_point};
-use millstream_database::on_io;
 
-use super::load::{TASK, summary};
-use super::message::{Form, Rows};
-use super::outlet::{Target, Terms};
+use super::Taking;
+use super::load::summary;
+use super::message::Rows;
+use super::outlet::Target;
 use super::sender::Sender;
 
 /// A queue as it takes epochs.
@@ -23,9 +22,7 @@ pub(super) struct QueueEpochs(pub(super) Arc<Shared>);
 /// Shared by the deliveries.
 pub(super) struct Shared {
     pub(super) target: Arc<dyn Target>,
-    pub(super) context: LoadContext,
-    pub(super) form: Form,
-    pub(super) terms: Terms,
+    pub(super) taking: Taking,
     /// What no delivery uses.
     pub(super) idle: Mutex<Option<Sender>>,
 }
@@ -44,18 +41,10 @@ impl Shared {
         match sender {
             Some(sender) => Ok(sender),
             None => {
-                let outlet = self.target.connect(&self.terms).await?;
-                Ok(Sender::new(outlet, &self.terms, &self.context.budget))
+                let outlet = self.target.connect(&self.taking.terms).await?;
+                Ok(Sender::new(outlet, &self.taking.terms, &self.taking.context.budget))
             }
         }
-    }
-
-    /// Does `work`, a part of a delivery, where the network is.
-    async fn waiting<T: Send + 'static>(&self, work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-        let start = Instant::now();
-        let done = on_io(&self.terms.io, TASK, work).await;
-        self.context.step.add_waiting_output(start.elapsed());
-        done
     }
 }
 
@@ -65,7 +54,7 @@ impl Epochs for QueueEpochs {
         if !moves.is_empty() {
             return Err(Error::internal("a queue was to keep positions"));
         }
-        let (shared, rows) = (Arc::clone(&self.0), self.0.form.rows(&self.0.context.schema));
+        let (shared, rows) = (Arc::clone(&self.0), self.0.taking.rows());
         Ok(Box::new(QueueDelivery { sender: shared.take(), shared, rows, bad_rows }))
     }
 
@@ -90,15 +79,15 @@ struct QueueDelivery {
 #[async_trait]
 impl Delivery for QueueDelivery {
     async fn write(&mut self, batch: RecordBatch) -> Result<()> {
-        let encoded = self.shared.context.step.busy(|| self.rows.encode(&batch))?;
+        let encoded = self.shared.taking.context.step.busy(|| self.rows.encode(&batch))?;
         let (shared, sender) = (Arc::clone(&self.shared), self.sender.take());
-        let sending = self.shared.waiting(async move {
+        let sending = self.shared.taking.waiting(async move {
             let mut sender = shared.connected(sender).await?;
             let bytes = sender.send(encoded).await?;
             Ok((sender, bytes))
         });
         let (sender, bytes) = sending.await?;
-        self.shared.context.step.add_bytes(bytes);
+        self.shared.taking.context.step.add_bytes(bytes);
         self.sender = Some(sender);
         Ok(())
     }
@@ -106,7 +95,7 @@ impl Delivery for QueueDelivery {
     async fn commit_if(self: Box<Self>, accept: Accept) -> Result<Delivered> {
         fail_point::pass("commit.before");
         let (shared, sender) = (Arc::clone(&self.shared), self.sender);
-        let confirming = self.shared.waiting(async move {
+        let confirming = self.shared.taking.waiting(async move {
             let mut sender = shared.connected(sender).await?;
             sender.confirm().await?;
             let come = sender.take();

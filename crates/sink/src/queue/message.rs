@@ -167,6 +167,14 @@ pub(super) struct Encoded {
     pub(super) refused: Vec<RefusedRow>,
 }
 
+impl Encoded {
+    /// Leaves out the rows with these numbers in the batch, and what was refused of them.
+    pub(super) fn leave_out(&mut self, is_left_out: impl Fn(usize) -> bool) {
+        self.messages.retain(|(row, _)| !is_left_out(*row));
+        self.refused.retain(|refused| !usize::try_from(refused.row).is_ok_and(&is_left_out));
+    }
+}
+
 impl Rows {
     /// The messages of the rows of `batch`, whose columns are those of the schema, and perhaps more.
     pub(super) fn encode(&mut self, batch: &RecordBatch) -> Result<Encoded> {

@@ -4,7 +4,8 @@
 //!  rows ─▶ message (encoding) ─▶ sender (what is not confirmed) ─▶ outlet (a producer of crates/queue)
 //! ```
 //! `load.rs` is a load that ends, `epochs.rs` one of another queue, `spec.rs` what the job file says. Messages cannot
-//! be taken back, and those whose confirmation was lost are sent again: each row is there at least once.
+//! be taken back, and those whose confirmation was lost are sent again: each row is there at least once. From a topic of
+//! Kafka to another one of the same cluster, each is there exactly once (`transactions.rs`).
 
 mod epochs;
 #[cfg(feature = "kafka")]
@@ -18,10 +19,12 @@ mod sender;
 mod spec;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "kafka")]
+mod transactions;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
@@ -37,7 +40,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 
 use self::load::{QueueLoad, Shared, TASK};
-use self::message::Form;
+use self::message::{Form, Rows};
 use self::outlet::{Target, Terms};
 use self::sender::Sender;
 #[cfg(feature = "kafka")]
@@ -163,16 +166,41 @@ impl Sink for QueueSink {
         Ok(Arc::new(QueueLoad(Arc::new(Shared { context, form, place, sender, sent, has_sent }))))
     }
 
-    fn guarantee(&self, _: &QueueFacts) -> Result<Guarantee, String> {
-        let why = "messages are confirmed, and sent again if the run dies before they are acknowledged";
-        Ok(Guarantee::once_or_more(why))
+    fn guarantee(&self, queue: &QueueFacts) -> Result<Guarantee, String> {
+        self.target.guarantee(queue)
     }
 
-    async fn epochs(&self, _: &LoadOfQueue, context: LoadContext) -> Result<Option<EpochTarget>> {
+    async fn epochs(&self, load: &LoadOfQueue, context: LoadContext) -> Result<Option<EpochTarget>> {
         let terms = terms(&context.budget, &context.io, PATIENCE_OF_EPOCHS);
         let (target, form) = (Arc::clone(&self.target), self.form.clone());
-        let shared = epochs::Shared { target, context, form, terms, idle: Default::default() };
+        let taking = Taking { context, form, terms };
+        if let Some(positions) = target.positions(load, &taking).await? {
+            return Ok(Some(EpochTarget::Once(positions)));
+        }
+        let shared = epochs::Shared { target, taking, idle: Default::default() };
         Ok(Some(EpochTarget::AtLeastOnce(Arc::new(epochs::QueueEpochs(Arc::new(shared))))))
+    }
+}
+
+/// How rows of another queue are taken.
+#[derive(Clone)]
+struct Taking {
+    context: LoadContext,
+    form: Form,
+    terms: Terms,
+}
+
+impl Taking {
+    fn rows(&self) -> Rows {
+        self.form.rows(&self.context.schema)
+    }
+
+    /// Does `work`, a part of a delivery, where the network is.
+    async fn waiting<T: Send + 'static>(&self, work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+        let start = Instant::now();
+        let done = on_io(&self.terms.io, TASK, work).await;
+        self.context.step.add_waiting_output(start.elapsed());
+        done
     }
 }
 

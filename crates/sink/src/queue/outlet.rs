@@ -1,12 +1,16 @@
 //! What messages go out through. `kafka.rs` and `redis.rs` do it.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use millstream_core::epochs::{Guarantee, QueueFacts, QueueLoad};
+use millstream_core::positions::Positions;
 use millstream_core::{Error, Result};
 use tokio::runtime::Handle;
 
+use super::Taking;
 use super::message::Message;
 
 /// How messages are sent.
@@ -37,6 +41,17 @@ pub(super) trait Target: Debug + Send + Sync {
 
     /// Asks whether it would take messages.
     async fn reach(&self, io: &Handle) -> Result<()>;
+
+    /// What holds for the rows of `queue`, or why it cannot take them.
+    fn guarantee(&self, _queue: &QueueFacts) -> Result<Guarantee, String> {
+        let why = "messages are confirmed, and sent again if the run dies before they are acknowledged";
+        Ok(Guarantee::once_or_more(why))
+    }
+
+    /// The positions of a load, if it can keep them.
+    async fn positions(&self, _load: &QueueLoad, _taking: &Taking) -> Result<Option<Arc<dyn Positions>>> {
+        Ok(None)
+    }
 }
 
 /// Takes messages.
@@ -48,4 +63,15 @@ pub(super) trait Outlet: Send {
     /// Waits until all messages are confirmed. Those that were refused, by their numbers since the last confirmation,
     /// from 0.
     async fn confirm(&mut self) -> Result<Vec<(usize, Error)>>;
+}
+
+#[async_trait]
+impl Outlet for Box<dyn Outlet> {
+    async fn send(&mut self, message: &Message) -> Result<()> {
+        (**self).send(message).await
+    }
+
+    async fn confirm(&mut self) -> Result<Vec<(usize, Error)>> {
+        (**self).confirm().await
+    }
 }

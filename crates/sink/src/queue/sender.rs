@@ -14,8 +14,8 @@ use crate::shared::Charge;
 const MOST_MESSAGES: usize = 500_000;
 
 /// Sends messages.
-pub(super) struct Sender {
-    outlet: Box<dyn Outlet>,
+pub(super) struct Sender<O = Box<dyn Outlet>> {
+    outlet: O,
     /// What is not confirmed.
     held: Vec<Held>,
     /// Messages that are not confirmed, and their bytes.
@@ -39,11 +39,21 @@ struct Held {
     first_message: usize,
 }
 
-impl Sender {
-    pub(super) fn new(outlet: Box<dyn Outlet>, terms: &Terms, budget: &Arc<Budget>) -> Self {
+impl<O: Outlet> Sender<O> {
+    pub(super) fn new(outlet: O, terms: &Terms, budget: &Arc<Budget>) -> Self {
         let charge = Charge::new(budget, 0);
         let window = terms.window / 2;
         Sender { outlet, held: Vec::new(), sent: 0, bytes: 0, window, charge, rows: 0, refused: Vec::new() }
+    }
+
+    /// What the messages go out through.
+    pub(super) fn outlet(&mut self) -> &mut O {
+        &mut self.outlet
+    }
+
+    /// The same, when nothing is sent any more.
+    pub(super) fn into_outlet(self) -> O {
+        self.outlet
     }
 
     /// Sends rows; returns the bytes of their messages. Waits only when too much is on its way.

@@ -13,13 +13,13 @@ use super::{stop, until};
 use crate::use_resume::in_sqlite;
 use crate::use_support::{Lab, Ran};
 
-const PARTITIONS: i32 = 3;
+pub(super) const PARTITIONS: i32 = 3;
 
 /// How many keys the messages have.
 const KEYS: usize = 7;
 
 /// A file of rows with these ids.
-fn rows(lab: &Lab, name: &str, ids: Range<usize>) {
+pub(super) fn rows(lab: &Lab, name: &str, ids: Range<usize>) {
     let mut text = "id,_key,_headers,_time\n".to_owned();
     for id in ids {
         let _ =
@@ -29,14 +29,14 @@ fn rows(lab: &Lab, name: &str, ids: Range<usize>) {
 }
 
 /// A job from a source to a sink, which are written as flow mappings.
-fn job(lab: &Lab, head: &str, source: &str, sink: &str) {
+pub(super) fn job(lab: &Lab, head: &str, source: &str, sink: &str) {
     lab.file("job.yaml", format!("{head}\nsources:\n  s: {{{source}}}\nsinks:\n  o: {{from: s, {sink}}}\n"));
 }
 
-const CSV: &str = "read: rows.csv, csv: {columns: {id: int64, _key: utf8, _headers: utf8, _time: timestamp}}";
+pub(super) const CSV: &str = "read: rows.csv, csv: {columns: {id: int64, _key: utf8, _headers: utf8, _time: timestamp}}";
 
 /// Rows with a key and headers, from a topic.
-fn from_topic(kafka: &Kafka, topic: &str) -> String {
+pub(super) fn from_topic(kafka: &Kafka, topic: &str) -> String {
     format!(
         "read: 'kafka://{}/{topic}', kafka: {{group: g-{topic}}}, json: {{columns: {{id: int64}}}}, add: [_key, \
          _headers, _time]",
@@ -44,7 +44,7 @@ fn from_topic(kafka: &Kafka, topic: &str) -> String {
     )
 }
 
-fn to_topic(kafka: &Kafka, topic: &str) -> String {
+pub(super) fn to_topic(kafka: &Kafka, topic: &str) -> String {
     format!("write: 'kafka://{}/{topic}', add: [_key, _headers, _time]", kafka.address())
 }
 
@@ -60,17 +60,17 @@ fn to_stream(redis: &Redis, stream: &str) -> String {
     format!("write: '{}', redis: {{stream: {stream}}}, add: [_key, _headers]", redis.url())
 }
 
-fn run(lab: &Lab) -> Ran {
+pub(super) fn run(lab: &Lab) -> Ran {
     lab.run(&["run", "job.yaml"])
 }
 
-fn start(lab: &Lab, fail_point: &str) -> Child {
+pub(super) fn start(lab: &Lab, fail_point: &str) -> Child {
     let mut command = lab.command(&["run", "job.yaml"]);
     command.env("MILLSTREAM_FAIL_AT", fail_point).env("MILLSTREAM_SHORT_SESSIONS", "1");
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
 }
 
-fn killed(lab: &Lab, fail_point: &str) {
+pub(super) fn killed(lab: &Lab, fail_point: &str) {
     let mut command = lab.command(&["run", "job.yaml"]);
     command.env("MILLSTREAM_FAIL_AT", fail_point).env("MILLSTREAM_SHORT_SESSIONS", "1");
     let ended = command.output().expect("it starts");
@@ -79,17 +79,17 @@ fn killed(lab: &Lab, fail_point: &str) {
 
 /// A message as it was received.
 #[derive(Debug, PartialEq)]
-struct Received {
-    partition: usize,
-    offset: usize,
-    id: usize,
+pub(super) struct Received {
+    pub(super) partition: usize,
+    pub(super) offset: usize,
+    pub(super) id: usize,
     key: String,
     headers: String,
     time: String,
 }
 
 /// What a topic has, in the order of its partitions.
-fn received(kafka: &Kafka, topic: &str) -> Vec<Received> {
+pub(super) fn received(kafka: &Kafka, topic: &str) -> Vec<Received> {
     let lab = Lab::new();
     let source = format!(
         "read: 'kafka://{}/{topic}', kafka: {{group: look-{topic}}}, json: {{columns: {{id: int64}}}}, \
@@ -124,7 +124,7 @@ fn ids_by_key(messages: &[Received]) -> BTreeMap<String, Vec<usize>> {
 
 /// All messages are there, with their keys and headers, and each key in one partition and in its order.
 #[track_caller]
-fn assert_complete(messages: &[Received], ids: usize) {
+pub(super) fn assert_complete(messages: &[Received], ids: usize) {
     let keys = ids_by_key(messages);
     assert_eq!(keys.values().map(Vec::len).sum::<usize>(), ids);
     for (key, of_key) in keys {
@@ -412,7 +412,7 @@ fn a_run_that_fails_says_what_stays() {
 }
 
 /// Text that does not compress.
-fn noise(length: usize) -> String {
+pub(super) fn noise(length: usize) -> String {
     let mut state = 88_172_645_463_325_252_u64;
     let mut next = || {
         state ^= state << 13;

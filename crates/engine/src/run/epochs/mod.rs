@@ -18,7 +18,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
-use millstream_core::epochs::{EpochTarget, QueueFacts, QueueLoad};
+use millstream_core::epochs::{EpochTarget, QueueLoad};
 use millstream_core::queue::{Consumer, Event as QueueEvent, Joining, MessageBatch, Queue};
 use millstream_core::sink::Delivered;
 use millstream_core::{Error, ErrorKind, Result, Step, StepKind, fail_point};
@@ -193,12 +193,11 @@ impl<'w, 'j> Consuming<'w, 'j> {
             work.unless_interrupted(ready.map(|ready| ready.map(drop))).await?;
         }
         let process = process_name();
-        let facts = queue.facts();
         let (mut sinks, mut positions, mut pipelines) = (Vec::new(), Vec::new(), Vec::new());
         for (sink, (pipeline, _)) in job.sinks.iter().zip(planned) {
             let step = run.steps.add(&sink.name.value, StepKind::Load, sink.sink.name());
             let target = async || {
-                let target = target_of(work, sink, &facts, &process, &step).await;
+                let target = target_of(work, sink, &queue, &process, &step).await;
                 target.map_err(|error| error.in_step(&sink.name.value).into())
             };
             let target = once_there(job, &tell, work.cancel, target).await?;
@@ -494,11 +493,11 @@ fn reader_of(
     Ok(Arc::new(reader))
 }
 
-/// How `sink` takes the epochs of `queue`.
+/// How `sink` takes the epochs of `source`.
 async fn target_of(
     work: Work<'_, '_>,
     sink: &SinkStep,
-    queue: &QueueFacts,
+    source: &Arc<dyn Queue>,
     process: &str,
     step: &Arc<Step>,
 ) -> Result<EpochTarget> {
@@ -506,8 +505,9 @@ async fn target_of(
     let programs = work.prepared.programs(&sink.name.value);
     let looking = work.point.looking_as(work.run, sink, Arc::clone(step));
     let context = millstream_core::sink::LoadContext { schema, programs, ordered: true, ..looking };
+    let queue = source.facts();
     let load = work.point.load_of_queue(sink, &queue.shown, &queue.group);
-    let load = QueueLoad { load, owner: process.to_owned(), queue: queue.clone() };
+    let load = QueueLoad { load, owner: process.to_owned(), queue, source: Arc::clone(source) };
     let each = || EpochTarget::AtLeastOnce(Arc::new(EachEpoch::new(Arc::clone(&sink.sink), context.clone())));
     Ok(sink.sink.epochs(&load, context.clone()).await?.unwrap_or_else(each))
 }

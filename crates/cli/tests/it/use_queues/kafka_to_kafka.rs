@@ -1,0 +1,252 @@
+//! Jobs from a topic of Kafka to another one, through the real binary: each message is there exactly once for readers
+//! of committed messages, in its order, whatever dies.
+
+use std::ops::Range;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use millstream_testkit::{Kafka, KafkaOptions, free_port};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::stop;
+use super::to_queues::{
+    CSV, PARTITIONS, assert_complete, from_topic, job, killed, noise, received, rows, run, start, to_topic,
+};
+use crate::use_support::Lab;
+
+/// How long anything may take that takes a few seconds.
+const PATIENCE: Duration = Duration::from_secs(100);
+
+struct Scene {
+    lab: Lab,
+    first: String,
+    second: String,
+}
+
+impl Scene {
+    /// A job from a topic to another one, with `until` and other keys.
+    fn new(kafka: &Kafka, head: &str) -> Self {
+        let (lab, first, second) = (Lab::new(), kafka.topic(PARTITIONS), kafka.topic(PARTITIONS));
+        job(&lab, head, &from_topic(kafka, &first), &to_topic(kafka, &second));
+        Scene { lab, first, second }
+    }
+
+    /// Messages with these ids.
+    fn add(&self, kafka: &Kafka, ids: Range<usize>) {
+        let lab = Lab::new();
+        rows(&lab, "rows.csv", ids);
+        job(&lab, "", CSV, &to_topic(kafka, &self.first));
+        run(&lab).ok();
+    }
+
+    /// How many offsets the topic has: messages, aborted ones and the ends of transactions.
+    fn offsets(&self, kafka: &Kafka) -> usize {
+        (0..PARTITIONS).map(|partition| kafka.range(&self.second, partition).1 as usize).sum()
+    }
+
+    fn wait_for(&self, kafka: &Kafka, messages: usize) {
+        let begun = Instant::now();
+        loop {
+            let copied = if self.offsets(kafka) < messages { 0 } else { received(kafka, &self.second).len() };
+            if copied >= messages {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{copied} of {messages}");
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    }
+
+    /// All messages are there, once, in their order.
+    #[track_caller]
+    fn assert_once(&self, kafka: &Kafka, messages: usize) {
+        let copied = received(kafka, &self.second);
+        assert_complete(&copied, messages);
+        assert_eq!(copied.len(), messages, "some are there twice");
+    }
+}
+
+/// A process that stops itself (SIGSTOP) where it is said.
+fn stopping(lab: &Lab, place: &str) -> Child {
+    let mut command = lab.command(&["run", "job.yaml"]);
+    command.env("MILLSTREAM_STOP_AT", place).env("MILLSTREAM_SHORT_SESSIONS", "1");
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
+}
+
+fn signal(process: &Child, signal: Signal) {
+    kill_process(Pid::from_child(process), signal).expect("it gets the signal");
+}
+
+/// A run that is killed doubles nothing, wherever it dies, and what it had sent is not seen.
+#[test]
+fn a_killed_run_loses_and_doubles_nothing() {
+    let kafka = Kafka::shared();
+    let scene = Scene::new(kafka, "until: {empty: 2s}\ncommit: {rows: 500}");
+    let mut all = 0;
+    for kill in ["commit.before:2", "transaction.confirmed:2", "transaction.sent:2", "commit.after:2", "epoch.committed"]
+    {
+        scene.add(kafka, all..all + 2_000);
+        all += 2_000;
+        killed(&scene.lab, kill);
+    }
+    run(&scene.lab).ok();
+    scene.assert_once(kafka, all);
+    let ends = scene.offsets(kafka);
+    assert!(ends > all, "{ends} offsets: nothing was aborted");
+    run(&scene.lab).ok();
+    scene.assert_once(kafka, all);
+}
+
+/// Processes share the partitions, and come, go and are killed at any time, while epochs are open.
+#[test]
+fn processes_that_come_and_go_share_the_messages() {
+    let kafka = Kafka::shared();
+    let scene = Scene::new(kafka, "until: stopped\ncommit: {rows: 100, every: 200ms}");
+    let mut running: Vec<Child> = (0..3).map(|_| start(&scene.lab, "none")).collect();
+    for round in 0..6 {
+        scene.add(kafka, round * 1_500..(round + 1) * 1_500);
+        std::thread::sleep(Duration::from_millis(500));
+        let mut ended = std::mem::replace(&mut running[round % 3], start(&scene.lab, "none"));
+        if round % 2 == 0 {
+            stop(ended);
+        } else {
+            ended.kill().expect("it is killed");
+            ended.wait().expect("it ends");
+        }
+    }
+    scene.wait_for(kafka, 9_000);
+    running.into_iter().for_each(stop);
+    scene.assert_once(kafka, 9_000);
+}
+
+/// A process that is stopped for longer than its session, between two epochs or within a transaction, writes nothing
+/// afterwards of what another one has taken over.
+#[test]
+fn a_process_that_was_paused_doubles_nothing() {
+    let kafka = Kafka::shared();
+    let paused_at = |place: Option<&str>| {
+        let scene = Scene::new(kafka, "until: stopped\ncommit: {rows: 100, every: 100ms}");
+        scene.add(kafka, 0..1_000);
+        let paused = match place {
+            Some(place) => stopping(&scene.lab, place),
+            None => start(&scene.lab, "none"),
+        };
+        if place.is_none() {
+            scene.wait_for(kafka, 1_000);
+            signal(&paused, Signal::STOP);
+        } else {
+            std::thread::sleep(Duration::from_secs(5));
+        }
+        scene.add(kafka, 1_000..3_000);
+        let other = start(&scene.lab, "none");
+        scene.wait_for(kafka, 3_000);
+        signal(&paused, Signal::CONT);
+        scene.add(kafka, 3_000..5_000);
+        scene.wait_for(kafka, 5_000);
+        stop(paused);
+        stop(other);
+        scene.assert_once(kafka, 5_000);
+    };
+    std::thread::scope(|scope| {
+        for place in [None, Some("transaction.confirmed:4"), Some("transaction.sent:4"), Some("commit.after:4")] {
+            scope.spawn(move || paused_at(place));
+        }
+    });
+}
+
+#[test]
+fn nothing_is_doubled_while_the_broker_restarts() {
+    let mut kafka = Kafka::start(KafkaOptions::default());
+    let scene = Scene::new(&kafka, "until: stopped\ncommit: {rows: 100, every: 100ms}");
+    let running = [start(&scene.lab, "none"), start(&scene.lab, "none")];
+    for round in 0..4 {
+        scene.add(&kafka, round * 2_000..(round + 1) * 2_000);
+        std::thread::sleep(Duration::from_millis(400));
+        kafka.restart();
+    }
+    scene.wait_for(&kafka, 8_000);
+    running.into_iter().for_each(stop);
+    scene.assert_once(&kafka, 8_000);
+}
+
+/// Messages that are too large are found before they are sent; others are refused by the broker, with all that is in
+/// their transaction: the rest is sent again.
+#[test]
+fn refused_messages_take_no_others_with_them() {
+    let kafka = Kafka::shared();
+    let lab = Lab::new();
+    let (first, second) = (kafka.topic(1), format!("compacted-{}", free_port()));
+    // A compacted topic takes no messages without a key.
+    kafka.create_topic(&second, 1, &[("cleanup.policy", "compact"), ("max.message.bytes", "2000")]);
+    let name = |id: usize| if id == 30 { noise(20_000) } else { "x".to_owned() };
+    for id in 0..100 {
+        let body = format!("{{\"id\": {id}, \"name\": \"{}\"}}", name(id));
+        match id % 40 {
+            5 => kafka.send(&first, 0, [body]),
+            _ => kafka.send_one(&first, 0, &format!("k{id}"), &[], 1_700_000_000_000, Some(&body)),
+        }
+    }
+    let source = format!(
+        "read: 'kafka://{}/{first}', kafka: {{group: g-{first}}}, json: {{columns: {{id: int64, name: utf8}}}}, add: \
+         [_key]",
+        kafka.address()
+    );
+    let sink = format!("write: 'kafka://{}/{second}', add: [_key], max_rejects", kafka.address());
+    job(&lab, "until: now", &source, &format!("{sink}: 3"));
+    run(&lab).ended(3).says(&["records were rejected"]);
+    assert!(ids(kafka, &second).is_empty(), "a transaction that was aborted is seen");
+    job(&lab, "until: now", &source, &format!("{sink}: 4"));
+    run(&lab).ok().says(&["96 messages added"]);
+    let expected: Vec<usize> = (0..100).filter(|id| id % 40 != 5 && *id != 30).collect();
+    assert_eq!(ids(kafka, &second), expected);
+    let rejects = lab.run(&["rejects", "--json"]).ok().json();
+    assert_eq!(rejects["rejects"].as_array().map(Vec::len), Some(4), "{rejects}");
+}
+
+/// The ids of the messages that readers of committed ones see.
+fn ids(kafka: &Kafka, topic: &str) -> Vec<usize> {
+    let lab = Lab::new();
+    let source = format!(
+        "read: 'kafka://{}/{topic}', kafka: {{group: look-{topic}}}, json: {{columns: {{id: int64}}}}",
+        kafka.address()
+    );
+    job(&lab, "until: now", &source, "write: out.csv");
+    lab.file("job.yaml", lab.read("job.yaml").replace("write: out.csv", "write: 'sqlite:out.db', table: t"));
+    run(&lab).ok();
+    let rows = crate::use_resume::in_sqlite(&lab).query("SELECT id FROM t ORDER BY rowid");
+    rows.iter().map(|id| id.parse().expect("a number")).collect()
+}
+
+/// Within one cluster it is exactly once, whichever of its brokers are named; from another one, at least once.
+#[test]
+fn the_guarantee_depends_on_the_cluster() {
+    let (kafka, other) = (Kafka::shared(), Kafka::start(KafkaOptions::default()));
+    let scene = Scene::new(kafka, "until: now\ncommit: {rows: 500}");
+    let explained = |lab: &Lab| lab.run(&["explain", "job.yaml"]);
+    explained(&scene.lab).ok().prints(&["epoch by epoch, exactly once: positions move in the transaction"]);
+    scene.add(kafka, 0..1_000);
+    let by_door = to_topic(kafka, &scene.second).replace(&kafka.address(), &kafka.door());
+    job(&scene.lab, "until: {empty: 2s}\ncommit: {rows: 500}", &from_topic(kafka, &scene.first), &by_door);
+    explained(&scene.lab).ok().prints(&["at least once: its brokers are not those of the source"]);
+    killed(&scene.lab, "commit.after:2");
+    run(&scene.lab).ok();
+    scene.assert_once(kafka, 1_000);
+    let third = other.topic(PARTITIONS);
+    job(&scene.lab, "until: {empty: 2s}", &from_topic(kafka, &scene.first), &to_topic(&other, &third));
+    scene.add(kafka, 1_000..1_500);
+    run(&scene.lab).ok().says(&["500 messages added"]);
+    assert_eq!(received(&other, &third).len(), 500, "it begins at the offset of the group");
+}
+
+#[test]
+fn a_job_that_reads_what_it_writes_is_refused() {
+    let (kafka, lab) = (Kafka::shared(), Lab::new());
+    let topic = kafka.topic(1);
+    job(&lab, "until: now", &from_topic(kafka, &topic), &to_topic(kafka, &topic));
+    let told = format!("it writes to the topic `{topic}` that the job reads");
+    run(&lab).ended(2).says(&["`o` cannot take rows of a queue", &told]);
+    lab.run(&["explain", "job.yaml"]).ended(2).says(&[&told]);
+    // The same brokers by another name.
+    let by_door = to_topic(kafka, &topic).replace(&kafka.address(), &kafka.door());
+    job(&lab, "until: now", &from_topic(kafka, &topic), &by_door);
+    run(&lab).ended(2).says(&[&format!("the job reads the topic `{topic}` that it writes to")]);
+}

@@ -1,0 +1,379 @@
+//! From a topic of Kafka to another one of the same cluster: the messages of each partition that is read go in one
+//! transaction with its position (`crates/queue/src/kafka/transactions.rs`).
+//!
+//! A transaction is open only while its messages are sent: rows are gathered before. If a broker refuses a message, all
+//! others are sent again without it, in another transaction.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use arrow::array::RecordBatch;
+use async_trait::async_trait;
+use futures::future::join_all;
+use millstream_core::epochs::Epochs;
+use millstream_core::positions::{Change, Move, Moved, Position, Positions};
+use millstream_core::sink::{Accept, Delivered, Delivery, Refused, RefusedRow};
+use millstream_core::{Error, Result, fail_point};
+use millstream_queue::kafka::{Ended, PlaceProducer, Transactions};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::Taking;
+use super::kafka::KafkaOutlet;
+use super::load::summary;
+use super::sender::Sender;
+use crate::shared::Charge;
+
+/// The most producers of a sink. Each has about five threads.
+const MOST: usize = 32;
+
+/// After how long a position is noted again that was not moved: brokers drop offsets after a week, by default.
+const RENEWAL: Duration = Duration::from_secs(3600);
+
+/// How often it is looked for such positions.
+const LOOKS: Duration = Duration::from_secs(600);
+
+/// The positions of a load in a cluster of Kafka.
+pub(super) struct TopicPositions(Arc<Shared>);
+
+/// Shared by the deliveries.
+struct Shared {
+    transactions: Arc<Transactions>,
+    taking: Taking,
+    /// The topic, for messages.
+    shown: String,
+    /// One for each producer that may be in use.
+    permits: Arc<Semaphore>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Producers that are not in use; the one that was used last comes last.
+    idle: Vec<PlaceProducer>,
+    /// The places that this process reads, as far as is known here: the version of each, and when it was noted.
+    own: BTreeMap<String, (u64, Instant)>,
+}
+
+impl TopicPositions {
+    pub(super) fn new(transactions: Transactions, taking: Taking, shown: String) -> Self {
+        let (io, transactions) = (taking.terms.io.clone(), Arc::new(transactions));
+        let (permits, state) = (Arc::new(Semaphore::new(MOST)), Mutex::default());
+        let shared = Arc::new(Shared { transactions, taking, shown, permits, state });
+        io.spawn(renew(Arc::downgrade(&shared)));
+        TopicPositions(shared)
+    }
+}
+
+/// Notes positions again as long as the load is there.
+async fn renew(shared: Weak<Shared>) {
+    loop {
+        tokio::time::sleep(LOOKS).await;
+        let Some(shared) = shared.upgrade() else { return };
+        shared.renew(RENEWAL).await;
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A producer for a place, and the permit to use it.
+    async fn producer(&self, place: &str) -> Result<(PlaceProducer, OwnedSemaphorePermit)> {
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
+        let permit = permit.map_err(|cause| Error::internal("no producer can be used").cause(cause))?;
+        match self.take(place) {
+            Some(idle) => Ok((idle, permit)),
+            None => Ok((self.transactions.producer(place).await?, permit)),
+        }
+    }
+
+    /// The idle producer of a place; if there is none, others make room for it.
+    fn take(&self, place: &str) -> Option<PlaceProducer> {
+        let mut state = self.state();
+        if let Some(at) = state.idle.iter().position(|idle| idle.place() == place) {
+            return Some(state.idle.remove(at));
+        }
+        let room = self.permits.available_permits();
+        let too_many = state.idle.len().saturating_sub(room);
+        state.idle.drain(..too_many);
+        None
+    }
+
+    fn keep(&self, producer: PlaceProducer) {
+        let mut state = self.state();
+        if let Some(position) = producer.position() {
+            state.own.insert(position.place.clone(), (position.version, Instant::now()));
+        }
+        state.idle.push(producer);
+    }
+
+    fn is_lost(&self, place: &str) {
+        self.state().own.remove(place);
+    }
+
+    /// Where a place stands, if that is elsewhere than a move says and no producer is there yet: another process has it
+    /// then, and is not to be fenced.
+    async fn elsewhere(&self, only: &Move) -> Option<Vec<Position>> {
+        if self.state().idle.iter().any(|idle| idle.place() == only.place) {
+            return None;
+        }
+        // What is not known now is compared when the producer is there.
+        let found = self.transactions.position(&only.place).await.ok()?;
+        (version(found.as_ref()) != only.from).then(|| found.into_iter().collect())
+    }
+
+    /// Moves a place without messages. Where it stands, if that is elsewhere.
+    async fn set(&self, only: Move) -> Result<Option<Vec<Position>>> {
+        let (mut producer, _permit) = self.producer(&only.place).await?;
+        if version(producer.position()) != only.from {
+            let found = producer.position().cloned().into_iter().collect();
+            self.keep(producer);
+            return Ok(Some(found));
+        }
+        producer.begin().await?;
+        let (ended, producer) = self.taking.waiting(async move { producer.commit(&only).await }).await?;
+        producer.into_iter().for_each(|producer| self.keep(producer));
+        match ended {
+            Ended::Committed => Ok(None),
+            Ended::Aborted(error) => Err(error),
+            Ended::Fenced => Ok(Some(Vec::new())),
+        }
+    }
+
+    /// Notes positions again that were not moved for so long.
+    async fn renew(&self, after: Duration) {
+        let own = self.state().own.clone();
+        for (place, (known, _)) in own.into_iter().filter(|(_, (_, noted))| noted.elapsed() >= after) {
+            let Ok((producer, _permit)) = self.producer(&place).await else { continue };
+            let is_own = version(producer.position()) == Some(known);
+            match if is_own { producer.renew().await } else { None } {
+                Some(producer) => self.keep(producer),
+                None => self.is_lost(&place),
+            }
+        }
+    }
+}
+
+fn version(position: Option<&Position>) -> Option<u64> {
+    position.map(|position| position.version)
+}
+
+#[async_trait]
+impl Epochs for TopicPositions {
+    async fn delivery(&self, moves: Vec<Move>, bad_rows: usize) -> Result<Box<dyn Delivery>> {
+        let [only] = <[Move; 1]>::try_from(moves)
+            .map_err(|moves| Error::internal(format!("a transaction was to move {} positions", moves.len())))?;
+        let (shared, charge) = (Arc::clone(&self.0), Charge::new(&self.0.taking.context.budget, 0));
+        Ok(Box::new(TopicDelivery { shared, only, batches: Vec::new(), bytes: 0, charge, bad_rows }))
+    }
+
+    fn target(&self) -> String {
+        self.0.shown.clone()
+    }
+
+    fn summary(&self, rows: u64) -> String {
+        summary(rows, &self.0.shown)
+    }
+
+    fn connections(&self) -> usize {
+        MOST
+    }
+}
+
+#[async_trait]
+impl Positions for TopicPositions {
+    async fn read(&self) -> Result<Vec<Position>> {
+        self.0.transactions.read().await
+    }
+
+    fn begun(&self, places: &[(String, u64)]) {
+        let own = places.iter().map(|(place, version)| (place.clone(), (*version, Instant::now())));
+        self.0.state().own.extend(own);
+    }
+
+    async fn set(&self, moves: Vec<Move>) -> Result<Moved> {
+        let done = join_all(moves.into_iter().map(|only| self.0.set(only))).await;
+        let done = done.into_iter().collect::<Result<Vec<_>>>()?;
+        match done.iter().all(Option::is_none) {
+            true => Ok(Moved::All),
+            false => Ok(Moved::None(done.into_iter().flatten().flatten().collect())),
+        }
+    }
+
+    async fn fence(&self, place: &str, _wait: Duration, mut change: Change) -> Result<()> {
+        loop {
+            // A producer that is there may have been fenced itself.
+            drop(self.0.take(place));
+            let (producer, permit) = self.0.producer(place).await?;
+            let moves = change(&self.read().await?)?;
+            self.0.keep(producer);
+            drop(permit);
+            if moves.iter().any(|one| one.place != place) {
+                return Err(Error::internal("a fence was to move other places"));
+            }
+            if moves.is_empty() || self.set(moves).await? == Moved::All {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn connections_of(&self, _owner: &str) -> Result<Option<usize>> {
+        Ok(None)
+    }
+
+    async fn forget(&self) -> Result<()> {
+        self.0.state().own.clear();
+        self.0.transactions.forget().await
+    }
+
+    fn is_by_place(&self) -> bool {
+        true
+    }
+}
+
+/// What a process has of a partition in an epoch.
+struct TopicDelivery {
+    shared: Arc<Shared>,
+    only: Move,
+    batches: Vec<RecordBatch>,
+    bytes: usize,
+    charge: Charge,
+    bad_rows: usize,
+}
+
+/// What has become of an attempt to send all rows in a transaction, which is still open.
+enum Sent {
+    /// All of them are there, without those that were left out before.
+    All(Box<PlaceProducer>, u64),
+    /// Brokers have refused some, which are noted: the others have to be sent by another producer, since the numbers of
+    /// this one's messages have a gap.
+    Again,
+    /// Another process has the place.
+    Fenced,
+}
+
+#[async_trait]
+impl Delivery for TopicDelivery {
+    async fn write(&mut self, batch: RecordBatch) -> Result<()> {
+        self.bytes += batch.get_array_memory_size();
+        self.charge.force(self.bytes);
+        self.batches.push(batch);
+        Ok(())
+    }
+
+    async fn commit_if(self: Box<Self>, accept: Accept) -> Result<Delivered> {
+        fail_point::pass("commit.before");
+        let (shared, place) = (Arc::clone(&self.shared), self.only.place.clone());
+        let delivered = self.deliver(accept).await;
+        if matches!(delivered, Ok(Delivered::Moved(_))) {
+            shared.is_lost(&place);
+        }
+        delivered
+    }
+}
+
+impl TopicDelivery {
+    async fn deliver(self, accept: Accept) -> Result<Delivered> {
+        if let Some(found) = self.shared.elsewhere(&self.only).await {
+            return Ok(Delivered::Moved(found));
+        }
+        let (mut producer, _permit) = self.shared.producer(&self.only.place).await?;
+        if version(producer.position()) != self.only.from {
+            let found = producer.position().cloned().into_iter().collect();
+            self.shared.keep(producer);
+            return Ok(Delivered::Moved(found));
+        }
+        let mut refused = BTreeMap::new();
+        let (mut producer, rows) = loop {
+            match self.send(producer, &mut refused).await? {
+                Sent::All(producer, rows) => break (*producer, rows),
+                Sent::Again if refused.len() > self.bad_rows => return Err(self.refuse(accept, refused)),
+                Sent::Again => producer = self.shared.transactions.producer(&self.only.place).await?,
+                Sent::Fenced => return Ok(Delivered::Moved(Vec::new())),
+            }
+        };
+        fail_point::pass("transaction.confirmed");
+        let is_accepted = match refused.len() > self.bad_rows {
+            true => Err(self.refuse(accept, std::mem::take(&mut refused))),
+            false => accept(&Refused { rows: refused.values().cloned().collect(), more: false }),
+        };
+        if let Err(error) = is_accepted {
+            if producer.abort().await.is_ok() {
+                self.shared.keep(producer);
+            }
+            return Err(error);
+        }
+        let only = self.only.clone();
+        let (ended, producer) = self.shared.taking.waiting(async move { producer.commit(&only).await }).await?;
+        producer.into_iter().for_each(|producer| self.shared.keep(producer));
+        match ended {
+            Ended::Committed => {
+                fail_point::pass("commit.after");
+                let rows = rows - refused.len() as u64;
+                Ok(Delivered::Written { rows, refused: refused.into_values().collect() })
+            }
+            Ended::Aborted(error) => Err(error),
+            Ended::Fenced => Ok(Delivered::Moved(Vec::new())),
+        }
+    }
+
+    /// The error if too many rows are refused.
+    fn refuse(&self, accept: Accept, refused: BTreeMap<u64, RefusedRow>) -> Error {
+        let refused = Refused { rows: refused.into_values().collect(), more: true };
+        accept(&refused).err().unwrap_or_else(|| refused.into_error(&self.shared.shown))
+    }
+
+    /// Sends the rows in a transaction of their own, without those that are refused; notes which of them are refused
+    /// now.
+    async fn send(&self, producer: PlaceProducer, refused: &mut BTreeMap<u64, RefusedRow>) -> Result<Sent> {
+        let Taking { context, terms, .. } = &self.shared.taking;
+        let outlet = KafkaOutlet { producer, patience: terms.patience };
+        let mut sender = Sender::new(outlet, terms, &context.budget);
+        let sent = self.send_all(&mut sender, refused).await;
+        let (rows, more) = sender.take();
+        let known = refused.len();
+        refused.extend(more.into_iter().map(|row| (row.row, row)));
+        let mut producer = sender.into_outlet().producer;
+        let broken = producer.broken_by();
+        if sent.is_ok() && broken.is_none() {
+            return Ok(Sent::All(Box::new(producer), rows));
+        }
+        // Whether it is fenced may show when it aborts.
+        let _ = producer.abort().await;
+        if producer.is_fenced() {
+            return Ok(Sent::Fenced);
+        }
+        if broken.is_some() && refused.len() > known {
+            return Ok(Sent::Again);
+        }
+        Err(broken.or(sent.err()).unwrap_or_else(|| Error::internal("a transaction is broken")))
+    }
+
+    async fn send_all(
+        &self,
+        sender: &mut Sender<KafkaOutlet<PlaceProducer>>,
+        refused: &BTreeMap<u64, RefusedRow>,
+    ) -> Result<()> {
+        let (taking, mut rows, mut first) = (&self.shared.taking, self.shared.taking.rows(), 0);
+        sender.outlet().producer.begin().await?;
+        for batch in &self.batches {
+            let mut encoded = taking.context.step.busy(|| rows.encode(batch))?;
+            encoded.leave_out(|row| refused.contains_key(&(first + row as u64)));
+            first += batch.num_rows() as u64;
+            let start = Instant::now();
+            let sent = sender.send(encoded).await;
+            taking.context.step.add_waiting_output(start.elapsed());
+            match sent {
+                Ok(bytes) => taking.context.step.add_bytes(bytes),
+                Err(error) => {
+                    // It may be that a message before was refused.
+                    sender.confirm().await?;
+                    return Err(error);
+                }
+            }
+        }
+        sender.confirm().await
+    }
+}
