@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use crate::buffers;
+
 /// The number of a message in its queue: of Redis the milliseconds and the sequence, of Kafka the partition and the
 /// offset. [`super::Queue::shown_id`] shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -51,6 +53,25 @@ struct Header {
 }
 
 impl Messages {
+    /// None, with room for `count` messages whose bodies have `bytes` bytes: more of either need new memory.
+    pub fn with_capacity(count: usize, bytes: usize) -> Self {
+        let mut messages = Messages::default();
+        messages.ends.reserve(count);
+        messages.ids.reserve(count);
+        messages.times.reserve(count);
+        messages.text = buffers::take(bytes + count);
+        messages
+    }
+
+    /// The same without bodies, keys and headers: what tells which message a byte of the text was of.
+    pub fn without_text(&self) -> Self {
+        let mut found = Messages::default();
+        found.ends.clone_from(&self.ends);
+        found.ids.clone_from(&self.ids);
+        found.times.clone_from(&self.times);
+        found
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.ids.len()
@@ -71,12 +92,12 @@ impl Messages {
         &self.ids
     }
 
-    /// The body of a message by its number; empty if it has none.
+    /// The body of a message by its number; empty if it has none, or bodies were left out.
     ///
     /// # Panics
     /// If there is no such message.
     pub fn body(&self, number: usize) -> &[u8] {
-        &self.text[self.start(number)..self.ends[number]]
+        self.text.get(self.start(number)..self.ends[number]).unwrap_or_default()
     }
 
     /// The number of the message whose body has the byte `byte` of [`Messages::text`], or the line feed there.
@@ -157,6 +178,13 @@ impl Messages {
 
     fn start(&self, number: usize) -> usize {
         number.checked_sub(1).map_or(0, |before| self.ends[before] + 1)
+    }
+}
+
+/// What parsers have read is the room for what comes next.
+impl Drop for Messages {
+    fn drop(&mut self) {
+        buffers::give_back(std::mem::take(&mut self.text));
     }
 }
 
@@ -278,6 +306,21 @@ mod tests {
         messages.begin(id(3)).end();
         assert_eq!(messages.lacking(), [(0, Lack::Gone), (1, Lack::NoField)]);
         assert_eq!((messages.body(1), messages.headers(0).count()), (b"".as_slice(), 0));
+    }
+
+    #[test]
+    fn without_their_text_messages_are_still_found() {
+        let mut messages = Messages::with_capacity(2, 4);
+        for body in ["ab", "c"] {
+            let mut message = messages.begin(id(body.len() as u64));
+            message.body(body.as_bytes());
+            message.key(b"k");
+            message.end();
+        }
+        let found = messages.without_text();
+        assert_eq!((found.ids(), found.text(), found.key(0)), (messages.ids(), b"".as_slice(), None));
+        assert_eq!([0, 2, 3, 4].map(|byte| found.at(byte)), [0, 0, 1, 1]);
+        assert_eq!((found.body(0), found.body(1)), (b"".as_slice(), b"".as_slice()));
     }
 
     #[test]

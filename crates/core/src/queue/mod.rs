@@ -137,9 +137,10 @@ pub trait Consumer: Send {
     /// [`Event::Revoked`] says so.
     fn has(&self, batch: u64) -> bool;
 
-    /// The place of a batch that it [has](Self::has) out, as moves name it, if each of its batches is of one place.
-    fn place(&self, _batch: u64) -> Option<String> {
-        None
+    /// The number of the place of a batch, which it [has](Self::has) out: moves of different places can be made by
+    /// different transactions.
+    fn place(&self, _batch: u64) -> u64 {
+        0
     }
 
     /// What moves the positions of a sink behind these batches, all of which it [has](Self::has) out.

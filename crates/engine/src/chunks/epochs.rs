@@ -43,6 +43,11 @@ impl EpochLoad {
         self.is_by_place
     }
 
+    /// How many deliveries the target takes at once.
+    pub fn connections(&self) -> usize {
+        self.ledger.epochs.connections()
+    }
+
     /// These rows do not come to it: it has them, or their messages come again.
     pub fn pass(&self, rows: &[ChunkRows]) {
         let (count, rejected) = counts(rows);

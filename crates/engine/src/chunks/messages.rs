@@ -69,9 +69,10 @@ impl MessageReader {
     ///
     /// # Errors
     /// If more is refused than the job allows.
-    pub async fn read(&self, batch: &Arc<MessageBatch>) -> Result<Vec<ChunkRows>> {
-        let read = self.rows(batch).await?;
-        if batch.sinks & FIRST_SINK == 0 {
+    pub async fn read(&self, batch: MessageBatch) -> Result<Vec<ChunkRows>> {
+        let is_logged = batch.sinks & FIRST_SINK != 0;
+        let read = self.rows(&Arc::new(batch)).await?;
+        if !is_logged {
             // The records have come before, and what was refused of them is counted.
             let (rows, rejected) = counts(&read);
             self.take_back(rows + rejected, 0);
@@ -80,18 +81,30 @@ impl MessageReader {
     }
 
     async fn rows(&self, batch: &Arc<MessageBatch>) -> Result<Vec<ChunkRows>> {
-        let of = |only| Arc::new(ReadMessages { batch: Arc::clone(batch), only, queue: Arc::clone(&self.queue) });
+        let kept = self.kept(batch);
+        let of = |batch: &Arc<MessageBatch>, only| {
+            Arc::new(ReadMessages { batch: Arc::clone(batch), only, queue: Arc::clone(&self.queue) })
+        };
         let mut read = Vec::new();
         if self.is_one_text(&batch.messages) {
-            self.read_text(of(None), &mut read).await?;
+            self.read_text(of(batch, None), of(&kept, None), &mut read).await?;
             return Ok(read);
         }
         let lacking = lacking(&batch.messages);
-        read.extend(self.refuse_lacking(&of(None), &lacking)?);
+        read.extend(self.refuse_lacking(&of(batch, None), &lacking)?);
         for number in (0..batch.messages.len()).filter(|number| !lacking.contains_key(number)) {
-            self.read_text(of(Some(number)), &mut read).await?;
+            self.read_text(of(batch, Some(number)), of(&kept, Some(number)), &mut read).await?;
         }
         Ok(read)
+    }
+
+    /// What is kept of a batch as long as its rows may be refused: its text only if that is logged then.
+    fn kept(&self, batch: &Arc<MessageBatch>) -> Arc<MessageBatch> {
+        if self.wants_raw {
+            return Arc::clone(batch);
+        }
+        let MessageBatch { number, messages, sinks } = batch.as_ref();
+        Arc::new(MessageBatch { number: *number, messages: messages.without_text(), sinks: *sinks })
     }
 
     /// So many rows that the first sink lacks come again, and so many records that were refused.
@@ -119,15 +132,21 @@ impl MessageReader {
             && (0..messages.len()).all(|number| messages.body(number).starts_with(b"{"))
     }
 
-    async fn read_text(&self, messages: Arc<ReadMessages>, read: &mut Vec<ChunkRows>) -> Result<()> {
+    /// Reads the text of `messages`; the rows keep `kept` of them.
+    async fn read_text(
+        &self,
+        messages: Arc<ReadMessages>,
+        kept: Arc<ReadMessages>,
+        read: &mut Vec<ChunkRows>,
+    ) -> Result<()> {
         let chunk = self.chunk(&messages);
         let mut pieces = self.read_exec().pieces_of_messages(Arc::clone(&messages), self.wants_raw);
         while let Some((_, piece)) = pieces.try_next().await? {
             match piece {
                 Piece::Rows(rows) => {
                     let text = rows.batch.get_array_memory_size();
-                    let messages = Arc::clone(&messages);
-                    read.push(ChunkRows::of_messages(chunk.clone(), &self.unit, rows, messages, text));
+                    let kept = Arc::clone(&kept);
+                    read.push(ChunkRows::of_messages(chunk.clone(), &self.unit, rows, kept, text));
                 }
                 Piece::Rejects(rejects, member) => {
                     let refusals = rejects.into_iter().map(|reject| self.refusal(&messages, &member, reject));

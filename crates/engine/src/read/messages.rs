@@ -92,7 +92,8 @@ impl ReadMessages {
             line: None,
             last_line: None,
             byte: None,
-            text: Some(self.messages().body(number).to_vec()),
+            // Each message has a line feed at least, unless their text was left out.
+            text: (!self.messages().text().is_empty()).then(|| self.messages().body(number).to_vec()),
             beginning: Vec::new(),
         }
     }

@@ -169,8 +169,8 @@ impl Consumer for KafkaConsumer {
         self.desk.has(batch)
     }
 
-    fn place(&self, batch: u64) -> Option<String> {
-        self.desk.place_of(batch)
+    fn place(&self, batch: u64) -> u64 {
+        self.desk.partitions_of(&[batch]).pop().and_then(|partition| u64::try_from(partition).ok()).unwrap_or(0)
     }
 
     fn moves(&mut self, sink: usize, batches: &[u64]) -> Vec<Move> {

@@ -441,7 +441,8 @@ fn take(ready: &mut VecDeque<Chunk>, count: usize) -> Option<Part> {
 
 /// A copy of some messages.
 fn copy(messages: &Messages, range: std::ops::Range<usize>) -> Messages {
-    let mut part = Messages::default();
+    let bytes: usize = range.clone().map(|number| messages.body(number).len()).sum();
+    let mut part = Messages::with_capacity(range.len(), bytes);
     for number in range {
         let mut message = part.begin(messages.ids()[number]);
         message.time(messages.time(number).unwrap_or(-1));

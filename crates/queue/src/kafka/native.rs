@@ -533,9 +533,9 @@ impl Fetcher {
         }
     }
 
-    /// Calls `visit` with what there is: waits up to `wait` for the first, and takes at most `most`. What the library
-    /// has to say beside is in [`Client::notices`]. How many there were.
-    pub(super) fn take(&mut self, most: usize, wait: Duration, mut visit: impl FnMut(Taken<'_>)) -> usize {
+    /// Calls `visit` with what there is, and how many there are from there on: waits up to `wait` for the first, and
+    /// takes at most `most`. What the library has to say beside is in [`Client::notices`]. How many there were.
+    pub(super) fn take(&mut self, most: usize, wait: Duration, mut visit: impl FnMut(Taken<'_>, usize)) -> usize {
         let mut count = self.fill(0, most, Duration::ZERO);
         if count == 0 && !wait.is_zero() {
             // A batch waits until it is full, or the time is over: one message does not.
@@ -544,10 +544,10 @@ impl Fetcher {
                 count += self.fill(1, most.saturating_sub(1), Duration::ZERO);
             }
         }
-        for &message in &self.buffer[..count] {
+        for (at, &message) in self.buffer[..count].iter().enumerate() {
             // SAFETY: the library has handed the message over. It lives until it is destroyed, behind the last use.
             unsafe {
-                visit(taken(message));
+                visit(taken(message), count - at);
                 sys::rd_kafka_message_destroy(message);
             }
         }

@@ -59,7 +59,8 @@ impl Kafka {
     }
 
     /// What is set of the library: nothing is fetched that was not asked for, offsets are never chosen by it, and what
-    /// it fetches ahead is bounded by `window` bytes. Its own bounds are per partition, or a gigabyte.
+    /// it fetches ahead of all partitions together is bounded by a part of `window` bytes. An answer that is on its way
+    /// may come on top.
     fn settings(&self, window: usize) -> Result<rdkafka::ClientConfig> {
         let mut config = self.place.client()?;
         let kilobytes = (window / 8 / 1024).clamp(1024, 4 << 10).to_string();
@@ -115,7 +116,7 @@ pub(super) async fn in_background<T: Send + 'static>(
 pub(super) fn first_answer(client: &Client, fetcher: &mut Fetcher, wait: Duration) -> Result<Topic, Failure> {
     let mut last = None;
     let answer = client.describe(wait, || {
-        fetcher.take(1, Duration::ZERO, |_| {});
+        fetcher.take(1, Duration::ZERO, |_, _| {});
         for notice in client.notices() {
             let Notice::Error(failure) = notice else { continue };
             match fault::reaction(&failure) {

@@ -26,12 +26,15 @@ const LEAST: usize = 16;
 /// How long a round waits for messages. Commands wait for it, too.
 const WAIT: Duration = Duration::from_millis(20);
 
-/// What may wait to be handed out: at least, and at most.
-const WINDOW: (usize, usize) = (1 << 20, 32 << 20);
+/// Bytes that a message takes beside its body, about.
+const BESIDE: usize = 64;
+
+/// What may wait to be handed out: at least, and at most. The library has some, too, and fetches meanwhile.
+const WINDOW: (usize, usize) = (1 << 20, 8 << 20);
 
 /// After so long, partitions are held back: then the group hears of the consumer, and what the library has fetched
-/// ahead is dropped.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// ahead is dropped. Most transactions of a target take less.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the thread is to do.
 #[derive(Debug)]
@@ -259,9 +262,9 @@ impl Reader {
     /// Takes messages, and sends them by partition.
     fn round(&mut self, most: usize, wait: Duration) {
         let (mut gathered, mut others) = (Vec::<Gathered>::new(), Vec::new());
-        let generations = &self.state.generations;
-        self.fetcher.take(most, wait, |taken| match taken {
-            Taken::Message(message) => add(&mut gathered, message),
+        let (generations, mean) = (&self.state.generations, self.state.mean);
+        self.fetcher.take(most, wait, |taken, left| match taken {
+            Taken::Message(message) => add(&mut gathered, message, || room(left, mean)),
             Taken::End(partition, offset) => {
                 let generation = generations.get(&partition).copied();
                 others.extend(generation.map(|generation| Report::Ended { partition, generation, offset }));
@@ -291,7 +294,7 @@ impl Reader {
         let Gathered { partition, messages, next, epoch, .. } = gathered;
         let Some(generation) = self.state.generations.get(&partition).copied() else { return };
         let bytes = messages.held();
-        self.state.mean = (self.state.mean + bytes / messages.len().max(1)) / 2;
+        self.state.mean = (self.state.mean + messages.text().len() / messages.len().max(1) + BESIDE) / 2;
         let held = Some(Reservation::of_taken(&self.budget, bytes));
         let _waits = Some(Waits::new(&self.state.waiting, bytes));
         self.report(Report::Fetched(Chunk { partition, generation, messages, next, epoch, handed: 0, held, _waits }));
@@ -330,13 +333,18 @@ fn failed(partition: i32, generations: &BTreeMap<i32, u64>, failure: Failure) ->
     }
 }
 
+/// Room for `count` messages, which take `mean` bytes each: a little more, since they differ.
+fn room(count: usize, mean: usize) -> Messages {
+    Messages::with_capacity(count, count * (mean + mean / 8))
+}
+
 /// Adds a message to those of its partition.
-fn add(gathered: &mut Vec<Gathered>, raw: Raw<'_>) {
+fn add(gathered: &mut Vec<Gathered>, raw: Raw<'_>, room: impl Fn() -> Messages) {
     let partition = raw.partition();
     // Messages of a partition follow each other.
     let at = gathered.iter().rposition(|one| one.partition == partition).unwrap_or_else(|| {
         let first = raw.offset();
-        gathered.push(Gathered { partition, messages: Messages::default(), first, next: 0, epoch: -1 });
+        gathered.push(Gathered { partition, messages: room(), first, next: 0, epoch: -1 });
         gathered.len() - 1
     });
     let one = &mut gathered[at];

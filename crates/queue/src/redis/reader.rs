@@ -38,8 +38,15 @@ const ACCEPT: &str = "to continue all the same, run once with `on_gap: warn`";
 pub(super) async fn read(shared: Arc<Shared>, life: Arc<Life>, acknowledged: UnboundedSender<Acknowledged>) {
     let link = shared.link(&life.name);
     let (own, of) = (Arc::clone(&shared), Arc::clone(&life));
-    let mut reader =
-        Reader { shared: own, life: of, link, acknowledged, has_nothing: false, position: EntryId::default() };
+    let mut reader = Reader {
+        shared: own,
+        life: of,
+        link,
+        acknowledged,
+        has_nothing: false,
+        was_full: false,
+        position: EntryId::default(),
+    };
     match reader.run().await {
         Ok(()) => shared.tell(life.number, What::Over),
         Err(error) => shared.tell(life.number, What::Failed(error)),
@@ -53,6 +60,8 @@ struct Reader {
     acknowledged: UnboundedSender<Acknowledged>,
     /// Whether the last read has brought nothing, so that an entry is waited for.
     has_nothing: bool,
+    /// Whether it has brought as much as was asked for, so that the next one may, too.
+    was_full: bool,
     /// Where the group stood after the last read.
     position: EntryId,
 }
@@ -68,12 +77,13 @@ impl Reader {
             }
             let count = self.shared.count();
             let room = self.shared.room(count).await;
-            let mut messages = Messages::default();
+            let mut messages = if self.was_full { self.shared.buffer(count) } else { Messages::default() };
             let connection = self.link.ready().await?;
             let (stream, name) = (&self.shared.stream, &self.life.name);
             match stream.read_checked(connection, name, count, &mut messages).await {
                 Ok(checked) => {
                     self.link.works();
+                    self.was_full = messages.len() >= count;
                     self.took(checked, messages, room).await?;
                 }
                 Err(Fault::Lost(_)) => return Ok(()),

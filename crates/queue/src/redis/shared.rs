@@ -156,6 +156,11 @@ impl Shared {
         (READ_BYTES / self.mean.load(Ordering::Relaxed).max(1)).clamp(1, MOST_AT_ONCE)
     }
 
+    /// A buffer for so many messages.
+    pub(super) fn buffer(&self, count: usize) -> Messages {
+        Messages::with_capacity(count, count * self.mean.load(Ordering::Relaxed))
+    }
+
     /// Waits until there is room for so many messages.
     pub(super) async fn room(&self, count: usize) -> Reservation {
         self.window.open().await;

@@ -1,5 +1,6 @@
 //! What is asked of a server about one stream and its group: commands, scripts, and what their answers mean.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use millstream_core::queue::{Lack, MessageId, Messages};
@@ -201,10 +202,11 @@ impl Stream {
     ) -> Result<(), Fault> {
         let mut commands = Commands::default();
         for ids in ids.chunks(ACKNOWLEDGED_AT_ONCE) {
-            let ids: Vec<String> = ids.iter().map(EntryId::to_string).collect();
-            let mut add = |words: &[&str], ids: &[String]| {
-                let words = words.iter().copied().chain(ids.iter().map(String::as_str));
-                commands.add(words.map(str::as_bytes).collect::<Vec<_>>());
+            let (text, ends) = shown(ids);
+            let starts = std::iter::once(0).chain(ends.iter().copied());
+            let ids: Vec<&str> = starts.zip(&ends).map(|(start, end)| &text[start..*end]).collect();
+            let mut add = |words: &[&str], ids: &[&str]| {
+                commands.add(words.iter().chain(ids).map(|word| word.as_bytes()).collect::<Vec<_>>());
             };
             if deletes {
                 add(&["MULTI"], &[]);
@@ -374,6 +376,18 @@ fn stream_facts(info: &Value) -> Result<StreamFacts, Fault> {
         })
     };
     facts().ok_or_else(|| Fault::Malformed("a stream is described as before Redis 7.0".to_owned()))
+}
+
+/// Ids one behind the other, and where each ends.
+fn shown(ids: &[EntryId]) -> (String, Vec<usize>) {
+    let mut text = String::with_capacity(ids.len() * 24);
+    let end = |id: &EntryId| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{id}");
+        text.len()
+    };
+    let ends = ids.iter().map(end).collect();
+    (text, ends)
 }
 
 /// The ids of messages as those of entries.

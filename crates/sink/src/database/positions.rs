@@ -40,7 +40,7 @@ use super::spec::{DatabaseSpec, Mode};
 use crate::moves;
 use crate::shared::counted;
 
-/// How many connections deliver by default.
+/// How many connections deliver by default: the server works on each with one core.
 const CONNECTIONS: usize = 2;
 
 /// How many connections read and move positions without rows.
@@ -121,9 +121,11 @@ async fn set_up(
     let facts = load::ready_target(server.as_ref(), connection.as_mut(), &spec, &context.schema).await?;
     let columns = load::bulk_columns(server.as_ref(), &spec, &context.schema, Some(&facts));
     spec.name_like(&columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>());
-    let connections = if context.ordered { 1 } else { spec.connections.unwrap_or(CONNECTIONS) };
     let names = columns.iter().map(|column| column.name.clone()).collect();
     let epochs = MergedEpochs::new(&server, &spec, names, facts);
+    // Two merges of the same keys would wait for each other, in different orders; and which row of a key comes last
+    // would change with each attempt. What is only added is in order within a place, which is whole in one delivery.
+    let connections = if epochs.is_some() { 1 } else { spec.connections.unwrap_or(CONNECTIONS) };
     let (table, columns) = match &epochs {
         Some(epochs) => (epochs.table.clone(), columns.into_iter().chain([load::arrival()]).collect()),
         None => (server.dialect().table(&spec.table), columns),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use millstream_core::Result;
-use millstream_core::queue::{MessageBatch, SinkSet};
+use millstream_core::queue::SinkSet;
 use millstream_job::SinkStep;
 use millstream_job::around::CommitKeys;
 use tokio::task::JoinHandle;
@@ -14,10 +14,21 @@ use crate::chunks::group::{ChunkRows, counts};
 use crate::chunks::messages::MessageReader;
 use crate::report::SinkResult;
 
+/// A batch of messages; their text lives only until it is parsed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Batch {
+    pub(super) number: u64,
+    pub(super) messages: u64,
+    /// Bytes of text.
+    pub(super) bytes: u64,
+    /// Which sinks lack it.
+    pub(super) sinks: SinkSet,
+}
+
 /// Messages that are committed together.
 #[derive(Default)]
 pub(super) struct Epoch {
-    pub(super) batches: Vec<Arc<MessageBatch>>,
+    pub(super) batches: Vec<Batch>,
     /// The rows of each batch, as they are parsed.
     pub(super) rows: Vec<JoinHandle<Result<Vec<ChunkRows>>>>,
     pub(super) messages: u64,
@@ -50,7 +61,7 @@ impl Epoch {
 
     /// Its batches, and how many messages each has.
     pub(super) fn sizes(&self) -> Vec<(u64, u64)> {
-        self.batches.iter().map(|batch| (batch.number, batch.messages.len() as u64)).collect()
+        self.batches.iter().map(|batch| (batch.number, batch.messages)).collect()
     }
 
     /// Drops those of its batches that have these numbers: how many messages they had.
@@ -66,8 +77,8 @@ impl Epoch {
                 continue;
             }
             let batch = self.batches.remove(index);
-            self.messages -= batch.messages.len() as u64;
-            self.bytes -= batch.messages.text().len() as u64;
+            self.messages -= batch.messages;
+            self.bytes -= batch.bytes;
             let rows = self.rows.remove(index).await;
             reader.is_done_with([batch.number]);
             let Ok(Ok(rows)) = rows else { continue };

@@ -8,6 +8,7 @@
 
 mod chores;
 mod epoch;
+mod parts;
 mod until;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +43,8 @@ use crate::options::Cancel;
 use crate::plan::lookup::lookups;
 use crate::stages::OpenStage;
 use chores::Chores;
-use epoch::{Epoch, EpochSink, has_sink};
+use epoch::{Batch, Epoch, EpochSink, has_sink};
+use parts::Part;
 use until::End;
 
 /// The most messages of a batch: so the epoch that is gathered ends where it has to.
@@ -343,13 +345,14 @@ impl<'w, 'j> Consuming<'w, 'j> {
 
     /// Adds a batch to the open epoch; it is parsed meanwhile.
     fn add(&mut self, batch: MessageBatch) {
-        let batch = Arc::new(batch);
-        let (reader, parsed) = (Arc::clone(&self.reader), Arc::clone(&batch));
-        self.open.rows.push(self.work.run.runtimes.workers().spawn(async move { reader.read(&parsed).await }));
-        self.open.messages += batch.messages.len() as u64;
-        self.open.bytes += batch.messages.text().len() as u64;
+        let MessageBatch { number, messages, sinks } = &batch;
+        let (messages, bytes) = (messages.len() as u64, messages.text().len() as u64);
+        self.open.batches.push(Batch { number: *number, messages, bytes, sinks: *sinks });
+        self.open.messages += messages;
+        self.open.bytes += bytes;
         self.open.begun.get_or_insert_with(Instant::now);
-        self.open.batches.push(batch);
+        let reader = Arc::clone(&self.reader);
+        self.open.rows.push(self.work.run.runtimes.workers().spawn(async move { reader.read(batch).await }));
     }
 
     /// Drops batches of epochs that are not being written yet.
@@ -390,38 +393,47 @@ impl<'w, 'j> Consuming<'w, 'j> {
                 rows.values().for_each(|rows| self.sinks[sink].load.pass(rows));
                 continue;
             }
-            for part in self.parts(sink, &numbers) {
+            let waits = Arc::new(self.waits());
+            for part in self.parts(sink, &batches) {
                 let of_part = |batch: &u64| match sink {
                     0 => rows.remove(batch).unwrap_or_default(),
                     _ => rows.get(batch).into_iter().flatten().map(ChunkRows::for_another_sink).collect(),
                 };
                 let rows = part.iter().flat_map(of_part).collect();
-                writing.push(self.deliver(sink, part, rows));
+                writing.push(self.deliver(sink, part, rows, Arc::clone(&waits)));
             }
         }
         Ok(Some(async move { Done { batches, parts: join_all(writing).await, stage } }.boxed()))
     }
 
-    /// The batches that `sink` takes in one delivery each.
-    fn parts(&self, sink: usize, batches: &[u64]) -> Vec<Vec<u64>> {
-        if !self.sinks[sink].load.is_by_place() {
-            return vec![batches.to_vec()];
+    /// The batches that `sink` takes in one delivery each; `batches` are numbers, each with how many messages it has.
+    fn parts(&self, sink: usize, batches: &[(u64, u64)]) -> Vec<Vec<u64>> {
+        let load = &self.sinks[sink].load;
+        let messages = batches.iter().map(|(_, messages)| messages).sum();
+        let most = if load.is_by_place() { usize::MAX } else { parts::worthwhile(load.connections(), messages) };
+        if most == 1 {
+            return vec![batches.iter().map(|(batch, _)| *batch).collect()];
         }
-        let mut parts: BTreeMap<Option<String>, Vec<u64>> = BTreeMap::new();
-        for batch in batches {
-            parts.entry(self.consumer.place(*batch)).or_default().push(*batch);
-        }
-        parts.into_values().collect()
+        let part = |&(batch, messages): &(u64, u64)| Part { place: self.consumer.place(batch), batch, messages };
+        parts::split(batches.iter().map(part), most)
+    }
+
+    fn waits(&self) -> Told {
+        Told { tell: Arc::clone(&self.tell), told: Mutex::new(false), cancel: self.work.cancel.clone() }
     }
 
     /// Begins to write rows of these batches.
-    fn deliver(&mut self, sink: usize, batches: Vec<u64>, rows: Vec<ChunkRows>) -> BoxFuture<'static, DonePart> {
+    fn deliver(
+        &mut self,
+        sink: usize,
+        batches: Vec<u64>,
+        rows: Vec<ChunkRows>,
+        waits: Arc<Told>,
+    ) -> BoxFuture<'static, DonePart> {
         let moves = self.consumer.moves(sink, &batches);
         let load = Arc::clone(&self.sinks[sink].load);
-        let cancel = self.work.cancel.clone();
-        let waits = Told { tell: Arc::clone(&self.tell), told: Mutex::new(false), cancel };
         let (reader, (count, rejected)) = (Arc::clone(&self.reader), counts(&rows));
-        let delivering = async move { load.deliver(rows, moves, &waits).await };
+        let delivering = async move { load.deliver(rows, moves, waits.as_ref()).await };
         let delivering = self.work.run.runtimes.workers().spawn(delivering);
         self.deliveries.push(delivering.abort_handle());
         async move {
@@ -518,7 +530,7 @@ fn process_name() -> String {
     format!("{:016x}", RandomState::new().build_hasher().finish())
 }
 
-/// Reports that a target is away, once.
+/// Reports that a target is away, once, whichever deliveries of an epoch find that.
 struct Told {
     tell: Tell,
     told: Mutex<bool>,
@@ -535,7 +547,7 @@ impl Waits for Told {
     }
 
     fn back(&self, sink: &str) {
-        if *self.told.lock().unwrap_or_else(PoisonError::into_inner) {
+        if std::mem::take(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner)) {
             (self.tell)(Heard::Back { of: sink.to_owned() });
         }
     }
