@@ -77,6 +77,8 @@ fn new_table(kind: Kind) -> Database {
 
 for_both!(
     of_two_processes_one_moves_a_place,
+    places_of_one_process_move_side_by_side,
+    merges_of_one_process_go_one_by_one,
     moves_without_rows_are_all_made_or_none,
     what_is_noted_comes_back_as_it_was,
     a_chain_of_moves_by_several_loses_and_doubles_no_row,
@@ -115,6 +117,32 @@ async fn of_two_processes_one_moves_a_place(kind: Kind) {
         assert_eq!(elsewhere[0].state, format!("after {round}"));
     }
     assert_eq!(database.query("SELECT COUNT(*), COUNT(DISTINCT id) FROM t"), ["1000\t1000"]);
+}
+
+async fn places_of_one_process_move_side_by_side(kind: Kind) {
+    let database = new_table(kind);
+    // Rows are sent as they come, so that both transactions are open at once.
+    let own = positions(&database, "a", json!({"batch_rows": 4})).await;
+    assert_eq!(own.connections(), 2);
+    let places = vec![one("p", None, Some("new")), one("q", None, Some("new"))];
+    assert_eq!(own.set(places).await.expect("they are new"), Moved::All);
+    let q = vec![one("q", Some(1), Some("after 1"))];
+    let first = sent(&own, p(1), 0..100).await.expect("it takes rows");
+    let other = tokio::time::timeout(Duration::from_secs(20), sent(&own, q.clone(), 100..200));
+    let other = other.await.expect("it does not wait for the first").expect("it takes rows");
+    assert_eq!(other.commit().await.expect("it commits"), written(100));
+    drop(first);
+    assert!(matches!(deliver(&own, q, 100..200).await, Ok(Delivered::Moved(_))), "only the first is undone");
+    assert_eq!(deliver(&own, p(1), 0..100).await.expect("it commits"), written(100));
+    assert_eq!(database.query("SELECT COUNT(*), COUNT(DISTINCT id) FROM t"), ["200\t200"]);
+}
+
+async fn merges_of_one_process_go_one_by_one(kind: Kind) {
+    let database = Database::new(kind, "CREATE TABLE t (id BIGINT PRIMARY KEY, name VARCHAR(30))");
+    for mode in ["merge", "ignore"] {
+        let settings = json!({"mode": mode, "key": ["id"], "connections": 3});
+        assert_eq!(positions(&database, "a", settings).await.connections(), 1, "{mode}");
+    }
 }
 
 async fn moves_without_rows_are_all_made_or_none(kind: Kind) {

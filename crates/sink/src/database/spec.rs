@@ -90,7 +90,8 @@ pub struct DatabaseSpec {
     #[serde(default)]
     pub atomic: bool,
     /// How many connections load at once, from 1 to 64. By default 1 where rows go straight into an existing table
-    /// (`append`), since several need a staging table and a second copy; else 2.
+    /// (`append`), since several need a staging table and a second copy; else 2. Rows of a queue that are appended go
+    /// over 2 by default: each takes some of the partitions of an epoch.
     #[serde(default)]
     #[schemars(range(min = 1, max = 64))]
     pub connections: Option<usize>,

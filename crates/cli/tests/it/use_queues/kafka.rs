@@ -232,6 +232,34 @@ fn a_killed_run_loses_and_doubles_nothing() {
     std::thread::scope(|scope| ALL.into_iter().for_each(|make| drop(scope.spawn(move || killed(make)))));
 }
 
+/// A large epoch is written by two transactions at once, each of which moves other partitions: one may be committed
+/// when the process dies, and the other not.
+#[test]
+fn transactions_side_by_side_lose_and_double_nothing() {
+    const EPOCH: usize = 3_000;
+    let kafka = Kafka::shared();
+    let killed = |make: fn(&Lab) -> Target| {
+        let commit = format!("commit: {{rows: {EPOCH}, every: 20s}}");
+        let scene = Scene::new(kafka, make, &format!("until: now\n{commit}"), "", "");
+        let mut all = 0;
+        for kill in ["commit.before", "commit.after", "commit.after:2", "epoch.committed", "commit.after:3"] {
+            scene.add(kafka, all..all + 2 * EPOCH);
+            all += 2 * EPOCH;
+            scene.killed(kill);
+        }
+        scene.run().ok();
+        assert_eq!(scene.count(), (all, all));
+        scene.add(kafka, all..all + EPOCH);
+        scene.run().ok();
+        assert_eq!(scene.count(), (all + EPOCH, all + EPOCH));
+        let attempts = scene.target.query("SELECT count(DISTINCT attempt), count(*) FROM _millstream_positions");
+        assert_eq!(attempts, ["2\t3"], "two transactions have moved three partitions");
+    };
+    std::thread::scope(|scope| {
+        [in_mariadb, in_postgres].into_iter().for_each(|make| drop(scope.spawn(move || killed(make))));
+    });
+}
+
 /// Processes share the partitions, and come, go and are killed at any time, while epochs are open.
 #[test]
 fn processes_that_come_and_go_share_the_messages() {
