@@ -204,11 +204,6 @@ impl Desk {
         self.out.contains_key(&batch)
     }
 
-    /// The place of a batch that is out.
-    pub(super) fn place_of(&self, batch: u64) -> Option<String> {
-        self.out.get(&batch).map(|out| place(&self.topic, out.partition))
-    }
-
     /// Whether a start is still wanted.
     pub(super) fn wants(&self, partition: i32, generation: u64) -> bool {
         self.partitions.get(&partition).is_some_and(|one| one.generation == generation)

@@ -128,7 +128,7 @@ async fn refused_messages_are_found() {
     let terms = Terms { window: 36, patience: Duration::ZERO, io: Handle::current() };
     let sent = Arc::default();
     let outlet = Refusing { sent: Arc::clone(&sent), refused: VecDeque::from([vec![1, 3], vec![0, 2], vec![0]]) };
-    let mut sender = Sender::new(Box::new(outlet), &terms, &Budget::new(1 << 20));
+    let mut sender = Sender::new(outlet, &terms, &Budget::new(1 << 20));
     let mut encoder = form(&[Part::Headers, Part::Key, Part::Time]).rows(&rows(&[None, Some("bad")]).schema());
     let batch = rows(&[None, None, None, Some("bad"), None, None, None, None, None, None]);
     for part in [batch.slice(0, 6), batch.slice(6, 4)] {

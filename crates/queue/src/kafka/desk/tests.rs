@@ -38,7 +38,6 @@ fn batches_are_cut_where_another_sink_lacks_messages_and_where_enough_are_there(
     let batches: Vec<_> = std::iter::from_fn(|| desk.hand_out(3)).collect();
     let parts: Vec<_> = batches.iter().map(|batch| (offsets_of(batch), batch.sinks)).collect();
     assert_eq!(parts, [(vec![0, 1, 2], 2), (vec![3, 4], 2), (vec![5, 6, 7], 3), (vec![8, 9], 3)]);
-    assert_eq!((desk.place_of(3).as_deref(), desk.place_of(4)), (Some("t 0"), None));
     assert_eq!(next_of(&desk.moves(0, &[0, 1])), []);
     assert_eq!(next_of(&desk.moves(1, &[0, 1])), [(Some(7), 5)]);
     assert_eq!(next_of(&desk.moves(0, &[2, 3])), [(Some(4), 12)]);

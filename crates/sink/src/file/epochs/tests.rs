@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
-use millstream_core::epochs::{EpochTarget, QueueFacts, QueueLoad};
+use async_trait::async_trait;
+use millstream_core::epochs::{EpochTarget, QueueLoad};
 use millstream_core::positions::{Move, Moved, Position, Positions};
+use millstream_core::queue::{Consumer, Joining, MessageId, Queue};
 use millstream_core::sink::{Delivered, Delivery, LoadContext, Sink};
-use millstream_core::{ErrorKind, Result, clock};
+use millstream_core::{Error, ErrorKind, Result, clock};
 use millstream_testkit::S3Server;
 use serde_json::json;
 use tempfile::TempDir;
@@ -26,6 +28,35 @@ use crate::file::bucket_tests::{network, serve, sink, store};
 use crate::file::build;
 use crate::file::spec::FileSpec;
 use crate::file::tests::{read_file, visible};
+
+/// A queue of which only the names are asked for.
+#[derive(Debug)]
+struct Unread {
+    is_partitioned: bool,
+}
+
+#[async_trait]
+impl Queue for Unread {
+    fn shown(&self) -> String {
+        "kafka://b/events".into()
+    }
+
+    fn group(&self) -> &str {
+        "g"
+    }
+
+    fn is_partitioned(&self) -> bool {
+        self.is_partitioned
+    }
+
+    fn shown_id(&self, id: MessageId) -> String {
+        id.minor.to_string()
+    }
+
+    async fn join(&self, _: Joining) -> Result<Box<dyn Consumer>> {
+        Err(Error::internal("nothing is read"))
+    }
+}
 
 /// Where files are.
 struct Place {
@@ -78,8 +109,8 @@ impl Place {
     }
 
     async fn open(&self, load: &str, owner: &str, is_partitioned: bool) -> Result<EpochTarget> {
-        let queue = QueueFacts { shown: "kafka://b/events".into(), group: "g".into(), is_partitioned };
-        let load = QueueLoad { load: load.to_owned(), owner: owner.to_owned(), queue };
+        let source: Arc<dyn Queue> = Arc::new(Unread { is_partitioned });
+        let load = QueueLoad { load: load.to_owned(), owner: owner.to_owned(), queue: source.facts(), source };
         let context = LoadContext { sink: "o".into(), ..conformance::context(1) };
         Ok(self.sink().epochs(&load, context).await?.expect("it takes epochs"))
     }
