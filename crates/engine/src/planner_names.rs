@@ -1,5 +1,5 @@
-//! Names that the planner gives to fields of structs that it takes out early, `__datafusion_extracted_1`, and what people
-//! call these: `customer['name']`.
+//! Names that the planner gives to fields of structs that it takes out early, `__datafusion_extracted_1`, and what
+//! people call these: `customer['name']`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

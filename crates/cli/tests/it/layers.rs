@@ -14,7 +14,16 @@ const LARGEST_CIRCLE: usize = 3;
 /// The parts of the engine, each of which may import those of the layers above it in this list only.
 const ENGINE: &[&[&str]] = &[
     &[
-        "failure", "job_text", "member", "memory", "node", "overlap", "planner_names", "registry", "reword", "routing",
+        "failure",
+        "job_text",
+        "member",
+        "memory",
+        "node",
+        "overlap",
+        "planner_names",
+        "registry",
+        "reword",
+        "routing",
         "stages",
     ],
     &["explain", "runtime", "surroundings", "verdict"],

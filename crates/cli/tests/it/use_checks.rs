@@ -539,9 +539,10 @@ fn fields_of_structs_are_shown_as_the_job_calls_them() {
     lab.file("in.jsonl", "{\"id\": null, \"c\": {\"name\": \"b\", \"country\": \"fr\"}}\n");
     lab.file(
         "job.yaml",
-        "sources:\n  s:\n    read: in.jsonl\n    json: {columns: {id: int64, c: 'struct<name: utf8, country: utf8>'}}\n    \
-         checks: [{not_null: [id], severity: reject}]\n    max_rejects: 1\ntransforms:\n  t: {sql: \"SELECT id, c['name'] AS \
-         name, upper(c['country']) AS country FROM s\"}\nsinks:\n  o: {from: t, write: out.csv}\n",
+        "sources:\n  s:\n    read: in.jsonl\n    json: {columns: {id: int64, c: 'struct<name: utf8, country: \
+         utf8>'}}\n    \
+         checks: [{not_null: [id], severity: reject}]\n    max_rejects: 1\ntransforms:\n  t: {sql: \"SELECT id, \
+         c['name'] AS name, upper(c['country']) AS country FROM s\"}\nsinks:\n  o: {from: t, write: out.csv}\n",
     );
     let explained = lab.run(&["explain", "job.yaml"]).ok().stdout.clone();
     assert!(explained.contains("c['name'] as name, upper(c['country']) as country"), "{explained}");

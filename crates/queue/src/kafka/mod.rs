@@ -7,8 +7,9 @@
 //!    └───────── starter, watch (tasks) ◀────┘ where a partition begins, what it has lost; whether brokers are there
 //! ```
 //!
-//! `transactions.rs` messages and positions that go together. `place.rs` where a topic is; `topic.rs` what it takes; `spec.rs` what the job file says; `state.rs` what a target
-//! keeps of a partition; `fault.rs` what errors mean; `native.rs` the C library.
+//! `transactions.rs` messages and positions that go together. `place.rs` where a topic is; `topic.rs` what it takes;
+//! `spec.rs` what the job file says; `state.rs` what a target keeps of a partition; `fault.rs` what errors mean;
+//! `native.rs` the C library.
 
 mod consumer;
 mod desk;

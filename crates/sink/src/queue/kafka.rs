@@ -66,8 +66,8 @@ impl Target for Topic {
                 "positions move in the transaction of the messages, for readers with `isolation.level=read_committed`",
             )),
             false => Ok(Guarantee::once_or_more(
-                "its brokers are not those of the source; if they turn out to be of the same cluster when the job runs, \
-                 exactly once",
+                "its brokers are not those of the source; if they turn out to be of the same cluster when the job \
+                 runs, exactly once",
             )),
         }
     }

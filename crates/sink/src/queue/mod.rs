@@ -1,11 +1,9 @@
 //! Queues as sinks: each row is a message of a topic of Kafka or of a stream of Redis.
 //!
-//! ```text
-//!  rows ─▶ message (encoding) ─▶ sender (what is not confirmed) ─▶ outlet (a producer of crates/queue)
-//! ```
+//! ```text rows ─▶ message (encoding) ─▶ sender (what is not confirmed) ─▶ outlet (a producer of crates/queue) ```
 //! `load.rs` is a load that ends, `epochs.rs` one of another queue, `spec.rs` what the job file says. Messages cannot
-//! be taken back, and those whose confirmation was lost are sent again: each row is there at least once. From a topic of
-//! Kafka to another one of the same cluster, each is there exactly once (`transactions.rs`).
+//! be taken back, and those whose confirmation was lost are sent again: each row is there at least once. From a topic
+//! of Kafka to another one of the same cluster, each is there exactly once (`transactions.rs`).
 
 mod epochs;
 #[cfg(feature = "kafka")]

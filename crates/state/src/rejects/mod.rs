@@ -15,8 +15,8 @@
 //! The first line of a file holds its version. A file without it has version 1, too.
 //!
 //! `line.rs` the lines; `log.rs` the log of a live run; `piece.rs` the files of a log, and which of them are too old;
-//! `files.rs` reads them; `earlier.rs` which of their rejects count; `replayed.rs` which were loaded later. The engine decides how much may be rejected, and replays
-//! rejects.
+//! `files.rs` reads them; `earlier.rs` which of their rejects count; `replayed.rs` which were loaded later. The engine
+//! decides how much may be rejected, and replays rejects.
 
 mod earlier;
 mod files;

@@ -82,7 +82,8 @@ fn a_killed_run_loses_and_doubles_nothing() {
     let kafka = Kafka::shared();
     let scene = Scene::new(kafka, "until: {empty: 2s}\ncommit: {rows: 500}");
     let mut all = 0;
-    for kill in ["commit.before:2", "transaction.confirmed:2", "transaction.sent:2", "commit.after:2", "epoch.committed"]
+    for kill in
+        ["commit.before:2", "transaction.confirmed:2", "transaction.sent:2", "commit.after:2", "epoch.committed"]
     {
         scene.add(kafka, all..all + 2_000);
         all += 2_000;

@@ -24,8 +24,8 @@ impl Queue {
         lab.file(
             "read.yaml",
             format!(
-                "until: {until}\nsources:\n  s: {{read: '{from}', {kind}: {{{source}, {login}}}, json: {{columns: {{id: \
-                 int64}}}}}}\nsinks:\n  o: {{from: s, write: 'sqlite:out.db', table: t}}\n"
+                "until: {until}\nsources:\n  s: {{read: '{from}', {kind}: {{{source}, {login}}}, json: {{columns: \
+                 {{id: int64}}}}}}\nsinks:\n  o: {{from: s, write: 'sqlite:out.db', table: t}}\n"
             ),
         );
         let comma = if sink.is_empty() { "" } else { ", " };

@@ -33,7 +33,8 @@ pub(super) fn job(lab: &Lab, head: &str, source: &str, sink: &str) {
     lab.file("job.yaml", format!("{head}\nsources:\n  s: {{{source}}}\nsinks:\n  o: {{from: s, {sink}}}\n"));
 }
 
-pub(super) const CSV: &str = "read: rows.csv, csv: {columns: {id: int64, _key: utf8, _headers: utf8, _time: timestamp}}";
+pub(super) const CSV: &str =
+    "read: rows.csv, csv: {columns: {id: int64, _key: utf8, _headers: utf8, _time: timestamp}}";
 
 /// Rows with a key and headers, from a topic.
 pub(super) fn from_topic(kafka: &Kafka, topic: &str) -> String {
