@@ -216,7 +216,9 @@ impl Transactions {
     /// What the group has noted of partitions. Blocks.
     fn noted(&self, consumer: &BaseConsumer, partitions: &[i32], wait: Duration) -> Result<Vec<Position>> {
         let mut asked = TopicPartitionList::with_capacity(partitions.len());
-        partitions.iter().for_each(|partition| drop(asked.add_partition(&self.source, *partition)));
+        for partition in partitions {
+            asked.add_partition(&self.source, *partition);
+        }
         let answer = consumer.committed_offsets(asked, wait).map_err(|error| self.error(&error))?;
         let mut positions = Vec::new();
         for one in answer.elements() {
