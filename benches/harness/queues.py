@@ -7,6 +7,7 @@ its server. So the target divides the sum of these processor seconds by the numb
 """
 
 import contextlib
+import itertools
 import json
 import subprocess
 import sys
@@ -31,10 +32,12 @@ from harness.loading import (
 from harness.measure import Contender, Note, Outcome, Results, number, shell
 from harness.sorting import peak
 from harness.store import DataSet, scaled
-from harness.workloads import OURS, Context, Plan, Target, Workload
+from harness.workloads import OURS, Context, Plan, Target, Workload, within
 
 COMMIT = {"rows": 30_000, "bytes": "64MB", "every": "1s"}
 DRAIN = "read and acknowledged, no more"
+FILL = "pipelined XADD, no more"
+KCAT = "kcat -C to /dev/null"
 LATENCY = Path(__file__).parent / "latency.py"
 RATE = 1_000  # messages a second
 SECONDS = 30  # of messages at full scale
@@ -152,6 +155,58 @@ def kafka_postgres(context: Context) -> Iterator[Plan]:
 
 
 @contextlib.contextmanager
+def into_redis(context: Context) -> Iterator[Plan]:
+    """All posts into a stream, which is emptied before each run."""
+    program = context.tools.limit("redis-stream")
+    with brokers.redis(program, keep=False) as broker:
+        data = posts.get(context.store)
+        (lines,) = data.files()
+        path = context.scratch / "into-queue.yaml"
+        source = {"read": str(lines), "json": {"columns": posts.COLUMNS}}
+        stream = {"write": broker.source["read"], "redis": {"stream": brokers.STREAM}}
+        path.write_text(json.dumps({"sources": {"posts": source}, "sinks": {"posts": {"from": "posts", **stream}}}))
+        ours = f"{context.tools.millstream} run --quiet --memory {MEMORY} {path}"
+        fill = f"{program} fill 127.0.0.1:{broker.port} {brokers.STREAM} {lines}"
+        counted = f"{databases.found('redis-cli')} -p {broker.port} XLEN {brokers.STREAM}"
+        rows = data.all.rows
+
+        def contender(name: str, role: str, script: str) -> Contender:
+            command = shell(f"{script} > /dev/null && {counted}")
+            return Contender(name, role, command, number, rows, broker.forget, rows=rows)
+
+        contenders = [contender(OURS, "ours", ours), contender(FILL, "limit", fill)]
+        files = DataSet(data.folder, data.made)
+        yield Plan(contenders, [within(1.2, FILL), peak(PEAK)], [files], broker.pids)
+
+
+@contextlib.contextmanager
+def kafka_counted(context: Context) -> Iterator[Plan]:
+    """All posts of a topic, counted: parsed, and no more."""
+    with brokers.kafka() as broker:
+        data = posts.get(context.store)
+        broker.fill(data.files()[0])
+        subprocess.run(shell(broker.drain), check=True, capture_output=True)
+        rows, groups = data.all.rows, itertools.count()
+        path = context.scratch / "counted.yaml"
+
+        def before() -> None:
+            # A new group begins at the first message.
+            source = {**broker.source, "kafka": {"group": f"count-{next(groups)}"}, "json": {"columns": posts.COLUMNS}}
+            job(context, "counted", source, {"write": "discard"}, until="now", commit=COMMIT)
+
+        def read(output: str) -> Outcome:
+            return Outcome(json.loads(output)["results"][0]["tally"]["written"])
+
+        ours = shell(f"{context.tools.millstream} run --quiet --json --memory {MEMORY} {path}")
+        contenders = [
+            Contender(OURS, "ours", ours, read, rows, before, rows=rows),
+            Contender(KCAT, "limit", shell(broker.drain), lambda _: Outcome(None), rows=rows),
+        ]
+        files = DataSet(data.folder, data.made)
+        yield Plan(contenders, [within(1.1, KCAT), peak(PEAK)], [files], broker.pids)
+
+
+@contextlib.contextmanager
 def latency(context: Context) -> Iterator[Plan]:
     """Messages at a steady rate, from their sending to the row."""
     with brokers.redis(context.tools.limit("redis-stream"), keep=False) as broker, databases.mariadb() as database:
@@ -187,5 +242,7 @@ QUEUES: dict[str, Workload] = {
     "redis-postgres": Workload("messages of Redis into PostgreSQL, exactly once", redis_postgres),
     "kafka-mariadb": Workload("messages of Kafka into MariaDB, exactly once", kafka_mariadb),
     "kafka-postgres": Workload("messages of Kafka into PostgreSQL, exactly once", kafka_postgres),
+    "into-redis": Workload("rows of JSON lines into a stream of Redis", into_redis),
+    "kafka-counted": Workload("messages of Kafka, parsed and counted", kafka_counted),
     "latency": Workload("one message of Redis to a row of MariaDB, at 1,000 a second", latency),
 }

@@ -122,6 +122,9 @@ pub struct Guarantee {
     pub times: Times,
     /// Why, in words that end a sentence: `positions move in the transaction of the rows`.
     pub why: String,
+    /// What becomes of a message that its writer has sent twice: `is there twice`; `None` where that goes without
+    /// saying.
+    pub sent_twice: Option<&'static str>,
 }
 
 /// How often each row is there in the end.
@@ -136,12 +139,12 @@ pub enum Times {
 impl Guarantee {
     /// Exactly once, for this reason.
     pub fn once(why: impl Into<String>) -> Self {
-        Guarantee { times: Times::Once, why: why.into() }
+        Guarantee { times: Times::Once, why: why.into(), sent_twice: None }
     }
 
     /// At least once, for this reason.
     pub fn once_or_more(why: impl Into<String>) -> Self {
-        Guarantee { times: Times::OnceOrMore, why: why.into() }
+        Guarantee { times: Times::OnceOrMore, why: why.into(), sent_twice: None }
     }
 }
 
@@ -151,6 +154,7 @@ impl fmt::Display for Guarantee {
             Times::Once => "exactly once",
             Times::OnceOrMore => "at least once",
         };
-        write!(f, "{times}: {}", self.why)
+        write!(f, "{times}: {}", self.why)?;
+        self.sent_twice.map_or(Ok(()), |what| write!(f, "; what was sent twice {what}"))
     }
 }

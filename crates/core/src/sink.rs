@@ -345,11 +345,20 @@ pub trait Sink: Debug + Send + Sync {
         Ok(None)
     }
 
+    /// What becomes of a message that its writer has sent twice, which is two messages to the queue; as a sentence
+    /// continues: `is there twice`. `None` where that goes without saying.
+    fn sent_twice(&self) -> Option<&'static str> {
+        None
+    }
+
     /// What holds for the rows of `queue` if it takes their epochs ([`Sink::epochs`]); otherwise why it cannot take
     /// them, in words that end a sentence. As far as its settings say.
     fn guarantee(&self, _queue: &QueueFacts) -> Result<Guarantee, String> {
         match self.may_keep_positions() {
-            true => Ok(Guarantee::once("its positions move in the transaction of the rows")),
+            true => {
+                let guarantee = Guarantee::once("its positions move in the transaction of the rows");
+                Ok(Guarantee { sent_twice: self.sent_twice(), ..guarantee })
+            }
             false => Err("it keeps no positions, in the transaction of the rows".to_owned()),
         }
     }

@@ -9,6 +9,7 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::{LogicalPlan, LogicalPlanBuilder};
 use millstream_core::format::Defaults;
 use millstream_core::program::ProgramContext;
+use millstream_core::queue::Queue;
 use millstream_core::sink::Sink;
 use millstream_core::source::SourceContext;
 use millstream_core::transform::ScratchPool;
@@ -285,13 +286,18 @@ impl Prepared<'_> {
         Ok(())
     }
 
-    /// Adds a queue. Its messages are not looked into before a run.
-    fn add_queue(&mut self, job: &Job, source: &SourceStep, reader: Arc<Reader>) -> Result<(), Failure> {
+    /// Adds a queue.
+    async fn add_queue(
+        &mut self,
+        job: &Job,
+        source: &SourceStep,
+        reader: Arc<Reader>,
+        queue: Arc<dyn Queue>,
+    ) -> Result<(), Failure> {
         let name = source.name.value.as_str();
-        let Some(columns) = reader.format.declared() else {
-            let what = format!("`{name}` is a queue, and the job does not say which columns its messages have");
-            let hint = "declare them in the format, such as `json: {columns: {id: int64, name: utf8}}`";
-            return Err(Failure::from(job.text.error(source.name.span, what).hint(hint)));
+        let columns = match reader.format.declared() {
+            Some(declared) => declared,
+            None => sample::message_columns(&reader, queue.as_ref()).await?,
         };
         self.source_columns.insert(name.to_owned(), Arc::clone(&columns));
         let reader = match &self.context.replay {
@@ -326,8 +332,9 @@ impl Prepared<'_> {
             Failure { lints: errors, errors: Vec::new() }.none()?;
             self.warnings.extend(warnings);
         }
-        if source.queue().is_some() {
-            return self.add_queue(job, source, reader);
+        if let Some(queue) = source.queue() {
+            let queue = queue.map_err(|fault| job.text.error(source.name.span, fault.what))?;
+            return self.add_queue(job, source, reader, queue).await;
         }
         // What could not be opened before it is told with it.
         let columns = match known.and_then(|known| known.columns.get(name)) {

@@ -171,14 +171,14 @@ fn text(job: &Job, kept: &Kept) -> Result<Bytes, String> {
 fn can_be_message(step: &SourceStep, body: &[u8]) -> Result<(), String> {
     let is_beside = |column: &&AddColumn| matches!(column, AddColumn::Time | AddColumn::Key | AddColumn::Headers);
     if step.add.iter().find(is_beside).is_some() {
-        return Err("times, keys and headers of messages are not kept, and the source adds them".to_owned());
+        return Err("the source adds times, keys or headers of messages, which rejects do not keep".to_owned());
     }
     let body = body.trim_ascii();
     match body {
-        [] => Err("their messages have no body".to_owned()),
-        [b'[', ..] => Err("their messages may have several records, of which others are loaded".to_owned()),
+        [] => Err("the messages have no body".to_owned()),
+        [b'[', ..] => Err("the messages may hold several records each, and the others were loaded".to_owned()),
         _ if body.contains(&b'\n') => {
-            Err("their messages have several lines, of which others may be loaded".to_owned())
+            Err("the messages have several lines each, and others of them may have been loaded".to_owned())
         }
         _ => Ok(()),
     }

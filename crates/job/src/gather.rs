@@ -184,7 +184,7 @@ impl Gathering<'_, '_> {
         {
             self.error(
                 entry.value.span,
-                "rejects are kept for a second at least",
+                "`keep_rejects` is at least `1s`",
                 "write a longer time, such as `30d`",
             );
         }

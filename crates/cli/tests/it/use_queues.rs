@@ -1,5 +1,6 @@
 //! Jobs that read a queue, through the real binary: each message becomes a row once, whatever dies.
 
+mod columns;
 mod example;
 mod files;
 mod kafka;
@@ -263,10 +264,6 @@ fn jobs_that_cannot_run_are_refused() {
     let job = scene.lab.read("job.yaml");
     for (changed, told) in [
         (job.replace("until: now\n", ""), "is a queue, which has no end, and the job does not say `until`"),
-        (
-            job.replace("json: {columns: {id: int64, name: utf8}}", "json: {}"),
-            "does not say which columns its messages",
-        ),
         (job.replace("table: t", "table: t, mode: replace"), "cannot take rows of a queue"),
         (
             job.replace("sinks:", "transforms:\n  n: {sql: 'SELECT count(*) AS n FROM events'}\nsinks:")

@@ -58,6 +58,13 @@ pub trait Queue: Debug + Send + Sync {
         Ok(None)
     }
 
+    /// Messages that the queue has now, for a look: its first and its last ones, each of about half of `bytes`. No group
+    /// is joined, and nothing is changed.
+    ///
+    /// # Errors
+    /// If the servers cannot be reached or refuse.
+    async fn sample(&self, bytes: usize, io: &tokio::runtime::Handle) -> Result<Messages>;
+
     /// A message's id as `_id` has it, unique in the queue.
     fn shown_id(&self, id: MessageId) -> String;
 
@@ -120,7 +127,8 @@ pub enum Event {
 /// How far a consumer is behind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Lag {
-    /// Messages that the group has not read, if the server says so.
+    /// Messages that are left, if the server says so: of a stream of Redis, those that the group has not read; of a
+    /// topic of Kafka, those behind the position of each partition that this process reads.
     pub messages: Option<u64>,
     /// How old the first message is that is read and not acknowledged.
     pub oldest: Option<Duration>,

@@ -61,8 +61,8 @@ fn pipeline(
     let mut pipelines = row_preserving_apart(plan, metered).map_err(refused)?;
     match pipelines.len() {
         1 if pipelines[0].read().source() == name => Ok(pipelines.remove(0)),
-        1 => Err(refused(format!("it reads `{}`, which is no queue", pipelines[0].read().source()))),
-        _ => Err(refused("its rows come on several ways".to_owned())),
+        1 => Err(refused(format!("it reads `{}`, which is not a queue", pipelines[0].read().source()))),
+        _ => Err(refused("rows reach it by more than one path, as of a union or a join".to_owned())),
     }
 }
 

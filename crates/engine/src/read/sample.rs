@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use bytes::{Bytes, BytesMut};
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use futures::stream::{self, BoxStream};
-use millstream_codec::{Packing, Unpacked, packing_by_name};
+use millstream_codec::{Packing, Unpack, Unpacked, packing_by_name};
 use millstream_core::format::{EmptyFiles, OnDrift, ParseRequest, ReadAt, Reading, Sample, SeenColumns};
+use millstream_core::queue::Queue;
 use millstream_core::{ByteStream, Error, ErrorKind, Reservation, Result, Unit};
 use millstream_format::drift::nothing_in_common;
 
@@ -160,6 +161,53 @@ pub async fn check_first(reader: &Arc<Reader>, columns: &SchemaRef) -> Result<()
     fits(reader, &sample, columns).map_err(|error| error.in_unit(&head.unit.uri, head.member.as_deref()))
 }
 
+/// The columns of the messages of a queue: made out from the first and the last ones that it has now.
+pub async fn message_columns(reader: &Arc<Reader>, queue: &dyn Queue) -> Result<SchemaRef> {
+    let Some(format) = reader.stream_format() else {
+        let what = format!("the columns of messages in {} cannot be inferred", reader.format.name());
+        return Err(Error::job(what).hint(DECLARE_THEM));
+    };
+    let messages = queue.sample(SAMPLE_BYTES, &reader.context.io).await?;
+    let (mut samples, mut unreadable) = (Vec::new(), None::<Error>);
+    for (number, id) in messages.ids().iter().enumerate() {
+        if messages.body(number).trim_ascii().is_empty() {
+            continue;
+        }
+        let unit = Unit::new(queue.shown());
+        let unpack = Unpack::new(reader.unpack_options(&unit));
+        let mut body = stream::iter([Ok(Bytes::copy_from_slice(messages.body(number)))]).boxed();
+        let sample = async {
+            let head = decode_head(reader, unit, (unpack, &mut body), SAMPLE_BYTES, None).await?;
+            let uri = format!("{}, message {}", queue.shown(), queue.shown_id(*id));
+            let sample = Sample { uri, text: head.text, complete: head.complete };
+            // A message that cannot be read is a reject when its turn comes.
+            format.infer(std::slice::from_ref(&sample), reader.on_drift)?;
+            Ok(sample)
+        };
+        match sample.await {
+            Ok(sample) => samples.push(sample),
+            Err(error) => drop(unreadable.get_or_insert(error)),
+        }
+    }
+    match unreadable {
+        Some(error) if samples.is_empty() => {
+            Err(Error::data(format!("the columns of {} cannot be inferred: no message can be read", queue.shown()))
+                .cause(error.what())
+                .hint(DECLARE_THEM))
+        }
+        None if samples.is_empty() => Err(without_messages(queue)),
+        _ => format.infer(&samples, reader.on_drift),
+    }
+}
+
+/// The error of a queue whose columns are to be inferred and that has no messages.
+pub fn without_messages(queue: &dyn Queue) -> Error {
+    let what = format!("the columns of {} cannot be inferred: it has no messages now", queue.shown());
+    Error::transient(what).hint(DECLARE_THEM)
+}
+
+const DECLARE_THEM: &str = "declare them in the format, such as `json: {columns: {id: int64, name: utf8}}`";
+
 /// `error` as the reason why nothing is known of the columns: what would skip the unit is no help then.
 fn unknown_columns(reader: &Reader, error: Error) -> Error {
     match reader.unopened.skips() {
@@ -311,23 +359,36 @@ pub fn sample_of(head: &Head) -> Sample {
 
 /// The first `limit` bytes of `unit`, decoded; charged to `holder`, if there is one, as long as the text lives.
 async fn read_head(reader: &Arc<Reader>, unit: Unit, limit: usize, holder: Option<&str>) -> Result<Head> {
+    let (unpack, mut bytes) = archive::look(reader, &unit).await.map_err(|error| error.in_unit(&unit.uri, None))?;
+    if reader.source_of(&unit.uri)?.can_reopen(&unit) {
+        return decode_head(reader, unit, (unpack, &mut bytes), limit, holder).await;
+    }
+    let mut taken: Vec<Bytes> = Vec::new();
+    let mut noted = (&mut bytes).inspect_ok(|chunk| taken.push(chunk.clone())).boxed();
+    let head = decode_head(reader, unit, (unpack, &mut noted), limit, holder).await?;
+    drop(noted);
+    let again: ByteStream = stream::iter(taken.into_iter().map(Ok)).chain(bytes).boxed();
+    reader.opened.keep(&head.unit.uri, again);
+    Ok(head)
+}
+
+/// The same of a unit that is open.
+async fn decode_head(
+    reader: &Arc<Reader>,
+    unit: Unit,
+    (mut unpack, bytes): (Unpack, &mut BoxStream<'_, Result<Bytes>>),
+    limit: usize,
+    holder: Option<&str>,
+) -> Result<Head> {
     let uri = unit.uri.clone();
     let at_unit = |error: Error| error.in_unit(&uri, None);
-    let (mut unpack, mut bytes) = archive::look(reader, &unit).await.map_err(at_unit)?;
-    let reopens = reader.source_of(&unit.uri)?.can_reopen(&unit);
-    let mut taken: Vec<Bytes> = Vec::new();
     let mut head = Head { unit, member: None, codec: "", text: Bytes::new(), complete: false, stored: 0 };
     let mut text = Charged::default();
     let mut foreign = Foreign::new(reader);
     while text.bytes.len() < limit {
         match unpack.next().map_err(at_unit)? {
             Unpacked::Hungry => match bytes.next().await.transpose().map_err(at_unit)? {
-                Some(chunk) => {
-                    if !reopens {
-                        taken.push(chunk.clone());
-                    }
-                    unpack.feed(chunk);
-                }
+                Some(chunk) => unpack.feed(chunk),
                 None => unpack.end(),
             },
             Unpacked::Begin { member } => {
@@ -349,10 +410,6 @@ async fn read_head(reader: &Arc<Reader>, unit: Unit, limit: usize, holder: Optio
     }
     (head.codec, head.stored) = (unpack.codec(), unpack.compressed_position());
     head.text = Bytes::from_owner(text);
-    if !reopens {
-        let again: ByteStream = stream::iter(taken.into_iter().map(Ok)).chain(bytes).boxed();
-        reader.opened.keep(&head.unit.uri, again);
-    }
     Ok(head)
 }
 

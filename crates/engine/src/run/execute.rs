@@ -306,6 +306,11 @@ impl<'r> Execution<'r> {
         let may_be_done = point.is_after_the_end();
         let is_service = epochs::is_service(job);
         let asked = Asked::Run { resumes: point.resumes(), may_be_done: may_be_done || is_service };
+        let tell = tell_to(self.observer);
+        if is_service {
+            let io = run.runtimes.io();
+            epochs::once_there(job, &tell, &self.options.cancel, async || epochs::has_columns(job, &io).await).await?;
+        }
         let stages = &run.stages;
         let prepared = stages.timed(StageKind::Prepare, None, self.prepare(asked)).await?;
         if may_be_done {
@@ -317,7 +322,6 @@ impl<'r> Execution<'r> {
             prepared.reach_sinks(job, asked).await?;
             self.enter()?;
         }
-        let tell = tell_to(self.observer);
         if is_service {
             let reach = async || prepared.reach_sinks(job, asked).await;
             epochs::once_there(job, &tell, &self.options.cancel, reach).await?;

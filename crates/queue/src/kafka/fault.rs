@@ -138,7 +138,7 @@ fn hint(failure: &Failure) -> Option<&'static str> {
             "other members of the group assign partitions in another way: name a group of its own in `group`"
         }
         Code::RD_KAFKA_RESP_ERR__BAD_MSG | Code::RD_KAFKA_RESP_ERR__BAD_COMPRESSION => {
-            "messages are damaged on the broker, or too large to be read"
+            "messages are damaged on the broker, or larger than a client may read"
         }
         _ => return None,
     })

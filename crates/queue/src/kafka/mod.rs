@@ -20,6 +20,7 @@ mod place;
 mod producer;
 mod queue;
 mod reader;
+mod sample;
 mod spec;
 mod starter;
 mod state;

@@ -163,11 +163,11 @@ pub(super) fn broker_fault(broker: &str) -> Option<String> {
     let (host, port) = split(broker);
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     if broker.contains("//") || !is_bare(inner) {
-        return Some(format!("`{broker}` is no host"));
+        return Some(format!("`{broker}` is not a host"));
     }
     match port {
         _ if inner.is_empty() => Some("the host is missing".to_owned()),
-        Some(port) if port.parse::<u16>().is_err() => Some(format!("`{port}` is no port")),
+        Some(port) if port.parse::<u16>().is_err() => Some(format!("`{port}` is not a port")),
         _ => None,
     }
 }
@@ -177,7 +177,7 @@ fn topic_fault(topic: &str) -> Option<String> {
     let is_usual = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
     match topic {
         "" => Some("the URL names no topic".to_owned()),
-        "." | ".." => Some(format!("`{topic}` is no name of a topic")),
+        "." | ".." => Some(format!("`{topic}` is not the name of a topic")),
         topic if topic.len() > LONGEST_TOPIC => Some("the name of the topic is longer than 249 bytes".to_owned()),
         topic => topic
             .chars()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use millstream_core::epochs::TopicFacts;
-use millstream_core::queue::{Consumer, Joining, MessageId, Queue};
+use millstream_core::queue::{Consumer, Joining, MessageId, Messages, Queue};
 use millstream_core::spec;
 use millstream_core::{Error, Result};
 use tokio::runtime::Handle;
@@ -18,12 +18,16 @@ use super::fault::{self, Reaction};
 use super::native::{Client, Failure, Fetcher, Notice, Topic};
 use super::place::Place;
 use super::reader::{Reader, ReaderState};
+use super::sample;
 use super::spec::KafkaRead;
 use super::starter::Starter;
 use super::watch::Watch;
 
 /// How long brokers may need for their first answer.
 const FIRST_ANSWER: Duration = Duration::from_secs(15);
+
+/// How many messages a look takes at most, unless there are more partitions.
+const LOOKED_AT: i64 = 1_000;
 
 /// A topic, and the group in whose name it is read.
 #[derive(Debug)]
@@ -158,6 +162,11 @@ impl Queue for Kafka {
         in_background(io, move || cluster(&place)).await
     }
 
+    async fn sample(&self, bytes: usize, io: &Handle) -> Result<Messages> {
+        let queue = Kafka { place: self.place.clone(), read: self.read.clone() };
+        in_background(io, move || queue.look(bytes)).await
+    }
+
     fn shown_id(&self, id: MessageId) -> String {
         format!("{}:{}", id.major, id.minor)
     }
@@ -168,6 +177,25 @@ impl Queue for Kafka {
 }
 
 impl Kafka {
+    /// The first and the last messages of the partitions, each of about half of `bytes`. Blocks.
+    fn look(&self, bytes: usize) -> Result<Messages> {
+        let (client, mut fetcher, ends) = self.connect(8 * bytes)?;
+        let failed = |failure: Failure| fault::error(&failure, &self.place, &format!("reading topic {}", self.place.topic));
+        let (mut first, mut last) = (BTreeMap::new(), BTreeMap::new());
+        let each = (LOOKED_AT / 2 / ends.len() as i64).max(1);
+        for (partition, end) in ends {
+            let start = client.range(partition, FIRST_ANSWER).map_err(failed)?.0;
+            let middle = end.min(start + each);
+            first.insert(partition, start..middle);
+            last.insert(partition, middle.max(end - each)..end);
+        }
+        let mut messages = Messages::default();
+        for (spans, most) in [(first, bytes / 2), (last, bytes)] {
+            sample::fetch(&mut fetcher, spans, most, &mut messages).map_err(failed)?;
+        }
+        Ok(messages)
+    }
+
     /// Joins the group.
     pub(super) async fn member(&self, joining: Joining) -> Result<KafkaConsumer> {
         let queue = Kafka { place: self.place.clone(), read: self.read.clone() };

@@ -349,9 +349,14 @@ fn add(gathered: &mut Vec<Gathered>, raw: Raw<'_>, room: impl Fn() -> Messages) 
     });
     let one = &mut gathered[at];
     (one.next, one.epoch) = (raw.offset() + 1, raw.leader_epoch());
+    add_message(&mut one.messages, raw);
+}
+
+/// Adds a message.
+pub(super) fn add_message(messages: &mut Messages, raw: Raw<'_>) {
     let number = |number: i64| u64::try_from(number).unwrap_or(0);
-    let id = MessageId { major: number(i64::from(partition)), minor: number(raw.offset()) };
-    let mut message = one.messages.begin(id);
+    let id = MessageId { major: number(i64::from(raw.partition())), minor: number(raw.offset()) };
+    let mut message = messages.begin(id);
     message.time(raw.time());
     raw.key().into_iter().for_each(|key| message.key(key));
     raw.headers(|name, value| message.header(name, value));

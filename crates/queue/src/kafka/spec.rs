@@ -198,7 +198,7 @@ mod tests {
         let write: KafkaWrite = serde_json::from_value(json!({})).expect("settings");
         assert_eq!((write.access().key, write), ("write", KafkaWrite::default()));
         let write: KafkaWrite = serde_json::from_value(json!({"brokers": ["b:99999"]})).expect("settings");
-        assert_eq!(write.faults()[0].what, "`99999` is no port");
+        assert_eq!(write.faults()[0].what, "`99999` is not a port");
     }
 
     #[test]
@@ -209,8 +209,8 @@ mod tests {
             (json!({"group": ""}), "group", "the name of the group is empty"),
             (json!({"group": long}), "group", "the name of the group is longer than 255 bytes"),
             (json!({"group": "a\nb"}), "group", "the name of the group has control characters"),
-            (json!({"group": "g", "brokers": ["b", "b:x"]}), "brokers.1", "`x` is no port"),
-            (json!({"group": "g", "brokers": ["kafka://b"]}), "brokers.0", "`kafka://b` is no host"),
+            (json!({"group": "g", "brokers": ["b", "b:x"]}), "brokers.1", "`x` is not a port"),
+            (json!({"group": "g", "brokers": ["kafka://b"]}), "brokers.0", "`kafka://b` is not a host"),
             (json!({"group": "g", "brokers": [""]}), "brokers.0", "the host is missing"),
             (json!({"group": "g", "sasl": "gssapi"}), "sasl", "unknown variant `gssapi`"),
         ] {

@@ -162,24 +162,27 @@ impl Loss {
 
     /// The error, or the warning. `shown` is the queue.
     pub(super) fn error(&self, shown: &str, topic: &str, partition: i32) -> Error {
-        let (what, cause) = match self {
+        let (what, cause, prevented) = match self {
             Loss::Deleted(from, to) => (
                 format!("partition {partition} of topic `{topic}` has lost messages that were not read"),
                 format!("offsets {from} to {} were deleted; the first that is there is {to}", to - 1),
+                "; a longer `retention.ms` of the topic prevents it",
             ),
             Loss::Cut { next, high } => (
                 format!("partition {partition} of topic `{topic}` has lost messages that were read"),
                 format!("offset {next} comes next, and the partition ends at {high}"),
+                "",
             ),
             Loss::Recreated => (
                 format!("topic `{topic}` was deleted and created again"),
                 format!("the position in partition {partition} is one of the topic that was deleted"),
+                "",
             ),
         };
         Error::refused(what)
             .in_unit(shown, None)
             .cause(cause)
-            .hint("`on_gap: warn` continues with what is there; a longer `retention.ms` of the topic prevents it")
+            .hint(format!("`on_gap: warn` continues with what is there{prevented}"))
     }
 }
 

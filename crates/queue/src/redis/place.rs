@@ -39,7 +39,7 @@ impl Place {
         let (server, path) = Server::parse(target, &access, PORT, FORM)?;
         let database = match path.as_str() {
             "" => 0,
-            number => number.parse().map_err(|_| fault(format!("`{number}` is no number of a database")))?,
+            number => number.parse().map_err(|_| fault(format!("`{number}` is not the number of a database")))?,
         };
         Ok(Place { server, database })
     }
@@ -71,8 +71,8 @@ mod tests {
         assert_eq!(place.server.login().expect("a password"), (None, Some("p".to_owned())));
         assert_eq!(parse("rediss://127.0.0.1", None).expect("a place").server.tls, Tls::Verify);
         for (target, tls, what) in [
-            ("redis://h/a", None, "`a` is no number"),
-            ("redis://h/1/2", None, "`1/2` is no number"),
+            ("redis://h/a", None, "`a` is not the number"),
+            ("redis://h/1/2", None, "`1/2` is not the number"),
             ("http://h/1", None, "this is not the URL of a Redis server"),
             ("rediss://h", Some(Tls::Off), "the URL asks for encryption"),
         ] {

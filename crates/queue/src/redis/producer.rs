@@ -3,7 +3,7 @@
 //!
 //! What is sent at once is a transaction: a server without memory refuses all of it, and no message overtakes one that
 //! was refused. A connection that is lost leaves it open whether the transaction was made: it is sent again, so each
-//! message is there at least once.
+//! message is there at least once. One that has an id is there once: the server remembers ids.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +26,16 @@ const MOST_AT_ONCE: usize = 2000;
 /// How long the server may take for what is sent at once.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How long the server remembers an id, in seconds.
+const REMEMBERED: &str = "604800";
+
+/// Adds an entry whose id is not known yet. KEYS: stream, id. ARGV: how long to remember the id, fields.
+const ADD_ONCE: &str = "
+if redis.call('SET', KEYS[2], '', 'NX', 'EX', ARGV[1]) then
+  return redis.call('XADD', KEYS[1], '*', unpack(ARGV, 2))
+end
+return false";
+
 /// Takes what happens to the server: it is waited for, or it is back after some time.
 pub type OnOutage = Box<dyn Fn(Result<Duration, millstream_core::Error>) + Send + Sync>;
 
@@ -39,6 +49,8 @@ pub struct RedisProducer {
     is_closed: bool,
     /// Messages that the server has confirmed.
     confirmed: u64,
+    /// Those of them that it has left out, since it knew their ids.
+    known: u64,
 }
 
 impl RedisProducer {
@@ -57,6 +69,7 @@ impl RedisProducer {
             commands: Commands::default(),
             is_closed: false,
             confirmed: 0,
+            known: 0,
         }
     }
 
@@ -75,24 +88,32 @@ impl RedisProducer {
         };
         match answer.text() {
             Some("none" | "stream") | None => Ok(()),
-            Some(kind) => Err(Error::refused(format!("{} is no stream", shown(place, key)))
+            Some(kind) => Err(Error::refused(format!("{} is not a stream", shown(place, key)))
                 .cause(format!("the key holds a {kind}"))
                 .hint("check its name and the number of the database")),
         }
     }
 
-    /// Adds a message of these fields, names and values by turns, behind all before it. It may be sent at once, or with
-    /// later ones.
+    /// Adds a message of these fields, names and values by turns, behind all before it; one with an `id` only if no
+    /// other one had it within the last 7 days. It may be sent at once, or with later ones.
     ///
     /// # Errors
     /// If the server refuses messages, and waiting does not help.
-    pub async fn send(&mut self, fields: &[(&[u8], &[u8])]) -> Result<()> {
+    pub async fn send(&mut self, fields: &[(&[u8], &[u8])], id: Option<&[u8]>) -> Result<()> {
         if self.commands.is_empty() {
             self.commands.add([b"MULTI".as_slice()]);
         }
-        let words = [b"XADD".as_slice(), self.key.as_bytes(), b"*"].into_iter();
+        let key = self.key.as_bytes();
+        // In a cluster of servers, both keys are on the same one.
+        let known = id.map(|id| [b"millstream-sent:{", key, b"}:", id].concat());
         let fields = fields.iter().flat_map(|(name, value)| [*name, *value]);
-        self.commands.add(words.chain(fields).collect::<Vec<_>>());
+        match &known {
+            None => self.commands.add([b"XADD".as_slice(), key, b"*"].into_iter().chain(fields).collect::<Vec<_>>()),
+            Some(id) => {
+                let words = [b"EVAL".as_slice(), ADD_ONCE.as_bytes(), b"2", key, id, REMEMBERED.as_bytes()];
+                self.commands.add(words.into_iter().chain(fields).collect::<Vec<_>>());
+            }
+        }
         match self.commands.bytes() >= SENT_AT_ONCE || self.commands.len() >= MOST_AT_ONCE {
             true => self.confirm().await,
             false => Ok(()),
@@ -109,10 +130,11 @@ impl RedisProducer {
         }
         while self.is_closed {
             let connection = self.link.ready().await?;
-            match connection.all(&self.commands, PATIENCE).await.and_then(|answers| added(&answers)) {
-                Ok(count) => {
+            match connection.all(&self.commands, PATIENCE).await.and_then(|answers| confirmed(&answers)) {
+                Ok((count, known)) => {
                     self.link.works();
                     self.confirmed += count;
+                    self.known += known;
                     self.commands.clear();
                     self.is_closed = false;
                 }
@@ -126,15 +148,21 @@ impl RedisProducer {
     pub fn confirmed(&self) -> u64 {
         self.confirmed
     }
+
+    /// How many of them it has left out, since it knew their ids.
+    pub fn known(&self) -> u64 {
+        self.known
+    }
 }
 
-/// How many messages a transaction has added, by its answers.
-fn added(answers: &[Value]) -> Result<u64, Fault> {
+/// How many messages a transaction has confirmed, by its answers, and how many of them it has left out.
+fn confirmed(answers: &[Value]) -> Result<(u64, u64), Fault> {
     // What is refused inside says why; the end says only that something was.
     answers.iter().try_for_each(Value::refusal)?;
     let ids = answers.last().and_then(Value::array).unwrap_or_default();
     ids.iter().try_for_each(Value::refusal)?;
-    Ok(ids.len() as u64)
+    let known = ids.iter().filter(|id| matches!(id, Value::Nil)).count();
+    Ok((ids.len() as u64, known as u64))
 }
 
 impl std::fmt::Debug for RedisProducer {
@@ -169,7 +197,7 @@ mod tests {
     async fn send(producer: &mut RedisProducer, numbers: std::ops::Range<usize>, body: &str) -> Result<()> {
         for number in numbers {
             let number = number.to_string();
-            producer.send(&[(b"n".as_slice(), number.as_bytes()), (b"body", body.as_bytes())]).await?;
+            producer.send(&[(b"n".as_slice(), number.as_bytes()), (b"body", body.as_bytes())], None).await?;
         }
         producer.confirm().await
     }
@@ -210,6 +238,28 @@ mod tests {
         let (mut producer, _) = producer(proxy.port());
         send(&mut producer, 0..1, "x").await.expect("it is confirmed");
         assert_eq!((numbers(&server), producer.confirmed()), (vec![0, 0], 1));
+    }
+
+    #[tokio::test]
+    async fn a_message_with_an_id_is_there_once() {
+        let server = Redis::start(RedisOptions::default());
+        let proxy = Proxy::start(server.port(), &[Break::SwallowAnswer("EXEC"), Break::Nothing]);
+        let (mut first, _) = producer(proxy.port());
+        let (mut second, _) = producer(server.port());
+        for (producer, ids) in [(&mut first, 0..10), (&mut second, 5..12)] {
+            for number in ids {
+                let number = number.to_string();
+                let fields = [(b"n".as_slice(), number.as_bytes()), (b"body", b"x")];
+                producer.send(&fields, Some(number.as_bytes())).await.expect("it is sent");
+            }
+            producer.confirm().await.expect("they are confirmed");
+        }
+        assert_eq!(numbers(&server), (0..12).collect::<Vec<_>>());
+        // The first transaction was made, and its answer was lost.
+        assert_eq!((first.confirmed(), first.known()), (10, 10));
+        assert_eq!((second.confirmed(), second.known()), (7, 5));
+        let left: i64 = server.command(&["TTL", "millstream-sent:{s}:3"]).trim().parse().expect("a number");
+        assert!((600_000..=604_800).contains(&left), "{left}");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use millstream_core::queue::{Consumer, Event, Joining, MessageId, Queue};
-use millstream_core::{Result, spec};
+use millstream_core::queue::{Consumer, Event, Joining, MessageId, Messages, Queue};
+use millstream_core::{Error, Result, spec};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::connection::Connection;
@@ -50,7 +51,7 @@ impl RedisQueue {
         }
     }
 
-    fn error(&self, fault: Fault, doing: &str) -> millstream_core::Error {
+    fn error(&self, fault: Fault, doing: &str) -> Error {
         fault.into_error(&self.place, &format!("{doing} {}", self.shown))
     }
 
@@ -87,6 +88,16 @@ impl Queue for RedisQueue {
         &self.stream.group
     }
 
+    async fn sample(&self, bytes: usize, io: &Handle) -> Result<Messages> {
+        let queue = self.clone();
+        let looked = io.spawn(async move {
+            let mut connection = Connection::open(&queue.place, "millstream-looks").await?;
+            let sample = queue.stream.sample(&mut connection, bytes).await;
+            sample.map_err(|fault| queue.error(fault, "looking at"))
+        });
+        looked.await.map_err(|cause| Error::internal("looking at a stream failed").cause(cause))?
+    }
+
     fn shown_id(&self, id: MessageId) -> String {
         EntryId::from(id).to_string()
     }
@@ -95,8 +106,7 @@ impl Queue for RedisQueue {
         let queue = self.clone();
         let io = joining.io.clone();
         let joined = io.spawn(async move { queue.begin(joining).await }).await;
-        let consumer =
-            joined.map_err(|cause| millstream_core::Error::internal("joining a group failed").cause(cause))?;
+        let consumer = joined.map_err(|cause| Error::internal("joining a group failed").cause(cause))?;
         Ok(Box::new(consumer?))
     }
 }

@@ -253,7 +253,7 @@ impl<'b> Scan<'b> {
 
 fn integer(line: &[u8]) -> Result<i64, Malformed> {
     let number = std::str::from_utf8(line).ok().and_then(|text| text.parse().ok());
-    number.ok_or_else(|| Malformed::new(format!("`{}` is no number", String::from_utf8_lossy(line))))
+    number.ok_or_else(|| Malformed::new(format!("`{}` is not a number", String::from_utf8_lossy(line))))
 }
 
 /// The length that a line says; `None` for the nil of old.
@@ -385,7 +385,7 @@ impl<'f> EntriesReply<'f> {
         let Some(id) = scan.bytes("the id of an entry")? else { return Ok(false) };
         let parsed = std::str::from_utf8(id).ok().and_then(|id| id.parse::<EntryId>().ok());
         let id =
-            parsed.ok_or_else(|| Malformed::new(format!("`{}` is no id of an entry", String::from_utf8_lossy(id))))?;
+            parsed.ok_or_else(|| Malformed::new(format!("`{}` is not the id of an entry", String::from_utf8_lossy(id))))?;
         let Some(count) = scan.array("the fields of an entry")? else { return Ok(false) };
         let mut message = messages.begin(id.into());
         message.time(i64::try_from(id.milliseconds).unwrap_or(-1));

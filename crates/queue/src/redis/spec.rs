@@ -119,6 +119,11 @@ with_server! {
         #[schemars(length(min = 1))]
         #[serde(default = "default_field")]
         pub field: String,
+        /// A column that identifies the message. One whose id was sent to the stream within the last 7 days is left
+        /// out, so that each message is there once even if it is sent again.
+        #[schemars(length(min = 1))]
+        #[serde(default)]
+        pub id: Option<String>,
     }
 }
 

@@ -16,6 +16,9 @@ use super::watch::Listed;
 /// The most entries of one claim: a script has limits, and keeps the server from everything else meanwhile.
 const CLAIMED_AT_ONCE: usize = 1000;
 
+/// The most entries of one look.
+const LOOKED_AT_ONCE: usize = 50;
+
 /// The most ids of one acknowledgement, which takes the server some milliseconds. Several smaller ones would take
 /// longer: the server writes its log after every 16 kB of commands.
 pub(super) const ACKNOWLEDGED_AT_ONCE: usize = 10_000;
@@ -159,6 +162,40 @@ impl Stream {
         Ok((stream_facts(&answers[0])?, self.group_facts(&answers[1])?))
     }
 
+    /// The first and the last entries, each of about half of `bytes`.
+    pub(super) async fn sample(&self, connection: &mut Connection, bytes: usize) -> Result<Messages, Fault> {
+        let mut first = Messages::default();
+        let mut next = "-".to_owned();
+        while first.text().len() < bytes / 2 {
+            let count = self.range(connection, ["XRANGE", &next, "+"], &mut first).await?;
+            let Some(id) = first.ids().last().filter(|_| count == LOOKED_AT_ONCE) else { return Ok(first) };
+            next = format!("({}", EntryId::from(*id));
+        }
+        let (mut last, mut before) = (Messages::default(), "+".to_owned());
+        while last.text().len() < bytes / 2 {
+            let count = self.range(connection, ["XREVRANGE", &before, &next], &mut last).await?;
+            let Some(id) = last.ids().last().filter(|_| count == LOOKED_AT_ONCE) else { break };
+            before = format!("({}", EntryId::from(*id));
+        }
+        (0..last.len()).rev().for_each(|number| first.append(&last, number));
+        Ok(first)
+    }
+
+    /// Adds up to [`LOOKED_AT_ONCE`] entries of a range; how many there were.
+    async fn range(
+        &self,
+        connection: &mut Connection,
+        [command, from, to]: [&str; 3],
+        messages: &mut Messages,
+    ) -> Result<usize, Fault> {
+        let count = LOOKED_AT_ONCE.to_string();
+        let answer = connection.command(&[command, &self.key, from, to, "COUNT", &count].map(str::as_bytes)).await?;
+        answer.refusal()?;
+        let entries = answer.array().unwrap_or_default();
+        entries.iter().try_for_each(|entry| self.add_entry(entry, messages))?;
+        Ok(entries.len())
+    }
+
     /// Reads new entries without waiting, and says what there was at the same moment.
     pub(super) async fn read_checked(
         &self,
@@ -300,7 +337,7 @@ impl Stream {
     }
 
     fn add_entry(&self, entry: &Value, messages: &mut Messages) -> Result<(), Fault> {
-        let malformed = || Fault::Malformed("a claimed entry has another form".to_owned());
+        let malformed = || Fault::Malformed("an entry has another form".to_owned());
         let Some([id, fields]) = entry.array() else { return Err(malformed()) };
         let id = entry_id(id).ok_or_else(malformed)?;
         let mut message = messages.begin(id.into());

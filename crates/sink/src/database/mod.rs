@@ -230,6 +230,10 @@ impl Sink for DatabaseSink {
         positions::hindrance(&self.spec).is_none()
     }
 
+    fn sent_twice(&self) -> Option<&'static str> {
+        self.spec.mode.of_sent_twice(!self.spec.order_by.is_empty())
+    }
+
     async fn positions(&self, load: &str, owner: &str, context: LoadContext) -> Result<Option<Arc<dyn Positions>>> {
         if let Some(first) = self.schema_faults(&context.schema).into_iter().next() {
             return Err(first);

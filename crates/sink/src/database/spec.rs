@@ -90,8 +90,8 @@ pub struct DatabaseSpec {
     #[serde(default)]
     pub atomic: bool,
     /// How many connections load at once, from 1 to 64. By default 1 where rows go straight into an existing table
-    /// (`append`), since several need a staging table and a second copy; else 2. Rows of a queue that are appended go
-    /// over 2 by default: each takes some of the partitions of an epoch.
+    /// (`append`), since several need a staging table and a second copy; else 2. Rows of a queue: 2 with
+    /// `append`, each of which takes some of the partitions; always 1 with `merge` and `ignore`.
     #[serde(default)]
     #[schemars(range(min = 1, max = 64))]
     pub connections: Option<usize>,
@@ -182,6 +182,18 @@ impl Mode {
     /// Whether rows may come epoch by epoch, without an end.
     pub(crate) fn takes_epochs(self) -> bool {
         matches!(self, Mode::Append | Mode::Merge | Mode::Ignore)
+    }
+
+    /// What becomes of a message of a queue that was sent twice; an order decides between rows with the same key if
+    /// `has_order`.
+    pub(crate) fn of_sent_twice(self, has_order: bool) -> Option<&'static str> {
+        match self {
+            Mode::Append => Some("is there twice, unless `mode: ignore` or `merge` has a key that identifies it"),
+            Mode::Ignore => Some("is there once, by `key`"),
+            Mode::Merge if has_order => Some("is there once, by `key`: the last one by `order_by`"),
+            Mode::Merge => Some("is there once, by `key`: the one that came last, which may be an older one"),
+            Mode::Replace | Mode::Truncate | Mode::Sync | Mode::History => None,
+        }
     }
 
     /// Whether the table is kept in step with the rows.

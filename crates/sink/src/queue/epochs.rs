@@ -1,6 +1,7 @@
 //! Epochs of another queue: the messages of an epoch are confirmed when its delivery is committed. A delivery that
 //! fails or is dropped may have sent some; they are sent again.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
@@ -25,6 +26,8 @@ pub(super) struct Shared {
     pub(super) taking: Taking,
     /// What no delivery uses.
     pub(super) idle: Mutex<Option<Sender>>,
+    /// Messages that were left out, since the queue knew their ids.
+    pub(super) known: AtomicU64,
 }
 
 impl Shared {
@@ -63,7 +66,7 @@ impl Epochs for QueueEpochs {
     }
 
     fn summary(&self, rows: u64) -> String {
-        summary(rows, &self.0.target.shown())
+        summary(rows, self.0.known.load(Ordering::Relaxed), &self.0.target.shown())
     }
 }
 
@@ -101,7 +104,7 @@ impl Delivery for QueueDelivery {
             let come = sender.take();
             Ok((sender, come))
         });
-        let (sender, (rows, refused)) = confirming.await?;
+        let (mut sender, (rows, refused)) = confirming.await?;
         let more = refused.len() > self.bad_rows;
         let refused = Refused { rows: refused, more };
         accept(&refused)?;
@@ -109,6 +112,7 @@ impl Delivery for QueueDelivery {
             return Err(refused.into_error(&self.shared.target.shown()));
         }
         fail_point::pass("commit.after");
+        self.shared.known.fetch_add(sender.take_known(), Ordering::Relaxed);
         self.shared.keep(sender);
         let rows = rows - refused.rows.len() as u64;
         Ok(Delivered::Written { rows, refused: refused.rows })

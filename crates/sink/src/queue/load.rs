@@ -31,6 +31,8 @@ pub(super) struct Shared {
     pub(super) sender: Arc<Mutex<Sender>>,
     /// Messages that are there.
     pub(super) sent: AtomicU64,
+    /// Those of them that were left out, since the queue knew their ids.
+    pub(super) known: AtomicU64,
     /// Whether any may be.
     pub(super) has_sent: AtomicBool,
 }
@@ -52,6 +54,7 @@ impl Shared {
     /// Deals with the rows that were refused so far.
     fn settle(&self, sender: &mut Sender) -> Result<()> {
         let (rows, refused) = sender.take();
+        self.known.fetch_add(sender.take_known(), Ordering::Relaxed);
         self.sent.fetch_add(rows, Ordering::Relaxed);
         // Those may be rows that have come before.
         self.sent.fetch_sub(refused.len() as u64, Ordering::Relaxed);
@@ -79,7 +82,8 @@ impl Load for QueueLoad {
     }
 
     async fn commit(&self) -> Result<String> {
-        Ok(summary(self.0.sent.load(Ordering::Relaxed), &self.0.place))
+        let Shared { sent, known, place, .. } = self.0.as_ref();
+        Ok(summary(sent.load(Ordering::Relaxed), known.load(Ordering::Relaxed), place))
     }
 
     async fn abort(&self) {}
@@ -97,9 +101,13 @@ impl Load for QueueLoad {
     }
 }
 
-/// What there is when so many messages were sent.
-pub(super) fn summary(messages: u64, place: &str) -> String {
-    format!("{} added to {place}", counted(messages, "message"))
+/// What there is when so many messages were sent, of which the queue knew so many.
+pub(super) fn summary(messages: u64, known: u64, place: &str) -> String {
+    let messages = counted(messages, "message");
+    match known {
+        0 => format!("{messages} added to {place}"),
+        _ => format!("{messages} sent to {place}, which knew {known} of them by `id`"),
+    }
 }
 
 /// Sends one partition of the rows.

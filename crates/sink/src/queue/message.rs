@@ -7,6 +7,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Schema, SchemaRef, TimeUnit, TimestampMillisecondType};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use millstream_core::format::RowEncoder;
+use millstream_core::hint::did_you_mean;
 use millstream_core::sink::RefusedRow;
 use millstream_core::types::type_name;
 use millstream_core::{Error, RejectKind, Result};
@@ -62,6 +63,8 @@ pub(super) struct Message {
     pub(super) headers: Vec<(String, String)>,
     /// Milliseconds since 1970.
     pub(super) time: Option<i64>,
+    /// What identifies it, if the queue is to take it once.
+    pub(super) id: Option<String>,
     pub(super) body: Vec<u8>,
 }
 
@@ -80,6 +83,8 @@ pub(super) struct Form {
     pub(super) parts: Vec<Part>,
     /// Names that no header may have: those of other fields.
     pub(super) taken: Vec<String>,
+    /// The column that identifies a message.
+    pub(super) id: Option<String>,
 }
 
 impl Form {
@@ -88,7 +93,7 @@ impl Form {
         let columns = || schema.fields().iter().map(|field| format!("`{}`", field.name()));
         let fault = |part: &Part| match schema.column_with_name(part.name()) {
             None => {
-                let what = format!("`add` names `{}`, which is no column of the rows", part.name());
+                let what = format!("`add` names `{}`, which is not a column of the rows", part.name());
                 let there = columns().collect::<Vec<_>>().join(", ");
                 Some(Error::job(what).hint(format!("the columns are {there}; `add` of a source makes such a column")))
             }
@@ -99,6 +104,7 @@ impl Form {
             Some(_) => None,
         };
         let mut faults: Vec<Error> = self.parts.iter().filter_map(fault).collect();
+        faults.extend(self.id.as_ref().and_then(|id| self.fault_of_id(id, schema)));
         if self.body(schema).is_empty() {
             let error = Error::job("no column is left for the body of the messages");
             faults.push(error.hint("give the rows another column, or name fewer of them in `add`"));
@@ -106,6 +112,22 @@ impl Form {
             faults.push(error);
         }
         faults
+    }
+
+    fn fault_of_id(&self, id: &str, schema: &SchemaRef) -> Option<Error> {
+        let fields = schema.fields();
+        let Some((_, field)) = schema.column_with_name(id) else {
+            let names: Vec<&str> = fields.iter().map(|field| field.name().as_str()).collect();
+            let what = format!("`id` names `{id}`, which is not a column of the rows");
+            return Some(Error::job(what).hint(did_you_mean(id, "columns", &names)));
+        };
+        let kind = field.data_type();
+        let is_id = Part::Key.takes(kind) || kind.is_integer();
+        (!is_id).then(|| {
+            Error::job(format!("`id` names `{id}`, which has the type {}", type_name(kind)))
+                .cause("what identifies a message is text or an integer")
+                .hint("convert it in a transform, or name another column")
+        })
     }
 
     /// The columns of the body.
@@ -136,6 +158,7 @@ impl Form {
             body: self.body(schema),
             schema: self.body_schema(schema),
             parts: self.parts.iter().filter_map(index).collect(),
+            id: self.id.as_ref().and_then(|id| schema.index_of(id).ok()),
             columns: schema.fields().len(),
             encoder: None,
             form: self.clone(),
@@ -150,6 +173,8 @@ pub(super) struct Rows {
     body: Vec<usize>,
     schema: SchemaRef,
     parts: Vec<(Part, usize)>,
+    /// The column that identifies a message.
+    id: Option<usize>,
     /// How many columns the sink has.
     columns: usize,
     encoder: Option<Box<dyn RowEncoder>>,
@@ -183,6 +208,7 @@ impl Rows {
             |part: Part| self.parts.iter().find(|(own, _)| *own == part).map(|(_, index)| batch.column(*index));
         let (keys, headers) = (texts(column(Part::Key))?, texts(column(Part::Headers))?);
         let times = times(column(Part::Time))?;
+        let ids = texts(self.id.map(|id| batch.column(id)))?;
         let (batch, columns) = (batch.clone(), self.columns);
         let mut encoded = Encoded { batch, columns, messages: Vec::new(), refused: Vec::new() };
         for (row, body) in bodies.into_iter().enumerate() {
@@ -191,7 +217,14 @@ impl Rows {
                 Ok(headers) => {
                     let key = text(keys.as_ref(), row).map(str::to_owned);
                     let time = times.as_ref().filter(|times| times.is_valid(row)).map(|times| times.value(row));
-                    encoded.messages.push((row, Message { key, headers, time, body }));
+                    let id = text(ids.as_ref(), row).map(str::to_owned);
+                    if ids.is_some() && id.is_none() {
+                        let reason = "it has no id: the value is null".to_owned();
+                        let refusal = encoded.refusal(row, RejectKind::Null, self.form.id.clone(), reason);
+                        encoded.refused.push(refusal);
+                        continue;
+                    }
+                    encoded.messages.push((row, Message { key, headers, time, id, body }));
                 }
                 Err(reason) => {
                     let column = Some(Part::Headers.name().to_owned());
@@ -251,7 +284,7 @@ impl Rows {
 
 fn texts(column: Option<&ArrayRef>) -> Result<Option<StringViewArray>> {
     let converted = column.map(|column| cast(column, &DataType::Utf8View)).transpose();
-    let converted = converted.map_err(|cause| Error::internal("a column is no text").cause(cause))?;
+    let converted = converted.map_err(|cause| Error::internal("a column is not text").cause(cause))?;
     Ok(converted.map(|column| column.as_string_view().clone()))
 }
 
@@ -264,7 +297,7 @@ fn times(column: Option<&ArrayRef>) -> Result<Option<TimestampMillisecondArray>>
         cast(column, &DataType::Timestamp(TimeUnit::Millisecond, zone))
     };
     let converted = column.map(milliseconds).transpose();
-    let converted = converted.map_err(|cause| Error::internal("a column is no timestamp").cause(cause))?;
+    let converted = converted.map_err(|cause| Error::internal("a column is not a timestamp").cause(cause))?;
     Ok(converted.map(|column| column.as_primitive::<TimestampMillisecondType>().clone()))
 }
 
@@ -275,11 +308,11 @@ fn text(texts: Option<&StringViewArray>, row: usize) -> Option<&str> {
 /// The names and values of a JSON object of texts, or why it is none.
 fn pairs(text: &str, taken: &[String]) -> Result<Vec<(String, String)>, String> {
     let object: Map<String, Value> =
-        serde_json::from_str(text).map_err(|cause| format!("`_headers` is no JSON object: {cause}"))?;
+        serde_json::from_str(text).map_err(|cause| format!("`_headers` is not a JSON object: {cause}"))?;
     let pair = |(name, value): (String, Value)| match value {
         _ if taken.contains(&name) => Err(format!("the header `{name}` has the name of another field of the entry")),
         Value::String(value) => Ok((name, value)),
-        _ => Err(format!("the header `{name}` is no text")),
+        _ => Err(format!("the header `{name}` is not text")),
     };
     object.into_iter().map(pair).collect()
 }

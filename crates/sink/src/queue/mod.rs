@@ -1,6 +1,8 @@
 //! Queues as sinks: each row is a message of a topic of Kafka or of a stream of Redis.
 //!
-//! ```text rows ─▶ message (encoding) ─▶ sender (what is not confirmed) ─▶ outlet (a producer of crates/queue) ```
+//! ```text
+//!  rows ─▶ message (encoding) ─▶ sender (what is not confirmed) ─▶ outlet (a producer of crates/queue)
+//! ```
 //! `load.rs` is a load that ends, `epochs.rs` one of another queue, `spec.rs` what the job file says. Messages cannot
 //! be taken back, and those whose confirmation was lost are sent again: each row is there at least once. From a topic
 //! of Kafka to another one of the same cluster, each is there exactly once (`transactions.rs`).
@@ -82,7 +84,7 @@ pub const REDIS: SinkEntry = SinkEntry {
 fn build_kafka(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
     let KafkaSpec { kafka: settings, add, level } = parse(settings)?;
     let place = millstream_queue::kafka::Producer::place(&parts.target, &settings).map_err(|fault| vec![fault])?;
-    let form = Form { encoding: Encoding::new(&parts, level)?, parts: spec::parts(&add, &[])?, taken: Vec::new() };
+    let form = Form { encoding: Encoding::new(&parts, level)?, parts: spec::parts(&add, &[])?, taken: Vec::new(), id: None };
     let target = Arc::new(kafka::Topic { target: parts.target, settings, place });
     Ok(Arc::new(QueueSink { target, form }))
 }
@@ -96,6 +98,7 @@ fn build_redis(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
         encoding: Encoding::new(&parts, level)?,
         parts: spec::parts(&add, spec::NOT_OF_REDIS)?,
         taken: vec![settings.field.clone(), millstream_queue::redis::KEY_FIELD.to_owned()],
+        id: settings.id.clone(),
     };
     Ok(Arc::new(QueueSink { target: Arc::new(redis::Stream { settings, place }), form }))
 }
@@ -150,7 +153,7 @@ impl Sink for QueueSink {
     }
 
     fn describe(&self, _schema: SchemaRef) -> String {
-        format!("messages, each of one row as {}, to {}, at least once", self.form.describe(), self.target.shown())
+        format!("messages, each of one row as {}, to {}", self.form.describe(), self.target.shown())
     }
 
     async fn begin(&self, context: LoadContext) -> Result<Arc<dyn Load>> {
@@ -160,8 +163,8 @@ impl Sink for QueueSink {
             on_io(&context.io, TASK, async move { Ok(Sender::new(target.connect(&terms).await?, &terms, &budget)) });
         let sender = Arc::new(Mutex::new(sender.await?));
         let (form, place) = (self.form.clone(), self.target.shown());
-        let (sent, has_sent) = (AtomicU64::new(0), AtomicBool::new(false));
-        Ok(Arc::new(QueueLoad(Arc::new(Shared { context, form, place, sender, sent, has_sent }))))
+        let (sent, known, has_sent) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        Ok(Arc::new(QueueLoad(Arc::new(Shared { context, form, place, sender, sent, known, has_sent }))))
     }
 
     fn guarantee(&self, queue: &QueueFacts) -> Result<Guarantee, String> {
@@ -175,7 +178,7 @@ impl Sink for QueueSink {
         if let Some(positions) = target.positions(load, &taking).await? {
             return Ok(Some(EpochTarget::Once(positions)));
         }
-        let shared = epochs::Shared { target, taking, idle: Default::default() };
+        let shared = epochs::Shared { target, taking, idle: Default::default(), known: Default::default() };
         Ok(Some(EpochTarget::AtLeastOnce(Arc::new(epochs::QueueEpochs(Arc::new(shared))))))
     }
 }

@@ -13,6 +13,10 @@ use tokio::runtime::Handle;
 use super::Taking;
 use super::message::Message;
 
+/// Why messages may be there more than once.
+pub(super) const SENT_AGAIN: &str =
+    "messages are confirmed, and sent again if the run dies before those of the source are acknowledged";
+
 /// How messages are sent.
 #[derive(Debug, Clone)]
 pub(super) struct Terms {
@@ -44,8 +48,7 @@ pub(super) trait Target: Debug + Send + Sync {
 
     /// What holds for the rows of `queue`, or why it cannot take them.
     fn guarantee(&self, _queue: &QueueFacts) -> Result<Guarantee, String> {
-        let why = "messages are confirmed, and sent again if the run dies before they are acknowledged";
-        Ok(Guarantee::once_or_more(why))
+        Ok(Guarantee::once_or_more(SENT_AGAIN))
     }
 
     /// The positions of a load, if it can keep them.
@@ -63,6 +66,11 @@ pub(super) trait Outlet: Send {
     /// Waits until all messages are confirmed. Those that were refused, by their numbers since the last confirmation,
     /// from 0.
     async fn confirm(&mut self) -> Result<Vec<(usize, Error)>>;
+
+    /// How many of all messages so far were left out, since the queue knew their ids.
+    fn known(&self) -> u64 {
+        0
+    }
 }
 
 #[async_trait]
@@ -73,5 +81,9 @@ impl Outlet for Box<dyn Outlet> {
 
     async fn confirm(&mut self) -> Result<Vec<(usize, Error)>> {
         (**self).confirm().await
+    }
+
+    fn known(&self) -> u64 {
+        (**self).known()
     }
 }

@@ -4,12 +4,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use millstream_core::epochs::{Guarantee, QueueFacts};
 use millstream_core::{Error, Result};
 use millstream_queue::redis::{KEY_FIELD, Place, RedisProducer, RedisWrite, shown_stream};
 use tokio::runtime::Handle;
 
 use super::message::Message;
-use super::outlet::{Outlet, Target, Terms};
+use super::outlet::{Outlet, SENT_AGAIN, Target, Terms};
 
 /// A stream.
 #[derive(Debug)]
@@ -47,6 +48,13 @@ impl Target for Stream {
     async fn reach(&self, _: &Handle) -> Result<()> {
         RedisProducer::look(&self.place, &self.settings.stream).await
     }
+
+    fn guarantee(&self, _: &QueueFacts) -> Result<Guarantee, String> {
+        Ok(match &self.settings.id {
+            Some(id) => Guarantee::once(format!("the stream takes no message whose `{id}` it got within 7 days")),
+            None => Guarantee::once_or_more(format!("{SENT_AGAIN}; `id` names a column that prevents it")),
+        })
+    }
 }
 
 struct RedisOutlet {
@@ -72,12 +80,17 @@ impl Outlet for RedisOutlet {
         let mut fields = vec![(self.field.as_bytes(), message.body.as_slice())];
         fields.extend(message.key.as_ref().map(|key| (KEY_FIELD.as_bytes(), key.as_bytes())));
         fields.extend(message.headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())));
-        let sent = tokio::time::timeout(self.patience, self.producer.send(&fields)).await;
+        let id = message.id.as_ref().map(String::as_bytes);
+        let sent = tokio::time::timeout(self.patience, self.producer.send(&fields, id)).await;
         sent.unwrap_or_else(|_| Err(self.trouble()))
     }
 
     async fn confirm(&mut self) -> Result<Vec<(usize, Error)>> {
         let confirmed = tokio::time::timeout(self.patience, self.producer.confirm()).await;
         confirmed.unwrap_or_else(|_| Err(self.trouble())).map(|()| Vec::new())
+    }
+
+    fn known(&self) -> u64 {
+        self.producer.known()
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct Sender<O = Box<dyn Outlet>> {
     /// Rows so far.
     rows: u64,
     refused: Vec<RefusedRow>,
+    /// Messages that were left out, as was last asked.
+    known: u64,
 }
 
 /// Rows that were sent.
@@ -43,7 +45,7 @@ impl<O: Outlet> Sender<O> {
     pub(super) fn new(outlet: O, terms: &Terms, budget: &Arc<Budget>) -> Self {
         let charge = Charge::new(budget, 0);
         let window = terms.window / 2;
-        Sender { outlet, held: Vec::new(), sent: 0, bytes: 0, window, charge, rows: 0, refused: Vec::new() }
+        Sender { outlet, held: Vec::new(), sent: 0, bytes: 0, window, charge, rows: 0, refused: Vec::new(), known: 0 }
     }
 
     /// What the messages go out through.
@@ -51,7 +53,13 @@ impl<O: Outlet> Sender<O> {
         &mut self.outlet
     }
 
-    /// The same, when nothing is sent any more.
+    /// How many messages were left out since that was last asked, because the queue knew their ids.
+    pub(super) fn take_known(&mut self) -> u64 {
+        let before = std::mem::replace(&mut self.known, self.outlet.known());
+        self.known - before
+    }
+
+    /// What they go out through, when nothing is sent any more.
     pub(super) fn into_outlet(self) -> O {
         self.outlet
     }

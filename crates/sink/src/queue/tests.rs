@@ -22,7 +22,7 @@ fn form(parts: &[Part]) -> Form {
     let format = Some(Arc::new(Csv) as Arc<_>);
     let of_sink = SinkParts { target: String::new(), format, codec: None, store: None };
     let encoding = Encoding::new(&of_sink, None).expect("an encoding");
-    Form { encoding, parts: parts.to_vec(), taken: ["body", "_key"].map(str::to_owned).to_vec() }
+    Form { encoding, parts: parts.to_vec(), taken: ["body", "_key"].map(str::to_owned).to_vec(), id: None }
 }
 
 /// Rows with an id, a key, headers and a time.
@@ -74,11 +74,11 @@ fn rows_with_other_headers_are_refused() {
     let encoded = form(&[Part::Headers]).rows(&batch.schema()).encode(&batch).expect("messages");
     assert!(encoded.messages.is_empty());
     let reasons: Vec<&str> = encoded.refused.iter().map(|row| row.reason.as_str()).collect();
-    assert!(reasons[0].starts_with("`_headers` is no JSON object"), "{reasons:?}");
-    assert!(reasons[1].starts_with("`_headers` is no JSON object"), "{reasons:?}");
+    assert!(reasons[0].starts_with("`_headers` is not a JSON object"), "{reasons:?}");
+    assert!(reasons[1].starts_with("`_headers` is not a JSON object"), "{reasons:?}");
     assert_eq!(
         reasons[2..],
-        ["the header `a` is no text", "the header `body` has the name of another field of the entry"]
+        ["the header `a` is not text", "the header `body` has the name of another field of the entry"]
     );
     assert_eq!(encoded.refused[3].row, 3);
     assert!(encoded.refused[3].shown.contains("id=3, _key='k3', _headers='{\"body\": \"x\"}'"), "{encoded:?}");

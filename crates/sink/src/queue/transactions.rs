@@ -174,7 +174,7 @@ impl Epochs for TopicPositions {
     }
 
     fn summary(&self, rows: u64) -> String {
-        summary(rows, &self.0.shown)
+        summary(rows, 0, &self.0.shown)
     }
 
     fn connections(&self) -> usize {

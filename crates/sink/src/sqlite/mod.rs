@@ -214,6 +214,10 @@ impl Sink for SqliteSink {
         positions::hindrance(&self.spec).is_none()
     }
 
+    fn sent_twice(&self) -> Option<&'static str> {
+        self.spec.mode.of_sent_twice(!self.spec.order_by.is_empty())
+    }
+
     async fn positions(&self, load: &str, owner: &str, context: LoadContext) -> Result<Option<Arc<dyn Positions>>> {
         let (sink, load, owner) = (self.clone(), load.to_owned(), owner.to_owned());
         let opened =

@@ -143,7 +143,7 @@ fn a_share_is_judged_where_enough_has_come() {
 #[test]
 fn what_a_job_says_of_its_rejects_has_to_make_sense() {
     let scene = Scene::new(in_sqlite, "until: now\nkeep_rejects: 10ms", "", "");
-    scene.run(&[]).ended(2).says(&["rejects are kept for a second at least"]);
+    scene.run(&[]).ended(2).says(&["`keep_rejects` is at least `1s`"]);
     let job = "keep_rejects: 30d\nsources: {s: {read: in.txt, lines: {}}}\nsinks: {o: {from: s, write: '-'}}\n";
     scene.lab.file("job.yaml", job);
     scene.run(&[]).ended(2).says(&["`keep_rejects` is for jobs that read a queue"]);

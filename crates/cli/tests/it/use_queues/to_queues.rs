@@ -286,6 +286,31 @@ fn a_killed_run_loses_nothing() {
     assert_eq!(received(kafka, &third).iter().map(|one| one.id).collect::<BTreeSet<_>>().len(), 4_000);
 }
 
+/// A stream that remembers ids gets each message once, whatever dies; without an id a row is a reject.
+#[test]
+fn messages_with_an_id_are_sent_once() {
+    let (kafka, redis, lab) = (Kafka::shared(), Redis::start(RedisOptions::default()), Lab::new());
+    let topic = kafka.topic(1);
+    kafka.send(&topic, 0, (0..4_000).map(|id| format!("{{\"id\": {id}}}")));
+    let sink = format!("write: '{}', redis: {{stream: s, id: id}}", redis.url());
+    job(&lab, "until: {empty: 8s}\ncommit: {rows: 500}", &from_topic(kafka, &topic), &sink);
+    let explained = lab.run(&["explain", "job.yaml"]);
+    explained.ok().prints(&["exactly once: the stream takes no message whose `id` it got within 7 days"]);
+    for kill in ["commit.before:2", "commit.after:2", "epoch.committed"] {
+        killed(&lab, kill);
+    }
+    run(&lab).ok().says(&["of them by `id`"]);
+    assert_eq!(ids_of_stream(&redis, "s"), (0..4_000).collect::<Vec<_>>());
+    kafka.send(&topic, 0, ["{\"id\": null}", "{\"id\": 7}", "{\"id\": 4000}"]);
+    job(&lab, "until: now", &from_topic(kafka, &topic), &format!("{sink}, max_rejects: 1"));
+    run(&lab).ok().says(&["2 messages sent to", "which knew 1 of them by `id`"]);
+    assert_eq!(ids_of_stream(&redis, "s"), (0..4_001).collect::<Vec<_>>());
+    let rejects = lab.run(&["rejects", "--json"]).ok().json();
+    assert_eq!(rejects["rejects"][0]["reason"], "it has no id: the value is null", "{rejects}");
+    job(&lab, "until: now", &from_topic(kafka, &topic), &sink.replace("id: id", "id: i"));
+    run(&lab).ended(2).says(&["`id` names `i`, which is not a column of the rows", "did you mean `id`?"]);
+}
+
 /// Brokers restart while a service copies.
 #[test]
 fn a_service_goes_on_when_the_broker_is_back() {
@@ -398,7 +423,7 @@ fn targets_that_are_none_are_refused_before_anything_is_sent() {
     run(&lab).ended(1).says(&["has no topic `nowhere`"]);
     redis.command(&["SET", "text", "x"]);
     job(&lab, "", CSV, &to_stream(&redis, "text"));
-    run(&lab).ended(1).says(&["stream text of redis://", "is no stream", "the key holds a string"]);
+    run(&lab).ended(1).says(&["stream text of redis://", "is not a stream", "the key holds a string"]);
 }
 
 #[test]
@@ -437,7 +462,7 @@ fn jobs_that_cannot_run_are_refused() {
         (CSV, format!("{topic}, add: [_key, _key]"), "`_key` stands twice"),
         (CSV, stream.replace("_headers", "_time"), "Redis sets the time of an entry itself"),
         (CSV, stream.replace("stream: s", "stream: s, field: _key"), "`_key` is the field of a message's key"),
-        (ids, format!("{topic}, add: [_headers]"), "`add` names `_headers`, which is no column of the rows"),
+        (ids, format!("{topic}, add: [_headers]"), "`add` names `_headers`, which is not a column of the rows"),
         (ids, format!("{topic}, add: [_key]"), "the column `_key` has the type int64"),
         (CSV, stream.replace("stream: s", ""), "the key `stream` is missing"),
         (CSV, "write: 'kafka://127.0.0.1:1/a b'".to_owned(), "write kafka://host/topic"),

@@ -24,7 +24,8 @@ use millstream_core::queue::{Consumer, Event as QueueEvent, Joining, MessageBatc
 use millstream_core::sink::Delivered;
 use millstream_core::{Error, ErrorKind, Result, Step, StepKind, fail_point};
 use millstream_job::around::{CommitKeys, Until, UntilEnd};
-use millstream_job::{Job, SinkStep};
+use millstream_job::{Job, SinkStep, SourceStep};
+use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -41,6 +42,7 @@ use crate::chunks::references::References;
 use crate::failure::Failure;
 use crate::options::Cancel;
 use crate::plan::lookup::lookups;
+use crate::read::sample::without_messages;
 use crate::stages::OpenStage;
 use chores::Chores;
 use epoch::{Batch, Epoch, EpochSink, has_sink};
@@ -80,6 +82,22 @@ pub(super) fn ends_well(job: &Job, failure: &Failure) -> bool {
 /// Whether `job` reads a queue until it is stopped.
 pub(super) fn is_service(job: &Job) -> bool {
     matches!(job.around.until, Some(Until::End(UntilEnd::Stopped)))
+}
+
+/// Whether the columns of the queue of `job` are declared, or can be inferred: it has messages.
+///
+/// # Errors
+/// Of the kind [`ErrorKind::Transient`] if it has none now, or cannot be reached.
+pub(super) async fn has_columns(job: &Job, io: &Handle) -> Result<(), Failure> {
+    let is_declared = |source: &&SourceStep| source.format.as_ref().is_none_or(|format| format.declared().is_some());
+    for source in job.sources.iter().filter(|source| !is_declared(source)) {
+        let Some(Ok(queue)) = source.queue() else { continue };
+        let messages = queue.sample(1, io).await.map_err(|error| error.in_step(&source.name.value))?;
+        if messages.is_empty() {
+            return Err(without_messages(queue.as_ref()).in_step(&source.name.value).into());
+        }
+    }
+    Ok(())
 }
 
 /// Does `work`, as often as it takes while the queue or a target is away, if `job` is a service: it may start before

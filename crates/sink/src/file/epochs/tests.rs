@@ -10,12 +10,13 @@ use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use millstream_core::epochs::{EpochTarget, QueueLoad};
 use millstream_core::positions::{Move, Moved, Position, Positions};
-use millstream_core::queue::{Consumer, Joining, MessageId, Queue};
+use millstream_core::queue::{Consumer, Joining, MessageId, Messages, Queue};
 use millstream_core::sink::{Delivered, Delivery, LoadContext, Sink};
 use millstream_core::{Error, ErrorKind, Result, clock};
 use millstream_testkit::S3Server;
 use serde_json::json;
 use tempfile::TempDir;
+use tokio::runtime::Handle;
 
 use super::in_bucket::InBucket;
 use super::in_folder::InFolder;
@@ -51,6 +52,10 @@ impl Queue for Unread {
 
     fn shown_id(&self, id: MessageId) -> String {
         id.minor.to_string()
+    }
+
+    async fn sample(&self, _: usize, _: &Handle) -> Result<Messages> {
+        Err(Error::internal("nothing is read"))
     }
 
     async fn join(&self, _: Joining) -> Result<Box<dyn Consumer>> {
