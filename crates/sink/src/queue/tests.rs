@@ -43,6 +43,25 @@ fn schema() -> SchemaRef {
 }
 
 #[test]
+fn a_column_identifies_messages() {
+    let batch = rows(&[None, None]);
+    let of = |id: &str| Form { id: Some(id.to_owned()), ..form(&[Part::Key]) };
+    let encoded = of("id").rows(&batch.schema()).encode(&batch).expect("messages");
+    let ids: Vec<_> = encoded.messages.iter().map(|(_, message)| message.id.as_deref()).collect();
+    assert_eq!(ids, [Some("0"), Some("1")]);
+    // The first row has no key.
+    let encoded = of("_key").rows(&batch.schema()).encode(&batch).expect("messages");
+    assert_eq!(encoded.messages.len(), 1);
+    assert_eq!((encoded.refused[0].row, encoded.refused[0].reason.as_str()), (0, "it has no id: the value is null"));
+    for (id, what) in [
+        ("it", "`id` names `it`, which is not a column of the rows"),
+        ("_time", "`id` names `_time`, which has the type timestamp"),
+    ] {
+        assert_eq!(of(id).faults(&schema())[0].what(), what);
+    }
+}
+
+#[test]
 fn some_columns_are_beside_the_body() {
     let batch = rows(&[None, Some("{}"), Some("{\"b\": \"2\", \"a\": \"\"}")]);
     let encoded = form(&Part::ALL).rows(&batch.schema()).encode(&batch).expect("messages");
@@ -51,6 +70,7 @@ fn some_columns_are_beside_the_body() {
         key: key.map(str::to_owned),
         headers: headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         time,
+        id: None,
         body: body.as_bytes().to_vec(),
     };
     let mut messages: Vec<Message> = encoded.messages.into_iter().map(|(_, message)| message).collect();
