@@ -31,7 +31,7 @@ pub fn watch(cancel: Cancel, message: impl Fn(&str) + Send + 'static) -> Result<
                     std::process::exit(INTERRUPTED);
                 }
                 cancel.cancel();
-                message("stopping and rolling back what is not complete; a second Ctrl-C ends at once\n");
+                message("stopping; a second Ctrl-C ends at once\n");
             }
         });
     };

@@ -45,8 +45,17 @@ fn counted(output: Output, lints: &[Lint], errors: usize) -> String {
 pub fn hook(output: Output, hook: &str, failed: &Error) -> String {
     let text = error(output, failed);
     let rest = text.split_once('\n').map_or("", |(_, rest)| rest);
-    let what = format!("{hook}: {}", failed.what());
-    format!("{} {}\n{rest}", output.paint(Role::Hint, "warning:"), output.paint(Role::Strong, &what))
+    as_warning(output, &format!("{hook}: {}", failed.what()), rest)
+}
+
+/// An error that ends nothing: without what to do.
+pub fn warning(output: Output, error: &Error) -> String {
+    let text = facts(output, error);
+    as_warning(output, error.what(), text.split_once('\n').map_or("", |(_, rest)| rest))
+}
+
+fn as_warning(output: Output, what: &str, rest: &str) -> String {
+    format!("{} {}\n{rest}", output.paint(Role::Hint, "warning:"), output.paint(Role::Strong, what))
 }
 
 /// An error: what, where, the offending text, the cause, then what to do.

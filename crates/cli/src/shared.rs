@@ -133,11 +133,11 @@ impl Followed {
                 output.chat(&format!("attempt {attempt} of {of} failed; the run is resumed in {wait}\n"));
             }),
             Event::Away { of, error } => display.hide_while(|| {
-                output.message(&message::error(output, &error));
+                output.message(&message::warning(output, &error));
                 output.message(&format!("`{of}` waits, and continues when it is there again\n"));
             }),
             Event::Back { of } => display.hide_while(|| output.message(&format!("`{of}` continues\n"))),
-            Event::Gap { error } => display.hide_while(|| output.message(&message::error(output, &error))),
+            Event::Gap { error } => display.hide_while(|| output.message(&message::warning(output, &error))),
             Event::HookFailed { hook, error } => display.hide_while(|| {
                 output.message(&message::hook(output, &hook, &error));
             }),

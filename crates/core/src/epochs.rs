@@ -57,6 +57,8 @@ pub trait Epochs: Send + Sync {
 pub struct QueueFacts {
     /// The queue, for a message, passwords left out: `kafka://b1:9092/events`.
     pub shown: String,
+    /// What identifies it among the queues of its servers, however these are named: `kafka events`. It is stored.
+    pub name: String,
     /// The group in whose name it is read.
     pub group: String,
     /// Whether its messages come in places that one process at a time reads in order, as the partitions of Kafka; then

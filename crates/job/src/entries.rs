@@ -53,7 +53,7 @@ pub enum AddColumn {
     /// The line on which the record begins, from 1; for parquet the number of the row (`int64`).
     #[serde(rename = "_line")]
     Line,
-    /// The id of the message, unique in its queue (`utf8`): of Redis `1732528800000-0`, of Kafka `PARTITION-OFFSET`.
+    /// The id of the message, unique in its queue (`utf8`): of Redis `1732528800000-0`, of Kafka `PARTITION:OFFSET`.
     #[serde(rename = "_id")]
     Id,
     /// When the queue got the message, or the message was created (`timestamp`, UTC); null if the queue does not say.

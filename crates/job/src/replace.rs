@@ -26,8 +26,9 @@ pub struct Replacement {
     pub set: Map<String, Value>,
 }
 
-/// Keys of a job file that say what happens around its runs: what has to hold before, and what is done or told after.
-const AROUND: &[&str] = &["require", "retry_run", "on_success", "on_failure"];
+/// Keys of a job file that say what happens around its runs: what has to hold before, what is done or reported after,
+/// and how long a queue is read.
+const AROUND: &[&str] = &["require", "retry_run", "on_success", "on_failure", "until", "commit", "keep_rejects"];
 
 impl Replacements {
     /// Puts them into the job `root`, which then does nothing beside its rows.

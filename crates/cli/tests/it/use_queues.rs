@@ -275,4 +275,13 @@ fn jobs_that_cannot_run_are_refused() {
         scene.lab.file("job.yaml", changed);
         scene.run(&[]).ended(2).says(&[told]);
     }
+    scene.lab.file("job.yaml", &job);
+    scene.run(&["--restart"]).ended(2).says(&["a queue is not loaded anew by `--restart`", "another `group`"]);
+    scene.lab.run(&["preview", "job.yaml", "events"]).ended(2).says(&["a queue is read by `run` alone"]);
+    for check in ["{unique: [id]}", "{not_null: [id]}", "{range: {id: {min: 5}}, severity: warn}"] {
+        for place in ["add: [_id]", "table: t"] {
+            scene.lab.file("job.yaml", job.replace(place, &format!("{place}, checks: [{check}]")));
+            scene.run(&[]).ended(2).says(&["has a check that is judged when all rows have come", "no end"]);
+        }
+    }
 }

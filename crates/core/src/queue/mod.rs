@@ -27,6 +27,10 @@ pub trait Queue: Debug + Send + Sync {
     /// The queue, for a message, passwords left out: `kafka://b1:9092/events`.
     fn shown(&self) -> String;
 
+    /// What identifies it among the queues of its servers, however these are named: `kafka events`, `redis 0 events`.
+    /// It is stored: it must never change.
+    fn name(&self) -> String;
+
     /// The group in whose name it is read.
     fn group(&self) -> &str;
 
@@ -44,6 +48,7 @@ pub trait Queue: Debug + Send + Sync {
     fn facts(&self) -> QueueFacts {
         QueueFacts {
             shown: self.shown(),
+            name: self.name(),
             group: self.group().to_owned(),
             is_partitioned: self.is_partitioned(),
             topic: self.topic(),

@@ -186,9 +186,9 @@ impl MessageReader {
             let (what, hint) = match lack {
                 Lack::Gone => ("the message was deleted before it was read", "do not delete or trim unread messages"),
                 Lack::NoField => {
-                    ("the message has several fields, and none is named as its body", "name it: `field: body`")
+                    ("the entry has no field that is named as the message", "name it in the source: `field: body`")
                 }
-                Lack::Null => ("the message has no body", "filter such messages out, or allow them with `max_rejects`"),
+                Lack::Null => ("the message is blank, or has no body", "filter such messages out, or allow them with `max_rejects`"),
             };
             let origin = messages.origin_of(&source, *number);
             let error = origin.place(Error::data(what).hint(hint).reject(RejectKind::Null).in_step(&source));

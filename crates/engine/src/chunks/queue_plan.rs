@@ -7,7 +7,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use millstream_core::epochs::{Guarantee, QueueFacts};
 use millstream_core::queue::{Queue, SinkSet};
 use millstream_core::{Error, Result};
-use millstream_job::{Job, SinkStep};
+use millstream_job::{CheckSeverity, Job, SinkStep};
 
 use super::pipeline::{Pipeline, row_preserving_apart};
 use crate::plan::shared::Physical;
@@ -36,6 +36,15 @@ impl<'j> QueuePlan<'j> {
         let queue = queue.map_err(|fault| Error::job(fault.what).in_step(name))?;
         if job.sinks.len() > MOST_SINKS {
             return Err(Error::job(format!("a queue feeds at most {MOST_SINKS} sinks")).in_step(name));
+        }
+        if let Some((entry, _)) = job.checks().find(|(entry, check)| {
+            let is_of_sink = job.sinks.iter().any(|sink| sink.name.value == **entry);
+            check.severity != CheckSeverity::Reject && (is_of_sink || job.gives_rows_of(entry, name))
+        }) {
+            let what = format!("`{entry}` has a check that is judged when all rows have come, and `{name}` has no end");
+            return Err(Error::job(what)
+                .in_step(entry)
+                .hint("write `severity: reject` if it is about single rows, or check the table afterwards"));
         }
         let (facts, mut metered) = (queue.facts(), HashSet::new());
         let sinks = job.sinks.iter().zip(&physical.roots).map(|(sink, root)| {

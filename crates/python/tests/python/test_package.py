@@ -46,7 +46,7 @@ def test_ctrl_c_ends_the_command_as_it_ends_the_program(folder):
         time.sleep(1)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=20)
-    assert process.returncode == 130 and "stopping and rolling back" in err and "Traceback" not in err, err
+    assert process.returncode == 130 and "stopping; a second Ctrl-C" in err and "Traceback" not in err, err
 
 
 def test_a_program_may_end_while_rows_are_read(output):

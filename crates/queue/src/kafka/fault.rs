@@ -135,7 +135,7 @@ fn hint(failure: &Failure) -> Option<&'static str> {
         Code::RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE => "brokers before 0.11 have no transactions",
         Code::RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED => "grant the user the right to read by this group",
         Code::RD_KAFKA_RESP_ERR_INCONSISTENT_GROUP_PROTOCOL => {
-            "other members of the group assign partitions in another way: name a group of its own in `group`"
+            "other programs in the group assign partitions in another way: give the job a `group` of its own"
         }
         Code::RD_KAFKA_RESP_ERR__BAD_MSG | Code::RD_KAFKA_RESP_ERR__BAD_COMPRESSION => {
             "messages are damaged on the broker, or larger than a client may read"

@@ -145,6 +145,10 @@ impl Queue for Kafka {
         self.place.server.shown.clone()
     }
 
+    fn name(&self) -> String {
+        format!("kafka {}", self.place.topic)
+    }
+
     fn group(&self) -> &str {
         &self.read.group
     }

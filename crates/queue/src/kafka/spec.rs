@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The most bytes of a group's name.
 const LONGEST_GROUP: usize = 255;
 
-/// Where a partition begins of which neither the target nor the consumer group has a position.
+/// Where a partition begins whose position is not known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(rename = "KafkaStart")]
@@ -94,7 +94,8 @@ with_brokers! {
         /// The consumer group. Processes of the same group share the partitions of the topic.
         #[schemars(length(min = 1))]
         pub group: String,
-        /// Where a partition begins of which neither the target nor the consumer group has a position.
+        /// Where a partition begins of which the target has no position; or, where targets keep none, of which the group
+        /// has no offset.
         #[serde(default)]
         pub start: Start,
         /// What happens if messages were deleted before they were read, or if the topic was deleted and created again.

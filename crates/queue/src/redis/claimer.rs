@@ -309,7 +309,7 @@ fn lost_pending(lost: usize, name: &str, shown: &str) -> Error {
 
 fn foreign(name: &str, shown: &str) -> Error {
     let name = millstream_core::error::one_line(name);
-    Error::data(format!("messages of {shown} that consumer {name} had read are processed again"))
+    Error::data(format!("messages of {shown} are loaded that consumer {name} may have processed"))
         .cause("this consumer is not one of Millstream's, and it is not known what it has processed")
         .hint("let no other program read in the same group")
 }

@@ -84,6 +84,10 @@ impl Queue for RedisQueue {
         self.shown.clone()
     }
 
+    fn name(&self) -> String {
+        format!("redis {} {}", self.place.database, self.stream.key)
+    }
+
     fn group(&self) -> &str {
         &self.stream.group
     }

@@ -166,7 +166,10 @@ async fn be_there(
 pub(crate) fn is_gone(target: &str, delete: &str) -> Error {
     Error::refused(format!("{target} is not there, and messages of queues were in it"))
         .cause("the table was dropped or renamed, and its positions still say that they are loaded")
-        .hint(format!("restore it; or let queues be read as if for the first time: {delete}"))
+        .hint(format!(
+            "restore it; or, to load what the queue still has, give the job another `group`; or forget the positions: \
+             {delete}"
+        ))
 }
 
 /// What became of an attempt.

@@ -85,7 +85,9 @@ impl<S: Debug + Send + Sync> Source for QueueSource<S> {
     }
 
     async fn open(&self, _: &SourceContext, unit: &Unit) -> Result<ByteStream> {
-        Err(Error::internal("a queue is joined, and not opened").in_unit(&unit.uri, None))
+        Err(Error::job("a queue is read by `run` alone")
+            .in_unit(&unit.uri, None)
+            .hint("to look at messages, run a job with another `group`, `until: {rows: 10}` and `write: '-'`"))
     }
 
     fn queue(&self, pattern: &str) -> Option<std::result::Result<Arc<dyn Queue>, Fault>> {

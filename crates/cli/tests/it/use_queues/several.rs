@@ -1,7 +1,9 @@
 //! A queue whose rows go to several sinks: parsed once, and exactly once into each, whatever dies.
 
+use millstream_testkit::Kafka;
 use serde_json::json;
 
+use super::to_queues::{self, CSV, PARTITIONS, from_topic, received, to_topic};
 use super::*;
 
 /// The messages go into three tables of two databases.
@@ -73,4 +75,34 @@ fn what_is_counted_row_by_row_is_not_shared() {
     let job = scene.lab.read("job.yaml").replace("FROM events'}", "FROM events', checks: [{not_null: [id]}]}");
     scene.lab.file("job.yaml", job);
     scene.run(&[]).ended(2).says(&["`named` has several consumers, and rows are checked on the way to it"]);
+}
+
+/// A table, files and another topic each have every message once, whichever of them has committed when the run dies.
+#[test]
+fn sinks_of_all_kinds_get_each_message_once() {
+    let (kafka, lab) = (Kafka::shared(), Lab::new());
+    let (first, second) = (kafka.topic(PARTITIONS), kafka.topic(PARTITIONS));
+    to_queues::rows(&lab, "rows.csv", 0..6_000);
+    to_queues::job(&lab, "", CSV, &to_topic(kafka, &first));
+    to_queues::run(&lab).ok();
+    let head = "until: {empty: 8s}\ncommit: {rows: 500}";
+    to_queues::job(&lab, head, &from_topic(kafka, &first), "write: 'sqlite:out.db', table: t");
+    let more = format!("  files: {{from: s, write: out/a.csv}}\n  copy: {{from: s, {}}}\n", to_topic(kafka, &second));
+    lab.file("job.yaml", lab.read("job.yaml") + &more);
+    for kill in ["commit.before:3", "commit.after:2", "transaction.sent:3", "commit.after:8", "epoch.committed:2"] {
+        to_queues::killed(&lab, kill);
+    }
+    to_queues::run(&lab).ok();
+    let table = in_sqlite(&lab).query("SELECT count(*), count(DISTINCT id) FROM t").concat();
+    assert_eq!(table, "6000\t6000");
+    let copied = received(kafka, &second);
+    to_queues::assert_complete(&copied, 6_000);
+    assert_eq!(copied.len(), 6_000, "some are there twice");
+    let files = fs_err::read_dir(lab.path("out")).expect("a folder").map(|file| file.expect("a file").path());
+    let files = files.filter(|path| path.extension().is_some_and(|ending| ending == "csv"));
+    let texts: Vec<String> = files.map(|path| fs_err::read_to_string(path).expect("text")).collect();
+    let lines = texts.iter().flat_map(|text| text.lines().skip(1)).filter_map(|line| line.split(',').next());
+    let mut ids: Vec<usize> = lines.map(|id| id.parse().expect("a number")).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (0..6_000).collect::<Vec<_>>());
 }

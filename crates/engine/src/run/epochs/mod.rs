@@ -536,7 +536,7 @@ async fn target_of(
     let looking = work.point.looking_as(work.run, sink, Arc::clone(step));
     let context = millstream_core::sink::LoadContext { schema, programs, ordered: true, ..looking };
     let queue = source.facts();
-    let load = work.point.load_of_queue(sink, &queue.shown, &queue.group);
+    let load = work.point.load_of_queue(sink, &queue.name, &queue.group);
     let load = QueueLoad { load, owner: process.to_owned(), queue, source: Arc::clone(source) };
     let each = || EpochTarget::AtLeastOnce(Arc::new(EachEpoch::new(Arc::clone(&sink.sink), context.clone())));
     Ok(sink.sink.epochs(&load, context.clone()).await?.unwrap_or_else(each))

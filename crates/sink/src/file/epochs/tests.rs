@@ -42,6 +42,10 @@ impl Queue for Unread {
         "kafka://b/events".into()
     }
 
+    fn name(&self) -> String {
+        "kafka events".into()
+    }
+
     fn group(&self) -> &str {
         "g"
     }
