@@ -43,6 +43,7 @@ pub fn explanation(explanation: &Explanation) -> String {
         let visible = match &sink.visibility {
             Visibility::ByChunk => "chunk by chunk, each exactly once: `run --resume` loads what is missing".to_owned(),
             Visibility::ByEpoch(guarantee) => format!("epoch by epoch, {guarantee}"),
+            Visibility::Early => "as they come; a run that begins again writes them again".to_owned(),
             Visibility::AtOnce(why) => format!("all at once, since {why}"),
         };
         let _ = writeln!(text, "  rows become visible {visible}");

@@ -59,6 +59,8 @@ pub struct Location {
     pub uri: Option<String>,
     /// The member of an archive.
     pub member: Option<String>,
+    /// The message of a queue.
+    pub message: Option<String>,
     /// The line in the decoded text, from 1.
     pub line: Option<u64>,
     /// The last line, if it is a place of several records.
@@ -74,6 +76,7 @@ impl fmt::Display for Location {
         let mut parts = Vec::new();
         parts.extend(self.uri.as_deref().map(|uri| if uri == "-" { "standard input" } else { uri }.to_owned()));
         parts.extend(self.member.as_ref().map(|member| format!("member {member}")));
+        parts.extend(self.message.as_ref().map(|message| format!("message {message}")));
         parts.extend(self.line.map(|line| match self.last_line.filter(|last| *last != line) {
             Some(last) => format!("lines {line} to {last}"),
             None => format!("line {line}"),
@@ -252,6 +255,12 @@ impl Error {
         if location.member.is_none() {
             location.member = member.map(|member| printable(member.as_bytes()));
         }
+        self
+    }
+
+    /// Names the message of a queue, unless it is already known. What cannot be printed is escaped.
+    pub fn in_message(mut self, id: &str) -> Self {
+        self.0.location.message.get_or_insert_with(|| printable(id.as_bytes()));
         self
     }
 

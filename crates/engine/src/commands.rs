@@ -172,9 +172,11 @@ async fn explanation(context: &RunContext, job: &Job, prepared: &Prepared<'_>) -
                 kind: sink.sink.name().to_owned(),
                 target: sink.sink.target(),
                 details,
-                visibility: by_epoch
-                    .next()
-                    .unwrap_or_else(|| by_chunk.map_or_else(Visibility::AtOnce, |_| Visibility::ByChunk)),
+                visibility: by_epoch.next().unwrap_or_else(|| match by_chunk {
+                    Ok(_) => Visibility::ByChunk,
+                    Err(_) if sink.sink.shows_rows_early() => Visibility::Early,
+                    Err(why) => Visibility::AtOnce(why),
+                }),
                 max_rejects: max_rejects(Entry::Sink(sink.name.value.clone())),
                 plan: operators(&root.plan),
             }

@@ -153,6 +153,8 @@ pub enum Visibility {
     ByChunk,
     /// Epoch by epoch, as the rows of a queue come; how often each, and why.
     ByEpoch(String),
+    /// As they come, before the load is committed.
+    Early,
     /// All at the end of the run, for the reason given.
     AtOnce(String),
 }

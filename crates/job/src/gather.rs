@@ -182,11 +182,7 @@ impl Gathering<'_, '_> {
         if let Some((entry, time)) = said
             && time.0 < Duration::from_secs(1)
         {
-            self.error(
-                entry.value.span,
-                "`keep_rejects` is at least `1s`",
-                "write a longer time, such as `30d`",
-            );
+            self.error(entry.value.span, "`keep_rejects` is at least `1s`", "write a longer time, such as `30d`");
         }
         let reads_queue = self.steps.iter().any(|step| step.queue().is_some());
         let time = said.map_or(AroundKeys::default().keep_rejects, |(_, time)| time);

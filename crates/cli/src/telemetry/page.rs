@@ -110,10 +110,16 @@ impl Page<'_> {
                 |(result, epochs): (&&'static str, u64)| ([("step", queue.as_str()), ("result", *result)], epochs);
             RESULTS.iter().zip(counts.epochs).map(result)
         });
-        let help = "Epochs, by how they ended: committed by all sinks, repeated in part, or dropped at the end of the run";
+        let help =
+            "Epochs, by how they ended: committed by all sinks, repeated in part, or dropped at the end of the run";
         self.counters("millstream_epochs", None, help, epochs)?;
         let commits = queues.iter().map(|(queue, counts)| (step(queue), counts.commits));
-        self.counters("millstream_commits", None, "Transactions of sinks: at least one for each sink of an epoch", commits)?;
+        self.counters(
+            "millstream_commits",
+            None,
+            "Transactions of sinks: at least one for each sink of an epoch",
+            commits,
+        )?;
         let gaps = gaps.iter().map(|(queue, gaps)| (step(queue), *gaps));
         self.counters("millstream_gaps", None, "How often the queue was found to have lost messages", gaps)?;
         let away = outages.iter().map(|(entry, outages)| (step(entry), u64::from(outages.is_away)));
@@ -130,7 +136,8 @@ impl Page<'_> {
         let one = |value| std::iter::once((step(name), value));
         let help = "Messages a second, over the last five seconds";
         self.gauges("millstream_messages_per_second", None, help, one(rate))?;
-        let help = "Messages that are left: of Redis, not read by the group; of Kafka, behind the positions of this process";
+        let help =
+            "Messages that are left: of Redis, not read by the group; of Kafka, behind the positions of this process";
         self.gauges("millstream_lag_messages", None, help, lag.messages.map(|count| (step(name), count)).into_iter())?;
         let help = "Age of the oldest message that is read and not acknowledged; 0 if there is none that is known";
         let oldest = lag.oldest.unwrap_or_default().as_secs_f64();

@@ -63,7 +63,7 @@ pub trait Queue: Debug + Send + Sync {
         Ok(None)
     }
 
-    /// Messages that the queue has now, for a look: its first and its last ones, each of about half of `bytes`. No group
+    /// Messages that the queue has now, for a look: its first and its last ones, about half of `bytes` each. No group
     /// is joined, and nothing is changed.
     ///
     /// # Errors

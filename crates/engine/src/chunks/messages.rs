@@ -188,7 +188,10 @@ impl MessageReader {
                 Lack::NoField => {
                     ("the entry has no field that is named as the message", "name it in the source: `field: body`")
                 }
-                Lack::Null => ("the message is blank, or has no body", "filter such messages out, or allow them with `max_rejects`"),
+                Lack::Null => (
+                    "the message is blank, or has no body",
+                    "filter such messages out, or allow them with `max_rejects`",
+                ),
             };
             let origin = messages.origin_of(&source, *number);
             let error = origin.place(Error::data(what).hint(hint).reject(RejectKind::Null).in_step(&source));

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use bytes::{Bytes, BytesMut};
-use futures::{StreamExt, TryStreamExt};
 use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
 use millstream_codec::{Packing, Unpack, Unpacked, packing_by_name};
 use millstream_core::format::{EmptyFiles, OnDrift, ParseRequest, ReadAt, Reading, Sample, SeenColumns};
 use millstream_core::queue::Queue;

@@ -477,10 +477,11 @@ pub fn one_line(rejected: &Rejected) -> String {
 
 /// Where a reject is, in words; nothing if that is not known.
 pub fn place_of(rejected: &Rejected) -> String {
-    let Rejected { uri, member, line, last_line, column, .. } = rejected;
+    let Rejected { uri, member, id, line, last_line, column, .. } = rejected;
     let place = millstream_core::Location {
         uri: uri.clone(),
         member: member.clone(),
+        message: id.clone(),
         line: *line,
         last_line: *last_line,
         byte: None,

@@ -64,7 +64,8 @@ pub struct Origin {
 impl Origin {
     /// `error`, at this record.
     pub fn place(&self, error: Error) -> Error {
-        let error = error.in_unit(&self.uri, self.member.as_deref().or(self.id.as_deref()));
+        let error = error.in_unit(&self.uri, self.member.as_deref());
+        let error = self.id.iter().fold(error, |error, id| error.in_message(id));
         let error = self.line.into_iter().fold(error, Error::line);
         let error = self.last_line.into_iter().fold(error, Error::last_line);
         self.byte.into_iter().fold(error, Error::byte)

@@ -184,7 +184,8 @@ impl Kafka {
     /// The first and the last messages of the partitions, each of about half of `bytes`. Blocks.
     fn look(&self, bytes: usize) -> Result<Messages> {
         let (client, mut fetcher, ends) = self.connect(8 * bytes)?;
-        let failed = |failure: Failure| fault::error(&failure, &self.place, &format!("reading topic {}", self.place.topic));
+        let failed =
+            |failure: Failure| fault::error(&failure, &self.place, &format!("reading topic {}", self.place.topic));
         let (mut first, mut last) = (BTreeMap::new(), BTreeMap::new());
         let each = (LOOKED_AT / 2 / ends.len() as i64).max(1);
         for (partition, end) in ends {
@@ -194,7 +195,7 @@ impl Kafka {
             last.insert(partition, middle.max(end - each)..end);
         }
         let mut messages = Messages::default();
-        for (spans, most) in [(first, bytes / 2), (last, bytes)] {
+        for (spans, most) in [(first, bytes.div_ceil(2)), (last, bytes)] {
             sample::fetch(&mut fetcher, spans, most, &mut messages).map_err(failed)?;
         }
         Ok(messages)

@@ -94,8 +94,8 @@ with_brokers! {
         /// The consumer group. Processes of the same group share the partitions of the topic.
         #[schemars(length(min = 1))]
         pub group: String,
-        /// Where a partition begins of which the target has no position; or, where targets keep none, of which the group
-        /// has no offset.
+        /// Where a partition begins of which the target has no position; or, where targets keep none, of which the
+        /// group has no offset.
         #[serde(default)]
         pub start: Start,
         /// What happens if messages were deleted before they were read, or if the topic was deleted and created again.

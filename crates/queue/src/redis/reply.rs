@@ -384,8 +384,8 @@ impl<'f> EntriesReply<'f> {
         }
         let Some(id) = scan.bytes("the id of an entry")? else { return Ok(false) };
         let parsed = std::str::from_utf8(id).ok().and_then(|id| id.parse::<EntryId>().ok());
-        let id =
-            parsed.ok_or_else(|| Malformed::new(format!("`{}` is not the id of an entry", String::from_utf8_lossy(id))))?;
+        let id = parsed
+            .ok_or_else(|| Malformed::new(format!("`{}` is not the id of an entry", String::from_utf8_lossy(id))))?;
         let Some(count) = scan.array("the fields of an entry")? else { return Ok(false) };
         let mut message = messages.begin(id.into());
         message.time(i64::try_from(id.milliseconds).unwrap_or(-1));

@@ -96,8 +96,8 @@ with_server! {
         #[schemars(length(min = 1))]
         #[serde(default)]
         pub field: Option<String>,
-        /// After this time without a sign of life of a consumer, others take its messages; at least `10s`. Sooner if the
-        /// database shows that the consumer's process has no connection any more.
+        /// After this time without a sign of life of a consumer, others take its messages; at least `10s`. Sooner if
+        /// the database shows that the consumer's process has no connection any more.
         #[serde(default = "default_claim_after")]
         pub claim_after: Duration,
         /// What becomes of entries that were loaded.

@@ -166,13 +166,13 @@ impl Stream {
     pub(super) async fn sample(&self, connection: &mut Connection, bytes: usize) -> Result<Messages, Fault> {
         let mut first = Messages::default();
         let mut next = "-".to_owned();
-        while first.text().len() < bytes / 2 {
+        while first.text().len() < bytes.div_ceil(2) {
             let count = self.range(connection, ["XRANGE", &next, "+"], &mut first).await?;
             let Some(id) = first.ids().last().filter(|_| count == LOOKED_AT_ONCE) else { return Ok(first) };
             next = format!("({}", EntryId::from(*id));
         }
         let (mut last, mut before) = (Messages::default(), "+".to_owned());
-        while last.text().len() < bytes / 2 {
+        while last.text().len() < bytes.div_ceil(2) {
             let count = self.range(connection, ["XREVRANGE", &before, &next], &mut last).await?;
             let Some(id) = last.ids().last().filter(|_| count == LOOKED_AT_ONCE) else { break };
             before = format!("({}", EntryId::from(*id));

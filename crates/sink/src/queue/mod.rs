@@ -84,7 +84,8 @@ pub const REDIS: SinkEntry = SinkEntry {
 fn build_kafka(settings: &Value, parts: SinkParts) -> Built<dyn Sink> {
     let KafkaSpec { kafka: settings, add, level } = parse(settings)?;
     let place = millstream_queue::kafka::Producer::place(&parts.target, &settings).map_err(|fault| vec![fault])?;
-    let form = Form { encoding: Encoding::new(&parts, level)?, parts: spec::parts(&add, &[])?, taken: Vec::new(), id: None };
+    let form =
+        Form { encoding: Encoding::new(&parts, level)?, parts: spec::parts(&add, &[])?, taken: Vec::new(), id: None };
     let target = Arc::new(kafka::Topic { target: parts.target, settings, place });
     Ok(Arc::new(QueueSink { target, form }))
 }

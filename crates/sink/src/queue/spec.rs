@@ -30,7 +30,8 @@ pub struct KafkaSpec {
 #[cfg(feature = "kafka")]
 impl Spec for KafkaSpec {
     const NAME: &'static str = "kafka";
-    const SUMMARY: &'static str = "Sends each row as a message to a topic of Kafka: at least once; from another topic of the same cluster, exactly once.";
+    const SUMMARY: &'static str = "Sends each row as a message to a topic of Kafka, at least once; exactly once from \
+                                    another topic of the same cluster.";
     const EXAMPLE: &'static str = "\
 from: ranked
 write: kafka://broker.example/countries

@@ -18,7 +18,7 @@ fn columns(target: &Target) -> Vec<String> {
 
 #[test]
 fn columns_are_those_of_the_first_and_the_last_messages() {
-    let scene = Scene::new(in_sqlite, "until: now", "", ", max_rejects: 2");
+    let scene = Scene::new(in_sqlite, "until: now", ", max_rejects: 2", "");
     undeclared(&scene);
     scene.add_body("no JSON");
     scene.add(0..50);
@@ -46,7 +46,7 @@ fn columns_of_a_topic_are_those_of_all_partitions() {
         format!("until: now\nsources:\n  s: {{{read}}}\nsinks:\n  o: {{from: s, write: 'sqlite:out.db', table: t}}\n"),
     );
     lab.run(&["run", "job.yaml"]).ok().says(&["3,002 rows read, 3,002 written"]);
-    assert_eq!(columns(&in_sqlite(&lab)), ["id INTEGER", "name TEXT", "at INTEGER"]);
+    assert_eq!(columns(&in_sqlite(&lab)), ["id INTEGER", "name TEXT", "at BOOLEAN"]);
 }
 
 /// A batch job says that there is nothing to see; a service waits for the first message.
