@@ -8,7 +8,7 @@ use millstream_core::epochs::{Guarantee, QueueFacts, QueueLoad, TopicFacts};
 use millstream_core::positions::Positions;
 use millstream_core::{Error, Result};
 use millstream_queue::kafka::{
-    KafkaWrite, Outgoing, Place, PlaceProducer, Producer, RefusedMessage, TopicLoad, Transactions,
+    KafkaWrite, Outgoing, Place, PlaceProducer, Producer, RefusedMessage, TopicLoad, Transactions, reads_itself,
 };
 use tokio::runtime::Handle;
 
@@ -60,7 +60,7 @@ impl Target for Topic {
         };
         match self.shares_brokers(source) {
             true if self.place.topic == source.name => {
-                Err(format!("it writes to the topic `{}` that the job reads, which would never end", source.name))
+                Err(reads_itself(&source.name))
             }
             true => Ok(Guarantee::once(
                 "positions move in the transaction of the messages, for readers with `isolation.level=read_committed`",
@@ -74,8 +74,9 @@ impl Target for Topic {
 
     async fn positions(&self, load: &QueueLoad, taking: &Taking) -> Result<Option<Arc<dyn Positions>>> {
         let (Some(source), io) = (&load.queue.topic, &taking.terms.io) else { return Ok(None) };
-        let Some(cluster) = load.source.cluster(io).await? else { return Ok(None) };
-        let of = TopicLoad { source, cluster: &cluster, load: &load.load, owner: &load.owner };
+        let (cluster, is_one_cluster) = (load.source.cluster(io).await?, self.shares_brokers(source));
+        let cluster = cluster.as_deref();
+        let of = TopicLoad { source, cluster, is_one_cluster, load: &load.load, owner: &load.owner };
         let opened = Transactions::open(&self.target, &self.settings, of, taking.terms.window, io).await?;
         let positions = |opened| Arc::new(TopicPositions::new(opened, taking.clone(), self.shown()));
         Ok(opened.map(|opened| positions(opened) as Arc<dyn Positions>))

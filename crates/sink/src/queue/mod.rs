@@ -19,6 +19,8 @@ mod spec;
 mod tests;
 #[cfg(feature = "kafka")]
 mod transactions;
+#[cfg(all(test, feature = "kafka"))]
+mod transactions_tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};

@@ -16,7 +16,7 @@ use millstream_core::positions::{Change, Move, Moved, Position, Positions};
 use millstream_core::sink::{Accept, Delivered, Delivery, Refused, RefusedRow};
 use millstream_core::{Error, Result, fail_point};
 use millstream_queue::kafka::{Ended, PlaceProducer, Transactions};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex as Waiting, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
 use super::Taking;
 use super::kafka::KafkaOutlet;
@@ -25,7 +25,7 @@ use super::sender::Sender;
 use crate::shared::Charge;
 
 /// The most producers of a sink. Each has about five threads.
-const MOST: usize = 32;
+pub(super) const MOST: usize = 32;
 
 /// After how long a position is noted again that was not moved: brokers drop offsets after a week, by default.
 const RENEWAL: Duration = Duration::from_secs(3600);
@@ -53,7 +53,18 @@ struct State {
     idle: Vec<PlaceProducer>,
     /// The places that this process reads, as far as is known here: the version of each, and when it was noted.
     own: BTreeMap<String, (u64, Instant)>,
+    /// Held by what moves a place, so that one process does not fence itself.
+    in_use: BTreeMap<String, Arc<Waiting<()>>>,
 }
+
+/// Says that a place is in use, and that its producer counts among the most that there may be.
+struct Lease {
+    _place: OwnedMutexGuard<()>,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// A producer whose place stands where it was expected, or where that stands instead, if that is known.
+type Found = Result<(PlaceProducer, Lease), Option<Position>>;
 
 impl TopicPositions {
     pub(super) fn new(transactions: Transactions, taking: Taking, shown: String) -> Self {
@@ -62,6 +73,24 @@ impl TopicPositions {
         let shared = Arc::new(Shared { transactions, taking, shown, permits, state });
         io.spawn(renew(Arc::downgrade(&shared)));
         TopicPositions(shared)
+    }
+}
+
+#[cfg(test)]
+impl TopicPositions {
+    /// The places that it takes for its own, with their versions.
+    pub(super) fn known(&self) -> Vec<(String, u64)> {
+        self.0.state().own.iter().map(|(place, (version, _))| (place.clone(), *version)).collect()
+    }
+
+    /// The places of idle producers.
+    pub(super) fn idle(&self) -> Vec<String> {
+        self.0.state().idle.iter().map(PlaceProducer::place).collect()
+    }
+
+    /// Notes all positions again that may be.
+    pub(super) async fn renew_all(&self) {
+        self.0.renew(Duration::ZERO).await;
     }
 }
 
@@ -79,14 +108,34 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A producer for a place, and the permit to use it.
-    async fn producer(&self, place: &str) -> Result<(PlaceProducer, OwnedSemaphorePermit)> {
+    fn place(&self, place: &str) -> Arc<Waiting<()>> {
+        Arc::clone(self.state().in_use.entry(place.to_owned()).or_default())
+    }
+
+    async fn lease(&self, place: OwnedMutexGuard<()>) -> Result<Lease> {
         let permit = Arc::clone(&self.permits).acquire_owned().await;
         let permit = permit.map_err(|cause| Error::internal("no producer can be used").cause(cause))?;
-        match self.take(place) {
-            Some(idle) => Ok((idle, permit)),
-            None => Ok((self.transactions.producer(place).await?, permit)),
+        Ok(Lease { _place: place, _permit: permit })
+    }
+
+    /// A producer for a place that stands at a version. Whoever has it there is fenced, but not who has moved it.
+    async fn producer(&self, place: &str, at: Option<u64>) -> Result<Found> {
+        let lease = self.lease(self.place(place).lock_owned().await).await?;
+        // An idle producer knows the place as it has left it: others may have moved it since, and may have fenced it.
+        if let Some(idle) = self.take(place).filter(|idle| version(idle.position()) == at) {
+            return Ok(Ok((idle, lease)));
         }
+        // What is not known now is compared when the producer is there.
+        if let Ok(found) = self.transactions.position(place).await
+            && version(found.as_ref()) != at
+        {
+            return Ok(Err(found));
+        }
+        let fresh = self.transactions.producer(place).await?;
+        Ok(match version(fresh.position()) == at {
+            true => Ok((fresh, lease)),
+            false => Err(fresh.position().cloned()),
+        })
     }
 
     /// The idle producer of a place; if there is none, others make room for it.
@@ -102,36 +151,27 @@ impl Shared {
     }
 
     fn keep(&self, producer: PlaceProducer) {
-        let mut state = self.state();
+        let (mut state, place) = (self.state(), producer.place());
         if let Some(position) = producer.position() {
-            state.own.insert(position.place.clone(), (position.version, Instant::now()));
+            state.own.insert(place.clone(), (position.version, Instant::now()));
         }
+        state.idle.retain(|idle| idle.place() != place);
         state.idle.push(producer);
     }
 
+    /// Another process has moved a place.
     fn is_lost(&self, place: &str) {
-        self.state().own.remove(place);
-    }
-
-    /// Where a place stands, if that is elsewhere than a move says and no producer is there yet: another process has it
-    /// then, and is not to be fenced.
-    async fn elsewhere(&self, only: &Move) -> Option<Vec<Position>> {
-        if self.state().idle.iter().any(|idle| idle.place() == only.place) {
-            return None;
-        }
-        // What is not known now is compared when the producer is there.
-        let found = self.transactions.position(&only.place).await.ok()?;
-        (version(found.as_ref()) != only.from).then(|| found.into_iter().collect())
+        let mut state = self.state();
+        state.own.remove(place);
+        state.idle.retain(|idle| idle.place() != place);
     }
 
     /// Moves a place without messages. Where it stands, if that is elsewhere.
     async fn set(&self, only: Move) -> Result<Option<Vec<Position>>> {
-        let (mut producer, _permit) = self.producer(&only.place).await?;
-        if version(producer.position()) != only.from {
-            let found = producer.position().cloned().into_iter().collect();
-            self.keep(producer);
-            return Ok(Some(found));
-        }
+        let (mut producer, _lease) = match self.producer(&only.place, only.from).await? {
+            Ok(found) => found,
+            Err(elsewhere) => return Ok(Some(elsewhere.into_iter().collect())),
+        };
         producer.begin().await?;
         let (ended, producer) = self.taking.waiting(async move { producer.commit(&only).await }).await?;
         producer.into_iter().for_each(|producer| self.keep(producer));
@@ -139,20 +179,45 @@ impl Shared {
             Ended::Committed => Ok(None),
             Ended::Aborted(error) => Err(error),
             Ended::Fenced => Ok(Some(Vec::new())),
+            Ended::Unknown(now) => Ok(Some(now.into_iter().collect())),
         }
     }
 
-    /// Notes positions again that were not moved for so long.
+    /// Notes positions again that were not moved for so long. What cannot be done now is done later.
     async fn renew(&self, after: Duration) {
-        let own = self.state().own.clone();
-        for (place, (known, _)) in own.into_iter().filter(|(_, (_, noted))| noted.elapsed() >= after) {
-            let Ok((producer, _permit)) = self.producer(&place).await else { continue };
-            let is_own = version(producer.position()) == Some(known);
-            match if is_own { producer.renew().await } else { None } {
-                Some(producer) => self.keep(producer),
-                None => self.is_lost(&place),
+        let own: Vec<String> = self.state().own.keys().cloned().collect();
+        for place in own {
+            // What is in use is noted anyway.
+            if let Ok(held) = self.place(&place).try_lock_owned() {
+                // It may not be possible now.
+                let _ = self.renew_place(&place, held, after).await;
             }
         }
+    }
+
+    /// Notes the position of a place again, unless that was done just now.
+    async fn renew_place(&self, place: &str, held: OwnedMutexGuard<()>, after: Duration) -> Result<()> {
+        let own = self.state().own.get(place).copied();
+        let Some((known, _)) = own.filter(|(_, noted)| noted.elapsed() >= after) else { return Ok(()) };
+        // The producer of a process that has taken the place over is not to be fenced.
+        if version(self.transactions.position(place).await?.as_ref()) != Some(known) {
+            self.is_lost(place);
+            return Ok(());
+        }
+        let _lease = self.lease(held).await?;
+        let idle = self.take(place).filter(|idle| version(idle.position()) == Some(known));
+        let producer = match idle {
+            Some(idle) => idle,
+            None => self.transactions.producer(place).await?,
+        };
+        if version(producer.position()) != Some(known) {
+            self.is_lost(place);
+            return Ok(());
+        }
+        if let Some(producer) = producer.renew().await {
+            self.keep(producer);
+        }
+        Ok(())
     }
 }
 
@@ -180,6 +245,10 @@ impl Epochs for TopicPositions {
     fn connections(&self) -> usize {
         MOST
     }
+
+    fn end_soon(&self) {
+        self.0.transactions.end_soon();
+    }
 }
 
 #[async_trait]
@@ -204,12 +273,11 @@ impl Positions for TopicPositions {
 
     async fn fence(&self, place: &str, _wait: Duration, mut change: Change) -> Result<()> {
         loop {
-            // A producer that is there may have been fenced itself.
+            // A producer that is there may have been fenced itself, and one that is in use may be what is in the way.
             drop(self.0.take(place));
-            let (producer, permit) = self.0.producer(place).await?;
+            let producer = self.0.transactions.producer(place).await?;
             let moves = change(&self.read().await?)?;
             self.0.keep(producer);
-            drop(permit);
             if moves.iter().any(|one| one.place != place) {
                 return Err(Error::internal("a fence was to move other places"));
             }
@@ -267,7 +335,7 @@ impl Delivery for TopicDelivery {
         fail_point::pass("commit.before");
         let (shared, place) = (Arc::clone(&self.shared), self.only.place.clone());
         let delivered = self.deliver(accept).await;
-        if matches!(delivered, Ok(Delivered::Moved(_))) {
+        if matches!(delivered, Ok(Delivered::Moved(_) | Delivered::Unknown(_))) {
             shared.is_lost(&place);
         }
         delivered
@@ -276,21 +344,22 @@ impl Delivery for TopicDelivery {
 
 impl TopicDelivery {
     async fn deliver(self, accept: Accept) -> Result<Delivered> {
-        if let Some(found) = self.shared.elsewhere(&self.only).await {
-            return Ok(Delivered::Moved(found));
-        }
-        let (mut producer, _permit) = self.shared.producer(&self.only.place).await?;
-        if version(producer.position()) != self.only.from {
-            let found = producer.position().cloned().into_iter().collect();
-            self.shared.keep(producer);
-            return Ok(Delivered::Moved(found));
-        }
+        let (mut producer, _lease) = match self.shared.producer(&self.only.place, self.only.from).await? {
+            Ok(found) => found,
+            Err(elsewhere) => return Ok(Delivered::Moved(elsewhere.into_iter().collect())),
+        };
         let mut refused = BTreeMap::new();
         let (mut producer, rows) = loop {
             match self.send(producer, &mut refused).await? {
                 Sent::All(producer, rows) => break (*producer, rows),
                 Sent::Again if refused.len() > self.bad_rows => return Err(self.refuse(accept, refused)),
-                Sent::Again => producer = self.shared.transactions.producer(&self.only.place).await?,
+                Sent::Again => {
+                    producer = self.shared.transactions.producer(&self.only.place).await?;
+                    // Another process may have had the place between the two producers.
+                    if version(producer.position()) != self.only.from {
+                        return Ok(Delivered::Moved(producer.position().cloned().into_iter().collect()));
+                    }
+                }
                 Sent::Fenced => return Ok(Delivered::Moved(Vec::new())),
             }
         };
@@ -316,6 +385,7 @@ impl TopicDelivery {
             }
             Ended::Aborted(error) => Err(error),
             Ended::Fenced => Ok(Delivered::Moved(Vec::new())),
+            Ended::Unknown(now) => Ok(Delivered::Unknown(now.into_iter().collect())),
         }
     }
 

@@ -290,6 +290,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
                 () = &mut cancelled, if !self.end.is_stopped => {
                     self.end.is_stopped = true;
                     self.end.is_reached = true;
+                    self.sinks.iter().for_each(|sink| sink.load.end_soon());
                 }
                 () = sleep_until(deadline), if deadline.is_some() => {
                     self.closed = Some(std::mem::take(&mut self.open));
@@ -418,8 +419,8 @@ impl<'w, 'j> Consuming<'w, 'j> {
         parts::split(batches.iter().map(part), most)
     }
 
-    fn waits(&self) -> Told {
-        Told { tell: Arc::clone(&self.tell), told: Mutex::new(false), cancel: self.work.cancel.clone() }
+    fn waits(&self) -> ReportedOnce {
+        ReportedOnce { tell: Arc::clone(&self.tell), waiting: Mutex::new(0), cancel: self.work.cancel.clone() }
     }
 
     /// Begins to write rows of these batches.
@@ -428,7 +429,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
         sink: usize,
         batches: Vec<u64>,
         rows: Vec<ChunkRows>,
-        waits: Arc<Told>,
+        waits: Arc<ReportedOnce>,
     ) -> BoxFuture<'static, DonePart> {
         let moves = self.consumer.moves(sink, &batches);
         let load = Arc::clone(&self.sinks[sink].load);
@@ -460,7 +461,9 @@ impl<'w, 'j> Consuming<'w, 'j> {
                     self.consumer.committed(sink, &batches).await?;
                     continue;
                 }
-                Ok(Some(Delivered::Moved(positions))) => self.consumer.moved(sink, &batches, positions).await?,
+                Ok(Some(Delivered::Moved(positions) | Delivered::Unknown(positions))) => {
+                    self.consumer.moved(sink, &batches, positions).await?;
+                }
                 Ok(Some(Delivered::AlreadyDone(_))) => failed = Some(Error::internal("positions have no chunks")),
                 Ok(None) => is_given_up = true,
                 Err(error) => failed = Some(error),
@@ -530,24 +533,28 @@ fn process_name() -> String {
     format!("{:016x}", RandomState::new().build_hasher().finish())
 }
 
-/// Reports that a target is away, once, whichever deliveries of an epoch find that.
-struct Told {
+/// Reports once that a target is away, and once that it is back, however many deliveries of an epoch wait for it.
+struct ReportedOnce {
     tell: Tell,
-    told: Mutex<bool>,
+    /// How many deliveries wait.
+    waiting: Mutex<usize>,
     cancel: Cancel,
 }
 
 #[async_trait]
-impl Waits for Told {
+impl Waits for ReportedOnce {
     fn waiting(&self, sink: &str, error: &Error) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if !std::mem::replace(&mut *told, true) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        *waiting += 1;
+        if *waiting == 1 {
             (self.tell)(Heard::Away { of: sink.to_owned(), error: error.clone() });
         }
     }
 
     fn back(&self, sink: &str) {
-        if std::mem::take(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner)) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        *waiting = waiting.saturating_sub(1);
+        if *waiting == 0 {
             (self.tell)(Heard::Back { of: sink.to_owned() });
         }
     }
