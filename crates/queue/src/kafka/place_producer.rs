@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use millstream_core::positions::{Move, Position};
 use millstream_core::{Error, ErrorKind, Result, fail_point};
+use rdkafka::consumer::Consumer as _;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{Producer as _, ThreadedProducer};
 use rdkafka::{Offset, TopicPartitionList};

@@ -263,7 +263,8 @@ fn is_same_cluster(place: &Place, source: Option<&str>, target: Option<&str>, ha
         (Some(_), Some(_)) => Ok(false),
         _ if has_to_be => {
             let what = format!("{}: brokers do not say which cluster they are of", place.server.shown);
-            Err(Error::transient(what).hint("try again; if it stays so, check that the brokers are version 0.11 or later"))
+            Err(Error::transient(what)
+                .hint("try again; if it stays so, check that the brokers are version 0.11 or later"))
         }
         _ => Ok(false),
     }

@@ -59,9 +59,7 @@ impl Target for Topic {
             return Ok(Guarantee::once_or_more(why));
         };
         match self.shares_brokers(source) {
-            true if self.place.topic == source.name => {
-                Err(reads_itself(&source.name))
-            }
+            true if self.place.topic == source.name => Err(reads_itself(&source.name)),
             true => Ok(Guarantee::once(
                 "positions move in the transaction of the messages, for readers with `isolation.level=read_committed`",
             )),

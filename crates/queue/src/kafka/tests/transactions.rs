@@ -22,8 +22,7 @@ async fn transactions(broker: &Broker, topics: [&str; 2], owner: &str) -> Arc<Tr
     let queue = Kafka::new(&source, read()).expect("a queue");
     let cluster = queue.cluster(&Handle::current()).await.expect("it is up");
     let facts: TopicFacts = queue.facts().topic.expect("a topic");
-    let of =
-        TopicLoad { source: &facts, cluster: cluster.as_deref(), is_one_cluster: true, load: &source, owner };
+    let of = TopicLoad { source: &facts, cluster: cluster.as_deref(), is_one_cluster: true, load: &source, owner };
     let opened = Transactions::open(&target, &KafkaWrite::default(), of, 4 << 20, &Handle::current()).await;
     Arc::new(opened.expect("they open").expect("one cluster"))
 }
@@ -59,7 +58,8 @@ async fn an_outcome_is_asked_for_as_long_as_brokers_are_away() {
     let early = tokio::time::timeout(Duration::from_secs(15), &mut ending).await;
     assert!(early.is_err(), "it is not known: {early:?}");
     broker.resume();
-    let (ended, producer) = tokio::time::timeout(PATIENCE, ending).await.expect("in time").expect("no panic").expect("an end");
+    let (ended, producer) =
+        tokio::time::timeout(PATIENCE, ending).await.expect("in time").expect("no panic").expect("an end");
     let now = transactions.position(&place(&source, 0)).await.expect("it is up");
     match &ended {
         Ended::Committed => assert_eq!(now, Some(position)),
