@@ -61,7 +61,8 @@ impl Target for Topic {
         match self.shares_brokers(source) {
             true if self.place.topic == source.name => Err(reads_itself(&source.name)),
             true => Ok(Guarantee::once(
-                "positions move in the transaction of the messages, for readers with `isolation.level=read_committed`",
+                "positions move in the transaction of the messages, for readers with `isolation.level=read_committed`; \
+                 brokers forget them if the job stands still for a week (`offsets.retention.minutes`)",
             )),
             false => Ok(Guarantee::once_or_more(
                 "its brokers are not those of the source; if they turn out to be of the same cluster when the job \

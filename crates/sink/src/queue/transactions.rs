@@ -296,6 +296,10 @@ impl Positions for TopicPositions {
         self.0.transactions.forget().await
     }
 
+    fn may_expire_in(&self) -> Option<String> {
+        Some(format!("the group `{}`", self.0.transactions.group()))
+    }
+
     fn is_by_place(&self) -> bool {
         true
     }

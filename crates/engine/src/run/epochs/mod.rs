@@ -8,6 +8,7 @@
 
 mod chores;
 mod epoch;
+mod known;
 mod parts;
 mod until;
 
@@ -44,6 +45,7 @@ use crate::plan::lookup::lookups;
 use crate::stages::OpenStage;
 use chores::Chores;
 use epoch::{Batch, Epoch, EpochSink, has_sink};
+use known::KnownLoad;
 use parts::Part;
 use until::End;
 
@@ -202,7 +204,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
                 let target = target_of(work, sink, &queue, &process, &step).await;
                 target.map_err(|error| error.in_step(&sink.name.value).into())
             };
-            let target = once_there(job, &tell, work.cancel, target).await?;
+            let (target, known) = once_there(job, &tell, work.cancel, target).await?;
             let load = EpochLoad::new(&target, |ledger| ChunkLoad {
                 name: sink.name.value.clone(),
                 notes_rejects_of: None,
@@ -221,7 +223,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
                 scratch: run.scratch.folder().to_owned(),
                 is_staged: false,
             });
-            sinks.push(EpochSink { sink, load: Arc::new(load) });
+            sinks.push(EpochSink { sink, load: Arc::new(load), known });
             positions.push(target.positions().cloned());
             pipelines.push(pipeline);
         }
@@ -458,6 +460,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
             match result {
                 Ok(Some(Delivered::Written { .. })) => {
                     monitor.count_epochs(|epochs| epochs.commits += 1);
+                    self.sinks[sink].known.has_begun();
                     self.consumer.committed(sink, &batches).await?;
                     continue;
                 }
@@ -508,14 +511,14 @@ fn reader_of(
     Ok(Arc::new(reader))
 }
 
-/// How `sink` takes the epochs of `source`.
+/// How `sink` takes the epochs of `source`, and what is known of their load.
 async fn target_of(
     work: Work<'_, '_>,
     sink: &SinkStep,
     source: &Arc<dyn Queue>,
     process: &str,
     step: &Arc<Step>,
-) -> Result<EpochTarget> {
+) -> Result<(EpochTarget, KnownLoad)> {
     let schema = work.prepared.sink_columns(sink).ok_or_else(|| Error::internal("the columns are not known"))?;
     let programs = work.prepared.programs(&sink.name.value);
     let looking = work.point.looking_as(work.run, sink, Arc::clone(step));
@@ -524,7 +527,9 @@ async fn target_of(
     let load = work.point.load_of_queue(sink, &queue.shown, &queue.group);
     let load = QueueLoad { load, owner: process.to_owned(), queue, source: Arc::clone(source) };
     let each = || EpochTarget::AtLeastOnce(Arc::new(EachEpoch::new(Arc::clone(&sink.sink), context.clone())));
-    Ok(sink.sink.epochs(&load, context.clone()).await?.unwrap_or_else(each))
+    let target = sink.sink.epochs(&load, context.clone()).await?.unwrap_or_else(each);
+    let known = KnownLoad::find(work.point, &load.load, &target).await?;
+    Ok((target, known))
 }
 
 /// The name of a process that joins a group: 16 hexadecimal digits.
