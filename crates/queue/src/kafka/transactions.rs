@@ -161,7 +161,16 @@ impl Transactions {
     /// Of the kind [`ErrorKind::Transient`] if the brokers cannot be reached.
     pub async fn producer(self: &Arc<Self>, place: &str) -> Result<PlaceProducer> {
         let (shared, partition) = (Arc::clone(self), self.partition(place)?);
-        in_background(&self.io, move || shared.fence(partition)).await
+        in_background(&self.io, move || shared.fence(partition, &[])).await
+    }
+
+    /// The same, which sends each message by itself: brokers refuse one without others.
+    ///
+    /// # Errors
+    /// Of the kind [`ErrorKind::Transient`] if the brokers cannot be reached.
+    pub async fn single_producer(self: &Arc<Self>, place: &str) -> Result<PlaceProducer> {
+        let (shared, partition) = (Arc::clone(self), self.partition(place)?);
+        in_background(&self.io, move || shared.fence(partition, &[("batch.num.messages", "1")])).await
     }
 
     /// Removes all positions.
@@ -222,9 +231,10 @@ impl Transactions {
     }
 
     /// Blocks.
-    fn fence(self: Arc<Self>, partition: i32) -> Result<PlaceProducer> {
+    fn fence(self: Arc<Self>, partition: i32, more: &[(&str, &str)]) -> Result<PlaceProducer> {
         let id = format!("{}-{}-{partition}", self.group, self.source);
         let settings = [("transactional.id", id.as_str()), ("transaction.timeout.ms", TIMEOUT)];
+        let settings = [&settings, more].concat();
         let producer = producer::start(self.place.clone(), self.largest, self.window, &settings)?;
         producer.library().init_transactions(ANSWER).map_err(|error| self.error(&error))?;
         let position = self.noted(self.settled()?, &[partition], ANSWER)?.pop();

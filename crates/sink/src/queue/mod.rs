@@ -3,7 +3,7 @@
 //! ```text rows ─▶ message (encoding) ─▶ sender (what is not confirmed) ─▶ outlet (a producer of crates/queue) ```
 //! `load.rs` is a load that ends, `epochs.rs` one of another queue, `spec.rs` what the job file says. Messages cannot
 //! be taken back, and those whose confirmation was lost are sent again: each row is there at least once. From a topic
-//! of Kafka to another one of the same cluster, each is there exactly once (`transactions.rs`).
+//! of Kafka to another one of the same cluster, each is there exactly once (`transactions.rs`, `topic_delivery.rs`).
 
 mod epochs;
 #[cfg(feature = "kafka")]
@@ -17,6 +17,8 @@ mod sender;
 mod spec;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "kafka")]
+mod topic_delivery;
 #[cfg(feature = "kafka")]
 mod transactions;
 #[cfg(all(test, feature = "kafka"))]

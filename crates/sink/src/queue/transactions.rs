@@ -1,28 +1,25 @@
 //! From a topic of Kafka to another one of the same cluster: the messages of each partition that is read go in one
 //! transaction with its position (`crates/queue/src/kafka/transactions.rs`).
 //!
-//! A transaction is open only while its messages are sent: rows are gathered before. If a broker refuses a message, all
-//! others are sent again without it, in another transaction.
+//! `topic_delivery.rs` sends them. Producers of places that this process has are kept between epochs, as far as nobody
+//! else has moved these places.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use futures::future::join_all;
 use millstream_core::epochs::Epochs;
 use millstream_core::positions::{Change, Move, Moved, Position, Positions};
-use millstream_core::sink::{Accept, Delivered, Delivery, Refused, RefusedRow};
-use millstream_core::{Error, Result, fail_point};
+use millstream_core::sink::Delivery;
+use millstream_core::{Error, Result};
 use millstream_queue::kafka::{Ended, PlaceProducer, Transactions};
 use tokio::sync::{Mutex as Waiting, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
 use super::Taking;
-use super::kafka::KafkaOutlet;
 use super::load::summary;
-use super::sender::Sender;
-use crate::shared::Charge;
+use super::topic_delivery::TopicDelivery;
 
 /// The most producers of a sink. Each has about five threads.
 pub(super) const MOST: usize = 32;
@@ -37,11 +34,11 @@ const LOOKS: Duration = Duration::from_secs(600);
 pub(super) struct TopicPositions(Arc<Shared>);
 
 /// Shared by the deliveries.
-struct Shared {
-    transactions: Arc<Transactions>,
-    taking: Taking,
+pub(super) struct Shared {
+    pub(super) transactions: Arc<Transactions>,
+    pub(super) taking: Taking,
     /// The topic, for messages.
-    shown: String,
+    pub(super) shown: String,
     /// One for each producer that may be in use.
     permits: Arc<Semaphore>,
     state: Mutex<State>,
@@ -58,13 +55,13 @@ struct State {
 }
 
 /// Says that a place is in use, and that its producer counts among the most that there may be.
-struct Lease {
+pub(super) struct Lease {
     _place: OwnedMutexGuard<()>,
     _permit: OwnedSemaphorePermit,
 }
 
-/// A producer whose place stands where it was expected, or where that stands instead, if that is known.
-type Found = Result<(PlaceProducer, Lease), Option<Position>>;
+/// What was asked for, if a place stands where it was expected; or where that stands instead, if that is known.
+pub(super) type Found<T> = Result<T, Option<Position>>;
 
 impl TopicPositions {
     pub(super) fn new(transactions: Transactions, taking: Taking, shown: String) -> Self {
@@ -119,7 +116,7 @@ impl Shared {
     }
 
     /// A producer for a place that stands at a version. Whoever has it there is fenced, but not who has moved it.
-    async fn producer(&self, place: &str, at: Option<u64>) -> Result<Found> {
+    pub(super) async fn producer(&self, place: &str, at: Option<u64>) -> Result<Found<(PlaceProducer, Lease)>> {
         let lease = self.lease(self.place(place).lock_owned().await).await?;
         // An idle producer knows the place as it has left it: others may have moved it since, and may have fenced it.
         if let Some(idle) = self.take(place).filter(|idle| version(idle.position()) == at) {
@@ -150,7 +147,7 @@ impl Shared {
         None
     }
 
-    fn keep(&self, producer: PlaceProducer) {
+    pub(super) fn keep(&self, producer: PlaceProducer) {
         let (mut state, place) = (self.state(), producer.place());
         if let Some(position) = producer.position() {
             state.own.insert(place.clone(), (position.version, Instant::now()));
@@ -160,7 +157,7 @@ impl Shared {
     }
 
     /// Another process has moved a place.
-    fn is_lost(&self, place: &str) {
+    pub(super) fn is_lost(&self, place: &str) {
         let mut state = self.state();
         state.own.remove(place);
         state.idle.retain(|idle| idle.place() != place);
@@ -221,7 +218,7 @@ impl Shared {
     }
 }
 
-fn version(position: Option<&Position>) -> Option<u64> {
+pub(super) fn version(position: Option<&Position>) -> Option<u64> {
     position.map(|position| position.version)
 }
 
@@ -230,8 +227,7 @@ impl Epochs for TopicPositions {
     async fn delivery(&self, moves: Vec<Move>, bad_rows: usize) -> Result<Box<dyn Delivery>> {
         let [only] = <[Move; 1]>::try_from(moves)
             .map_err(|moves| Error::internal(format!("a transaction was to move {} positions", moves.len())))?;
-        let (shared, charge) = (Arc::clone(&self.0), Charge::new(&self.0.taking.context.budget, 0));
-        Ok(Box::new(TopicDelivery { shared, only, batches: Vec::new(), bytes: 0, charge, bad_rows }))
+        Ok(Box::new(TopicDelivery::new(Arc::clone(&self.0), only, bad_rows)))
     }
 
     fn target(&self) -> String {
@@ -302,152 +298,5 @@ impl Positions for TopicPositions {
 
     fn is_by_place(&self) -> bool {
         true
-    }
-}
-
-/// What a process has of a partition in an epoch.
-struct TopicDelivery {
-    shared: Arc<Shared>,
-    only: Move,
-    batches: Vec<RecordBatch>,
-    bytes: usize,
-    charge: Charge,
-    bad_rows: usize,
-}
-
-/// What has become of an attempt to send all rows in a transaction, which is still open.
-enum Sent {
-    /// All of them are there, without those that were left out before.
-    All(Box<PlaceProducer>, u64),
-    /// Brokers have refused some, which are noted: the others have to be sent by another producer, since the numbers of
-    /// this one's messages have a gap.
-    Again,
-    /// Another process has the place.
-    Fenced,
-}
-
-#[async_trait]
-impl Delivery for TopicDelivery {
-    async fn write(&mut self, batch: RecordBatch) -> Result<()> {
-        self.bytes += batch.get_array_memory_size();
-        self.charge.force(self.bytes);
-        self.batches.push(batch);
-        Ok(())
-    }
-
-    async fn commit_if(self: Box<Self>, accept: Accept) -> Result<Delivered> {
-        fail_point::pass("commit.before");
-        let (shared, place) = (Arc::clone(&self.shared), self.only.place.clone());
-        let delivered = self.deliver(accept).await;
-        if matches!(delivered, Ok(Delivered::Moved(_) | Delivered::Unknown(_))) {
-            shared.is_lost(&place);
-        }
-        delivered
-    }
-}
-
-impl TopicDelivery {
-    async fn deliver(self, accept: Accept) -> Result<Delivered> {
-        let (mut producer, _lease) = match self.shared.producer(&self.only.place, self.only.from).await? {
-            Ok(found) => found,
-            Err(elsewhere) => return Ok(Delivered::Moved(elsewhere.into_iter().collect())),
-        };
-        let mut refused = BTreeMap::new();
-        let (mut producer, rows) = loop {
-            match self.send(producer, &mut refused).await? {
-                Sent::All(producer, rows) => break (*producer, rows),
-                Sent::Again if refused.len() > self.bad_rows => return Err(self.refuse(accept, refused)),
-                Sent::Again => {
-                    producer = self.shared.transactions.producer(&self.only.place).await?;
-                    // Another process may have had the place between the two producers.
-                    if version(producer.position()) != self.only.from {
-                        return Ok(Delivered::Moved(producer.position().cloned().into_iter().collect()));
-                    }
-                }
-                Sent::Fenced => return Ok(Delivered::Moved(Vec::new())),
-            }
-        };
-        fail_point::pass("transaction.confirmed");
-        let is_accepted = match refused.len() > self.bad_rows {
-            true => Err(self.refuse(accept, std::mem::take(&mut refused))),
-            false => accept(&Refused { rows: refused.values().cloned().collect(), more: false }),
-        };
-        if let Err(error) = is_accepted {
-            if producer.abort().await.is_ok() {
-                self.shared.keep(producer);
-            }
-            return Err(error);
-        }
-        let only = self.only.clone();
-        let (ended, producer) = self.shared.taking.waiting(async move { producer.commit(&only).await }).await?;
-        producer.into_iter().for_each(|producer| self.shared.keep(producer));
-        match ended {
-            Ended::Committed => {
-                fail_point::pass("commit.after");
-                let rows = rows - refused.len() as u64;
-                Ok(Delivered::Written { rows, refused: refused.into_values().collect() })
-            }
-            Ended::Aborted(error) => Err(error),
-            Ended::Fenced => Ok(Delivered::Moved(Vec::new())),
-            Ended::Unknown(now) => Ok(Delivered::Unknown(now.into_iter().collect())),
-        }
-    }
-
-    /// The error if too many rows are refused.
-    fn refuse(&self, accept: Accept, refused: BTreeMap<u64, RefusedRow>) -> Error {
-        let refused = Refused { rows: refused.into_values().collect(), more: true };
-        accept(&refused).err().unwrap_or_else(|| refused.into_error(&self.shared.shown))
-    }
-
-    /// Sends the rows in a transaction of their own, without those that are refused; notes which of them are refused
-    /// now.
-    async fn send(&self, producer: PlaceProducer, refused: &mut BTreeMap<u64, RefusedRow>) -> Result<Sent> {
-        let Taking { context, terms, .. } = &self.shared.taking;
-        let outlet = KafkaOutlet { producer, patience: terms.patience };
-        let mut sender = Sender::new(outlet, terms, &context.budget);
-        let sent = self.send_all(&mut sender, refused).await;
-        let (rows, more) = sender.take();
-        let known = refused.len();
-        refused.extend(more.into_iter().map(|row| (row.row, row)));
-        let mut producer = sender.into_outlet().producer;
-        let broken = producer.broken_by();
-        if sent.is_ok() && broken.is_none() {
-            return Ok(Sent::All(Box::new(producer), rows));
-        }
-        // Whether it is fenced may show when it aborts.
-        let _ = producer.abort().await;
-        if producer.is_fenced() {
-            return Ok(Sent::Fenced);
-        }
-        if broken.is_some() && refused.len() > known {
-            return Ok(Sent::Again);
-        }
-        Err(broken.or(sent.err()).unwrap_or_else(|| Error::internal("a transaction is broken")))
-    }
-
-    async fn send_all(
-        &self,
-        sender: &mut Sender<KafkaOutlet<PlaceProducer>>,
-        refused: &BTreeMap<u64, RefusedRow>,
-    ) -> Result<()> {
-        let (taking, mut rows, mut first) = (&self.shared.taking, self.shared.taking.rows(), 0);
-        sender.outlet().producer.begin().await?;
-        for batch in &self.batches {
-            let mut encoded = taking.context.step.busy(|| rows.encode(batch))?;
-            encoded.leave_out(|row| refused.contains_key(&(first + row as u64)));
-            first += batch.num_rows() as u64;
-            let start = Instant::now();
-            let sent = sender.send(encoded).await;
-            taking.context.step.add_waiting_output(start.elapsed());
-            match sent {
-                Ok(bytes) => taking.context.step.add_bytes(bytes),
-                Err(error) => {
-                    // It may be that a message before was refused.
-                    sender.confirm().await?;
-                    return Err(error);
-                }
-            }
-        }
-        sender.confirm().await
     }
 }

@@ -274,6 +274,29 @@ fn the_guarantee_depends_on_the_cluster() {
     assert_eq!(received(&other, &third).len(), 500, "it begins at the offset of the group");
 }
 
+/// Brokers drop the positions of a job that has stood still for long: it does not begin again by itself.
+#[test]
+fn positions_that_brokers_have_dropped_are_missed() {
+    let kafka = Kafka::start(KafkaOptions::default());
+    let scene = Scene::new(&kafka, "until: now");
+    scene.add(&kafka, 0..100);
+    run(&scene.lab).ok();
+    kafka.delete_groups("millstream-");
+    scene.add(&kafka, 100..150);
+    let told = format!("it is not known any more how far the queue was read into topic {}", scene.second);
+    run(&scene.lab).ended(1).says(&[
+        &told,
+        "the group `millstream-",
+        "has no positions any more",
+        "`--restart` begins",
+    ]);
+    scene.assert_once(&kafka, 100);
+    scene.lab.run(&["run", "job.yaml", "--restart"]).ok().says(&["150 messages added"]);
+    scene.add(&kafka, 150..160);
+    run(&scene.lab).ok().says(&["10 messages added"]);
+    assert_eq!(received(&kafka, &scene.second).len(), 100 + 160);
+}
+
 #[test]
 fn a_job_that_reads_what_it_writes_is_refused() {
     let (kafka, lab) = (Kafka::shared(), Lab::new());
