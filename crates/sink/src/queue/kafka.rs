@@ -12,9 +12,9 @@ use millstream_queue::kafka::{
 };
 use tokio::runtime::Handle;
 
-use super::Taking;
 use super::message::Message;
 use super::outlet::{Outlet, Target, Terms};
+use super::taking::Taking;
 use super::transactions::TopicPositions;
 
 /// How often it is asked whether brokers can be reached.

@@ -10,8 +10,8 @@ use millstream_core::positions::Positions;
 use millstream_core::{Error, Result};
 use tokio::runtime::Handle;
 
-use super::Taking;
 use super::message::Message;
+use super::taking::Taking;
 
 /// How messages are sent.
 #[derive(Debug, Clone)]

@@ -15,9 +15,9 @@ use millstream_core::sink::{Accept, Delivered, Delivery, Refused, RefusedRow};
 use millstream_core::{Error, Result, fail_point};
 use millstream_queue::kafka::{Ended, PlaceProducer};
 
-use super::Taking;
 use super::kafka::KafkaOutlet;
 use super::sender::Sender;
+use super::taking::Taking;
 use super::transactions::{Found, Shared, version};
 use crate::shared::Charge;
 

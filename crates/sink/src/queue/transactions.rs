@@ -17,8 +17,8 @@ use millstream_core::{Error, Result};
 use millstream_queue::kafka::{Ended, PlaceProducer, Transactions};
 use tokio::sync::{Mutex as Waiting, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
-use super::Taking;
 use super::load::summary;
+use super::taking::Taking;
 use super::topic_delivery::TopicDelivery;
 
 /// The most producers of a sink. Each has about five threads.

@@ -14,9 +14,10 @@ use millstream_queue::kafka::{Kafka as Topic, KafkaRead, KafkaWrite, TopicLoad, 
 use millstream_testkit::Kafka;
 
 use super::message::Part;
+use super::taking::Taking;
 use super::tests::{form, rows, schema};
 use super::transactions::{MOST, TopicPositions};
-use super::{PATIENCE_OF_EPOCHS, Taking, terms};
+use super::{PATIENCE_OF_EPOCHS, terms};
 use crate::conformance::context;
 
 /// How long anything may take that takes a few seconds.
