@@ -85,8 +85,13 @@ pub enum Delivered {
     },
     /// Nothing was written, since these of the chunks are there already.
     AlreadyDone(Vec<Chunk>),
-    /// Nothing was written, since these positions stand elsewhere than the moves of the delivery say.
+    /// Nothing was written, since these positions stand elsewhere than the moves of the delivery say. The list may be
+    /// empty: then it is only known that they do.
     Moved(Vec<Position>),
+    /// It is not known whether everything is in the target, and it cannot be found out any more: the answer to the
+    /// commit was lost, and these positions were moved on since; or the run is to end, and the target does not answer.
+    /// Each row is there at most once, and the positions say which messages come again.
+    Unknown(Vec<Position>),
 }
 
 /// A row that the target did not take.

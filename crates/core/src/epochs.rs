@@ -20,8 +20,9 @@ pub trait Epochs: Send + Sync {
     /// place stands elsewhere, nothing is written, and the delivery ends with [`crate::delivery::Delivered::Moved`]. A
     /// target without positions is given no moves. Up to `bad_rows` rows that the target does not take are left out.
     /// Deliveries may run side by side. Rows are added, merged or ignored as the sink's mode says. A commit whose
-    /// answer was lost is waited for as long as the target cannot be asked about it;
-    /// [`crate::delivery::Delivered::Moved`] then also says that positions were moved on since.
+    /// answer was lost is waited for as long as the target cannot be asked about it, until [`Epochs::end_soon`]. If
+    /// positions were moved on since, so that the target does not tell whose move it was, the delivery ends with
+    /// [`crate::delivery::Delivered::Unknown`].
     async fn delivery(&self, moves: Vec<Move>, bad_rows: usize) -> Result<Box<dyn Delivery>>;
 
     /// The target, for a message: `table t of mysql://…`.
@@ -44,6 +45,10 @@ pub trait Epochs: Send + Sync {
     fn connections(&self) -> usize {
         1
     }
+
+    /// The run is to end when the epoch that is being written is there: a delivery does not ask for long any more what
+    /// has become of its commit while the target does not answer.
+    fn end_soon(&self) {}
 
     /// The run ends: a delivery that waits for somebody else's lock fails now instead of waiting longer. Whether that
     /// is so; otherwise a delivery may wait for long, and is dropped after a while.

@@ -115,6 +115,12 @@ pub trait Positions: Epochs {
     /// Removes all positions of the load.
     async fn forget(&self) -> Result<()>;
 
+    /// Where the positions are, for a message, if the target forgets them by itself some time after nobody has moved
+    /// them: "the group `g`". Others are there until they are removed.
+    fn may_expire_in(&self) -> Option<String> {
+        None
+    }
+
     /// Whether a delivery can make the moves of one place only.
     fn is_by_place(&self) -> bool {
         false

@@ -19,8 +19,8 @@ use tokio::sync::Notify;
 pub(crate) enum Loss {
     /// It is rolled back, and a transient error says so.
     Transaction,
-    /// It is committed, and then the place is not as the process left it: a delivery ends as moved, a move without
-    /// rows with a transient error.
+    /// It is committed, and then the place is not as the process left it: a delivery ends as unknown, a move
+    /// without rows with a transient error.
     Answer,
 }
 
@@ -282,7 +282,7 @@ impl MemoryDelivery {
     pub(crate) async fn end(mut self) -> Result<Delivered> {
         self.add(&[]).await?;
         Ok(match self.take_place()? {
-            (None, Some(Loss::Answer)) => Delivered::Moved(self.now()),
+            (None, Some(Loss::Answer)) => Delivered::Unknown(self.now()),
             (None, _) => Delivered::Written { rows: self.ids.len() as u64, refused: Vec::new() },
             (Some(positions), _) => Delivered::Moved(positions),
         })
@@ -398,7 +398,7 @@ mod tests {
         target.lose(&[Loss::Transaction, Loss::Answer]);
         assert!(a.commit(to(Some(1), "2"), &[id(1)]).await.is_err());
         assert_eq!((states(&a).await, target.committed().len()), (vec![(1, "1".to_owned())], 0));
-        assert!(matches!(a.commit(to(Some(1), "2"), &[id(1)]).await, Ok(Delivered::Moved(_))));
+        assert!(matches!(a.commit(to(Some(1), "2"), &[id(1)]).await, Ok(Delivered::Unknown(_))));
         assert_eq!((states(&a).await, target.committed().len()), (vec![(2, "2".to_owned())], 1));
         assert_eq!(a.connections_of("a").await.expect("it is up"), None);
         target.set_connections("a", 2);

@@ -1,4 +1,5 @@
-//! Moves of positions, for all databases: which ones can be made at all, and which places stand elsewhere.
+//! Moves of positions, for all targets: which ones can be made at all, which places stand elsewhere, and what that says of
+//! moves whose outcome is not known.
 
 use std::collections::BTreeSet;
 
@@ -44,6 +45,17 @@ pub(crate) fn elsewhere(moves: &[Move], mut there: Vec<Position>) -> Vec<Positio
     there
 }
 
+/// Whether `moves`, made together, may have been made by a transaction whose answer was lost, although none of the
+/// positions that are `there` says that it was this one: if each place has gone on so far that others may have moved it
+/// since. Versions only go up, so that another one's move in place of ours shows until the place is moved again.
+pub(crate) fn may_be_made(moves: &[Move], there: &[Position]) -> bool {
+    moves.iter().all(|one| {
+        let now = there.iter().find(|it| it.place == one.place).map(|it| it.version);
+        let made = one.to.as_ref().map(|_| one.from.map_or(1, |from| from + 1));
+        now != one.from && (made.is_none() || now != made)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -86,5 +98,29 @@ mod tests {
             [one("d", None, Some("")), one("a", Some(3), Some("")), one("b", Some(1), None), one("c", Some(9), None)];
         let there = vec![at("d", 1), at("a", 4), at("b", 1), at("other", 5)];
         assert_eq!(elsewhere(&moves, there), [at("a", 4), at("d", 1)]);
+    }
+
+    #[test]
+    fn moves_may_be_made_if_no_place_says_that_they_were_not() {
+        let at = |place: &str, version| {
+            let (owner, state) = (String::new(), String::new());
+            Position { place: place.to_owned(), version, owner, state, idle: Duration::ZERO }
+        };
+        let (a, d, gone) = (one("a", Some(3), Some("")), one("d", None, Some("")), one("g", Some(3), None));
+        for (moves, there, may) in [
+            (vec![a.clone()], vec![at("a", 3)], false),
+            (vec![a.clone()], vec![at("a", 4)], false),
+            (vec![a.clone()], vec![at("a", 5)], true),
+            (vec![a.clone()], vec![], true),
+            (vec![d.clone()], vec![], false),
+            (vec![d.clone()], vec![at("d", 1)], false),
+            (vec![d.clone()], vec![at("d", 2)], true),
+            (vec![gone.clone()], vec![at("g", 3)], false),
+            (vec![gone.clone()], vec![], true),
+            (vec![a.clone(), d.clone()], vec![at("a", 9), at("d", 1)], false),
+            (vec![a, d, gone], vec![at("a", 9), at("d", 9)], true),
+        ] {
+            assert_eq!(may_be_made(&moves, &there), may, "{moves:?} {there:?}");
+        }
     }
 }

@@ -5,18 +5,21 @@
 //!  STATE/rows/RUN                       the progress file of a run: how many of its rows are visible
 //!  STATE/live/RUN.lock                  locked by the run's process as long as it lives
 //!  STATE/jobs/KEY.lock                  locked by the one run of a job that loads
+//!  STATE/queues/KEY                     says that a load of a queue has begun whose target may forget that
 //!  STATE/rejects/FIRST/RUN.jsonl.zst    what a run rejected; FIRST is the first run of its resume chain
 //!  STATE/rejects/FIRST/replayed         which of these rejects were loaded later
 //! ```
-//! [`history`] owns the first four, [`rejects`] the others. The locks are the system's: a process that is killed
+//! [`history`] owns the first four, `begun.rs` the fifth, [`rejects`] the others. The locks are the system's: a process that is killed
 //! releases them, whatever process gets its number later.
 //!
 //! The history is for people and for `--resume`. What is in a target, the target itself knows: losing the state folder
 //! loses no row. What a run decides by all this stands in the engine.
 
+mod begun;
 pub mod history;
 pub mod rejects;
 
+pub use begun::BegunLoad;
 pub use history::{
     Ending, JobKey, LiveRun, LogicalRun, OnlyRun, Outcome, ProgressFile, QueueStatus, RunHistory, RunRecord, RunStatus,
     StatusFile, began, default_folder,

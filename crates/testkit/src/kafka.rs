@@ -126,7 +126,9 @@ impl Kafka {
     /// Makes the folder of the data.
     fn format(&self, has_login: bool) {
         let mut line = self.java("kafka.tools.StorageTool");
-        line.extend(["format", "-t", "fk2BsXRFQS2hxtKLqS6Fuw", "--standalone", "-c"].map(str::to_owned));
+        // Each broker is a cluster of its own: by its port, as a port has five digits at most.
+        let cluster = format!("{:05}XRFQS2hxtKLqS6Fuw", self.port);
+        line.extend(["format", "-t", &cluster, "--standalone", "-c"].map(str::to_owned));
         line.push(self.folder.path("server.properties").display().to_string());
         for kind in ["SCRAM-SHA-256", "SCRAM-SHA-512"].into_iter().filter(|_| has_login) {
             line.extend(["--add-scram".to_owned(), format!("{kind}=[name={USER},password={PASSWORD}]")]);
@@ -264,6 +266,20 @@ impl Kafka {
             Some(metadata.topics().first().is_some_and(|topic| topic.error().is_none()))
         };
         until(&format!("topic {name} has ended"), || is_there() == Some(false));
+    }
+
+    /// Deletes the groups whose names begin with `prefix`, and what they have noted: as time does it.
+    ///
+    /// # Panics
+    /// If there are none, or they cannot be deleted.
+    #[expect(clippy::expect_used, reason = "tests stop here")]
+    pub fn delete_groups(&self, prefix: &str) {
+        let groups = self.admin().inner().fetch_group_list(None, PATIENCE).expect("a list of groups");
+        let names: Vec<&str> = groups.groups().iter().map(|group| group.name()).collect();
+        let names: Vec<&str> = names.into_iter().filter(|name| name.starts_with(prefix)).collect();
+        assert!(!names.is_empty(), "there are no groups {prefix}…");
+        let each = block_on(self.admin().delete_groups(&names, &AdminOptions::new())).expect("groups are deleted");
+        each.into_iter().for_each(|one| drop(one.expect("a group is deleted")));
     }
 
     /// Deletes the messages of a partition before an offset.

@@ -82,24 +82,28 @@ impl EpochLoad {
     }
 
     async fn deliver_group(&self, mut group: Group, moves: Vec<Move>, waits: &dyn Waits) -> Result<Option<Delivered>> {
-        let (name, mut pause) = (&self.loading.load.name, PAUSES.0);
+        let (name, mut pause, mut is_waiting) = (&self.loading.load.name, PAUSES.0, false);
         let given = self.ledger.give(moves);
         group.note([given.note()]);
         let group = Arc::new(group);
         loop {
             match self.loading.try_deliver(&group).await {
                 Err(error) if error.kind() == ErrorKind::Transient => {
-                    waits.waiting(name, &error);
+                    if !std::mem::replace(&mut is_waiting, true) {
+                        waits.waiting(name, &error);
+                    }
                     if waits.pause(pause).await {
-                        self.end_rejects(&group, false)?;
+                        self.end_rejects(&group, None)?;
                         return Ok(None);
                     }
                     pause = (pause * 2).min(PAUSES.1);
                 }
                 Err(error) => return Err(error),
                 Ok(delivered) => {
-                    waits.back(name);
-                    self.end_rejects(&group, matches!(delivered, Delivered::Written { .. }))?;
+                    if is_waiting {
+                        waits.back(name);
+                    }
+                    self.end_rejects(&group, Some(&delivered))?;
                     return Ok(Some(delivered));
                 }
             }
@@ -107,14 +111,14 @@ impl EpochLoad {
     }
 
     /// No delivery of the group follows: if it is not written, its messages come again, and the rejects that deliveries
-    /// have logged do not count.
-    fn end_rejects(&self, group: &Group, is_written: bool) -> Result<()> {
+    /// have logged do not count. Where that is not known they do: one that is there twice is better than none.
+    fn end_rejects(&self, group: &Group, delivered: Option<&Delivered>) -> Result<()> {
         let Some(log) = self.loading.load.rejects.log().filter(|log| log.is_pending()) else { return Ok(()) };
         let name = &self.loading.load.name;
         let chunks: Vec<ChunkId> = group.chunks().iter().map(|chunk| ChunkId::new(name, chunk)).collect();
-        match is_written {
-            true => log.settle(&chunks),
-            false => log.void(&chunks)?,
+        match delivered {
+            Some(Delivered::Written { .. } | Delivered::Unknown(_)) => log.settle(&chunks),
+            Some(Delivered::Moved(_) | Delivered::AlreadyDone(_)) | None => log.void(&chunks)?,
         }
         Ok(())
     }
@@ -129,6 +133,11 @@ impl EpochLoad {
         self.ledger.epochs.summary(self.loading.rows.load(Ordering::Relaxed))
     }
 
+    /// The run is to end when the epoch that is being written is there.
+    pub fn end_soon(&self) {
+        self.ledger.epochs.end_soon();
+    }
+
     /// Waits until no commit is under way, and lets none begin any more.
     pub async fn end_commits(&self) {
         let end_soon = self.ledger.epochs.stop_waiting();
@@ -139,10 +148,10 @@ impl EpochLoad {
 /// Receives when a target is away and when it is back, and ends the waiting.
 #[async_trait]
 pub trait Waits: Send + Sync {
-    /// The sink waits for its target, for this reason.
+    /// A delivery of the sink begins to wait for its target, for this reason.
     fn waiting(&self, sink: &str, error: &Error);
 
-    /// The target has answered.
+    /// The target has answered a delivery that has waited.
     fn back(&self, sink: &str);
 
     /// Waits for so long, or until the run is to end; whether it is.

@@ -593,7 +593,7 @@ impl Loading {
                     };
                     self.came.before.fetch_add(rows, Ordering::Relaxed);
                 }
-                Ok(Delivered::Moved(_)) => {
+                Ok(Delivered::Moved(_) | Delivered::Unknown(_)) => {
                     return Err(Error::internal("chunks have no positions").in_step(&self.load.name));
                 }
                 Err(error) if error.kind() == ErrorKind::Transient && tries < RETRIES => {

@@ -106,6 +106,13 @@ pub(super) fn error(failure: &Failure, place: &Place, doing: &str) -> Error {
     }
 }
 
+/// The error of a transaction of which nothing is there.
+pub(super) fn aborted(place: &Place, cause: String) -> Error {
+    Error::transient(format!("writing to topic {}: a transaction was aborted", place.topic))
+        .cause(place.server.without_secrets(cause))
+        .hint("none of its messages is seen by readers of committed messages; they are sent again in another one")
+}
+
 /// The error if the topic is not there.
 pub(super) fn no_topic(place: &Place) -> Error {
     Error::refused(format!("the cluster of {} has no topic `{}`", place.server.shown, place.topic))

@@ -190,10 +190,10 @@ impl Producer {
     }
 
     fn broken(&self, cause: String) -> Error {
-        let error = match self.is_transactional() {
-            true => Error::transient(format!("{}: a transaction was aborted", self.doing())),
-            false => Error::refused(format!("{}: no message can be sent any more", self.doing())),
-        };
+        if self.is_transactional() {
+            return fault::aborted(&self.place, cause);
+        }
+        let error = Error::refused(format!("{}: no message can be sent any more", self.doing()));
         error.cause(self.place.server.without_secrets(cause))
     }
 }

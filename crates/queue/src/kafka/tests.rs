@@ -3,6 +3,7 @@
 
 mod member;
 mod producing;
+mod transactions;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -165,7 +165,7 @@ impl Driver {
             };
             match delivered {
                 Ok(Delivered::Written { .. }) => break,
-                Ok(Delivered::Moved(positions)) => {
+                Ok(Delivered::Moved(positions) | Delivered::Unknown(positions)) => {
                     self.consumer.moved(sink, &numbers, positions).await?;
                     return Ok(false);
                 }

@@ -152,6 +152,7 @@ impl Delivery for TableDelivery {
                 Ok(Delivered::Written { rows, refused: self.refused.rows })
             }
             Outcome::Otherwise(otherwise) => Ok(otherwise.into()),
+            Outcome::Unknown(positions) => Ok(Delivered::Unknown(positions)),
             Outcome::Undone => Err(Error::transient(format!(
                 "the connection was lost before {} was committed",
                 self.into.shared.target

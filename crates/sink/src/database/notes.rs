@@ -14,6 +14,7 @@ use super::ledger_rows::{record, written};
 use super::places::Places;
 use super::pool::{Pool, pause};
 use super::server::{Connection, Failure};
+use crate::moves;
 
 /// What a delivery notes.
 pub(super) struct Notes {
@@ -51,8 +52,11 @@ impl From<Otherwise> for Delivered {
 pub(super) enum Outcome {
     /// It was done.
     Ours,
-    /// Another transaction was faster, or has gone on since.
+    /// It was not: another transaction was faster.
     Otherwise(Otherwise),
+    /// It cannot be found out any more: others have moved these positions on since, or the run is to end while the
+    /// server does not answer.
+    Unknown(Vec<Position>),
     /// It was not done.
     Undone,
 }
@@ -175,6 +179,9 @@ impl Notes {
                 Err(error) if error.kind() != ErrorKind::Transient => return Err(error),
                 Err(error) => error,
             };
+            if tries >= retries && self.is_ending() {
+                return Ok(Outcome::Unknown(Vec::new()));
+            }
             if tries >= retries && !self.are_moves() {
                 let what = format!("the connection was lost while {target} was committed");
                 return Err(Error::refused(what)
@@ -194,9 +201,20 @@ impl Notes {
             connection.execute("ROLLBACK").await.map_err(Failure::into_error)?;
             return Ok(Outcome::Undone);
         };
-        match self.is_ours(connection).await.map_err(Failure::into_error)? {
-            true => Ok(Outcome::Ours),
-            false => Ok(Outcome::Otherwise(otherwise)),
+        if self.is_ours(connection).await.map_err(Failure::into_error)? {
+            return Ok(Outcome::Ours);
         }
+        if let What::Moves(places, moves) = &self.what {
+            let now = places.of_moves(connection, moves).await.map_err(Failure::into_error)?;
+            if moves::may_be_made(moves, &now) {
+                return Ok(Outcome::Unknown(moves::elsewhere(moves, now)));
+            }
+        }
+        Ok(Outcome::Otherwise(otherwise))
+    }
+
+    /// Whether the run is to end.
+    fn is_ending(&self) -> bool {
+        matches!(&self.what, What::Moves(places, _) if places.is_ending())
     }
 }

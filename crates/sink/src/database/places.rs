@@ -9,6 +9,7 @@
 //! by `place_key`, so that two transactions do not wait for each other.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use millstream_core::positions::{Move, Position};
@@ -39,6 +40,8 @@ pub(super) struct Places {
     owner: String,
     /// The target table, for messages.
     target: String,
+    /// Whether the run is to end.
+    is_ending: Arc<AtomicBool>,
 }
 
 impl Places {
@@ -52,6 +55,7 @@ impl Places {
             owner: owner.to_owned(),
             target: target_of(server.as_ref(), spec),
             server: Arc::clone(server),
+            is_ending: Arc::default(),
         }
     }
 
@@ -70,6 +74,16 @@ impl Places {
     /// Whether this is the name of this process.
     pub(super) fn is_own(&self, owner: &str) -> bool {
         self.owner == owner
+    }
+
+    /// The run is to end.
+    pub(super) fn end_soon(&self) {
+        self.is_ending.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the run is to end.
+    pub(super) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Relaxed)
     }
 
     /// Moves in the order in which they are made.
@@ -203,7 +217,12 @@ impl Places {
         Ok(false)
     }
 
-    async fn of_moves(&self, connection: &mut dyn Connection, moves: &[Move]) -> Result<Vec<Position>, Failure> {
+    /// The positions of the places of `moves` that there are.
+    pub(super) async fn of_moves(
+        &self,
+        connection: &mut dyn Connection,
+        moves: &[Move],
+    ) -> Result<Vec<Position>, Failure> {
         let mut there = Vec::new();
         for some in moves.chunks(LISTED) {
             there.extend(self.select(connection, &self.among(some), "").await?);

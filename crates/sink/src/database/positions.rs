@@ -7,7 +7,8 @@
 //!          ROLLBACK, moved               on a new connection: BEGIN ─▶ move the same places
 //!                                           they could be moved ─▶ ROLLBACK: it was not committed
 //!                                           no row changed, and the version is of our attempt ─▶ written
-//!                                           no row changed otherwise ─▶ moved
+//!                                           no row changed, and the version is of another one ─▶ moved
+//!                                           no row changed, and others have gone on since ─▶ unknown
 //! ```
 //! A row that a transaction has moved is locked until that ends. So the second attempt waits for the outcome of the
 //! first one, and so does who reads. `places.rs` has the statements, `delivery.rs` and `notes.rs` the transactions of
@@ -301,6 +302,7 @@ impl State {
         Ok(Tried::Lost(match outcome {
             Outcome::Ours => Some(Moved::All),
             Outcome::Otherwise(otherwise) => Some(moved(otherwise)),
+            Outcome::Unknown(positions) => Some(Moved::None(positions)),
             Outcome::Undone => None,
         }))
     }
@@ -460,6 +462,10 @@ impl Epochs for DatabasePositions {
 
     fn connections(&self) -> usize {
         self.0.connections
+    }
+
+    fn end_soon(&self) {
+        self.0.places.end_soon();
     }
 }
 

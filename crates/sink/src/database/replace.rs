@@ -66,7 +66,7 @@ impl DatabaseLedger {
         match Box::new(delivery).commit_if(Box::new(refuse)).await? {
             Delivered::Written { rows, .. } => Ok(Replaced { inserted: rows, is_new: true, ..removed }),
             // The next attempt finds out which version is there.
-            Delivered::AlreadyDone(_) | Delivered::Moved(_) => Err(Error::transient(format!(
+            Delivered::AlreadyDone(_) | Delivered::Moved(_) | Delivered::Unknown(_) => Err(Error::transient(format!(
                 "the connection was lost while {} was committed",
                 self.state().into.shared.target
             ))),

@@ -11,11 +11,11 @@ use millstream_core::positions::Move;
 use millstream_core::sink::{Accept, Delivered, Delivery, Refused};
 use millstream_core::{Error, Result, fail_point};
 
-use super::Taking;
 use super::load::summary;
 use super::message::Rows;
 use super::outlet::Target;
 use super::sender::Sender;
+use super::taking::Taking;
 
 /// A queue as it takes epochs.
 pub(super) struct QueueEpochs(pub(super) Arc<Shared>);

@@ -8,13 +8,13 @@ use millstream_core::epochs::{Guarantee, QueueFacts, QueueLoad, TopicFacts};
 use millstream_core::positions::Positions;
 use millstream_core::{Error, Result};
 use millstream_queue::kafka::{
-    KafkaWrite, Outgoing, Place, PlaceProducer, Producer, RefusedMessage, TopicLoad, Transactions,
+    KafkaWrite, Outgoing, Place, PlaceProducer, Producer, RefusedMessage, TopicLoad, Transactions, reads_itself,
 };
 use tokio::runtime::Handle;
 
-use super::Taking;
 use super::message::Message;
 use super::outlet::{Outlet, Target, Terms};
+use super::taking::Taking;
 use super::transactions::TopicPositions;
 
 /// How often it is asked whether brokers can be reached.
@@ -59,11 +59,10 @@ impl Target for Topic {
             return Ok(Guarantee::once_or_more(why));
         };
         match self.shares_brokers(source) {
-            true if self.place.topic == source.name => {
-                Err(format!("it writes to the topic `{}` that the job reads, which would never end", source.name))
-            }
+            true if self.place.topic == source.name => Err(reads_itself(&source.name)),
             true => Ok(Guarantee::once(
-                "positions move in the transaction of the messages, for readers with `isolation.level=read_committed`",
+                "positions move in the transaction of the messages, for readers with `isolation.level=read_committed`; \
+                 brokers forget them if the job stands still for a week (`offsets.retention.minutes`)",
             )),
             false => Ok(Guarantee::once_or_more(
                 "its brokers are not those of the source; if they turn out to be of the same cluster when the job \
@@ -74,8 +73,9 @@ impl Target for Topic {
 
     async fn positions(&self, load: &QueueLoad, taking: &Taking) -> Result<Option<Arc<dyn Positions>>> {
         let (Some(source), io) = (&load.queue.topic, &taking.terms.io) else { return Ok(None) };
-        let Some(cluster) = load.source.cluster(io).await? else { return Ok(None) };
-        let of = TopicLoad { source, cluster: &cluster, load: &load.load, owner: &load.owner };
+        let (cluster, is_one_cluster) = (load.source.cluster(io).await?, self.shares_brokers(source));
+        let cluster = cluster.as_deref();
+        let of = TopicLoad { source, cluster, is_one_cluster, load: &load.load, owner: &load.owner };
         let opened = Transactions::open(&self.target, &self.settings, of, taking.terms.window, io).await?;
         let positions = |opened| Arc::new(TopicPositions::new(opened, taking.clone(), self.shown()));
         Ok(opened.map(|opened| positions(opened) as Arc<dyn Positions>))

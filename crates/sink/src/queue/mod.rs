@@ -3,9 +3,10 @@
 //! ```text
 //!  rows ─▶ message (encoding) ─▶ sender (what is not confirmed) ─▶ outlet (a producer of crates/queue)
 //! ```
-//! `load.rs` is a load that ends, `epochs.rs` one of another queue, `spec.rs` what the job file says. Messages cannot
-//! be taken back, and those whose confirmation was lost are sent again: each row is there at least once. From a topic
-//! of Kafka to another one of the same cluster, each is there exactly once (`transactions.rs`).
+//! `load.rs` is a load that ends, `epochs.rs` one of another queue (`taking.rs`), `spec.rs` what the job file says.
+//! Messages cannot be taken back, and those whose confirmation was lost are sent again: each row is there at least once.
+//! From a topic of Kafka to another one of the same cluster, each is there exactly once (`transactions.rs`,
+//! `topic_delivery.rs`).
 
 mod epochs;
 #[cfg(feature = "kafka")]
@@ -17,14 +18,20 @@ mod outlet;
 mod redis;
 mod sender;
 mod spec;
+mod taking;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "kafka")]
+mod topic_delivery;
+#[cfg(feature = "kafka")]
 mod transactions;
+#[cfg(test)]
+#[cfg(feature = "kafka")]
+mod transactions_tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
@@ -40,13 +47,14 @@ use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 
 use self::load::{QueueLoad, Shared, TASK};
-use self::message::{Form, Rows};
+use self::message::Form;
 use self::outlet::{Target, Terms};
 use self::sender::Sender;
 #[cfg(feature = "kafka")]
 pub use self::spec::KafkaSpec;
 #[cfg(feature = "redis")]
 pub use self::spec::RedisSpec;
+use self::taking::Taking;
 use crate::encode::Encoding;
 
 /// How long a run that ends waits for a server that is away.
@@ -181,28 +189,6 @@ impl Sink for QueueSink {
         }
         let shared = epochs::Shared { target, taking, idle: Default::default(), known: Default::default() };
         Ok(Some(EpochTarget::AtLeastOnce(Arc::new(epochs::QueueEpochs(Arc::new(shared))))))
-    }
-}
-
-/// How rows of another queue are taken.
-#[derive(Clone)]
-struct Taking {
-    context: LoadContext,
-    form: Form,
-    terms: Terms,
-}
-
-impl Taking {
-    fn rows(&self) -> Rows {
-        self.form.rows(&self.context.schema)
-    }
-
-    /// Does `work`, a part of a delivery, where the network is.
-    async fn waiting<T: Send + 'static>(&self, work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-        let start = Instant::now();
-        let done = on_io(&self.terms.io, TASK, work).await;
-        self.context.step.add_waiting_output(start.elapsed());
-        done
     }
 }
 

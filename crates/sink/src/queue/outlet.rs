@@ -10,8 +10,8 @@ use millstream_core::positions::Positions;
 use millstream_core::{Error, Result};
 use tokio::runtime::Handle;
 
-use super::Taking;
 use super::message::Message;
+use super::taking::Taking;
 
 /// Why messages may be there more than once.
 pub(super) const SENT_AGAIN: &str =

@@ -18,7 +18,7 @@ use super::spec::parts;
 use crate::conformance::Csv;
 use crate::encode::Encoding;
 
-fn form(parts: &[Part]) -> Form {
+pub(super) fn form(parts: &[Part]) -> Form {
     let format = Some(Arc::new(Csv) as Arc<_>);
     let of_sink = SinkParts { target: String::new(), format, codec: None, store: None };
     let encoding = Encoding::new(&of_sink, None).expect("an encoding");
@@ -26,7 +26,7 @@ fn form(parts: &[Part]) -> Form {
 }
 
 /// Rows with an id, a key, headers and a time.
-fn rows(headers: &[Option<&str>]) -> RecordBatch {
+pub(super) fn rows(headers: &[Option<&str>]) -> RecordBatch {
     let count = i64::try_from(headers.len()).expect("few");
     let keys = (0..count).map(|id| (id > 0).then(|| format!("k{id}")));
     let columns: [(&str, ArrayRef); 4] = [
@@ -38,7 +38,7 @@ fn rows(headers: &[Option<&str>]) -> RecordBatch {
     RecordBatch::try_from_iter(columns).expect("columns of one length")
 }
 
-fn schema() -> SchemaRef {
+pub(super) fn schema() -> SchemaRef {
     rows(&[]).schema()
 }
 

@@ -1,31 +1,28 @@
 //! From a topic of Kafka to another one of the same cluster: the messages of each partition that is read go in one
 //! transaction with its position (`crates/queue/src/kafka/transactions.rs`).
 //!
-//! A transaction is open only while its messages are sent: rows are gathered before. If a broker refuses a message, all
-//! others are sent again without it, in another transaction.
+//! `topic_delivery.rs` sends them. Producers of places that this process has are kept between epochs, as far as nobody
+//! else has moved these places.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use futures::future::join_all;
 use millstream_core::epochs::Epochs;
 use millstream_core::positions::{Change, Move, Moved, Position, Positions};
-use millstream_core::sink::{Accept, Delivered, Delivery, Refused, RefusedRow};
-use millstream_core::{Error, Result, fail_point};
+use millstream_core::sink::Delivery;
+use millstream_core::{Error, Result};
 use millstream_queue::kafka::{Ended, PlaceProducer, Transactions};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex as Waiting, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
-use super::Taking;
-use super::kafka::KafkaOutlet;
 use super::load::summary;
-use super::sender::Sender;
-use crate::shared::Charge;
+use super::taking::Taking;
+use super::topic_delivery::TopicDelivery;
 
 /// The most producers of a sink. Each has about five threads.
-const MOST: usize = 32;
+pub(super) const MOST: usize = 32;
 
 /// After how long a position is noted again that was not moved: brokers drop offsets after a week, by default.
 const RENEWAL: Duration = Duration::from_secs(3600);
@@ -37,11 +34,11 @@ const LOOKS: Duration = Duration::from_secs(600);
 pub(super) struct TopicPositions(Arc<Shared>);
 
 /// Shared by the deliveries.
-struct Shared {
-    transactions: Arc<Transactions>,
-    taking: Taking,
+pub(super) struct Shared {
+    pub(super) transactions: Arc<Transactions>,
+    pub(super) taking: Taking,
     /// The topic, for messages.
-    shown: String,
+    pub(super) shown: String,
     /// One for each producer that may be in use.
     permits: Arc<Semaphore>,
     state: Mutex<State>,
@@ -53,7 +50,18 @@ struct State {
     idle: Vec<PlaceProducer>,
     /// The places that this process reads, as far as is known here: the version of each, and when it was noted.
     own: BTreeMap<String, (u64, Instant)>,
+    /// Held by what moves a place, so that one process does not fence itself.
+    in_use: BTreeMap<String, Arc<Waiting<()>>>,
 }
+
+/// Says that a place is in use, and that its producer counts among the most that there may be.
+pub(super) struct Lease {
+    _place: OwnedMutexGuard<()>,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// What was asked for, if a place stands where it was expected; or where that stands instead, if that is known.
+pub(super) type Found<T> = Result<T, Option<Position>>;
 
 impl TopicPositions {
     pub(super) fn new(transactions: Transactions, taking: Taking, shown: String) -> Self {
@@ -62,6 +70,24 @@ impl TopicPositions {
         let shared = Arc::new(Shared { transactions, taking, shown, permits, state });
         io.spawn(renew(Arc::downgrade(&shared)));
         TopicPositions(shared)
+    }
+}
+
+#[cfg(test)]
+impl TopicPositions {
+    /// The places that it takes for its own, with their versions.
+    pub(super) fn known(&self) -> Vec<(String, u64)> {
+        self.0.state().own.iter().map(|(place, (version, _))| (place.clone(), *version)).collect()
+    }
+
+    /// The places of idle producers.
+    pub(super) fn idle(&self) -> Vec<String> {
+        self.0.state().idle.iter().map(PlaceProducer::place).collect()
+    }
+
+    /// Notes all positions again that may be.
+    pub(super) async fn renew_all(&self) {
+        self.0.renew(Duration::ZERO).await;
     }
 }
 
@@ -79,14 +105,34 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A producer for a place, and the permit to use it.
-    async fn producer(&self, place: &str) -> Result<(PlaceProducer, OwnedSemaphorePermit)> {
+    fn place(&self, place: &str) -> Arc<Waiting<()>> {
+        Arc::clone(self.state().in_use.entry(place.to_owned()).or_default())
+    }
+
+    async fn lease(&self, place: OwnedMutexGuard<()>) -> Result<Lease> {
         let permit = Arc::clone(&self.permits).acquire_owned().await;
         let permit = permit.map_err(|cause| Error::internal("no producer can be used").cause(cause))?;
-        match self.take(place) {
-            Some(idle) => Ok((idle, permit)),
-            None => Ok((self.transactions.producer(place).await?, permit)),
+        Ok(Lease { _place: place, _permit: permit })
+    }
+
+    /// A producer for a place that stands at a version. Whoever has it there is fenced, but not who has moved it.
+    pub(super) async fn producer(&self, place: &str, at: Option<u64>) -> Result<Found<(PlaceProducer, Lease)>> {
+        let lease = self.lease(self.place(place).lock_owned().await).await?;
+        // An idle producer knows the place as it has left it: others may have moved it since, and may have fenced it.
+        if let Some(idle) = self.take(place).filter(|idle| version(idle.position()) == at) {
+            return Ok(Ok((idle, lease)));
         }
+        // What is not known now is compared when the producer is there.
+        if let Ok(found) = self.transactions.position(place).await
+            && version(found.as_ref()) != at
+        {
+            return Ok(Err(found));
+        }
+        let fresh = self.transactions.producer(place).await?;
+        Ok(match version(fresh.position()) == at {
+            true => Ok((fresh, lease)),
+            false => Err(fresh.position().cloned()),
+        })
     }
 
     /// The idle producer of a place; if there is none, others make room for it.
@@ -101,37 +147,28 @@ impl Shared {
         None
     }
 
-    fn keep(&self, producer: PlaceProducer) {
-        let mut state = self.state();
+    pub(super) fn keep(&self, producer: PlaceProducer) {
+        let (mut state, place) = (self.state(), producer.place());
         if let Some(position) = producer.position() {
-            state.own.insert(position.place.clone(), (position.version, Instant::now()));
+            state.own.insert(place.clone(), (position.version, Instant::now()));
         }
+        state.idle.retain(|idle| idle.place() != place);
         state.idle.push(producer);
     }
 
-    fn is_lost(&self, place: &str) {
-        self.state().own.remove(place);
-    }
-
-    /// Where a place stands, if that is elsewhere than a move says and no producer is there yet: another process has it
-    /// then, and is not to be fenced.
-    async fn elsewhere(&self, only: &Move) -> Option<Vec<Position>> {
-        if self.state().idle.iter().any(|idle| idle.place() == only.place) {
-            return None;
-        }
-        // What is not known now is compared when the producer is there.
-        let found = self.transactions.position(&only.place).await.ok()?;
-        (version(found.as_ref()) != only.from).then(|| found.into_iter().collect())
+    /// Another process has moved a place.
+    pub(super) fn is_lost(&self, place: &str) {
+        let mut state = self.state();
+        state.own.remove(place);
+        state.idle.retain(|idle| idle.place() != place);
     }
 
     /// Moves a place without messages. Where it stands, if that is elsewhere.
     async fn set(&self, only: Move) -> Result<Option<Vec<Position>>> {
-        let (mut producer, _permit) = self.producer(&only.place).await?;
-        if version(producer.position()) != only.from {
-            let found = producer.position().cloned().into_iter().collect();
-            self.keep(producer);
-            return Ok(Some(found));
-        }
+        let (mut producer, _lease) = match self.producer(&only.place, only.from).await? {
+            Ok(found) => found,
+            Err(elsewhere) => return Ok(Some(elsewhere.into_iter().collect())),
+        };
         producer.begin().await?;
         let (ended, producer) = self.taking.waiting(async move { producer.commit(&only).await }).await?;
         producer.into_iter().for_each(|producer| self.keep(producer));
@@ -139,24 +176,49 @@ impl Shared {
             Ended::Committed => Ok(None),
             Ended::Aborted(error) => Err(error),
             Ended::Fenced => Ok(Some(Vec::new())),
+            Ended::Unknown(now) => Ok(Some(now.into_iter().collect())),
         }
     }
 
-    /// Notes positions again that were not moved for so long.
+    /// Notes positions again that were not moved for so long. What cannot be done now is done later.
     async fn renew(&self, after: Duration) {
-        let own = self.state().own.clone();
-        for (place, (known, _)) in own.into_iter().filter(|(_, (_, noted))| noted.elapsed() >= after) {
-            let Ok((producer, _permit)) = self.producer(&place).await else { continue };
-            let is_own = version(producer.position()) == Some(known);
-            match if is_own { producer.renew().await } else { None } {
-                Some(producer) => self.keep(producer),
-                None => self.is_lost(&place),
+        let own: Vec<String> = self.state().own.keys().cloned().collect();
+        for place in own {
+            // What is in use is noted anyway.
+            if let Ok(held) = self.place(&place).try_lock_owned() {
+                // It may not be possible now.
+                let _ = self.renew_place(&place, held, after).await;
             }
         }
     }
+
+    /// Notes the position of a place again, unless that was done just now.
+    async fn renew_place(&self, place: &str, held: OwnedMutexGuard<()>, after: Duration) -> Result<()> {
+        let own = self.state().own.get(place).copied();
+        let Some((known, _)) = own.filter(|(_, noted)| noted.elapsed() >= after) else { return Ok(()) };
+        // The producer of a process that has taken the place over is not to be fenced.
+        if version(self.transactions.position(place).await?.as_ref()) != Some(known) {
+            self.is_lost(place);
+            return Ok(());
+        }
+        let _lease = self.lease(held).await?;
+        let idle = self.take(place).filter(|idle| version(idle.position()) == Some(known));
+        let producer = match idle {
+            Some(idle) => idle,
+            None => self.transactions.producer(place).await?,
+        };
+        if version(producer.position()) != Some(known) {
+            self.is_lost(place);
+            return Ok(());
+        }
+        if let Some(producer) = producer.renew().await {
+            self.keep(producer);
+        }
+        Ok(())
+    }
 }
 
-fn version(position: Option<&Position>) -> Option<u64> {
+pub(super) fn version(position: Option<&Position>) -> Option<u64> {
     position.map(|position| position.version)
 }
 
@@ -165,8 +227,7 @@ impl Epochs for TopicPositions {
     async fn delivery(&self, moves: Vec<Move>, bad_rows: usize) -> Result<Box<dyn Delivery>> {
         let [only] = <[Move; 1]>::try_from(moves)
             .map_err(|moves| Error::internal(format!("a transaction was to move {} positions", moves.len())))?;
-        let (shared, charge) = (Arc::clone(&self.0), Charge::new(&self.0.taking.context.budget, 0));
-        Ok(Box::new(TopicDelivery { shared, only, batches: Vec::new(), bytes: 0, charge, bad_rows }))
+        Ok(Box::new(TopicDelivery::new(Arc::clone(&self.0), only, bad_rows)))
     }
 
     fn target(&self) -> String {
@@ -179,6 +240,10 @@ impl Epochs for TopicPositions {
 
     fn connections(&self) -> usize {
         MOST
+    }
+
+    fn end_soon(&self) {
+        self.0.transactions.end_soon();
     }
 }
 
@@ -204,12 +269,11 @@ impl Positions for TopicPositions {
 
     async fn fence(&self, place: &str, _wait: Duration, mut change: Change) -> Result<()> {
         loop {
-            // A producer that is there may have been fenced itself.
+            // A producer that is there may have been fenced itself, and one that is in use may be what is in the way.
             drop(self.0.take(place));
-            let (producer, permit) = self.0.producer(place).await?;
+            let producer = self.0.transactions.producer(place).await?;
             let moves = change(&self.read().await?)?;
             self.0.keep(producer);
-            drop(permit);
             if moves.iter().any(|one| one.place != place) {
                 return Err(Error::internal("a fence was to move other places"));
             }
@@ -228,152 +292,11 @@ impl Positions for TopicPositions {
         self.0.transactions.forget().await
     }
 
+    fn may_expire_in(&self) -> Option<String> {
+        Some(format!("the group `{}`", self.0.transactions.group()))
+    }
+
     fn is_by_place(&self) -> bool {
         true
-    }
-}
-
-/// What a process has of a partition in an epoch.
-struct TopicDelivery {
-    shared: Arc<Shared>,
-    only: Move,
-    batches: Vec<RecordBatch>,
-    bytes: usize,
-    charge: Charge,
-    bad_rows: usize,
-}
-
-/// What has become of an attempt to send all rows in a transaction, which is still open.
-enum Sent {
-    /// All of them are there, without those that were left out before.
-    All(Box<PlaceProducer>, u64),
-    /// Brokers have refused some, which are noted: the others have to be sent by another producer, since the numbers of
-    /// this one's messages have a gap.
-    Again,
-    /// Another process has the place.
-    Fenced,
-}
-
-#[async_trait]
-impl Delivery for TopicDelivery {
-    async fn write(&mut self, batch: RecordBatch) -> Result<()> {
-        self.bytes += batch.get_array_memory_size();
-        self.charge.force(self.bytes);
-        self.batches.push(batch);
-        Ok(())
-    }
-
-    async fn commit_if(self: Box<Self>, accept: Accept) -> Result<Delivered> {
-        fail_point::pass("commit.before");
-        let (shared, place) = (Arc::clone(&self.shared), self.only.place.clone());
-        let delivered = self.deliver(accept).await;
-        if matches!(delivered, Ok(Delivered::Moved(_))) {
-            shared.is_lost(&place);
-        }
-        delivered
-    }
-}
-
-impl TopicDelivery {
-    async fn deliver(self, accept: Accept) -> Result<Delivered> {
-        if let Some(found) = self.shared.elsewhere(&self.only).await {
-            return Ok(Delivered::Moved(found));
-        }
-        let (mut producer, _permit) = self.shared.producer(&self.only.place).await?;
-        if version(producer.position()) != self.only.from {
-            let found = producer.position().cloned().into_iter().collect();
-            self.shared.keep(producer);
-            return Ok(Delivered::Moved(found));
-        }
-        let mut refused = BTreeMap::new();
-        let (mut producer, rows) = loop {
-            match self.send(producer, &mut refused).await? {
-                Sent::All(producer, rows) => break (*producer, rows),
-                Sent::Again if refused.len() > self.bad_rows => return Err(self.refuse(accept, refused)),
-                Sent::Again => producer = self.shared.transactions.producer(&self.only.place).await?,
-                Sent::Fenced => return Ok(Delivered::Moved(Vec::new())),
-            }
-        };
-        fail_point::pass("transaction.confirmed");
-        let is_accepted = match refused.len() > self.bad_rows {
-            true => Err(self.refuse(accept, std::mem::take(&mut refused))),
-            false => accept(&Refused { rows: refused.values().cloned().collect(), more: false }),
-        };
-        if let Err(error) = is_accepted {
-            if producer.abort().await.is_ok() {
-                self.shared.keep(producer);
-            }
-            return Err(error);
-        }
-        let only = self.only.clone();
-        let (ended, producer) = self.shared.taking.waiting(async move { producer.commit(&only).await }).await?;
-        producer.into_iter().for_each(|producer| self.shared.keep(producer));
-        match ended {
-            Ended::Committed => {
-                fail_point::pass("commit.after");
-                let rows = rows - refused.len() as u64;
-                Ok(Delivered::Written { rows, refused: refused.into_values().collect() })
-            }
-            Ended::Aborted(error) => Err(error),
-            Ended::Fenced => Ok(Delivered::Moved(Vec::new())),
-        }
-    }
-
-    /// The error if too many rows are refused.
-    fn refuse(&self, accept: Accept, refused: BTreeMap<u64, RefusedRow>) -> Error {
-        let refused = Refused { rows: refused.into_values().collect(), more: true };
-        accept(&refused).err().unwrap_or_else(|| refused.into_error(&self.shared.shown))
-    }
-
-    /// Sends the rows in a transaction of their own, without those that are refused; notes which of them are refused
-    /// now.
-    async fn send(&self, producer: PlaceProducer, refused: &mut BTreeMap<u64, RefusedRow>) -> Result<Sent> {
-        let Taking { context, terms, .. } = &self.shared.taking;
-        let outlet = KafkaOutlet { producer, patience: terms.patience };
-        let mut sender = Sender::new(outlet, terms, &context.budget);
-        let sent = self.send_all(&mut sender, refused).await;
-        let (rows, more) = sender.take();
-        let known = refused.len();
-        refused.extend(more.into_iter().map(|row| (row.row, row)));
-        let mut producer = sender.into_outlet().producer;
-        let broken = producer.broken_by();
-        if sent.is_ok() && broken.is_none() {
-            return Ok(Sent::All(Box::new(producer), rows));
-        }
-        // Whether it is fenced may show when it aborts.
-        let _ = producer.abort().await;
-        if producer.is_fenced() {
-            return Ok(Sent::Fenced);
-        }
-        if broken.is_some() && refused.len() > known {
-            return Ok(Sent::Again);
-        }
-        Err(broken.or(sent.err()).unwrap_or_else(|| Error::internal("a transaction is broken")))
-    }
-
-    async fn send_all(
-        &self,
-        sender: &mut Sender<KafkaOutlet<PlaceProducer>>,
-        refused: &BTreeMap<u64, RefusedRow>,
-    ) -> Result<()> {
-        let (taking, mut rows, mut first) = (&self.shared.taking, self.shared.taking.rows(), 0);
-        sender.outlet().producer.begin().await?;
-        for batch in &self.batches {
-            let mut encoded = taking.context.step.busy(|| rows.encode(batch))?;
-            encoded.leave_out(|row| refused.contains_key(&(first + row as u64)));
-            first += batch.num_rows() as u64;
-            let start = Instant::now();
-            let sent = sender.send(encoded).await;
-            taking.context.step.add_waiting_output(start.elapsed());
-            match sent {
-                Ok(bytes) => taking.context.step.add_bytes(bytes),
-                Err(error) => {
-                    // It may be that a message before was refused.
-                    sender.confirm().await?;
-                    return Err(error);
-                }
-            }
-        }
-        sender.confirm().await
     }
 }

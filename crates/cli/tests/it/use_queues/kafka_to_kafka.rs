@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use millstream_testkit::{Kafka, KafkaOptions, free_port};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::stop;
 use super::to_queues::{
     CSV, PARTITIONS, assert_complete, from_topic, job, killed, noise, received, rows, run, start, to_topic,
 };
+use super::until;
 use crate::use_support::Lab;
 
 /// How long anything may take that takes a few seconds.
@@ -65,15 +65,49 @@ impl Scene {
     }
 }
 
-/// A process that stops itself (SIGSTOP) where it is said.
-fn stopping(lab: &Lab, place: &str) -> Child {
-    let mut command = lab.command(&["run", "job.yaml"]);
-    command.env("MILLSTREAM_STOP_AT", place).env("MILLSTREAM_SHORT_SESSIONS", "1");
-    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
+/// A process of the job. A test that fails leaves none behind.
+struct Running(Child);
+
+impl Running {
+    fn start(lab: &Lab) -> Self {
+        Running(start(lab, "none"))
+    }
+
+    /// One that stops itself (SIGSTOP) where it is said.
+    fn stopping(lab: &Lab, place: &str) -> Self {
+        let mut command = lab.command(&["run", "job.yaml"]);
+        command.env("MILLSTREAM_STOP_AT", place).env("MILLSTREAM_SHORT_SESSIONS", "1");
+        Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts"))
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("it gets the signal");
+    }
+
+    /// Whether it stands still, by a signal.
+    fn is_stopped(&self) -> bool {
+        let stat = fs_err::read_to_string(format!("/proc/{}/stat", self.0.id())).expect("it is there");
+        stat.rsplit_once(") ").expect("a state").1.starts_with('T')
+    }
+
+    /// Ends it as a service is ended.
+    #[track_caller]
+    fn stop(mut self) {
+        self.signal(Signal::TERM);
+        assert_eq!(self.0.wait().expect("it ends").code(), Some(0), "a service that is stopped ends well");
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().expect("it is killed");
+        self.0.wait().expect("it ends");
+    }
 }
 
-fn signal(process: &Child, signal: Signal) {
-    kill_process(Pid::from_child(process), signal).expect("it gets the signal");
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// A run that is killed doubles nothing, wherever it dies, and what it had sent is not seen.
@@ -102,25 +136,24 @@ fn a_killed_run_loses_and_doubles_nothing() {
 fn processes_that_come_and_go_share_the_messages() {
     let kafka = Kafka::shared();
     let scene = Scene::new(kafka, "until: stopped\ncommit: {rows: 100, every: 200ms}");
-    let mut running: Vec<Child> = (0..3).map(|_| start(&scene.lab, "none")).collect();
+    let mut running: Vec<Running> = (0..3).map(|_| Running::start(&scene.lab)).collect();
     for round in 0..6 {
         scene.add(kafka, round * 1_500..(round + 1) * 1_500);
         std::thread::sleep(Duration::from_millis(500));
-        let mut ended = std::mem::replace(&mut running[round % 3], start(&scene.lab, "none"));
+        let mut ended = std::mem::replace(&mut running[round % 3], Running::start(&scene.lab));
         if round % 2 == 0 {
-            stop(ended);
+            ended.stop();
         } else {
-            ended.kill().expect("it is killed");
-            ended.wait().expect("it ends");
+            ended.kill();
         }
     }
     scene.wait_for(kafka, 9_000);
-    running.into_iter().for_each(stop);
+    running.into_iter().for_each(Running::stop);
     scene.assert_once(kafka, 9_000);
 }
 
 /// A process that is stopped for longer than its session, between two epochs or within a transaction, writes nothing
-/// afterwards of what another one has taken over.
+/// afterwards of what another one has taken over; and goes on when that one has left.
 #[test]
 fn a_process_that_was_paused_doubles_nothing() {
     let kafka = Kafka::shared();
@@ -128,24 +161,27 @@ fn a_process_that_was_paused_doubles_nothing() {
         let scene = Scene::new(kafka, "until: stopped\ncommit: {rows: 100, every: 100ms}");
         scene.add(kafka, 0..1_000);
         let paused = match place {
-            Some(place) => stopping(&scene.lab, place),
-            None => start(&scene.lab, "none"),
+            Some(place) => Running::stopping(&scene.lab, place),
+            None => Running::start(&scene.lab),
         };
         if place.is_none() {
             scene.wait_for(kafka, 1_000);
-            signal(&paused, Signal::STOP);
-        } else {
-            std::thread::sleep(Duration::from_secs(5));
+            paused.signal(Signal::STOP);
         }
+        until("it stands still", || paused.is_stopped());
         scene.add(kafka, 1_000..3_000);
-        let other = start(&scene.lab, "none");
+        let other = Running::start(&scene.lab);
         scene.wait_for(kafka, 3_000);
-        signal(&paused, Signal::CONT);
+        assert!(paused.is_stopped(), "it has written");
+        paused.signal(Signal::CONT);
         scene.add(kafka, 3_000..5_000);
         scene.wait_for(kafka, 5_000);
-        stop(paused);
-        stop(other);
-        scene.assert_once(kafka, 5_000);
+        // All partitions are its own again.
+        other.stop();
+        scene.add(kafka, 5_000..6_000);
+        scene.wait_for(kafka, 6_000);
+        paused.stop();
+        scene.assert_once(kafka, 6_000);
     };
     std::thread::scope(|scope| {
         for place in [None, Some("transaction.confirmed:4"), Some("transaction.sent:4"), Some("commit.after:4")] {
@@ -158,14 +194,14 @@ fn a_process_that_was_paused_doubles_nothing() {
 fn nothing_is_doubled_while_the_broker_restarts() {
     let mut kafka = Kafka::start(KafkaOptions::default());
     let scene = Scene::new(&kafka, "until: stopped\ncommit: {rows: 100, every: 100ms}");
-    let running = [start(&scene.lab, "none"), start(&scene.lab, "none")];
+    let running = [Running::start(&scene.lab), Running::start(&scene.lab)];
     for round in 0..4 {
         scene.add(&kafka, round * 2_000..(round + 1) * 2_000);
         std::thread::sleep(Duration::from_millis(400));
         kafka.restart();
     }
     scene.wait_for(&kafka, 8_000);
-    running.into_iter().for_each(stop);
+    running.into_iter().for_each(Running::stop);
     scene.assert_once(&kafka, 8_000);
 }
 
@@ -207,7 +243,7 @@ fn refused_messages_take_no_others_with_them() {
 fn ids(kafka: &Kafka, topic: &str) -> Vec<usize> {
     let lab = Lab::new();
     let source = format!(
-        "read: 'kafka://{}/{topic}', kafka: {{group: look-{topic}}}, json: {{columns: {{id: int64}}}}",
+        "read: 'kafka://{}/{topic}', kafka: {{group: look-{topic}}}, json: {{columns: {{id: int64, name: utf8}}}}",
         kafka.address()
     );
     job(&lab, "until: now", &source, "write: out.csv");
@@ -231,11 +267,37 @@ fn the_guarantee_depends_on_the_cluster() {
     killed(&scene.lab, "commit.after:2");
     run(&scene.lab).ok();
     scene.assert_once(kafka, 1_000);
+    // The group hears of what was killed when later messages are there.
+    scene.add(kafka, 1_000..1_100);
+    run(&scene.lab).ok();
     let third = other.topic(PARTITIONS);
     job(&scene.lab, "until: {empty: 2s}", &from_topic(kafka, &scene.first), &to_topic(&other, &third));
-    scene.add(kafka, 1_000..1_500);
+    scene.add(kafka, 1_100..1_600);
     run(&scene.lab).ok().says(&["500 messages added"]);
     assert_eq!(received(&other, &third).len(), 500, "it begins at the offset of the group");
+}
+
+/// Brokers drop the positions of a job that has stood still for long: it does not begin again by itself.
+#[test]
+fn positions_that_brokers_have_dropped_are_missed() {
+    let kafka = Kafka::start(KafkaOptions::default());
+    let scene = Scene::new(&kafka, "until: now");
+    scene.add(&kafka, 0..100);
+    run(&scene.lab).ok();
+    kafka.delete_groups("millstream-");
+    scene.add(&kafka, 100..150);
+    let told = format!("it is not known any more how far the queue was read into topic {}", scene.second);
+    run(&scene.lab).ended(1).says(&[
+        &told,
+        "the group `millstream-",
+        "has no positions any more",
+        "`--restart` begins",
+    ]);
+    scene.assert_once(&kafka, 100);
+    scene.lab.run(&["run", "job.yaml", "--restart"]).ok().says(&["150 messages added"]);
+    scene.add(&kafka, 150..160);
+    run(&scene.lab).ok().says(&["10 messages added"]);
+    assert_eq!(received(&kafka, &scene.second).len(), 100 + 160);
 }
 
 #[test]
@@ -243,11 +305,11 @@ fn a_job_that_reads_what_it_writes_is_refused() {
     let (kafka, lab) = (Kafka::shared(), Lab::new());
     let topic = kafka.topic(1);
     job(&lab, "until: now", &from_topic(kafka, &topic), &to_topic(kafka, &topic));
-    let told = format!("it writes to the topic `{topic}` that the job reads");
+    let told = format!("it writes to topic `{topic}`, which the job also reads: the job would read its own messages");
     run(&lab).ended(2).says(&["`o` cannot take rows of a queue", &told]);
     lab.run(&["explain", "job.yaml"]).ended(2).says(&[&told]);
     // The same brokers by another name.
     let by_door = to_topic(kafka, &topic).replace(&kafka.address(), &kafka.door());
     job(&lab, "until: now", &from_topic(kafka, &topic), &by_door);
-    run(&lab).ended(2).says(&[&format!("the job reads the topic `{topic}` that it writes to")]);
+    run(&lab).ended(2).says(&[&told]);
 }

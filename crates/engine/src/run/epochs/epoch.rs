@@ -9,6 +9,7 @@ use millstream_job::around::CommitKeys;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use super::known::KnownLoad;
 use crate::chunks::epochs::EpochLoad;
 use crate::chunks::group::{ChunkRows, counts};
 use crate::chunks::messages::MessageReader;
@@ -104,6 +105,7 @@ pub(super) fn has_sink(sinks: SinkSet, number: usize) -> bool {
 pub(super) struct EpochSink<'j> {
     pub(super) sink: &'j SinkStep,
     pub(super) load: Arc<EpochLoad>,
+    pub(super) known: KnownLoad,
 }
 
 impl EpochSink<'_> {

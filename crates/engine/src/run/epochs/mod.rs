@@ -8,6 +8,7 @@
 
 mod chores;
 mod epoch;
+mod known;
 mod parts;
 mod until;
 
@@ -46,6 +47,7 @@ use crate::read::sample::without_messages;
 use crate::stages::OpenStage;
 use chores::Chores;
 use epoch::{Batch, Epoch, EpochSink, has_sink};
+use known::KnownLoad;
 use parts::Part;
 use until::End;
 
@@ -220,7 +222,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
                 let target = target_of(work, sink, &queue, &process, &step).await;
                 target.map_err(|error| error.in_step(&sink.name.value).into())
             };
-            let target = once_there(job, &tell, work.cancel, target).await?;
+            let (target, known) = once_there(job, &tell, work.cancel, target).await?;
             let load = EpochLoad::new(&target, |ledger| ChunkLoad {
                 name: sink.name.value.clone(),
                 notes_rejects_of: None,
@@ -239,7 +241,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
                 scratch: run.scratch.folder().to_owned(),
                 is_staged: false,
             });
-            sinks.push(EpochSink { sink, load: Arc::new(load) });
+            sinks.push(EpochSink { sink, load: Arc::new(load), known });
             positions.push(target.positions().cloned());
             pipelines.push(pipeline);
         }
@@ -308,6 +310,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
                 () = &mut cancelled, if !self.end.is_stopped => {
                     self.end.is_stopped = true;
                     self.end.is_reached = true;
+                    self.sinks.iter().for_each(|sink| sink.load.end_soon());
                 }
                 () = sleep_until(deadline), if deadline.is_some() => {
                     self.closed = Some(std::mem::take(&mut self.open));
@@ -436,8 +439,8 @@ impl<'w, 'j> Consuming<'w, 'j> {
         parts::split(batches.iter().map(part), most)
     }
 
-    fn waits(&self) -> Told {
-        Told { tell: Arc::clone(&self.tell), told: Mutex::new(false), cancel: self.work.cancel.clone() }
+    fn waits(&self) -> ReportedOnce {
+        ReportedOnce { tell: Arc::clone(&self.tell), waiting: Mutex::new(0), cancel: self.work.cancel.clone() }
     }
 
     /// Begins to write rows of these batches.
@@ -446,7 +449,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
         sink: usize,
         batches: Vec<u64>,
         rows: Vec<ChunkRows>,
-        waits: Arc<Told>,
+        waits: Arc<ReportedOnce>,
     ) -> BoxFuture<'static, DonePart> {
         let moves = self.consumer.moves(sink, &batches);
         let load = Arc::clone(&self.sinks[sink].load);
@@ -475,10 +478,13 @@ impl<'w, 'j> Consuming<'w, 'j> {
             match result {
                 Ok(Some(Delivered::Written { .. })) => {
                     monitor.count_epochs(|epochs| epochs.commits += 1);
+                    self.sinks[sink].known.has_begun();
                     self.consumer.committed(sink, &batches).await?;
                     continue;
                 }
-                Ok(Some(Delivered::Moved(positions))) => self.consumer.moved(sink, &batches, positions).await?,
+                Ok(Some(Delivered::Moved(positions) | Delivered::Unknown(positions))) => {
+                    self.consumer.moved(sink, &batches, positions).await?;
+                }
                 Ok(Some(Delivered::AlreadyDone(_))) => failed = Some(Error::internal("positions have no chunks")),
                 Ok(None) => is_given_up = true,
                 Err(error) => failed = Some(error),
@@ -523,14 +529,14 @@ fn reader_of(
     Ok(Arc::new(reader))
 }
 
-/// How `sink` takes the epochs of `source`.
+/// How `sink` takes the epochs of `source`, and what is known of their load.
 async fn target_of(
     work: Work<'_, '_>,
     sink: &SinkStep,
     source: &Arc<dyn Queue>,
     process: &str,
     step: &Arc<Step>,
-) -> Result<EpochTarget> {
+) -> Result<(EpochTarget, KnownLoad)> {
     let schema = work.prepared.sink_columns(sink).ok_or_else(|| Error::internal("the columns are not known"))?;
     let programs = work.prepared.programs(&sink.name.value);
     let looking = work.point.looking_as(work.run, sink, Arc::clone(step));
@@ -539,7 +545,9 @@ async fn target_of(
     let load = work.point.load_of_queue(sink, &queue.name, &queue.group);
     let load = QueueLoad { load, owner: process.to_owned(), queue, source: Arc::clone(source) };
     let each = || EpochTarget::AtLeastOnce(Arc::new(EachEpoch::new(Arc::clone(&sink.sink), context.clone())));
-    Ok(sink.sink.epochs(&load, context.clone()).await?.unwrap_or_else(each))
+    let target = sink.sink.epochs(&load, context.clone()).await?.unwrap_or_else(each);
+    let known = KnownLoad::find(work.point, &load.load, &target).await?;
+    Ok((target, known))
 }
 
 /// The name of a process that joins a group: 16 hexadecimal digits.
@@ -548,24 +556,28 @@ fn process_name() -> String {
     format!("{:016x}", RandomState::new().build_hasher().finish())
 }
 
-/// Reports that a target is away, once, whichever deliveries of an epoch find that.
-struct Told {
+/// Reports once that a target is away, and once that it is back, however many deliveries of an epoch wait for it.
+struct ReportedOnce {
     tell: Tell,
-    told: Mutex<bool>,
+    /// How many deliveries wait.
+    waiting: Mutex<usize>,
     cancel: Cancel,
 }
 
 #[async_trait]
-impl Waits for Told {
+impl Waits for ReportedOnce {
     fn waiting(&self, sink: &str, error: &Error) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if !std::mem::replace(&mut *told, true) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        *waiting += 1;
+        if *waiting == 1 {
             (self.tell)(Heard::Away { of: sink.to_owned(), error: error.clone() });
         }
     }
 
     fn back(&self, sink: &str) {
-        if std::mem::take(&mut *self.told.lock().unwrap_or_else(PoisonError::into_inner)) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        *waiting = waiting.saturating_sub(1);
+        if *waiting == 0 {
             (self.tell)(Heard::Back { of: sink.to_owned() });
         }
     }

@@ -156,7 +156,9 @@ impl Member {
             assert_eq!(moves, self.consumer.moves(sink, &numbers), "asked again, the same");
             match positions.commit(moves, &ids).await {
                 Ok(Delivered::Written { .. }) => self.consumer.committed(sink, &numbers).await.expect("noted"),
-                Ok(Delivered::Moved(now)) => return self.consumer.moved(sink, &numbers, now).await.expect("noted"),
+                Ok(Delivered::Moved(now) | Delivered::Unknown(now)) => {
+                    return self.consumer.moved(sink, &numbers, now).await.expect("noted");
+                }
                 Ok(other) => panic!("{other:?}"),
                 Err(_) => return self.consumer.give_back(&numbers).await.expect("given back"),
             }
