@@ -68,8 +68,8 @@ impl EpochLoad {
     }
 
     /// Writes the rows of an epoch and makes the moves, in one transaction; as often as it takes while the target is
-    /// away. It begins once the target takes one delivery more: each needs descriptors and memory. `None` if the run is to end meanwhile: then the rows are dropped. `waits` hears that the target is away,
-    /// and that it is back.
+    /// away. It begins once the target takes one delivery more: each needs descriptors and memory. `None` if the run is
+    /// to end meanwhile: then the rows are dropped. `waits` hears that the target is away, and that it is back.
     pub async fn deliver(
         &self,
         rows: Vec<ChunkRows>,

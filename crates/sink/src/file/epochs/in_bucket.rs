@@ -90,8 +90,8 @@ impl Keeper for InBucket {
                  store has replaced another one",
             )
             .hint(
-                "use a store that keeps these conditions for PUT, as S3, Google Cloud Storage, Azure and newer versions \
-                 of MinIO do, or write to a folder",
+                "use a store that keeps these conditions for PUT, as S3, Google Cloud Storage, Azure and newer \
+                 versions of MinIO do, or write to a folder",
             )),
         }
     }

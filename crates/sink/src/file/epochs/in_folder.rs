@@ -180,8 +180,8 @@ impl InFolder {
         Ok(())
     }
 
-    /// Removes what dead processes have left. What is staged for a partition stays until its position has moved since: a
-    /// process that stands still might commit it. What the last record names stays in any case: it has not appeared.
+    /// Removes what dead processes have left. What is staged for a partition stays until its position has moved since:
+    /// a process that stands still might commit it. What the last record names stays in any case: it has not appeared.
     fn clean(&self) -> Result<()> {
         let mut known: HashMap<u32, Last> = HashMap::new();
         for name in names(&self.hidden)? {

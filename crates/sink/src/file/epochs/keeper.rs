@@ -35,8 +35,8 @@ pub(super) trait Keeper: Send + Sync {
     /// The last record of a partition. Its file is not staged any more if it is noted that it has appeared.
     async fn of(&self, partition: u32) -> Result<Option<Kept>>;
 
-    /// Keeps `record` as the last one of its partition, behind `before`; `None` if another one is the last. The call may
-    /// be repeated: a record that was kept before counts as kept now.
+    /// Keeps `record` as the last one of its partition, behind `before`; `None` if another one is the last. The call
+    /// may be repeated: a record that was kept before counts as kept now.
     async fn keep(
         &self,
         partition: u32,
@@ -59,8 +59,8 @@ pub(super) trait Keeper: Send + Sync {
     /// Also if another file is in the way.
     async fn publish(&self, file: &EpochFile) -> Result<Published>;
 
-    /// The file of `kept`, the last record of its partition, has appeared: notes that durably, since others may move the
-    /// file away from now on, and tidies up. Returns the record as it is kept then, if that is known.
+    /// The file of `kept`, the last record of its partition, has appeared: notes that durably, since others may move
+    /// the file away from now on, and tidies up. Returns the record as it is kept then, if that is known.
     async fn settle(&self, partition: u32, kept: Kept) -> Option<Kept>;
 
     /// Removes all records.
