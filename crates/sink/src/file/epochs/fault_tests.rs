@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use millstream_core::epochs::Epochs;
 use millstream_core::positions::Positions;
 use millstream_core::sink::Delivered;
 use millstream_core::{Error, ErrorKind, Result};
@@ -255,7 +254,7 @@ async fn a_file_that_is_lost_is_an_error() {
         assert!(error.kind() == ErrorKind::Refused && error.what().contains(&name), "{error:?}");
         let record = if place.server.is_some() { "00003.json" } else { "00003/00000000000000000002.json" };
         assert!(error.hint_text().is_some_and(|hint| hint.contains(record)), "{error:?}");
-        assert!(deliver(&first, 2, 10..20).await.is_err(), "nothing is written behind it");
+        assert!(first.delivery(vec![one(Some(2), 20)], 0).await.is_err(), "nothing is written behind it");
         if place.server.is_some() {
             continue;
         }

@@ -463,6 +463,8 @@ impl EpochDraft for Draft {
 
     async fn finish(mut self: Box<Self>) -> Result<EpochFile> {
         blocking(|| self.file.sync_all()).map_err(|error| self.fault(&error))?;
+        // The record is in another folder, and must not be durable without it.
+        blocking(|| sync_folder(self.staged.as_deref().and_then(Path::parent).unwrap_or(Path::new(""))))?;
         self.staged = None;
         Ok(EpochFile { path: self.path.clone(), bytes: self.bytes, staged: Some(self.name.clone()) })
     }
