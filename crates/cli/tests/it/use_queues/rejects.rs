@@ -70,7 +70,7 @@ fn pieces_are_shown_and_replayed_in_their_order() {
 fn what_two_runs_have_rejected_is_replayed_once() {
     let scene = Scene::new(in_sqlite, SERVICE, ", max_rejects: 1000", "");
     scene.add_bad(3);
-    let mut killed = scene.start_with(&[("MILLSTREAM_FAIL_AT", "commit.before")]);
+    let mut killed = scene.start_with(&[("MILLSTREAM_FAIL_AT", "rejects.after")]);
     assert_eq!(killed.wait().expect("it ends").signal(), Some(9));
     assert_eq!(scene.rejects().len(), 3);
     let process = scene.start_with(&[]);

@@ -270,8 +270,7 @@ impl Partitions {
             match work().await {
                 Err(error) if error.kind() == ErrorKind::Transient => {
                     if self.is_ending.load(Ordering::Relaxed) {
-                        let what =
-                            format!("the run ended before it was known whether {what} of {}", self.files.shown());
+                        let what = format!("{}: the run ended before it was known whether {what}", self.files.shown());
                         let error = Error::new(ErrorKind::Interrupted, what).cause(error.to_string());
                         return Err(error.hint("start the job again: it looks, and continues where the files end"));
                     }
