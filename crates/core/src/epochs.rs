@@ -55,6 +55,9 @@ pub trait Epochs: Send + Sync {
     fn stop_waiting(&self) -> bool {
         false
     }
+
+    /// Waits until nothing is left to be done behind the commits that were made. None begins meanwhile.
+    async fn settle(&self) {}
 }
 
 /// A queue whose rows a sink is to take.

@@ -39,6 +39,17 @@ pub struct PartitionPosition {
 }
 
 impl PartitionPosition {
+    /// The name of the place of a partition.
+    pub fn place(topic: &str, partition: i32) -> String {
+        format!("{topic} {partition}")
+    }
+
+    /// The topic and the partition of which `place` is the name.
+    pub fn topic_and_partition(place: &str) -> Option<(&str, u32)> {
+        let (topic, partition) = place.rsplit_once(' ')?;
+        Some((topic, partition.parse().ok()?))
+    }
+
     /// Reads the name and the state of a place.
     ///
     /// # Errors
@@ -49,7 +60,7 @@ impl PartitionPosition {
             next: u64,
         }
         let fault = || Error::internal("a position is none of a partition").text(format!("{place}: {state}"));
-        let partition = place.rsplit_once(' ').and_then(|(_, number)| number.parse().ok());
+        let partition = Self::topic_and_partition(place).map(|(_, partition)| partition);
         let state: Option<State> = serde_json::from_str(state).ok();
         let (partition, State { next }) = partition.zip(state).ok_or_else(fault)?;
         Ok(PartitionPosition { partition, next })

@@ -1,6 +1,6 @@
 //! Loads rejects again: a run for each sink, of the job reduced to it. See [`crate::rejects::replay`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -71,11 +71,24 @@ fn replay(
     let mut replayed = Replayed::default();
     let mut possible: Vec<(&Kept, Bytes, Vec<&SinkStep>)> = Vec::new();
     let loads = block_on(shared_loads(engine, Arc::clone(job), options.variables.clone()))?;
+    let others = LoadedMessages::of_other_runs(job, state, first, &waiting)?;
+    let mut loaded_by_others = Vec::new();
     for kept in &waiting {
         match text(job, kept).and_then(|text| Ok((text, loads.have(job, kept, first, sinks(job, kept)?)?))) {
-            Ok((text, sinks)) => possible.push((kept, text, sinks)),
+            Ok((text, mut sinks)) => {
+                sinks.retain(|sink| !others.have(kept, &sink.name.value));
+                match sinks.is_empty() {
+                    true => loaded_by_others.push(kept.id.clone()),
+                    false => possible.push((kept, text, sinks)),
+                }
+            }
             Err(why) => *replayed.impossible.entry(why).or_default() += 1,
         }
+    }
+    if !loaded_by_others.is_empty() {
+        let why = "their messages came again, were rejected by another run, too, and replayed from there".to_owned();
+        replayed.impossible.insert(why, loaded_by_others.len() as u64);
+        ReplayedRejects::finish(&folder, &loaded_by_others)?;
     }
     let mut refused = Vec::new();
     for sink in &job.sinks {
@@ -264,6 +277,45 @@ impl SharedLoads {
             true => Err("their file was not loaded by that run, or was loaded again since: run the job".to_owned()),
             false => Ok(sinks),
         }
+    }
+}
+
+/// A record of a message: its source, the queue, the id, and the line.
+type MessageRecord = (Option<String>, Option<String>, String, Option<u64>);
+
+fn message_record(kept: &Kept) -> Option<MessageRecord> {
+    let Rejected { source, uri, id, line, .. } = &kept.line.rejected;
+    Some((source.clone(), uri.clone(), id.clone()?, *line))
+}
+
+/// Records of messages that replays of other runs have loaded, with the sink. A message comes again if the run that has
+/// rejected it was killed before it was acknowledged; then it is a reject of two runs.
+struct LoadedMessages(HashSet<(MessageRecord, String)>);
+
+impl LoadedMessages {
+    fn of_other_runs(job: &Job, state: &Path, first: &str, waiting: &[Kept]) -> Result<Self> {
+        let mut loaded = HashSet::new();
+        let wanted: HashSet<MessageRecord> = waiting.iter().filter_map(message_record).collect();
+        let history = RunHistory::open(state)?;
+        let path = if wanted.is_empty() { None } else { history.find(first)?.map(|run| run.job) };
+        let runs = path.map_or_else(|| Ok(Vec::new()), |path| history.list(Some(&path), u64::MAX))?;
+        let others: BTreeSet<String> = runs.into_iter().map(|run| run.logical).filter(|run| run != first).collect();
+        for other in others {
+            let replayed = ReplayedRejects::read(&reject_log::folder(state, &other))?;
+            if replayed.is_empty() {
+                continue;
+            }
+            for kept in reject_log::of_run(state, &other)? {
+                let Some(record) = message_record(&kept).filter(|record| wanted.contains(record)) else { continue };
+                let sinks = job.sinks.iter().map(|sink| &sink.name.value).filter(|sink| replayed.has(&kept.id, sink));
+                loaded.extend(sinks.map(|sink| (record.clone(), sink.clone())));
+            }
+        }
+        Ok(LoadedMessages(loaded))
+    }
+
+    fn have(&self, kept: &Kept, sink: &str) -> bool {
+        message_record(kept).is_some_and(|record| self.0.contains(&(record, sink.to_owned())))
     }
 }
 

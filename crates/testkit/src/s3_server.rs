@@ -29,6 +29,8 @@ pub enum Trouble {
     Status(u16),
     /// Closes the connection without an answer, and does nothing.
     Close,
+    /// Executes the request, and closes the connection without an answer.
+    Unanswered,
     /// Executes and answers the request after this time.
     Late(Duration),
 }
@@ -149,7 +151,7 @@ impl Shared {
                     tokio::time::sleep(wait).await;
                 }
                 match trouble {
-                    None | Some(Trouble::Late(_)) => {
+                    None | Some(Trouble::Late(_) | Trouble::Unanswered) => {
                         let _turn = if is_conditional { Some(shared.conditions.lock().await) } else { None };
                         let of_upload = request.uri().query().is_some_and(|query| query.contains("uploadId="));
                         let answer = shared.service.call(request.map(Body::from)).await;
@@ -160,7 +162,10 @@ impl Shared {
                                 HttpResponse::new(Body::from("<Error><Code>NoSuchUpload</Code></Error>".to_owned()));
                             *answer.status_mut() = hyper::StatusCode::NOT_FOUND;
                         }
-                        Ok(answer)
+                        match trouble {
+                            Some(Trouble::Unanswered) => Err(std::io::Error::other("closed on purpose")),
+                            _ => Ok(answer),
+                        }
                     }
                     Some(Trouble::Close) => Err(std::io::Error::other("closed on purpose")),
                     Some(Trouble::Status(status)) => {

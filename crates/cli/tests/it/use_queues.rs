@@ -175,7 +175,7 @@ fn bad_messages_are_rejects_with_their_ids() {
 fn until(what: &str, holds: impl Fn() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        assert!(begun.elapsed() < Duration::from_secs(120), "{what}");
         std::thread::sleep(Duration::from_millis(100));
     }
 }
@@ -192,8 +192,27 @@ fn rejected(lab: &Lab) -> BTreeSet<String> {
     ids
 }
 
+/// What the system says of a process: `State`, `SigCgt`; nothing once it has been waited for.
+fn status_of(process: &Child, key: &str) -> String {
+    let status = fs_err::read_to_string(format!("/proc/{}/status", process.id())).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+    line.unwrap_or_default().trim().to_owned()
+}
+
+/// Waits until a process is stopped, as by `MILLSTREAM_STOP_AT`.
+#[track_caller]
+fn until_paused(process: &Child) {
+    until("it is stopped", || status_of(process, "State").starts_with('T'));
+}
+
 #[track_caller]
 fn stop(mut process: Child) {
+    // Before it listens to signals, they end it.
+    let listens = || {
+        let caught = u64::from_str_radix(&status_of(&process, "SigCgt"), 16).unwrap_or_default();
+        caught >> (Signal::TERM.as_raw() - 1) & 1 == 1
+    };
+    until("it listens to signals", || listens() || status_of(&process, "State").starts_with('Z'));
     kill_process(Pid::from_child(&process), Signal::TERM).expect("it gets the signal");
     assert_eq!(process.wait().expect("it ends").code(), Some(0), "a service that is stopped ends well");
 }

@@ -12,6 +12,7 @@ use millstream_core::positions::Move;
 use millstream_core::sink::{Chunk, Delivered, Delivery, KnownLoad, Ledger, WrittenChunks};
 use millstream_core::{Error, ErrorKind, Result};
 use millstream_state::rejects::ChunkId;
+use tokio::sync::Semaphore;
 
 use super::group::{ChunkRows, Group, counts};
 use super::load::{ChunkLoad, Loading};
@@ -20,12 +21,17 @@ use crate::report::Tally;
 /// The first pause before what was away is asked again, and the longest: each is twice as long as the one before.
 pub const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
+/// So long the end of a run waits for what is left to be done behind its commits.
+const LONGEST_REST: Duration = Duration::from_secs(2);
+
 /// A sink that takes epochs.
 pub struct EpochLoad {
     loading: Arc<Loading>,
     ledger: Arc<EpochLedger>,
     /// Whether a delivery can make the moves of one place only.
     is_by_place: bool,
+    /// One for each delivery that the target takes at once.
+    permits: Semaphore,
 }
 
 impl EpochLoad {
@@ -35,7 +41,8 @@ impl EpochLoad {
             Arc::new(EpochLedger { epochs: target.epochs(), given: AtomicU64::new(0), moves: Mutex::default() });
         let loading = load(Arc::clone(&ledger) as Arc<dyn Ledger>).into_epochs();
         let is_by_place = target.positions().is_some_and(|positions| positions.is_by_place());
-        EpochLoad { loading, ledger, is_by_place }
+        let permits = Semaphore::new(ledger.epochs.connections().max(1));
+        EpochLoad { loading, ledger, is_by_place, permits }
     }
 
     /// Whether a delivery can make the moves of one place only.
@@ -61,8 +68,8 @@ impl EpochLoad {
     }
 
     /// Writes the rows of an epoch and makes the moves, in one transaction; as often as it takes while the target is
-    /// away. `None` if the run is to end meanwhile: then the rows are dropped. `waits` hears that the target is away,
-    /// and that it is back.
+    /// away. It begins once the target takes one delivery more: each needs descriptors and memory. `None` if the run is
+    /// to end meanwhile: then the rows are dropped. `waits` hears that the target is away, and that it is back.
     pub async fn deliver(
         &self,
         rows: Vec<ChunkRows>,
@@ -71,6 +78,7 @@ impl EpochLoad {
     ) -> Result<Option<Delivered>> {
         let (count, rejected) = counts(&rows);
         self.loading.came.read.fetch_add(count, Ordering::Relaxed);
+        let _permit = self.permits.acquire().await;
         let mut group = Group::new(0, &self.loading.load.budget);
         rows.into_iter().for_each(|rows| group.push(rows));
         let name = &self.loading.load.name;
@@ -142,6 +150,8 @@ impl EpochLoad {
     pub async fn end_commits(&self) {
         let end_soon = self.ledger.epochs.stop_waiting();
         self.loading.load.commits.end(end_soon).await;
+        // What is not done by then is done by the next run.
+        let _ = tokio::time::timeout(LONGEST_REST, self.ledger.epochs.settle()).await;
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is noted of a partition in a target, and what of it a start makes: where to begin, for which sinks, and what
 //! was lost. Pure decisions over what the target and the broker say.
 
+use millstream_core::positions::PartitionPosition;
 use millstream_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -53,7 +54,7 @@ impl State {
 
 /// The name of a partition's place.
 pub(super) fn place(topic: &str, partition: i32) -> String {
-    format!("{topic} {partition}")
+    PartitionPosition::place(topic, partition)
 }
 
 /// Where a sink stands, as far as is known before a partition is fetched.
@@ -188,8 +189,6 @@ impl Loss {
 
 #[cfg(test)]
 mod tests {
-    use millstream_core::positions::PartitionPosition;
-
     use super::*;
 
     fn facts(low: i64, high: i64, group: Option<i64>) -> Facts {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use millstream_core::epochs::TopicFacts;
-use millstream_core::positions::Position;
+use millstream_core::positions::{PartitionPosition, Position};
 use millstream_core::{Error, ErrorKind, Result, stable_hash};
 use rdkafka::admin::{AdminClient, AdminOptions};
 use rdkafka::client::DefaultClientContext;
@@ -200,8 +200,8 @@ impl Transactions {
     }
 
     fn partition(&self, place: &str) -> Result<i32> {
-        let own = place.strip_prefix(&self.source).and_then(|rest| rest.strip_prefix(' '));
-        let partition = own.and_then(|number| number.parse().ok());
+        let own = PartitionPosition::topic_and_partition(place).filter(|(topic, _)| *topic == self.source);
+        let partition = own.and_then(|(_, partition)| i32::try_from(partition).ok());
         partition.ok_or_else(|| Error::internal(format!("`{place}` is no partition of topic {}", self.source)))
     }
 

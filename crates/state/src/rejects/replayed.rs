@@ -46,6 +46,11 @@ impl ReplayedRejects {
         Ok(replayed)
     }
 
+    /// Whether no reject was loaded.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
     /// Whether a reject was loaded into `sink`.
     pub fn has(&self, id: &str, sink: &str) -> bool {
         self.lines.contains(&format!("{id}\t{sink}"))

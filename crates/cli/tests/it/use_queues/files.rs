@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use millstream_testkit::{Kafka, SECRET};
 
 use super::*;
-use crate::use_support::{FileTarget, gunzip, sqlite};
+use crate::harness::{self, MILLSTREAM};
+use crate::use_support::{FileTarget, finish, gunzip, sqlite};
 
 const PARTITIONS: usize = 3;
 
@@ -25,7 +26,11 @@ impl Topic {
     /// A topic of three partitions, which a group writes into files. `job` has `until` and other keys of the job,
     /// `name` is that of the files.
     fn new(kafka: &Kafka, files: FileTarget, job: &str, name: &str) -> Self {
-        let topic = kafka.topic(PARTITIONS as i32);
+        Topic::of(kafka, files, job, name, PARTITIONS)
+    }
+
+    fn of(kafka: &Kafka, files: FileTarget, job: &str, name: &str, partitions: usize) -> Self {
+        let topic = kafka.topic(partitions as i32);
         let sink = files.sink(name, "");
         files.lab.file(
             "job.yaml",
@@ -46,8 +51,12 @@ impl Topic {
 
     /// Messages with these ids, over all partitions.
     fn add(&self, kafka: &Kafka, ids: Range<usize>) {
-        for partition in 0..PARTITIONS {
-            let own = ids.clone().filter(|id| id % PARTITIONS == partition);
+        self.add_to(kafka, PARTITIONS, ids);
+    }
+
+    fn add_to(&self, kafka: &Kafka, partitions: usize, ids: Range<usize>) {
+        for partition in 0..partitions {
+            let own = ids.clone().filter(|id| id % partitions == partition);
             let body = |id| format!("{{\"id\": {id}, \"name\": \"row {id}\"}}");
             kafka.send(&self.topic, partition as i32, own.map(body));
         }
@@ -197,7 +206,8 @@ fn processes_that_come_and_go_share_the_messages() {
         let mut running: Vec<Child> = (0..2).map(|_| topic.begin()).collect();
         for round in 0..6 {
             topic.add(kafka, round * ALL_MESSAGES / 6..(round + 1) * ALL_MESSAGES / 6);
-            std::thread::sleep(Duration::from_millis(1_500));
+            // Some messages of this round are there, and some are not.
+            topic.wait_for(round * ALL_MESSAGES / 6 + ALL_MESSAGES / 24);
             let mut ended = std::mem::replace(&mut running[round % 2], topic.begin());
             if round % 3 == 0 {
                 stop(ended);
@@ -222,15 +232,18 @@ fn a_process_that_was_paused_doubles_nothing() {
         let topic = Topic::new(kafka, files(), job, "events.ndjson.gz");
         topic.add(kafka, 0..3_000);
         let paused = topic.start("MILLSTREAM_STOP_AT", at);
-        topic.wait_for(100);
+        until_paused(&paused);
         let other = topic.begin();
         topic.wait_for(3_000);
         kill_process(Pid::from_child(&paused), Signal::CONT).expect("it continues");
         topic.add(kafka, 3_000..4_500);
         topic.wait_for(4_500);
-        stop(paused);
+        // What comes now can only be taken by the one that was paused.
         stop(other);
-        topic.has_once(4_500);
+        topic.add(kafka, 4_500..6_000);
+        topic.wait_for(6_000);
+        stop(paused);
+        topic.has_once(6_000);
     };
     std::thread::scope(|scope| {
         for files in BOTH {
@@ -257,6 +270,36 @@ fn a_file_of_others_is_left_alone() {
         topic.run().ok();
         topic.has_once(30);
     }
+}
+
+/// Files are moved away as soon as a run has ended.
+#[test]
+fn files_that_are_moved_away_are_not_missed() {
+    let kafka = Kafka::shared();
+    for files in BOTH {
+        let topic = Topic::new(kafka, files(), "until: now\ncommit: {rows: 100}", "events.ndjson.gz");
+        for round in 0..4 {
+            topic.add(kafka, round * 600..(round + 1) * 600);
+            topic.run().ok();
+            topic.has_once(600);
+            visible(&topic.files).iter().for_each(|path| fs_err::remove_file(path).expect("it is removed"));
+        }
+    }
+}
+
+/// Files of many partitions are not all open at once.
+#[test]
+fn many_partitions_need_few_descriptors() {
+    const MANY: usize = 200;
+    let kafka = Kafka::shared();
+    let job = "until: now\ncommit: {rows: 100000, every: 1h}";
+    let topic = Topic::of(kafka, FileTarget::folder(), job, "events.ndjson.gz", MANY);
+    topic.add_to(kafka, MANY, 0..2 * MANY);
+    let mut limited = harness::program(topic.files.lab.0.root(), "sh");
+    limited.args(["-c", "ulimit -n 150; exec \"$0\" \"$@\"", MILLSTREAM, "run", "job.yaml"]);
+    finish(limited, None).ok();
+    topic.has_once(2 * MANY);
+    assert_eq!(visible(&topic.files).len(), MANY, "one epoch");
 }
 
 #[test]
@@ -340,7 +383,7 @@ fn stream(files: &FileTarget, redis: &Redis, job: &str) {
 
 #[test]
 fn entries_of_redis_are_in_files_at_least_once() {
-    for files in BOTH {
+    let at_least_once = |files: fn() -> FileTarget| {
         let (files, redis) = (files(), Redis::start(RedisOptions::default()));
         stream(&files, &redis, "until: {empty: 1s}\ncommit: {rows: 300}");
         let explained = files.lab.run(&["explain", "job.yaml"]);
@@ -358,5 +401,7 @@ fn entries_of_redis_are_in_files_at_least_once() {
         assert!(redis.command(&["XPENDING", "events", "load"]).starts_with('0'));
         files.run(&[]).ok();
         assert_eq!(count(&files), (rows, messages));
-    }
+    };
+    // Each run waits ten seconds for the messages of the one before it.
+    std::thread::scope(|scope| BOTH.into_iter().for_each(|files| drop(scope.spawn(move || at_least_once(files)))));
 }

@@ -15,8 +15,8 @@ use millstream_core::source::SourceContext;
 use millstream_core::store::{Brought, Store, Stored, Upload};
 use millstream_core::{Error, Result};
 
-use super::keeper::{EpochDraft, Keeper, Published, hidden};
-use super::record::{EpochFile, Kept, Record};
+use super::keeper::{EpochDraft, Keeper, Published, Unkept, hidden};
+use super::record::{EpochFile, Kept, PositionRecord};
 use crate::file::naming::Target;
 
 /// The claim.
@@ -71,21 +71,28 @@ impl Keeper for InBucket {
         self.uri("")
     }
 
+    fn shown_record(&self, partition: u32, _: &PositionRecord) -> String {
+        self.record(partition)
+    }
+
     async fn prepare(&self) -> Result<()> {
         let uri = self.uri(&format!("probe-{}", self.owner));
         let kept = self.keeps_conditions(&uri).await;
         let removed = self.store.remove(&self.context, &uri).await;
         match kept? {
             true => removed,
-            false => Err(Error::refused(format!("the store of {} ignores conditions of writing", self.target.shown()))
-                .cause(
-                    "two processes could both believe to have moved a position: it writes an object that is to be \
-                     new over another one, or one that has changed meanwhile",
-                )
-                .hint(
-                    "use a store that knows `If-None-Match` and `If-Match` for PUT, as S3, Google Cloud Storage, \
-                     Azure and newer versions of MinIO do, or a folder",
-                )),
+            false => Err(Error::refused(format!(
+                "the store of {} ignores conditions of writing, so messages could be in two files",
+                self.target.shown()
+            ))
+            .cause(
+                "where a request says that an object has to be new or unchanged (`If-None-Match`, `If-Match`), the \
+                 store has replaced another one",
+            )
+            .hint(
+                "use a store that keeps these conditions for PUT, as S3, Google Cloud Storage, Azure and newer \
+                 versions of MinIO do, or write to a folder",
+            )),
         }
     }
 
@@ -111,13 +118,20 @@ impl Keeper for InBucket {
     async fn of(&self, partition: u32) -> Result<Option<Kept>> {
         let uri = self.record(partition);
         let Some(stored) = self.store.read(&self.context, &uri).await? else { return Ok(None) };
-        Ok(Some(Kept { record: Record::of_text(&stored.content, &uri)?, stored: Some(stored) }))
+        Ok(Some(Kept { record: PositionRecord::of_text(&stored.content, &uri)?, stored: Some(stored) }))
     }
 
-    async fn keep(&self, partition: u32, record: Record, before: Option<&Kept>) -> Result<Option<Kept>> {
+    /// Of several requests the last one may fail for good after an earlier one was taken, whose answer was lost.
+    async fn keep(
+        &self,
+        partition: u32,
+        record: &PositionRecord,
+        before: Option<&Kept>,
+    ) -> Result<Option<Kept>, Unkept> {
         let before = before.and_then(|kept| kept.stored.as_ref());
-        let written = self.write_if(&self.record(partition), record.to_text()?, before).await?;
-        Ok(written.map(|stored| Kept { record, stored: Some(stored) }))
+        let written = self.write_if(&self.record(partition), record.to_text()?, before).await;
+        let written = written.map_err(Unkept::perhaps)?;
+        Ok(written.map(|stored| Kept { record: record.clone(), stored: Some(stored) }))
     }
 
     async fn draft(&self, _: &str, path: &str) -> Result<Box<dyn EpochDraft>> {
@@ -152,7 +166,7 @@ impl Keeper for InBucket {
     async fn settle(&self, partition: u32, kept: Kept) -> Option<Kept> {
         match kept.record.staged() {
             None => Some(kept),
-            Some(_) => self.keep(partition, kept.record.settled(), Some(&kept)).await.ok().flatten(),
+            Some(_) => self.keep(partition, &kept.record.settled(), Some(&kept)).await.ok().flatten(),
         }
     }
 

@@ -1,16 +1,31 @@
 //! Records and files of epochs in a folder of this machine.
 //!
 //! ```text
-//!  out/.a.csv.epochs/load.json                          whose the files are
-//!                    00003-00000000000000000124.json    the last record of partition 3, which is its 124th
-//!                    00003-4f2a…-17.data                a staged file
-//!                    00003-4f2a…-18.new                 a record before it has its name
-//!  out/a-00003-00000000000000000400.csv                 a file: renamed, once it is committed
+//!  out/.a.csv.epochs/load.json                     whose the files are
+//!                    00003/0…0124.json             the last record of partition 3, which is its 124th
+//!                    00003/0…0124-4f2a…-18.there   its file has appeared
+//!                    00003-4f2a…-17.data           a staged file
+//!                    00003-4f2a….new               a record before it has its name
+//!  out/a-00003-00000000000000000400.csv            a file: renamed, once it is committed
 //! ```
 //! A record is never replaced: the next one is linked to the next name, which only one process can do, and then removes
 //! those before it. So a process that wakes up late might link a record whose name has become free again. But the last
 //! one is never free: who has linked a record looks whether there is a later one, and if so takes its own back.
+//!
+//! **A look at the records sees the last one.** A folder that is read while names come and go may show neither a name
+//! that has come nor one that has gone. So the records of a partition have a folder of their own: it has about three
+//! names, which the system gives in one call, while which it changes none of them. Where a file system needs several
+//! calls, they might still miss a move. So the folder is read until two readings agree, and a move, which waits for the
+//! disk several times, would have to fall into both, and to be missed by both.
+//!
+//! **A staged file that is missing has appeared only if something says so**: a file of its size under its name, or the
+//! note, which is written durably before the next move of the partition begins. (Users move files away.) Otherwise it
+//! is lost, and the run ends. What nobody has noted yet can look like that only if a process is killed between a rename
+//! and the note behind it, and the file is moved away before the next process looks. What a last record names is never
+//! removed, however old it is.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io::{self, ErrorKind as Io, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -19,8 +34,8 @@ use async_trait::async_trait;
 use millstream_core::{Error, Result, fail_point};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use super::keeper::{EpochDraft, Keeper, Published, hidden};
-use super::record::{EpochFile, Kept, Record};
+use super::keeper::{EpochDraft, Keeper, Published, Unkept, hidden};
+use super::record::{EpochFile, Kept, PositionRecord};
 use crate::file::naming::Target;
 use crate::shared::{blocking, create_folders, path_error, sync_folder};
 
@@ -30,7 +45,7 @@ const CLAIM: &str = "load.json";
 /// How old something has to be that a process has left which was killed.
 const LEFT: Duration = Duration::from_secs(24 * 3600);
 
-/// How often a folder is read again while records change.
+/// How often a folder is read while records change.
 const TRIES: usize = 100;
 
 /// A folder.
@@ -42,14 +57,18 @@ pub(super) struct InFolder {
     owner: String,
 }
 
-/// What a name in the hidden folder means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// What a name in the folder of a partition means.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Name {
-    Record(u32, u64),
-    /// Something that is not committed, of a partition if it is of one.
-    Temporary(Option<u32>),
+    /// The record with this number.
+    Record(u64),
+    /// The note that the file of a record has appeared, which this attempt has made.
+    There(u64, String),
     Other,
 }
+
+/// The last record of a partition, and when it was written.
+type Last = Option<(PositionRecord, SystemTime)>;
 
 impl InFolder {
     pub(super) fn new(target: &Target, owner: &str) -> Self {
@@ -57,51 +76,104 @@ impl InFolder {
         InFolder { hidden: folder.join(hidden(target)), folder, owner: owner.to_owned() }
     }
 
-    fn names(&self) -> Result<Vec<(String, Name)>> {
-        let wrong = |error: io::Error| path_error("read the folder", &self.hidden, &error);
-        let entries = fs_err::read_dir(&self.hidden).map_err(wrong)?;
-        let name = |entry: io::Result<fs_err::DirEntry>| {
-            let name = entry.map_err(wrong)?.file_name().to_string_lossy().into_owned();
-            let meaning = meaning(&name);
-            Ok((name, meaning))
-        };
-        entries.map(name).collect()
+    /// The folder of the records of a partition.
+    fn partition(&self, partition: u32) -> PathBuf {
+        self.hidden.join(format!("{partition:05}"))
+    }
+
+    fn record(&self, partition: u32, number: u64) -> PathBuf {
+        self.partition(partition).join(format!("{number:020}.json"))
+    }
+
+    /// The note that the file of a record has appeared.
+    fn note(&self, partition: u32, record: &PositionRecord) -> PathBuf {
+        self.partition(partition).join(format!("{:020}-{}.there", record.moves, record.attempt))
+    }
+
+    /// What there is of a partition, with names.
+    fn records(&self, partition: u32) -> Result<Vec<(Name, String)>> {
+        let folder = self.partition(partition);
+        let mut before = None;
+        for _ in 0..TRIES {
+            let names = names(&folder)?.into_iter().map(|name| (meaning(&name), name));
+            let mut now: Vec<(Name, String)> = names.collect();
+            now.sort();
+            if before.as_ref() == Some(&now) {
+                return Ok(now);
+            }
+            before = Some(now);
+        }
+        Err(changes_too_often(&folder))
     }
 
     /// The number of the last record of a partition.
     fn last(&self, partition: u32) -> Result<Option<u64>> {
-        let number = |(_, name): (String, Name)| match name {
-            Name::Record(of, number) if of == partition => Some(number),
-            _ => None,
-        };
-        Ok(self.names()?.into_iter().filter_map(number).max())
+        Ok(last(&self.records(partition)?))
     }
 
-    fn record(&self, partition: u32, number: u64) -> PathBuf {
-        self.hidden.join(format!("{partition:05}-{number:020}.json"))
+    /// The last record of a partition.
+    fn kept(&self, partition: u32) -> Result<Option<PositionRecord>> {
+        for _ in 0..TRIES {
+            let records = self.records(partition)?;
+            let Some(number) = last(&records) else { return Ok(None) };
+            let path = self.record(partition, number);
+            // Otherwise a later one has removed it.
+            let Some(text) = read(&path)? else { continue };
+            let record = PositionRecord::of_text(&text, &path.display().to_string())?;
+            let note = Name::There(number, record.attempt.clone());
+            let has_appeared = records.iter().any(|(name, _)| *name == note);
+            return Ok(Some(if has_appeared { record.settled() } else { record }));
+        }
+        Err(changes_too_often(&self.partition(partition)))
     }
 
-    /// Lets `content` appear at `path`, durably, if nothing is there; whether it has.
-    fn create(&self, path: &Path, partition: &str, content: &[u8]) -> Result<bool> {
-        let new = self.hidden.join(format!("{partition}{}.new", self.owner));
-        let written = fs_err::File::create(&new).and_then(|mut file| {
+    /// Writes `content` durably into a file that is yet to get its name.
+    fn write(&self, prefix: &str, content: &[u8]) -> Result<PathBuf> {
+        let new = self.hidden.join(format!("{prefix}{}.new", self.owner));
+        let written = remove_file(&new).and_then(|()| {
+            // It may be another name of a record, which must not be written over.
+            let mut file = fs_err::OpenOptions::new().write(true).create_new(true).open(&new)?;
             file.write_all(content)?;
             file.sync_all()
         });
-        written.map_err(|error| path_error("write", &new, &error))?;
-        let created = create_as(&new, path).map_err(|error| path_error("make", path, &error));
-        if !matches!(created, Ok(true)) {
-            remove(&new)?;
-        }
-        sync_folder(&self.hidden)?;
-        created
+        written.map_err(|error| path_error("write", &new, &error)).map(|()| new)
     }
 
-    /// Removes what moves before the record `number` of the partition have left.
-    fn tidy(&self, partition: u32, number: u64) -> Result<()> {
-        for (name, meaning) in self.names()? {
-            match meaning {
-                Name::Record(of, old) if of == partition && old < number => remove(&self.hidden.join(name))?,
+    /// Gives the record in the file `new` its name, if that is the next one; whether the record is the last one.
+    fn link(&self, partition: u32, record: &PositionRecord, new: &Path) -> Result<bool> {
+        let path = self.record(partition, record.moves);
+        let linked = create_as(new, &path);
+        let is_own = match &linked {
+            Ok(true) => true,
+            // The answer to an earlier attempt was an error.
+            _ => is_record(&path, record)?,
+        };
+        // What cannot be removed now is removed by a later process.
+        let _ = remove_file(new);
+        if !is_own {
+            return linked.map_err(|error| path_error("create", &path, &error));
+        }
+        sync_folder(&self.partition(partition))?;
+        fail_point::pass("files.linked");
+        let is_last = self.last(partition)?.is_none_or(|last| last <= record.moves);
+        if !is_last {
+            // It is in nobody's way: the last one counts.
+            let _ = remove_file(&path);
+        }
+        Ok(is_last)
+    }
+
+    /// Notes that the file of the record has appeared, and removes what earlier moves have left.
+    fn tidy(&self, partition: u32, record: &PositionRecord) -> Result<()> {
+        let folder = self.partition(partition);
+        if record.staged().is_some() {
+            let note = self.note(partition, record);
+            fs_err::File::create(&note).map_err(|error| path_error("create", &note, &error))?;
+            sync_folder(&folder)?;
+        }
+        for (name, text) in self.records(partition)? {
+            match name {
+                Name::Record(old) | Name::There(old, _) if old < record.moves => remove(&folder.join(text))?,
                 _ => {}
             }
         }
@@ -109,38 +181,92 @@ impl InFolder {
     }
 
     /// Removes what dead processes have left. What is staged for a partition stays until its position has moved since:
-    /// a process that stands still might commit it.
+    /// a process that stands still might commit it. What the last record names stays in any case: it has not appeared.
     fn clean(&self) -> Result<()> {
-        let changed = |name: &str| self.hidden.join(name).symlink_metadata().and_then(|file| file.modified()).ok();
-        let names = self.names()?;
-        let moved = |partition: u32| {
-            let last = names.iter().filter(|(_, name)| matches!(name, Name::Record(of, _) if *of == partition)).max();
-            last.and_then(|(name, _)| changed(name))
-        };
-        for (name, meaning) in &names {
-            let Name::Temporary(partition) = meaning else { continue };
-            let Some(begun) = changed(name) else { continue };
-            let is_old = SystemTime::now().duration_since(begun).is_ok_and(|age| age > LEFT);
-            if is_old && partition.is_none_or(|partition| moved(partition).is_some_and(|moved| moved > begun)) {
-                remove(&self.hidden.join(name))?;
+        let mut known: HashMap<u32, Last> = HashMap::new();
+        for name in names(&self.hidden)? {
+            let Some(partition) = temporary(&name) else { continue };
+            let path = self.hidden.join(&name);
+            let Some(written) = modified(&path).filter(|written| is_old(*written)) else { continue };
+            let is_left = match partition {
+                None => true,
+                Some(partition) => match known.entry(partition) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(known) => known.insert(self.last_written(partition)?),
+                }
+                .as_ref()
+                .is_some_and(|(last, moved)| *moved > written && !last.names(&name)),
+            };
+            if is_left {
+                remove(&path)?;
             }
         }
         Ok(())
     }
+
+    fn last_written(&self, partition: u32) -> Result<Last> {
+        let Some(record) = self.kept(partition)? else { return Ok(None) };
+        let moved = modified(&self.record(partition, record.moves));
+        Ok(moved.map(|moved| (record, moved)))
+    }
 }
 
-/// What `name` means: `00003-00000000000000000124.json`, `00003-4f2a-17.data`, `4f2a-17.data`.
+/// The names in a folder; none if there is no such folder.
+fn names(folder: &Path) -> Result<Vec<String>> {
+    let wrong = |error: io::Error| path_error("read the folder", folder, &error);
+    let entries = match fs_err::read_dir(folder) {
+        Err(error) if error.kind() == Io::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(wrong)?,
+    };
+    entries.map(|entry| Ok(entry.map_err(wrong)?.file_name().to_string_lossy().into_owned())).collect()
+}
+
+fn last(records: &[(Name, String)]) -> Option<u64> {
+    let number = |(name, _): &(Name, String)| match name {
+        Name::Record(number) => Some(*number),
+        _ => None,
+    };
+    records.iter().filter_map(number).max()
+}
+
+/// What `name` in the folder of a partition means: `00000000000000000124.json`, `00000000000000000124-4f2a-18.there`.
 fn meaning(name: &str) -> Name {
-    let partition =
-        || name.split_once('-').filter(|(number, _)| number.len() >= 5).and_then(|(number, _)| number.parse().ok());
-    match name.rsplit_once('.') {
-        Some((_, "data" | "new")) => Name::Temporary(partition()),
-        Some((stem, "json")) => {
-            let number = stem.split_once('-').and_then(|(_, number)| number.parse().ok());
-            partition().zip(number).map_or(Name::Other, |(partition, number)| Name::Record(partition, number))
-        }
-        _ => Name::Other,
-    }
+    let found = match name.rsplit_once('.') {
+        Some((number, "json")) => number.parse().ok().map(Name::Record),
+        Some((stem, "there")) => stem
+            .split_once('-')
+            .and_then(|(number, attempt)| Some(Name::There(number.parse().ok()?, attempt.to_owned()))),
+        _ => None,
+    };
+    found.unwrap_or(Name::Other)
+}
+
+/// Whether `name` in the hidden folder is that of something that has not got its own name yet; and of which partition,
+/// if it is of one: `00003-4f2a-17.data`, `4f2a-17.data`.
+fn temporary(name: &str) -> Option<Option<u32>> {
+    let (stem, ending) = name.rsplit_once('.')?;
+    let partition = stem.split_once('-').filter(|(number, _)| (5..16).contains(&number.len()));
+    matches!(ending, "data" | "new").then(|| partition.and_then(|(number, _)| number.parse().ok()))
+}
+
+/// When a file was written last.
+fn modified(path: &Path) -> Option<SystemTime> {
+    path.symlink_metadata().and_then(|file| file.modified()).ok()
+}
+
+fn is_old(written: SystemTime) -> bool {
+    SystemTime::now().duration_since(written).is_ok_and(|age| age > LEFT)
+}
+
+/// Whether the record at `path` is `record`.
+fn is_record(path: &Path, record: &PositionRecord) -> Result<bool> {
+    let Some(text) = read(path)? else { return Ok(false) };
+    let there = PositionRecord::of_text(&text, &path.display().to_string())?;
+    Ok(there.attempt == record.attempt)
+}
+
+fn changes_too_often(folder: &Path) -> Error {
+    Error::transient(format!("{} cannot be read: it changed {TRIES} times meanwhile", folder.display()))
 }
 
 /// Gives the file `from` the name `to`, if nothing has it; whether it has.
@@ -196,6 +322,10 @@ impl Keeper for InFolder {
         self.hidden.display().to_string()
     }
 
+    fn shown_record(&self, partition: u32, record: &PositionRecord) -> String {
+        self.record(partition, record.moves).display().to_string()
+    }
+
     async fn prepare(&self) -> Result<()> {
         blocking(|| {
             create_folders(&self.hidden, &mut Vec::new())?;
@@ -206,50 +336,43 @@ impl Keeper for InFolder {
 
     async fn claim(&self, claim: Vec<u8>) -> Result<Vec<u8>> {
         blocking(|| {
-            let path = self.hidden.join(CLAIM);
-            self.create(&path, "", &claim)?;
-            read(&path)?.ok_or_else(|| Error::refused(format!("{} was removed", path.display())))
+            let (new, path) = (self.write("", &claim)?, self.hidden.join(CLAIM));
+            let created = create_as(&new, &path).map_err(|error| path_error("create", &path, &error));
+            if !matches!(created, Ok(true)) {
+                remove(&new)?;
+            }
+            created?;
+            sync_folder(&self.hidden)?;
+            read(&path)?.ok_or_else(|| Error::transient(format!("{} was removed a moment ago", path.display())))
         })
     }
 
     async fn partitions(&self) -> Result<Vec<u32>> {
-        let partition = |(_, name)| match name {
-            Name::Record(partition, _) => Some(partition),
-            _ => None,
-        };
-        let mut partitions: Vec<u32> = blocking(|| self.names())?.into_iter().filter_map(partition).collect();
+        let mut partitions: Vec<u32> =
+            blocking(|| names(&self.hidden))?.into_iter().filter_map(|name| name.parse().ok()).collect();
         partitions.sort_unstable();
-        partitions.dedup();
         Ok(partitions)
     }
 
     async fn of(&self, partition: u32) -> Result<Option<Kept>> {
-        blocking(|| {
-            for _ in 0..TRIES {
-                let Some(number) = self.last(partition)? else { return Ok(None) };
-                let path = self.record(partition, number);
-                // Otherwise a later one has removed it.
-                if let Some(text) = read(&path)? {
-                    let record = Record::of_text(&text, &path.display().to_string())?;
-                    return Ok(Some(Kept { record, stored: None }));
-                }
-            }
-            Err(Error::transient(format!("the records in {} change too often to be read", self.shown())))
-        })
+        let record = blocking(|| self.kept(partition))?;
+        Ok(record.map(|record| Kept { record, stored: None }))
     }
 
-    async fn keep(&self, partition: u32, record: Record, _: Option<&Kept>) -> Result<Option<Kept>> {
+    async fn keep(
+        &self,
+        partition: u32,
+        record: &PositionRecord,
+        before: Option<&Kept>,
+    ) -> Result<Option<Kept>, Unkept> {
         blocking(|| {
-            let path = self.record(partition, record.moves);
-            if !self.create(&path, &format!("{partition:05}-"), &record.to_text()?)? {
-                return Ok(None);
+            if before.is_none() {
+                create_folders(&self.partition(partition), &mut Vec::new())?;
+                sync_folder(&self.hidden)?;
             }
-            fail_point::pass("files.linked");
-            if self.last(partition)?.is_some_and(|last| last > record.moves) {
-                remove(&path)?;
-                return Ok(None);
-            }
-            Ok(Some(Kept { record, stored: None }))
+            let new = self.write(&format!("{partition:05}-"), &record.to_text()?)?;
+            let is_last = self.link(partition, record, &new).map_err(Unkept::perhaps)?;
+            Ok(is_last.then(|| Kept { record: record.clone(), stored: None }))
         })
     }
 
@@ -257,7 +380,7 @@ impl Keeper for InFolder {
         let (name, path) = (format!("{name}.data"), path.to_owned());
         let staged = self.hidden.join(&name);
         let file = blocking(|| fs_err::OpenOptions::new().write(true).create_new(true).open(&staged));
-        let file = file.map_err(|error| path_error("make", &staged, &error))?;
+        let file = file.map_err(|error| path_error("create", &staged, &error))?;
         Ok(Box::new(Draft { name, path, staged: Some(staged), shown: self.folder.clone(), file, bytes: 0 }))
     }
 
@@ -273,35 +396,42 @@ impl Keeper for InFolder {
     async fn publish(&self, file: &EpochFile) -> Result<Published> {
         let Some(name) = &file.staged else { return Ok(Published::Before) };
         let (from, to) = (self.hidden.join(name), self.folder.join(&file.path));
-        blocking(|| {
-            let created = match create_as(&from, &to) {
-                Ok(created) => created,
-                Err(error) if error.kind() == Io::NotFound => return Ok(Published::Before),
-                Err(error) => return Err(path_error("make", &to, &error)),
-            };
-            match created {
-                true => sync_folder(&self.folder).map(|()| Published::Now),
-                false => Err(Error::refused(format!("{} is in the way of a file that is committed", to.display()))
-                    .hint("move it away, and start the job again: then the file appears")),
-            }
+        let length = |path: &Path| path.symlink_metadata().map(|found| found.len());
+        blocking(|| match create_as(&from, &to) {
+            Ok(true) => sync_folder(&self.folder).map(|()| Published::Now),
+            Ok(false) => Err(is_other(&to)),
+            Err(error) if error.kind() == Io::NotFound && length(&from).is_err() => match length(&to) {
+                // Who has renamed it may have died before that was durable.
+                Ok(bytes) if bytes == file.bytes => sync_folder(&self.folder).map(|()| Published::Before),
+                _ => Ok(Published::Lost),
+            },
+            Err(error) => Err(Error::io(format!("cannot create {}, whose rows are committed", to.display()), &error)),
         })
     }
 
-    /// A failure leaves some records more, which the next move removes.
+    /// What fails here is done by the next move.
     async fn settle(&self, partition: u32, kept: Kept) -> Option<Kept> {
-        blocking(|| self.tidy(partition, kept.record.moves)).ok().map(|()| kept)
+        let record = kept.record.settled();
+        blocking(|| self.tidy(partition, &kept.record)).ok().map(|()| Kept { record, ..kept })
     }
 
     async fn forget(&self) -> Result<()> {
         blocking(|| {
-            for (name, meaning) in self.names()? {
-                if matches!(meaning, Name::Record(..)) || name == CLAIM {
-                    remove(&self.hidden.join(name))?;
-                }
+            for name in names(&self.hidden)?.into_iter().filter(|name| name.parse::<u32>().is_ok()) {
+                let folder = self.hidden.join(name);
+                let removed = fs_err::remove_dir_all(&folder);
+                removed.map_err(|error| path_error("remove the folder", &folder, &error))?;
             }
+            remove(&self.hidden.join(CLAIM))?;
             sync_folder(&self.hidden)
         })
     }
+}
+
+fn is_other(path: &Path) -> Error {
+    Error::refused(format!("{} is another file than the one that is committed under this name", path.display()))
+        .cause("it was written after Millstream had seen that the name is free")
+        .hint("move it away, and start the job again: then the file with the committed rows appears")
 }
 
 /// A file that is being staged.
@@ -333,6 +463,8 @@ impl EpochDraft for Draft {
 
     async fn finish(mut self: Box<Self>) -> Result<EpochFile> {
         blocking(|| self.file.sync_all()).map_err(|error| self.fault(&error))?;
+        // The record is in another folder, and must not be durable without it.
+        blocking(|| sync_folder(self.staged.as_deref().and_then(Path::parent).unwrap_or(Path::new(""))))?;
         self.staged = None;
         Ok(EpochFile { path: self.path.clone(), bytes: self.bytes, staged: Some(self.name.clone()) })
     }
@@ -352,15 +484,23 @@ mod tests {
     #[test]
     fn names_say_what_they_are_of() {
         for (name, expected) in [
-            ("00003-00000000000000000124.json", Name::Record(3, 124)),
-            ("123456-00000000000000000001.json", Name::Record(123_456, 1)),
-            ("00003-0123456789abcdef-17.data", Name::Temporary(Some(3))),
-            ("0123456789abcdef-17.data", Name::Temporary(None)),
-            ("00003-0123456789abcdef.new", Name::Temporary(Some(3))),
-            ("0123456789abcdef.new", Name::Temporary(None)),
+            ("00000000000000000124.json", Name::Record(124)),
+            ("00000000000000000124-4f2a-18.there", Name::There(124, "4f2a-18".to_owned())),
             ("load.json", Name::Other),
+            ("124", Name::Other),
         ] {
             assert_eq!(meaning(name), expected, "{name}");
+        }
+        for (name, expected) in [
+            ("00003-0123456789abcdef-17.data", Some(Some(3))),
+            ("123456-0123456789abcdef-17.data", Some(Some(123_456))),
+            ("00003-0123456789abcdef.new", Some(Some(3))),
+            ("0123456789012345-17.data", Some(None)),
+            ("0123456789abcdef.new", Some(None)),
+            ("load.json", None),
+            ("00003", None),
+        ] {
+            assert_eq!(temporary(name), expected, "{name}");
         }
     }
 }

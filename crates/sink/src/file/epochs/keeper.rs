@@ -1,9 +1,9 @@
 //! What keeps the records and the files of epochs.
 
 use async_trait::async_trait;
-use millstream_core::Result;
+use millstream_core::{Error, Result};
 
-use super::record::{EpochFile, Kept, Record};
+use super::record::{EpochFile, Kept, PositionRecord};
 use crate::file::naming::Target;
 
 /// The name of the folder with what is kept beside the files of `target`.
@@ -17,6 +17,9 @@ pub(super) trait Keeper: Send + Sync {
     /// Where the records are, for messages.
     fn shown(&self) -> String;
 
+    /// Where a record is, for messages.
+    fn shown_record(&self, partition: u32, record: &PositionRecord) -> String;
+
     /// Makes ready what is needed.
     ///
     /// # Errors
@@ -29,13 +32,17 @@ pub(super) trait Keeper: Send + Sync {
     /// The partitions that have records.
     async fn partitions(&self) -> Result<Vec<u32>>;
 
-    /// The last record of a partition.
+    /// The last record of a partition. Its file is not staged any more if it is noted that it has appeared.
     async fn of(&self, partition: u32) -> Result<Option<Kept>>;
 
-    /// Keeps `record` as the last one of its partition, behind `before`; `None` if another one is the last. If the
-    /// error is [transient](millstream_core::ErrorKind::Transient), it is not known whether it is kept, and the call
-    /// may be repeated.
-    async fn keep(&self, partition: u32, record: Record, before: Option<&Kept>) -> Result<Option<Kept>>;
+    /// Keeps `record` as the last one of its partition, behind `before`; `None` if another one is the last. The call
+    /// may be repeated: a record that was kept before counts as kept now.
+    async fn keep(
+        &self,
+        partition: u32,
+        record: &PositionRecord,
+        before: Option<&Kept>,
+    ) -> Result<Option<Kept>, Unkept>;
 
     /// Begins the file at `path`. `name` is unique.
     async fn draft(&self, name: &str, path: &str) -> Result<Box<dyn EpochDraft>>;
@@ -52,12 +59,34 @@ pub(super) trait Keeper: Send + Sync {
     /// Also if another file is in the way.
     async fn publish(&self, file: &EpochFile) -> Result<Published>;
 
-    /// The file of `kept`, the last record of its partition, has appeared: tidies up, and returns the record as it is
-    /// kept then, if that is known.
+    /// The file of `kept`, the last record of its partition, has appeared: notes that durably, since others may move
+    /// the file away from now on, and tidies up. Returns the record as it is kept then, if that is known.
     async fn settle(&self, partition: u32, kept: Kept) -> Option<Kept>;
 
     /// Removes all records.
     async fn forget(&self) -> Result<()>;
+}
+
+/// Why a record is not kept, as far as is known.
+#[derive(Debug)]
+pub(super) struct Unkept {
+    pub(super) error: Error,
+    /// Whether others may find it as the last one nevertheless, now or later: then its file must stay.
+    pub(super) may_be_kept: bool,
+}
+
+impl Unkept {
+    /// The record may be kept.
+    pub(super) fn perhaps(error: Error) -> Self {
+        Unkept { error, may_be_kept: true }
+    }
+}
+
+/// Nothing was written.
+impl From<Error> for Unkept {
+    fn from(error: Error) -> Self {
+        Unkept { error, may_be_kept: false }
+    }
 }
 
 /// What has become of a staged file.

@@ -14,6 +14,8 @@
 //! `keeper.rs` is the trait of what keeps records and files: `in_folder.rs` and `in_bucket.rs`.
 
 mod delivery;
+#[cfg(test)]
+mod fault_tests;
 mod in_bucket;
 mod in_folder;
 mod keeper;

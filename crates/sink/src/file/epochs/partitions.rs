@@ -14,8 +14,8 @@ use millstream_core::{Error, ErrorKind, Result, fail_point};
 use tokio::sync::OwnedMutexGuard;
 
 use super::delivery::PartitionDelivery;
-use super::keeper::Published;
-use super::record::{By, Claim, EpochFile, Kept, Record};
+use super::keeper::{Published, Unkept};
+use super::record::{By, Claim, EpochFile, Kept, PositionRecord};
 use super::writing::Files;
 use crate::moves;
 
@@ -24,6 +24,10 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 
 /// How often a record is written anew whose version in the store has changed while its position has not.
 const TRIES: usize = 10;
+
+/// How often it is looked for what has become of a file that is neither staged nor there, and how long between: the
+/// process that has made it appear may be about to note that.
+const LOOKS: (usize, Duration) = (5, Duration::from_millis(200));
 
 /// How many partitions are looked at or committed at once.
 const AT_ONCE: usize = 16;
@@ -68,11 +72,18 @@ impl Partitions {
         known.lock_owned().await
     }
 
-    /// The last record of a partition, if it is the one that `from` names; otherwise it is asked for.
+    /// The last record of a partition, if it is the one that `from` names; otherwise it is asked for. The file of that
+    /// one has appeared: no other is written behind it before.
     async fn last(&self, partition: u32, known: &Option<Kept>, from: Option<u64>) -> Result<Option<Kept>> {
         match known {
             Some(kept) if Some(kept.record.moves) == from => Ok(Some(kept.clone())),
-            _ => self.files.keeper.of(partition).await,
+            _ => {
+                let last = self.files.keeper.of(partition).await?;
+                if let Some(kept) = last.as_ref().filter(|kept| Some(kept.record.moves) == from) {
+                    self.publish(partition, kept).await?;
+                }
+                Ok(last)
+            }
         }
     }
 
@@ -104,10 +115,10 @@ impl Partitions {
                 self.discard(file).await;
                 return Ok(false);
             }
-            // What may have been committed stays.
-            Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
-            Err(error) => {
-                self.discard(file).await;
+            Err(Unkept { error, may_be_kept }) => {
+                if !may_be_kept {
+                    self.discard(file).await;
+                }
                 return Err(error);
             }
         };
@@ -126,7 +137,7 @@ impl Partitions {
         one: &Move,
         attempt: &str,
         file: Option<EpochFile>,
-    ) -> Result<Option<Kept>> {
+    ) -> Result<Option<Kept>, Unkept> {
         let partition = partition_of(one)?;
         let to = one.to.as_ref().ok_or_else(|| Error::internal("a partition's position was to be removed"))?;
         for _ in 0..TRIES {
@@ -143,35 +154,72 @@ impl Partitions {
             {
                 let now = self.files.keeper.of(partition).await?;
                 return match now.map(|kept| kept.record.moves) == one.from {
-                    true => Err(is_in_the_way(&self.files, &file.path)),
+                    true => Err(is_in_the_way(&self.files, &file.path).into()),
                     false => Ok(None),
                 };
             }
             let by = By { owner: &self.files.owner, attempt, file: file.clone() };
-            let record = Record::new(&one.place, moves.unwrap_or(0), to, by);
-            let keeping = || self.files.keeper.keep(partition, record.clone(), last.as_ref());
-            if let Some(kept) = self.until_known("a position was moved", keeping).await? {
+            let record = PositionRecord::new(&one.place, moves.unwrap_or(0), to, by);
+            if let Some(kept) = self.keep(partition, &record, last.as_ref()).await? {
                 return Ok(Some(kept));
             }
         }
-        Err(Error::transient(format!("others keep writing the position of {} in {}", one.place, self.files.shown())))
+        let what = format!("the position of `{}` in {} was not moved", one.place, self.files.keeper.shown());
+        Err(Error::transient(what).cause(format!("other processes have changed it {TRIES} times meanwhile")).into())
+    }
+
+    /// Keeps a record behind `before`; `None` if another one is the last. What has become of it is asked for as long as
+    /// that is not known, unless the run is to end or the answer stays an error.
+    async fn keep(
+        &self,
+        partition: u32,
+        record: &PositionRecord,
+        before: Option<&Kept>,
+    ) -> Result<Option<Kept>, Unkept> {
+        let (keeper, may_be_kept) = (&self.files.keeper, &AtomicBool::new(false));
+        let keeping = || async move {
+            keeper.keep(partition, record, before).await.map_err(|unkept| {
+                may_be_kept.fetch_or(unkept.may_be_kept, Ordering::Relaxed);
+                unkept.error
+            })
+        };
+        let error = match self.until_known("a position was moved", keeping).await {
+            Ok(kept) => return Ok(kept),
+            Err(error) => error,
+        };
+        let unkept = Unkept { error, may_be_kept: may_be_kept.load(Ordering::Relaxed) };
+        if !unkept.may_be_kept || unkept.error.kind() == ErrorKind::Interrupted {
+            return Err(unkept);
+        }
+        match keeper.of(partition).await {
+            Ok(Some(last)) if last.record.attempt == record.attempt => {
+                keeper.keep(partition, record, before).await.map_err(|_| unkept)
+            }
+            // If it was kept, its file has appeared before others were written behind it.
+            Ok(Some(last)) if last.record.moves >= record.moves => Ok(None),
+            // A request that was given up may still be on its way.
+            _ => Err(unkept),
+        }
     }
 
     /// Lets the file of `kept`, the last record of its partition, appear.
     async fn publish(&self, partition: u32, kept: &Kept) -> Result<()> {
         let Some(file) = kept.record.staged() else { return Ok(()) };
         let publishing = || self.files.keeper.publish(file);
-        match self.until_known("a file that is committed has appeared", publishing).await? {
-            Published::Now | Published::Before => Ok(()),
-            Published::Lost => {
-                let now = self.files.keeper.of(partition).await?;
-                match now.is_some_and(|now| now.record == kept.record) {
-                    true => Err(is_lost(&self.files, &file.path)),
-                    // Another process has seen to it since.
-                    false => Ok(()),
-                }
+        for look in 0..LOOKS.0 {
+            if self.until_known("a file that is committed has appeared", publishing).await? != Published::Lost {
+                return Ok(());
+            }
+            let now = self.files.keeper.of(partition).await?;
+            if now.is_none_or(|now| now.record != kept.record) {
+                // Another process has seen to it since.
+                return Ok(());
+            }
+            if look + 1 < LOOKS.0 {
+                tokio::time::sleep(LOOKS.1).await;
             }
         }
+        Err(is_lost(&self.files, &file.path, &self.files.keeper.shown_record(partition, &kept.record)))
     }
 
     /// Tidies up behind a file that has appeared. The next move of the partition waits for that; nobody else does.
@@ -204,6 +252,14 @@ impl Partitions {
         Ok(Some(position))
     }
 
+    /// Waits until it is noted of all files that they have appeared.
+    async fn all_settled(&self) {
+        let all: Vec<Known> = self.known.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        for known in all {
+            drop(known.lock().await);
+        }
+    }
+
     /// Does `work`, as often as it takes while it cannot be said what has become of it.
     async fn until_known<T, F>(&self, what: &str, work: impl Fn() -> F) -> Result<T>
     where
@@ -214,7 +270,7 @@ impl Partitions {
             match work().await {
                 Err(error) if error.kind() == ErrorKind::Transient => {
                     if self.is_ending.load(Ordering::Relaxed) {
-                        let what = format!("it is not known whether {what} in {}", self.files.shown());
+                        let what = format!("{}: the run ended before it was known whether {what}", self.files.shown());
                         let error = Error::new(ErrorKind::Interrupted, what).cause(error.to_string());
                         return Err(error.hint("start the job again: it looks, and continues where the files end"));
                     }
@@ -244,21 +300,21 @@ fn is_foreign(files: &Files, kept: &Claim) -> Error {
 
 fn is_in_the_way(files: &Files, path: &str) -> Error {
     let uri = files.target.shown_path(path);
-    Error::refused(format!("{uri} exists already, and its rows are not known to be those of this load"))
-        .cause("the file of an epoch is named by the first offset in it, and none is written over")
+    Error::refused(format!("{uri} exists already, and this load has not made it"))
+        .cause("the next file of its partition has this name, by the first offset in it, and no file is written over")
         .hint(
             "if the topic was deleted and created again, or the load begins anew, move its earlier files away; \
              otherwise write to another folder",
         )
 }
 
-fn is_lost(files: &Files, path: &str) -> Error {
+fn is_lost(files: &Files, path: &str, record: &str) -> Error {
     let uri = files.target.shown_path(path);
-    Error::refused(format!("{uri} was committed, and is neither there nor on its way any more"))
-        .cause("a rule of the bucket may have thrown away its upload, or somebody has removed the file")
+    Error::refused(format!("{uri} is missing: its rows were committed, and it is not noted that it has appeared"))
+        .cause("what was staged of it is gone, too: somebody, or a rule of the bucket, has removed one of the two")
         .hint(format!(
-            "if the rows of this file are not needed, remove `file` from its record in {}, and start again",
-            files.keeper.shown()
+            "if you have moved the file away, or do not need its rows, set `file` to null in {record}, and start the \
+             job again; otherwise restore the file first"
         ))
 }
 
@@ -287,6 +343,10 @@ impl Epochs for PartitionFiles {
     fn stop_waiting(&self) -> bool {
         self.0.is_ending.store(true, Ordering::Relaxed);
         true
+    }
+
+    async fn settle(&self) {
+        self.0.all_settled().await;
     }
 }
 

@@ -7,12 +7,12 @@ use millstream_core::store::Stored;
 use millstream_core::{Error, Result, clock};
 use serde::{Deserialize, Serialize};
 
-/// Counts up with every change of [`Record`] and [`Claim`].
+/// Counts up with every change of [`PositionRecord`] and [`Claim`].
 const VERSION: u32 = 1;
 
 /// Where a partition stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Record {
+pub(super) struct PositionRecord {
     version: u32,
     /// The name of the place.
     pub(super) place: String,
@@ -44,7 +44,7 @@ pub(super) struct EpochFile {
 /// A record as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Kept {
-    pub(super) record: Record,
+    pub(super) record: PositionRecord,
     /// The version of the object, if it is one.
     pub(super) stored: Option<Stored>,
 }
@@ -56,10 +56,10 @@ pub(super) struct By<'a> {
     pub(super) file: Option<EpochFile>,
 }
 
-impl Record {
+impl PositionRecord {
     /// The record that stands behind `before` moves.
     pub(super) fn new(place: &str, before: u64, state: &str, by: By<'_>) -> Self {
-        Record {
+        PositionRecord {
             version: VERSION,
             place: place.to_owned(),
             moves: before + 1,
@@ -90,10 +90,15 @@ impl Record {
         self.file.as_ref().filter(|file| file.staged.is_some())
     }
 
+    /// Whether its file is staged under this name.
+    pub(super) fn names(&self, staged: &str) -> bool {
+        self.staged().is_some_and(|file| file.staged.as_deref() == Some(staged))
+    }
+
     /// The same, once its file has appeared.
     pub(super) fn settled(&self) -> Self {
         let file = self.file.clone().map(|file| EpochFile { staged: None, ..file });
-        Record { file, ..self.clone() }
+        PositionRecord { file, ..self.clone() }
     }
 
     pub(super) fn to_text(&self) -> Result<Vec<u8>> {
@@ -102,7 +107,7 @@ impl Record {
 
     /// The record that is kept at `place`.
     pub(super) fn of_text(text: &[u8], place: &str) -> Result<Self> {
-        of_text(text, place)
+        of_text(text, place, "how far a partition is in the files beside it")
     }
 }
 
@@ -130,7 +135,7 @@ impl Claim {
 
     /// The claim that is kept at `place`.
     pub(super) fn of_text(text: &[u8], place: &str) -> Result<Self> {
-        of_text(text, place)
+        of_text(text, place, "which job writes the files beside it")
     }
 }
 
@@ -138,12 +143,18 @@ fn to_text(value: &impl Serialize) -> Result<Vec<u8>> {
     serde_json::to_vec(value).map_err(|cause| Error::internal("a record cannot be written").cause(cause))
 }
 
-fn of_text<T: for<'de> Deserialize<'de>>(text: &[u8], place: &str) -> Result<T> {
+/// Reads what is kept at `place`. `says` is what it says.
+fn of_text<T: for<'de> Deserialize<'de>>(text: &[u8], place: &str, says: &str) -> Result<T> {
     #[derive(Deserialize)]
     struct Version {
         version: u32,
     }
-    let bad = |cause| Error::refused(format!("{place} is no record of Millstream")).cause(cause).text(text);
+    let bad = |cause| {
+        Error::refused(format!("{place} is damaged, or was not written by Millstream"))
+            .cause(cause)
+            .text(text)
+            .hint(format!("it says {says}: restore it from a backup, or write to other files"))
+    };
     let Version { version } = serde_json::from_slice(text).map_err(bad)?;
     match version > VERSION {
         true => Err(Error::newer(place, version, VERSION)),

@@ -1,10 +1,10 @@
 //! Tests of epochs in files, in a folder and in a bucket of a real S3 server: each row once, whoever else has the
 //! partition, and wherever a process dies.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
@@ -21,7 +21,7 @@ use tokio::runtime::Handle;
 use super::in_bucket::InBucket;
 use super::in_folder::InFolder;
 use super::keeper::Keeper;
-use super::record::{By, Record};
+use super::record::{By, EpochFile, PositionRecord};
 use super::writing::Writing;
 use super::*;
 use crate::conformance::{self, Csv, Gzip, Parquet, rows, shown_rows};
@@ -68,30 +68,30 @@ impl Queue for Unread {
 }
 
 /// Where files are.
-struct Place {
+pub(super) struct Place {
     folder: TempDir,
-    server: Option<S3Server>,
+    pub(super) server: Option<S3Server>,
     /// The name of the target: `a.csv.gz`.
     name: &'static str,
 }
 
 impl Place {
-    fn folder(name: &'static str) -> Self {
+    pub(super) fn folder(name: &'static str) -> Self {
         Place { folder: TempDir::new().expect("a folder"), server: None, name }
     }
 
-    fn bucket(name: &'static str) -> Self {
+    pub(super) fn bucket(name: &'static str) -> Self {
         let folder = TempDir::new().expect("a folder");
         let server = Some(serve(folder.path(), false));
         Place { folder, server, name }
     }
 
     /// Both.
-    fn all(name: &'static str) -> [Self; 2] {
+    pub(super) fn all(name: &'static str) -> [Self; 2] {
         [Place::folder(name), Place::bucket(name)]
     }
 
-    fn root(&self) -> PathBuf {
+    pub(super) fn root(&self) -> PathBuf {
         match self.server {
             None => self.folder.path().to_owned(),
             Some(_) => self.folder.path().join("bucket"),
@@ -117,21 +117,25 @@ impl Place {
         }
     }
 
-    async fn open(&self, load: &str, owner: &str, is_partitioned: bool) -> Result<EpochTarget> {
-        let source: Arc<dyn Queue> = Arc::new(Unread { is_partitioned });
-        let load = QueueLoad { load: load.to_owned(), owner: owner.to_owned(), queue: source.facts(), source };
+    pub(super) async fn open(&self, load: &str, owner: &str, is_partitioned: bool) -> Result<EpochTarget> {
         let context = LoadContext { sink: "o".into(), ..conformance::context(1) };
+        let load = queue_load(load, owner, is_partitioned);
         Ok(self.sink().epochs(&load, context).await?.expect("it takes epochs"))
     }
 
     /// Positions as the process `owner` opens them.
-    async fn positions(&self, owner: &str) -> Arc<dyn Positions> {
-        let target = self.open("job.yaml\no\n\nqueue", owner, true).await.expect("it opens");
+    pub(super) async fn positions(&self, owner: &str) -> Arc<dyn Positions> {
+        let target = self.open(LOAD, owner, true).await.expect("it opens");
         Arc::clone(target.positions().expect("exactly once"))
     }
 
     /// What a process `owner` works with, so that it can die between two steps.
-    fn files(&self, owner: &str) -> Files {
+    pub(super) fn files(&self, owner: &str) -> Files {
+        self.files_in(owner, |keeper| keeper)
+    }
+
+    /// The same, with another keeper around the real one.
+    pub(super) fn files_in(&self, owner: &str, around: impl FnOnce(Arc<dyn Keeper>) -> Arc<dyn Keeper>) -> Files {
         let text = self.server.as_ref().map_or_else(|| self.target(), |_| format!("s3://bucket/{}", self.name));
         let target = Target::new(&text, &FileSpec::default(), self.server.is_some()).expect("a path");
         let keeper: Arc<dyn Keeper> = match &self.server {
@@ -147,68 +151,102 @@ impl Place {
             store: None,
         };
         let encoding = Encoding::new(&parts, None).expect("an encoding");
-        Files::new(keeper, &target, &encoding, owner, conformance::context(1))
+        Files::new(around(keeper), &target, &encoding, owner, conformance::context(1))
     }
 
-    fn names(&self) -> Vec<String> {
+    pub(super) fn names(&self) -> Vec<String> {
         let name = |path: &PathBuf| path.strip_prefix(self.root()).expect("below").display().to_string();
         visible(&self.root()).iter().map(name).collect()
     }
 
-    fn rows(&self) -> Vec<String> {
+    pub(super) fn rows(&self) -> Vec<String> {
         let mut rows: Vec<String> = visible(&self.root()).iter().flat_map(|path| read_file(path)).collect();
         rows.sort();
         rows
     }
 
-    fn hidden(&self) -> PathBuf {
+    pub(super) fn hidden(&self) -> PathBuf {
         self.root().join(format!(".{}.epochs", self.name))
+    }
+
+    /// What is in the hidden folder.
+    pub(super) fn left(&self) -> Vec<String> {
+        listing(&self.hidden())
     }
 }
 
-fn state(next: u64) -> String {
+/// The names in a folder, in order.
+pub(super) fn listing(folder: &Path) -> Vec<String> {
+    let names = fs_err::read_dir(folder).expect("a folder");
+    let names = names.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    names.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// The name of the load.
+pub(super) const LOAD: &str = "job.yaml\no\n\nqueue";
+
+pub(super) fn queue_load(load: &str, owner: &str, is_partitioned: bool) -> QueueLoad {
+    let source: Arc<dyn Queue> = Arc::new(Unread { is_partitioned });
+    QueueLoad { load: load.to_owned(), owner: owner.to_owned(), queue: source.facts(), source }
+}
+
+/// Commits rows, which move the position from its first version on, as a process that dies before the file appears.
+pub(super) async fn commit_and_die(place: &Place, ids: Range<u64>) -> EpochFile {
+    let dead = Arc::new(place.files("dead"));
+    let path = dead.path(&format!("00003-{:020}", ids.start)).expect("a path");
+    let mut writing = Writing::begin(&dead, "00003-", &path).await.expect("it begins");
+    writing.write(&batch(&ids)).await.expect("it takes rows");
+    let (file, _) = writing.finish().await.expect("it is staged");
+    let before = dead.keeper.of(3).await.expect("it reads").expect("a record");
+    let by = By { owner: "dead", attempt: "dead-1", file: Some(file.clone()) };
+    let record = PositionRecord::new("events 3", 1, &state(ids.end), by);
+    assert!(dead.keeper.keep(3, &record, Some(&before)).await.expect("an answer").is_some());
+    file
+}
+
+pub(super) fn state(next: u64) -> String {
     format!("{{\"version\":1,\"next\":{next},\"topic\":\"t\",\"epoch\":0}}")
 }
 
-fn one(from: Option<u64>, next: u64) -> Move {
+pub(super) fn one(from: Option<u64>, next: u64) -> Move {
     Move { place: "events 3".to_owned(), from, to: Some(state(next)) }
 }
 
-fn batch(ids: &Range<u64>) -> RecordBatch {
+pub(super) fn batch(ids: &Range<u64>) -> RecordBatch {
     rows(ids.start as i64..ids.end as i64)
 }
 
-fn expected(ids: Range<u64>) -> Vec<String> {
+pub(super) fn expected(ids: Range<u64>) -> Vec<String> {
     let mut rows = shown_rows(&batch(&ids));
     rows.sort();
     rows
 }
 
-async fn register(positions: &Arc<dyn Positions>, next: u64) {
+pub(super) async fn register(positions: &Arc<dyn Positions>, next: u64) {
     assert_eq!(positions.set(vec![one(None, next)]).await.expect("it answers"), Moved::All);
 }
 
 /// Rows on their way that move the position, which is at the first of them, from this version on.
-async fn sent(positions: &Arc<dyn Positions>, from: u64, ids: Range<u64>) -> Box<dyn Delivery> {
+pub(super) async fn sent(positions: &Arc<dyn Positions>, from: u64, ids: Range<u64>) -> Box<dyn Delivery> {
     let mut delivery = positions.delivery(vec![one(Some(from), ids.end)], 0).await.expect("it begins");
     delivery.write(batch(&ids)).await.expect("it takes rows");
     delivery
 }
 
-async fn deliver(positions: &Arc<dyn Positions>, from: u64, ids: Range<u64>) -> Result<Delivered> {
+pub(super) async fn deliver(positions: &Arc<dyn Positions>, from: u64, ids: Range<u64>) -> Result<Delivered> {
     sent(positions, from, ids).await.commit().await
 }
 
-fn written(rows: u64) -> Delivered {
+pub(super) fn written(rows: u64) -> Delivered {
     Delivered::Written { rows, refused: vec![] }
 }
 
 /// Version, owner and state.
-fn seen(positions: &[Position]) -> Vec<(u64, &str, String)> {
+pub(super) fn seen(positions: &[Position]) -> Vec<(u64, &str, String)> {
     positions.iter().map(|it| (it.version, it.owner.as_str(), it.state.clone())).collect()
 }
 
-async fn read(positions: &Arc<dyn Positions>) -> Vec<Position> {
+pub(super) async fn read(positions: &Arc<dyn Positions>) -> Vec<Position> {
     positions.read().await.expect("it reads")
 }
 
@@ -302,16 +340,7 @@ async fn a_file_that_is_committed_appears() {
     for place in Place::all("a.csv.gz") {
         let first = place.positions("a").await;
         register(&first, 0).await;
-        // Commits and dies.
-        let dead = Arc::new(place.files("dead"));
-        let path = dead.path("00003-00000000000000000000").expect("a path");
-        let mut writing = Writing::begin(&dead, "00003-", &path).await.expect("it begins");
-        writing.write(&batch(&(0..10))).await.expect("it takes rows");
-        let (file, _) = writing.finish().await.expect("it is staged");
-        let before = dead.keeper.of(3).await.expect("it reads").expect("a record");
-        let by = By { owner: "dead", attempt: "dead-1", file: Some(file) };
-        let record = Record::new("events 3", 1, &state(10), by);
-        assert!(dead.keeper.keep(3, record, Some(&before)).await.expect("an answer").is_some());
+        commit_and_die(&place, 0..10).await;
         assert_eq!(place.names(), [""; 0]);
         // One that knows nothing of that loses, and sees it when it looks.
         let Delivered::Moved(now) = deliver(&first, 1, 0..20).await.expect("an answer") else { panic!("written") };
@@ -330,8 +359,8 @@ async fn files_may_be_moved_away() {
         let first = place.positions("a").await;
         register(&first, 0).await;
         deliver(&first, 1, 0..10).await.expect("an answer");
-        // What is noted after the file has appeared is waited for by the next read.
-        read(&first).await;
+        // As at the end of a run: what is noted after the file has appeared is waited for.
+        first.settle().await;
         visible(&place.root()).iter().for_each(|path| fs_err::remove_file(path).expect("it is removed"));
         let second = place.positions("b").await;
         assert_eq!(seen(&read(&second).await), [(2, "a", state(10))]);
@@ -382,14 +411,11 @@ async fn nothing_is_left() {
     drop(place.positions("b").await);
     let positions = place.positions("c").await;
     read(&positions).await;
-    for _ in 0..100 {
-        if fs_err::read_dir(place.hidden()).expect("a folder").count() == 2 {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    let left: Vec<_> = fs_err::read_dir(place.hidden()).expect("a folder").collect();
-    panic!("{left:?}");
+    positions.settle().await;
+    assert_eq!(place.left(), ["00003", "load.json"]);
+    let mut left: Vec<String> = listing(&place.hidden().join("00003"));
+    left.iter_mut().for_each(|name| name.truncate(name.find(['-', '.']).unwrap_or_default()));
+    assert_eq!(left, [format!("{:020}", 21), format!("{:020}", 21)], "a record, and the note of its file");
 }
 
 #[tokio::test(flavor = "multi_thread")]
