@@ -46,9 +46,9 @@ use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 
-use self::load::{QueueLoad, Shared, TASK};
+use self::load::{QueueLoad, Shared};
 use self::message::Form;
-use self::outlet::{Target, Terms};
+use self::outlet::{TASK, Target, Terms};
 use self::sender::Sender;
 #[cfg(feature = "kafka")]
 pub use self::spec::KafkaSpec;

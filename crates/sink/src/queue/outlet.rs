@@ -13,6 +13,9 @@ use tokio::runtime::Handle;
 use super::message::Message;
 use super::taking::Taking;
 
+/// What tasks are called that send messages.
+pub(super) const TASK: &str = "a task that sends messages";
+
 /// How messages are sent.
 #[derive(Debug, Clone)]
 pub(super) struct Terms {
