@@ -4,7 +4,7 @@ use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use serde::Serialize;
 
-use crate::positions::Position;
+use crate::position::Position;
 use crate::{Error, RejectKind, Result};
 
 /// A piece of a unit that is written as a whole or not at all.

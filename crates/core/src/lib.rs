@@ -27,6 +27,7 @@ pub mod format;
 pub mod helpers;
 pub mod hint;
 pub mod per_process;
+mod position;
 pub mod positions;
 pub mod processes;
 pub mod program;

@@ -10,22 +10,8 @@ use async_trait::async_trait;
 use serde::Deserialize;
 
 use crate::epochs::Epochs;
+pub use crate::position::Position;
 use crate::{Error, Result};
-
-/// A place of a load, such as a partition of a topic or a consumer of a stream, and where its reader stands.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position {
-    /// The name of the place: at most 500 bytes of text without control characters.
-    pub place: String,
-    /// How often the position was moved, and 1 when it was new.
-    pub version: u64,
-    /// The process that has moved it last, as [`Positions`] were opened by it.
-    pub owner: String,
-    /// What the queue has noted. At most 1 MB of text.
-    pub state: String,
-    /// How long ago it was moved, by the target's clock: to be shown, and not to decide by.
-    pub idle: Duration,
-}
 
 /// Where the reader of a partition stands, as targets read it that name what they make by it. Queues whose places are
 /// partitions ([`crate::epochs::QueueFacts::is_partitioned`]) call each `TOPIC PARTITION`, and their states are objects

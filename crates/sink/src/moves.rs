@@ -1,5 +1,5 @@
-//! Moves of positions, for all targets: which ones can be made at all, which places stand elsewhere, and what that says of
-//! moves whose outcome is not known.
+//! Moves of positions, for all targets: which ones can be made at all, which places stand elsewhere, and what that says
+//! of moves whose outcome is not known.
 
 use std::collections::BTreeSet;
 

@@ -9,8 +9,8 @@
 //!  STATE/rejects/FIRST/RUN.jsonl.zst    what a run rejected; FIRST is the first run of its resume chain
 //!  STATE/rejects/FIRST/replayed         which of these rejects were loaded later
 //! ```
-//! [`history`] owns the first four, `begun.rs` the fifth, [`rejects`] the others. The locks are the system's: a process that is killed
-//! releases them, whatever process gets its number later.
+//! [`history`] owns the first four, `begun.rs` the fifth, [`rejects`] the others. The locks are the system's: a process
+//! that is killed releases them, whatever process gets its number later.
 //!
 //! The history is for people and for `--resume`. What is in a target, the target itself knows: losing the state folder
 //! loses no row. What a run decides by all this stands in the engine.

@@ -298,9 +298,16 @@ impl Kafka {
     ///
     /// # Panics
     /// If the broker does not say.
-    #[expect(clippy::expect_used, reason = "tests stop here")]
     pub fn range(&self, topic: &str, partition: i32) -> (i64, i64) {
-        self.admin().inner().fetch_watermarks(topic, partition, PATIENCE).expect("offsets of the partition")
+        let start = Instant::now();
+        loop {
+            match self.admin().inner().fetch_watermarks(topic, partition, PATIENCE) {
+                Ok(range) => return range,
+                // A broker that has just started leads no partition for some seconds.
+                Err(error) => assert!(start.elapsed() < PATIENCE, "offsets of the partition: {error}"),
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Sends messages to a partition, and waits until they are there.

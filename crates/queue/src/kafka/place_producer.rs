@@ -193,8 +193,8 @@ impl PlaceProducer {
         }
     }
 
-    /// Finds out whether a transaction was committed that moved the partition to `position`; as long as it takes, unless
-    /// the run is to end.
+    /// Finds out whether a transaction was committed that moved the partition to `position`; as long as it takes,
+    /// unless the run is to end.
     async fn find_out(self, position: Position, error: KafkaError) -> Result<(Ended, Option<Self>)> {
         let (transactions, place, is_fenced) = (Arc::clone(&self.transactions), self.place(), self.is_fenced());
         let before = self.position.clone();

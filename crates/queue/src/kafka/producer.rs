@@ -10,7 +10,9 @@ use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
-use rdkafka::producer::{BaseRecord, NoCustomPartitioner, Producer as _, ProducerContext, ThreadedProducer};
+use rdkafka::producer::{
+    BaseRecord, NoCustomPartitioner, Producer as _, ProducerContext, PurgeConfig, ThreadedProducer,
+};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
@@ -122,9 +124,15 @@ impl Producer {
     /// # Errors
     /// If the producer cannot continue: then it is unknown which messages are there.
     pub async fn confirm(&mut self) -> Result<Vec<RefusedMessage>> {
+        let mut is_given_up = false;
         loop {
             let confirmed = self.producer.context().changed.notified();
             self.check()?;
+            if !is_given_up && self.broken_by().is_some() {
+                // Nothing of the transaction will be there. The library would keep what has not left for a minute.
+                self.producer.purge(PurgeConfig::default().queue().inflight());
+                is_given_up = true;
+            }
             if self.producer.context().state().confirmed >= self.sent {
                 break;
             }

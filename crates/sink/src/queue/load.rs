@@ -13,11 +13,9 @@ use millstream_database::on_io;
 use tokio::sync::Mutex;
 
 use super::message::{Form, Rows};
+use super::outlet::TASK;
 use super::sender::Sender;
 use crate::shared::counted;
-
-/// What a task of the load is called.
-pub(super) const TASK: &str = "a task that sends messages";
 
 /// Sends the rows of a run.
 pub(super) struct QueueLoad(pub(super) Arc<Shared>);

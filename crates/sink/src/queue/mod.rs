@@ -4,8 +4,8 @@
 //!  rows ─▶ message (encoding) ─▶ sender (what is not confirmed) ─▶ outlet (a producer of crates/queue)
 //! ```
 //! `load.rs` is a load that ends, `epochs.rs` one of another queue (`taking.rs`), `spec.rs` what the job file says.
-//! Messages cannot be taken back, and those whose confirmation was lost are sent again: each row is there at least once.
-//! From a topic of Kafka to another one of the same cluster, each is there exactly once (`transactions.rs`,
+//! Messages cannot be taken back, and those whose confirmation was lost are sent again: each row is there at least
+//! once. From a topic of Kafka to another one of the same cluster, each is there exactly once (`transactions.rs`,
 //! `topic_delivery.rs`).
 
 mod epochs;
@@ -46,9 +46,9 @@ use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 
-use self::load::{QueueLoad, Shared, TASK};
+use self::load::{QueueLoad, Shared};
 use self::message::Form;
-use self::outlet::{Target, Terms};
+use self::outlet::{TASK, Target, Terms};
 use self::sender::Sender;
 #[cfg(feature = "kafka")]
 pub use self::spec::KafkaSpec;

@@ -17,6 +17,9 @@ use super::taking::Taking;
 pub(super) const SENT_AGAIN: &str =
     "messages are confirmed, and sent again if the run dies before those of the source are acknowledged";
 
+/// What tasks are called that send messages.
+pub(super) const TASK: &str = "a task that sends messages";
+
 /// How messages are sent.
 #[derive(Debug, Clone)]
 pub(super) struct Terms {

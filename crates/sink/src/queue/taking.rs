@@ -6,9 +6,8 @@ use millstream_core::Result;
 use millstream_core::sink::LoadContext;
 use millstream_database::on_io;
 
-use super::load::TASK;
 use super::message::{Form, Rows};
-use super::outlet::Terms;
+use super::outlet::{TASK, Terms};
 
 /// How rows of another queue are taken.
 #[derive(Clone)]

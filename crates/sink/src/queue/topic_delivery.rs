@@ -1,5 +1,5 @@
-//! What a process has of a partition in an epoch, on its way into a topic: all of it in one transaction, which moves the
-//! position.
+//! What a process has of a partition in an epoch, on its way into a topic: all of it in one transaction, which moves
+//! the position.
 //!
 //! A transaction is open only while its messages are sent: rows are gathered before. If a broker refuses a message, the
 //! transaction cannot be committed: all others are sent again without it, in another one.
