@@ -170,6 +170,21 @@ async fn what_is_not_committed_is_written_by_the_next_delivery() {
     }
 }
 
+/// What has the name of the record cannot be read: it might be the record.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_folder_does_not_tell_is_not_known() {
+    let place = Place::folder("a.csv.gz");
+    let positions = place.positions("a").await;
+    register(&positions, 0).await;
+    let in_the_way = place.hidden().join(format!("00003/{:020}.json", 2));
+    fs_err::create_dir(&in_the_way).expect("a folder");
+    deliver(&positions, 1, 0..10).await.expect_err("it cannot be read");
+    assert!(stages(&place));
+    fs_err::remove_dir(&in_the_way).expect("it is removed");
+    assert_eq!(deliver(&positions, 1, 0..10).await.expect("an answer"), written(10));
+    assert_eq!(place.rows(), expected(0..10));
+}
+
 /// Of two requests the first one is taken, and its answer lost; the second one is refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_a_bucket_has_taken_is_found() {
