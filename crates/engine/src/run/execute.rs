@@ -304,11 +304,6 @@ impl<'r> Execution<'r> {
     async fn commit(&self) -> Result<Ended<Committed>, Failure> {
         let (run, job, point) = (self.run, self.work.job.as_ref(), self.point);
         let may_be_done = point.is_after_the_end();
-        if reads_queue(job) && self.options.restart && run.replay.is_none() {
-            let what = "a queue is not loaded anew by `--restart`: its position moves with the rows";
-            let hint = "to load what the queue still has once more, give the job another `group`";
-            return Err(Error::job(what).hint(hint).into());
-        }
         let is_service = epochs::is_service(job);
         let asked = Asked::Run { resumes: point.resumes(), may_be_done: may_be_done || is_service };
         let tell = tell_to(self.observer);

@@ -222,7 +222,8 @@ mod tests {
     #[tokio::test]
     async fn what_is_not_confirmed_is_sent_again() {
         let server = Redis::start(RedisOptions::default());
-        let breaks = [Break::CutSending(50_000), Break::Nothing];
+        // A connection that is lost once is no outage yet.
+        let breaks = [Break::CutSending(50_000), Break::CutSending(50_000), Break::Nothing];
         let proxy = Proxy::start(server.port(), &breaks);
         let (mut producer, events) = producer(proxy.port());
         send(&mut producer, 0..5000, "x").await.expect("they are confirmed");

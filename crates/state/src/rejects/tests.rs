@@ -108,14 +108,14 @@ fn a_truncated_frame_is_skipped_and_a_damaged_file_is_reported() {
     let state = tempfile::TempDir::new().expect("a folder");
     let log = RejectLog::new(state.path(), "1-1", "1-1");
     log.add([line(reject(None, "whole"))], true).expect("written");
-    let whole = fs_err::metadata(&log.path(1)).expect("a file").len();
+    let whole = fs_err::metadata(log.path(1)).expect("a file").len();
     log.add([line(reject(None, "cut"))], true).expect("written");
-    let bytes = fs_err::read(&log.path(1)).expect("a file");
+    let bytes = fs_err::read(log.path(1)).expect("a file");
     for length in whole as usize..bytes.len() {
-        fs_err::write(&log.path(1), &bytes[..length]).expect("written");
+        fs_err::write(log.path(1), &bytes[..length]).expect("written");
         assert_eq!(messages(&read(&log.folder).expect("readable")), ["whole"], "{length}");
     }
-    fs_err::write(&log.path(1), b"this is no zstd").expect("written");
+    fs_err::write(log.path(1), b"this is no zstd").expect("written");
     let error = read(&log.folder).expect_err("it is damaged");
     assert!(error.what().contains("1-1.jsonl.zst cannot be read"), "{error:?}");
 }
@@ -136,7 +136,7 @@ fn a_file_says_its_version_and_a_newer_one_is_refused() {
     let log = RejectLog::new(state.path(), "1-1", "1-1");
     log.add([line(reject(None, "a"))], true).expect("written");
     log.add([line(reject(None, "b"))], true).expect("written");
-    let text = zstd::decode_all(&*fs_err::read(&log.path(1)).expect("a file")).expect("packed");
+    let text = zstd::decode_all(&*fs_err::read(log.path(1)).expect("a file")).expect("packed");
     let text = String::from_utf8(text).expect("text");
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!((lines[0], lines.len()), (r#"{"version":1,"came":{}}"#, 3));

@@ -72,7 +72,10 @@ fn rows_are_counted_once_for_all_sinks() {
 #[test]
 fn what_is_counted_row_by_row_is_not_shared() {
     let (scene, _) = scene(in_sqlite, "now");
-    let job = scene.lab.read("job.yaml").replace("FROM events'}", "FROM events', checks: [{not_null: [id], severity: reject}]}");
+    let job = scene
+        .lab
+        .read("job.yaml")
+        .replace("FROM events'}", "FROM events', checks: [{not_null: [id], severity: reject}]}");
     scene.lab.file("job.yaml", job);
     scene.run(&[]).ended(2).says(&["`named` has several consumers, and rows are checked on the way to it"]);
 }

@@ -14,26 +14,29 @@ pub(super) struct KnownLoad {
     /// `None` if the target forgets nothing, or there is no state folder.
     begun: Option<BegunLoad>,
     is_noted: AtomicBool,
+    /// It has begun before, was forgotten by the target, and begins anew.
+    pub(super) begins_anew: bool,
 }
 
 impl KnownLoad {
-    /// The load `load` of the run at `point` into `target`. With `--restart` it begins anew.
+    /// The load `load` of the run at `point` into `target`. With `--restart` it begins anew if that has forgotten it.
     ///
     /// # Errors
     /// If it has begun before, and the target has no positions of it any more.
     pub(super) async fn find(point: &ResumePoint, load: &str, target: &EpochTarget) -> Result<Self> {
         let kept = target.positions().and_then(|positions| Some((positions, positions.may_expire_in()?)));
         let (Some((positions, place)), Some(state)) = (kept, point.state_folder()) else {
-            return Ok(KnownLoad { begun: None, is_noted: AtomicBool::new(false) });
+            return Ok(KnownLoad { begun: None, is_noted: AtomicBool::new(false), begins_anew: false });
         };
         let begun = BegunLoad::new(state, load);
-        if point.options.restart {
-            begun.forget()?;
-        }
-        if begun.is_noted()? && positions.read().await?.is_empty() {
+        let is_gone = begun.is_noted()? && positions.read().await?.is_empty();
+        if is_gone && !point.options.restart {
             return Err(is_forgotten(&target.epochs().target(), &place));
         }
-        Ok(KnownLoad { begun: Some(begun), is_noted: AtomicBool::new(false) })
+        if is_gone {
+            begun.forget()?;
+        }
+        Ok(KnownLoad { begun: Some(begun), is_noted: AtomicBool::new(false), begins_anew: is_gone })
     }
 
     /// Something of it is written.
@@ -44,6 +47,12 @@ impl KnownLoad {
             self.is_noted.store(true, Ordering::Relaxed);
         }
     }
+}
+
+/// The error of `--restart` where no target has forgotten the load.
+pub(super) fn nothing_to_restart() -> Error {
+    Error::job("a queue is not loaded anew by `--restart`: its position moves with the rows")
+        .hint("to load what the queue still has once more, give the job another `group`")
 }
 
 /// The error if positions are gone that were kept in `place`.

@@ -245,6 +245,9 @@ impl<'w, 'j> Consuming<'w, 'j> {
             positions.push(target.positions().cloned());
             pipelines.push(pipeline);
         }
+        if point.options.restart && !sinks.iter().any(|sink| sink.known.begins_anew) {
+            return Err(known::nothing_to_restart().into());
+        }
         let reader = reader_of(work, &queue, &process, pipelines)?;
         point.loading(job, prepared, work.live, &std::collections::BTreeMap::new())?;
         let (budget, io) = (Arc::clone(&run.budget), run.runtimes.io());
