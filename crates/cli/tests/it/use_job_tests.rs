@@ -336,3 +336,37 @@ fn the_tests_of_the_examples_pass() {
     let ran = finish(command, None);
     assert!(ran.ok().stdout.ends_with("2 tests passed\n"), "{}", ran.stdout);
 }
+
+/// A job that reads a queue has an end in its tests, and the rows that are given have what the queue adds.
+#[test]
+fn jobs_that_read_a_queue_are_tested_without_it() {
+    let lab = Lab::with_job(
+        "\
+until: stopped
+commit: {every: 100ms}
+keep_rejects: 7d
+sources:
+  events:
+    read: redis://nowhere/0
+    redis: {stream: events, group: load}
+    json: {columns: {id: int64, name: utf8}}
+    add: [_id, _time]
+transforms:
+  named: {sql: 'SELECT id, upper(name) AS name, _id, _time FROM events WHERE id > 1'}
+sinks:
+  o: {from: named, write: 'postgres://user:secret@nowhere/db', table: t}
+",
+    );
+    let test = |source: &str| {
+        format!(
+            "tests:\n  - name: q\n    sources:\n      events: {source}\n    expect:\n      o: {{rows: [{{id: 2, name: B, \
+             _id: 2-0, _time: '2026-01-01T00:00:00Z'}}]}}\n"
+        )
+    };
+    let rows = "{rows: [{id: 1, name: a, _id: 1-0}, {id: 2, name: b, _id: 2-0, _time: '2026-01-01T00:00:00Z'}]}";
+    lab.file("job.test.yaml", test(rows));
+    lab.run(&["test", "job.yaml"]).ok();
+    lab.file("job.test.yaml", test("{text: '{\"id\": 2, \"name\": \"b\"}'}"));
+    let told = ["the source adds `_id` of the messages of a queue", "give `rows` with this column"];
+    lab.run(&["test", "job.yaml"]).ended(1).prints(&told);
+}

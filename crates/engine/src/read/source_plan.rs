@@ -32,7 +32,8 @@ pub enum Provenance {
 }
 
 impl Provenance {
-    fn of(column: &AddColumn) -> Self {
+    /// What a column of the job adds.
+    pub fn of(column: &AddColumn) -> Self {
         match column {
             AddColumn::Uri => Provenance::Uri,
             AddColumn::Member => Provenance::Member,
@@ -44,7 +45,8 @@ impl Provenance {
         }
     }
 
-    fn field(self) -> Field {
+    /// The column.
+    pub fn field(self) -> Field {
         match self {
             Provenance::Uri => Field::new("_uri", DataType::Utf8View, false),
             Provenance::Member => Field::new("_member", DataType::Utf8View, true),

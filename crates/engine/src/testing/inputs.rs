@@ -8,14 +8,14 @@ use arrow::datatypes::Schema;
 use millstream_core::format::{Format, Reading};
 use millstream_core::types::type_name;
 use millstream_core::{Error, Registry, Result};
-use millstream_job::entries::{CHECKS, COMMAND, MAX_REJECTS, SORTED_BY};
+use millstream_job::entries::{AddColumn, CHECKS, COMMAND, MAX_REJECTS, SORTED_BY};
 use millstream_job::replace::Replacement;
 use millstream_job::test_file::{JobTest, TestSource};
 use millstream_job::{Job, SourceStep};
 use serde_json::{Map, Value, json};
 
 use super::compare::Row;
-use crate::read::source_plan::named_format;
+use crate::read::source_plan::{Provenance, named_format};
 
 /// Keys of a source that say something of its rows, not of where or how they are read.
 const OF_ROWS: &[&str] = &["add", "validate", MAX_REJECTS, SORTED_BY, CHECKS];
@@ -62,11 +62,17 @@ fn of_rows(
     folder: &Path,
 ) -> Result<Replacement> {
     let declared = format_of(registry, source).and_then(|format| format.declared());
+    let mut keep: Vec<String> = OF_ROWS.iter().map(|key| (*key).to_owned()).collect();
     let columns = match (&given.columns, declared) {
         (Some(columns), _) => {
             serde_json::to_value(columns).map_err(|cause| Error::internal("columns cannot be written").cause(cause))?
         }
-        (None, Some(declared)) => types(&declared),
+        // What a queue adds stands in the rows, too.
+        (None, Some(declared)) => {
+            let added = of_messages(source).map(|column| Provenance::of(column).field());
+            let fields: Vec<_> = declared.fields().iter().map(|field| field.as_ref().clone()).chain(added).collect();
+            types(&Schema::new(fields))
+        }
         (None, None) if rows.is_empty() => {
             return Err(Error::job("the columns of the source are not known: it declares none, and `rows` is empty")
                 .hint("add `columns: {id: int64, …}` beside `rows`"));
@@ -76,8 +82,22 @@ fn of_rows(
     let json = if columns == json!({}) { json!({}) } else { json!({"columns": columns}) };
     let lines: String = rows.iter().map(|row| Value::from(row.clone()).to_string() + "\n").collect();
     let path = write(folder, &format!("{}.jsonl", source.name.value), &lines)?;
-    let keep = OF_ROWS.iter().map(|key| (*key).to_owned()).collect();
+    if of_messages(source).next().is_some() {
+        keep.retain(|key| key != "add");
+    }
     Ok(Replacement { keep, set: reading(&path, [("json", json)]) })
+}
+
+/// The columns that a source adds of the messages of a queue.
+fn of_messages(source: &SourceStep) -> impl Iterator<Item = &AddColumn> {
+    source.add.iter().filter(|column| column.is_of_message())
+}
+
+/// Only given rows have what a queue adds.
+fn without_messages(source: &SourceStep) -> Result<()> {
+    let Some(column) = of_messages(source).next() else { return Ok(()) };
+    let what = format!("the source adds `{}` of the messages of a queue, which a text or file lacks", column.name());
+    Err(Error::job(what).hint("give `rows` with this column"))
 }
 
 fn types(columns: &Schema) -> Value {
@@ -85,6 +105,7 @@ fn types(columns: &Schema) -> Value {
 }
 
 fn of_text(registry: &Registry, source: &SourceStep, text: &str, folder: &Path) -> Result<Replacement> {
+    without_messages(source)?;
     let ending = source.read.first().and_then(|pattern| registry.by_name(&pattern.value).1).map(|(_, ending)| ending);
     if source.format.is_none() && ending.is_none() {
         return Err(no_format(format_of(registry, source).as_deref()));
@@ -94,6 +115,7 @@ fn of_text(registry: &Registry, source: &SourceStep, text: &str, folder: &Path) 
 }
 
 fn of_file(registry: &Registry, source: &SourceStep, path: &Path) -> Result<Replacement> {
+    without_messages(source)?;
     if source.format.is_none() && registry.by_name(&path.to_string_lossy()).1.is_none() {
         return Err(no_format(format_of(registry, source).as_deref()));
     }
