@@ -359,8 +359,8 @@ sinks:
     );
     let test = |source: &str| {
         format!(
-            "tests:\n  - name: q\n    sources:\n      events: {source}\n    expect:\n      o: {{rows: [{{id: 2, name: B, \
-             _id: 2-0, _time: '2026-01-01T00:00:00Z'}}]}}\n"
+            "tests:\n  - name: q\n    sources:\n      events: {source}\n    expect:\n      \
+             o: {{rows: [{{id: 2, name: B, _id: 2-0, _time: '2026-01-01T00:00:00Z'}}]}}\n"
         )
     };
     let rows = "{rows: [{id: 1, name: a, _id: 1-0}, {id: 2, name: b, _id: 2-0, _time: '2026-01-01T00:00:00Z'}]}";
