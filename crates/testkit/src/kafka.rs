@@ -18,7 +18,9 @@ use std::time::{Duration, Instant};
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
-use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::KafkaError;
+use rdkafka::message::{Header, Message, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer};
 use rdkafka::{Offset, TopicPartitionList};
 
@@ -364,6 +366,37 @@ impl Kafka {
         until("the transaction has ended", || self.range(topic, partition).1 == end);
     }
 
+    /// A producer that waits for a broker that is away.
+    pub fn patient_producer(&self) -> PatientProducer {
+        let settings = [("enable.idempotence", "true"), ("message.timeout.ms", "0")];
+        PatientProducer(self.producer(&settings))
+    }
+
+    /// All messages of a partition that readers of transactions see: offsets and bodies.
+    ///
+    /// # Panics
+    /// If they cannot be read.
+    #[expect(clippy::expect_used, reason = "tests stop here")]
+    pub fn messages(&self, topic: &str, partition: i32) -> Vec<(i64, String)> {
+        let settings = [("group.id", "look"), ("enable.partition.eof", "true"), ("enable.auto.commit", "false")];
+        let consumer: BaseConsumer = self.client(&settings).create().expect("a consumer");
+        let mut start = TopicPartitionList::new();
+        start.add_partition_offset(topic, partition, Offset::Beginning).expect("an offset");
+        consumer.assign(&start).expect("the partition is read");
+        let (mut messages, begun) = (Vec::new(), Instant::now());
+        loop {
+            match consumer.poll(Duration::from_millis(200)) {
+                Some(Ok(message)) => {
+                    let body = String::from_utf8_lossy(message.payload().unwrap_or_default()).into_owned();
+                    messages.push((message.offset(), body));
+                }
+                Some(Err(KafkaError::PartitionEOF(_))) => return messages,
+                // A broker that has just started leads no partition for some seconds.
+                Some(Err(_)) | None => assert!(begun.elapsed() < PATIENCE, "partition {partition} cannot be read"),
+            }
+        }
+    }
+
     /// A producer for messages of other kinds.
     ///
     /// # Panics
@@ -376,6 +409,31 @@ impl Kafka {
 }
 
 /// A message without key and body.
+/// Sends messages, also while the broker is away: each is there once in the end.
+pub struct PatientProducer(BaseProducer);
+
+impl std::fmt::Debug for PatientProducer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PatientProducer").finish_non_exhaustive()
+    }
+}
+
+impl PatientProducer {
+    /// Sends a message, without waiting for it.
+    pub fn send(&self, topic: &str, partition: i32, body: &str) {
+        put(&self.0, record(topic, partition).payload(body.as_bytes()));
+        self.0.poll(Duration::ZERO);
+    }
+
+    /// Waits until all messages are there.
+    ///
+    /// # Panics
+    /// If they do not arrive.
+    pub fn finish(&self) {
+        flush(&self.0);
+    }
+}
+
 fn record<'m>(topic: &'m str, partition: i32) -> BaseRecord<'m, [u8], [u8]> {
     BaseRecord::to(topic).partition(partition)
 }
@@ -405,10 +463,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Waits for an answer that says for each of several things whether it was done.
-fn wait<E: std::fmt::Debug>(
-    answer: impl Future<Output = Result<Vec<Result<String, E>>, rdkafka::error::KafkaError>>,
-    what: &str,
-) {
+fn wait<E: std::fmt::Debug>(answer: impl Future<Output = Result<Vec<Result<String, E>>, KafkaError>>, what: &str) {
     let each = block_on(answer).unwrap_or_else(|error| panic!("{what}: {error}"));
     each.into_iter().for_each(|one| drop(one.unwrap_or_else(|error| panic!("{what}: {error:?}"))));
 }

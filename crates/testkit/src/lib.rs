@@ -26,7 +26,7 @@ mod tree;
 
 pub use authority::{Authority, Certificate, Validity};
 pub use fault_server::{Answer, Fault, FaultServer, Object, Plan, Request};
-pub use kafka::{Kafka, KafkaOptions};
+pub use kafka::{Kafka, KafkaOptions, PatientProducer};
 pub use mariadb::{MariaDb, MariaDbOptions};
 pub use modules::{Module, is_test, modules};
 pub use mount::Mount;

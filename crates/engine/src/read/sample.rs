@@ -195,6 +195,10 @@ pub async fn message_columns(reader: &Arc<Reader>, queue: &dyn Queue) -> Result<
                 .cause(error.what())
                 .hint(DECLARE_THEM))
         }
+        None if samples.is_empty() && !messages.is_empty() => {
+            Err(Error::data(format!("the columns of {} cannot be inferred: its messages have no body", queue.shown()))
+                .hint("name the field of an entry that has the message (`field`), or declare the columns"))
+        }
         None if samples.is_empty() => Err(without_messages(queue)),
         _ => format.infer(&samples, reader.on_drift),
     }

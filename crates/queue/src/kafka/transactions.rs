@@ -209,8 +209,14 @@ impl Transactions {
     fn partitions(&self) -> Result<Vec<i32>> {
         let metadata =
             self.settled()?.fetch_metadata(Some(&self.source), ANSWER).map_err(|error| self.error(&error))?;
-        let topics = metadata.topics().iter().filter(|topic| topic.error().is_none());
-        Ok(topics.flat_map(|topic| topic.partitions()).map(|partition| partition.id()).collect())
+        let Some(topic) = metadata.topics().iter().find(|topic| topic.name() == self.source) else {
+            return Err(Error::transient(format!("the brokers do not say which partitions {} has", self.source)));
+        };
+        // A broker that has just started may not know the topic yet.
+        match topic.error() {
+            None => Ok(topic.partitions().iter().map(|partition| partition.id()).collect()),
+            Some(_) => Err(Error::transient(format!("the brokers do not know the topic {} now", self.source))),
+        }
     }
 
     /// What the group has noted of partitions. Blocks.

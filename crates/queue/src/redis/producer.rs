@@ -29,12 +29,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long the server remembers an id, in seconds.
 const REMEMBERED: &str = "604800";
 
-/// Adds an entry whose id is not known yet. KEYS: stream, id. ARGV: how long to remember the id, fields.
+/// Adds an entry whose id is not known yet; if the server refuses the entry, it forgets the id. KEYS: stream, id. ARGV:
+/// how long to remember the id, fields.
 const ADD_ONCE: &str = "
-if redis.call('SET', KEYS[2], '', 'NX', 'EX', ARGV[1]) then
-  return redis.call('XADD', KEYS[1], '*', unpack(ARGV, 2))
-end
-return false";
+if not redis.call('SET', KEYS[2], '', 'NX', 'EX', ARGV[1]) then return false end
+local added = redis.pcall('XADD', KEYS[1], '*', unpack(ARGV, 2))
+if type(added) == 'table' and added.err then redis.call('DEL', KEYS[2]) end
+return added";
 
 /// Takes what happens to the server: it is waited for, or it is back after some time.
 pub type OnOutage = Box<dyn Fn(Result<Duration, millstream_core::Error>) + Send + Sync>;
@@ -261,6 +262,22 @@ mod tests {
         assert_eq!((second.confirmed(), second.known()), (7, 5));
         let left: i64 = server.command(&["TTL", "millstream-sent:{s}:3"]).trim().parse().expect("a number");
         assert!((600_000..=604_800).contains(&left), "{left}");
+    }
+
+    #[tokio::test]
+    async fn the_id_of_a_message_that_is_refused_is_not_remembered() {
+        let server = Redis::start(RedisOptions::default());
+        server.command(&["SET", "s", "no stream"]);
+        for _ in 0..2 {
+            let (mut producer, _) = producer(server.port());
+            producer.send(&[(b"n".as_slice(), b"1".as_slice())], Some(b"1")).await.expect("it is sent");
+            producer.confirm().await.expect_err("it is refused");
+        }
+        server.command(&["DEL", "s"]);
+        let (mut producer, _) = producer(server.port());
+        producer.send(&[(b"n".as_slice(), b"1".as_slice())], Some(b"1")).await.expect("it is sent");
+        producer.confirm().await.expect("it is confirmed");
+        assert_eq!((producer.known(), numbers(&server)), (0, vec![1]));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

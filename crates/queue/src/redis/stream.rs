@@ -16,7 +16,8 @@ use super::watch::Listed;
 /// The most entries of one claim: a script has limits, and keeps the server from everything else meanwhile.
 const CLAIMED_AT_ONCE: usize = 1000;
 
-/// The most entries of one look.
+/// How many entries a look takes at most, from each end, and how many it asks for at once.
+const LOOKED_AT: usize = 500;
 const LOOKED_AT_ONCE: usize = 50;
 
 /// The most ids of one acknowledgement, which takes the server some milliseconds. Several smaller ones would take
@@ -162,17 +163,18 @@ impl Stream {
         Ok((stream_facts(&answers[0])?, self.group_facts(&answers[1])?))
     }
 
-    /// The first and the last entries, each of about half of `bytes`.
+    /// The first and the last entries, each of about half of `bytes` and at most [`LOOKED_AT`].
     pub(super) async fn sample(&self, connection: &mut Connection, bytes: usize) -> Result<Messages, Fault> {
+        let has_room = |some: &Messages| some.held() < bytes.div_ceil(2) && some.len() < LOOKED_AT;
         let mut first = Messages::default();
         let mut next = "-".to_owned();
-        while first.text().len() < bytes.div_ceil(2) {
+        while first.is_empty() || has_room(&first) {
             let count = self.range(connection, ["XRANGE", &next, "+"], &mut first).await?;
             let Some(id) = first.ids().last().filter(|_| count == LOOKED_AT_ONCE) else { return Ok(first) };
             next = format!("({}", EntryId::from(*id));
         }
         let (mut last, mut before) = (Messages::default(), "+".to_owned());
-        while last.text().len() < bytes.div_ceil(2) {
+        while last.is_empty() || has_room(&last) {
             let count = self.range(connection, ["XREVRANGE", &before, &next], &mut last).await?;
             let Some(id) = last.ids().last().filter(|_| count == LOOKED_AT_ONCE) else { break };
             before = format!("({}", EntryId::from(*id));

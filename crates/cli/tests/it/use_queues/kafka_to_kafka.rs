@@ -290,7 +290,7 @@ fn positions_that_brokers_have_dropped_are_missed() {
     run(&scene.lab).ended(1).says(&[
         &told,
         "the group `millstream-",
-        "has no positions any more",
+        "lacks positions that it had",
         "`--restart` begins",
     ]);
     scene.assert_once(&kafka, 100);

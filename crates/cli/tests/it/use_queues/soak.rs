@@ -1,13 +1,16 @@
-//! Everything that can go wrong with a stream of Redis at once, for a while: processes are killed and stopped, servers
-//! restart, connections break, answers are lost. In the end each good message is a row once, each bad one a reject, and
-//! nothing is unacknowledged. The kinds of the breaks themselves are the testkit's.
+//! Everything that can go wrong with a queue at once, for a while: processes are killed and stopped, servers restart,
+//! connections break, answers are lost. In the end each good message is a row once, each bad one a reject, and nothing
+//! is unacknowledged. The kinds of the breaks themselves are the testkit's.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use millstream_testkit::{Break, MariaDb, MariaDbOptions, Postgres, PostgresOptions, Proxy, Redis, RedisOptions};
+use millstream_testkit::{
+    Break, Kafka, KafkaOptions, MariaDb, MariaDbOptions, PatientProducer, Postgres, PostgresOptions, Proxy, Redis,
+    RedisOptions,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::rejected;
@@ -23,8 +26,11 @@ const DRAINING: Duration = Duration::from_secs(60);
 /// How long a process is stopped: longer than others wait before they take over what it has.
 const STOPPED: Duration = Duration::from_secs(12);
 
-/// How many processes share the stream.
+/// How many processes share the queue.
 const PROCESSES: usize = 3;
+
+/// How many partitions the topic has.
+const PARTITIONS: i32 = 3;
 
 /// Numbers that only look random, so that a soak can be done again.
 struct Dice(u64);
@@ -113,6 +119,127 @@ impl Database {
     }
 }
 
+/// A queue that can be killed, and is reached through a proxy.
+enum Queue {
+    Redis(Redis, Proxy),
+    Kafka(Box<Kafka>, String, PatientProducer),
+}
+
+impl Queue {
+    fn redis() -> Self {
+        let redis = Redis::start(RedisOptions::default());
+        let kinds = [
+            Break::SwallowAnswer("XACK"),
+            Break::CutSending(20_000),
+            Break::SwallowAnswer("XREADGROUP"),
+            Break::Cut(100_000),
+            Break::SwallowAnswer("XCLAIM"),
+        ];
+        let proxy = Proxy::start(redis.port(), &breaks(&kinds));
+        Queue::Redis(redis, proxy)
+    }
+
+    fn kafka() -> Self {
+        let breaks = breaks(&[Break::CutSending(20_000), Break::Cut(100_000)]);
+        let kafka = Kafka::start(KafkaOptions { breaks, ..KafkaOptions::default() });
+        let (topic, producer) = (kafka.topic(PARTITIONS), kafka.patient_producer());
+        Queue::Kafka(Box::new(kafka), topic, producer)
+    }
+
+    /// The keys of a source that reads it.
+    fn source(&self) -> String {
+        match self {
+            Queue::Redis(_, proxy) => format!(
+                "read: redis://127.0.0.1:{}/0\n    redis: {{stream: events, group: load, claim_after: 10s}}",
+                proxy.port()
+            ),
+            Queue::Kafka(kafka, topic, _) => {
+                format!("read: kafka://{}/{topic}\n    kafka: {{group: load}}", kafka.door())
+            }
+        }
+    }
+
+    /// Adds 100 messages from `first` on, those whose numbers have a rest of `bad` bad ones. Whether they were added is
+    /// seen in the queue.
+    fn add(&self, first: u64, bad: u64) {
+        match self {
+            Queue::Redis(redis, _) => {
+                let script = "for id = ARGV[1], ARGV[1] + 99 do local body = '{\"id\": ' .. id .. ', \"name\": \"row ' \
+                              .. id .. '\"}' if id % 300 == tonumber(ARGV[2]) then body = 'bad ' .. id end \
+                              redis.call('XADD', KEYS[1], '*', 'body', body) end";
+                let _ = redis.try_command(&["EVAL", script, "1", "events", &first.to_string(), &bad.to_string()]);
+            }
+            Queue::Kafka(_, topic, producer) => {
+                for id in first..first + 100 {
+                    let body = match id % 300 == bad {
+                        true => format!("bad {id}"),
+                        false => format!("{{\"id\": {id}, \"name\": \"row {id}\"}}"),
+                    };
+                    producer.send(topic, i32::try_from(id % 3).expect("small"), &body);
+                }
+            }
+        }
+    }
+
+    fn restart(&mut self, down: Duration) {
+        match self {
+            Queue::Redis(redis, _) => {
+                redis.kill();
+                std::thread::sleep(down);
+                redis.restart();
+            }
+            Queue::Kafka(kafka, ..) => {
+                kafka.kill();
+                std::thread::sleep(down);
+                kafka.restart();
+            }
+        }
+    }
+
+    /// How long it runs at least between two restarts: a broker leads its partitions some seconds after its start.
+    fn quiet(&self) -> Duration {
+        Duration::from_secs(if matches!(self, Queue::Redis(..)) { 5 } else { 12 })
+    }
+
+    fn cut(&self) {
+        match self {
+            Queue::Redis(_, proxy) => proxy.close_all(),
+            Queue::Kafka(kafka, ..) => kafka.proxy().close_all(),
+        }
+    }
+
+    /// The ids of good and of bad messages.
+    fn messages(&self) -> [BTreeSet<String>; 2] {
+        let mut messages = [BTreeSet::new(), BTreeSet::new()];
+        match self {
+            Queue::Redis(redis, _) => {
+                let all = redis.command(&["XRANGE", "events", "-", "+"]);
+                let lines: Vec<&str> = all.lines().collect();
+                for entry in lines.chunks_exact(3) {
+                    messages[usize::from(entry[2].starts_with("bad"))].insert(entry[0].to_owned());
+                }
+            }
+            Queue::Kafka(kafka, topic, producer) => {
+                producer.finish();
+                for partition in 0..PARTITIONS {
+                    for (offset, body) in kafka.messages(topic, partition) {
+                        messages[usize::from(body.starts_with("bad"))].insert(format!("{partition}:{offset}"));
+                    }
+                }
+            }
+        }
+        messages
+    }
+
+    /// Whether nothing is handed out and not acknowledged; of Kafka only the target knows that.
+    fn is_acknowledged(&self) -> bool {
+        match self {
+            Queue::Redis(redis, _) => redis.command(&["XPENDING", "events", "load"]).starts_with('0'),
+            Queue::Kafka(..) => true,
+        }
+    }
+}
+
 /// A process, and where it writes what it says.
 struct Running {
     child: Child,
@@ -123,8 +250,7 @@ struct Running {
 
 struct Soak {
     lab: Lab,
-    redis: Redis,
-    proxy: Proxy,
+    queue: Queue,
     database: Database,
     dice: Dice,
     running: Vec<Running>,
@@ -135,31 +261,22 @@ struct Soak {
 }
 
 impl Soak {
-    fn new(database: impl FnOnce(&Lab) -> Database) -> Self {
-        let (lab, redis) = (Lab::new(), Redis::start(RedisOptions::default()));
-        let kinds = [
-            Break::SwallowAnswer("XACK"),
-            Break::CutSending(20_000),
-            Break::SwallowAnswer("XREADGROUP"),
-            Break::Cut(100_000),
-            Break::SwallowAnswer("XCLAIM"),
-        ];
-        let proxy = Proxy::start(redis.port(), &breaks(&kinds));
+    fn new(queue: Queue, database: impl FnOnce(&Lab) -> Database) -> Self {
+        let lab = Lab::new();
         let database = database(&lab);
         lab.file(
             "job.yaml",
             format!(
-                "until: stopped\ncommit: {{rows: 500, every: 200ms}}\nsources:\n  events:\n    read: \
-                 redis://127.0.0.1:{}/0\n    redis: {{stream: events, group: load, claim_after: 10s}}\n    json: \
+                "until: stopped\ncommit: {{rows: 500, every: 200ms}}\nsources:\n  events:\n    {}\n    json: \
                  {{columns: {{id: int64, name: utf8}}}}\n    add: [_id]\n    max_rejects: 1000000\nsinks:\n  \
                  o: {{from: events, write: '{}', table: t}}\n",
-                proxy.port(),
+                queue.source(),
                 database.url()
             ),
         );
         let dice = Dice(std::process::id().into());
         eprintln!("the dice begin with {}", dice.0);
-        Soak { lab, redis, proxy, database, dice, running: Vec::new(), started: 0, ended: Vec::new(), added: 0 }
+        Soak { lab, queue, database, dice, running: Vec::new(), started: 0, ended: Vec::new(), added: 0 }
     }
 
     fn start(&mut self) -> Running {
@@ -167,18 +284,14 @@ impl Soak {
         self.started += 1;
         let file = fs_err::File::create(self.lab.path(&log)).expect("a file");
         let mut command = self.lab.command(&["run", "job.yaml"]);
+        command.env("MILLSTREAM_SHORT_SESSIONS", "1");
         command.stdout(Stdio::null()).stderr(Stdio::from(file.into_parts().0));
         Running { child: command.spawn().expect("it starts"), log, stopped: None }
     }
 
     /// Messages, of which one in about 300 is bad.
     fn produce(&mut self) {
-        let bad = self.dice.below(300);
-        let script = "for id = ARGV[1], ARGV[1] + 99 do local body = '{\"id\": ' .. id .. ', \"name\": \"row ' .. \
-                      id .. '\"}' if id % 300 == tonumber(ARGV[2]) then body = 'bad ' .. id end \
-                      redis.call('XADD', KEYS[1], '*', 'body', body) end";
-        // Whether they were added is seen in the stream.
-        let _ = self.redis.try_command(&["EVAL", script, "1", "events", &self.added.to_string(), &bad.to_string()]);
+        self.queue.add(self.added, self.dice.below(300));
         self.added += 100;
     }
 
@@ -216,15 +329,9 @@ impl Soak {
         }
     }
 
-    fn restart_redis(&mut self) {
-        self.redis.kill();
-        std::thread::sleep(self.dice.millis(0, 1_500));
-        self.redis.restart();
-    }
-
     fn cut(&mut self) {
         match self.dice.below(2) {
-            0 => self.proxy.close_all(),
+            0 => self.queue.cut(),
             _ => self.database.cut(),
         }
     }
@@ -233,7 +340,7 @@ impl Soak {
     fn breaks(&mut self, end: Instant) {
         let now = Instant::now();
         let secs = Duration::from_secs;
-        let [mut kill, mut stop, mut redis, mut database, mut cut] = [2, 3, 6, 9, 4].map(|seconds| now + secs(seconds));
+        let [mut kill, mut stop, mut queue, mut database, mut cut] = [2, 3, 6, 9, 4].map(|seconds| now + secs(seconds));
         let is_due = |moment: &mut Instant, pause: Duration| {
             let is_due = *moment <= Instant::now();
             if is_due {
@@ -251,8 +358,9 @@ impl Soak {
             if is_due(&mut stop, STOPPED + pause) {
                 self.stop_one();
             }
-            if is_due(&mut redis, secs(5) + pause) {
-                self.restart_redis();
+            if is_due(&mut queue, self.queue.quiet() + pause) {
+                let down = self.dice.millis(0, 1_500);
+                self.queue.restart(down);
             }
             if is_due(&mut database, secs(5) + pause) {
                 let down = self.dice.millis(0, 2_000);
@@ -265,28 +373,17 @@ impl Soak {
         }
     }
 
-    /// The ids of good and of bad messages.
-    fn messages(&self) -> [BTreeSet<String>; 2] {
-        let all = self.redis.command(&["XRANGE", "events", "-", "+"]);
-        let lines: Vec<&str> = all.lines().collect();
-        let mut messages = [BTreeSet::new(), BTreeSet::new()];
-        for entry in lines.chunks_exact(3) {
-            messages[usize::from(entry[2].starts_with("bad"))].insert(entry[0].to_owned());
-        }
-        messages
-    }
-
     fn drain(&mut self, good: usize) {
         let begun = Instant::now();
         loop {
             self.supervise();
             let rows: usize = self.database.query("SELECT count(*) FROM t")[0].parse().expect("a number");
-            let pending = self.redis.command(&["XPENDING", "events", "load"]);
+            let is_acknowledged = self.queue.is_acknowledged();
             let is_stopped = self.running.iter().any(|process| process.stopped.is_some());
-            if rows >= good && pending.starts_with('0') && !is_stopped {
+            if rows >= good && is_acknowledged && !is_stopped {
                 return;
             }
-            assert!(begun.elapsed() < DRAINING + STOPPED, "{rows} of {good} rows; {pending}\n{}", self.said());
+            assert!(begun.elapsed() < DRAINING + STOPPED, "{rows} of {good} rows, {is_acknowledged}\n{}", self.said());
             std::thread::sleep(Duration::from_millis(200));
         }
     }
@@ -306,7 +403,7 @@ impl Soak {
         self.produce();
         self.running = (0..PROCESSES).map(|_| self.start()).collect();
         self.breaks(end);
-        let [good, bad] = self.messages();
+        let [good, bad] = self.queue.messages();
         self.drain(good.len());
         let stops = |process: &Running| kill_process(Pid::from_child(&process.child), Signal::TERM);
         self.running.iter().for_each(|process| stops(process).expect("it gets the signal"));
@@ -320,7 +417,7 @@ impl Soak {
         let doubled = rows.len() - ids.len();
         eprintln!("{} good, {} bad, {} processes", good.len(), bad.len(), self.started);
         assert!(missing.is_empty() && more.is_empty() && doubled == 0, "{missing:?} {more:?} {doubled} doubled");
-        assert!(self.redis.command(&["XPENDING", "events", "load"]).starts_with('0'));
+        assert!(self.queue.is_acknowledged());
         let rejects = rejected(&self.lab);
         assert_eq!(rejects, bad, "{:?}", bad.symmetric_difference(&rejects));
         assert!(bad.len() > 1 && self.started > PROCESSES, "it was not much of a soak");
@@ -330,15 +427,30 @@ impl Soak {
 
 #[test]
 fn redis_into_sqlite() {
-    Soak::new(|lab| Database::Sqlite(crate::use_resume::in_sqlite(lab))).go();
+    Soak::new(Queue::redis(), |lab| Database::Sqlite(crate::use_resume::in_sqlite(lab))).go();
 }
 
 #[test]
 fn redis_into_mariadb() {
-    Soak::new(|_| Database::mariadb()).go();
+    Soak::new(Queue::redis(), |_| Database::mariadb()).go();
 }
 
 #[test]
 fn redis_into_postgres() {
-    Soak::new(|_| Database::postgres()).go();
+    Soak::new(Queue::redis(), |_| Database::postgres()).go();
+}
+
+#[test]
+fn kafka_into_sqlite() {
+    Soak::new(Queue::kafka(), |lab| Database::Sqlite(crate::use_resume::in_sqlite(lab))).go();
+}
+
+#[test]
+fn kafka_into_mariadb() {
+    Soak::new(Queue::kafka(), |_| Database::mariadb()).go();
+}
+
+#[test]
+fn kafka_into_postgres() {
+    Soak::new(Queue::kafka(), |_| Database::postgres()).go();
 }

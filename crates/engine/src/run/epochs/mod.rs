@@ -186,8 +186,9 @@ pub(super) async fn run(work: Work<'_, '_>, tell: Tell) -> Result<Committed, Fai
     let Consuming { sinks, consumer, end, deliveries, .. } = consuming;
     deliveries.iter().for_each(AbortHandle::abort);
     let left = consumer.leave().await;
-    for EpochSink { load, .. } in &sinks {
+    for EpochSink { load, known, .. } in &sinks {
         load.end_commits().await;
+        known.ends().await;
     }
     ended?;
     left?;

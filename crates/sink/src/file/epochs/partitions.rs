@@ -210,7 +210,8 @@ impl Partitions {
             if self.until_known("a file that is committed has appeared", publishing).await? != Published::Lost {
                 return Ok(());
             }
-            let now = self.files.keeper.of(partition).await?;
+            let looking = || self.files.keeper.of(partition);
+            let now = self.until_known("a file that is committed has appeared", looking).await?;
             if now.is_none_or(|now| now.record != kept.record) {
                 // Another process has seen to it since.
                 return Ok(());
