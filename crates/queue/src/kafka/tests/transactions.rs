@@ -1,7 +1,7 @@
 //! Transactions of partitions against a real broker: what has become of one whose end is not answered.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millstream_core::epochs::TopicFacts;
 use millstream_core::positions::Move;
@@ -42,13 +42,25 @@ async fn sent(producer: &mut PlaceProducer, to: &Move) {
     producer.add(&position).await.expect("asked").expect("added");
 }
 
+/// A producer of a place. A broker that has just started coordinates no transactions for some seconds.
+async fn begun(transactions: &Arc<Transactions>, place: &str) -> PlaceProducer {
+    let start = Instant::now();
+    loop {
+        match transactions.producer(place).await {
+            Ok(producer) => return producer,
+            Err(error) => assert!(start.elapsed() < PATIENCE, "it is up: {error:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
 /// Brokers that stand still for longer than anything waits that can be waited for otherwise.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outcome_is_asked_for_as_long_as_brokers_are_away() {
     let broker = Broker::start(KafkaOptions::default());
     let (source, target) = (broker.topic(1), broker.topic(1));
     let transactions = transactions(&broker, [&source, &target], "a").await;
-    let mut producer = transactions.producer(&place(&source, 0)).await.expect("it is up");
+    let mut producer = begun(&transactions, &place(&source, 0)).await;
     let first = step(&source, None);
     sent(&mut producer, &first).await;
     broker.pause();
@@ -74,7 +86,7 @@ async fn an_outcome_is_asked_for_as_long_as_brokers_are_away() {
     let (ended, _) = producer.end(position).await.expect("an end");
     assert!(matches!(ended, Ended::Committed), "{ended:?}");
     // A run that is to end does not ask any longer.
-    let mut producer = transactions.producer(&place(&source, 0)).await.expect("it is up");
+    let mut producer = begun(&transactions, &place(&source, 0)).await;
     let last = step(&source, producer.position().map(|now| now.version));
     sent(&mut producer, &last).await;
     broker.pause();
@@ -92,10 +104,10 @@ async fn a_fenced_transaction_is_not_there() {
     let (source, target) = (broker.topic(1), broker.topic(1));
     let (a, b) =
         (transactions(broker, [&source, &target], "a").await, transactions(broker, [&source, &target], "b").await);
-    let mut stopped = a.producer(&place(&source, 0)).await.expect("it is up");
+    let mut stopped = begun(&a, &place(&source, 0)).await;
     let first = step(&source, None);
     sent(&mut stopped, &first).await;
-    let mut other = b.producer(&place(&source, 0)).await.expect("it is up");
+    let mut other = begun(&b, &place(&source, 0)).await;
     assert_eq!(other.position(), None, "what was open is not there");
     sent(&mut other, &first).await;
     let position = other.moved(&first).expect("a position");
