@@ -449,7 +449,7 @@ async fn a_table_that_was_dropped_is_not_made_again(kind: Kind) {
     let error = try_positions(&database.sink(json!({})), &load_of(&database), "b").await.err().expect("it is gone");
     assert!(error.what().contains("messages of queues were in it"), "{error:?}");
     let hint = error.hint_text().expect("a hint");
-    let delete = hint.split_once("first time: ").expect("a statement").1;
+    let delete = hint.split_once("forget the positions: ").expect("a statement").1;
     database.query(delete);
     assert_eq!(positions(&database, "b", json!({})).await.read().await.expect("it reads"), []);
     assert_eq!(database.count(), 0);

@@ -8,7 +8,7 @@ use millstream_core::positions::Move;
 use millstream_core::sink::{Accept, Delivered, Delivery, Refused};
 use millstream_core::{Result, fail_point};
 
-use super::partitions::Partitions;
+use super::partitions::{Made, Partitions};
 use super::writing::Writing;
 
 /// The rows of an epoch of a partition.
@@ -55,12 +55,10 @@ impl Delivery for PartitionDelivery {
             partitions.discard(file).await;
             return Err(error);
         }
-        if !partitions.make(&one, file).await? {
-            let now = partitions.elsewhere(&one).await?;
-            // The record that this delivery would have written may have been its own, if others follow it by now.
-            let own = one.from.map_or(1, |version| version + 1);
-            let is_passed = now.iter().any(|position| position.version > own);
-            return Ok(if is_passed { Delivered::Unknown(now) } else { Delivered::Moved(now) });
+        match partitions.make(&one, file).await? {
+            Made::Done => {}
+            Made::Elsewhere => return partitions.elsewhere(&one).await.map(Delivered::Moved),
+            Made::Unknown => return partitions.elsewhere(&one).await.map(Delivered::Unknown),
         }
         fail_point::pass("commit.after");
         Ok(Delivered::Written { rows, refused: Vec::new() })

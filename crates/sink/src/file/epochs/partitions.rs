@@ -63,6 +63,17 @@ impl PartitionFiles {
     }
 }
 
+/// What has become of a move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Made {
+    /// It is made.
+    Done,
+    /// It is not: the position stands elsewhere.
+    Elsewhere,
+    /// The position was moved on, and it is not known whether from where this move has brought it.
+    Unknown,
+}
+
 impl Partitions {
     async fn lock(&self, partition: u32) -> OwnedMutexGuard<Option<Kept>> {
         let known = {
@@ -103,17 +114,17 @@ impl Partitions {
         Ok(PartitionDelivery { partitions: self, one, at, writing: None })
     }
 
-    /// Makes the move `one`, and lets `file` appear with it. Whether that was done; otherwise the position stands
-    /// elsewhere, and the file is given up.
-    pub(super) async fn make(self: &Arc<Self>, one: &Move, file: Option<EpochFile>) -> Result<bool> {
+    /// Makes the move `one`, and lets `file` appear with it; if the position stands elsewhere, the file is given up.
+    pub(super) async fn make(self: &Arc<Self>, one: &Move, file: Option<EpochFile>) -> Result<Made> {
         let partition = partition_of(one)?;
         let mut known = self.lock(partition).await;
         let attempt = self.files.unique();
-        let kept = match self.commit(&mut known, one, &attempt, file.clone()).await {
+        let mut is_attempted = false;
+        let kept = match self.commit(&mut known, one, &attempt, file.clone(), &mut is_attempted).await {
             Ok(Some(kept)) => kept,
             Ok(None) => {
                 self.discard(file).await;
-                return Ok(false);
+                return Ok(if is_attempted { Made::Unknown } else { Made::Elsewhere });
             }
             Err(Unkept { error, may_be_kept }) => {
                 if !may_be_kept {
@@ -127,16 +138,18 @@ impl Partitions {
         file.iter().for_each(|_| self.files.made_one());
         fail_point::pass("files.made");
         self.settle(partition, known, kept);
-        Ok(true)
+        Ok(Made::Done)
     }
 
-    /// Moves the position; `None` if it stands elsewhere.
+    /// Moves the position; `None` if it stands elsewhere. Notes whether a record was attempted that may have been the
+    /// last one for a while.
     async fn commit(
         &self,
         known: &mut Option<Kept>,
         one: &Move,
         attempt: &str,
         file: Option<EpochFile>,
+        is_attempted: &mut bool,
     ) -> Result<Option<Kept>, Unkept> {
         let partition = partition_of(one)?;
         let to = one.to.as_ref().ok_or_else(|| Error::internal("a partition's position was to be removed"))?;
@@ -147,6 +160,8 @@ impl Partitions {
             if moves != one.from {
                 // Its file may have been seen to by another process, before the answer was lost.
                 let is_own = |kept: &Kept| kept.record.attempt == attempt;
+                // Of two records of one number only the first was ever the last.
+                *is_attempted &= moves.is_none_or(|moves| moves > one.from.unwrap_or(0) + 1);
                 return Ok(last.filter(is_own));
             }
             if let Some(file) = &file
@@ -159,6 +174,7 @@ impl Partitions {
                 };
             }
             let by = By { owner: &self.files.owner, attempt, file: file.clone() };
+            *is_attempted = true;
             let record = PositionRecord::new(&one.place, moves.unwrap_or(0), to, by);
             if let Some(kept) = self.keep(partition, &record, last.as_ref()).await? {
                 return Ok(Some(kept));
@@ -379,7 +395,7 @@ impl Positions for PartitionFiles {
     async fn set(&self, moves: Vec<Move>) -> Result<Moved> {
         moves::check(&moves)?;
         for one in &moves {
-            if !self.0.make(one, None).await? {
+            if self.0.make(one, None).await? != Made::Done {
                 return Ok(Moved::None(self.0.elsewhere(one).await?));
             }
         }
