@@ -138,10 +138,7 @@ fn processes_that_come_and_go_share_the_messages() {
             assert!(begun.elapsed() < Duration::from_secs(60), "{:?} {}", scene.count(), scene.pending());
             std::thread::sleep(Duration::from_millis(200));
         }
-        for mut process in running {
-            kill_process(Pid::from_child(&process), Signal::TERM).expect("it gets the signal");
-            assert_eq!(process.wait().expect("it ends").code(), Some(0), "a service that is stopped ends well");
-        }
+        running.into_iter().for_each(stop);
         assert_eq!(scene.count(), (ALL_MESSAGES, ALL_MESSAGES));
     }
 }
@@ -205,14 +202,19 @@ fn until_paused(process: &Child) {
     until("it is stopped", || status_of(process, "State").starts_with('T'));
 }
 
+/// Waits until a process listens to signals, or has ended: before that, they end it.
 #[track_caller]
-fn stop(mut process: Child) {
-    // Before it listens to signals, they end it.
+fn until_it_listens(process: &Child) {
     let listens = || {
-        let caught = u64::from_str_radix(&status_of(&process, "SigCgt"), 16).unwrap_or_default();
+        let caught = u64::from_str_radix(&status_of(process, "SigCgt"), 16).unwrap_or_default();
         caught >> (Signal::TERM.as_raw() - 1) & 1 == 1
     };
-    until("it listens to signals", || listens() || status_of(&process, "State").starts_with('Z'));
+    until("it listens to signals", || listens() || status_of(process, "State").starts_with('Z'));
+}
+
+#[track_caller]
+fn stop(mut process: Child) {
+    until_it_listens(&process);
     kill_process(Pid::from_child(&process), Signal::TERM).expect("it gets the signal");
     assert_eq!(process.wait().expect("it ends").code(), Some(0), "a service that is stopped ends well");
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use millstream_testkit::{Kafka, KafkaOptions, MariaDb, MariaDbOptions, free_port};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::ALL;
+use super::{ALL, stop};
 use crate::use_resume::{Target, in_mariadb, in_postgres, in_sqlite};
 use crate::use_support::{Lab, Ran};
 
@@ -101,12 +101,6 @@ fn count(target: &Target, table: &str) -> (usize, usize) {
     let rows = target.query(&format!("SELECT count(*), count(DISTINCT _id) FROM {table}")).concat();
     let (rows, ids) = rows.split_once('\t').expect("two numbers");
     (rows.parse().expect("a number"), ids.parse().expect("a number"))
-}
-
-/// Stops a service, which ends well.
-fn stop(mut process: Child) {
-    kill_process(Pid::from_child(&process), Signal::TERM).expect("it gets the signal");
-    assert_eq!(process.wait().expect("it ends").code(), Some(0), "a service that is stopped ends well");
 }
 
 #[test]

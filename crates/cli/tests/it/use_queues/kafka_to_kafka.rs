@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::to_queues::{
     CSV, PARTITIONS, assert_complete, from_topic, job, killed, noise, received, rows, run, start, to_topic,
 };
-use super::until;
+use super::{until, until_it_listens};
 use crate::use_support::Lab;
 
 /// How long anything may take that takes a few seconds.
@@ -93,6 +93,7 @@ impl Running {
     /// Ends it as a service is ended.
     #[track_caller]
     fn stop(mut self) {
+        until_it_listens(&self.0);
         self.signal(Signal::TERM);
         assert_eq!(self.0.wait().expect("it ends").code(), Some(0), "a service that is stopped ends well");
     }

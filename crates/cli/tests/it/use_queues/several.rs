@@ -75,7 +75,7 @@ fn what_is_counted_row_by_row_is_not_shared() {
     let job = scene
         .lab
         .read("job.yaml")
-        .replace("FROM events'}", "FROM events', checks: [{not_null: [id], severity: reject}]}");
+        .replace("FROM events'}", "FROM events', max_rejects: 5, checks: [{not_null: [id], severity: reject}]}");
     scene.lab.file("job.yaml", job);
     scene.run(&[]).ended(2).says(&["`named` has several consumers, and rows are checked on the way to it"]);
 }

@@ -13,7 +13,7 @@ use millstream_testkit::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::rejected;
+use super::{rejected, until_it_listens};
 use crate::use_resume::Target;
 use crate::use_support::Lab;
 
@@ -406,6 +406,7 @@ impl Soak {
         let [good, bad] = self.queue.messages();
         self.drain(good.len());
         let stops = |process: &Running| kill_process(Pid::from_child(&process.child), Signal::TERM);
+        self.running.iter().for_each(|process| until_it_listens(&process.child));
         self.running.iter().for_each(|process| stops(process).expect("it gets the signal"));
         for mut process in std::mem::take(&mut self.running) {
             let status = process.child.wait().expect("it ends");

@@ -307,7 +307,7 @@ fn messages_with_an_id_are_sent_once() {
     run(&lab).ok().says(&["2 messages sent to", "which knew 1 of them by `id`"]);
     assert_eq!(ids_of_stream(&redis, "s"), (0..4_001).collect::<Vec<_>>());
     let rejects = lab.run(&["rejects", "--json"]).ok().json();
-    assert_eq!(rejects["rejects"][0]["reason"], "it has no id: the value is null", "{rejects}");
+    assert_eq!(rejects["rejects"][0]["message"], "it has no id: the value is null", "{rejects}");
     job(&lab, "until: now", &source, &sink.replace("id: id", "id: i"));
     run(&lab).ended(2).says(&["`id` names `i`, which is not a column of the rows", "did you mean `id`?"]);
 }
