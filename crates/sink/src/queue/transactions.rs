@@ -115,7 +115,8 @@ impl Shared {
         Ok(Lease { _place: place, _permit: permit })
     }
 
-    /// A producer for a place that stands at a version. Whoever has it there is fenced, but not who has moved it.
+    /// A producer for a place that stands at a version. A process that has it there is fenced, but not one that
+    /// has moved it.
     pub(super) async fn producer(&self, place: &str, at: Option<u64>) -> Result<Found<(PlaceProducer, Lease)>> {
         let lease = self.lease(self.place(place).lock_owned().await).await?;
         // An idle producer knows the place as it has left it: others may have moved it since, and may have fenced it.
