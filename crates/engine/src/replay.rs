@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::executor::block_on;
 use millstream_core::format::{Reading, StreamFormat};
 use millstream_core::registry::SinkFormats;
-use millstream_core::reject::Rejected;
+use millstream_core::reject::{RawText, Rejected};
 use millstream_core::sink::{SinkParts, WrittenChunks};
 use millstream_core::{Error, Result};
 use millstream_job::{AddColumn, Around, Job, OnChange, SinkStep, SourceStep};
@@ -280,12 +280,26 @@ impl SharedLoads {
     }
 }
 
-/// A record of a message: its source, the queue, the id, and the line.
-type MessageRecord = (Option<String>, Option<String>, String, Option<u64>);
+/// A record of a message. A queue that was made again gives its ids again: the bytes tell such messages apart.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct MessageRecord {
+    source: Option<String>,
+    queue: Option<String>,
+    id: String,
+    line: Option<u64>,
+    bytes: Option<Vec<u8>>,
+}
 
-fn message_record(kept: &Kept) -> Option<MessageRecord> {
-    let Rejected { source, uri, id, line, .. } = &kept.line.rejected;
-    Some((source.clone(), uri.clone(), id.clone()?, *line))
+impl MessageRecord {
+    fn of(rejected: &Rejected) -> Option<Self> {
+        let Rejected { source, uri, id, line, raw, .. } = rejected;
+        let bytes = raw.as_ref().and_then(RawText::bytes);
+        Some(MessageRecord { source: source.clone(), queue: uri.clone(), id: id.clone()?, line: *line, bytes })
+    }
+}
+
+fn record_of(kept: &Kept) -> Option<MessageRecord> {
+    MessageRecord::of(&kept.line.rejected)
 }
 
 /// Records of messages that replays of other runs have loaded, with the sink. A message comes again if the run that has
@@ -295,7 +309,7 @@ struct LoadedMessages(HashSet<(MessageRecord, String)>);
 impl LoadedMessages {
     fn of_other_runs(job: &Job, state: &Path, first: &str, waiting: &[Kept]) -> Result<Self> {
         let mut loaded = HashSet::new();
-        let wanted: HashSet<MessageRecord> = waiting.iter().filter_map(message_record).collect();
+        let wanted: HashSet<MessageRecord> = waiting.iter().filter_map(record_of).collect();
         let history = RunHistory::open(state)?;
         let path = if wanted.is_empty() { None } else { history.find(first)?.map(|run| run.job) };
         let runs = path.map_or_else(|| Ok(Vec::new()), |path| history.list(Some(&path), u64::MAX))?;
@@ -306,7 +320,7 @@ impl LoadedMessages {
                 continue;
             }
             for kept in reject_log::of_run(state, &other)? {
-                let Some(record) = message_record(&kept).filter(|record| wanted.contains(record)) else { continue };
+                let Some(record) = record_of(&kept).filter(|record| wanted.contains(record)) else { continue };
                 let sinks = job.sinks.iter().map(|sink| &sink.name.value).filter(|sink| replayed.has(&kept.id, sink));
                 loaded.extend(sinks.map(|sink| (record.clone(), sink.clone())));
             }
@@ -315,7 +329,7 @@ impl LoadedMessages {
     }
 
     fn have(&self, kept: &Kept, sink: &str) -> bool {
-        message_record(kept).is_some_and(|record| self.0.contains(&(record, sink.to_owned())))
+        record_of(kept).is_some_and(|record| self.0.contains(&(record, sink.to_owned())))
     }
 }
 
@@ -375,4 +389,25 @@ fn reduced(job: &Job, sink: &SinkStep) -> Result<Job> {
         around: Around { moment: job.around.moment, ..Around::default() },
         taken: Arc::default(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_known_by_its_id_and_its_bytes() {
+        let rejected = |id: Option<&str>, body: &[u8]| Rejected {
+            uri: Some("kafka://h/t".to_owned()),
+            id: id.map(str::to_owned),
+            raw: Some(RawText::new(body)),
+            ..crate::rejects::of_row("s", None, &Error::refused("no"), None)
+        };
+        let record = |id: Option<&str>, body: &[u8]| MessageRecord::of(&rejected(id, body));
+        assert!(record(Some("0:1"), b"a").is_some());
+        assert_eq!(record(Some("0:1"), b"a"), record(Some("0:1"), b"a"));
+        assert_ne!(record(Some("0:1"), b"a"), record(Some("0:1"), b"b"), "the topic was made again");
+        assert_ne!(record(Some("0:1"), b"a"), record(Some("0:2"), b"a"));
+        assert_eq!(record(None, b"a"), None, "it is no message");
+    }
 }

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -257,6 +257,19 @@ impl Kafka {
         until(&format!("topic {name} is there"), || is_there() == Some(true));
     }
 
+    /// Gives a topic that is there these settings, in place of those that it has of its own, and waits until they hold.
+    ///
+    /// # Panics
+    /// If the brokers refuse.
+    pub fn configure_topic(&self, name: &str, settings: &[(&str, &str)]) {
+        let change = AlterConfig::new(ResourceSpecifier::Topic(name));
+        let change = settings.iter().fold(change, |change, (name, value)| change.set(name, value));
+        wait(self.admin().alter_configs([&change], &AdminOptions::new()), &format!("topic {name} is changed"));
+        // The broker applies changes one after the other, and shows a new topic before it has applied all that came
+        // with it. So once the second one is seen, what was before the first one holds.
+        (0..2).for_each(|_| drop(self.topic(1)));
+    }
+
     /// Deletes a topic with its messages, and waits until it is not there any more.
     ///
     /// # Panics
@@ -463,7 +476,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Waits for an answer that says for each of several things whether it was done.
-fn wait<E: std::fmt::Debug>(answer: impl Future<Output = Result<Vec<Result<String, E>>, KafkaError>>, what: &str) {
+fn wait<T, E: std::fmt::Debug>(answer: impl Future<Output = Result<Vec<Result<T, E>>, KafkaError>>, what: &str) {
     let each = block_on(answer).unwrap_or_else(|error| panic!("{what}: {error}"));
     each.into_iter().for_each(|one| drop(one.unwrap_or_else(|error| panic!("{what}: {error:?}"))));
 }

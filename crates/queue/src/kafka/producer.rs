@@ -1,15 +1,19 @@
 //! Messages to a topic: sent without waiting for each, confirmed together. Messages of one key keep their order. After
 //! an error whose outcome is unknown messages may be there twice; within a producer, the brokers drop repetitions.
+//!
+//! A broker that refuses a message refuses all others of its batch, too. What a topic does not take is therefore found
+//! before it is sent. If its settings have changed since, the others are sent again: only then, they come behind later
+//! messages of their keys.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use millstream_core::spec;
 use millstream_core::{Error, RejectKind, Result};
 use rdkafka::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
+use rdkafka::message::{DeliveryResult, Header, Message as _, OwnedHeaders, OwnedMessage};
 use rdkafka::producer::{
     BaseRecord, NoCustomPartitioner, Producer as _, ProducerContext, PurgeConfig, ThreadedProducer,
 };
@@ -21,7 +25,7 @@ use super::native::{self, Failure};
 use super::place::Place;
 use super::queue::in_background;
 use super::spec::KafkaWrite;
-use super::topic;
+use super::topic::{self, Limits, Objection};
 
 /// How many bytes a message may have where brokers do not say.
 const DEFAULT_LARGEST: usize = 1_000_000;
@@ -49,10 +53,13 @@ pub struct Outgoing<'m> {
 pub struct Producer {
     producer: ThreadedProducer<Confirmations>,
     place: Place,
+    limits: Limits,
     /// The most bytes that a message may have.
     largest: usize,
     /// Messages sent since the last confirmation.
     sent: usize,
+    /// Their times, up to the last one that has a time of its own: the library does not give it back.
+    times: Vec<Option<i64>>,
     refused: Vec<RefusedMessage>,
 }
 
@@ -86,36 +93,55 @@ impl Producer {
     }
 
     /// Sends a message; waits only while too many are on their way. Messages of a key go to one partition, the one that
-    /// Kafka's own Java client takes; those without a key anywhere. If it is too large, [`Producer::confirm`] says so.
+    /// Kafka's own Java client takes; those without a key anywhere. If the topic does not take it, [`Producer::confirm`] says so.
     ///
     /// # Errors
     /// If the producer cannot continue.
     pub async fn send(&mut self, message: &Outgoing<'_>) -> Result<()> {
-        let topic = self.place.topic.clone();
-        let mut record = BaseRecord::<[u8], [u8], usize>::with_opaque_to(&topic, self.sent);
-        (record.key, record.payload, record.timestamp) = (message.key, message.body, message.time);
-        record.headers = (!message.headers.is_empty()).then(|| with_headers(message.headers));
+        let number = self.sent;
         self.sent += 1;
+        if let Some(objection) = self.limits.objection(message, SystemTime::now()) {
+            self.object(number, objection);
+            return Ok(());
+        }
+        if message.time.is_some() && !self.is_transactional() {
+            self.times.resize(number, None);
+            self.times.push(message.time);
+        }
+        let headers = (!message.headers.is_empty()).then(|| with_headers(message.headers));
+        let sent = self.produce(number, message, headers).await;
+        if sent.is_err() {
+            self.sent -= 1;
+        }
+        sent
+    }
+
+    async fn produce(&mut self, number: usize, message: &Outgoing<'_>, headers: Option<OwnedHeaders>) -> Result<()> {
+        let topic = self.place.topic.clone();
+        let mut record = BaseRecord::<[u8], [u8], usize>::with_opaque_to(&topic, number);
+        (record.key, record.payload, record.timestamp) = (message.key, message.body, message.time);
+        record.headers = headers;
         loop {
             let Err((error, again)) = self.producer.send(record) else { return Ok(()) };
             match error {
                 KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull) => record = again,
                 KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge) => {
-                    let number = self.sent - 1;
                     let cause = format!("it has more than {} bytes, the most that the topic allows", self.largest);
                     let hint = "set `max.message.bytes` of the topic to more, or leave such messages out";
-                    self.refused.push((number, self.refusal(&cause).reject(RejectKind::TooLong).hint(hint)));
-                    self.producer.context().confirm(None);
+                    self.object(number, (RejectKind::TooLong, cause, hint));
                     return Ok(());
                 }
-                other => {
-                    self.sent -= 1;
-                    return Err(self.broken(native::words(&other)));
-                }
+                other => return Err(self.broken(native::words(&other))),
             }
             self.check()?;
             tokio::time::sleep(PAUSE).await;
         }
+    }
+
+    /// A message is refused before it is sent.
+    fn object(&mut self, number: usize, (kind, cause, hint): Objection) {
+        self.refused.push((number, self.refusal(&cause).reject(kind).hint(hint)));
+        self.producer.context().confirm(None);
     }
 
     /// Waits until all messages that were sent are there, however long the brokers need. Those that were refused, by
@@ -126,6 +152,7 @@ impl Producer {
     pub async fn confirm(&mut self) -> Result<Vec<RefusedMessage>> {
         let mut is_given_up = false;
         loop {
+            self.send_innocent_again().await?;
             let confirmed = self.producer.context().changed.notified();
             self.check()?;
             if !is_given_up && self.broken_by().is_some() {
@@ -140,6 +167,7 @@ impl Producer {
             let _ = tokio::time::timeout(Duration::from_millis(200), confirmed).await;
         }
         self.sent = 0;
+        self.times.clear();
         let mut state = self.producer.context().state();
         state.confirmed = 0;
         let refused = std::mem::take(&mut state.refused);
@@ -148,6 +176,17 @@ impl Producer {
         all.extend(refused.into_iter().map(|(number, cause, kind)| (number, self.refusal(&cause).reject(kind))));
         all.sort_by_key(|(number, _)| *number);
         Ok(all)
+    }
+
+    /// Sends messages again that were refused because of others of their batches.
+    async fn send_innocent_again(&mut self) -> Result<()> {
+        let innocent = std::mem::take(&mut self.producer.context().state().innocent);
+        for (number, message) in innocent {
+            let time = self.times.get(number).copied().flatten();
+            let again = Outgoing { key: message.key(), headers: &[], time, body: message.payload() };
+            self.produce(number, &again, message.headers().cloned()).await?;
+        }
+        Ok(())
     }
 
     /// Why brokers cannot be reached now, if they cannot: messages wait for them.
@@ -208,21 +247,16 @@ impl Producer {
 
 /// A producer for a topic that is there, or appears with its first message. Blocks.
 fn connect(place: Place, window: usize, io: &Handle) -> Result<Producer> {
-    let largest = topic::look(&place, &place.client()?, io)?.largest;
+    let limits = topic::look(&place, &place.client()?, io)?.limits;
     // A message that was given up would break the order: how long to wait is the run's decision.
-    start(place, largest, window, &[("message.timeout.ms", "0")])
+    start(place, limits, window, &[("message.timeout.ms", "0")])
 }
 
-/// A producer for messages of at most `largest` bytes, with more settings. Blocks, and asks no broker.
-pub(super) fn start(
-    place: Place,
-    largest: Option<usize>,
-    window: usize,
-    settings: &[(&str, &str)],
-) -> Result<Producer> {
+/// A producer for a topic that takes what `limits` says, with more settings. Blocks, and asks no broker.
+pub(super) fn start(place: Place, limits: Limits, window: usize, settings: &[(&str, &str)]) -> Result<Producer> {
     let mut config = place.client()?;
     // A broker refuses all messages of a batch that is larger than a message may be.
-    let largest = largest.unwrap_or(DEFAULT_LARGEST);
+    let largest = limits.largest.unwrap_or(DEFAULT_LARGEST);
     let kilobytes = (window.max(2 * largest) / 1024).clamp(1024, 1 << 20).to_string();
     for (name, value) in [
         // Repetitions are dropped by the brokers, and the order is kept over them.
@@ -244,7 +278,7 @@ pub(super) fn start(
     let producer: ThreadedProducer<Confirmations> = config
         .create_with_context(Confirmations { is_transactional, ..Confirmations::default() })
         .map_err(|error| Error::internal("the client of Kafka cannot be set up").cause(native::words(&error)))?;
-    Ok(Producer { producer, place, largest, sent: 0, refused: Vec::new() })
+    Ok(Producer { producer, place, limits, largest, sent: 0, times: Vec::new(), refused: Vec::new() })
 }
 
 fn with_headers(headers: &[(&str, Option<&[u8]>)]) -> OwnedHeaders {
@@ -265,6 +299,8 @@ pub(super) struct Confirmations {
 struct Confirmed {
     confirmed: usize,
     refused: Vec<(usize, String, RejectKind)>,
+    /// Messages that were refused because of others of their batches.
+    innocent: Vec<(usize, OwnedMessage)>,
     /// Why a message of a transaction has failed, whether it was refused itself or not.
     broken: Option<Failure>,
     trouble: Option<Failure>,
@@ -304,8 +340,13 @@ impl ProducerContext<NoCustomPartitioner> for Confirmations {
     type DeliveryOpaque = usize;
 
     fn delivery(&self, result: &DeliveryResult<'_>, number: usize) {
-        let Err((error, _)) = result else { return self.confirm(None) };
+        let Err((error, message)) = result else { return self.confirm(None) };
         let code = error.rdkafka_error_code();
+        // Of a transaction nothing is kept: all of it is sent again in another one.
+        if code == Some(RDKafkaErrorCode::InvalidDifferentRecord) && !self.is_transactional {
+            self.state().innocent.push((number, message.detach()));
+            return self.changed.notify_one();
+        }
         if self.is_transactional {
             self.state().broken.get_or_insert_with(|| fault::of_library(error));
             if !code.is_some_and(fault::is_of_message) {

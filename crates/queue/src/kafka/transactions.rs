@@ -28,7 +28,7 @@ use super::place_producer::PlaceProducer;
 use super::producer::{self, Producer};
 use super::queue::in_background;
 use super::spec::KafkaWrite;
-use super::topic;
+use super::topic::{self, Limits};
 
 /// The longest time that a transaction stays open whose process has died, in milliseconds.
 const TIMEOUT: &str = "60000";
@@ -47,7 +47,7 @@ pub struct Transactions {
     pub(super) source: String,
     group: String,
     pub(super) owner: String,
-    largest: Option<usize>,
+    limits: Limits,
     window: usize,
     pub(super) io: Handle,
     is_ending: AtomicBool,
@@ -103,8 +103,8 @@ impl Transactions {
                 return Err(Error::job(reads_itself(&source)).hint("write to another topic"));
             }
             let settled = consumer(&place, &group, "read_committed")?;
-            let (largest, settled, is_ending) = (facts.largest, Some(settled), AtomicBool::new(false));
-            Ok(Some(Transactions { place, source, group, owner, largest, window, io: handle, is_ending, settled }))
+            let (limits, settled, is_ending) = (facts.limits, Some(settled), AtomicBool::new(false));
+            Ok(Some(Transactions { place, source, group, owner, limits, window, io: handle, is_ending, settled }))
         })
         .await
     }
@@ -241,7 +241,7 @@ impl Transactions {
         let id = format!("{}-{}-{partition}", self.group, self.source);
         let settings = [("transactional.id", id.as_str()), ("transaction.timeout.ms", TIMEOUT)];
         let settings = [&settings, more].concat();
-        let producer = producer::start(self.place.clone(), self.largest, self.window, &settings)?;
+        let producer = producer::start(self.place.clone(), self.limits.clone(), self.window, &settings)?;
         producer.library().init_transactions(ANSWER).map_err(|error| self.error(&error))?;
         let position = self.noted(self.settled()?, &[partition], ANSWER)?.pop();
         Ok(PlaceProducer::new(producer, self, partition, position))

@@ -1,9 +1,11 @@
 //! What is sent to a real broker.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use millstream_testkit::{Kafka as Broker, KafkaOptions, free_port};
 
 use super::super::{KafkaWrite, Outgoing, Producer};
-use super::member::{Member, read};
+use super::member::{Member, Seen, read};
 use tokio::runtime::Handle;
 
 const WINDOW: usize = 8 << 20;
@@ -105,6 +107,49 @@ async fn a_message_that_is_too_large_is_named_and_the_others_arrive() {
     producer.send(&Outgoing { body: Some(b"c"), ..Outgoing::default() }).await.expect("sent");
     assert!(producer.confirm().await.expect("confirmed").is_empty());
     assert_eq!(broker.range(&topic, 0), (0, 104));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_that_a_topic_does_not_take_are_refused_alone() {
+    let broker = Broker::shared();
+    let topic = format!("choosy-{}", broker.topic(1));
+    broker.create_topic(&topic, 1, &[("message.timestamp.after.max.ms", "60000")]);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("later than 1970").as_millis() as i64;
+    // This one knows what the topic takes, the other one what it took.
+    let (mut knows, mut knew) = (producer(broker, &topic).await, producer(broker, &topic).await);
+    knows.send(&Outgoing { time: Some(now + 3_600_000), ..keyed("k", b"far") }).await.expect("sent");
+    knows.send(&Outgoing { time: Some(now + 10_000), ..keyed("k", b"near") }).await.expect("sent");
+    let refused = knows.confirm().await.expect("confirmed");
+    assert_eq!(refused.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0]);
+    let cause = refused[0].1.cause_text().expect("a cause");
+    assert!(cause.ends_with("later than now, and the topic allows 60 s (`message.timestamp.after.max.ms`)"), "{cause}");
+    broker.configure_topic(&topic, &[("cleanup.policy", "compact")]);
+    let mut knows = producer(broker, &topic).await;
+    let bodies: Vec<String> = (0..200).map(|number| format!("{number:03}")).collect();
+    for (name, producer) in [("a", &mut knows), ("b", &mut knew)] {
+        for (number, body) in bodies.iter().enumerate() {
+            let headers = [("from", Some(name.as_bytes()))];
+            let message = Outgoing { headers: &headers, time: Some(now), ..keyed(name, body.as_bytes()) };
+            let message = if number % 90 == 7 { Outgoing { key: None, ..message } } else { message };
+            producer.send(&message).await.expect("sent");
+        }
+        let refused = producer.confirm().await.expect("confirmed");
+        assert_eq!(refused.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [7, 97, 187], "{name}");
+    }
+    let mut member = Member::join(broker, &topic, read(), &[]).await;
+    let mut seen = member.messages(1 + 2 * 197).await.split_off(1);
+    seen.sort_by_key(|message| message.id);
+    for name in ["a", "b"] {
+        let of_name = seen.iter().filter(|one| one.key.as_deref() == Some(name));
+        let mut found: Vec<&str> = of_name.clone().map(|one| one.body.as_str()).collect();
+        found.sort_unstable();
+        let expected = bodies.iter().enumerate().filter(|(number, _)| number % 90 != 7).map(|(_, body)| body.as_str());
+        assert_eq!(found, expected.collect::<Vec<_>>(), "{name}");
+        let is_whole = |one: &&Seen| one.time == Some(now) && one.headers == [("from".to_owned(), name.to_owned())];
+        let part = of_name.clone().find(|one| !is_whole(one));
+        assert!(part.is_none(), "it was sent again without its time or headers: {part:?}");
+    }
+    member.leave().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
