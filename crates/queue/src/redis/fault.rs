@@ -22,6 +22,8 @@ pub enum Fault {
     Answer(String),
     /// The answer is not one of the protocol.
     Malformed(String),
+    /// The server does not know what is asked of it: what is missing.
+    Old(String),
 }
 
 impl From<Malformed> for Fault {
@@ -48,7 +50,7 @@ impl Fault {
     pub fn reaction(&self) -> Reaction {
         match self {
             Fault::Connect(_) | Fault::Lost(_) => Reaction::Reconnect,
-            Fault::Tls(_) | Fault::Malformed(_) => Reaction::End,
+            Fault::Tls(_) | Fault::Malformed(_) | Fault::Old(_) => Reaction::End,
             Fault::Answer(answer) => match code(answer) {
                 "LOADING" | "MASTERDOWN" | "OOM" | "MISCONF" | "BUSY" | "TRYAGAIN" | "NOREPLICAS" | "CLUSTERDOWN"
                 | "UNBLOCKED" => Reaction::Wait,
@@ -72,6 +74,9 @@ impl Fault {
             Fault::Malformed(cause) => Error::refused(format!("{} does not answer like Redis", server.shown))
                 .cause(cause)
                 .hint("check host and port, and whether the server wants an encrypted connection (`rediss://`)"),
+            Fault::Old(cause) => Error::refused(format!("{} is older than Redis 7.0", server.shown))
+                .cause(cause)
+                .hint("use Redis from 7.0 on, or Valkey"),
             Fault::Answer(answer) => refused(place, doing, server.without_secrets(answer)),
         }
     }

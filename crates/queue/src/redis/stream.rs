@@ -403,6 +403,9 @@ fn entry_id(value: &Value) -> Option<EntryId> {
 
 fn stream_facts(info: &Value) -> Result<StreamFacts, Fault> {
     refusal_of_info(info)?;
+    if info.field("entries-added").is_none() {
+        return Err(Fault::Old("it does not count the entries of a stream".to_owned()));
+    }
     let number = |key| info.field(key).and_then(Value::integer).and_then(|number| u64::try_from(number).ok());
     let id = |key| info.field(key).and_then(entry_id);
     let facts = || {
@@ -414,7 +417,7 @@ fn stream_facts(info: &Value) -> Result<StreamFacts, Fault> {
             deleted: id("max-deleted-entry-id")?,
         })
     };
-    facts().ok_or_else(|| Fault::Malformed("a stream is described as before Redis 7.0".to_owned()))
+    facts().ok_or_else(|| Fault::Malformed("a stream is described in another form".to_owned()))
 }
 
 /// Ids one behind the other, and where each ends.
@@ -432,4 +435,19 @@ fn shown(ids: &[EntryId]) -> (String, Vec<usize>) {
 /// The ids of messages as those of entries.
 pub(super) fn entry_ids(ids: &[MessageId]) -> Vec<EntryId> {
     ids.iter().map(|id| EntryId::from(*id)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_too_old_is_named_as_such() {
+        let facts = |fields: &[&str]| {
+            let pairs = fields.iter().flat_map(|name| [Value::Bytes(name.as_bytes().to_vec()), Value::Integer(1)]);
+            stream_facts(&Value::Array(pairs.collect()))
+        };
+        assert!(matches!(facts(&["length", "last-generated-id"]), Err(Fault::Old(_))), "Redis 6");
+        assert!(matches!(facts(&["length", "entries-added"]), Err(Fault::Malformed(_))));
+    }
 }
