@@ -331,7 +331,7 @@ fn a_process_that_was_paused_while_it_committed_is_fenced() {
 /// Brokers and databases restart, and processes are stopped for a while, as long as `MILLSTREAM_SOAK_SECONDS` says.
 #[test]
 fn nothing_is_lost_while_servers_restart() {
-    let seconds = std::env::var("MILLSTREAM_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(20);
+    let seconds = std::env::var("MILLSTREAM_SOAK_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
     let mut kafka = Kafka::start(KafkaOptions::default());
     let mut database = MariaDb::start(MariaDbOptions::default());
     let name = database.database();

@@ -18,7 +18,7 @@ use crate::use_resume::Target;
 use crate::use_support::Lab;
 
 /// How long it goes on, in seconds, unless `MILLSTREAM_SOAK_SECONDS` says otherwise.
-const SECONDS: u64 = 20;
+const SECONDS: u64 = 60;
 
 /// How long everything may take to become rows once nothing breaks any more.
 const DRAINING: Duration = Duration::from_secs(60);
