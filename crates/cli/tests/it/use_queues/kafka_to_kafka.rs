@@ -257,8 +257,7 @@ fn refused_messages_take_no_others_with_them() {
     run(&lab).ok().says(&["96 messages added"]);
     taken.extend((200..300).filter(|id| id % 40 != 5 && *id != 230));
     assert_eq!(ids(kafka, &second), taken);
-    let listed = lab.run(&["rejects"]).ok();
-    listed.prints(&["it has no key, and the topic is compacted (`cleanup.policy`)"]);
+    lab.run(&["rejects"]).ok().prints(&["it has no key, and the topic is compacted (`cleanup.policy`)"]);
 }
 
 /// The ids of the messages that readers of committed ones see.
