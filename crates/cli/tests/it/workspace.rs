@@ -1,6 +1,6 @@
 //! The dependency direction of the workspace: core ← net ← {database, queue} ← {source, sink}, core ← process ←
-//! {source, transform, sink}, core ← {job, codec, format, sort, state}; all ← engine ← millstream ← cli ← python, and
-//! net ← cli.
+//! {source, transform, sink}, core ← {job, codec, format, schedule, sort, state}; all ← engine ← millstream ← cli ←
+//! python, and net ← cli.
 
 use std::collections::BTreeMap;
 
@@ -21,6 +21,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("millstream-codec", &["millstream-core"]),
     ("millstream-format", &["millstream-core"]),
     ("millstream-sink", &["millstream-core", "millstream-database", "millstream-process", "millstream-queue"]),
+    ("millstream-schedule", &["millstream-core"]),
     ("millstream-sort", &["millstream-core"]),
     ("millstream-state", &["millstream-core"]),
     ("millstream-transform", &["millstream-core", "millstream-process"]),
