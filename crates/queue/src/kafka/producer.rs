@@ -93,7 +93,8 @@ impl Producer {
     }
 
     /// Sends a message; waits only while too many are on their way. Messages of a key go to one partition, the one that
-    /// Kafka's own Java client takes; those without a key anywhere. If the topic does not take it, [`Producer::confirm`] says so.
+    /// Kafka's own Java client takes; those without a key anywhere. If the topic does not take it,
+    /// [`Producer::confirm`] says so.
     ///
     /// # Errors
     /// If the producer cannot continue.

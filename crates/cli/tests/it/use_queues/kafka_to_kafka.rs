@@ -206,8 +206,8 @@ fn nothing_is_doubled_while_the_broker_restarts() {
     scene.assert_once(&kafka, 6_000);
 }
 
-/// What a topic does not take is found before it is sent. If its settings change while the job runs, brokers refuse some
-/// messages, with all that is in their transaction: the rest is sent again.
+/// What a topic does not take is found before it is sent. If its settings change while the job runs, brokers refuse
+/// some messages, with all that is in their transaction: the rest is sent again.
 #[test]
 fn refused_messages_take_no_others_with_them() {
     let kafka = Kafka::shared();
