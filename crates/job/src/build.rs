@@ -48,7 +48,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Lints `entry` against a definition. Whether nothing was wrong.
-    fn walk(&mut self, entry: &Entry, definition: &str) -> bool {
+    pub fn walk(&mut self, entry: &Entry, definition: &str) -> bool {
         let walker = Walker { text: self.text, definitions: self.definitions };
         let Some(schema) = self.definitions.get(definition) else { return true };
         if !matches!(entry.value.kind, Kind::Block(_)) {

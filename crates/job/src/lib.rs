@@ -16,6 +16,7 @@ pub mod machine;
 pub mod reference;
 pub mod replace;
 pub mod schema;
+pub mod sequence;
 pub mod test_file;
 pub mod text;
 pub mod tree;
@@ -35,7 +36,7 @@ mod windows;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use millstream_core::Registry;
@@ -96,8 +97,31 @@ pub struct Loaded {
 
 /// Loads the job file `text` that was read from `path`. Never fails: what is wrong is in the lints.
 pub fn load(path: &str, text: &str, registry: &Registry, options: &LoadOptions<'_>) -> Loaded {
+    load_before(path, text, registry, options, &BTreeSet::new())
+}
+
+/// What is wrong with a job whose variables in `later` get their values when it runs: what these stand in is not
+/// looked at.
+pub fn check(
+    path: &str,
+    text: &str,
+    registry: &Registry,
+    options: &LoadOptions<'_>,
+    later: &BTreeSet<String>,
+) -> Vec<Lint> {
+    load_before(path, text, registry, options, later).lints
+}
+
+/// Loads a job before the variables in `later` have values; if it uses them, it lacks entries.
+fn load_before(
+    path: &str,
+    text: &str,
+    registry: &Registry,
+    options: &LoadOptions<'_>,
+    later: &BTreeSet<String>,
+) -> Loaded {
     let job_text = JobText::new(path, text);
-    let mut loader = Loader { text: &job_text, registry, options, lints: Vec::new() };
+    let mut loader = Loader { text: &job_text, registry, options, later, lints: Vec::new() };
     let job = loader.load(text);
     let mut lints = loader.lints;
     lint::tidy(&mut lints);
@@ -110,6 +134,7 @@ struct Loader<'a> {
     text: &'a JobText,
     registry: &'a Registry,
     options: &'a LoadOptions<'a>,
+    later: &'a BTreeSet<String>,
     lints: Vec<Lint>,
 }
 
@@ -168,7 +193,7 @@ impl Loader<'_> {
         let environment = if self.options.only_set { &|_: &str| None } else { self.options.environment };
         let now = Some(Moment::new(self.options.now));
         let variables = variables::Variables { set: self.options.set, environment, now };
-        let filled = variables::fill(root, self.text, &variables);
+        let filled = variables::fill(root, self.text, &variables, self.later);
         self.lints.extend(filled.lints);
         let schema = schema(self.registry);
         let none = Map::new();
@@ -369,16 +394,25 @@ impl Loader<'_> {
 
     /// Secrets of the environment that are not there.
     fn secrets(&mut self, secrets: &[(String, Span)]) {
-        for (reference, span) in secrets {
-            let Some(name) = reference.strip_prefix("env:") else { continue };
-            if (self.options.environment)(name).is_some() {
-                continue;
-            }
-            let severity = if self.options.running { Severity::Error } else { Severity::Warning };
-            let lint = self.text.lint(severity, *span, format!("the secret's variable {name} is not set"));
-            self.lints.push(lint.hint(format!("set it in the environment before the job runs: export {name}=…")));
-        }
+        let missing = missing_secrets(self.text, secrets, self.options.environment, self.options.running);
+        self.lints.extend(missing);
     }
+}
+
+/// The lints of those of `secrets` that are not in the environment.
+fn missing_secrets(
+    text: &JobText,
+    secrets: &[(String, Span)],
+    environment: &dyn Fn(&str) -> Option<String>,
+    running: bool,
+) -> Vec<Lint> {
+    let severity = if running { Severity::Error } else { Severity::Warning };
+    let lint = |(reference, span): &(String, Span)| {
+        let name = reference.strip_prefix("env:").filter(|name| environment(name).is_none())?;
+        let lint = text.lint(severity, *span, format!("the secret's variable {name} is not set"));
+        Some(lint.hint(format!("set it in the environment before the job runs: export {name}=…")))
+    };
+    secrets.iter().filter_map(lint).collect()
 }
 
 /// The name of the program that `command` says, without its folder and what patterns would expand.

@@ -236,16 +236,7 @@ impl Linker<'_> {
     }
 
     fn sql_fault(&mut self, sql: &Located<String>, fault: &SqlFault, lines_before: usize) {
-        let lines = sql.value.split('\n').count();
-        let span = match fault.line.checked_sub(lines_before) {
-            Some(line) if line > 0 && fault.column > 0 && line <= lines => {
-                Span::at(sql.locate(line, fault.column), word_length(&sql.value, line, fault.column))
-            }
-            // Behind the end: something is missing there.
-            Some(line) if line > lines => Span::at(sql.locate(lines, usize::MAX), 1),
-            _ => sql.span,
-        };
-        let mut lint = self.text.error(span, fault.what.clone());
+        let mut lint = self.text.error(fault_span(sql, fault, lines_before), fault.what.clone());
         lint.hint = fault.hint.clone();
         self.links.lints.push(lint);
     }
@@ -334,6 +325,19 @@ impl Linker<'_> {
                 self.links.lints.push(lint.hint("call it in the SQL of a transform, or remove it"));
             }
         }
+    }
+}
+
+/// Where the file has a fault of `sql`, which was parsed behind `lines_before` other lines.
+pub fn fault_span(sql: &Located<String>, fault: &SqlFault, lines_before: usize) -> Span {
+    let lines = sql.value.split('\n').count();
+    match fault.line.checked_sub(lines_before) {
+        Some(line) if line > 0 && fault.column > 0 && line <= lines => {
+            Span::at(sql.locate(line, fault.column), word_length(&sql.value, line, fault.column))
+        }
+        // Behind the end: something is missing there.
+        Some(line) if line > lines => Span::at(sql.locate(lines, usize::MAX), 1),
+        _ => sql.span,
     }
 }
 

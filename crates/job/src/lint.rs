@@ -24,6 +24,10 @@ pub enum LintCode {
     UnknownKey,
     /// A block or a list with too many or too few entries.
     Count,
+    /// A variable that has no value; the text of the lint is its `${…}`.
+    NoValue,
+    /// A value that is given to a variable which the file does not have; the text of the lint is its name.
+    UnusedValue,
 }
 
 /// One fault of a job file.

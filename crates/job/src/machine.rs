@@ -3,7 +3,7 @@
 //! A job says nothing of the machine, so the same job runs on a laptop and on a server. Here is what such a file may
 //! say, and what is wrong with one that says something else; what it means is the engine's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use millstream_core::spec::{Secret, Size, TextOrSecret};
 use schemars::JsonSchema;
@@ -41,6 +41,9 @@ pub struct MachineKeys {
     #[serde(default)]
     #[schemars(with = "Smtp")]
     pub smtp: Option<Smtp>,
+    /// How many steps of sequences run together that name the same `pool`: names, and numbers from 1.
+    #[serde(default)]
+    pub pools: BTreeMap<String, PoolSize>,
     /// Several machines that share the file, by their host names: the settings of one take precedence over those above.
     #[serde(default)]
     pub nodes: BTreeMap<String, NodeKeys>,
@@ -68,7 +71,15 @@ pub struct NodeKeys {
     #[serde(default)]
     #[schemars(with = "Smtp")]
     pub smtp: Option<Smtp>,
+    /// As above; each pool by itself.
+    #[serde(default)]
+    pub pools: BTreeMap<String, PoolSize>,
 }
+
+/// How many steps of a pool run together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct PoolSize(#[schemars(range(min = 1))] pub u32);
 
 /// A server that takes mails, by SMTP.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -215,6 +226,8 @@ pub struct MachineFile {
     pub buffer: bool,
     /// The server that sends mails.
     pub smtp: Option<Smtp>,
+    /// How many steps of sequences run together that name the same pool.
+    pub pools: BTreeMap<String, Placed<usize>>,
 }
 
 /// The pool of which everything makes use that names none.
@@ -236,7 +249,8 @@ pub fn load(
     let (root, mut lints) = tree::parse(&job_text, text);
     let mut root = root.filter(|root| !root.is_null());
     if let Some(root) = &mut root {
-        let filled = variables::fill(root, &job_text, &Variables { set: &BTreeMap::new(), environment, now: None });
+        let variables = Variables { set: &BTreeMap::new(), environment, now: None };
+        let filled = variables::fill(root, &job_text, &variables, &BTreeSet::new());
         lints.extend(filled.lints);
         let schema = schema();
         let none = Map::new();
@@ -273,6 +287,7 @@ pub fn load(
         block: number(parts, &["scratch", "block"]),
         buffer: find(parts, &["scratch", "buffer"]).is_some_and(|node| node.to_value() == Value::Bool(true)),
         smtp: find(parts, &["smtp"]).and_then(|node| serde_json::from_value(node.to_value()).ok()),
+        pools: pools(parts),
         text: job_text,
     })
 }
@@ -287,6 +302,16 @@ fn number(parts: [Option<&Node>; 2], path: &[&str]) -> Option<Placed<u64>> {
     let node = find(parts, path)?;
     let size: Size = serde_json::from_value(node.to_value()).ok()?;
     Some(Placed { value: size.0, span: node.span })
+}
+
+/// Of a pool that several parts have, the first counts.
+fn pools(parts: [Option<&Node>; 2]) -> BTreeMap<String, Placed<usize>> {
+    let all = parts.into_iter().rev().flatten().filter_map(|part| part.get("pools"));
+    let pool = |entry: &Entry| {
+        let size: PoolSize = serde_json::from_value(entry.value.to_value()).ok()?;
+        Some((entry.key.clone(), Placed { value: size.0 as usize, span: entry.value.span }))
+    };
+    all.flat_map(Node::entries).filter_map(pool).collect()
 }
 
 fn disks(node: &Node) -> Vec<ScratchDisk> {
@@ -348,6 +373,18 @@ mod tests {
         assert_eq!((small.memory.map(|memory| memory.value), small.disks.len()), (Some(1_000_000_000), 1));
         assert_eq!(small.cores.map(|cores| cores.value), Some(1));
         insta::assert_snapshot!(load_on("other", yaml).expect_err("no such node"));
+    }
+
+    #[test]
+    fn pools_of_a_node_come_before_those_of_all() {
+        let yaml = "pools: {db: 4, web: 2}\nnodes:\n  big: {pools: {db: 16}}\n  small: {}\n";
+        let sizes = |node: &str| -> Vec<(String, usize)> {
+            let file = load_on(node, yaml).expect("a node");
+            file.pools.into_iter().map(|(name, pool)| (name, pool.value)).collect()
+        };
+        assert_eq!(sizes("big"), [("db".to_owned(), 16), ("web".to_owned(), 2)]);
+        assert_eq!(sizes("small"), [("db".to_owned(), 4), ("web".to_owned(), 2)]);
+        insta::assert_snapshot!(load_on("here", "pools: {db: 0, web: many}\n").expect_err("no sizes"));
     }
 
     #[test]

@@ -65,16 +65,8 @@ fn entry_of(key: &str, value: &Value, span: Span) -> Entry {
 
 /// `value` as if it stood at `span`.
 fn node_of(value: &Value, span: Span) -> Node {
-    let scalar = |text: String, typed| {
-        Kind::Scalar(Scalar {
-            text,
-            plain: typed != Typed::Text,
-            typed,
-            positions: Vec::new(),
-            unfilled: None,
-            undated: None,
-        })
-    };
+    let scalar =
+        |text: String, typed| Kind::Scalar(Scalar { text, plain: typed != Typed::Text, typed, ..Scalar::default() });
     let kind = match value {
         Value::Null => scalar("null".to_owned(), Typed::Null),
         Value::Bool(truth) => scalar(truth.to_string(), Typed::Bool(*truth)),

@@ -104,7 +104,7 @@ pub fn schema(registry: &Registry) -> Value {
 }
 
 /// The blocks of the databases that can be read.
-fn database_blocks(registry: &Registry, generator: &mut SchemaGenerator) -> Map<String, Value> {
+pub fn database_blocks(registry: &Registry, generator: &mut SchemaGenerator) -> Map<String, Value> {
     let databases = registry.sources.iter().filter(|entry| entry.rows && entry.spec.name != COMMAND);
     let block = |entry: &&SourceEntry| {
         let block = (entry.spec.schema)(generator).to_value();

@@ -6,6 +6,7 @@
 //! (`no` is text). What the tree means is left to others.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
 use serde_json::{Map, Number, Value};
@@ -65,6 +66,8 @@ pub struct Scalar {
     pub unfilled: Option<String>,
     /// The text with variables filled in and dates as the file has them, if there are some.
     pub undated: Option<String>,
+    /// What in the text, in bytes, is a `${…}` that gets its value only when something runs.
+    pub later: Vec<Range<usize>>,
 }
 
 /// The type and value of a scalar.
@@ -122,8 +125,7 @@ impl Node {
     /// The text `text` that stands for what the file has at `span`.
     pub fn text(text: &str, span: Span) -> Node {
         let typed = Typed::Text;
-        let scalar =
-            Scalar { text: text.to_owned(), plain: true, typed, positions: Vec::new(), unfilled: None, undated: None };
+        let scalar = Scalar { text: text.to_owned(), typed, ..Scalar::default() };
         Node { span, kind: Kind::Scalar(scalar) }
     }
 
@@ -649,14 +651,7 @@ impl<'a> Builder<'a> {
         let (positions, span) = Layout { characters: &self.characters }.of(text, style, decorated, raw);
         Node {
             span: self.clip(span),
-            kind: Kind::Scalar(Scalar {
-                text: text.to_owned(),
-                plain,
-                typed,
-                positions,
-                unfilled: None,
-                undated: None,
-            }),
+            kind: Kind::Scalar(Scalar { text: text.to_owned(), plain, typed, positions, ..Scalar::default() }),
         }
     }
 
@@ -674,7 +669,22 @@ impl<'a> Builder<'a> {
 
 impl Scalar {
     fn null(typed: Typed) -> Self {
-        Scalar { text: String::new(), plain: true, typed, positions: Vec::new(), unfilled: None, undated: None }
+        Scalar { typed, ..Scalar::default() }
+    }
+}
+
+/// A text without characters, as if it were written without quotes.
+impl Default for Scalar {
+    fn default() -> Self {
+        Scalar {
+            text: String::new(),
+            plain: true,
+            typed: Typed::Text,
+            positions: Vec::new(),
+            unfilled: None,
+            undated: None,
+            later: Vec::new(),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use millstream_core::hint;
 
 use crate::dates::{self, DateFault, Expression, Moment, NOW, TODAY};
-use crate::lint::Lint;
+use crate::lint::{Lint, LintCode};
 use crate::text::{JobText, Position, Span};
 use crate::tree::{Kind, Node, Scalar, Typed, type_of_plain};
 
@@ -28,6 +28,23 @@ pub struct Variables<'a> {
 /// The key of a job file for the time zone of its dates.
 pub const TIMEZONE: &str = "timezone";
 
+/// When a variable has its value.
+pub enum Later {
+    /// Now, if it has any.
+    No,
+    /// Later: nothing is known of what it stands in, and that is no fault.
+    Unknown,
+    /// Later: its `${…}` stays in the text.
+    Kept,
+    /// Later, and it cannot stand here.
+    Refused {
+        /// What is wrong, in lower case.
+        what: String,
+        /// What to do.
+        hint: String,
+    },
+}
+
 /// What filling has come to.
 pub struct Filled {
     /// What is missing or not well-formed, and which `--set` named nothing.
@@ -40,37 +57,40 @@ pub struct Filled {
     pub moment: Moment,
 }
 
-/// Fills every scalar below `node`.
-pub fn fill(node: &mut Node, text: &JobText, variables: &Variables<'_>) -> Filled {
-    let (lints, used, values, dates) = Default::default();
-    let mut filler = Filler { text, variables, now: None, lints, used, values, dates };
-    // The dates of all others are in it.
-    node.entries_mut().iter_mut().filter(|entry| entry.key == TIMEZONE).for_each(|entry| filler.node(&mut entry.value));
-    filler.now = variables.now.map(|now| filler.moment(now, node));
+/// Fills every scalar below `node`. Variables in `later` get their values when the job runs.
+pub fn fill(node: &mut Node, text: &JobText, variables: &Variables<'_>, later: &BTreeSet<String>) -> Filled {
+    let mut filler = Filler::new(text, variables);
+    filler.later = Box::new(|inside| if later.contains(variable_of(inside)) { Later::Unknown } else { Later::No });
+    filler.begin(node);
     match &mut node.kind {
         Kind::Block(entries) => {
             entries.iter_mut().filter(|entry| entry.key != TIMEZONE).for_each(|entry| filler.node(&mut entry.value));
         }
         _ => filler.node(node),
     }
-    let used = std::mem::take(&mut filler.used);
-    let unused = variables.set.keys().filter(|name| !used.contains(*name));
-    let names: Vec<&str> = used.iter().map(String::as_str).collect();
-    for name in unused {
-        let mut lint = text.error(Span::default(), format!("`--set {name}=…`: the job has no variable {name}"));
-        lint.text = name.clone();
-        filler.lints.push(lint.hint(hint::did_you_mean(name, "variables of this job", &names)));
-    }
-    let moment = filler.now.unwrap_or_default();
-    Filled { lints: filler.lints, values: filler.values, dates: filler.dates, moment }
+    filler.unused("job", later);
+    filler.filled()
 }
 
-struct Filler<'a> {
+/// The variable that the inside of a `${…}` begins with, with what stands behind it after dots.
+pub fn variable_of(inside: &str) -> &str {
+    let inside = inside.trim_start();
+    let end = inside.find(|one: char| !(one.is_ascii_alphanumeric() || "_.".contains(one))).unwrap_or(inside.len());
+    &inside[..end]
+}
+
+/// Fills scalars one after the other.
+pub struct Filler<'a> {
     text: &'a JobText,
     variables: &'a Variables<'a>,
     /// What dates are computed of; `None` where none may stand.
     now: Option<Moment>,
-    lints: Vec<Lint>,
+    /// Values that come before all others.
+    pub parameters: BTreeMap<String, String>,
+    /// Which variables have their values later, by the inside of their `${…}`.
+    pub later: Box<dyn Fn(&str) -> Later + 'a>,
+    /// What was wrong so far.
+    pub lints: Vec<Lint>,
     used: BTreeSet<String>,
     values: BTreeMap<String, String>,
     dates: BTreeMap<String, String>,
@@ -86,8 +106,45 @@ enum Piece<'a> {
     Unclosed(&'a str),
 }
 
-impl Filler<'_> {
-    fn node(&mut self, node: &mut Node) {
+impl<'a> Filler<'a> {
+    /// One for the file `text`, which cannot compute dates before it begins.
+    pub fn new(text: &'a JobText, variables: &'a Variables<'a>) -> Self {
+        let (parameters, lints, used, values, dates) = Default::default();
+        let later = Box::new(|_: &str| Later::No);
+        Filler { text, variables, now: None, parameters, later, lints, used, values, dates }
+    }
+
+    /// Fills the time zone of `root`, which the dates of all others are in.
+    pub fn begin(&mut self, root: &mut Node) {
+        let zone = root.entries_mut().iter_mut().filter(|entry| entry.key == TIMEZONE);
+        zone.for_each(|entry| self.node(&mut entry.value));
+        self.now = self.variables.now.map(|now| self.moment(now, root));
+    }
+
+    /// Notes that the file has the variable `name`.
+    pub fn know(&mut self, name: &str) {
+        self.used.insert(name.to_owned());
+    }
+
+    /// The lints of values that are given to variables which the file, a `kind`, does not have.
+    pub fn unused(&mut self, kind: &str, later: &BTreeSet<String>) {
+        let names: Vec<&str> = self.used.iter().map(String::as_str).collect();
+        for name in self.variables.set.keys().chain(later).filter(|name| !self.used.contains(*name)) {
+            let what = format!("`--set {name}=…`: the {kind} has no variable {name}");
+            let mut lint = self.text.error(Span::default(), what).code(LintCode::UnusedValue);
+            lint.text = name.clone();
+            self.lints.push(lint.hint(hint::did_you_mean(name, &format!("variables of this {kind}"), &names)));
+        }
+    }
+
+    /// What filling has come to.
+    pub fn filled(self) -> Filled {
+        let moment = self.now.unwrap_or_default();
+        Filled { lints: self.lints, values: self.values, dates: self.dates, moment }
+    }
+
+    /// Fills every scalar below `node`.
+    pub fn node(&mut self, node: &mut Node) {
         let span = node.span;
         match &mut node.kind {
             Kind::Scalar(scalar) if scalar.text.contains("${") => self.scalar(scalar, span),
@@ -117,9 +174,22 @@ impl Filler<'_> {
                     variables += 1;
                     let inside_places = places.get(before + 2..).unwrap_or_default();
                     let is_date = dates::is_expression(inside) && self.variables.now.is_some();
-                    let filled = match is_date {
-                        true => self.date(inside, inside_places, span),
-                        false => self.value(inside, place, span),
+                    let filled = match ((self.later)(inside), is_date) {
+                        (Later::Kept, _) => {
+                            let start = scalar.text.len();
+                            scalar.later.push(start..start + inside.len() + 3);
+                            Some(format!("${{{inside}}}"))
+                        }
+                        (Later::Unknown, _) => {
+                            self.know(variable_of(inside));
+                            None
+                        }
+                        (Later::Refused { what, hint }, _) => {
+                            self.fault(place, span, length, what).hint = Some(hint);
+                            None
+                        }
+                        (Later::No, true) => self.date(inside, inside_places, span),
+                        (Later::No, false) => self.value(inside, place, span),
                     };
                     match &filled {
                         Some(value) if !is_date => undated.push_str(value),
@@ -146,7 +216,7 @@ impl Filler<'_> {
             before += length;
         }
         if variables > 0 {
-            if scalar.plain && texts == 0 && variables == 1 {
+            if scalar.plain && texts == 0 && variables == 1 && scalar.later.is_empty() {
                 scalar.typed = match type_of_plain(&scalar.text) {
                     Typed::Null => Typed::Text,
                     typed => typed,
@@ -255,14 +325,16 @@ impl Filler<'_> {
             return None;
         }
         self.used.insert(name.to_owned());
-        let set = self.variables.set.get(name).cloned();
+        let set = self.parameters.get(name).or_else(|| self.variables.set.get(name)).cloned();
         let value = set.or_else(|| (self.variables.environment)(name));
         if let Some(value) = &value {
             self.values.insert(name.to_owned(), value.clone());
         }
         let value = value.or_else(|| default.map(str::to_owned));
         if value.is_none() {
-            self.fault(place, span, length, format!("the variable {name} is not set")).hint = Some(format!(
+            let fault = self.fault(place, span, length, format!("the variable {name} is not set"));
+            fault.code = LintCode::NoValue;
+            fault.hint = Some(format!(
                 "give it with `--set {name}=…`, set it in the environment, or write a default: `${{{name}:-…}}`"
             ));
         }

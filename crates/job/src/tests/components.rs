@@ -306,7 +306,7 @@ fn unused<T>() -> Result<T> {
 }
 
 #[derive(Debug)]
-struct Place(&'static str);
+pub(crate) struct Place(pub(crate) &'static str);
 
 #[async_trait]
 impl Source for Place {

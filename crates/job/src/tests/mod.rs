@@ -1,11 +1,11 @@
 //! Every kind of lint as a stranger sees it, places inside of scalars, variables, the schema against an independent
 //! validator, and that nothing panics.
 
-mod components;
+pub(crate) mod components;
 mod faults;
 mod left_out;
 mod places;
-mod robust;
+pub(crate) mod robust;
 mod valid;
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use millstream_core::Registry;
 use crate::{Lint, LoadOptions, Loaded, SqlFault, load};
 
 /// 2026-01-31T23:30:00Z.
-const NOW: i64 = 1_769_902_200_000;
+pub(crate) const NOW: i64 = 1_769_902_200_000;
 
 /// Loads a job with `DAY=monday`, `COUNT=3` and `PASSWORD=hunter2` in its environment.
 fn loaded(yaml: &str) -> Loaded {
@@ -57,7 +57,7 @@ fn loaded_in(registry: &Registry, yaml: &str, set: &BTreeMap<String, String>, ru
 }
 
 /// The tables behind FROM and JOIN, folded as SQL folds them. Parentheses must match: that is the fault we need.
-fn tables(sql: &str) -> Result<Vec<String>, SqlFault> {
+pub(crate) fn tables(sql: &str) -> Result<Vec<String>, SqlFault> {
     let mut open = 0_i64;
     for (number, line) in sql.split('\n').enumerate() {
         for (column, character) in line.chars().enumerate() {

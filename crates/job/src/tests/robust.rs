@@ -6,7 +6,7 @@ use super::valid::FULL;
 use super::{loaded, shown};
 
 /// Pieces that mean something to YAML, to variables or to us.
-const PIECES: &[&str] = &[
+pub(crate) const PIECES: &[&str] = &[
     "{", "}", "[", "]", ":", ": ", "- ", "\n", "\n  ", "\t", "\"", "'", "|", ">", "&a ", "*a", "!!str ", "!", "? ",
     "#", "%", "@", "`", "${", "${A", "${DAY}", "$${", "---\n", "...\n", "\r", "\r\n", "\u{feff}", "\u{0}", "\u{85}",
     "\u{2028}", "ä", "𝄞", "<<: *a", "0x", "1e999", "-", "https://", "sqlite:", "\\", "\\x", "null", "sql: ", "read: ",
@@ -14,7 +14,7 @@ const PIECES: &[&str] = &[
 ];
 
 /// A change to a text: where, how many characters go, what comes.
-fn mutation() -> impl Strategy<Value = (prop::sample::Index, usize, String)> {
+pub(crate) fn mutation() -> impl Strategy<Value = (prop::sample::Index, usize, String)> {
     let piece = prop_oneof![
         4 => prop::sample::select(PIECES).prop_map(str::to_owned),
         1 => any::<String>(),
@@ -22,7 +22,7 @@ fn mutation() -> impl Strategy<Value = (prop::sample::Index, usize, String)> {
     (any::<prop::sample::Index>(), 0..12_usize, piece)
 }
 
-fn mutated(text: &str, mutations: &[(prop::sample::Index, usize, String)]) -> String {
+pub(crate) fn mutated(text: &str, mutations: &[(prop::sample::Index, usize, String)]) -> String {
     let mut characters: Vec<char> = text.chars().collect();
     for (index, removed, piece) in mutations {
         let start = index.index(characters.len() + 1);

@@ -1,0 +1,242 @@
+//! The files that a sequence names: whether they are there, and what is wrong with them.
+//!
+//! Each is linted with the values that the step gives it. Values that are known only when the step starts are left out of
+//! account. What a file says wrong has the file's own place; what the sequence gives it in vain has the sequence's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::paths::{beside, plain};
+use super::{SequenceOptions, is_sequence};
+use crate::build::text as text_of;
+use crate::lint::{Lint, LintCode};
+use crate::text::{JobText, Span, decode};
+use crate::tree::{Entry, Typed};
+use millstream_core::Registry;
+
+/// Sequences may name each other to this depth.
+const DEPTH_LIMIT: usize = 32;
+
+/// How the files that a sequence names are read and linted.
+pub trait NamedFiles {
+    /// The bytes of the file at `path`, which begins at the folder of this process.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    fn read(&self, path: &str) -> io::Result<Vec<u8>>;
+
+    /// What is wrong with a job, beyond or with what [`crate::check`] says.
+    fn job_lints(&self, job: &NamedJob<'_>) -> Vec<Lint>;
+}
+
+/// A job that a sequence names.
+#[derive(Debug, Clone, Copy)]
+pub struct NamedJob<'a> {
+    /// The path of its file.
+    pub path: &'a str,
+    /// The text of its file.
+    pub text: &'a str,
+    /// Values that the step gives its variables.
+    pub set: &'a BTreeMap<String, String>,
+    /// Variables that get their values when the step starts.
+    pub later: &'a BTreeSet<String>,
+    /// When the logical run of the sequence begins, in milliseconds since 1970.
+    pub now: i64,
+}
+
+/// Whether a file is a job or a sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Sort {
+    Job,
+    Sequence,
+}
+
+/// A file, and the values that it gets: linted once.
+type Visit = (PathBuf, BTreeMap<String, String>, BTreeSet<String>);
+
+/// What is known of files while a sequence and all that it names are linted.
+pub(crate) struct Nested<'a> {
+    pub(crate) registry: &'a Registry,
+    pub(crate) options: &'a SequenceOptions<'a>,
+    /// The sequences on the way to the one that is linted.
+    pub(crate) way: Vec<PathBuf>,
+    /// What was linted before, with the values that it does not need.
+    seen: BTreeMap<Visit, Vec<Lint>>,
+}
+
+/// What a step gives the file that it names.
+struct Given<'e> {
+    step: &'e Entry,
+    path: String,
+    set: BTreeMap<String, String>,
+    later: BTreeSet<String>,
+}
+
+impl<'a> Nested<'a> {
+    pub(crate) fn new(path: &str, registry: &'a Registry, options: &'a SequenceOptions<'a>) -> Self {
+        Nested { registry, options, way: vec![plain(path)], seen: BTreeMap::new() }
+    }
+
+    /// The lints of the files that `steps` name: those that stand in `text`, the sequence's own, and those of the files.
+    pub(crate) fn lints(&mut self, steps: &[Entry], text: &JobText, now: i64) -> (Vec<Lint>, Vec<Lint>) {
+        let (mut own, mut others) = (Vec::new(), Vec::new());
+        for step in steps {
+            for (key, sort) in [("job", Sort::Job), ("sequence", Sort::Sequence)] {
+                let named = text_of(step.value.get(key)).filter(|named| !named.value.is_empty());
+                let Some(named) = named.filter(|_| !step.value.get(key).is_some_and(|node| node.has_unknown())) else {
+                    continue;
+                };
+                let path = beside(text.path(), &named.value);
+                let (set, later) = given(step);
+                let given = Given { step, path, set, later };
+                self.file(&given, sort, named.span, text, now, &mut own, &mut others);
+            }
+        }
+        (own, others)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn file(
+        &mut self,
+        given: &Given<'_>,
+        sort: Sort,
+        span: Span,
+        text: &JobText,
+        now: i64,
+        own: &mut Vec<Lint>,
+        others: &mut Vec<Lint>,
+    ) {
+        let path = given.path.as_str();
+        if let Some(lint) = self.circle(path, sort, span, text) {
+            return own.push(lint);
+        }
+        let bytes = match self.options.files.read(path) {
+            Ok(bytes) => bytes,
+            Err(cause) => return own.push(unreadable(path, &cause, span, text)),
+        };
+        let file = match decode(path, &bytes) {
+            Ok(file) => file,
+            Err(lint) => return others.push(*lint),
+        };
+        if let Some((what, hint)) = other_sort(path, file, sort) {
+            return own.push(text.error(span, what).hint(hint));
+        }
+        let visit = (plain(path), given.set.clone(), given.later.clone());
+        let is_new = !self.seen.contains_key(&visit);
+        let lints = match self.seen.get(&visit) {
+            Some(in_vain) => in_vain.clone(),
+            None => self.visited(given, sort, file, now),
+        };
+        let (in_vain, lints): (Vec<Lint>, Vec<Lint>) =
+            lints.into_iter().partition(|lint| lint.code == LintCode::UnusedValue && lint.path == path);
+        own.extend(in_vain.iter().map(|lint| unused(lint, given, text)));
+        if is_new {
+            let name = &given.step.key;
+            others.extend(lints.into_iter().map(|lint| from_step(lint, name, text.path(), path)));
+            self.seen.insert(visit, in_vain);
+        }
+    }
+
+    fn visited(&mut self, given: &Given<'_>, sort: Sort, file: &str, now: i64) -> Vec<Lint> {
+        let path = given.path.as_str();
+        match sort {
+            Sort::Job => {
+                let job = NamedJob { path, text: file, set: &given.set, later: &given.later, now };
+                self.options.files.job_lints(&job)
+            }
+            Sort::Sequence => {
+                self.way.push(plain(path));
+                let lints = super::lints_of_named(path, file, &given.set, &given.later, now, self);
+                self.way.pop();
+                lints
+            }
+        }
+    }
+
+    /// A sequence that is run while it is run.
+    fn circle(&self, path: &str, sort: Sort, span: Span, text: &JobText) -> Option<Lint> {
+        if sort == Sort::Job {
+            return None;
+        }
+        let here = plain(path);
+        if let Some(first) = self.way.iter().position(|one| *one == here) {
+            let names: Vec<String> = self.way[first + 1..].iter().map(|one| shown(one)).collect();
+            let what = match names.is_empty() {
+                true => "this sequence runs itself".to_owned(),
+                false => {
+                    let names = names.join("`, which runs `");
+                    format!("`{}` runs itself indirectly: it runs `{names}`, which runs it", shown(&here))
+                }
+            };
+            return Some(text.error(span, what).hint("a sequence can only run sequences that do not run it"));
+        }
+        let is_deep = self.way.len() >= DEPTH_LIMIT;
+        is_deep.then(|| text.error(span, format!("sequences name each other more than {DEPTH_LIMIT} levels deep")))
+    }
+}
+
+/// The values that a step gives: those that are known, and the names of the others.
+fn given(step: &Entry) -> (BTreeMap<String, String>, BTreeSet<String>) {
+    let (mut set, mut later) = (BTreeMap::new(), BTreeSet::new());
+    for entry in step.value.get("set").map(crate::tree::Node::entries).unwrap_or_default() {
+        match entry.value.scalar() {
+            Some(scalar) if scalar.later.is_empty() && !matches!(scalar.typed, Typed::Unknown | Typed::Null) => {
+                set.insert(entry.key.clone(), scalar.text.clone());
+            }
+            _ => {
+                later.insert(entry.key.clone());
+            }
+        }
+    }
+    (set, later)
+}
+
+fn unreadable(path: &str, cause: &io::Error, span: Span, text: &JobText) -> Lint {
+    let folder = Path::new(text.path()).parent().map(shown).filter(|folder| !folder.is_empty());
+    let begins = format!("paths begin at the folder of this file, which is `{}`", folder.unwrap_or_else(|| ".".into()));
+    match cause.kind() {
+        io::ErrorKind::NotFound => text.error(span, format!("there is no file `{path}`")).hint(begins),
+        _ => text.error(span, format!("`{path}` cannot be read: {cause}")).hint(begins),
+    }
+}
+
+/// What to say of a file that is a sequence where a job is named, or the other way round.
+fn other_sort(path: &str, file: &str, sort: Sort) -> Option<(String, &'static str)> {
+    match (sort, is_sequence(file)) {
+        (Sort::Job, true) => Some((format!("`{path}` is a sequence, and not a job"), "name it with `sequence:`")),
+        (Sort::Sequence, false) if is_job(file) => {
+            Some((format!("`{path}` is a job, and not a sequence"), "name it with `job:`"))
+        }
+        _ => None,
+    }
+}
+
+fn is_job(file: &str) -> bool {
+    file.lines().any(|line| line.starts_with("sources:") || line.starts_with("sinks:"))
+}
+
+/// The lint of a value that the file does not use, where the step gives it.
+fn unused(lint: &Lint, given: &Given<'_>, text: &JobText) -> Lint {
+    let entry = given.step.value.get("set").and_then(|set| set.entry(&lint.text));
+    let span = entry.map_or(given.step.key_span, |entry| entry.key_span);
+    let what = format!("`{}` has no variable {}", given.path, lint.text);
+    Lint { hint: lint.hint.clone(), ..text.error(span, what) }
+}
+
+/// A variable without a value gets it from the step.
+fn from_step(lint: Lint, step: &str, sequence: &str, path: &str) -> Lint {
+    let name = lint.what.strip_prefix("the variable ").or_else(|| lint.what.strip_prefix("the parameter "));
+    let name = name.and_then(|rest| rest.split(' ').next());
+    match name.filter(|_| lint.code == LintCode::NoValue && lint.path == path) {
+        Some(name) => {
+            let hint = format!("give {name} a value in `set` of the step `{step}` of {sequence}, or write a default");
+            Lint { hint: Some(hint), code: LintCode::Other, ..lint }
+        }
+        None => lint,
+    }
+}
+
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
