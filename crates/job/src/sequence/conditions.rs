@@ -64,7 +64,6 @@ impl Conditions<'_> {
     /// Whether `sql` is an expression over the columns of `table`.
     pub(crate) fn sql(&self, sql: &Located<String>, table: &str, lints: &mut Vec<Lint>) {
         if sql.value.trim().is_empty() {
-            // The schema tells of a text without characters only.
             lints.push(self.text.error(sql.span, "the condition is empty").hint("write a SQL expression"));
             return;
         }

@@ -225,10 +225,11 @@ impl<'a> Scope<'a> {
     fn result(&self, inside: &str) -> Later {
         let refused = |what: String, hint: &str| Later::Refused { what, hint: hint.to_owned() };
         if !self.results {
-            let what = format!("`{}` cannot use results of steps here", self.key);
+            let what = format!("`{}` cannot use results of steps", self.key);
             return match self.key.as_str() {
                 "when" => refused(what, "in SQL they are columns: write `steps.load.rows_written > 0` without `${ }`"),
                 "job" | "sequence" => refused(what, "the file is checked before anything runs; use `set`"),
+                PARAMETERS => refused(what, "they have their values before anything runs; use results in the steps"),
                 _ => refused(what, "they are for what a step does: `set`, `command`, `query`, `webhook`, `mail`, …"),
             };
         }

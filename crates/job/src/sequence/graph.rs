@@ -80,12 +80,12 @@ impl Graph {
 
     /// The steps that `step` needs directly or indirectly.
     pub fn earlier(&self, step: usize) -> BTreeSet<usize> {
-        reached(&self.needs, step)
+        numbers(&reached(&self.needs, step))
     }
 
     /// The steps that need `step` directly or indirectly.
     pub fn later(&self, step: usize) -> BTreeSet<usize> {
-        reached(&self.followers, step)
+        numbers(&reached(&self.followers, step))
     }
 
     /// The longest way, if each step takes as long as `durations` says; those that it lacks take no time. Of several the
@@ -108,16 +108,20 @@ impl Graph {
     }
 }
 
-/// The steps that can be reached from `start` over `edges`.
-pub(crate) fn reached(edges: &[Vec<usize>], start: usize) -> BTreeSet<usize> {
-    let mut all = BTreeSet::new();
+/// For each step whether it can be reached from `start` over `edges`.
+pub(crate) fn reached(edges: &[Vec<usize>], start: usize) -> Vec<bool> {
+    let mut all = vec![false; edges.len()];
     let mut left: Vec<usize> = edges.get(start).cloned().unwrap_or_default();
     while let Some(step) = left.pop() {
-        if all.insert(step) {
+        if !std::mem::replace(&mut all[step], true) {
             left.extend(&edges[step]);
         }
     }
     all
+}
+
+fn numbers(steps: &[bool]) -> BTreeSet<usize> {
+    (0..steps.len()).filter(|step| steps[*step]).collect()
 }
 
 /// As many steps as can be ordered: those on cycles, and behind them, are left out.

@@ -124,8 +124,8 @@ impl Linker<'_> {
         if number == index {
             return self.error(span, format!("`{own}` cannot use its own results"), "use those of earlier steps");
         }
-        if !reached(&self.needs, index).contains(&number) {
-            let (what, hint) = match reached(&self.needs, number).contains(&index) {
+        if !self.needs[index].contains(&number) && !reached(&self.needs, index)[number] {
+            let (what, hint) = match reached(&self.needs, number)[index] {
                 true => (
                     format!("`{step}` runs after `{own}`, and has no results yet"),
                     "use results of earlier steps only".to_owned(),

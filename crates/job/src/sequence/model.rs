@@ -1,6 +1,6 @@
 //! A sequence as it is run: typed steps with their places.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -35,8 +35,8 @@ pub struct Sequence {
     pub steps: Vec<Step>,
     /// Which step needs which, by their numbers in `steps`.
     pub graph: Graph,
-    /// The secrets that it refers to, such as `env:NAME`.
-    pub secrets: Vec<String>,
+    /// The secrets that it refers to, such as `env:NAME`, each once.
+    pub secrets: BTreeSet<String>,
 }
 
 /// A step.

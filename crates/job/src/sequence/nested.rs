@@ -117,7 +117,10 @@ impl<'a> Nested<'a> {
         };
         let file = match decode(path, &bytes) {
             Ok(file) => file,
-            Err(lint) => return others.push(*lint),
+            Err(lint) => {
+                let what = "the file is not UTF-8".to_owned();
+                return others.push(Lint { what, ..*lint });
+            }
         };
         if let Some((what, hint)) = other_sort(path, file, sort) {
             return own.push(text.error(span, what).hint(hint));

@@ -76,7 +76,7 @@ pub struct StepKeys {
     /// `steps.rows.n > 0`, and parameters: then no earlier step may have failed, either. Earlier steps are those that
     /// it needs, directly or indirectly. Otherwise the step is skipped, which is no failure, or, because of a failure,
     /// not run, which is one.
-    #[schemars(with = "String", length(min = 1))]
+    #[schemars(with = "String")]
     pub when: Option<String>,
     /// How often a step that fails is attempted again. If left out it is not.
     #[schemars(with = "RetriesKeys")]
@@ -117,7 +117,7 @@ pub struct WaitKeys {
     pub from: Option<String>,
     /// A SQL condition over the columns of the query's first row. If left out, the first value has to be neither null,
     /// false nor 0.
-    #[schemars(with = "String", length(min = 1))]
+    #[schemars(with = "String")]
     pub until: Option<String>,
     /// How long it waits at most; then the step has failed. If left out, `time_limit` is the only limit.
     #[schemars(with = "Duration")]

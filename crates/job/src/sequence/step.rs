@@ -14,7 +14,7 @@ use super::spec::{LetterKeys, RequestKeys, StepKeys, WaitKeys};
 use super::template::Template;
 use super::{items, query};
 use crate::build::{Builder, name_of, text};
-use crate::lint::Lint;
+use crate::lint::{Lint, LintCode};
 use crate::text::Span;
 use crate::tree::{Entry, Kind, Node};
 
@@ -51,6 +51,7 @@ impl Steps<'_, '_> {
         let before = self.builder.found.lints.len();
         self.builder.walk(entry, STEP);
         let node = &entry.value;
+        explain(entry, &mut self.builder.found.lints[before..]);
         if !matches!(node.kind, Kind::Block(_)) {
             return None;
         }
@@ -145,7 +146,7 @@ impl Steps<'_, '_> {
             };
             if let Some(limit) = limit.filter(is_zero) {
                 let name = key.last().copied().unwrap_or_default();
-                self.error(limit.span, format!("`{name}` is more than 0"), "write a longer time, such as `10s`");
+                self.error(limit.span, format!("`{name}` must be more than 0"), "write a longer time, such as `10s`");
             }
         }
     }
@@ -230,7 +231,8 @@ impl Steps<'_, '_> {
 
     fn for_each(&mut self, node: &Node) -> Option<super::model::ForEach> {
         let entry = node.get("for_each")?.entries().first()?;
-        let query = self.query(entry);
+        // Without a database the schema has told.
+        let query = entry.value.get("from").and_then(|_| self.query(entry));
         let parallel = node.get("parallel").and_then(|parallel| parallel.to_value().as_u64()).unwrap_or(1);
         items::read(entry, query, parallel as usize, self.builder.text, &mut self.builder.found.lints)
     }
@@ -274,6 +276,50 @@ impl Steps<'_, '_> {
         }
         let subject = node.get("subject").and_then(Template::of);
         Some(LetterAction { to, subject, attach: keys.attach })
+    }
+}
+
+/// What other tools call the keys of a step.
+const SYNONYMS: [(&[&str], &str); 9] = [
+    (&["depends_on", "dependsOn", "depends", "after", "upstream", "requires"], "needs"),
+    (&["if", "condition", "trigger_rule"], "when"),
+    (&["timeout", "execution_timeout"], "time_limit"),
+    (&["retry", "retry_run", "tries"], "retries"),
+    (&["vars", "variables", "params", "parameters", "env", "with"], "set"),
+    (&["foreach", "loop", "matrix", "with_items"], "for_each"),
+    (&["run", "shell", "script", "bash", "exec"], "command"),
+    (&["sql"], "query"),
+    (&["in", "database", "connection"], "from"),
+];
+
+/// What to write in place of a value of which only the type is wrong.
+const FORMS: [(&str, &str); 5] = [
+    ("retries", "write how often: {count: 3, wait: 1m}"),
+    ("for_each", "name the variable that has the item: {NAME: [a, b]}"),
+    ("wait", "write {file: PATH}, or {query: SQL, from: DATABASE}"),
+    ("webhook", "write {url: URL}"),
+    ("mail", "write {to: ops@example.com}"),
+];
+
+/// Adds hints to `lints`, which the schema has found in `entry`.
+fn explain(entry: &Entry, lints: &mut [Lint]) {
+    for key in entry.value.entries() {
+        let name = key.key.as_str();
+        let unknown = lints.iter_mut().filter(|lint| lint.code == LintCode::UnknownKey && lint.is_at(key.key_span));
+        for lint in unknown {
+            if let Some((_, ours)) = SYNONYMS.iter().find(|(words, _)| words.contains(&name)) {
+                lint.hint = Some(format!("did you mean `{ours}`?"));
+            }
+            if name == "on_failure" || name == "on_success" {
+                let when = name.trim_start_matches("on_");
+                lint.hint = Some(format!("write a step of its own with `needs: {}` and `when: {when}`", entry.key));
+            }
+        }
+        let form = FORMS.iter().find(|(form, _)| *form == name && !matches!(key.value.kind, Kind::Block(_)));
+        if let Some((_, form)) = form {
+            let bare = lints.iter_mut().filter(|lint| lint.hint.is_none() && lint.is_at(key.report_span()));
+            bare.for_each(|lint| lint.hint = Some((*form).to_owned()));
+        }
     }
 }
 

@@ -46,7 +46,8 @@ fn warnings_of_named_files_do_not_keep_a_sequence_from_running() {
 
 #[test]
 fn values_go_to_the_variables_of_named_files() {
-    let job = "sources: {a: {read: 'in/${DAY}.csv', max_rejects: ${LIMIT}}}\nsinks: {out: {from: a, write: out.csv}}\n";
+    let job =
+        "sources:\n  a:\n    read: in/${DAY}.csv\n    max_rejects: ${LIMIT}\nsinks: {out: {from: a, write: out.csv}}\n";
     let shop = "parameters: {SHOP: , DAY: '${today}'}\nsteps:\n  one: {job: load.yaml, set: {DAY: '${SHOP}', LIMIT: \
                 3}}\n  two: {command: [x, '${DAY + 1 day}']}\n";
     let files = [("etc/load.yaml", job), ("etc/shop.yaml", shop)];
