@@ -257,7 +257,7 @@ impl Gathering<'_, '_> {
 }
 
 /// Why `pattern` stands for no files.
-fn not_of_files(builder: &Builder<'_>, pattern: &str) -> Option<String> {
+pub fn not_of_files(builder: &Builder<'_>, pattern: &str) -> Option<String> {
     let kind = builder.registry.source_for(pattern)?;
     let reads = match kind.spec.name {
         "stdin" => "standard input",

@@ -10,17 +10,17 @@
 
 mod conditions;
 mod fill;
-mod items;
 mod links;
 mod nested;
 mod paths;
 mod step;
 
 pub mod graph;
+pub mod items;
 pub mod model;
-pub mod query;
 pub mod references;
 pub mod schema;
+pub mod sources;
 pub mod spec;
 pub mod state;
 pub mod template;
@@ -180,7 +180,7 @@ impl<'a> Loader<'a> {
 
     fn root(&mut self, mut root: Node, nested: &mut Nested<'_>) -> (Option<Sequence>, Vec<Lint>) {
         let (registry, options) = (nested.registry, nested.options);
-        let databases = query::databases(registry);
+        let databases = sources::databases(registry);
         let moment = Some(Moment::new(self.now));
         let variables = Variables { set: self.set, environment: options.environment, now: moment };
         let fill::FilledSequence { filled, parameters } =

@@ -114,7 +114,7 @@ pub struct FileAction {
     pub set: Vec<(Located<String>, Template)>,
 }
 
-/// A query on a database. [`super::query::source`] makes a source of it.
+/// A query on a database. [`super::sources::of_query`] makes a source of it.
 #[derive(Debug, Clone)]
 pub struct QueryAction {
     /// The query.
@@ -238,6 +238,19 @@ pub enum Items {
     Rows(QueryAction),
     /// Files of this path, pattern or URL.
     Files(Template),
+}
+
+impl Condition {
+    /// The SQL with a literal in place of each result: what `literal` says of it, such as `3`, `'x'` or `NULL`.
+    pub fn filled(&self, literal: &dyn Fn(&StepsReference) -> String) -> String {
+        let (mut sql, mut end) = (String::new(), 0);
+        for reference in &self.references {
+            sql.push_str(&self.sql.value[end..reference.range.start]);
+            sql.push_str(&literal(reference));
+            end = reference.range.end;
+        }
+        sql + &self.sql.value[end..]
+    }
 }
 
 impl Sequence {

@@ -12,7 +12,7 @@ use super::model::{
 use super::schema::STEP;
 use super::spec::{LetterKeys, RequestKeys, StepKeys, WaitKeys};
 use super::template::Template;
-use super::{items, query};
+use super::{items, sources};
 use crate::build::{Builder, name_of, text};
 use crate::lint::{Lint, LintCode};
 use crate::text::Span;
@@ -195,9 +195,20 @@ impl Steps<'_, '_> {
         };
         if action.from.known().is_some() && !from.value.has_unknown() && text(Some(&from.value)).is_some() {
             // What is read is known once the step starts; here only the settings are looked at.
-            query::built(self.builder, from, &query.value, &blocks);
+            sources::query_source(self.builder, from, &query.value, &blocks);
         }
         Some(action)
+    }
+
+    /// A pattern of files; one of which a part is known later is looked at then.
+    fn files(&mut self, files: Option<&Entry>) {
+        let is_known = |entry: &&Entry| {
+            text(Some(&entry.value)).is_some_and(|text| !text.value.is_empty())
+                && Template::of(&entry.value).is_some_and(|template| template.known().is_some())
+        };
+        if let Some(files) = files.filter(is_known) {
+            sources::files_source(self.builder, files);
+        }
     }
 
     fn wait_faults(&mut self, wait: &Entry) {
@@ -224,6 +235,7 @@ impl Steps<'_, '_> {
             }
             _ => {}
         }
+        self.files(node.entry("file"));
         if let Some(until) = text(node.get("until")) {
             self.conditions.sql(&until, "row", &mut self.builder.found.lints);
         }
@@ -231,6 +243,7 @@ impl Steps<'_, '_> {
 
     fn for_each(&mut self, node: &Node) -> Option<super::model::ForEach> {
         let entry = node.get("for_each")?.entries().first()?;
+        self.files(entry.value.entry("files"));
         // Without a database the schema has told.
         let query = entry.value.get("from").and_then(|_| self.query(entry));
         let parallel = node.get("parallel").and_then(|parallel| parallel.to_value().as_u64()).unwrap_or(1);

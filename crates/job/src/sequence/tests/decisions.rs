@@ -104,11 +104,11 @@ fn lists<T: Copy>(items: &[T], length: usize) -> Vec<Vec<T>> {
     })
 }
 
-fn check(needs: &[Vec<usize>]) -> usize {
+fn check(needs: &[Vec<usize>], possible: &[Result]) -> usize {
     let graph = Graph::new(needs.to_vec()).expect("no cycle");
     let mut count = 0;
     for starts in lists(&STARTS, needs.len()) {
-        for results in lists(&RESULTS, needs.len()) {
+        for results in lists(possible, needs.len()) {
             let wanted = expected(needs, &starts, &results);
             let has_failed = wanted.iter().any(|state| matches!(state, Failed | NotRun));
             let outcome = if has_failed { Outcome::Failed } else { Outcome::Succeeded };
@@ -150,14 +150,14 @@ fn every_graph_of_three_steps_with_every_when_and_every_result() {
     for edges in lists(&[false, true], 3) {
         let need = |edge: usize, step: usize| edges[edge].then_some(step);
         let needs = [vec![], need(0, 0).into_iter().collect(), need(1, 0).into_iter().chain(need(2, 1)).collect()];
-        count += check(&needs);
+        count += check(&needs, &RESULTS);
     }
     assert_eq!(count, 8 * 64 * 64);
 }
 
 #[test]
-fn a_diamond_with_every_when_and_every_result() {
-    assert_eq!(check(&[vec![], vec![0], vec![0], vec![1, 2]]), 256 * 256);
+fn a_diamond_with_every_when() {
+    assert_eq!(check(&[vec![], vec![0], vec![0], vec![1, 2]], &RESULTS[..3]), 256 * 81);
 }
 
 /// The example of the documentation: load, rows, each, done, alarm.

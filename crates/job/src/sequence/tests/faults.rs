@@ -42,6 +42,7 @@ fn each_step_does_one_thing() {
         "steps: {one: {wait: {}}, two: {wait: {file: a, query: S, from: postgres://h/d}}, three: {wait: {query: S}}}\n",
         "steps: {one: {wait: {file: a, until: x, for: soon}}, two: {wait: {file: a, every: 0s}}, three: {wait: a}}\n",
         "steps: {one: {wait: {query: S, from: postgres://h/d, until: 'n > 1)'}}}\n",
+        "steps: {one: {wait: {file: 'in/{a,b'}}, two: {wait: {file: 'htp://h/a'}}, three: {wait: {file: postgres://h/d}}}\n",
     ]));
 }
 
@@ -76,6 +77,7 @@ fn loops() {
         one("{A: {query: SELECT 1}}"),
         one("{A: {query: SELECT 1, from: x.csv}}"),
         one("{A: {file: 'in/*.csv'}}"),
+        one("{A: {files: 'postgres://h/d'}}"),
     ];
     insta::assert_snapshot!(transcript(&sequences.each_ref().map(String::as_str)));
 }

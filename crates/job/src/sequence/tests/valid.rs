@@ -8,7 +8,7 @@ use super::{Files, JOB, WITH_DATABASE, loaded, loaded_with, shown, usual_files};
 use crate::sequence::model::{Action, Awaited, Hidden, Items, Sequence, When};
 use crate::sequence::spec::{Attachment, Method, Pace};
 use crate::sequence::template::Reference;
-use crate::sequence::{beside, is_sequence, query, schema};
+use crate::sequence::{is_sequence, schema, sources};
 
 /// A sequence with every key.
 pub(super) const FULL: &str = r#"schedule: {cron: "0 2 * * *", timezone: Europe/Berlin, catch_up: last}
@@ -111,6 +111,8 @@ fn conditions_know_which_results_they_use() {
         .collect();
     assert_eq!(used, [("rows", "n", "steps.rows.n"), ("load", "ok", "steps.load.ok")]);
     assert_eq!((condition.references[1].span.line, condition.references[1].span.column), (20, 32));
+    let literal = |one: &crate::sequence::references::StepsReference| format!("<{}>", one.name);
+    assert_eq!(condition.filled(&literal), "<n> > 0 AND <ok>");
     assert!(matches!(sequence.steps[9].when, When::Failure) && matches!(sequence.steps[0].when, When::Success));
 }
 
@@ -133,10 +135,11 @@ fn texts_keep_what_is_known_later() {
         .map(|word| word.fill(sequence.moment, &|_| Some("2026-01-25".to_owned())).expect("a date"))
         .collect();
     assert_eq!(filled, ["./day", "20260125", "7", "${HOME}"]);
-    let source = query::source(query, "postgres://h/d", "SELECT 1", &sequence.text, &WITH_DATABASE).expect("a source");
+    let source =
+        sources::of_query(query, "postgres://h/d", "SELECT 1", &sequence.text, &WITH_DATABASE).expect("a source");
     assert_eq!(source.settings["postgres"]["query"], "SELECT 1");
     assert_eq!(source.settings["postgres"]["password"]["secret"], "env:PASSWORD");
-    let none = query::source(query, "in.csv", "SELECT 1", &sequence.text, &WITH_DATABASE).expect_err("no database");
+    let none = sources::of_query(query, "in.csv", "SELECT 1", &sequence.text, &WITH_DATABASE).expect_err("no database");
     assert_eq!(none[0].what, "this is no database");
 }
 
@@ -151,6 +154,10 @@ fn loops_and_waits_have_their_kinds() {
     assert_eq!((first.known(), last.known(), *every), (Some("2026-01-25"), Some("2026-01-31"), Pace::Week));
     assert!(matches!(&items(4).items, Items::Rows(query) if query.block.is_some()));
     assert!(matches!(&items(5).items, Items::Files(files) if files.known() == Some("in/*.csv")));
+    let Items::Files(files) = &items(5).items else { panic!("files") };
+    let listed = sources::of_files(files, "in/*.csv", &sequence.text, &WITH_DATABASE).expect("files");
+    assert_eq!(listed.read[0].value, "in/*.csv");
+    assert!(sources::of_files(files, "postgres://h/d", &sequence.text, &WITH_DATABASE).is_err());
     let Action::Wait(file) = &sequence.steps[6].action else { panic!("a wait") };
     assert_eq!((file.limit.map(|limit| limit.as_secs()), file.every.as_secs()), (Some(7200), 30));
     assert!(matches!(&file.what, Awaited::File(file) if file.known() == Some("in/2026-01-31/_SUCCESS")));
@@ -206,9 +213,4 @@ fn the_schema_accepts_what_is_loaded() {
         let value: Value = serde_json::from_str(bad).expect("JSON");
         assert!(!validator.is_valid(&value), "{bad}");
     }
-}
-
-#[test]
-fn paths_begin_at_the_folder_of_the_file() {
-    assert_eq!(beside("etc/nightly.yaml", "load.yaml"), "etc/load.yaml");
 }

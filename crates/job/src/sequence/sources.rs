@@ -1,12 +1,14 @@
-//! Queries of steps: a source that reads the first row, or all of them, built as that of a job.
+//! What reads for a step: the rows of a query, or the list of files, as sources of a job do.
 
 use millstream_core::Registry;
 use millstream_core::registry::SourceEntry;
 
 use super::model::QueryAction;
 use super::schema::{definitions, schema};
+use super::template::Template;
 use crate::build::Builder;
 use crate::entries::COMMAND;
+use crate::gather::not_of_files;
 use crate::graph::SourceStep;
 use crate::lint::Lint;
 use crate::text::JobText;
@@ -18,20 +20,42 @@ use crate::walk::Found;
 ///
 /// # Errors
 /// If `url` is no database, or one that needs other settings.
-pub fn source(
+pub fn of_query(
     action: &QueryAction,
     url: &str,
     sql: &str,
     text: &JobText,
     registry: &Registry,
 ) -> Result<SourceStep, Vec<Lint>> {
-    let definitions = definitions(registry, &schema(registry));
-    let mut builder =
-        Builder { text, registry, definitions: &definitions, incremental: false, found: Found::default() };
     let from = entry("from", Node::text(url, action.from.text.span));
     let query = Node::text(sql, action.query.text.span);
     let blocks: Vec<Entry> = action.block.iter().cloned().collect();
-    let step = built(&mut builder, &from, &query, &blocks);
+    built(text, registry, |builder| query_source(builder, &from, &query, &blocks))
+}
+
+/// What lists the files of `pattern`, which is the text `template` of a step, filled in.
+///
+/// # Errors
+/// If it stands for no files.
+pub fn of_files(
+    template: &Template,
+    pattern: &str,
+    text: &JobText,
+    registry: &Registry,
+) -> Result<SourceStep, Vec<Lint>> {
+    let files = entry("files", Node::text(pattern, template.text.span));
+    built(text, registry, |builder| files_source(builder, &files))
+}
+
+fn built(
+    text: &JobText,
+    registry: &Registry,
+    build: impl FnOnce(&mut Builder<'_>) -> Option<SourceStep>,
+) -> Result<SourceStep, Vec<Lint>> {
+    let definitions = definitions(registry, &schema(registry));
+    let mut builder =
+        Builder { text, registry, definitions: &definitions, incremental: false, found: Found::default() };
+    let step = build(&mut builder);
     let errors: Vec<Lint> = builder.found.lints.into_iter().filter(Lint::is_error).collect();
     match step {
         Some(step) if errors.is_empty() => Ok(step),
@@ -39,8 +63,26 @@ pub fn source(
     }
 }
 
+/// What lists the files that `files` names.
+pub(crate) fn files_source(builder: &mut Builder<'_>, files: &Entry) -> Option<SourceStep> {
+    if let Some(what) = not_of_files(builder, &files.value.scalar()?.text) {
+        let what = format!("these are no files: {what}");
+        let hint = "name a path, a pattern or a URL of files; a `query` asks a database";
+        builder.found.lints.push(builder.text.error(files.value.span, what).hint(hint));
+        return None;
+    }
+    let read = Entry { key: "read".to_owned(), ..files.clone() };
+    let value = Node { span: files.value.span, kind: Kind::Block(vec![read]) };
+    builder.source(&Entry { value, ..files.clone() })
+}
+
 /// What reads `query` from the database `from`; the block of its kind is among `blocks`.
-pub(crate) fn built(builder: &mut Builder<'_>, from: &Entry, query: &Node, blocks: &[Entry]) -> Option<SourceStep> {
+pub(crate) fn query_source(
+    builder: &mut Builder<'_>,
+    from: &Entry,
+    query: &Node,
+    blocks: &[Entry],
+) -> Option<SourceStep> {
     let url = from.value.scalar()?.text.clone();
     let kind = builder.registry.source_for(&url).filter(|kind| is_database(kind));
     let Some(kind) = kind else {
