@@ -51,7 +51,7 @@ pub use graph::{
 };
 pub use lint::{Lint, LintCode, Severity};
 pub use machine::{MachineFile, RunCompression};
-pub use reference::{machine_reference, reference};
+pub use reference::{machine_reference, reference, sequence_reference};
 pub use schema::schema;
 pub use text::{JobText, Position, Span, decode};
 

@@ -42,6 +42,56 @@ pub fn machine_reference() -> String {
     writer.output
 }
 
+/// The reference of the files of sequences as one Markdown document.
+pub fn sequence_reference(registry: &Registry) -> String {
+    let schema = crate::sequence::schema(registry);
+    let none = Map::new();
+    let definitions = schema.get("$defs").and_then(Value::as_object).unwrap_or(&none);
+    let mut writer = Writer { schema: &schema, definitions, output: String::new() };
+    writer.line("# The sequence file\n");
+    writer.line("<!-- Generated from its specs. Change those, not this file. -->\n");
+    writer.line(
+        "A YAML file with `steps` is a sequence: it runs jobs and other things in order. Paths in it begin at its \
+         folder, and its steps run there, however it is started. `${NAME}` stands for a parameter or a variable of the \
+         environment; dates are computed as in jobs.\n",
+    );
+    writer.keys(&schema, &[], 0);
+    writer.line(&format!("```yaml\n{}\n```\n", SEQUENCE_EXAMPLE.trim_matches('\n')));
+    writer.line("## A step\n");
+    let description = definitions.get("StepKeys").and_then(|step| step["description"].as_str()).unwrap_or_default();
+    writer.line(&format!("{description}\n"));
+    let databases = crate::sequence::sources::databases(registry);
+    writer.table("StepKeys", &databases, 0);
+    for (title, definition) in [
+        ("`wait`: a file, or a query", "WaitKeys"),
+        ("`webhook`", "RequestKeys"),
+        ("`mail`", "LetterKeys"),
+        ("`retries`", "RetriesKeys"),
+        ("`for_each`, with days as items", "DaysKeys"),
+        ("`for_each`, with rows of a query as items", "RowsOfQueryKeys"),
+        ("`for_each`, with files as items", "FilesKeys"),
+    ] {
+        writer.line(&format!("The keys of {title}:\n"));
+        writer.table(definition, &databases, 1);
+    }
+    writer.output
+}
+
+/// A sequence with most kinds of steps.
+pub(crate) const SEQUENCE_EXAMPLE: &str = "
+schedule: {cron: \"0 2 * * *\", timezone: Europe/Berlin}
+parameters: {DAY: \"${today - 1 day}\"}
+steps:
+  load:  {job: load.yaml, set: {DAY: \"${DAY}\"}, retries: {count: 3, wait: 1m}, time_limit: 1h, pool: db}
+  rows:
+    query: SELECT count(*) AS n FROM orders WHERE day = '${DAY}'
+    from: postgres://etl@db.example/shop
+    needs: load
+  shops: {sequence: shop.yaml, set: {SHOP: \"${SHOP}\"}, needs: rows, when: steps.rows.n > 0, for_each: {SHOP: [a, b]}}
+  done:  {command: [./publish, \"${steps.load.rows_written}\"], needs: shops}
+  alarm: {mail: {to: boss@example.com}, needs: done, when: failure}
+";
+
 /// A job with everything that applies to its runs, without its parts.
 const AROUND_EXAMPLE: &str = "
 timezone: Europe/Berlin

@@ -1,5 +1,5 @@
-//! SQL conditions: `when` of a step, `until` of a wait. Their syntax is checked here, as far as the engine's parser says;
-//! what they evaluate to is the engine's.
+//! SQL conditions: `when` of a step, `until` of a wait. Their syntax is checked here, as far as the engine's parser
+//! says; what they evaluate to is the engine's.
 
 use millstream_core::hint::did_you_mean;
 

@@ -28,8 +28,8 @@ pub(crate) struct FilledSequence {
     pub(crate) parameters: BTreeMap<String, String>,
 }
 
-/// Fills all texts of the sequence at `root`, as far as their values are known before a step starts. `databases` are the
-/// blocks that a step may have beside its keys. Of what is in `later` nothing is known.
+/// Fills all texts of the sequence at `root`, as far as their values are known before a step starts. `databases` are
+/// the blocks that a step may have beside its keys. Of what is in `later` nothing is known.
 pub(crate) fn fill<'a>(
     root: &mut Node,
     text: &'a JobText,

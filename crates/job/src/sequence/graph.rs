@@ -26,9 +26,8 @@ pub struct CriticalPath {
 impl Graph {
     /// The graph in which each step needs the steps in its list. Numbers that are no step do not count.
     ///
-    /// # Errors
-    /// The cycles. Each is once there, and begins with its first step in the file; each of its steps needs the next, and
-    /// the last needs the first.
+    /// # Errors The cycles. Each is once there, and begins with its first step in the file; each of its steps needs the
+    /// next, and the last needs the first.
     pub fn new(needs: Vec<Vec<usize>>) -> Result<Self, Vec<Vec<usize>>> {
         let count = needs.len();
         let once = |list: Vec<usize>| -> Vec<usize> {
@@ -88,8 +87,8 @@ impl Graph {
         numbers(&reached(&self.followers, step))
     }
 
-    /// The longest way, if each step takes as long as `durations` says; those that it lacks take no time. Of several the
-    /// one whose steps come first in the file.
+    /// The longest way, if each step takes as long as `durations` says; those that it lacks take no time. Of several
+    /// the one whose steps come first in the file.
     pub fn critical_path(&self, durations: &[u64]) -> CriticalPath {
         let mut until = vec![0_u64; self.len()];
         let mut before: Vec<Option<usize>> = vec![None; self.len()];

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::model::{ForEach, Items, QueryAction};
+use super::model::{DayItems, ForEach, Items, QueryAction};
 use super::spec::{DaysKeys, Pace};
 use super::template::Template;
 use crate::build::name_of;
@@ -12,8 +12,8 @@ use crate::text::JobText;
 use crate::tree::{Entry, Kind, Node};
 use chrono::{Days, Months, NaiveDate};
 
-/// What a loop says: `entry` has the name of its variable and its items. What the schema refuses is no loop; it has been
-/// told.
+/// What a loop says: `entry` has the name of its variable and its items. What the schema refuses is no loop; it has
+/// been told.
 pub(crate) fn read(
     entry: &Entry,
     query: Option<QueryAction>,
@@ -32,7 +32,7 @@ pub(crate) fn read(
     }
     let items = match &entry.value.kind {
         Kind::List(items) => Items::List(items.iter().filter_map(Template::of).collect()),
-        Kind::Block(_) if entry.value.get("query").is_some() => Items::Rows(query?),
+        Kind::Block(_) if entry.value.get("query").is_some() => Items::Rows(Box::new(query?)),
         Kind::Block(_) if entry.value.get("files").is_some() => Items::Files(Template::of(entry.value.get("files")?)?),
         _ => days(&entry.value, text, lints)?,
     };
@@ -57,7 +57,7 @@ fn days(node: &Node, text: &JobText, lints: &mut Vec<Lint>) -> Option<Items> {
         let what = "the last day is before the first: the step has no items";
         lints.push(text.warning(last.text.span, what).hint("exchange them"));
     }
-    Some(Items::Days { first, last, every })
+    Some(Items::Days(Box::new(DayItems { first, last, every })))
 }
 
 /// The most days that a loop may have: over a hundred years.

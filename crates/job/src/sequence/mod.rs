@@ -3,10 +3,9 @@
 //! ```text
 //!  text ─tree─▶ nodes ─fill─▶ filled ─step─▶ steps ─links─▶ graph ──▶ Sequence ─state─▶ what may start now
 //!                  └────────────┴─────────────┴────────────┴─nested─▶ lints, all at once, those of named files too
-//! ```
-//! `spec.rs` what such a file may say, `model.rs` what it becomes. Nothing here reads a file, asks a clock or starts
-//! anything: how named files are read and jobs are linted is given, and `state.rs` decides, from what steps have come to,
-//! what comes next.
+//! ``` `spec.rs` what such a file may say, `model.rs` what it becomes. Nothing here reads a file, asks a clock or
+//! starts anything: how named files are read and jobs are linted is given, and `state.rs` decides, from what steps have
+//! come to, what comes next.
 
 mod conditions;
 mod fill;
@@ -93,8 +92,8 @@ pub struct LoadedSequence {
     pub text: JobText,
 }
 
-/// Loads the sequence `text` that was read from `path`, and lints the files that it names. Never fails: what is wrong is
-/// in the lints.
+/// Loads the sequence `text` that was read from `path`, and lints the files that it names. Never fails: what is wrong
+/// is in the lints.
 pub fn load(path: &str, text: &str, registry: &Registry, options: &SequenceOptions<'_>) -> LoadedSequence {
     let sequence_text = JobText::new(path, text);
     let mut nested = Nested::new(path, registry, options);
@@ -107,8 +106,8 @@ pub fn load(path: &str, text: &str, registry: &Registry, options: &SequenceOptio
     LoadedSequence { sequence: sequence.filter(|_| is_good), lints, text: sequence_text }
 }
 
-/// Whether the text of a file is that of a sequence, and not of a job: it has `steps`, or would have them if its YAML were
-/// sound.
+/// Whether the text of a file is that of a sequence, and not of a job: it has `steps`, or would have them if its YAML
+/// were sound.
 pub fn is_sequence(text: &str) -> bool {
     let is_key = |line: &str| line.strip_prefix(STEPS).is_some_and(|rest| rest.trim_start().starts_with(':'));
     let (root, _) = tree::parse(&JobText::new("", text), text);

@@ -144,7 +144,7 @@ pub enum Awaited {
     /// A query.
     Query {
         /// The query.
-        query: QueryAction,
+        query: Box<QueryAction>,
         /// A SQL condition over the columns of its first row; if there is none, the first value has to be neither null,
         /// false nor 0.
         until: Option<Located<String>>,
@@ -225,19 +225,23 @@ pub struct ForEach {
 pub enum Items {
     /// These.
     List(Vec<Template>),
-    /// Days, both included.
-    Days {
-        /// The first.
-        first: Template,
-        /// The last.
-        last: Template,
-        /// What lies between two.
-        every: Pace,
-    },
+    /// Days.
+    Days(Box<DayItems>),
     /// Rows of a query.
-    Rows(QueryAction),
+    Rows(Box<QueryAction>),
     /// Files of this path, pattern or URL.
     Files(Template),
+}
+
+/// Days, both included. [`super::items::days_between`] lists them.
+#[derive(Debug, Clone)]
+pub struct DayItems {
+    /// The first.
+    pub first: Template,
+    /// The last.
+    pub last: Template,
+    /// What lies between two.
+    pub every: Pace,
 }
 
 impl Condition {

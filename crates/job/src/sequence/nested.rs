@@ -1,7 +1,7 @@
 //! The files that a sequence names: whether they are there, and what is wrong with them.
 //!
-//! Each is linted with the values that the step gives it. Values that are known only when the step starts are left out of
-//! account. What a file says wrong has the file's own place; what the sequence gives it in vain has the sequence's.
+//! Each is linted with the values that the step gives it. Values that are known only when the step starts are left out
+//! of account. What a file says wrong has the file's own place; what the sequence gives it in vain has the sequence's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -78,7 +78,8 @@ impl<'a> Nested<'a> {
         Nested { registry, options, way: vec![plain(path)], seen: BTreeMap::new() }
     }
 
-    /// The lints of the files that `steps` name: those that stand in `text`, the sequence's own, and those of the files.
+    /// The lints of the files that `steps` name: those that stand in `text`, the sequence's own, and those of the
+    /// files.
     pub(crate) fn lints(&mut self, steps: &[Entry], text: &JobText, now: i64) -> (Vec<Lint>, Vec<Lint>) {
         let (mut own, mut others) = (Vec::new(), Vec::new());
         for step in steps {

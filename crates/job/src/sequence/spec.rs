@@ -21,8 +21,8 @@ pub struct SequenceKeys {
     /// that of `schedule` is used, or UTC.
     #[schemars(with = "String")]
     pub timezone: Option<String>,
-    /// Names and values. Steps use them as `${NAME}`, and `--set NAME=…` replaces them. A value may use dates, variables
-    /// of the environment, and parameters above it. One without a value has to be given.
+    /// Names and values. Steps use them as `${NAME}`, and `--set NAME=…` replaces them. A value may use dates,
+    /// variables of the environment, and parameters above it. One without a value has to be given.
     pub parameters: BTreeMap<String, ParameterKeys>,
     /// What is done. Each step has a name. It starts once the steps that it `needs` are over; without `needs` at once.
     #[schemars(extend("minProperties" = 1))]
@@ -34,7 +34,8 @@ pub struct SequenceKeys {
 #[serde(transparent)]
 pub struct ParameterKeys(pub Option<Scalar>);
 
-/// A step: exactly one of `job`, `sequence`, `command`, `query`, `wait`, `webhook` and `mail`, and when and how it runs.
+/// A step: exactly one of `job`, `sequence`, `command`, `query`, `wait`, `webhook` and `mail`, and when and how it
+/// runs.
 ///
 /// `${steps.load.rows_written}` in its texts is a result of an earlier step. A job has the results `rows_read`,
 /// `rows_written`, `rows_rejected`, `run`; a query the columns of its first row; a command `exit_code` and `output`; a

@@ -2,7 +2,8 @@
 //!
 //! - A step is over when it has succeeded, has failed, was skipped by its own condition, or is not run because of a
 //!   failure. The first and the third count as success, the others as failure.
-//! - A step is decided when all steps that it needs are over. Its earlier steps are those that it needs, directly or not:
+//! - A step is decided when all steps that it needs are over. Its earlier steps are those that it needs, directly or
+//!   not:
 //!   a step that succeeds after a failure, such as an alarm, does not hide that failure from the steps behind it.
 //! - Steps that do not need a failed step go on. A sequence has failed if any of its steps has.
 //! - The items of a loop are steps of their own: one that fails does not keep the others from running.
@@ -125,8 +126,8 @@ pub fn decide(graph: &Graph, starts: &[Starts], states: &[StepState]) -> Decisio
     decision
 }
 
-/// The states with which a run goes on that ended with `states`: steps that have succeeded or were skipped stay so, unless
-/// a step that they need, directly or not, runs again. What was done because of a failure is decided anew.
+/// The states with which a run goes on that ended with `states`: steps that have succeeded or were skipped stay so,
+/// unless a step that they need, directly or not, runs again. What was done because of a failure is decided anew.
 pub fn resumed(graph: &Graph, states: &[StepState]) -> Vec<StepState> {
     let is_open = |state: &StepState| state.is_failure() || !state.is_over();
     let open: Vec<usize> = (0..states.len()).filter(|&step| is_open(&states[step])).collect();
@@ -173,8 +174,8 @@ pub fn decide_items(states: &[StepState], parallel: usize) -> ItemsDecision {
 }
 
 /// Which of `candidates` may start, by their places in the list, if each is in the pool that it names. `running` counts
-/// what runs in each pool, and `sizes` has the most that may. Candidates that come first go first; a full pool holds back
-/// its own only.
+/// what runs in each pool, and `sizes` has the most that may. Candidates that come first go first; a full pool holds
+/// back its own only.
 pub fn admitted(
     candidates: &[Option<&str>],
     running: &BTreeMap<String, usize>,

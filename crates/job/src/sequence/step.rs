@@ -1,5 +1,5 @@
-//! From the entries of `steps` to typed steps, with the faults that the schema cannot say: every step by itself. How steps
-//! depend on each other is [`super::links`]'s.
+//! From the entries of `steps` to typed steps, with the faults that the schema cannot say: every step by itself. How
+//! steps depend on each other is [`super::links`]'s.
 
 use millstream_core::hint::did_you_mean;
 use millstream_core::spec::TextOrSecret;
@@ -353,7 +353,7 @@ fn templates(node: &Node) -> Vec<Template> {
 fn wait(node: &Node, keys: &WaitKeys, query: Option<QueryAction>) -> Option<WaitAction> {
     let what = match (node.get("file"), query) {
         (Some(file), _) => super::model::Awaited::File(Template::of(file)?),
-        (None, query) => super::model::Awaited::Query { query: query?, until: text(node.get("until")) },
+        (None, query) => super::model::Awaited::Query { query: Box::new(query?), until: text(node.get("until")) },
     };
     Some(WaitAction { what, limit: keys.r#for.map(|limit| limit.0), every: keys.every.0 })
 }

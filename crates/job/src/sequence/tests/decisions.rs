@@ -124,8 +124,8 @@ fn check(needs: &[Vec<usize>], possible: &[Result]) -> usize {
     count
 }
 
-/// A run that goes on after a failure, and in which all steps are good then, ends as one in which they were good from the
-/// beginning; and what has succeeded before a failure does not run again.
+/// A run that goes on after a failure, and in which all steps are good then, ends as one in which they were good from
+/// the beginning; and what has succeeded before a failure does not run again.
 fn check_resume(graph: &Graph, starts: &[Starts], results: &[Result], ended: &[StepState], place: &str) {
     let again = resumed(graph, ended);
     let mended: Vec<Result> = results

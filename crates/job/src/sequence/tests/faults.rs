@@ -34,15 +34,20 @@ fn each_step_does_one_thing() {
         "steps: {one: {for_each: [a], command: [a]}, two: {webhook: https://h}, three: {mail: a@b}}\n",
         "steps: {one: {jbo: load.yaml}, two: {job: load.yaml, ned: one, on_failure: []}}\n",
         "steps: {one: {command: ./run --all}, two: {command: []}, three: {command: ['']}, four: {command: [[a]]}}\n",
-        "steps: {one: {query: SELECT 1}, two: {from: postgres://h/d, job: load.yaml}, three: {query: S, from: in.csv}}\n",
-        "steps: {one: {query: S, from: postgres://h/d, postgres: {conections: 2}}, two: {query: S, from: 'postgres://h h/d'}}\n",
-        "steps: {one: {query: S, from: postgres://h/d, postgres: {connections: 9}}, two: {command: [a], postgres: {}}}\n",
-        "steps: {one: {webhook: {}}, two: {webhook: {url: https://h, method: SEND, header: {}}}, three: {mail: {to: boss}}}\n",
+        "steps: {one: {query: SELECT 1}, two: {from: postgres://h/d, job: load.yaml}, three: {query: S, from: \
+         in.csv}}\n",
+        "steps: {one: {query: S, from: postgres://h/d, postgres: {conections: 2}}, two: {query: S, from: \
+         'postgres://h h/d'}}\n",
+        "steps: {one: {query: S, from: postgres://h/d, postgres: {connections: 9}}, two: {command: [a], postgres: \
+         {}}}\n",
+        "steps: {one: {webhook: {}}, two: {webhook: {url: https://h, method: SEND, header: {}}}, three: {mail: {to: \
+         boss}}}\n",
         "steps: {one: {mail: {to: [a@b, c]}}, two: {mail: {to: []}}, three: {mail: {to: a@b, attach: pdf}}}\n",
         "steps: {one: {wait: {}}, two: {wait: {file: a, query: S, from: postgres://h/d}}, three: {wait: {query: S}}}\n",
         "steps: {one: {wait: {file: a, until: x, for: soon}}, two: {wait: {file: a, every: 0s}}, three: {wait: a}}\n",
         "steps: {one: {wait: {query: S, from: postgres://h/d, until: 'n > 1)'}}}\n",
-        "steps: {one: {wait: {file: 'in/{a,b'}}, two: {wait: {file: 'htp://h/a'}}, three: {wait: {file: postgres://h/d}}}\n",
+        "steps: {one: {wait: {file: 'in/{a,b'}}, two: {wait: {file: 'htp://h/a'}}, three: {wait: {file: \
+         postgres://h/d}}}\n",
     ]));
 }
 
@@ -52,7 +57,8 @@ fn keys_that_say_how_a_step_runs() {
         "steps: {one: {job: load.yaml, retries: 3, time_limit: 10, parallel: 2, memory: much}}\n",
         "steps: {one: {job: load.yaml, retries: {count: 0, wait: 1}, time_limit: 0s, pool: 1}}\n",
         "steps: {one: {job: load.yaml, pool: dbs}, two: {job: load.yaml, pool: network}}\n",
-        "steps: {one: {command: [a], set: {A: 1}, keep_running: true, memory: 1GB}, two: {mail: {to: a@b}, memory: 1GB}}\n",
+        "steps: {one: {command: [a], set: {A: 1}, keep_running: true, memory: 1GB}, two: {mail: {to: a@b}, memory: \
+         1GB}}\n",
         "steps: {one: {job: load.yaml, set: {DAY: [1], X: }, keep_running: yes}}\n",
         "steps: {one: {job: load.yaml, keep_running: true, retries: {count: 2}}, two: {needs: one, command: [a]}}\n",
     ]));
@@ -100,7 +106,8 @@ fn needs_and_cycles() {
 fn conditions() {
     let one = |when: &str| {
         format!(
-            "parameters: {{LIMIT: 3}}\nsteps:\n  load: {{job: load.yaml}}\n  Rows: {{query: S, from: postgres://h/d}}\n  \
+            "parameters: {{LIMIT: 3}}\nsteps:\n  load: {{job: load.yaml}}\n  Rows: {{query: S, from: \
+         postgres://h/d}}\n  \
                  one: {{command: [a], needs: [load, Rows], when: {when}}}\n  two: {{command: [a]}}\n"
         )
     };
@@ -145,7 +152,8 @@ fn variables() {
         // Items.
         "steps: {one: {job: '${A}.yaml', set: {DAY: '${A.x}'}, when: \"'${A}' = 'a'\", for_each: {A: [a]}}}\n",
         "steps: {one: {command: ['${F.size}', '${F.stem}', '${F | %Q}'], for_each: {F: {files: 'in/${F}'}}}}\n",
-        "steps:\n  one:\n    command: [a]\n    retries:\n      count: ${COUNT}\n      wait: ${COUNT}\n    time_limit: '${COUNT}s'\n",
+        "steps:\n  one:\n    command: [a]\n    retries:\n      count: ${COUNT}\n      wait: ${COUNT}\n    \
+         time_limit: '${COUNT}s'\n",
     ]));
 }
 

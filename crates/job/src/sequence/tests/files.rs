@@ -10,8 +10,8 @@ fn lints(nightly: &str, files: &[(&str, &str)]) -> String {
 fn files_are_there_and_are_what_they_are_named_as() {
     insta::assert_snapshot!(lints(
         "steps:\n  one: {job: laod.yaml}\n  two: {sequence: none.yaml}\n  three: {job: shop.yaml}\n  four: {sequence: \
-         load.yaml}\n  five: {job: locked.yaml}\n  six: {sequence: latin.yaml}\n  seven: {job: ''}\n  eight: {sequence: \
-         empty.yaml}\n",
+         load.yaml}\n  five: {job: locked.yaml}\n  six: {sequence: latin.yaml}\n  seven: {job: ''}\n  eight: \
+         {sequence: empty.yaml}\n",
         &[
             ("etc/load.yaml", JOB),
             ("etc/shop.yaml", "steps: {one: {command: [a]}}\n"),

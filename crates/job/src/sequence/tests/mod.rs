@@ -1,4 +1,5 @@
-//! Sequences as a stranger writes them: what they become, every kind of lint, files that they name, and what comes next.
+//! Sequences as a stranger writes them: what they become, every kind of lint, files that they name, and what comes
+//! next.
 
 mod decisions;
 mod faults;

@@ -27,16 +27,20 @@ const OF_SEQUENCES: &[&str] = &[
     "sequence: shop.yaml",
 ];
 
+/// The same kind of change as those of jobs, with these pieces.
+fn change() -> impl Strategy<Value = (prop::sample::Index, usize, String)> {
+    (any::<prop::sample::Index>(), 0..12_usize, prop::sample::select(OF_SEQUENCES).prop_map(str::to_owned))
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_mutated_sequence_is_one_or_has_errors(
         mutations in prop::collection::vec(mutation(), 1..6),
-        more in prop::collection::vec((any::<prop::sample::Index>(), 0..12_usize, prop::sample::select(OF_SEQUENCES)), 0..3),
+        changes in prop::collection::vec(change(), 0..3),
     ) {
-        let more: Vec<_> = more.into_iter().map(|(at, removed, piece)| (at, removed, piece.to_owned())).collect();
-        let text = mutated(&mutated(FULL, &mutations), &more);
+        let text = mutated(&mutated(FULL, &mutations), &changes);
         let loaded = loaded(&text);
         let has_errors = loaded.lints.iter().any(Lint::is_error);
         prop_assert_eq!(loaded.sequence.is_none(), has_errors, "{}\n{}", text, shown(&loaded.lints));
@@ -48,9 +52,9 @@ proptest! {
     }
 
     #[test]
-    fn any_mixture_of_pieces_is_read(
-        pieces in prop::collection::vec(prop_oneof![prop::sample::select(PIECES), prop::sample::select(OF_SEQUENCES)], 0..40)
-    ) {
+    fn any_mixture_of_pieces_is_read(pieces in prop::collection::vec(
+        prop_oneof![prop::sample::select(PIECES), prop::sample::select(OF_SEQUENCES)], 0..40,
+    )) {
         loaded(&pieces.concat());
         loaded(&format!("steps:\n  one: {{{}}}\n", pieces.concat()));
     }

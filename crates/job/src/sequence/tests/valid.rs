@@ -150,8 +150,11 @@ fn loops_and_waits_have_their_kinds() {
     let Items::List(list) = &items(2).items else { panic!("a list") };
     assert_eq!(list.iter().filter_map(|item| item.known()).collect::<Vec<_>>(), ["a", "2", "true"]);
     assert_eq!((items(2).parallel, items(3).parallel, items(2).variable.value.as_str()), (2, 1, "SHOP"));
-    let Items::Days { first, last, every } = &items(3).items else { panic!("days") };
-    assert_eq!((first.known(), last.known(), *every), (Some("2026-01-25"), Some("2026-01-31"), Pace::Week));
+    let Items::Days(days) = &items(3).items else { panic!("days") };
+    assert_eq!(
+        (days.first.known(), days.last.known(), days.every),
+        (Some("2026-01-25"), Some("2026-01-31"), Pace::Week)
+    );
     assert!(matches!(&items(4).items, Items::Rows(query) if query.block.is_some()));
     assert!(matches!(&items(5).items, Items::Files(files) if files.known() == Some("in/*.csv")));
     let Items::Files(files) = &items(5).items else { panic!("files") };
@@ -213,4 +216,11 @@ fn the_schema_accepts_what_is_loaded() {
         let value: Value = serde_json::from_str(bad).expect("JSON");
         assert!(!validator.is_valid(&value), "{bad}");
     }
+}
+
+#[test]
+fn the_reference_has_every_key_and_its_example_is_good() {
+    let example = crate::reference::SEQUENCE_EXAMPLE;
+    assert_eq!(shown(&loaded(example).lints), "");
+    insta::assert_snapshot!(crate::sequence_reference(&WITH_DATABASE));
 }
