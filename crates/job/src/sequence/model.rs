@@ -81,7 +81,7 @@ pub enum Action {
     /// Runs a program: its name and its arguments.
     Command(Vec<Template>),
     /// Runs a query.
-    Query(QueryAction),
+    Query(Box<QueryAction>),
     /// Waits.
     Wait(WaitAction),
     /// Sends a request.

@@ -272,7 +272,7 @@ impl Steps<'_, '_> {
                 }
                 Action::Command(templates(value))
             }
-            "query" => Action::Query(query?),
+            "query" => Action::Query(Box::new(query?)),
             "wait" => Action::Wait(wait(value, keys.wait.as_ref()?, waited)?),
             "webhook" => Action::Webhook(Box::new(request(value, keys.webhook.as_ref()?)?)),
             _ => Action::Mail(self.letter(value, keys.mail.as_ref()?)?),
