@@ -91,6 +91,9 @@ pub struct Filler<'a> {
     pub later: Box<dyn Fn(&str) -> Later + 'a>,
     /// What was wrong so far.
     pub lints: Vec<Lint>,
+    /// The variables that `${…}` has named so far.
+    pub named: BTreeSet<String>,
+    /// Those, and others that the file has.
     used: BTreeSet<String>,
     values: BTreeMap<String, String>,
     dates: BTreeMap<String, String>,
@@ -109,9 +112,9 @@ enum Piece<'a> {
 impl<'a> Filler<'a> {
     /// One for the file `text`, which cannot compute dates before it begins.
     pub fn new(text: &'a JobText, variables: &'a Variables<'a>) -> Self {
-        let (parameters, lints, used, values, dates) = Default::default();
+        let (parameters, lints, named, used, values, dates) = Default::default();
         let later = Box::new(|_: &str| Later::No);
-        Filler { text, variables, now: None, parameters, later, lints, used, values, dates }
+        Filler { text, variables, now: None, parameters, later, lints, named, used, values, dates }
     }
 
     /// Fills the time zone of `root`, which the dates of all others are in.
@@ -124,6 +127,11 @@ impl<'a> Filler<'a> {
     /// Notes that the file has the variable `name`.
     pub fn know(&mut self, name: &str) {
         self.used.insert(name.to_owned());
+    }
+
+    fn name(&mut self, name: &str) {
+        self.named.insert(name.to_owned());
+        self.know(name);
     }
 
     /// The lints of values that are given to variables which the file, a `kind`, does not have.
@@ -181,7 +189,7 @@ impl<'a> Filler<'a> {
                             Some(format!("${{{inside}}}"))
                         }
                         (Later::Unknown, _) => {
-                            self.know(variable_of(inside));
+                            self.name(variable_of(inside));
                             None
                         }
                         (Later::Refused { what, hint }, _) => {
@@ -324,7 +332,7 @@ impl<'a> Filler<'a> {
                 Some("a name has letters, digits and `_`; `$${` stands for `${` itself".to_owned());
             return None;
         }
-        self.used.insert(name.to_owned());
+        self.name(name);
         let set = self.parameters.get(name).or_else(|| self.variables.set.get(name)).cloned();
         let value = set.or_else(|| (self.variables.environment)(name));
         if let Some(value) = &value {

@@ -26,6 +26,8 @@ pub(crate) struct FilledSequence {
     pub(crate) filled: Filled,
     /// The values of the parameters that have one already.
     pub(crate) parameters: BTreeMap<String, String>,
+    /// Warnings of parameters that nothing uses.
+    pub(crate) unused: Vec<Lint>,
 }
 
 /// Fills all texts of the sequence at `root`, as far as their values are known before a step starts. `databases` are
@@ -62,7 +64,8 @@ pub(crate) fn fill<'a>(
         }
     }
     filler.unused("sequence", later);
-    FilledSequence { filled: filler.filled(), parameters: known }
+    let unused = unused(root, &filler, text);
+    FilledSequence { filled: filler.filled(), parameters: known, unused }
 }
 
 /// Dates are in the zone of the schedule, if the sequence does not say otherwise.
@@ -114,6 +117,23 @@ fn parameters<'a>(
             filler.parameters.insert(name, scalar.text.clone());
         }
     }
+}
+
+/// Warns of parameters that no `${…}` and no condition names.
+fn unused(root: &Node, filler: &Filler<'_>, text: &JobText) -> Vec<Lint> {
+    let steps = root.get("steps").map(Node::entries).unwrap_or_default();
+    let conditions = || steps.iter().filter_map(|step| step.value.get("when")?.scalar());
+    let names = |sql: &str, name: &str| {
+        sql.split(|one: char| !(one.is_alphanumeric() || one == '_')).any(|word| word.eq_ignore_ascii_case(name))
+    };
+    let is_used =
+        |entry: &&Entry| filler.named.contains(&entry.key) || conditions().any(|when| names(&when.text, &entry.key));
+    let parameters = root.get(PARAMETERS).map(Node::entries).unwrap_or_default();
+    let lint = |entry: &Entry| {
+        let lint = text.warning(entry.key_span, format!("nothing uses the parameter `{}`", entry.key));
+        lint.hint(format!("write `${{{}}}` in a step, or remove it", entry.key))
+    };
+    parameters.iter().filter(|entry| !is_used(entry)).map(lint).collect()
 }
 
 /// Why a parameter cannot have its name.

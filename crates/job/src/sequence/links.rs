@@ -13,8 +13,18 @@ use crate::lint::Lint;
 use crate::text::{JobText, Span};
 use crate::tree::Entry;
 
-/// The graph of `steps`, unless names are unknown or there is a cycle, and what is wrong.
-pub(crate) fn link(steps: &[Entry], text: &JobText) -> (Option<Graph>, Vec<Lint>) {
+/// What the steps of a sequence are together.
+pub(crate) struct Links {
+    /// The graph, unless names are unknown or there is a cycle.
+    pub(crate) graph: Option<Graph>,
+    /// What is wrong.
+    pub(crate) lints: Vec<Lint>,
+    /// What is odd, if nothing else is wrong with the file.
+    pub(crate) doubts: Vec<Lint>,
+}
+
+/// Finds what needs what.
+pub(crate) fn link(steps: &[Entry], text: &JobText) -> Links {
     let names: Vec<&str> = steps.iter().map(|entry| entry.key.as_str()).collect();
     let mut linker = Linker { text, steps, names, needs: Vec::new(), places: Vec::new(), lints: Vec::new() };
     for index in 0..steps.len() {
@@ -32,7 +42,8 @@ pub(crate) fn link(steps: &[Entry], text: &JobText) -> (Option<Graph>, Vec<Lint>
         linker.results_of(index);
         linker.never(index);
     }
-    (graph, linker.lints)
+    let doubts = steps.iter().filter_map(|step| same_items(step, text)).collect();
+    Links { graph, lints: linker.lints, doubts }
 }
 
 struct Linker<'a> {
@@ -179,6 +190,14 @@ impl Linker<'_> {
             self.lints.push(lint);
         }
     }
+}
+
+/// Warns of a loop in which every item does the same.
+fn same_items(step: &Entry, text: &JobText) -> Option<Lint> {
+    let item = step.value.get("for_each")?.entries().first()?;
+    let is_used = references_in(&step.value).iter().any(|(one, _)| matches!(one, Reference::Item { .. }));
+    let what = format!("nothing uses `${{{}}}`: all items do the same", item.key);
+    (!is_used).then(|| text.warning(item.key_span, what).hint("use it in what the step does, or in `set`"))
 }
 
 fn is_name_of_condition(when: &str) -> bool {

@@ -182,7 +182,7 @@ impl<'a> Loader<'a> {
         let databases = sources::databases(registry);
         let moment = Some(Moment::new(self.now));
         let variables = Variables { set: self.set, environment: options.environment, now: moment };
-        let fill::FilledSequence { filled, parameters } =
+        let fill::FilledSequence { filled, parameters, unused } =
             fill::fill(&mut root, self.text, &variables, &databases, self.later);
         self.lints.extend(filled.lints);
         let schema = schema(registry);
@@ -217,8 +217,11 @@ impl<'a> Loader<'a> {
         self.lints.extend(found.lints);
         let missing = crate::missing_secrets(self.text, &found.secrets, options.environment, options.running);
         self.lints.extend(missing);
-        let (graph, lints) = links::link(entries, self.text);
+        let links::Links { graph, lints, doubts } = links::link(entries, self.text);
         self.lints.extend(lints);
+        if !self.lints.iter().any(Lint::is_error) {
+            self.lints.extend(unused.into_iter().chain(doubts));
+        }
         exposed::hide(&mut self.lints, &found.exposed);
         let (own, others) = nested.lints(entries, self.text, filled.moment.milliseconds());
         self.lints.extend(own);

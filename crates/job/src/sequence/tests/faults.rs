@@ -66,7 +66,7 @@ fn keys_that_say_how_a_step_runs() {
 
 #[test]
 fn loops() {
-    let one = |for_each: &str| format!("steps: {{one: {{command: [a], for_each: {for_each}}}}}\n");
+    let one = |for_each: &str| format!("steps: {{one: {{command: [a, '${{A}}'], for_each: {for_each}}}}}\n");
     let sequences = [
         one("[a, b]"),
         one("{}"),
@@ -108,7 +108,7 @@ fn conditions() {
         format!(
             "parameters: {{LIMIT: 3}}\nsteps:\n  load: {{job: load.yaml}}\n  Rows: {{query: S, from: \
          postgres://h/d}}\n  \
-                 one: {{command: [a], needs: [load, Rows], when: {when}}}\n  two: {{command: [a]}}\n"
+                 one: {{command: [a], needs: [load, Rows], when: {when}}}\n  two: {{command: ['${{LIMIT}}']}}\n"
         )
     };
     let good = ["steps.load.ok", "\"steps.rows.n > LIMIT AND 'steps.no.x' <> ''\"", "LIMIT", "'true'", "always"];
@@ -138,6 +138,8 @@ fn conditions() {
 #[test]
 fn variables() {
     insta::assert_snapshot!(transcript(&[
+        "parameters: {A: 1, B: '${A}', c: 2, D: 3}\nsteps: {one: {command: [x], when: C > 1}}\n",
+        "steps: {one: {job: load.yaml, set: {DAY: '${today}'}, for_each: {DATE: [a]}}}\n",
         "steps: {one: {command: ['${NO_SUCH}', '${today - 1 dya}', '${steps.x}', '${steps.load.a b}']}}\n",
         "parameters: {A: '${B}', B: '${steps.load.run}', C: }\nsteps: {one: {command: [x, '${A}', '${B}', '${C}']}}\n",
         // Results that are not there, or not yet.

@@ -30,7 +30,7 @@ steps:
     sequence: shop.yaml
     set: {SHOP: "${SHOP}"}
     needs: rows
-    when: steps.rows.n > 0 AND steps.load.ok
+    when: steps.rows.n > 0 AND steps.load.ok AND 3 <= LIMIT
     for_each: {SHOP: [a, 2, true]}
     parallel: 2
   days:
@@ -112,7 +112,7 @@ fn conditions_know_which_results_they_use() {
     assert_eq!(used, [("rows", "n", "steps.rows.n"), ("load", "ok", "steps.load.ok")]);
     assert_eq!((condition.references[1].span.line, condition.references[1].span.column), (20, 32));
     let literal = |one: &crate::sequence::references::StepsReference| format!("<{}>", one.name);
-    assert_eq!(condition.filled(&literal), "<n> > 0 AND <ok>");
+    assert_eq!(condition.filled(&literal), "<n> > 0 AND <ok> AND 3 <= LIMIT");
     assert!(matches!(sequence.steps[9].when, When::Failure) && matches!(sequence.steps[0].when, When::Success));
 }
 
