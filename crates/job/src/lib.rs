@@ -4,9 +4,9 @@
 //!  text ─tree─▶ nodes with places ─variables─▶ filled ─walk (schema)─▶ ─build─▶ steps ─links─▶ Job
 //!                    └──────────────┴───────────────┴────────────┴─────────────┴──▶ lints, all at once
 //! ```
-//! [`sequence`] does the same for files with `steps`. The crate is handed the registry of components and imports none of
-//! them. SQL is the engine's: [`load`] is given a function that tells which tables a query names. Rendering of lints is
-//! the command line's.
+//! [`sequence`] does the same for files with `steps`. The crate is handed the registry of components and imports none
+//! of them. SQL is the engine's: [`load`] is given a function that tells which tables a query names. Rendering of lints
+//! is the command line's.
 
 pub mod around;
 pub mod dates;
