@@ -87,7 +87,7 @@ steps:
     query: SELECT count(*) AS n FROM orders WHERE day = '${DAY}'
     from: postgres://etl@db.example/shop
     needs: load
-  shops: {sequence: shop.yaml, set: {SHOP: \"${SHOP}\"}, needs: rows, when: steps.rows.n > 0, for_each: {SHOP: [a, b]}}
+  shops: {sequence: shop.yaml, needs: rows, when: steps.rows.n > 0, for_each: {SHOP: [a, b]}}
   done:  {command: [./publish, \"${steps.load.rows_written}\"], needs: shops}
   alarm: {mail: {to: boss@example.com}, needs: done, when: failure}
 ";

@@ -42,7 +42,10 @@ pub(crate) fn link(steps: &[Entry], text: &JobText) -> Links {
         linker.results_of(index);
         linker.never(index);
     }
-    let doubts = steps.iter().filter_map(|step| same_items(step, text)).collect();
+    // Named files may have the variable.
+    let names_no_file = |step: &&Entry| step.value.get("job").is_none() && step.value.get("sequence").is_none();
+    let doubt = |step: &Entry| same_items(step, step.value.get("for_each")?.entries().first()?, text);
+    let doubts = steps.iter().filter(names_no_file).filter_map(doubt).collect();
     Links { graph, lints: linker.lints, doubts }
 }
 
@@ -192,9 +195,8 @@ impl Linker<'_> {
     }
 }
 
-/// Warns of a loop in which every item does the same.
-fn same_items(step: &Entry, text: &JobText) -> Option<Lint> {
-    let item = step.value.get("for_each")?.entries().first()?;
+/// Warns of a loop in which every item does the same: no text of `step` has `item`.
+pub(crate) fn same_items(step: &Entry, item: &Entry, text: &JobText) -> Option<Lint> {
     let is_used = references_in(&step.value).iter().any(|(one, _)| matches!(one, Reference::Item { .. }));
     let what = format!("nothing uses `${{{}}}`: all items do the same", item.key);
     (!is_used).then(|| text.warning(item.key_span, what).hint("use it in what the step does, or in `set`"))

@@ -45,7 +45,7 @@ use crate::walk::{Found, Walker, in_words};
 
 pub use crate::links::References;
 pub use graph::{CriticalPath, Graph};
-pub use model::Sequence;
+pub use model::{Sequence, Step};
 pub use nested::{NamedFiles, NamedJob};
 pub use paths::beside;
 pub use schema::schema;
@@ -219,13 +219,15 @@ impl<'a> Loader<'a> {
         self.lints.extend(missing);
         let links::Links { graph, lints, doubts } = links::link(entries, self.text);
         self.lints.extend(lints);
-        if !self.lints.iter().any(Lint::is_error) {
-            self.lints.extend(unused.into_iter().chain(doubts));
-        }
         exposed::hide(&mut self.lints, &found.exposed);
-        let (own, others) = nested.lints(entries, self.text, filled.moment.milliseconds());
-        self.lints.extend(own);
-        let steps: Option<Vec<_>> = steps.into_iter().collect();
+        let named = nested.lints(entries, self.text, filled.moment.milliseconds());
+        self.lints.extend(named.own);
+        if !self.lints.iter().any(Lint::is_error) {
+            self.lints.extend(unused.into_iter().chain(doubts).chain(named.doubts));
+        }
+        let mut steps: Option<Vec<Step>> = steps.into_iter().collect();
+        let with_item = steps.iter_mut().flatten().filter(|step| named.with_item.contains(&step.name.value));
+        with_item.for_each(Step::give_item);
         let sequence = steps.zip(graph).map(|(steps, graph)| Sequence {
             text: self.text.clone(),
             schedule,
@@ -237,7 +239,7 @@ impl<'a> Loader<'a> {
             graph,
             secrets: found.secrets.into_iter().map(|(secret, _)| secret).collect(),
         });
-        (sequence, others)
+        (sequence, named.others)
     }
 
     /// Lints what stands beside the steps.

@@ -62,6 +62,16 @@ pub struct Step {
     pub memory: Option<u64>,
 }
 
+impl Step {
+    /// Gives the file that it runs the item of its loop.
+    pub(crate) fn give_item(&mut self) {
+        if let (Action::Job(file) | Action::Sequence(file), Some(for_each)) = (&mut self.action, &self.for_each) {
+            let name = &for_each.variable;
+            file.set.push((name.clone(), Template::of_item(name)));
+        }
+    }
+}
+
 /// How often a step that fails is attempted again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retries {
@@ -110,7 +120,8 @@ impl Action {
 pub struct FileAction {
     /// The path as it stands in the file: relative to the folder of the sequence's file.
     pub file: Located<String>,
-    /// Values of its variables or parameters, in the order of the file.
+    /// Values of its variables or parameters, in the order of the file; then the item of the step's loop, if the file
+    /// has a variable of its name.
     pub set: Vec<(Located<String>, Template)>,
 }
 

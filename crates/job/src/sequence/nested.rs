@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::links::same_items;
 use super::paths::{beside, plain};
 use super::{SequenceOptions, is_sequence};
 use crate::build::text as text_of;
@@ -71,6 +72,21 @@ struct Given<'e> {
     path: String,
     set: BTreeMap<String, String>,
     later: BTreeSet<String>,
+    /// The variable of the step's loop, which the file gets if it has one of this name.
+    item: Option<&'e Entry>,
+}
+
+/// What came of the files that the steps of a sequence name.
+#[derive(Default)]
+pub(crate) struct NamedLints {
+    /// What is wrong in the sequence's own file.
+    pub(crate) own: Vec<Lint>,
+    /// What is wrong in the others.
+    pub(crate) others: Vec<Lint>,
+    /// What is odd in the sequence's own file, if nothing is wrong with it.
+    pub(crate) doubts: Vec<Lint>,
+    /// The names of the steps whose files take the item of the step's loop.
+    pub(crate) with_item: BTreeSet<String>,
 }
 
 impl<'a> Nested<'a> {
@@ -78,10 +94,9 @@ impl<'a> Nested<'a> {
         Nested { registry, options, way: vec![plain(path)], seen: BTreeMap::new() }
     }
 
-    /// The lints of the files that `steps` name: those that stand in `text`, the sequence's own, and those of the
-    /// files.
-    pub(crate) fn lints(&mut self, steps: &[Entry], text: &JobText, now: i64) -> (Vec<Lint>, Vec<Lint>) {
-        let (mut own, mut others) = (Vec::new(), Vec::new());
+    /// The lints of the files that `steps` name; `text` is the sequence's own.
+    pub(crate) fn lints(&mut self, steps: &[Entry], text: &JobText, now: i64) -> NamedLints {
+        let mut found = NamedLints::default();
         for step in steps {
             for (key, sort) in [("job", Sort::Job), ("sequence", Sort::Sequence)] {
                 let named = text_of(step.value.get(key)).filter(|named| !named.value.is_empty());
@@ -89,42 +104,30 @@ impl<'a> Nested<'a> {
                     continue;
                 };
                 let path = beside(text.path(), &named.value);
-                let (set, later) = given(step);
-                let given = Given { step, path, set, later };
-                self.file(&given, sort, named.span, text, now, &mut own, &mut others);
+                self.file(&Given::of(step, path), sort, named.span, text, now, &mut found);
             }
         }
-        (own, others)
+        found
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn file(
-        &mut self,
-        given: &Given<'_>,
-        sort: Sort,
-        span: Span,
-        text: &JobText,
-        now: i64,
-        own: &mut Vec<Lint>,
-        others: &mut Vec<Lint>,
-    ) {
+    fn file(&mut self, given: &Given<'_>, sort: Sort, span: Span, text: &JobText, now: i64, found: &mut NamedLints) {
         let path = given.path.as_str();
         if let Some(lint) = self.circle(path, sort, span, text) {
-            return own.push(lint);
+            return found.own.push(lint);
         }
         let bytes = match self.options.files.read(path) {
             Ok(bytes) => bytes,
-            Err(cause) => return own.push(unreadable(path, &cause, span, text)),
+            Err(cause) => return found.own.push(unreadable(path, &cause, span, text)),
         };
         let file = match decode(path, &bytes) {
             Ok(file) => file,
             Err(lint) => {
                 let what = "the file is not UTF-8".to_owned();
-                return others.push(Lint { what, ..*lint });
+                return found.others.push(Lint { what, ..*lint });
             }
         };
         if let Some((what, hint)) = other_sort(path, file, sort) {
-            return own.push(text.error(span, what).hint(hint));
+            return found.own.push(text.error(span, what).hint(hint));
         }
         let visit = (plain(path), given.set.clone(), given.later.clone());
         let is_new = !self.seen.contains_key(&visit);
@@ -134,10 +137,17 @@ impl<'a> Nested<'a> {
         };
         let (in_vain, lints): (Vec<Lint>, Vec<Lint>) =
             lints.into_iter().partition(|lint| lint.code == LintCode::UnusedValue && lint.path == path);
-        own.extend(in_vain.iter().map(|lint| unused(lint, given, text)));
+        let is_item = |lint: &&Lint| given.item.is_some_and(|item| item.key == lint.text);
+        found.own.extend(in_vain.iter().filter(|lint| !is_item(lint)).map(|lint| unused(lint, given, text)));
+        match in_vain.iter().find(is_item) {
+            Some(_) => found.doubts.extend(given.item.and_then(|item| same_items(given.step, item, text))),
+            None if given.item.is_some() => found.with_item.extend([given.step.key.clone()]),
+            // `set` gives something else under its name.
+            None => found.doubts.extend(loop_item(given.step).and_then(|item| same_items(given.step, item, text))),
+        }
         if is_new {
             let name = &given.step.key;
-            others.extend(lints.into_iter().map(|lint| from_step(lint, name, text.path(), path)));
+            found.others.extend(lints.into_iter().map(|lint| from_step(lint, name, text.path(), path)));
             self.seen.insert(visit, in_vain);
         }
     }
@@ -180,20 +190,29 @@ impl<'a> Nested<'a> {
     }
 }
 
-/// The values that a step gives: those that are known, and the names of the others.
-fn given(step: &Entry) -> (BTreeMap<String, String>, BTreeSet<String>) {
-    let (mut set, mut later) = (BTreeMap::new(), BTreeSet::new());
-    for entry in step.value.get("set").map(crate::tree::Node::entries).unwrap_or_default() {
-        match entry.value.scalar() {
-            Some(scalar) if scalar.later.is_empty() && !matches!(scalar.typed, Typed::Unknown | Typed::Null) => {
-                set.insert(entry.key.clone(), scalar.text.clone());
-            }
-            _ => {
-                later.insert(entry.key.clone());
+impl<'e> Given<'e> {
+    /// What `step` gives the file at `path`.
+    fn of(step: &'e Entry, path: String) -> Self {
+        let (mut set, mut later) = (BTreeMap::new(), BTreeSet::new());
+        for entry in step.value.get("set").map(crate::tree::Node::entries).unwrap_or_default() {
+            match entry.value.scalar() {
+                Some(scalar) if scalar.later.is_empty() && !matches!(scalar.typed, Typed::Unknown | Typed::Null) => {
+                    set.insert(entry.key.clone(), scalar.text.clone());
+                }
+                _ => {
+                    later.insert(entry.key.clone());
+                }
             }
         }
+        let item = loop_item(step).filter(|item| !set.contains_key(&item.key) && !later.contains(&item.key));
+        later.extend(item.map(|item| item.key.clone()));
+        Given { step, path, set, later, item }
     }
-    (set, later)
+}
+
+/// The variable and the items of the loop that `step` is, if it is one.
+fn loop_item(step: &Entry) -> Option<&Entry> {
+    step.value.get("for_each")?.entries().first()
 }
 
 fn unreadable(path: &str, cause: &io::Error, span: Span, text: &JobText) -> Lint {

@@ -88,7 +88,8 @@ pub struct StepKeys {
     /// A pool of the machine file, which limits how many of its steps run together.
     #[schemars(with = "String", length(min = 1))]
     pub pool: Option<String>,
-    /// Runs the step once for each item: a variable, which is `${NAME}` in the texts of the step, and its values.
+    /// Runs the step once for each item: a variable, which is `${NAME}` in the texts of the step, and its values. A job
+    /// or sequence that has a variable or parameter of this name gets it without `set`.
     #[schemars(with = "BTreeMap<String, ItemsKeys>", extend("minProperties" = 1, "maxProperties" = 1))]
     pub for_each: Option<BTreeMap<String, ItemsKeys>>,
     /// How many items of `for_each` run together; 1 if left out.

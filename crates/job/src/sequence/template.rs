@@ -99,6 +99,14 @@ impl Template {
         Template { text, parts }
     }
 
+    /// The item of the loop with the variable `name`.
+    pub(crate) fn of_item(name: &Located<String>) -> Self {
+        let (inside, span) = (name.value.clone(), name.span);
+        let text = Located::new(format!("${{{inside}}}"), span);
+        let parts = vec![Part::Later { reference: Reference::Item { field: None }, inside, span }];
+        Template { text, parts }
+    }
+
     /// The text, if nothing of it gets its value later.
     pub fn known(&self) -> Option<&str> {
         self.references().next().is_none().then_some(self.text.value.as_str())

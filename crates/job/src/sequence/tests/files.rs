@@ -1,6 +1,7 @@
 //! Files that sequences name.
 
 use super::{Files, JOB, loaded_with, shown};
+use crate::sequence::model::Action;
 
 fn lints(nightly: &str, files: &[(&str, &str)]) -> String {
     shown(&loaded_with(nightly, &Files::of(files), &[]).lints)
@@ -63,6 +64,25 @@ fn values_go_to_the_variables_of_named_files() {
          [a]}}\n",
         &files,
     ));
+}
+
+#[test]
+fn a_file_with_the_variable_of_a_loop_gets_the_item() {
+    let yaml = "steps:\n  one: {job: load.yaml, for_each: {DAY: [a, b]}}\n  two: {sequence: shop.yaml, for_each: \
+                {SHOP: \
+                [a]}}\n  three: {job: load.yaml, set: {DAY: '${D}'}, for_each: {D: [a]}}\n  four: {job: load.yaml, \
+                set: {DAY: x}, for_each: {D: [a]}}\n  five: {job: load.yaml, set: {DAY: x}, for_each: {DAY: [a]}}\n";
+    let loaded = loaded_with(yaml, &super::usual_files(), &[]);
+    insta::assert_snapshot!(shown(&loaded.lints));
+    let sequence = loaded.sequence.expect("warnings only");
+    let set = |step: usize| -> Vec<(&str, &str)> {
+        let (Action::Job(file) | Action::Sequence(file)) = &sequence.steps[step].action else { panic!("a file") };
+        file.set.iter().map(|(name, value)| (name.value.as_str(), value.text.value.as_str())).collect()
+    };
+    assert_eq!((set(0), set(1), set(2)), (vec![("DAY", "${DAY}")], vec![("SHOP", "${SHOP}")], vec![("DAY", "${D}")]));
+    let Action::Job(file) = &sequence.steps[0].action else { panic!("a job") };
+    let filled = file.set[0].1.fill(sequence.moment, &|_| Some("a".to_owned()));
+    assert_eq!(filled.as_deref(), Ok("a"));
 }
 
 #[test]
