@@ -13,7 +13,7 @@ use crate::tree::{Entry, Kind, Node};
 use chrono::{Days, Months, NaiveDate};
 
 /// What a loop says: `entry` has the name of its variable and its items. What the schema refuses is no loop; it has
-/// been told.
+/// been reported.
 pub(crate) fn read(
     entry: &Entry,
     query: Option<QueryAction>,

@@ -102,7 +102,7 @@ impl Steps<'_, '_> {
                 let what = format!("`{}` does two things: `{}` and `{}`", entry.key, first.key, second.key);
                 self.error(second.key_span, what, "split it into two steps, one of which needs the other");
             }
-            // A key that is none has been told, and may be meant for what it does.
+            // A key that is none has been reported, and may be meant for what it does.
             (None, _) if keys.iter().any(|key| !self.is_key(&key.key)) => {}
             (None, _) => {
                 let hint = format!("give it one of: {}", KINDS.join(", "));
@@ -244,7 +244,7 @@ impl Steps<'_, '_> {
     fn for_each(&mut self, node: &Node) -> Option<super::model::ForEach> {
         let entry = node.get("for_each")?.entries().first()?;
         self.files(entry.value.entry("files"));
-        // Without a database the schema has told.
+        // Without a database the schema has reported it.
         let query = entry.value.get("from").and_then(|_| self.query(entry));
         let parallel = node.get("parallel").and_then(|parallel| parallel.to_value().as_u64()).unwrap_or(1);
         items::read(entry, query, parallel as usize, self.builder.text, &mut self.builder.found.lints)

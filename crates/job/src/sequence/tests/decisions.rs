@@ -173,8 +173,8 @@ fn an_alarm_follows_a_failure_and_is_skipped_without_one() {
     assert_eq!(at_first, Decision { start: vec![0], ..Decision::default() });
     let failed = nightly(&[Failed, Waiting, Waiting, Waiting, Waiting]);
     assert_eq!(failed, Decision { start: vec![4], not_run: vec![1, 2, 3], ..Decision::default() });
-    let told = nightly(&[Failed, NotRun, NotRun, NotRun, Succeeded]);
-    assert_eq!(told, Decision { outcome: Some(Outcome::Failed), ..Decision::default() });
+    let decided = nightly(&[Failed, NotRun, NotRun, NotRun, Succeeded]);
+    assert_eq!(decided, Decision { outcome: Some(Outcome::Failed), ..Decision::default() });
     let asked = nightly(&[Succeeded, Succeeded, Waiting, Waiting, Waiting]);
     assert_eq!(asked, Decision { ask: vec![2], ..Decision::default() });
     let no_rows = nightly(&[Succeeded, Succeeded, Skipped, Waiting, Waiting]);
