@@ -101,7 +101,7 @@ impl Producer {
     pub async fn send(&mut self, message: &Outgoing<'_>) -> Result<()> {
         let number = self.sent;
         self.sent += 1;
-        if let Some(objection) = self.limits.objection(message, SystemTime::now()) {
+        if let Some(objection) = self.limits.objection(message, SystemTime::now) {
             self.object(number, objection);
             return Ok(());
         }

@@ -70,14 +70,14 @@ impl Limits {
         }
     }
 
-    /// Why it takes no such message at this time, if it does not.
-    pub(super) fn objection(&self, message: &Outgoing<'_>, now: SystemTime) -> Option<Objection> {
+    /// Why it takes no such message now, if it does not. The clock is read only for messages with a time of their own.
+    pub(super) fn objection(&self, message: &Outgoing<'_>, now: impl FnOnce() -> SystemTime) -> Option<Objection> {
         if self.needs_keys && message.key.is_none() {
             let cause = "it has no key, and the topic is compacted (`cleanup.policy`)";
             return Some((RejectKind::Other, cause.to_owned(), "give such messages a key, or leave them out"));
         }
         let time = UNIX_EPOCH + Duration::from_millis(u64::try_from(message.time?).ok()?);
-        let (gap, limit, direction) = match now.duration_since(time) {
+        let (gap, limit, direction) = match now().duration_since(time) {
             Ok(before) => (before, self.before, "earlier"),
             Err(error) => (error.duration(), self.after, "later"),
         };
@@ -143,7 +143,7 @@ mod tests {
         let now = UNIX_EPOCH + 1_000 * hour;
         let at = |hours: i64| Some(hours * 3_600_000);
         let objection = |key: Option<&[u8]>, time: Option<i64>| {
-            limits.objection(&Outgoing { key, time, ..Outgoing::default() }, now).map(|(_, cause, _)| cause)
+            limits.objection(&Outgoing { key, time, ..Outgoing::default() }, || now).map(|(_, cause, _)| cause)
         };
         assert_eq!(objection(Some(b"k"), None), None);
         assert_eq!(
@@ -158,6 +158,6 @@ mod tests {
         let early = "its time is 7200 s later than now, and the topic allows 3600 s (`a`)";
         assert_eq!(objection(Some(b"k"), at(1_002)).as_deref(), Some(early));
         let any = Outgoing { time: at(9_000), ..Outgoing::default() };
-        assert_eq!(Limits::default().objection(&any, now), None);
+        assert_eq!(Limits::default().objection(&any, || now), None);
     }
 }
