@@ -60,7 +60,7 @@ use entries::COMMAND;
 use gather::Gathering;
 use links::{References, Sections};
 use replace::Replacements;
-use tree::{Entry, Kind, Node, Typed};
+use tree::{Entry, Kind, NAMES, Node, Typed};
 use variables::TIMEZONE;
 
 /// What loading needs beside the text.
@@ -329,12 +329,9 @@ impl Loader<'_> {
     }
 
     fn name(&mut self, entry: &Entry) {
-        let mut characters = entry.key.chars();
-        let is_good = characters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
-            && characters.all(|one| one.is_ascii_alphanumeric() || one == '_');
-        if !is_good {
+        if !entry.is_name() {
             let what = format!("`{}` cannot be a name", millstream_core::error::printable(entry.key.as_bytes()));
-            self.error(entry.key_span, what, "a name has letters, digits and `_`, and does not begin with a digit");
+            self.error(entry.key_span, what, NAMES);
         }
     }
 

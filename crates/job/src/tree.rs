@@ -209,7 +209,17 @@ impl Node {
     }
 }
 
+/// What the name of an entry may be.
+pub const NAMES: &str = "a name has letters, digits and `_`, and does not begin with a digit";
+
 impl Entry {
+    /// Whether the key may be the name of an entry, as [`NAMES`] says.
+    pub fn is_name(&self) -> bool {
+        let mut characters = self.key.chars();
+        characters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
+            && characters.all(|one| one.is_ascii_alphanumeric() || one == '_')
+    }
+
     /// Where a fault of the value is shown: a scalar's own place, else its key, since a block's or list's beginning
     /// says less.
     pub fn report_span(&self) -> Span {

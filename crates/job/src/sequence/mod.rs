@@ -39,7 +39,7 @@ use crate::dates::Moment;
 use crate::exposed;
 use crate::lint::{self, Lint};
 use crate::text::{JobText, Span};
-use crate::tree::{self, Entry, Kind, Node};
+use crate::tree::{self, Entry, Kind, NAMES, Node};
 use crate::variables::Variables;
 use crate::walk::{Found, Walker, in_words};
 
@@ -299,12 +299,9 @@ impl<'a> Loader<'a> {
     }
 
     fn name(&mut self, entry: &Entry) {
-        let mut characters = entry.key.chars();
-        let is_good = characters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
-            && characters.all(|one| one.is_ascii_alphanumeric() || one == '_');
-        if !is_good {
+        if !entry.is_name() {
             let what = format!("`{}` cannot be a name", millstream_core::error::printable(entry.key.as_bytes()));
-            self.error(entry.key_span, what, "a name has letters, digits and `_`, and does not begin with a digit");
+            self.error(entry.key_span, what, NAMES);
         }
     }
 }
