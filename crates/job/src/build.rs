@@ -43,6 +43,17 @@ pub struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
+    /// The value of a node. What the schema allows can be read, but for what types check themselves.
+    pub(crate) fn read<T: DeserializeOwned>(&mut self, node: &Node) -> Option<T> {
+        match serde_json::from_value(node.to_value()) {
+            Ok(keys) => Some(keys),
+            Err(cause) => {
+                self.found.lints.push(self.text.error(node.span, cause.to_string()));
+                None
+            }
+        }
+    }
+
     fn error(&mut self, span: Span, what: impl Into<String>, hint: impl Into<String>) {
         self.found.lints.push(self.text.error(span, what).hint(hint));
     }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use millstream_core::hint::did_you_mean;
 use millstream_core::spec::Duration as Time;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::around::{Around, AroundKeys, Hook, HookAction, HookKeys, MailKeys, Required, Requirement, RequirementKeys};
@@ -33,10 +32,10 @@ impl Gathering<'_, '_> {
     pub fn around(mut self, root: &Node) -> Around {
         let mut around = Around::default();
         if let Some(entry) = self.sound(root, "until") {
-            around.until = self.read(&entry.value);
+            around.until = self.builder.read(&entry.value);
         }
         if let Some(entry) = self.sound(root, "commit") {
-            around.commit = self.read(&entry.value).unwrap_or_default();
+            around.commit = self.builder.read(&entry.value).unwrap_or_default();
         }
         around.keep_rejects = self.kept_for(root);
         self.of_queues(root);
@@ -44,7 +43,7 @@ impl Gathering<'_, '_> {
             around.requirements = self.requirements(entry);
         }
         if let Some(entry) = self.sound(root, "retry_run") {
-            around.retry_run = self.read(&entry.value);
+            around.retry_run = self.builder.read(&entry.value);
             self.is_read_once(entry);
         }
         if let Some(entry) = self.sound(root, "on_success") {
@@ -75,17 +74,6 @@ impl Gathering<'_, '_> {
         self.builder.found.lints.push(self.builder.text.error(span, what).hint(hint));
     }
 
-    /// What the schema allows can be read, but for what types check themselves.
-    fn read<T: DeserializeOwned>(&mut self, node: &Node) -> Option<T> {
-        match serde_json::from_value(node.to_value()) {
-            Ok(keys) => Some(keys),
-            Err(cause) => {
-                self.builder.found.lints.push(self.builder.text.error(node.span, cause.to_string()));
-                None
-            }
-        }
-    }
-
     /// Whether exactly one of `keys` is in `item`, which is called `name`.
     fn has_one(&mut self, item: &Node, name: &str, keys: &[&str]) -> bool {
         let mut there = item.entries().iter().filter(|entry| keys.contains(&entry.key.as_str()));
@@ -109,7 +97,7 @@ impl Gathering<'_, '_> {
         if !self.has_one(item, "requirement", &["exists", "query", "units", "age"]) {
             return None;
         }
-        let RequirementKeys { message, otherwise, units, age, .. } = self.read(item)?;
+        let RequirementKeys { message, otherwise, units, age, .. } = self.builder.read(item)?;
         let what = match (item.entry("exists"), item.get("query"), units, age) {
             (Some(exists), ..) => Required::Exists(Box::new(self.exists(exists)?)),
             (_, Some(query), ..) => Required::Query(Box::new(self.query(query)?)),
@@ -178,7 +166,8 @@ impl Gathering<'_, '_> {
 
     /// How long rejects are kept, if the job reads a queue.
     fn kept_for(&mut self, root: &Node) -> Option<Duration> {
-        let said = self.sound(root, "keep_rejects").and_then(|entry| Some((entry, self.read::<Time>(&entry.value)?)));
+        let said =
+            self.sound(root, "keep_rejects").and_then(|entry| Some((entry, self.builder.read::<Time>(&entry.value)?)));
         if let Some((entry, time)) = said
             && time.0 < Duration::from_secs(1)
         {
@@ -236,7 +225,7 @@ impl Gathering<'_, '_> {
         if !self.has_one(item, "hook", &["command", "webhook", "mail"]) {
             return None;
         }
-        let HookKeys { command, webhook, mail, timeout } = self.read(item)?;
+        let HookKeys { command, webhook, mail, timeout } = self.builder.read(item)?;
         let span = item.entries().first().map_or(item.span, |entry| entry.key_span);
         let action = match (command, webhook, mail) {
             (Some(command), ..) => HookAction::Command(command),

@@ -3,7 +3,6 @@
 
 use millstream_core::hint::did_you_mean;
 use millstream_core::spec::TextOrSecret;
-use serde::de::DeserializeOwned;
 
 use super::conditions::Conditions;
 use super::model::{
@@ -66,7 +65,7 @@ impl Steps<'_, '_> {
         if is_faulty || node.has_unknown() {
             return None;
         }
-        let keys: StepKeys = self.read(node)?;
+        let keys: StepKeys = self.builder.read(node)?;
         let action = self.action(node, kind?, &keys, queries)?;
         Some(Step {
             name: name_of(entry),
@@ -79,17 +78,6 @@ impl Steps<'_, '_> {
             keep_running: keys.keep_running,
             memory: keys.memory.map(|memory| memory.0),
         })
-    }
-
-    /// What the schema allows can be read, but for what types check themselves.
-    fn read<T: DeserializeOwned>(&mut self, node: &Node) -> Option<T> {
-        match serde_json::from_value(node.to_value()) {
-            Ok(keys) => Some(keys),
-            Err(cause) => {
-                self.builder.found.lints.push(self.builder.text.error(node.span, cause.to_string()));
-                None
-            }
-        }
     }
 
     /// The one thing that a step does.
