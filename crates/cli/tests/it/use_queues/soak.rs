@@ -20,7 +20,8 @@ use crate::use_support::Lab;
 /// How long it goes on, in seconds, unless `MILLSTREAM_SOAK_SECONDS` says otherwise.
 const SECONDS: u64 = 60;
 
-/// How long everything may take to become rows once nothing breaks any more.
+/// How long nothing may become a row, or be acknowledged, while something is left and nothing breaks any more. How long
+/// all of it takes depends on the machine.
 const DRAINING: Duration = Duration::from_secs(60);
 
 /// How long a process is stopped: longer than others wait before they take over what it has.
@@ -231,11 +232,14 @@ impl Queue {
         messages
     }
 
-    /// Whether nothing is handed out and not acknowledged; of Kafka only the target knows that.
-    fn is_acknowledged(&self) -> bool {
+    /// How many messages are handed out and not acknowledged; of Kafka only the target knows that.
+    fn unacknowledged(&self) -> usize {
         match self {
-            Queue::Redis(redis, _) => redis.command(&["XPENDING", "events", "load"]).starts_with('0'),
-            Queue::Kafka(..) => true,
+            Queue::Redis(redis, _) => {
+                let pending = redis.command(&["XPENDING", "events", "load"]);
+                pending.lines().next().and_then(|count| count.parse().ok()).expect("a number")
+            }
+            Queue::Kafka(..) => 0,
         }
     }
 }
@@ -374,16 +378,20 @@ impl Soak {
     }
 
     fn drain(&mut self, good: usize) {
-        let begun = Instant::now();
+        let (mut changed, mut before) = (Instant::now(), (0, 0));
         loop {
             self.supervise();
             let rows: usize = self.database.query("SELECT count(*) FROM t")[0].parse().expect("a number");
-            let is_acknowledged = self.queue.is_acknowledged();
+            let pending = self.queue.unacknowledged();
             let is_stopped = self.running.iter().any(|process| process.stopped.is_some());
-            if rows >= good && is_acknowledged && !is_stopped {
+            if rows >= good && pending == 0 && !is_stopped {
                 return;
             }
-            assert!(begun.elapsed() < DRAINING + STOPPED, "{rows} of {good} rows, {is_acknowledged}\n{}", self.said());
+            if before != (rows, pending) {
+                (changed, before) = (Instant::now(), (rows, pending));
+            }
+            let is_stuck = changed.elapsed() >= DRAINING + STOPPED;
+            assert!(!is_stuck, "{rows} of {good} rows, {pending} not acknowledged\n{}", self.said());
             std::thread::sleep(Duration::from_millis(200));
         }
     }
@@ -418,7 +426,7 @@ impl Soak {
         let doubled = rows.len() - ids.len();
         eprintln!("{} good, {} bad, {} processes", good.len(), bad.len(), self.started);
         assert!(missing.is_empty() && more.is_empty() && doubled == 0, "{missing:?} {more:?} {doubled} doubled");
-        assert!(self.queue.is_acknowledged());
+        assert_eq!(self.queue.unacknowledged(), 0);
         let rejects = rejected(&self.lab);
         assert_eq!(rejects, bad, "{:?}", bad.symmetric_difference(&rejects));
         assert!(bad.len() > 1 && self.started > PROCESSES, "it was not much of a soak");
