@@ -232,7 +232,7 @@ fn example(rejected: &Rejected) -> String {
 
 #[cfg(test)]
 mod tests {
-    use millstream::history::Outcome;
+    use millstream::history::{Outcome, RunKind};
     use millstream::rejects::RawText;
     use millstream::rejects::line;
 
@@ -261,6 +261,8 @@ mod tests {
             program: None,
             moment: None,
             series: None,
+            kind: RunKind::Job,
+            of_step: None,
             status: None,
         }
     }

@@ -233,6 +233,8 @@ fn change(now: Option<u64>, before: Option<u64>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use millstream::history::RunKind;
+
     use super::*;
 
     fn run(name: &str, rows: u64) -> RunRecord {
@@ -256,6 +258,8 @@ mod tests {
             program: None,
             moment: None,
             series: None,
+            kind: RunKind::Job,
+            of_step: None,
             status: None,
         }
     }

@@ -235,6 +235,8 @@ impl Series<'_> {
 
 #[cfg(test)]
 mod tests {
+    use millstream::history::RunKind;
+
     use super::*;
 
     fn run(series: &str, variables: &str, outcome: Outcome, has_begun: bool, report: Option<Value>) -> RunRecord {
@@ -258,6 +260,8 @@ mod tests {
             program: None,
             moment: None,
             series: Some(series.to_owned()),
+            kind: RunKind::Job,
+            of_step: None,
             status: None,
         }
     }

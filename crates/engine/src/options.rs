@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::future::select_all;
+use millstream_state::OfStep;
 use tokio::sync::Notify;
 
 /// Cancels runs. Clones cancel the same runs.
@@ -87,6 +88,8 @@ pub struct RunOptions {
     /// The series of runs that it belongs to, as the run history stores it: runs of one job for several values of a
     /// variable. A run that resumes another one belongs to the series of that.
     pub series: Option<String>,
+    /// The step of a sequence that it is, as the run history stores it.
+    pub of_step: Option<OfStep>,
     /// Variables that the programs of the job get beside those of this process, unless the job sets them.
     pub environment: Vec<(String, String)>,
     /// Whether [`Event::Stage`](crate::run::Event::Stage) reports what the run has spent its time with.

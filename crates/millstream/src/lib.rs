@@ -147,7 +147,9 @@ pub mod report {
 
 /// The run history: the runs so far, in a state folder.
 pub mod history {
-    pub use millstream_state::{Outcome, QueueStatus, RunHistory, RunRecord, RunStatus, default_folder};
+    pub use millstream_state::{
+        OfStep, Outcome, QueueStatus, RunHistory, RunKind, RunRecord, RunStatus, default_folder,
+    };
 }
 
 /// What runs have left out since it is not sound, and how it is loaded later.

@@ -21,6 +21,6 @@ pub mod rejects;
 
 pub use begun::BegunLoad;
 pub use history::{
-    Ending, JobKey, LiveRun, LogicalRun, OnlyRun, Outcome, ProgressFile, QueueStatus, RunHistory, RunRecord, RunStatus,
-    StatusFile, began, default_folder,
+    Ending, JobKey, LiveRun, LogicalRun, OfStep, OnlyRun, Outcome, ProgressFile, QueueStatus, RunHistory, RunKind,
+    RunRecord, RunStatus, StatusFile, began, default_folder,
 };

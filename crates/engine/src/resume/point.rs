@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use millstream_core::{Result, clock};
 use millstream_job::{Job, SinkStep};
-use millstream_state::{JobKey, LiveRun, LogicalRun, OnlyRun, RunHistory, RunRecord, began, default_folder};
+use millstream_state::{JobKey, LiveRun, LogicalRun, OnlyRun, RunHistory, RunKind, RunRecord, began, default_folder};
 use serde_json::{Value, json};
 
 use super::decide::{self, Asked, SinceTheEnd, Start};
@@ -274,7 +274,9 @@ impl ResumePoint {
             Some(last) => last.series.as_deref(),
             None => self.options.series.as_deref(),
         };
-        let logical = LogicalRun { first: self.first(), moment: self.moment, series };
+        let of_step = self.options.of_step.as_ref();
+        let logical =
+            LogicalRun { first: self.first(), moment: self.moment, series, kind: RunKind::Job, of_step };
         self.history.as_ref().map(|history| history.begin(&self.run, logical, &self.job)).transpose()
     }
 

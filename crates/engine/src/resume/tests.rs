@@ -2,7 +2,7 @@
 
 use millstream_core::sink::KnownLoad;
 use millstream_core::{Error, Result};
-use millstream_state::{Outcome, RunRecord};
+use millstream_state::{Outcome, RunKind, RunRecord};
 use serde_json::Value;
 
 use super::decide::*;
@@ -39,6 +39,8 @@ fn record(outcome: Outcome) -> RunRecord {
         program: None,
         moment: None,
         series: None,
+        kind: RunKind::Job,
+        of_step: None,
         status: None,
     }
 }

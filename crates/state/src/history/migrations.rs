@@ -16,6 +16,8 @@ const MIGRATIONS: &[&str] = &[
     rows_rejected INTEGER NOT NULL DEFAULT 0, units INTEGER NOT NULL DEFAULT 0, predicted TEXT, report TEXT); \
     ALTER TABLE runs ADD COLUMN program TEXT",
     "ALTER TABLE runs ADD COLUMN moment INTEGER; ALTER TABLE runs ADD COLUMN series TEXT",
+    "ALTER TABLE runs ADD COLUMN kind TEXT; ALTER TABLE runs ADD COLUMN sequence TEXT; \
+    ALTER TABLE runs ADD COLUMN step TEXT; CREATE INDEX runs_of_sequences ON runs (sequence, step)",
 ];
 
 /// The version of the history and its folder, stored as SQLite's `user_version`.

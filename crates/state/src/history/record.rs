@@ -10,7 +10,7 @@ use super::status::RunStatus;
 /// The columns of a record, in the order of [`record`].
 pub(super) const COLUMNS: &str = "run, logical, job, variables, fingerprint, process, began, ended, outcome, message, \
                                   rows_read, rows_written, rows_rejected, units, predicted, report, program, \
-                                  moment, series";
+                                  moment, series, kind, sequence, step";
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -58,6 +58,40 @@ impl Outcome {
     }
 }
 
+/// What a run is of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunKind {
+    /// A job.
+    #[default]
+    Job,
+    /// A sequence.
+    Sequence,
+}
+
+impl RunKind {
+    /// How it is stored: nothing for jobs, as in histories that had nothing else.
+    pub(super) fn stored(self) -> Option<&'static str> {
+        match self {
+            RunKind::Job => None,
+            RunKind::Sequence => Some("sequence"),
+        }
+    }
+
+    fn of(stored: Option<&str>) -> Self {
+        if stored == RunKind::Sequence.stored() { RunKind::Sequence } else { RunKind::Job }
+    }
+}
+
+/// The step of a sequence that a run is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OfStep {
+    /// The logical run of the sequence: its first run.
+    pub sequence: String,
+    /// The name of the step; of a loop with the item behind it.
+    pub step: String,
+}
+
 /// What the run history says of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct RunRecord {
@@ -99,6 +133,11 @@ pub struct RunRecord {
     pub moment: Option<i64>,
     /// The series of runs that it belongs to, one for each value of a variable.
     pub series: Option<String>,
+    /// What it is of.
+    pub kind: RunKind,
+    /// The step of a sequence that it is, if a sequence has started it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of_step: Option<OfStep>,
     /// How it goes, or, if it was killed, how it went last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<RunStatus>,
@@ -159,6 +198,11 @@ pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         program: row.get(16)?,
         moment: row.get(17)?,
         series: row.get(18)?,
+        kind: RunKind::of(row.get::<_, Option<String>>(19)?.as_deref()),
+        of_step: row
+            .get::<_, Option<String>>(20)?
+            .zip(row.get::<_, Option<String>>(21)?)
+            .map(|(sequence, step)| OfStep { sequence, step }),
         status: None,
     })
 }

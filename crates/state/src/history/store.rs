@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use millstream_core::clock::now;
 use millstream_core::{Error, Result, fail_point};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Params, params};
 use serde_json::Value;
 
 use super::key::JobKey;
@@ -14,7 +14,7 @@ use super::live::LiveRun;
 use super::locks::{self, OnlyRun, RunLock};
 use super::migrations::{VERSION, migrate};
 use super::progress::{self, ProgressFile};
-use super::record::{COLUMNS, Outcome, RunRecord, record};
+use super::record::{COLUMNS, OfStep, Outcome, RunKind, RunRecord, record};
 use super::retention;
 use super::status;
 
@@ -33,6 +33,10 @@ pub struct LogicalRun<'a> {
     pub moment: i64,
     /// The series of runs that it belongs to.
     pub series: Option<&'a str>,
+    /// What it is of.
+    pub kind: RunKind,
+    /// The step of a sequence that it is.
+    pub of_step: Option<&'a OfStep>,
 }
 
 /// The run history.
@@ -119,11 +123,15 @@ impl RunHistory {
         let lock = RunLock::take(&self.folder, run)?;
         locks::remove_old(&self.folder);
         fail_point::pass("state.before");
-        let insert = "INSERT INTO runs (run, logical, job, variables, process, began, program, moment, series) \
-                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
-        let LogicalRun { first, moment, series } = logical;
+        let insert = "INSERT INTO runs (run, logical, job, variables, process, began, program, moment, series, kind, \
+                      sequence, step) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+        let LogicalRun { first, moment, series, kind, of_step } = logical;
+        let (sequence, step) = of_step.map(|of| (&of.sequence, &of.step)).unzip();
         let (process, began) = (std::process::id(), signed(now()));
-        let values = params![run, first, job.path, job.variables, process, began, PROGRAM, moment, series];
+        let kind = kind.stored();
+        let values = params![
+            run, first, job.path, job.variables, process, began, PROGRAM, moment, series, kind, sequence, step
+        ];
         self.checked(self.connection().execute(insert, values))?;
         fail_point::pass("state.after");
         self.forget_old_runs()?;
@@ -140,6 +148,17 @@ impl RunHistory {
             retention::remove_files(&self.folder, &runs);
         }
         Ok(())
+    }
+
+    /// What `query` gives with `values`: rows of [`COLUMNS`].
+    fn records(&self, query: &str, values: impl Params) -> Result<Vec<RunRecord>> {
+        let records = || {
+            let connection = self.connection();
+            let mut query = connection.prepare(query)?;
+            let records = query.query_map(values, record)?;
+            records.collect::<rusqlite::Result<Vec<_>>>()
+        };
+        Ok(self.checked(records())?.into_iter().map(|record| self.as_it_is(record)).collect())
     }
 
     /// Makes sure that no other run of `job` loads chunk by chunk.
@@ -159,13 +178,7 @@ impl RunHistory {
     /// All runs, the last one first, whatever the clock has shown; of one job, if `job` is given.
     pub fn list(&self, job: Option<&str>, most: u64) -> Result<Vec<RunRecord>> {
         let query = format!("SELECT {COLUMNS} FROM runs WHERE ?1 IS NULL OR job = ?1 ORDER BY rowid DESC LIMIT ?2");
-        let records = || {
-            let connection = self.connection();
-            let mut query = connection.prepare(&query)?;
-            let records = query.query_map(params![job, signed(most)], record)?;
-            records.collect::<rusqlite::Result<Vec<_>>>()
-        };
-        Ok(self.checked(records())?.into_iter().map(|record| self.as_it_is(record)).collect())
+        self.records(&query, params![job, signed(most)])
     }
 
     /// The last run of `job` that had begun to load: others have left nothing to resume.
@@ -179,13 +192,7 @@ impl RunHistory {
             "SELECT {COLUMNS} FROM runs WHERE job = ?1 AND variables = ?2 AND fingerprint IS NOT NULL \
              ORDER BY rowid DESC LIMIT ?3"
         );
-        let records = || {
-            let connection = self.connection();
-            let mut query = connection.prepare(&query)?;
-            let records = query.query_map(params![job.path, job.variables, signed(most)], record)?;
-            records.collect::<rusqlite::Result<Vec<_>>>()
-        };
-        Ok(self.checked(records())?.into_iter().map(|record| self.as_it_is(record)).collect())
+        self.records(&query, params![job.path, job.variables, signed(most)])
     }
 
     /// How many rows the runs of the resume chain `logical` have made visible chunk by chunk, as far as they could note
@@ -238,13 +245,14 @@ impl RunHistory {
     /// The runs of `job` that belong to a series, the last one first.
     pub fn in_series(&self, job: &str) -> Result<Vec<RunRecord>> {
         let query = format!("SELECT {COLUMNS} FROM runs WHERE job = ?1 AND series IS NOT NULL ORDER BY rowid DESC");
-        let records = || {
-            let connection = self.connection();
-            let mut query = connection.prepare(&query)?;
-            let records = query.query_map([job], record)?;
-            records.collect::<rusqlite::Result<Vec<_>>>()
-        };
-        Ok(self.checked(records())?.into_iter().map(|record| self.as_it_is(record)).collect())
+        self.records(&query, [job])
+    }
+
+    /// The runs that are `step`, the last one first.
+    pub fn of_step(&self, step: &OfStep) -> Result<Vec<RunRecord>> {
+        let query =
+            format!("SELECT {COLUMNS} FROM runs WHERE sequence = ?1 AND step = ?2 ORDER BY rowid DESC");
+        self.records(&query, params![step.sequence, step.step])
     }
 
     /// Whether the resume chain `logical` is done.

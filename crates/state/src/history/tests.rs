@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::migrations::{VERSION, version};
 use super::retention::KEPT;
 use super::store::{PROGRAM, signed};
-use super::{Ending, JobKey, LogicalRun, Outcome, RunHistory, locks, progress};
+use super::{Ending, JobKey, LogicalRun, OfStep, Outcome, RunHistory, RunKind, locks, progress};
 use crate::rejects;
 
 fn key() -> JobKey {
@@ -18,7 +18,7 @@ fn key() -> JobKey {
 }
 
 fn of(first: &str) -> LogicalRun<'_> {
-    LogicalRun { first, moment: 7, series: None }
+    LogicalRun { first, moment: 7, series: None, kind: RunKind::Job, of_step: None }
 }
 
 #[test]
@@ -168,4 +168,22 @@ fn one_run_of_a_job_loads_at_a_time() {
     history.only_run(&other).expect("it is another job");
     drop(first);
     history.only_run(&key()).expect("no other run has it");
+}
+
+#[test]
+fn runs_of_steps_are_found_by_them() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let history = RunHistory::open(folder.path()).expect("it opens");
+    let sequence = LogicalRun { kind: RunKind::Sequence, ..of("1-1") };
+    let step = |step: &str| OfStep { sequence: "1-1".to_owned(), step: step.to_owned() };
+    drop(history.begin("1-1", sequence, &key()).expect("it begins"));
+    let (load, other) = (step("load"), step("other"));
+    for (run, step) in [("2-2", &load), ("3-3", &other), ("4-4", &load)] {
+        drop(history.begin(run, LogicalRun { of_step: Some(step), ..of(run) }, &key()).expect("it begins"));
+    }
+    let found = history.of_step(&load).expect("it answers");
+    let names: Vec<&str> = found.iter().map(|run| run.run.as_str()).collect();
+    assert_eq!((names, found[0].kind, &found[0].of_step), (vec!["4-4", "2-2"], RunKind::Job, &Some(load)));
+    let first = history.find("1-1").expect("it answers").expect("there is one");
+    assert_eq!((first.kind, first.of_step), (RunKind::Sequence, None));
 }
