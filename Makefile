@@ -45,3 +45,4 @@ reference:
 	cargo build --locked -p millstream-cli
 	$(CARGO_TARGET_DIR)/debug/millstream reference > docs/reference/job-file.md
 	$(CARGO_TARGET_DIR)/debug/millstream reference --of-machine > docs/reference/machine-file.md
+	$(CARGO_TARGET_DIR)/debug/millstream reference --of-sequence > docs/reference/sequence-file.md

@@ -167,12 +167,15 @@ pub enum Command {
         #[arg(long, value_name = "FOLDER")]
         folder: Option<PathBuf>,
     },
-    /// Print the reference of the job file, or of the machine file, in Markdown
+    /// Print the reference of the job file, of sequences, or of the machine file, in Markdown
     #[command(hide = true)]
     Reference {
         /// That of the machine file
-        #[arg(long)]
+        #[arg(long, conflicts_with = "of_sequence")]
         of_machine: bool,
+        /// That of sequences
+        #[arg(long)]
+        of_sequence: bool,
     },
 }
 
@@ -244,9 +247,26 @@ pub struct Run {
     /// Resume the last run of the job, however it ended; if there is none, start the job
     #[arg(long)]
     pub resume: bool,
-    /// Start again although an earlier run is unfinished; rows that it loaded stay and are loaded again
-    #[arg(long, conflicts_with = "resume")]
-    pub restart: bool,
+    /// Start again although an earlier run is unfinished; rows that it loaded stay and are loaded again. Of a sequence:
+    /// begin this step of the last run anew, and all behind it
+    #[arg(long, value_name = "STEP", num_args = 0..=1, require_equals = true, value_delimiter = ',')]
+    pub restart: Option<Vec<String>>,
+    /// Of a sequence: run this step and all behind it, as if all others had nothing to do; with the dates and results of
+    /// the last run
+    #[arg(long, value_name = "STEP", conflicts_with = "resume", help_heading = "Sequence")]
+    pub from: Option<String>,
+    /// Of a sequence: run these steps alone. May be repeated
+    #[arg(
+        long, value_name = "STEP", value_delimiter = ',', conflicts_with_all = ["resume", "from"],
+        help_heading = "Sequence"
+    )]
+    pub only: Vec<String>,
+    /// Of a sequence: show what each step would do, and start nothing
+    #[arg(long, help_heading = "Sequence")]
+    pub dry_run: bool,
+    /// What a sequence hands over to the process of a step
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub as_step: Option<PathBuf>,
     /// Load files that have changed since they were loaded, in addition to the rows already loaded from them
     #[arg(long)]
     pub accept_changed: bool,
@@ -254,6 +274,18 @@ pub struct Run {
     /// machine can read them; port 0 takes a free one, which is printed
     #[arg(long, value_name = "[HOST:]PORT", env = "MILLSTREAM_METRICS")]
     pub metrics: Option<String>,
+}
+
+impl Run {
+    /// Whether the job is to begin anew.
+    pub fn restarts(&self) -> bool {
+        self.restart.is_some()
+    }
+
+    /// The steps of a sequence that are to begin anew.
+    pub fn restarted_steps(&self) -> &[String] {
+        self.restart.as_deref().unwrap_or_default()
+    }
 }
 
 /// Which runs to show.

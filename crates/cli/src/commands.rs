@@ -8,8 +8,9 @@ use futures::executor::block_on;
 use millstream::files::{Urls, without_job};
 use millstream::parse::tidy;
 use millstream::rejects::LeftOut;
+use millstream::sequence::Handover;
+use millstream::{Engine, Failure, Job, ParseOptions, Parsed, RunOptions};
 use millstream::{Error, ErrorKind, Result};
-use millstream::{Failure, Job, Parsed, RunOptions};
 use serde_json::{Value, json};
 
 use crate::arguments::{self, Arguments, Command, Global};
@@ -17,6 +18,7 @@ use crate::exit_code::exit_code;
 use crate::message;
 use crate::output::Output;
 use crate::rows::{Form, rows_as_json, rows_as_table};
+use crate::sequences;
 use crate::shared::{Followed, engine, machine, parsed, refuse_two_outputs, sound_job, tell_done, tell_lints};
 use crate::telemetry::Telemetry;
 
@@ -27,7 +29,7 @@ pub fn run(mut arguments: Arguments) -> u8 {
     let global = &arguments.global;
     let output = Output::new(global);
     let done = match &arguments.command {
-        Command::Run(run) => match run_job(global, output, run) {
+        Command::Run(run) => match run_file(global, output, run) {
             Ok(code) => return code,
             Err(failure) => Err(failure),
         },
@@ -47,10 +49,11 @@ pub fn run(mut arguments: Arguments) -> u8 {
         Command::Cat(urls) => cat(global, urls),
         Command::Completions { shell } => completions(output, *shell),
         Command::Man { folder } => man(output, folder.as_deref()),
-        Command::Reference { of_machine } => {
-            let reference = match of_machine {
-                true => millstream::parse::machine_reference(),
-                false => millstream::parse::reference(&millstream::component::registry()),
+        Command::Reference { of_machine, of_sequence } => {
+            let reference = match (of_machine, of_sequence) {
+                (true, _) => millstream::parse::machine_reference(),
+                (_, true) => millstream::parse::sequence_reference(&millstream::component::registry()),
+                _ => millstream::parse::reference(&millstream::component::registry()),
             };
             output.result(&reference).map_err(Failure::from)
         }
@@ -76,12 +79,28 @@ pub(crate) fn report_failure(output: Output, failure: &Failure, result: impl FnO
     exit_code(failure)
 }
 
-fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<u8, Failure> {
+fn run_file(global: &Global, output: Output, run: &arguments::Run) -> Result<u8, Failure> {
+    let handed = sequences::handed(run.as_step.as_ref())?;
+    let mut global = global.clone();
+    global.set.extend(handed.iter().flat_map(|handed| handed.set.clone()));
+    match handed.as_ref().and_then(|handed| handed.text(&run.job.path)) {
+        Some(text) if millstream::sequence::is_sequence(text) => {}
+        None if sequences::is_sequence(&run.job.path) => {}
+        _ => return run_job(&global, output, run, handed.as_ref()),
+    }
+    sequences::run(&global, output, run, handed.as_ref())
+}
+
+fn run_job(global: &Global, output: Output, run: &arguments::Run, handed: Option<&Handover>) -> Result<u8, Failure> {
+    refuse_options_of_sequences(run)?;
     if let Some(values) = &run.job.each.values {
         return crate::series::run(global, output, run, values);
     }
     let engine = engine(global)?;
-    let job = sound_job(global, &engine, output, &run.job.path, true)?;
+    let job = match handed {
+        Some(handed) => handed_job(global, &engine, output, &run.job.path, handed)?,
+        None => sound_job(global, &engine, output, &run.job.path, true)?,
+    };
     refuse_two_outputs(output, &job)?;
     let telemetry = Telemetry::begin(output, run.metrics.as_deref(), &engine)?;
     let followed = Followed::new(output)?;
@@ -89,10 +108,11 @@ fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<u8, 
     let ended = followed.follow(&observed, || {
         let options = RunOptions {
             resume: run.resume,
-            restart: run.restart,
+            restart: run.restarts(),
             accept_changed: run.accept_changed,
             variables: Some(global.set.clone()),
-            now: None,
+            now: handed.map(|handed| handed.moment),
+            of_step: handed.map(Handover::of_step),
             cancel: followed.cancel(),
             ..observed.options()
         };
@@ -103,6 +123,41 @@ fn run_job(global: &Global, output: Output, run: &arguments::Run) -> Result<u8, 
     ended.and_then(|done| Ok(tell_done(output, &done, run.verbose)?)).map(|()| 0)
 }
 
+/// What only sequences can do.
+fn refuse_options_of_sequences(run: &arguments::Run) -> Result<()> {
+    let step = run.restarted_steps().first().map(|_| "--restart=STEP");
+    let options =
+        [run.from.as_ref().map(|_| "--from"), run.only.first().map(|_| "--only"), run.dry_run.then_some("--dry-run")];
+    match step.into_iter().chain(options.into_iter().flatten()).next() {
+        Some(option) => {
+            let error = Error::job(format!("`{option}` is for sequences, and this is a job"));
+            Err(error.hint("a sequence is a file with `steps:`; `millstream explain JOB` shows how a job would run"))
+        }
+        None if run.resume && run.restarts() => {
+            Err(Error::job("`--resume` and `--restart` exclude each other").hint("leave one of them out"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The job that a sequence has handed over: as it was when the sequence began.
+fn handed_job(
+    global: &Global,
+    engine: &Engine,
+    output: Output,
+    path: &str,
+    handed: &Handover,
+) -> Result<Arc<Job>, Failure> {
+    let set = global.set.iter().cloned().collect();
+    let options = ParseOptions { set, needs_secrets: true, now: Some(handed.moment) };
+    let Parsed { job, warnings } = match handed.text(path) {
+        Some(text) => block_on(engine.parse_job(path, text, &options))?,
+        None => block_on(engine.read_job(path, &options))?,
+    };
+    tell_lints(output, &warnings);
+    Ok(job)
+}
+
 fn check_job(global: &Global, output: Output, check: &arguments::Check) -> Result<(), Failure> {
     if check.schema {
         let schema = millstream::parse::schema(&millstream::component::registry());
@@ -110,8 +165,11 @@ fn check_job(global: &Global, output: Output, check: &arguments::Check) -> Resul
             .map_err(|cause| Error::internal("the schema cannot be written as JSON").cause(cause))?;
         return Ok(output.result(&format!("{text}\n"))?);
     }
-    let engine = engine(global)?;
     let path = check.path.as_deref().unwrap_or_default();
+    if sequences::is_sequence(path) {
+        return sequences::check(global, output, check, path);
+    }
+    let engine = engine(global)?;
     let Parsed { job, warnings: mut lints } = parsed(global, &engine, path, false)?;
     let checked = match block_on(engine.check(Arc::clone(&job), check.offline)) {
         Ok(checked) => checked,
@@ -150,6 +208,9 @@ fn left_out(job: &Job) -> String {
 }
 
 fn explain(global: &Global, output: Output, path: &str) -> Result<(), Failure> {
+    if sequences::is_sequence(path) {
+        return sequences::explain(global, output, path);
+    }
     let engine = engine(global)?;
     let job = sound_job(global, &engine, output, path, false)?;
     let plan = block_on(engine.plan(job))?;
@@ -266,6 +327,13 @@ mod tests {
             written == millstream::parse::machine_reference(),
             "docs/reference/machine-file.md is out of date: run `make reference`"
         );
+    }
+
+    #[test]
+    fn the_reference_of_sequences_is_that_of_their_specs() {
+        let written = include_str!("../../../docs/reference/sequence-file.md");
+        let generated = millstream::parse::sequence_reference(&millstream::component::registry());
+        assert!(written == generated, "docs/reference/sequence-file.md is out of date: run `make reference`");
     }
 
     #[test]

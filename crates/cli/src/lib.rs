@@ -20,6 +20,7 @@ mod rejects;
 pub mod report;
 mod rows;
 mod runs;
+mod sequences;
 mod series;
 mod shared;
 mod table;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use millstream::history::{Outcome, RunHistory, RunRecord, default_folder};
+use millstream::history::{RunHistory, RunRecord, default_folder};
 use millstream::report::Report;
 use millstream::{Engine, Error, Failure, Job, Result, RunOptions};
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ fn left(runs: &[RunRecord], keys: &[String], values: &Values) -> Option<(String,
     let series = runs.iter().find(is_ours)?.series.clone()?;
     let of_series = |key: &String| {
         let mut runs = runs.iter().filter(|run| run.series.as_ref() == Some(&series) && run.variables == *key);
-        match (runs.clone().any(is_done), runs.next()) {
+        match (runs.clone().any(RunRecord::is_complete), runs.next()) {
             (true, _) => ToDo::Nothing,
             // One that did not begin to load has left nothing.
             (false, Some(last)) if last.fingerprint.is_some() => ToDo::Resume,
@@ -46,12 +46,6 @@ fn left(runs: &[RunRecord], keys: &[String], values: &Values) -> Option<(String,
     };
     let left = keys.iter().map(of_series).collect();
     Some((series, left))
-}
-
-/// Whether the value of `run` is done: one that only brought sinks to the same files is followed by another.
-fn is_done(run: &RunRecord) -> bool {
-    let caught_up = run.report.as_ref().is_some_and(|report| report["caught_up"] == true);
-    run.outcome == Outcome::Done && !caught_up
 }
 
 /// What the name of a series ends with: the values, as they were written.
@@ -196,7 +190,7 @@ impl Series<'_> {
         let observed = self.telemetry.run(&job);
         let options = RunOptions {
             resume: to_do == ToDo::Resume,
-            restart: self.run.restart,
+            restart: self.run.restarts(),
             accept_changed: self.run.accept_changed,
             variables: Some(global.set.clone()),
             cancel: followed.cancel(),
@@ -235,7 +229,7 @@ impl Series<'_> {
 
 #[cfg(test)]
 mod tests {
-    use millstream::history::RunKind;
+    use millstream::history::{Outcome, RunKind};
 
     use super::*;
 

@@ -1,6 +1,7 @@
 //! The machine: cores, memory, scratch. Detected, aware of control groups, or set by the user, in its own file or for
 //! one run.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -33,6 +34,9 @@ pub struct Machine {
     pub state: Option<PathBuf>,
     /// The server that sends mails, if there is one.
     pub smtp: Option<Smtp>,
+    /// How many steps of sequences run together that name the same pool, by the names of the pools; `None` without a
+    /// machine file.
+    pub pools: Option<BTreeMap<String, usize>>,
 }
 
 /// What is set for one run: it comes before what the machine file says.
@@ -170,7 +174,7 @@ impl Machine {
         if !asked.scratch.is_empty() {
             scratch.disks = asked.scratch.into_iter().map(|folder| Disk { folder, pools: Vec::new() }).collect();
         }
-        Ok(Machine { cores, memory, scratch, state: asked.state, smtp: None })
+        Ok(Machine { cores, memory, scratch, state: asked.state, smtp: None, pools: None })
     }
 
     /// This machine as `file` has it, with what was `asked` for in place of it.
@@ -184,7 +188,9 @@ impl Machine {
         let memory = asked.memory.or(file.memory.map(|memory| memory.value));
         let state = asked.state.or_else(|| file.state.as_ref().map(|state| PathBuf::from(&state.value)));
         let machine = Machine::detect(Asked { cores, memory, scratch: Vec::new(), state })?;
-        Ok(Machine { scratch: Disks::of_file(file, folders), smtp: file.smtp.clone(), ..machine })
+        let pools = file.pools.iter().map(|(name, size)| (name.clone(), size.value)).collect();
+        let (scratch, smtp) = (Disks::of_file(file, folders), file.smtp.clone());
+        Ok(Machine { scratch, smtp, pools: Some(pools), ..machine })
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use millstream_core::{Error, Result, clock};
 use millstream_job::lint::tidy;
+use millstream_job::sequence::NamedJob;
 use millstream_job::{Job, Lint, LoadOptions, Loaded};
 
 use crate::checks;
@@ -115,6 +116,25 @@ impl Engine {
             loaded.sound = loaded.job.take().or(loaded.sound);
         }
         loaded
+    }
+
+    /// What is wrong with a job that a sequence names, as far as that is known without a network.
+    pub fn lints_of_named(&self, named: &NamedJob<'_>) -> Vec<Lint> {
+        let environment = |name: &str| std::env::var(name).ok();
+        if named.later.is_empty() {
+            let variables = Variables { set: named.set, environment: &environment, now: named.now };
+            return self.parse(named.path, named.text, variables, false).lints;
+        }
+        let options = LoadOptions {
+            set: named.set,
+            environment: &environment,
+            only_set: false,
+            references: &|query| sql::references(query),
+            running: false,
+            replace: None,
+            now: named.now,
+        };
+        millstream_job::check(named.path, named.text, self.registry(), &options, named.later)
     }
 
     /// `work` with components that no run has had: those of the job itself for its first run, for others new ones.

@@ -2,6 +2,7 @@
 //!
 //! Each requirement is looked at with a context of its own, so that nothing of it counts in the run.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use datafusion::common::ScalarValue;
 use futures::{Stream, StreamExt};
 use millstream_core::{Error, ErrorKind, Result, Unit, clock, redact};
 use millstream_job::around::{AgeKeys, Otherwise, Required, Requirement, UnitsKeys};
-use millstream_job::{Around, Job, SourceStep};
+use millstream_job::{Around, Job, JobText, Moment, SourceStep};
 
 use crate::context::RunContext;
 use crate::engine::Engine;
@@ -97,54 +98,76 @@ fn reader(context: &RunContext, step: &SourceStep) -> Arc<Reader> {
 
 /// What is there in place of a file of `step`.
 async fn nothing_there(context: &RunContext, step: &SourceStep) -> Result<Option<String>> {
+    if !files_there(context, step, 1).await?.is_empty() {
+        return Ok(None);
+    }
+    let patterns: Vec<String> = step.read.iter().map(|pattern| redact::url(&pattern.value)).collect();
+    Ok(Some(format!("there is no {}", patterns.join(", "))))
+}
+
+/// The first `most` files of `step` that are there.
+pub(crate) async fn files_there(context: &RunContext, step: &SourceStep, most: usize) -> Result<Vec<Unit>> {
     let reader = reader(context, step);
     let mut units = reader.list();
-    while let Some(unit) = units.next().await {
+    let mut there = Vec::new();
+    while there.len() < most
+        && let Some(unit) = units.next().await
+    {
         // A URL of the web is listed without asking for it.
         let found = match unit {
-            Ok(unit) => reader.source_of(&unit.uri)?.look(&reader.context, &unit).await.map(drop),
+            Ok(unit) => reader.source_of(&unit.uri)?.look(&reader.context, &unit).await.map(|_| unit),
             Err(error) => Err(error),
         };
         match found {
-            Ok(()) => return Ok(None),
+            Ok(unit) => there.push(unit),
             Err(error) if error.is_absent() => {}
             Err(error) => return Err(error),
         }
     }
-    let patterns: Vec<String> = reader.patterns.iter().map(|pattern| redact::url(pattern)).collect();
-    Ok(Some(format!("there is no {}", patterns.join(", "))))
+    Ok(there)
 }
 
 /// What a query gave in place of a value that holds.
 async fn no_value(context: &RunContext, job: &Job, step: &SourceStep) -> Result<Option<String>, Failure> {
-    let name = step.name.value.clone();
-    let asked = Job {
-        text: job.text.clone(),
-        sources: vec![step.clone()],
-        functions: Vec::new(),
-        transforms: Vec::new(),
-        sinks: Vec::new(),
-        variables: job.variables.clone(),
-        set: job.set.clone(),
-        replaced: None,
-        around: Around { moment: job.around.moment, ..Around::default() },
-        taken: Arc::default(),
-    };
-    let prepared = prepare(context, &asked, None, Reach::Online).await?;
-    let (_, batches) = first_rows(context, &asked, &prepared, Some(name), 1).await?;
+    let batches = rows_of(context, &job.text, job.around.moment, step, 1).await?;
     let value = first_value(&batches)?;
     let of = step.read.first().map_or_else(String::new, |url| redact::url(&url.value));
     Ok(no_truth(value.as_ref()).map(|found| format!("the query on {of} gave {found}")))
 }
 
-fn first_value(batches: &[RecordBatch]) -> Result<Option<ScalarValue>> {
+/// The first `most` rows of `step`, which stands in `text`.
+pub(crate) async fn rows_of(
+    context: &RunContext,
+    text: &JobText,
+    moment: Moment,
+    step: &SourceStep,
+    most: usize,
+) -> Result<Vec<RecordBatch>, Failure> {
+    let asked = Job {
+        text: text.clone(),
+        sources: vec![step.clone()],
+        functions: Vec::new(),
+        transforms: Vec::new(),
+        sinks: Vec::new(),
+        variables: BTreeMap::new(),
+        set: BTreeMap::new(),
+        replaced: None,
+        around: Around { moment, ..Around::default() },
+        taken: Arc::default(),
+    };
+    let prepared = prepare(context, &asked, None, Reach::Online).await?;
+    let (_, batches) = first_rows(context, &asked, &prepared, Some(step.name.value.clone()), most).await?;
+    Ok(batches)
+}
+
+pub(crate) fn first_value(batches: &[RecordBatch]) -> Result<Option<ScalarValue>> {
     let first = batches.iter().find(|batch| batch.num_rows() > 0 && batch.num_columns() > 0);
     let value = first.map(|batch| ScalarValue::try_from_array(batch.column(0), 0)).transpose();
     value.map_err(fault::unwrap)
 }
 
 /// What `value` is, if it does not count as true.
-fn no_truth(value: Option<&ScalarValue>) -> Option<String> {
+pub(crate) fn no_truth(value: Option<&ScalarValue>) -> Option<String> {
     let Some(value) = value else { return Some("no row".to_owned()) };
     if value.is_null() {
         return Some("null".to_owned());

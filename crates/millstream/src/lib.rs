@@ -145,10 +145,19 @@ pub mod report {
     pub use millstream_job::CheckSeverity;
 }
 
+/// Sequences: files with steps, which run jobs and other things in order.
+pub mod sequence {
+    pub use millstream_job::sequence::{Sequence, Step, StepState};
+    pub use millstream_sequencer::{
+        Asked, Ending, Event, Handover, Item, Outcome, Page, Part, Progress, ReadOptions, ReadSequence, RunOptions,
+        Seen, SequenceReport, StepProgress, dry_run, is_sequence, kind_and_what, moment, read, read_text, run, when,
+    };
+}
+
 /// The run history: the runs so far, in a state folder.
 pub mod history {
     pub use millstream_state::{
-        OfStep, Outcome, QueueStatus, RunHistory, RunKind, RunRecord, RunStatus, default_folder,
+        JobKey, OfStep, Outcome, QueueStatus, RunHistory, RunKind, RunRecord, RunStatus, default_folder,
     };
 }
 

@@ -13,7 +13,7 @@ use millstream_core::program::Lines;
 use millstream_core::{Error, PerProcess, Result, ThreadGroup};
 use rustix::io::ioctl_fionread;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe;
@@ -266,6 +266,13 @@ impl Child {
         self.process.kill();
     }
 
+    /// Asks it to end, with SIGTERM; what it has started is left to it.
+    pub fn ask_to_end(&self) {
+        if self.process.process.is_some() {
+            let _ = kill_process(self.process.id, Signal::TERM);
+        }
+    }
+
     /// Why it has ended, in words: how, and the last lines of its standard error. Waits until it has.
     pub async fn last_words(&mut self) -> String {
         match self.wait().await {
@@ -326,6 +333,11 @@ impl fmt::Debug for Child {
 pub struct Ending(ExitStatus);
 
 impl Ending {
+    /// The status with which it has ended; `None` if a signal has ended it.
+    pub fn code(self) -> Option<i32> {
+        self.0.code()
+    }
+
     /// Whether it has ended by itself, with status 0.
     pub fn is_success(self) -> bool {
         self.0.success()

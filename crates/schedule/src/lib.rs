@@ -27,5 +27,5 @@ mod tests;
 pub use deadline::{Outlook, outlook};
 pub use due::{Due, Missed, MissedBecause, ON_TIME, Skipped, SkippedBecause, State};
 pub use schedule::Schedule;
-pub use spec::{CatchUp, CronEntries, Deadline, Overlap, ScheduleSpec};
+pub use spec::{CatchUp, CronEntries, Deadline, Overlap, ScheduleSpec, schedule_faults};
 pub use times::Times;

@@ -26,7 +26,7 @@ const ENGINE: &[&[&str]] = &[
         "routing",
         "stages",
     ],
-    &["explain", "runtime", "surroundings", "verdict"],
+    &["explain", "mail", "runtime", "surroundings", "verdict"],
     &["fault", "machine", "rejects", "report"],
     &["checks", "monitor"],
     &["engine", "load", "options", "read", "scratch", "sql"],
@@ -34,7 +34,7 @@ const ENGINE: &[&[&str]] = &[
     &["chunks", "prepare"],
     &["fingerprint", "first_rows", "urls"],
     &["guess", "hooks", "require", "resume"],
-    &["parse"],
+    &["parse", "sequences"],
     &["commands", "run", "stream"],
     &["forget", "query", "replay", "testing"],
 ];

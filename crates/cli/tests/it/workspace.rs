@@ -1,6 +1,6 @@
 //! The dependency direction of the workspace: core ← net ← {database, queue} ← {source, sink}, core ← process ←
-//! {source, transform, sink}, core ← {job, codec, format, schedule, sort, state}; all ← engine ← millstream ← cli ←
-//! python, and net ← cli.
+//! {source, transform, sink}, core ← {job, codec, format, schedule, sort, state}; all ← engine ← sequencer ← millstream
+//! ← cli ← python, and net ← cli.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,21 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "millstream-transform",
         ],
     ),
-    ("millstream", &["millstream-core", "millstream-job", "millstream-engine", "millstream-state"]),
+    (
+        "millstream-sequencer",
+        &[
+            "millstream-core",
+            "millstream-engine",
+            "millstream-job",
+            "millstream-process",
+            "millstream-schedule",
+            "millstream-state",
+        ],
+    ),
+    (
+        "millstream",
+        &["millstream-core", "millstream-job", "millstream-engine", "millstream-sequencer", "millstream-state"],
+    ),
     ("millstream-cli", &["millstream", "millstream-net"]),
     ("millstream-python", &["millstream", "millstream-cli"]),
     ("millstream-example-components", &["millstream"]),

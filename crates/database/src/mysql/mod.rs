@@ -63,7 +63,8 @@ async fn unanswered(endpoint: &Endpoint, timeout: Duration) -> Error {
     let address = (endpoint.server.host.trim_matches(['[', ']']), endpoint.server.port);
     let reached = tokio::time::timeout(REACHING, tokio::net::TcpStream::connect(address)).await;
     if matches!(reached, Ok(Ok(_))) {
-        return Error::refused(format!("{} does not answer", endpoint.server.shown))
+        // One that begins to run, or is busy, is there later.
+        return Error::transient(format!("{} does not answer", endpoint.server.shown))
             .cause(format!("the port is open, but no MySQL greeting came within {timeout}"))
             .hint(format!(
                 "check the port {}: does a MySQL or MariaDB server listen there, and is it busy?",

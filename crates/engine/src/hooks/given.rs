@@ -28,7 +28,6 @@ pub(super) struct Given<'a> {
     /// The report, or why there is none, as JSON without secrets.
     pub(super) report: String,
     /// The same in one sentence.
-    #[cfg_attr(not(feature = "mail"), expect(dead_code, reason = "only mail has it"))]
     pub(super) sentence: String,
     pub(super) surroundings: &'a Surroundings,
 }

@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use millstream_core::{Result, clock};
+use millstream_core::Result;
 use millstream_job::{Job, SinkStep};
-use millstream_state::{JobKey, LiveRun, LogicalRun, OnlyRun, RunHistory, RunKind, RunRecord, began, default_folder};
+use millstream_state::{
+    JobKey, LiveRun, LogicalRun, OnlyRun, RunHistory, RunKind, RunRecord, began, default_folder, new_name,
+};
 use serde_json::{Value, json};
 
 use super::decide::{self, Asked, SinceTheEnd, Start};
@@ -62,16 +64,6 @@ const CODE: &str = "code";
 /// Where the hashes of what lookups look up in stand there.
 const REFERENCES: &str = "references";
 
-/// The name of a run: when it began, and in which process. Of runs that begin in the same millisecond, the later has
-/// the next one.
-fn run_name() -> String {
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    let now = clock::now();
-    let next = |last: u64| now.max(last.saturating_add(1));
-    let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
-    format!("{}-{}", next(last.unwrap_or_default()), std::process::id())
-}
-
 /// When the logical run `first` began. Its name says that, too.
 fn moment_of(history: Option<&RunHistory>, first: &str) -> Result<Option<i64>> {
     let known = history.map(|history| history.moment_of(first)).transpose()?.flatten();
@@ -100,7 +92,7 @@ impl ResumePoint {
         // What a queue has given is known by the positions in the targets.
         let incremental = job.sources.iter().any(|source| source.incremental || source.queue().is_some());
         let is_another_day = last.as_ref().is_some_and(|last| job.is_of_another_day(last.moment()));
-        let run = run_name();
+        let run = new_name();
         let start = decide::start(last, incremental || is_another_day)?;
         let before = match (&start, replay) {
             (_, Some(replay)) => moment_of(history.as_deref(), &replay.first)?,
@@ -131,7 +123,7 @@ impl ResumePoint {
         let left = last.filter(|last| last.fingerprint.is_some());
         let resumes = left.is_some() || self.has_begun.load(Ordering::Relaxed);
         Ok(ResumePoint {
-            run: run_name(),
+            run: new_name(),
             start: left.map_or(self.start, |last| Start::Resumes(Box::new(last))),
             options: match resumes {
                 true => RunOptions { resume: true, restart: false, ..self.options },
@@ -275,8 +267,7 @@ impl ResumePoint {
             None => self.options.series.as_deref(),
         };
         let of_step = self.options.of_step.as_ref();
-        let logical =
-            LogicalRun { first: self.first(), moment: self.moment, series, kind: RunKind::Job, of_step };
+        let logical = LogicalRun { first: self.first(), moment: self.moment, series, kind: RunKind::Job, of_step };
         self.history.as_ref().map(|history| history.begin(&self.run, logical, &self.job)).transpose()
     }
 

@@ -185,15 +185,18 @@ impl Client {
         self.ask(Question { method, url, headers, elsewhere, body, secrets }).await
     }
 
-    /// Posts `json`. A redirect is not followed.
-    pub(crate) async fn post(&self, target: &Target, json: Bytes) -> Result<(), Fault> {
+    /// Sends `body`, as JSON unless the headers of the settings say otherwise, and returns the status and the beginning
+    /// of what the server says. With a body a redirect is not followed.
+    pub(crate) async fn exchange(&self, method: Method, target: &Target, body: Bytes) -> Result<(u16, Vec<u8>), Fault> {
         let mut headers = self.headers_for(target);
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let (method, url, secrets) = (Method::POST, target.url.clone(), target.secrets.clone());
-        let question = Question { method, url, elsewhere: headers.clone(), headers, body: json, secrets };
+        if !body.is_empty() {
+            headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
+        }
+        let (url, secrets) = (target.url.clone(), target.secrets.clone());
+        let question = Question { method, url, elsewhere: self.harmless.clone(), headers, body, secrets };
         let answer = self.ask(question).await?;
-        self.drain(answer).await;
-        Ok(())
+        let status = answer.status().as_u16();
+        Ok((status, self.drain(answer).await))
     }
 
     /// Sends a request, follows redirects (only for requests that change nothing), and returns the answer if its status

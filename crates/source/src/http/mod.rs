@@ -33,7 +33,7 @@ use tokio::runtime::Id;
 use crate::io::join;
 use answer::Answer;
 use client::{Client, Target};
-pub use post::post;
+pub use post::{Answered, post, request};
 use retry::Fault;
 pub use spec::HttpSpec;
 use transfer::{Part, Remote};

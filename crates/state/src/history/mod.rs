@@ -21,6 +21,6 @@ pub use key::JobKey;
 pub use live::LiveRun;
 pub use locks::OnlyRun;
 pub use progress::ProgressFile;
-pub use record::{Ending, OfStep, Outcome, RunKind, RunRecord, began};
+pub use record::{Ending, OfStep, Outcome, RunKind, RunRecord, began, new_name};
 pub use status::{QueueStatus, RunStatus, StatusFile};
 pub use store::{LogicalRun, RunHistory, default_folder};

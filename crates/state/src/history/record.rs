@@ -1,6 +1,8 @@
 //! A run as the history stores it.
 
-use millstream_core::{Error, ErrorKind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use millstream_core::{Error, ErrorKind, clock};
 use rusqlite::Row;
 use serde::Serialize;
 use serde_json::Value;
@@ -144,6 +146,12 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
+    /// Whether all that it was to load is loaded. One that only brought sinks to the same files is followed by another.
+    pub fn is_complete(&self) -> bool {
+        let caught_up = self.report.as_ref().is_some_and(|report| report["caught_up"] == true);
+        self.outcome == Outcome::Done && !caught_up
+    }
+
     /// When the logical run began, in milliseconds since 1970.
     pub fn moment(&self) -> i64 {
         self.moment.or_else(|| began(&self.logical)).unwrap_or_else(|| i64::try_from(self.began).unwrap_or(i64::MAX))
@@ -153,6 +161,16 @@ impl RunRecord {
 /// When the run of this name began, in milliseconds since 1970: names begin with that.
 pub fn began(run: &str) -> Option<i64> {
     run.split('-').next()?.parse().ok()
+}
+
+/// The name of a new run: when it begins, and in which process. Of runs that begin in the same millisecond, the later
+/// has the next one.
+pub fn new_name() -> String {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let now = clock::now();
+    let next = |last: u64| now.max(last.saturating_add(1));
+    let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
+    format!("{}-{}", next(last.unwrap_or_default()), std::process::id())
 }
 
 /// What is stored of a run when it ends.

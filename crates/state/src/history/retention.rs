@@ -9,7 +9,7 @@ use super::progress;
 use super::record::RunRecord;
 use super::status;
 use super::store::signed;
-use crate::rejects;
+use crate::{rejects, sequences};
 
 /// So many runs are kept.
 pub(super) const KEPT: u64 = 1_000;
@@ -34,11 +34,14 @@ pub(super) fn delete_oldest(connection: &Connection, is_alive: impl Fn(&str) -> 
     Ok(deleted > 0)
 }
 
-/// Removes the rejects, the progress and the status files of runs that are not among `runs`. It does no harm if one
+/// Removes the rejects, the progress and status files and the folders of sequences of runs that are not among `runs`. It does no harm if one
 /// cannot be removed.
 pub(super) fn remove_files(state: &Path, runs: &[RunRecord]) {
     for rejects in others(&state.join(rejects::FOLDER), runs.iter().map(|run| run.logical.as_str())) {
         let _ = fs_err::remove_dir_all(rejects);
+    }
+    for folder in others(&state.join(sequences::FOLDER), runs.iter().map(|run| run.run.as_str())) {
+        let _ = fs_err::remove_dir_all(folder);
     }
     for folder in [progress::FOLDER, status::FOLDER] {
         for file in others(&state.join(folder), runs.iter().map(|run| run.run.as_str())) {

@@ -129,9 +129,8 @@ impl RunHistory {
         let (sequence, step) = of_step.map(|of| (&of.sequence, &of.step)).unzip();
         let (process, began) = (std::process::id(), signed(now()));
         let kind = kind.stored();
-        let values = params![
-            run, first, job.path, job.variables, process, began, PROGRAM, moment, series, kind, sequence, step
-        ];
+        let values =
+            params![run, first, job.path, job.variables, process, began, PROGRAM, moment, series, kind, sequence, step];
         self.checked(self.connection().execute(insert, values))?;
         fail_point::pass("state.after");
         self.forget_old_runs()?;
@@ -250,8 +249,7 @@ impl RunHistory {
 
     /// The runs that are `step`, the last one first.
     pub fn of_step(&self, step: &OfStep) -> Result<Vec<RunRecord>> {
-        let query =
-            format!("SELECT {COLUMNS} FROM runs WHERE sequence = ?1 AND step = ?2 ORDER BY rowid DESC");
+        let query = format!("SELECT {COLUMNS} FROM runs WHERE sequence = ?1 AND step = ?2 ORDER BY rowid DESC");
         self.records(&query, params![step.sequence, step.step])
     }
 

@@ -1,5 +1,6 @@
 //! Services as their operators see them while they live: progress, the run history, outages, and what stays of rejects.
 
+use std::net::TcpListener;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -195,4 +196,18 @@ fn a_gap_is_reported_once() {
     std::thread::sleep(Duration::from_secs(2));
     stop(process);
     assert_eq!(scene.says_times("log", "was deleted"), 1, "{}", scene.lab.read("log"));
+}
+
+/// A port that takes connections and says nothing is that of a server which begins to run, or is busy.
+#[test]
+fn a_database_that_says_nothing_is_waited_for() {
+    let scene = Scene::new(in_sqlite, SERVICE, "", "");
+    let mute = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("mysql://etl@{}/shop", mute.local_addr().expect("an address"));
+    scene.lab.file("job.yaml", scene.lab.read("job.yaml").replace(&scene.target.url(), &url));
+    let mut process = scene.start_logged("log", &[]);
+    until("it waits", || scene.says_times("log", "`o` waits, and continues when it is there again") == 1);
+    assert_eq!(scene.says_times("log", "no MySQL greeting came"), 1, "{}", scene.lab.read("log"));
+    assert_eq!(process.try_wait().expect("it can be asked"), None, "it lives");
+    stop(process);
 }

@@ -1,0 +1,189 @@
+//! A sequence while it runs: a line for each step on a terminal, elsewhere a line for each thing that happens.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use millstream::history::RunHistory;
+use millstream::sequence::{
+    Ending, Event, Outcome, Seen, Sequence, SequenceReport, StepProgress, StepState, kind_and_what,
+};
+use millstream::text::grouped;
+use serde_json::Value;
+
+use crate::human;
+use crate::output::{Output, Role};
+
+/// Shows a sequence.
+pub struct Board {
+    output: Output,
+    lines: Option<Lines>,
+}
+
+/// The lines of a terminal.
+struct Lines {
+    all: MultiProgress,
+    bars: Vec<ProgressBar>,
+    width: usize,
+}
+
+impl Board {
+    pub fn new(output: Output, sequence: &Sequence, _history: &Arc<RunHistory>) -> Self {
+        let is_terminal = std::io::stderr().is_terminal() && !output.quiet;
+        let lines = is_terminal.then(|| Lines::new(sequence));
+        Board { output, lines }
+    }
+
+    /// Shows what has happened.
+    pub fn see(&self, seen: &Seen<'_>) {
+        let (sequence, progress) = (seen.sequence, seen.progress);
+        let step = match seen.event {
+            Event::Began { .. } => return,
+            Event::Step { step, .. }
+            | Event::Again { step, .. }
+            | Event::Started { step, .. }
+            | Event::Ended { step, .. }
+            | Event::Over { step, .. } => step,
+        };
+        let Some(number) = sequence.step(step) else { return };
+        let progress = &progress.steps[number];
+        if let Some(lines) = &self.lines {
+            lines.show(self.output, sequence, number, progress);
+        }
+        let text = match seen.event {
+            Event::Ended { ending: Ending::Retried, message, .. } => {
+                let why = message.as_deref().unwrap_or("it has ended");
+                Some(format!("{step}: {why}; it is attempted again\n"))
+            }
+            Event::Ended { part, ending: Ending::Failed, message, .. } => {
+                let item = progress.parts.get(*part).and_then(|part| part.item.as_ref());
+                let item = item.map_or(String::new(), |item| format!(" {}", item.text()));
+                Some(format!("{step}{item}: failed: {}\n", message.as_deref().unwrap_or_default()))
+            }
+            _ if self.lines.is_some() => None,
+            Event::Step { .. } => Some(format!("{step}: begins ({})\n", kind_and_what(&sequence.steps[number]))),
+            Event::Again { .. } => Some(format!("{step}: continues\n")),
+            Event::Over { outcome: Outcome::Failed, message: None, .. } => None,
+            Event::Over { .. } => Some(format!("{step}: {}\n", state(progress))),
+            _ => None,
+        };
+        if let Some(text) = text {
+            self.chat(&text);
+        }
+    }
+
+    fn chat(&self, text: &str) {
+        if !self.output.quiet {
+            self.message(text);
+        }
+    }
+
+    /// Shows a message above the lines.
+    pub fn message(&self, text: &str) {
+        match &self.lines {
+            Some(lines) => lines.all.suspend(|| self.output.message(text)),
+            None => self.output.message(text),
+        }
+    }
+
+    /// Leaves the lines as they are.
+    pub fn end(&self) {
+        for bar in self.lines.iter().flat_map(|lines| &lines.bars) {
+            bar.abandon();
+        }
+    }
+}
+
+impl Lines {
+    fn new(sequence: &Sequence) -> Self {
+        let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+        let width = sequence.steps.iter().map(|step| step.name.value.chars().count()).max().unwrap_or_default();
+        let order = sequence.graph.order();
+        let mut bars = vec![ProgressBar::hidden(); sequence.steps.len()];
+        for &step in order {
+            let bar = all.add(ProgressBar::no_length());
+            if let Ok(style) = ProgressStyle::with_template("{msg}") {
+                bar.set_style(style);
+            }
+            bars[step] = bar;
+        }
+        let lines = Lines { all, bars, width };
+        for &step in order {
+            lines.show(Output::PLAIN, sequence, step, &StepProgress::default());
+        }
+        lines
+    }
+
+    fn show(&self, output: Output, sequence: &Sequence, number: usize, progress: &StepProgress) {
+        let step = &sequence.steps[number];
+        let width = self.width;
+        let mark = match progress.state {
+            StepState::Waiting => output.paint(Role::Faint, "·"),
+            StepState::Running => output.paint(Role::Hint, "▸"),
+            StepState::Succeeded => output.paint(Role::Strong, "✓"),
+            StepState::Failed | StepState::NotRun => output.paint(Role::Error, "✗"),
+            StepState::Skipped => output.paint(Role::Faint, "-"),
+        };
+        let does = match progress.state {
+            StepState::Waiting => {
+                let needs = sequence.graph.needs(number).iter().map(|&need| sequence.steps[need].name.value.as_str());
+                let needs: Vec<&str> = needs.collect();
+                if needs.is_empty() { String::new() } else { format!("after {}", needs.join(", ")) }
+            }
+            _ => state(progress),
+        };
+        let line = format!("{mark} {:width$}  {}  {does}", step.name.value, kind_and_what(step));
+        let bar = &self.bars[number];
+        bar.set_message(line);
+        bar.tick();
+    }
+}
+
+/// What a step has come to, in words.
+fn state(progress: &StepProgress) -> String {
+    let took = || match (progress.began, progress.ended) {
+        (Some(began), Some(ended)) => human::time(Duration::from_millis(ended.saturating_sub(began))),
+        _ => String::new(),
+    };
+    match progress.state {
+        StepState::Waiting => "waits".to_owned(),
+        StepState::Running => {
+            let done = progress.parts.iter().filter(|part| part.state.is_over()).count();
+            match progress.parts.len() {
+                0 | 1 => "runs".to_owned(),
+                all => format!("runs: {done} of {all} items are done"),
+            }
+        }
+        StepState::Succeeded => {
+            let rows = progress.results.get("rows_written").and_then(Value::as_u64);
+            let rows = rows.map_or(String::new(), |rows| format!(", {} rows written", grouped(rows)));
+            format!("done in {}{rows}", took())
+        }
+        StepState::Failed => match progress.message.as_deref() {
+            Some(why) => format!("failed: {why}"),
+            None => format!("failed after {}", took()),
+        },
+        StepState::Skipped => "skipped".to_owned(),
+        StepState::NotRun => "not run, since an earlier step has failed".to_owned(),
+    }
+}
+
+/// What is said at the end.
+pub fn ending(report: &SequenceReport) -> String {
+    if report.nothing_to_do {
+        return "nothing to do: the last run is done\n".to_owned();
+    }
+    let json = &report.json;
+    let steps = json["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let count = |outcome: &str| steps.iter().filter(|step| step["outcome"] == outcome).count();
+    let mut parts = vec![format!("{} of {} steps done", count("success"), steps.len())];
+    for (outcome, words) in [("skipped", "skipped"), ("failed", "failed"), ("not_run", "not run")] {
+        if count(outcome) > 0 {
+            parts.push(format!("{} {words}", count(outcome)));
+        }
+    }
+    let took = json["ended"].as_u64().zip(json["began"].as_u64()).map_or(0, |(end, begin)| end.saturating_sub(begin));
+    let took = human::time(Duration::from_millis(took));
+    format!("{} in {took} (run {})\n", parts.join(", "), json["run"].as_str().unwrap_or_default())
+}

@@ -1,0 +1,125 @@
+//! A sequence that is resumed at each step, with jobs that load each row once; kills at random moments.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use super::{lab, outcomes, rows, step};
+
+/// Three loads one after the other; each job can be made to fail.
+const CHAIN: &str = "parameters: {DAY: '${now | %H%M%S}'}\nsteps:\n  one: {job: load.yaml, set: {TAG: one}}\n  two: {job: \
+                     other.yaml, set: {TAG: 'two-${DAY}'}, needs: one}\n  three: {job: load.yaml, set: {TAG: three}, needs: \
+                     two}\n  log: {command: [sh, -c, 'echo ${DAY} >> log'], needs: three}\n";
+
+fn other(input: &str) -> String {
+    super::LOAD.replace("read: in.csv", &format!("read: [in.csv, {input}]"))
+}
+
+#[test]
+fn a_run_goes_on_at_what_failed_with_its_dates() {
+    let lab = lab(CHAIN);
+    lab.file("other.yaml", other("more.csv"));
+    let failed = lab.run(&["run", "nightly.yaml", "--json"]);
+    failed.ended(1).says(&["two: failed:", "more.csv", "millstream run --resume nightly.yaml` continues there"]);
+    assert_eq!(outcomes(&failed), ["one=success", "two=failed", "three=not_run", "log=not_run"]);
+    lab.file("more.csv", "id\n4\n");
+    std::thread::sleep(Duration::from_millis(1100));
+    let ran = lab.run(&["run", "--resume", "nightly.yaml", "--json"]);
+    ran.ok();
+    let report = ran.json();
+    assert_eq!((&report["logical"], &report["parameters"]), (&failed.json()["run"], &failed.json()["parameters"]));
+    let tag = format!("two-{}", report["parameters"]["DAY"].as_str().expect("a day"));
+    let found = rows(&lab, "SELECT tag, count(*) FROM t GROUP BY tag ORDER BY tag");
+    assert_eq!(found, [["one", "3"], ["three", "3"], [tag.as_str(), "4"]]);
+    // There is nothing left to do.
+    lab.run(&["run", "--resume", "nightly.yaml"]).ok().says(&["nothing to do"]);
+    assert_eq!(lab.read("log").lines().count(), 1);
+    // Another run is another one.
+    lab.run(&["run", "nightly.yaml"]).ok();
+    assert_eq!(rows(&lab, "SELECT count(*) FROM t WHERE tag = 'one'"), [["6"]]);
+}
+
+#[test]
+fn items_that_are_done_are_not_done_again() {
+    let lab = lab("steps:\n  each: {job: load.yaml, set: {TAG: '${V}', FILE: '${V}.csv'}, for_each: {V: [a, b, c]}}\n");
+    lab.file("load.yaml", super::LOAD.replace("in.csv", "${FILE}"));
+    for name in ["a.csv", "c.csv"] {
+        lab.file(name, "id\n1\n");
+    }
+    lab.run(&["run", "nightly.yaml"]).ended(1).says(&["each b: failed", "b.csv"]);
+    lab.file("b.csv", "id\n1\n");
+    lab.run(&["run", "nightly.yaml", "--resume", "--dry-run"]).ok().prints(&["goes on: 2 of 3 items are done"]);
+    lab.run(&["run", "--resume", "nightly.yaml"]).ok();
+    assert_eq!(
+        rows(&lab, "SELECT tag, count(*) FROM t GROUP BY tag ORDER BY tag"),
+        [["a", "1"], ["b", "1"], ["c", "1"]]
+    );
+}
+
+#[test]
+fn a_step_can_be_begun_anew() {
+    let lab = lab(CHAIN);
+    lab.file("other.yaml", super::LOAD);
+    lab.run(&["run", "nightly.yaml"]).ok();
+    lab.run(&["run", "nightly.yaml", "--restart=three"]).ok();
+    let found = rows(&lab, "SELECT substr(tag, 1, 3), count(*) FROM t GROUP BY 1 ORDER BY 1");
+    assert_eq!(found, [["one", "3"], ["thr", "6"], ["two", "3"]], "three has added its rows once more");
+    let log = lab.read("log");
+    let lines: Vec<&str> = log.lines().collect();
+    assert!(lines.len() == 2 && lines[0] == lines[1], "the same logical run: {log}");
+}
+
+#[test]
+fn a_job_that_has_changed_begins_anew_unless_something_was_published() {
+    let lab = lab("steps:\n  load: {job: load.yaml, set: {TAG: x}}\n");
+    // It fails before anything is loaded.
+    lab.file("load.yaml", super::LOAD.replace("read: in.csv", "read: [in.csv, no.csv]"));
+    lab.run(&["run", "nightly.yaml"]).ended(1);
+    lab.file("load.yaml", super::LOAD);
+    lab.run(&["run", "--resume", "nightly.yaml"]).ok();
+    assert_eq!(rows(&lab, "SELECT count(*) FROM t"), [["3"]]);
+}
+
+/// Kills the sequence at random moments, with all of its processes, until it gets to its end.
+#[test]
+fn kills_at_random_moments_lose_and_double_nothing() {
+    let lab = lab(
+        "steps:\n  one: {job: load.yaml, set: {TAG: one}}\n  each: {job: load.yaml, set: {TAG: '${V}'}, needs: one, \
+                   for_each: {V: [a, b, c, d]}, parallel: 2}\n  two: {job: load.yaml, set: {TAG: two}, needs: each}\n",
+    );
+    let lines: String = (0..2000).map(|id| format!("{id}\n")).collect();
+    lab.file("in.csv", format!("id\n{lines}"));
+    let mut seed = u64::from(std::process::id());
+    let mut kills = 0;
+    loop {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let mut command = lab.command(&["run", "--resume", "nightly.yaml"]);
+        command.env("MILLSTREAM_CHUNK_BYTES", "2000").stderr(Stdio::null());
+        let mut child = command.spawn().expect("it starts");
+        let end = Instant::now() + Duration::from_millis(100 + (seed >> 33) % 900);
+        let ended = loop {
+            match child.try_wait().expect("it can be asked") {
+                Some(status) => break Some(status),
+                None if Instant::now() >= end && kills < 12 => break None,
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        };
+        match ended {
+            Some(status) => {
+                assert!(status.success(), "{status} after {kills} kills");
+                break;
+            }
+            None => {
+                child.kill().expect("it is killed");
+                child.wait().expect("it ends");
+                kills += 1;
+            }
+        }
+    }
+    eprintln!("{kills} kills");
+    let found = rows(&lab, "SELECT tag, count(*), count(DISTINCT id) FROM t GROUP BY tag ORDER BY tag");
+    let expected =
+        ["a", "b", "c", "d", "one", "two"].map(|tag| vec![tag.to_owned(), "2000".to_owned(), "2000".to_owned()]);
+    assert_eq!(found, expected);
+    let report = lab.run(&["run", "--resume", "nightly.yaml", "--json"]).ok().json();
+    assert_eq!(step(&report, "two")["outcome"], "success");
+}

@@ -1,0 +1,171 @@
+//! Jobs and other sequences: processes of Millstream.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use millstream_core::Result;
+use millstream_core::program::Lines;
+use millstream_engine::sequences::Row;
+use millstream_state::{JobKey, OfStep, Outcome, RunHistory, RunRecord};
+use serde_json::{Value, json};
+
+use super::process::{self, MOST_REPORT};
+use super::{Done, Surroundings, too_long};
+
+/// The results of a job that stand in its report under the same names.
+const OF_REPORT: [&str; 4] = ["rows_read", "rows_written", "rows_rejected", "run"];
+
+/// A job or a sequence that is run.
+pub(crate) struct FilePart {
+    pub(crate) history: Arc<RunHistory>,
+    pub(crate) of: OfStep,
+    /// The program, and the arguments that all processes get.
+    pub(crate) program: Vec<OsString>,
+    /// The path as it stands in the sequence.
+    pub(crate) path: String,
+    /// The same from the root.
+    pub(crate) from_root: PathBuf,
+    /// Values of its variables.
+    pub(crate) set: Vec<(String, String)>,
+    /// The file with what is handed over.
+    pub(crate) handover: PathBuf,
+    pub(crate) memory: u64,
+    /// Whether the file has changed since the last run of the part: it begins anew, if nothing of it was published.
+    pub(crate) is_changed: bool,
+    /// Whether it is to begin anew, whatever was published.
+    pub(crate) restarts: bool,
+    /// Whether it is kept running.
+    pub(crate) keeps_running: bool,
+}
+
+/// What is to be done after the runs of a part so far.
+enum ToDo {
+    /// Nothing: this run has done it.
+    Nothing(Box<RunRecord>),
+    Begin,
+    Resume,
+    /// The file was run elsewhere since.
+    Refuse(String),
+}
+
+impl FilePart {
+    pub(crate) async fn run(self, surroundings: &Surroundings, limit: Option<Duration>, lines: Lines) -> Done {
+        let resume = match self.to_do() {
+            Ok(ToDo::Nothing(run)) => return Done::with(results_of(&run)),
+            Ok(ToDo::Refuse(why)) => return Done::failed(why),
+            Ok(to_do) => matches!(to_do, ToDo::Resume),
+            Err(error) => return error.into(),
+        };
+        let program = process::program(surroundings, self.command(resume));
+        let ended = match process::run(surroundings, &program, limit, lines, MOST_REPORT).await {
+            Ok(ended) => ended,
+            Err(error) => return error.into(),
+        };
+        let said: Value = serde_json::from_slice(&ended.output).unwrap_or_default();
+        let mut results = results_of_report(&said);
+        if ended.ending.is_success() {
+            return Done { stopped: ended.stopped && !self.keeps_running, failed: None, results };
+        }
+        if !results.contains_key("run")
+            && let Ok(runs) = self.history.of_step(&self.of)
+            && let Some(run) = runs.first()
+        {
+            results.insert("run".to_owned(), json!(run.run));
+        }
+        let why = match ended.late {
+            true => too_long(limit),
+            false => first_error(&said).or_else(|| ended.last.last().cloned()).unwrap_or(ended.ending.to_string()),
+        };
+        Done { stopped: ended.stopped, failed: Some(self.with_hint(why, &said)), results }
+    }
+
+    fn to_do(&self) -> Result<ToDo> {
+        if self.restarts || self.keeps_running {
+            return Ok(ToDo::Begin);
+        }
+        let runs = self.history.of_step(&self.of)?;
+        if let Some(done) = runs.iter().find(|run| run.is_complete() || run.outcome == Outcome::Skipped) {
+            return Ok(ToDo::Nothing(Box::new(done.clone())));
+        }
+        // One that did not begin to load has left nothing.
+        let Some(last) = runs.iter().find(|run| run.fingerprint.is_some()) else { return Ok(ToDo::Begin) };
+        if self.is_changed {
+            return Ok(ToDo::Begin);
+        }
+        let key = JobKey::new(&self.from_root.to_string_lossy(), &self.set);
+        let newest = self.history.last(&key)?;
+        Ok(match newest.filter(|newest| newest.run != last.run) {
+            Some(other) => ToDo::Refuse(format!(
+                "`{}` was run elsewhere since (run {}), so that its run {} cannot be resumed",
+                self.path, other.run, last.run
+            )),
+            None => ToDo::Resume,
+        })
+    }
+
+    fn command(&self, resume: bool) -> Vec<OsString> {
+        let mut words = self.program.clone();
+        words.extend(["run", self.path.as_str(), "--json", "--as-step"].map(OsString::from));
+        words.push(self.handover.clone().into());
+        words.extend(["--memory".to_owned(), self.memory.to_string()].map(OsString::from));
+        let more = match (resume, self.restarts) {
+            (true, _) => Some("--resume"),
+            (false, true) => Some("--restart"),
+            (false, false) => None,
+        };
+        words.extend(more.map(OsString::from));
+        words
+    }
+
+    /// What to do about a file that cannot begin anew.
+    fn with_hint(&self, why: String, said: &Value) -> String {
+        let is_refused = said["errors"][0]["kind"] == "refused";
+        let step = self.of.step.split([' ', '[']).next().unwrap_or_default();
+        match self.is_changed && is_refused {
+            true => format!(
+                "{why}; `{}` has changed since it was run: `--resume --restart={step}` begins it anew, with the rows that \
+                 it has loaded left there",
+                self.path
+            ),
+            false => why,
+        }
+    }
+}
+
+fn results_of_report(report: &Value) -> Row {
+    let result = |name: &str| Some((name.to_owned(), report.get(name).filter(|value| !value.is_null())?.clone()));
+    OF_REPORT.into_iter().filter_map(result).collect()
+}
+
+fn results_of(run: &RunRecord) -> Row {
+    let own = json!({
+        "rows_read": run.rows_read, "rows_written": run.rows_written, "rows_rejected": run.rows_rejected, "run": run.run,
+    });
+    let mut results = own.as_object().cloned().unwrap_or_default();
+    // What it was when it ended, of all attempts.
+    results.extend(run.report.as_ref().map(results_of_report).unwrap_or_default());
+    results
+}
+
+/// The first error in what Millstream has said.
+fn first_error(said: &Value) -> Option<String> {
+    let lint = said["lints"].as_array().into_iter().flatten().find(|lint| lint["severity"] == "error");
+    if let Some(lint) = lint {
+        let place = format!("{}:{}:{}", lint["path"].as_str()?, lint["line"], lint["column"]);
+        return Some(format!("{place}: {}", lint["what"].as_str()?));
+    }
+    let error = said["errors"].as_array()?.first()?;
+    let mut text = error["what"].as_str()?.to_owned();
+    if let Some(place) = error["uri"].as_str() {
+        text = format!("{place}: {text}");
+    }
+    if let Some(line) = error["line"].as_u64() {
+        text.push_str(&format!(" (line {line})"));
+    }
+    if let Some(cause) = error["cause"].as_str() {
+        text.push_str(&format!(": {cause}"));
+    }
+    Some(text)
+}

@@ -1,0 +1,164 @@
+//! Queries, waits, and the items of loops that are rows or files.
+
+use std::time::{Duration, Instant};
+
+use millstream_core::{Error, Result};
+use millstream_engine::Failure;
+use millstream_engine::sequences::Row;
+use millstream_job::Lint;
+use millstream_job::graph::{Located, SourceStep};
+use millstream_job::sequence::model::{Awaited, Items, QueryAction, WaitAction};
+use millstream_job::sequence::sources;
+use serde_json::{Value, json};
+
+use super::{Done, Surroundings};
+use crate::progress::Item;
+use crate::values::Values;
+
+/// The most items of a loop.
+const MOST_ITEMS: usize = 100_000;
+
+/// A query on a database.
+pub(crate) struct Asked {
+    source: SourceStep,
+}
+
+/// What is wrong with a query or a pattern once its texts are filled in.
+fn refused(lints: Vec<Lint>) -> Error {
+    let Some(lint) = lints.into_iter().next() else { return Error::internal("the query is no source") };
+    let error = Error::refused(lint.what);
+    lint.hint.into_iter().fold(error, Error::hint)
+}
+
+fn in_words(failure: &Failure) -> String {
+    failure.errors.first().map_or_else(|| failure.to_string(), super::in_words)
+}
+
+fn source(values: &Values<'_>, surroundings: &Surroundings, query: &QueryAction) -> Result<SourceStep> {
+    let (url, sql) = (values.fill(&query.from)?, values.fill(&query.query)?);
+    let registry = surroundings.engine.registry();
+    sources::of_query(query, &url, &sql, &surroundings.sequence.text, registry).map_err(refused)
+}
+
+impl Asked {
+    pub(super) fn new(values: &Values<'_>, surroundings: &Surroundings, query: &QueryAction) -> Result<Self> {
+        Ok(Asked { source: source(values, surroundings, query)? })
+    }
+
+    /// The first row, and whether its first value counts as true.
+    async fn first(&self, surroundings: &Surroundings) -> Result<(Option<Row>, bool), Failure> {
+        let Surroundings { engine, sequence, .. } = surroundings;
+        let (rows, holds) = engine.rows_of_query(&sequence.text, sequence.moment, self.source.clone(), 1).await?;
+        Ok((rows.into_iter().next(), holds))
+    }
+
+    pub(super) async fn ask(&self, surroundings: &Surroundings) -> Done {
+        match self.first(surroundings).await {
+            Ok((row, _)) => Done::with(row.unwrap_or_default()),
+            Err(failure) => Done::failed(in_words(&failure)),
+        }
+    }
+}
+
+/// What is waited for.
+enum For {
+    File(SourceStep),
+    Query { asked: Asked, until: Option<Located<String>> },
+}
+
+/// A wait.
+pub(crate) struct Wait {
+    what: For,
+    limit: Option<Duration>,
+    every: Duration,
+}
+
+impl Wait {
+    pub(super) fn new(values: &Values<'_>, surroundings: &Surroundings, wait: &WaitAction) -> Result<Self> {
+        let what = match &wait.what {
+            Awaited::File(template) => {
+                let pattern = values.fill(template)?;
+                let (text, registry) = (&surroundings.sequence.text, surroundings.engine.registry());
+                For::File(sources::of_files(template, &pattern, text, registry).map_err(refused)?)
+            }
+            Awaited::Query { query, until } => {
+                let asked = Asked::new(values, surroundings, query)?;
+                For::Query { asked, until: until.clone() }
+            }
+        };
+        Ok(Wait { what, limit: wait.limit, every: wait.every })
+    }
+
+    pub(super) async fn wait(&self, surroundings: &Surroundings) -> Done {
+        let begun = Instant::now();
+        loop {
+            // What is waited for may not be there yet in any way: a server that starts, a folder, a table.
+            let why = match self.look(surroundings).await {
+                Ok(Some(results)) => return Done::with(results),
+                Ok(None) => None,
+                Err(why) => Some(why),
+            };
+            let left = self.limit.map(|limit| limit.saturating_sub(begun.elapsed()));
+            if left.is_some_and(|left| left.is_zero()) {
+                let limit = millstream_core::spec::Duration(self.limit.unwrap_or_default());
+                let why = why.map_or(String::new(), |why| format!(": {why}"));
+                return Done::failed(format!("it did not come within {limit}{why}"));
+            }
+            tokio::time::sleep(left.map_or(self.every, |left| left.min(self.every))).await;
+        }
+    }
+
+    /// The results, if it is there.
+    async fn look(&self, surroundings: &Surroundings) -> Result<Option<Row>, String> {
+        let failed = |failure: Failure| in_words(&failure);
+        let engine = &surroundings.engine;
+        match &self.what {
+            For::File(source) => {
+                let found = engine.files_of(source.clone(), 1).await.map_err(failed)?;
+                let results = |file: String| json!({"file": file}).as_object().cloned().unwrap_or_default();
+                Ok(found.into_iter().next().map(results))
+            }
+            For::Query { asked, until } => {
+                let (row, holds) = asked.first(surroundings).await.map_err(failed)?;
+                let Some(row) = row else { return Ok(None) };
+                let holds = match until {
+                    Some(until) => engine.holds(&until.value, row.clone()).await.map_err(failed)?,
+                    None => holds,
+                };
+                Ok(holds.then_some(row))
+            }
+        }
+    }
+}
+
+/// The items of a loop over rows or files.
+pub(crate) async fn items_of(values: &Values<'_>, surroundings: &Surroundings) -> Result<Vec<Item>, String> {
+    let failed = |failure: Failure| in_words(&failure);
+    let error = |error: Error| super::in_words(&error);
+    let Surroundings { engine, sequence, .. } = surroundings;
+    let Some(for_each) = &values.step.for_each else { return Ok(Vec::new()) };
+    let items: Vec<Item> = match &for_each.items {
+        Items::Rows(query) => {
+            let source = source(values, surroundings, query).map_err(error)?;
+            let rows = engine.rows_of_query(&sequence.text, sequence.moment, source, MOST_ITEMS + 1).await;
+            rows.map_err(failed)?.0.into_iter().map(Item::Row).collect()
+        }
+        Items::Files(template) => {
+            let pattern = values.fill(template).map_err(error)?;
+            let source = sources::of_files(template, &pattern, &sequence.text, engine.registry());
+            let source = source.map_err(|lints| super::in_words(&refused(lints)))?;
+            let mut files = engine.files_of(source, MOST_ITEMS + 1).await.map_err(failed)?;
+            files.sort();
+            files.into_iter().map(Item::Text).collect()
+        }
+        Items::List(_) | Items::Days(_) => Vec::new(),
+    };
+    let null = |item: &Item| matches!(item, Item::Row(row) if row.values().next().is_none_or(Value::is_null));
+    if let Some(position) = items.iter().position(null) {
+        return Err(format!("row {} of the items has null in its first column", position + 1));
+    }
+    match items.len() > MOST_ITEMS {
+        true => Err(format!("there are more than {MOST_ITEMS} items")),
+        false => Ok(items),
+    }
+}

@@ -1,0 +1,624 @@
+//! The run of a sequence: a loop that starts what may start, and notes how it has ended.
+//!
+//! One thread drives it. All that happens becomes an event, which is kept before anything follows from it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use futures::future::LocalBoxFuture;
+use futures::stream::FuturesUnordered;
+use millstream_core::program::Lines;
+use millstream_core::stable_hash;
+use millstream_core::{Error, ErrorKind, Result, clock};
+use millstream_engine::options::Cancel;
+use millstream_engine::sequences::Row;
+use millstream_engine::{Engine, Failure};
+use millstream_job::sequence::model::{Action, When};
+use millstream_job::sequence::state::{admitted, decide_items};
+use millstream_job::sequence::{Sequence, StepState};
+use millstream_state::{
+    Ending as RunEnding, JobKey, LogicalRun, OfStep, RunHistory, RunKind, SequenceFolder, new_name,
+};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::act::{self, Done, FilePart, Ready, Report, Surroundings};
+use crate::events::{Ending, Event, Outcome, Seen, VERSION};
+use crate::handover::Handover;
+use crate::progress::{Item, Progress};
+use crate::read::{ReadSequence, from_root};
+use crate::resume::Asked;
+use crate::share::{Memory, has_memory};
+use crate::values::{self, Values};
+
+/// How long a job that is kept running waits at least before it starts again.
+const LEAST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long it waits at most.
+const MOST_PAUSE: Duration = Duration::from_secs(300);
+
+/// A job that is kept running and has run for so long waits no longer than at first.
+const STEADY: Duration = Duration::from_secs(60);
+
+/// Makes a page of a run: of its name in the history, and its report so far.
+pub type Page = Box<dyn Fn(&RunHistory, &str, &Value) -> Result<String>>;
+
+/// What a run is given beside its sequence.
+pub struct RunOptions {
+    /// What it is asked for.
+    pub asked: Asked,
+    /// The step of another sequence that it is.
+    pub of_step: Option<OfStep>,
+    /// Millstream, and the arguments that its processes get: of the machine and the state.
+    pub program: Vec<OsString>,
+    /// Stops it: processes are asked to end, and nothing more starts.
+    pub cancel: Cancel,
+    /// Makes a page of it for mails.
+    pub page: Page,
+}
+
+/// What a run has come to.
+#[derive(Debug)]
+pub struct SequenceReport {
+    /// Its report.
+    pub json: Value,
+    /// Why it has failed, or that it was interrupted.
+    pub error: Option<Error>,
+    /// Whether there was nothing to do: the last run is done.
+    pub nothing_to_do: bool,
+}
+
+/// The moment that a run of the sequence with this key begins with: that of the run which it continues.
+///
+/// # Errors
+/// If the history cannot be read, or that run has not ended.
+pub fn moment(history: &RunHistory, key: &JobKey, asked: &Asked) -> Result<Option<i64>> {
+    Ok(asked.earlier(history, key)?.map(|earlier| earlier.record.moment()))
+}
+
+/// Runs `read` to its end. `see` gets all that happens.
+///
+/// # Errors
+/// If the run cannot begin, or what happens cannot be kept. That a step fails is no such error.
+pub fn run(
+    engine: &Engine,
+    read: &ReadSequence,
+    history: &Arc<RunHistory>,
+    options: RunOptions,
+    see: &dyn Fn(&Seen<'_>),
+) -> Result<SequenceReport, Failure> {
+    let sequence = Arc::clone(&read.sequence);
+    let set: Vec<(String, String)> = read.set.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+    let key = JobKey::new(sequence.path(), &set);
+    let _only = history.only_run(&key)?;
+    let earlier = options.asked.earlier(history, &key)?;
+    let (progress, restarts) = options.asked.begin(&sequence, earlier.as_ref())?;
+    let name = new_name();
+    let continued = earlier.as_ref().filter(|_| options.asked.only.is_empty()).map(|earlier| &earlier.record);
+    if let Some(last) = continued
+        && last.is_complete()
+        && progress.states().iter().all(|state| state.is_over())
+    {
+        let json = last.report.clone().unwrap_or_default();
+        return Ok(SequenceReport { json, error: None, nothing_to_do: true });
+    }
+    let first = continued.map_or_else(|| name.clone(), |last| last.logical.clone());
+    let logical = LogicalRun {
+        first: &first,
+        moment: sequence.moment.milliseconds(),
+        series: None,
+        kind: RunKind::Sequence,
+        of_step: options.of_step.as_ref(),
+    };
+    let live = history.begin(&name, logical, &key)?;
+    let folder = SequenceFolder::create(history.folder(), &name)?;
+    live.loading(&stable_hash::hash(sequence.text.whole()).to_string(), &Value::Null)?;
+    let (stop, stopped) = watch::channel(false);
+    let machine = engine.machine();
+    let runner = Runner {
+        surroundings: Arc::new(Surroundings::new(engine.clone(), Arc::clone(&sequence), stopped)),
+        read,
+        history,
+        folder,
+        pools: machine.pools.clone().unwrap_or_default(),
+        memory: Memory::new(machine.memory, machine.cores),
+        first,
+        name,
+        restarts,
+        began: clock::now(),
+        progress,
+        in_pools: BTreeMap::new(),
+        pauses: BTreeMap::new(),
+        came: FuturesUnordered::new(),
+        is_stopping: false,
+        see,
+        options,
+        sequence,
+    };
+    let failed = |cause: std::io::Error| Error::io("the sequence cannot be run", &cause);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let ended = runtime.block_on(runner.run(&stop));
+    runtime.shutdown_background();
+    let (json, error) = ended?;
+    let sum = |name: &str| -> u64 { sum(&json, name) };
+    let ending = RunEnding {
+        rows_read: sum("rows_read"),
+        rows_written: sum("rows_written"),
+        rows_rejected: sum("rows_rejected"),
+        units: 0,
+        report: Some(json.clone()),
+    };
+    live.end(error.as_ref(), &ending)?;
+    Ok(SequenceReport { json, error, nothing_to_do: false })
+}
+
+/// The sum of the results `name` of all steps in a report.
+fn sum(report: &Value, name: &str) -> u64 {
+    let steps = report["steps"].as_array().into_iter().flatten();
+    let parts = steps.filter(|step| step["kind"] == "job").flat_map(|step| step["parts"].as_array()).flatten();
+    parts.filter_map(|part| part["results"][name].as_u64()).sum()
+}
+
+/// Part `.1` of step `.0`.
+type PartId = (usize, usize);
+
+/// What has come.
+enum Came {
+    /// The items of the loop that a step is.
+    Items(usize, Result<Vec<Item>, String>),
+    /// The end of an attempt, and how long it took.
+    Done(PartId, Done, Duration),
+    /// The time of another attempt.
+    Again(PartId),
+}
+
+struct Runner<'a> {
+    surroundings: Arc<Surroundings>,
+    sequence: Arc<Sequence>,
+    read: &'a ReadSequence,
+    history: &'a Arc<RunHistory>,
+    folder: SequenceFolder,
+    options: RunOptions,
+    /// The logical run.
+    first: String,
+    name: String,
+    began: u64,
+    /// Steps whose jobs begin anew, whatever they have loaded.
+    restarts: Vec<usize>,
+    progress: Progress,
+    memory: Memory,
+    /// How many may run together in each pool.
+    pools: BTreeMap<String, usize>,
+    /// How many do.
+    in_pools: BTreeMap<String, usize>,
+    /// How long jobs that are kept running wait next time.
+    pauses: BTreeMap<PartId, Duration>,
+    came: FuturesUnordered<LocalBoxFuture<'static, Came>>,
+    is_stopping: bool,
+    see: &'a dyn Fn(&Seen<'_>),
+}
+
+impl Runner<'_> {
+    /// The loop. Returns the report, and why the run has failed, if it has.
+    async fn run(mut self, stop: &watch::Sender<bool>) -> Result<(Value, Option<Error>)> {
+        self.keep_earlier()?;
+        let cancel = self.options.cancel.clone();
+        loop {
+            if !self.is_stopping {
+                self.decide().await?;
+                self.start()?;
+            }
+            if self.came.is_empty() {
+                break;
+            }
+            tokio::select! {
+                came = self.came.next() => if let Some(came) = came { self.take(came)? },
+                () = cancel.cancelled(), if !self.is_stopping => {
+                    self.is_stopping = true;
+                    stop.send_replace(true);
+                }
+            }
+        }
+        let error = self.error();
+        let outcome = match error.as_ref().map(Error::kind) {
+            None => "done",
+            Some(ErrorKind::Interrupted) => "interrupted",
+            Some(_) => "failed",
+        };
+        Ok((self.report(outcome, error.as_ref()), error))
+    }
+
+    /// Keeps what has happened before this run.
+    fn keep_earlier(&self) -> Result<()> {
+        let run = self.name.clone();
+        self.folder.add(&Event::Began { version: VERSION, run, at: self.began })?;
+        let steps = 0..self.sequence.steps.len();
+        let events = steps.flat_map(|step| self.progress.events_of(&self.sequence, step));
+        events.into_iter().try_for_each(|event| self.folder.add(&event))
+    }
+
+    /// Keeps `event`, and draws its consequences.
+    fn note(&mut self, event: Event) -> Result<()> {
+        self.folder.add(&event)?;
+        self.progress.apply(&self.sequence, &event);
+        (self.see)(&Seen { sequence: &self.sequence, event: &event, progress: &self.progress });
+        Ok(())
+    }
+
+    fn name_of(&self, step: usize) -> String {
+        self.sequence.steps[step].name.value.clone()
+    }
+
+    /// Decides on all steps that can be decided.
+    async fn decide(&mut self) -> Result<()> {
+        loop {
+            let decision = self.sequence.decide(&self.progress.states());
+            let is_idle =
+                [&decision.start, &decision.ask, &decision.skip, &decision.not_run].iter().all(|list| list.is_empty());
+            if is_idle {
+                return Ok(());
+            }
+            for step in decision.skip {
+                self.over(step, Outcome::Skipped, None, Row::new())?;
+            }
+            for step in decision.not_run {
+                self.over(step, Outcome::NotRun, None, Row::new())?;
+            }
+            for step in decision.ask {
+                match self.holds(step).await {
+                    Ok(true) => self.begin(step)?,
+                    Ok(false) => self.over(step, Outcome::Skipped, None, Row::new())?,
+                    Err(why) => self.over(step, Outcome::Failed, Some(format!("`when`: {why}")), Row::new())?,
+                }
+            }
+            for step in decision.start {
+                self.begin(step)?;
+            }
+        }
+    }
+
+    async fn holds(&self, step: usize) -> Result<bool, String> {
+        let When::Condition(condition) = &self.sequence.steps[step].when else { return Ok(true) };
+        let sql = values::condition(condition, &self.sequence, &self.progress);
+        let holds = self.surroundings.engine.holds(&sql, values::columns(&self.sequence)).await;
+        holds.map_err(|failure| failure.errors.first().map_or_else(|| failure.to_string(), act::in_words))
+    }
+
+    fn over(&mut self, step: usize, outcome: Outcome, message: Option<String>, results: Row) -> Result<()> {
+        self.note(Event::Over { step: self.name_of(step), at: clock::now(), outcome, message, results })
+    }
+
+    /// Begins `step`, whose parts start when there is room for them.
+    fn begin(&mut self, step: usize) -> Result<()> {
+        let (name, at) = (self.name_of(step), clock::now());
+        if !self.progress.steps[step].parts.is_empty() {
+            return self.note(Event::Again { step: name, at });
+        }
+        let round = self.progress.steps[step].round;
+        if self.sequence.steps[step].for_each.is_none() {
+            return self.note(Event::Step { step: name, at, round, items: None });
+        }
+        let values = self.values(step, None);
+        match act::known_items(&values) {
+            Ok(Some(items)) => self.begin_loop(step, Ok(items)),
+            Err(error) => self.begin_loop(step, Err(act::in_words(&error))),
+            Ok(None) => {
+                self.progress.steps[step].state = StepState::Running;
+                let (surroundings, progress) = (Arc::clone(&self.surroundings), self.progress.clone());
+                self.came.push(Box::pin(async move {
+                    let sequence = Arc::clone(&surroundings.sequence);
+                    let step_of = &sequence.steps[step];
+                    let values = Values { sequence: &sequence, progress: &progress, step: step_of, item: None };
+                    Came::Items(step, act::items_of(&values, &surroundings).await)
+                }));
+                Ok(())
+            }
+        }
+    }
+
+    fn begin_loop(&mut self, step: usize, items: Result<Vec<Item>, String>) -> Result<()> {
+        match items {
+            Ok(items) => {
+                let round = self.progress.steps[step].round;
+                let is_empty = items.is_empty();
+                self.note(Event::Step { step: self.name_of(step), at: clock::now(), round, items: Some(items) })?;
+                if is_empty { self.end_step_if_done(step) } else { Ok(()) }
+            }
+            Err(why) => self.over(step, Outcome::Failed, Some(format!("`for_each`: {why}")), Row::new()),
+        }
+    }
+
+    fn values<'v>(&'v self, step: usize, item: Option<&'v Item>) -> Values<'v> {
+        Values { sequence: &self.sequence, progress: &self.progress, step: &self.sequence.steps[step], item }
+    }
+
+    /// Starts the parts for which there is room.
+    fn start(&mut self) -> Result<()> {
+        let mut candidates = Vec::new();
+        for (step, progress) in self.progress.steps.iter().enumerate() {
+            if progress.state != StepState::Running {
+                continue;
+            }
+            let states: Vec<StepState> = progress.parts.iter().map(|part| part.state).collect();
+            let parallel = self.sequence.steps[step].for_each.as_ref().map_or(1, |for_each| for_each.parallel);
+            candidates.extend(decide_items(&states, parallel).start.into_iter().map(|part| (step, part)));
+        }
+        let pool = |step: usize| self.sequence.steps[step].pool.as_ref().map(|pool| pool.value.as_str());
+        let pools: Vec<Option<&str>> = candidates.iter().map(|(step, _)| pool(*step)).collect();
+        for index in admitted(&pools, &self.in_pools, &self.pools) {
+            let id = candidates[index];
+            let memory = match has_memory(&self.sequence, id.0) {
+                true => match self.memory.take(&self.sequence, &self.progress, id) {
+                    Some(memory) => memory,
+                    None => continue,
+                },
+                false => 0,
+            };
+            if let Some(pool) = self.sequence.steps[id.0].pool.as_ref().map(|pool| pool.value.clone()) {
+                *self.in_pools.entry(pool).or_default() += 1;
+            }
+            self.attempt(id, memory)?;
+        }
+        Ok(())
+    }
+
+    /// Starts an attempt at a part.
+    fn attempt(&mut self, id @ (step, part): PartId, memory: u64) -> Result<()> {
+        let (of, progress) = (&self.sequence.steps[step], &self.progress.steps[step]);
+        let before = progress.parts[part].given.clone();
+        let item = progress.parts[part].item.clone();
+        let values = self.values(step, item.as_ref());
+        let mut given = None;
+        let file = |set: Vec<(String, String)>| {
+            let hash = self.hash(step, &set);
+            let is_changed = before.is_some_and(|before| before != hash);
+            given = Some(hash);
+            self.file(id, set, memory, is_changed)
+        };
+        let ready = Ready::new(&values, &self.surroundings, file, || self.report_so_far(&of.name.value));
+        let limit = of.time_limit;
+        self.note(Event::Started { step: self.name_of(step), part, at: clock::now(), given })?;
+        let (surroundings, lines, begun) = (Arc::clone(&self.surroundings), self.lines(id), Instant::now());
+        self.came.push(Box::pin(async move {
+            let done = match ready {
+                Ok(ready) => ready.act(&surroundings, limit, lines).await,
+                Err(error) => error.into(),
+            };
+            Came::Done(id, done, begun.elapsed())
+        }));
+        Ok(())
+    }
+
+    /// A hash of the file of a step and of what it gets.
+    fn hash(&self, step: usize, set: &[(String, String)]) -> String {
+        let text = match &self.sequence.steps[step].action {
+            Action::Job(file) | Action::Sequence(file) => {
+                self.read.texts.get(&from_root(self.sequence.path_of(&file.file.value)))
+            }
+            _ => None,
+        };
+        format!("{:016x}", stable_hash::hash(format!("{set:?}\n{}", text.map_or("", String::as_str))))
+    }
+
+    fn file(
+        &self,
+        (step, part): PartId,
+        set: Vec<(String, String)>,
+        memory: u64,
+        is_changed: bool,
+    ) -> Result<FilePart> {
+        let of = &self.sequence.steps[step];
+        let (Action::Job(action) | Action::Sequence(action)) = &of.action else {
+            return Err(Error::internal("the step has no file"));
+        };
+        let from_root: PathBuf = from_root(self.sequence.path_of(&action.file.value));
+        let label = self.progress.steps[step].label(&of.name.value, part);
+        let of_step = OfStep { sequence: self.first.clone(), step: label };
+        let texts = match &of.action {
+            // Another sequence names further files.
+            Action::Sequence(_) => self.read.texts.clone(),
+            _ => self
+                .read
+                .texts
+                .get_key_value(&from_root)
+                .map(|(path, text)| (path.clone(), text.clone()))
+                .into_iter()
+                .collect(),
+        };
+        let handover = Handover {
+            sequence: of_step.sequence.clone(),
+            step: of_step.step.clone(),
+            set: set.iter().cloned().collect(),
+            moment: self.sequence.moment.milliseconds(),
+            texts,
+        };
+        let text = serde_json::to_string(&handover);
+        let text = text.map_err(|cause| Error::internal("the step cannot be written down").cause(cause))?;
+        let is_first = self.progress.steps[step].parts[part].attempts == 0;
+        Ok(FilePart {
+            history: Arc::clone(self.history),
+            of: of_step,
+            program: self.options.program.clone(),
+            path: action.file.value.clone(),
+            from_root,
+            set,
+            handover: self.folder.write(&format!("{}.json", file_name(&of.name.value, part)), &text)?,
+            memory,
+            is_changed,
+            restarts: is_first && self.restarts.contains(&step),
+            keeps_running: of.keep_running,
+        })
+    }
+
+    /// What a part says goes to a file of the run.
+    fn lines(&self, (step, part): PartId) -> Lines {
+        let path = self.folder.file(&format!("{}.log", file_name(&self.sequence.steps[step].name.value, part)));
+        let file = Mutex::new(None::<std::fs::File>);
+        Arc::new(move |line| {
+            let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
+            if file.is_none() {
+                *file = std::fs::OpenOptions::new().create(true).append(true).open(&path).ok();
+            }
+            // That it cannot be written is no reason to end the step.
+            let _ = file.as_mut().map(|file| writeln!(file, "{line}"));
+        })
+    }
+
+    /// Takes what has come.
+    fn take(&mut self, came: Came) -> Result<()> {
+        match came {
+            Came::Items(step, items) => self.begin_loop(step, items),
+            Came::Again(id) => match self.is_stopping {
+                true => self.end_part(id, Ending::Stopped, None, Row::new()),
+                false => self.attempt(id, self.memory.of(id)),
+            },
+            Came::Done(id, done, took) => self.done(id, done, took),
+        }
+    }
+
+    fn done(&mut self, id @ (step, part): PartId, done: Done, took: Duration) -> Result<()> {
+        let Done { failed, stopped, mut results } = done;
+        let of = &self.sequence.steps[step];
+        results.entry("duration_ms").or_insert(json!(u64::try_from(took.as_millis()).unwrap_or(u64::MAX)));
+        results.entry("ok").or_insert(json!(failed.is_none()));
+        if stopped || (self.is_stopping && failed.is_some()) {
+            return self.end_part(id, Ending::Stopped, failed, results);
+        }
+        if of.keep_running && !self.is_stopping {
+            let pause = match took >= STEADY {
+                true => LEAST_PAUSE,
+                false => self.pauses.get(&id).map_or(LEAST_PAUSE, |pause| (*pause * 2).min(MOST_PAUSE)),
+            };
+            self.pauses.insert(id, pause);
+            return self.retry(id, pause, failed, results);
+        }
+        let attempts = self.progress.steps[step].parts[part].attempts;
+        match (failed, of.retries) {
+            (Some(why), Some(retries)) if attempts <= retries.count => self.retry(id, retries.wait, Some(why), results),
+            (Some(why), _) => self.end_part(id, Ending::Failed, Some(why), results),
+            (None, _) => self.end_part(id, Ending::Succeeded, None, results),
+        }
+    }
+
+    /// Attempts a part again after `wait`, or ends it if the run is stopped before.
+    fn retry(&mut self, id @ (step, part): PartId, wait: Duration, why: Option<String>, results: Row) -> Result<()> {
+        let (name, ending) = (self.name_of(step), Ending::Retried);
+        self.note(Event::Ended { step: name, part, at: clock::now(), ending, message: why, results })?;
+        let mut stop = self.surroundings.stop.clone();
+        self.came.push(Box::pin(async move {
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                _ = stop.wait_for(|stop| *stop) => {}
+            }
+            Came::Again(id)
+        }));
+        Ok(())
+    }
+
+    fn end_part(
+        &mut self,
+        id @ (step, part): PartId,
+        ending: Ending,
+        message: Option<String>,
+        results: Row,
+    ) -> Result<()> {
+        self.memory.give_back(id);
+        if let Some(pool) = self.sequence.steps[step].pool.as_ref()
+            && let Some(count) = self.in_pools.get_mut(&pool.value)
+        {
+            *count = count.saturating_sub(1);
+        }
+        self.note(Event::Ended { step: self.name_of(step), part, at: clock::now(), ending, message, results })?;
+        self.end_step_if_done(step)
+    }
+
+    fn end_step_if_done(&mut self, step: usize) -> Result<()> {
+        let progress = &self.progress.steps[step];
+        let states: Vec<StepState> = progress.parts.iter().map(|part| part.state).collect();
+        let Some(state) = decide_items(&states, 1).state else { return Ok(()) };
+        let results = match self.sequence.steps[step].for_each {
+            None => progress.parts.first().map(|part| part.results.clone()).unwrap_or_default(),
+            Some(_) => self.results_of_loop(step, state),
+        };
+        let outcome = Outcome::of(state).unwrap_or(Outcome::Failed);
+        self.over(step, outcome, None, results)
+    }
+
+    /// The results of a loop: sums of those of its items.
+    fn results_of_loop(&self, step: usize, state: StepState) -> Row {
+        let progress = &self.progress.steps[step];
+        let took = clock::now().saturating_sub(progress.began.unwrap_or_else(clock::now));
+        let mut results = Row::new();
+        if matches!(self.sequence.steps[step].action, Action::Job(_)) {
+            for name in ["rows_read", "rows_written", "rows_rejected"] {
+                let rows: u64 = progress.parts.iter().filter_map(|part| part.results.get(name)?.as_u64()).sum();
+                results.insert(name.to_owned(), json!(rows));
+            }
+        }
+        results.insert("items".to_owned(), json!(progress.parts.len()));
+        results.insert("duration_ms".to_owned(), json!(took));
+        results.insert("ok".to_owned(), json!(state == StepState::Succeeded));
+        results
+    }
+
+    /// Why the run has failed.
+    fn error(&self) -> Option<Error> {
+        let steps = self.sequence.steps.iter().zip(&self.progress.steps);
+        let failed: Vec<_> = steps.filter(|(_, progress)| progress.state == StepState::Failed).collect();
+        let is_over = self.progress.steps.iter().all(|step| step.state.is_over());
+        if self.is_stopping && !is_over {
+            let left = self.progress.steps.iter().filter(|step| !step.state.is_over()).count();
+            let what = format!("the sequence was interrupted: {left} of {} steps are left", self.progress.steps.len());
+            let hint = format!("`millstream run --resume {}` continues it", self.sequence.path());
+            return Some(Error::new(ErrorKind::Interrupted, what).hint(hint));
+        }
+        let (step, progress) = failed.first()?;
+        let what = match failed.len() {
+            1 => format!("the step `{}` has failed", step.name.value),
+            count => {
+                let names: Vec<String> = failed.iter().map(|(step, _)| format!("`{}`", step.name.value)).collect();
+                format!("{count} steps have failed: {}", names.join(", "))
+            }
+        };
+        let error = progress.why().map_or_else(|| Error::refused(&what), |why| Error::refused(&what).cause(why));
+        let hint = format!("once it is mended, `millstream run --resume {}` continues there", self.sequence.path());
+        Some(error.hint(hint))
+    }
+
+    fn report(&self, outcome: &str, error: Option<&Error>) -> Value {
+        json!({
+            "sequence": self.sequence.path(), "run": self.name, "logical": self.first, "outcome": outcome,
+            "moment": self.sequence.moment.milliseconds(), "began": self.began, "ended": clock::now(),
+            "parameters": self.sequence.parameters, "message": error.map(act::in_words),
+            "steps": self.progress.to_json(&self.sequence),
+        })
+    }
+
+    /// What a mail or a webhook of `step` says.
+    fn report_so_far(&self, step: &str) -> Report {
+        let failed = self.progress.steps.iter().any(|step| step.state == StepState::Failed);
+        let (outcome, in_words) = if failed { ("failed", "failure") } else { ("running", "success so far") };
+        let json = self.report(outcome, None);
+        let mut text = format!("{}, run {}\n\n", self.sequence.path(), self.name);
+        for (other, progress) in self.sequence.steps.iter().zip(&self.progress.steps) {
+            if other.name.value != step {
+                let why = progress.why().map_or(String::new(), |why| format!(": {why}"));
+                text.push_str(&format!("{}: {}{why}\n", other.name.value, crate::progress::outcome(progress.state)));
+            }
+        }
+        let path = std::path::Path::new(self.sequence.path());
+        let file = path.file_name().map_or(self.sequence.path().into(), |name| name.to_string_lossy());
+        let page = (self.options.page)(self.history, &self.name, &json);
+        Report { subject: format!("millstream: {in_words} of {file}"), json, text, page }
+    }
+}
+
+/// The name of the files of a part.
+fn file_name(step: &str, part: usize) -> String {
+    if part == 0 { step.to_owned() } else { format!("{step}.{}", part + 1) }
+}
