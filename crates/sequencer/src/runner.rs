@@ -27,13 +27,14 @@ use millstream_state::{
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::act::{self, Done, FilePart, Ready, Report, Surroundings};
+use crate::act::{self, FilePart, Ready, Report};
 use crate::events::{Ending, Event, Outcome, Seen, VERSION};
 use crate::handover::Handover;
 use crate::progress::{Item, Progress};
 use crate::read::{ReadSequence, from_root};
 use crate::resume::Asked;
 use crate::share::{Memory, has_memory};
+use crate::surroundings::{Done, Surroundings, in_words};
 use crate::values::{self, Values};
 
 /// How long a job that is kept running waits at least before it starts again.
@@ -286,7 +287,7 @@ impl Runner<'_> {
         let When::Condition(condition) = &self.sequence.steps[step].when else { return Ok(true) };
         let sql = values::condition(condition, &self.sequence, &self.progress);
         let holds = self.surroundings.engine.holds(&sql, values::columns(&self.sequence)).await;
-        holds.map_err(|failure| failure.errors.first().map_or_else(|| failure.to_string(), act::in_words))
+        holds.map_err(|failure| failure.errors.first().map_or_else(|| failure.to_string(), in_words))
     }
 
     fn over(&mut self, step: usize, outcome: Outcome, message: Option<String>, results: Row) -> Result<()> {
@@ -306,7 +307,7 @@ impl Runner<'_> {
         let values = self.values(step, None);
         match act::known_items(&values) {
             Ok(Some(items)) => self.begin_loop(step, Ok(items)),
-            Err(error) => self.begin_loop(step, Err(act::in_words(&error))),
+            Err(error) => self.begin_loop(step, Err(in_words(&error))),
             Ok(None) => {
                 self.progress.steps[step].state = StepState::Running;
                 let (surroundings, progress) = (Arc::clone(&self.surroundings), self.progress.clone());
@@ -594,7 +595,7 @@ impl Runner<'_> {
         json!({
             "sequence": self.sequence.path(), "run": self.name, "logical": self.first, "outcome": outcome,
             "moment": self.sequence.moment.milliseconds(), "began": self.began, "ended": clock::now(),
-            "parameters": self.sequence.parameters, "message": error.map(act::in_words),
+            "parameters": self.sequence.parameters, "message": error.map(in_words),
             "steps": self.progress.to_json(&self.sequence),
         })
     }

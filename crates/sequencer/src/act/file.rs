@@ -12,7 +12,7 @@ use millstream_state::{JobKey, OfStep, Outcome, RunHistory, RunRecord};
 use serde_json::{Value, json};
 
 use super::process::{self, MOST_REPORT};
-use super::{Done, Surroundings, too_long};
+use crate::surroundings::{Done, Surroundings, too_long};
 
 /// The results of a job that stand in its report under the same names.
 const OF_REPORT: [&str; 4] = ["rows_read", "rows_written", "rows_rejected", "run"];

@@ -6,7 +6,7 @@ use millstream_job::sequence::model::LetterAction;
 use millstream_job::sequence::spec::Attachment;
 use serde_json::Value;
 
-use super::{Done, Surroundings};
+use crate::surroundings::{Done, Surroundings};
 use crate::values::Values;
 
 /// What a run has come to so far.

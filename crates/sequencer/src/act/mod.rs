@@ -6,92 +6,19 @@ mod process;
 mod query;
 mod request;
 
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_core::program::Lines;
-use millstream_core::redact::Secrets;
-use millstream_core::spec::Secret;
 use millstream_core::{Error, Result};
-use millstream_engine::Engine;
-use millstream_engine::sequences::Row;
-use millstream_job::sequence::Sequence;
 use millstream_job::sequence::model::{Action, Items};
-use tokio::sync::watch;
 
 use crate::progress::Item;
+use crate::surroundings::{Done, Surroundings, within};
 use crate::values::Values;
 
 pub(crate) use file::FilePart;
 pub(crate) use letter::Report;
 pub(crate) use query::items_of;
-
-/// How long a process has after it was asked to end.
-const GRACE: Duration = Duration::from_secs(20);
-
-/// What all parts of a run share.
-pub(crate) struct Surroundings {
-    pub(crate) engine: Engine,
-    pub(crate) sequence: Arc<Sequence>,
-    /// The folder of the sequence's file, from the root.
-    pub(crate) folder: PathBuf,
-    /// Variables of the environment that hold secrets: programs do not inherit them.
-    withheld: Vec<String>,
-    secrets: Secrets,
-    /// Whether the run is to stop.
-    pub(crate) stop: watch::Receiver<bool>,
-}
-
-impl Surroundings {
-    pub(crate) fn new(engine: Engine, sequence: Arc<Sequence>, stop: watch::Receiver<bool>) -> Self {
-        let path = crate::read::from_root(sequence.path());
-        let folder = path.parent().map(ToOwned::to_owned).unwrap_or_default();
-        let secrets: Vec<Secret> = sequence.secrets.iter().map(|secret| Secret { secret: secret.clone() }).collect();
-        let withheld = secrets.iter().filter_map(Secret::variable).map(str::to_owned).collect();
-        // One that cannot be read is an error when a step needs it; nothing can repeat it.
-        let secrets = Secrets::new(secrets.iter().filter_map(|secret| secret.resolve().ok()));
-        Surroundings { engine, sequence, folder, withheld, secrets, stop }
-    }
-}
-
-/// What a part has come to.
-#[derive(Debug, Default)]
-pub(crate) struct Done {
-    /// Why it has failed.
-    pub(crate) failed: Option<String>,
-    /// Whether it was stopped, since the run was.
-    pub(crate) stopped: bool,
-    pub(crate) results: Row,
-}
-
-impl Done {
-    pub(crate) fn failed(why: impl Into<String>) -> Self {
-        Done { failed: Some(why.into()), ..Done::default() }
-    }
-
-    pub(crate) fn with(results: Row) -> Self {
-        Done { results, ..Done::default() }
-    }
-
-    fn stopped() -> Self {
-        Done { stopped: true, ..Done::default() }
-    }
-}
-
-impl From<Error> for Done {
-    fn from(error: Error) -> Self {
-        Done::failed(in_words(&error))
-    }
-}
-
-/// An error in one line.
-pub(crate) fn in_words(error: &Error) -> String {
-    match error.cause_text() {
-        Some(cause) => format!("{}: {cause}", error.what()),
-        None => error.what().to_owned(),
-    }
-}
 
 /// A part whose texts are filled in, ready to be done.
 pub(crate) enum Ready {
@@ -143,20 +70,6 @@ impl Ready {
             Ready::Letter(filled) => within(surroundings, limit, filled.send(surroundings)).await,
         }
     }
-}
-
-/// `work`, unless it takes longer than `limit` or the run is stopped.
-async fn within(surroundings: &Surroundings, limit: Option<Duration>, work: impl Future<Output = Done>) -> Done {
-    let mut stop = surroundings.stop.clone();
-    tokio::select! {
-        done = work => done,
-        () = millstream_process::after(limit) => Done::failed(too_long(limit)),
-        _ = stop.wait_for(|stop| *stop) => Done::stopped(),
-    }
-}
-
-fn too_long(limit: Option<Duration>) -> String {
-    format!("it took longer than {}", millstream_core::spec::Duration(limit.unwrap_or_default()))
 }
 
 /// The items of a loop, if they are known when the sequence is read or can be computed.

@@ -7,7 +7,7 @@ use millstream_process::{Child, Children, Ending, Program};
 use serde_json::json;
 use tokio::io::AsyncReadExt;
 
-use super::{Done, GRACE, Surroundings, too_long};
+use crate::surroundings::{Done, GRACE, Surroundings, too_long};
 use millstream_core::Result;
 
 /// So much of what a program writes is kept as its result, in bytes.

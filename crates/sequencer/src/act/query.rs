@@ -11,8 +11,8 @@ use millstream_job::sequence::model::{Awaited, Items, QueryAction, WaitAction};
 use millstream_job::sequence::sources;
 use serde_json::{Value, json};
 
-use super::{Done, Surroundings};
 use crate::progress::Item;
+use crate::surroundings::{Done, Surroundings, in_words as words};
 use crate::values::Values;
 
 /// The most items of a loop.
@@ -31,7 +31,7 @@ fn refused(lints: Vec<Lint>) -> Error {
 }
 
 fn in_words(failure: &Failure) -> String {
-    failure.errors.first().map_or_else(|| failure.to_string(), super::in_words)
+    failure.errors.first().map_or_else(|| failure.to_string(), words)
 }
 
 fn source(values: &Values<'_>, surroundings: &Surroundings, query: &QueryAction) -> Result<SourceStep> {
@@ -134,7 +134,7 @@ impl Wait {
 /// The items of a loop over rows or files.
 pub(crate) async fn items_of(values: &Values<'_>, surroundings: &Surroundings) -> Result<Vec<Item>, String> {
     let failed = |failure: Failure| in_words(&failure);
-    let error = |error: Error| super::in_words(&error);
+    let error = |error: Error| words(&error);
     let Surroundings { engine, sequence, .. } = surroundings;
     let Some(for_each) = &values.step.for_each else { return Ok(Vec::new()) };
     let items: Vec<Item> = match &for_each.items {
@@ -146,7 +146,7 @@ pub(crate) async fn items_of(values: &Values<'_>, surroundings: &Surroundings) -
         Items::Files(template) => {
             let pattern = values.fill(template).map_err(error)?;
             let source = sources::of_files(template, &pattern, &sequence.text, engine.registry());
-            let source = source.map_err(|lints| super::in_words(&refused(lints)))?;
+            let source = source.map_err(|lints| words(&refused(lints)))?;
             let mut files = engine.files_of(source, MOST_ITEMS + 1).await.map_err(failed)?;
             files.sort();
             files.into_iter().map(Item::Text).collect()

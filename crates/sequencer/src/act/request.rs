@@ -8,7 +8,7 @@ use millstream_job::sequence::spec::Method;
 use serde_json::json;
 
 use super::letter::Report;
-use super::{Done, Surroundings};
+use crate::surroundings::{Done, Surroundings};
 use crate::values::{Values, method};
 
 /// A request whose texts are filled in.
