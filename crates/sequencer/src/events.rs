@@ -21,6 +21,8 @@ pub enum Event {
         version: u32,
         /// Its name.
         run: String,
+        /// The logical run.
+        first: String,
         /// When.
         at: u64,
     },

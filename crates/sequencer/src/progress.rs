@@ -94,8 +94,8 @@ impl Default for StepProgress {
 }
 
 impl StepProgress {
-    /// The name of a part in the run history.
-    pub(crate) fn label(&self, name: &str, part: usize) -> String {
+    /// The name of a part in the run history, if the step has this name.
+    pub fn label(&self, name: &str, part: usize) -> String {
         let round = if self.round > 1 { format!(" ({})", self.round) } else { String::new() };
         match self.parts.get(part).and_then(|part| part.item.as_ref()) {
             // Two items may have the same first column.

@@ -236,8 +236,10 @@ impl Runner<'_> {
 
     /// Keeps what has happened before this run.
     fn keep_earlier(&self) -> Result<()> {
-        let run = self.name.clone();
-        self.folder.add(&Event::Began { version: VERSION, run, at: self.began })?;
+        let (run, first) = (self.name.clone(), self.first.clone());
+        let began = Event::Began { version: VERSION, run, first, at: self.began };
+        self.folder.add(&began)?;
+        (self.see)(&Seen { sequence: &self.sequence, event: &began, progress: &self.progress });
         let steps = 0..self.sequence.steps.len();
         let events = steps.flat_map(|step| self.progress.events_of(&self.sequence, step));
         events.into_iter().try_for_each(|event| self.folder.add(&event))
@@ -587,7 +589,11 @@ impl Runner<'_> {
             }
         };
         let error = progress.why().map_or_else(|| Error::refused(&what), |why| Error::refused(&what).cause(why));
-        let hint = format!("once it is mended, `millstream run --resume {}` continues there", self.sequence.path());
+        let hint = format!(
+            "once it is mended, `millstream run --resume {}` continues there; what its steps have said is in {}",
+            self.sequence.path(),
+            self.folder.file("").display()
+        );
         Some(error.hint(hint))
     }
 

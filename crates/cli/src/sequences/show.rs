@@ -1,11 +1,12 @@
 //! A sequence while it runs: a line for each step on a terminal, elsewhere a line for each thing that happens.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use millstream::history::RunHistory;
+use millstream::history::{OfStep, RunHistory, RunStatus};
 use millstream::sequence::{
     Ending, Event, Outcome, Seen, Sequence, SequenceReport, StepProgress, StepState, kind_and_what,
 };
@@ -15,10 +16,13 @@ use serde_json::Value;
 use crate::human;
 use crate::output::{Output, Role};
 
+/// How often the lines of jobs that run are drawn with their rows.
+const LOOKS: Duration = Duration::from_millis(500);
+
 /// Shows a sequence.
 pub struct Board {
     output: Output,
-    lines: Option<Lines>,
+    lines: Option<Arc<Lines>>,
 }
 
 /// The lines of a terminal.
@@ -26,12 +30,28 @@ struct Lines {
     all: MultiProgress,
     bars: Vec<ProgressBar>,
     width: usize,
+    jobs: Mutex<Jobs>,
+}
+
+/// The jobs that run.
+#[derive(Default)]
+struct Jobs {
+    /// The logical run of the sequence.
+    first: String,
+    /// By the number of the step: the job, and what its line says before the rows.
+    running: BTreeMap<usize, (OfStep, String)>,
+    has_ended: bool,
 }
 
 impl Board {
-    pub fn new(output: Output, sequence: &Sequence, _history: &Arc<RunHistory>) -> Self {
+    pub fn new(output: Output, sequence: &Sequence, history: &Arc<RunHistory>) -> Self {
         let is_terminal = std::io::stderr().is_terminal() && !output.quiet;
-        let lines = is_terminal.then(|| Lines::new(sequence));
+        let lines = is_terminal.then(|| Arc::new(Lines::new(sequence)));
+        if let Some(lines) = &lines {
+            let (lines, history) = (Arc::clone(lines), Arc::clone(history));
+            // Without it the lines are drawn less often.
+            let _ = std::thread::Builder::new().name("progress".to_owned()).spawn(move || lines.look(&history));
+        }
         Board { output, lines }
     }
 
@@ -39,7 +59,12 @@ impl Board {
     pub fn see(&self, seen: &Seen<'_>) {
         let (sequence, progress) = (seen.sequence, seen.progress);
         let step = match seen.event {
-            Event::Began { .. } => return,
+            Event::Began { first, .. } => {
+                if let Some(lines) = &self.lines {
+                    lines.jobs().first.clone_from(first);
+                }
+                return;
+            }
             Event::Step { step, .. }
             | Event::Again { step, .. }
             | Event::Started { step, .. }
@@ -89,9 +114,9 @@ impl Board {
 
     /// Leaves the lines as they are.
     pub fn end(&self) {
-        for bar in self.lines.iter().flat_map(|lines| &lines.bars) {
-            bar.abandon();
-        }
+        let Some(lines) = &self.lines else { return };
+        lines.jobs().has_ended = true;
+        lines.bars.iter().for_each(ProgressBar::abandon);
     }
 }
 
@@ -103,16 +128,37 @@ impl Lines {
         let mut bars = vec![ProgressBar::hidden(); sequence.steps.len()];
         for &step in order {
             let bar = all.add(ProgressBar::no_length());
-            if let Ok(style) = ProgressStyle::with_template("{msg}") {
+            if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
                 bar.set_style(style);
             }
             bars[step] = bar;
         }
-        let lines = Lines { all, bars, width };
+        let lines = Lines { all, bars, width, jobs: Mutex::default() };
         for &step in order {
             lines.show(Output::PLAIN, sequence, step, &StepProgress::default());
         }
         lines
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Draws the lines of jobs that run, with their rows, until the sequence has ended.
+    fn look(&self, history: &RunHistory) {
+        loop {
+            std::thread::sleep(LOOKS);
+            let jobs = self.jobs();
+            if jobs.has_ended {
+                return;
+            }
+            for (number, (of, line)) in &jobs.running {
+                let status = history.of_step(of).ok().and_then(|runs| runs.into_iter().next()?.status);
+                if let Some(status) = status.filter(|status| status.updated > 0) {
+                    self.bars[*number].set_message(format!("{line}{}", rows(&status)));
+                }
+            }
+        }
     }
 
     fn show(&self, output: Output, sequence: &Sequence, number: usize, progress: &StepProgress) {
@@ -134,10 +180,27 @@ impl Lines {
             _ => state(progress),
         };
         let line = format!("{mark} {:width$}  {}  {does}", step.name.value, kind_and_what(step));
+        let mut jobs = self.jobs();
+        let is_job = matches!(progress.state, StepState::Running) && progress.parts.len() == 1;
+        match is_job {
+            true => {
+                let of = OfStep { sequence: jobs.first.clone(), step: progress.label(&step.name.value, 0) };
+                jobs.running.insert(number, (of, line.clone()));
+            }
+            false => {
+                jobs.running.remove(&number);
+            }
+        }
         let bar = &self.bars[number];
         bar.set_message(line);
         bar.tick();
     }
+}
+
+/// How a job that runs goes.
+fn rows(status: &RunStatus) -> String {
+    let (rows, rate) = (grouped(status.rows_read), grouped(status.rate.round() as u64));
+    format!(": {rows} rows read, {rate} a second")
 }
 
 /// What a step has come to, in words.

@@ -17,6 +17,9 @@ use crate::surroundings::{Done, Surroundings, too_long};
 /// The results of a job that stand in its report under the same names.
 const OF_REPORT: [&str; 4] = ["rows_read", "rows_written", "rows_rejected", "run"];
 
+/// The longest text of a record that stands in a message, in bytes.
+const MOST_SHOWN: usize = 200;
+
 /// A job or a sequence that is run.
 pub(crate) struct FilePart {
     pub(crate) history: Arc<RunHistory>,
@@ -160,6 +163,9 @@ fn first_error(said: &Value) -> Option<String> {
     let mut text = error["what"].as_str()?.to_owned();
     if let Some(place) = error["uri"].as_str() {
         text = format!("{place}: {text}");
+    }
+    if let Some(offending) = error["text"].as_str().filter(|offending| offending.len() <= MOST_SHOWN) {
+        text.push_str(&format!(" `{offending}`"));
     }
     if let Some(line) = error["line"].as_u64() {
         text.push_str(&format!(" (line {line})"));
