@@ -8,7 +8,7 @@ use millstream_job::{Lint, LoadOptions, SqlFault, load};
 
 use crate::memory;
 
-static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
+pub(crate) static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
     Registry::of(
         millstream_source::SOURCES,
         millstream_codec::CODECS,
@@ -21,10 +21,10 @@ static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
 
 /// The most memory that loading may hold: the schema of all components (about 1 MB), and for each byte of the file a
 /// node, its location and a lint that quotes the whole line.
-const MEMORY_LIMIT: usize = 64 << 20;
+pub(crate) const MEMORY_LIMIT: usize = 64 << 20;
 
 /// The longest file that is tried; longer ones reach no other code.
-const LONGEST: usize = 16 << 10;
+pub(crate) const LONGEST: usize = 16 << 10;
 
 /// Runs the target on one input.
 pub fn run(data: &[u8]) {
@@ -63,7 +63,7 @@ pub fn run(data: &[u8]) {
 }
 
 /// The names after FROM. Fails at a semicolon.
-fn tables(sql: &str) -> Result<Vec<String>, SqlFault> {
+pub(crate) fn tables(sql: &str) -> Result<Vec<String>, SqlFault> {
     if let Some(at) = sql.find(';') {
         let line = sql[..at].matches('\n').count() + 1;
         return Err(SqlFault { line, column: at + 1, what: "a semicolon".to_owned(), hint: None });

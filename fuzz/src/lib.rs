@@ -11,6 +11,7 @@ pub mod lines;
 pub mod memory;
 pub mod parquet;
 pub mod rows;
+pub mod sequence;
 pub mod unpack;
 pub mod zip;
 
@@ -25,6 +26,7 @@ pub const TARGETS: &[(&str, Run)] = &[
     ("json", json::run),
     ("lines", lines::run),
     ("parquet", parquet::run),
+    ("sequence", sequence::run),
     ("unpack", unpack::run),
     ("zip", zip::run),
 ];
