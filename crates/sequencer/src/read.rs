@@ -1,15 +1,18 @@
 //! Reads a sequence with the files that it names, each once: what was checked is what runs.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use millstream_core::clock;
 use millstream_engine::parse::unreadable;
-use millstream_engine::{Engine, Failure, sql};
-use millstream_job::sequence::{self, LoadedSequence, NamedFiles, NamedJob, Sequence, SequenceOptions};
+use millstream_engine::{Engine, Failure, ParseOptions, sql};
+use millstream_job::graph::Located;
+use millstream_job::sequence::model::Action;
+use millstream_job::sequence::template::Template;
+use millstream_job::sequence::{self, LoadedSequence, NamedFiles, NamedJob, Sequence, SequenceOptions, Step};
 use millstream_job::{Lint, decode};
 use millstream_schedule::schedule_faults;
 
@@ -79,11 +82,67 @@ pub fn read_text(engine: &Engine, path: &str, text: &str, options: &ReadOptions)
             now: options.moment.unwrap_or_else(|| clock::now().cast_signed()),
         },
     );
-    let LoadedSequence { sequence, lints, .. } = loaded;
+    let LoadedSequence { sequence, mut lints, .. } = loaded;
     let Some(sequence) = sequence else { return Err(Failure { lints, errors: Vec::new() }) };
+    lints.extend(mails_without_server(&sequence, engine));
     let texts = files.read.into_inner().into_iter();
     let texts = texts.map(|(path, bytes)| (path, String::from_utf8_lossy(&bytes).into_owned())).collect();
     Ok(ReadSequence { sequence: Arc::new(sequence), warnings: lints, texts, set: options.set.clone() })
+}
+
+/// Warns of mails that the machine cannot send.
+fn mails_without_server(sequence: &Sequence, engine: &Engine) -> Vec<Lint> {
+    let has_server = engine.machine().smtp.is_some();
+    let mails = sequence.steps.iter().filter(|step| matches!(step.action, Action::Mail(_)) && !has_server);
+    let lint = |step: &Step| {
+        let lint = sequence.text.warning(step.name.span, "the mail cannot be sent: this machine has no mail server");
+        lint.hint("name one in the machine file (`--machine`): `smtp: {host: …, from: …}`")
+    };
+    mails.map(lint).collect()
+}
+
+impl ReadSequence {
+    /// Checks the jobs that it names, directly or not, as far as that is possible without running them: columns, SQL,
+    /// targets. Those whose values are known only when their step starts are left out. Offline it asks neither network
+    /// nor database.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub async fn check_jobs(&self, engine: &Engine, offline: bool) -> Result<Vec<Lint>, Failure> {
+        let (mut warnings, mut failure) = (Vec::new(), Failure::default());
+        let mut left = vec![Arc::clone(&self.sequence)];
+        let mut seen = BTreeSet::new();
+        while let Some(sequence) = left.pop() {
+            for step in &sequence.steps {
+                let (Action::Job(file) | Action::Sequence(file)) = &step.action else { continue };
+                let known =
+                    |(name, value): &(Located<String>, Template)| Some((name.value.clone(), value.known()?.to_owned()));
+                let Some(set) = file.set.iter().map(known).collect::<Option<BTreeMap<_, _>>>() else { continue };
+                let path = sequence.path_of(&file.file.value);
+                if !seen.insert((path.clone(), set.clone())) {
+                    continue;
+                }
+                let Some(text) = self.texts.get(&from_root(&path)) else { continue };
+                let moment = Some(sequence.moment.milliseconds());
+                if matches!(step.action, Action::Sequence(_)) {
+                    let texts = self.texts.clone();
+                    let options = ReadOptions { set, running: false, moment, texts };
+                    left.extend(read_text(engine, &path, text, &options).ok().map(|read| read.sequence));
+                    continue;
+                }
+                let options = ParseOptions { set, needs_secrets: false, now: moment };
+                let checked = match engine.parse_job(&path, text, &options).await {
+                    Ok(parsed) => engine.check(parsed.job, offline).await,
+                    Err(wrong) => Err(wrong),
+                };
+                match checked {
+                    Ok(checked) => warnings.extend(checked.warnings),
+                    Err(wrong) => failure.add(wrong),
+                }
+            }
+        }
+        failure.none().map(|()| warnings)
+    }
 }
 
 /// The path from the root; the same for all ways to write it.

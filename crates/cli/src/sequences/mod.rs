@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use futures::executor::block_on;
 use millstream::history::{JobKey, RunHistory, default_folder};
 use millstream::sequence::{Asked, Handover, ReadOptions, ReadSequence, RunOptions, dry_run, moment};
 use millstream::{Cancel, Engine, Error, Failure, Result, sequence};
@@ -48,6 +49,9 @@ pub fn run(global: &Global, output: Output, run: &Run, handed: Option<&Handover>
     let of_earlier = moment(&history, &key, &asked)?;
     let read = read(&engine, global, path, true, of_earlier.or(handed.map(|handed| handed.moment)), handed)?;
     tell_lints(output, &read.warnings);
+    if of_earlier.is_none() && !run.resume && handed.is_none() {
+        tell_unfinished(output, &history, &key, path)?;
+    }
     if run.dry_run {
         return tell_dry_run(output, &read, &history, &key, &asked).map(|()| 0);
     }
@@ -76,6 +80,18 @@ pub fn run(global: &Global, output: Output, run: &Run, handed: Option<&Handover>
     let Some(error) = report.error else { return Ok(0) };
     output.message(&crate::message::error(output, &error));
     Ok(error.kind().exit_code())
+}
+
+/// Says that the last run has left something, where another one begins.
+fn tell_unfinished(output: Output, history: &RunHistory, key: &JobKey, path: &str) -> Result<()> {
+    if let Some(last) = history.last(key)?.filter(|last| last.outcome.is_unfinished()) {
+        output.chat(&format!(
+            "the last run ({}) has not come to its end; this is another one: `millstream run --resume {path}` would \
+             have continued it\n",
+            last.run
+        ));
+    }
+    Ok(())
 }
 
 /// Reads a sequence.
@@ -156,11 +172,18 @@ fn tell_dry_run(
 pub fn check(global: &Global, output: Output, check: &Check, path: &str) -> Result<(), Failure> {
     let engine = engine(global)?;
     let read = read(&engine, global, path, false, None, None)?;
-    if output.json {
-        return Ok(output.json(&json!({"lints": read.warnings, "errors": [], "unknown": []}))?);
+    let mut lints = read.warnings.clone();
+    match block_on(read.check_jobs(&engine, check.offline)) {
+        Ok(of_jobs) => lints.extend(of_jobs),
+        Err(mut failure) => {
+            failure.lints.extend(lints);
+            return Err(failure);
+        }
     }
-    tell_lints(output, &read.warnings);
-    let _ = check.offline;
+    if output.json {
+        return Ok(output.json(&json!({"lints": lints, "errors": [], "unknown": []}))?);
+    }
+    tell_lints(output, &lints);
     output.chat(&format!("{path} can run\n"));
     Ok(())
 }

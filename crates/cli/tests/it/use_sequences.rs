@@ -1,5 +1,6 @@
 //! Sequences through the real binary: steps in order, conditions, loops, results, resuming, processes.
 
+mod example;
 mod resuming;
 mod steps;
 
