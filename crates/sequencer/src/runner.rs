@@ -96,7 +96,10 @@ pub fn run(
     let sequence = Arc::clone(&read.sequence);
     let set: Vec<(String, String)> = read.set.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let key = JobKey::new(sequence.path(), &set);
-    let _only = history.only_run(&key)?;
+    let _only = history.only_run(&key).map_err(|error| {
+        let running = Error::refused("this sequence is running already").hint("wait until it has ended, or end it");
+        error.cause_text().map_or_else(|| running.clone(), |cause| running.clone().cause(cause))
+    })?;
     let earlier = options.asked.earlier(history, &key)?;
     let (progress, restarts) = options.asked.begin(&sequence, earlier.as_ref())?;
     let name = new_name();
@@ -145,7 +148,14 @@ pub fn run(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let ended = runtime.block_on(runner.run(&stop));
     runtime.shutdown_background();
-    let (json, error) = ended?;
+    let (json, error) = match ended {
+        Ok(ended) => ended,
+        Err(error) => {
+            // Why it has failed is what there is to say, also if that cannot be stored.
+            let _ = live.end(Some(&error), &RunEnding::default());
+            return Err(error.into());
+        }
+    };
     let sum = |name: &str| -> u64 { sum(&json, name) };
     let ending = RunEnding {
         rows_read: sum("rows_read"),
@@ -476,9 +486,10 @@ impl Runner<'_> {
     fn take(&mut self, came: Came) -> Result<()> {
         match came {
             Came::Items(step, items) => self.begin_loop(step, items),
-            Came::Again(id) => match self.is_stopping {
-                true => self.end_part(id, Ending::Stopped, None, Row::new()),
-                false => self.attempt(id, self.memory.of(id)),
+            Came::Again(id) => match (self.is_stopping, self.sequence.steps[id.0].keep_running) {
+                (false, _) => self.attempt(id, self.memory.of(id)),
+                (true, true) => self.end_part(id, Ending::Succeeded, None, Row::new()),
+                (true, false) => self.end_part(id, Ending::Stopped, None, Row::new()),
             },
             Came::Done(id, done, took) => self.done(id, done, took),
         }

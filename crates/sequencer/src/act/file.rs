@@ -61,7 +61,9 @@ impl FilePart {
             Ok(to_do) => matches!(to_do, ToDo::Resume),
             Err(error) => return error.into(),
         };
-        let program = process::program(surroundings, self.command(resume));
+        let mut program = process::program(surroundings, self.command(resume));
+        // Only one process can serve metrics there.
+        program.withheld.push("MILLSTREAM_METRICS".to_owned());
         let ended = match process::run(surroundings, &program, limit, lines, MOST_REPORT).await {
             Ok(ended) => ended,
             Err(error) => return error.into(),
