@@ -1,5 +1,7 @@
 //! Numbers in messages.
 
+use std::time::Duration;
+
 /// A whole number with commas between thousands: `12,345`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -18,9 +20,28 @@ pub fn counted(number: u64, one: &str) -> String {
     format!("{} {one}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
+/// A length of time: `0.42 s`, `12.3 s`, `4 min 05 s`, `2 h 03 min`.
+pub fn duration(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    match time.as_secs() {
+        _ if seconds < 9.995 => format!("{seconds:.2} s"),
+        _ if seconds < 99.95 => format!("{seconds:.1} s"),
+        whole if whole < 120 => format!("{whole} s"),
+        whole if whole < 3_600 => format!("{} min {:02} s", whole / 60, whole % 60),
+        whole => format!("{} h {:02} min", whole / 3_600, whole % 3_600 / 60),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_easy_to_read() {
+        let shown =
+            [0.004, 9.99, 12.34, 99.9, 100.0, 119.0, 125.0, 7_385.0].map(|one| duration(Duration::from_secs_f64(one)));
+        assert_eq!(shown, ["0.00 s", "9.99 s", "12.3 s", "99.9 s", "100 s", "119 s", "2 min 05 s", "2 h 03 min"]);
+    }
 
     #[test]
     fn numbers_are_easy_to_read() {

@@ -2,7 +2,7 @@
 
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::position::Position;
 use crate::{Error, RejectKind, Result};
@@ -114,7 +114,7 @@ pub struct RefusedRow {
 }
 
 /// What a load has changed in a target that it compares with its rows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changes {
     /// New rows.
     pub inserted: u64,

@@ -55,8 +55,23 @@ pub fn values<'a>(text: &str, secrets: impl IntoIterator<Item = &'a str>) -> Str
     shown
 }
 
+/// `variables`, one a line as `NAME=VALUE`, without the values of those whose names suggest secrets.
+pub fn variables(variables: &str) -> String {
+    let shown = variables.lines().map(|variable| match variable.split_once('=') {
+        Some((name, _)) if is_secret(name) => format!("{name}={SHOWN}"),
+        _ => variable.to_owned(),
+    });
+    shown.collect::<Vec<_>>().join("\n")
+}
+
+/// Whether the name of a variable suggests that its value is secret.
+pub fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["pass", "secret", "token", "key", "credential"].iter().any(|part| name.contains(part))
+}
+
 /// What stands in place of a secret.
-const SHOWN: &str = "***";
+pub const SHOWN: &str = "***";
 
 /// What stands where the rest of a text was left out.
 const CUT: char = '…';
@@ -173,6 +188,11 @@ mod tests {
         ] {
             assert_eq!(url(given), shown);
         }
+    }
+
+    #[test]
+    fn passwords_in_variables_are_left_out() {
+        assert_eq!(variables("DAY=1\nDB_PASSWORD=a=b\nApiToken=x"), "DAY=1\nDB_PASSWORD=***\nApiToken=***");
     }
 
     #[test]

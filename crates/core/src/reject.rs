@@ -168,6 +168,21 @@ pub struct Rejected {
     pub row: Option<Value>,
 }
 
+/// Where a reject is, in words; nothing if that is not known.
+pub fn place_of(rejected: &Rejected) -> String {
+    let Rejected { uri, member, id, line, last_line, column, .. } = rejected;
+    let place = crate::Location {
+        uri: uri.clone(),
+        member: member.clone(),
+        message: id.clone(),
+        line: *line,
+        last_line: *last_line,
+        byte: None,
+        column: column.clone(),
+    };
+    place.to_string()
+}
+
 /// How many records may be rejected: a number, or a share of those that came.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum MaxRejects {

@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::codec::Codec;
 pub use crate::delivery::{Accept, Changes, Chunk, Delivered, Delivery, Refused, RefusedRow, SHOWN_BAD_ROWS};
@@ -682,7 +682,7 @@ pub struct TableLinks {
 }
 
 /// Files of earlier runs that a load has removed.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Removed {
     /// How many.
     pub files: u64,

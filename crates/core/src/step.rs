@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
 /// What a step does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StepKind {
     /// Names become units.
@@ -394,7 +394,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 /// The counters of a step at one moment; times in seconds, summed over tasks.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepSnapshot {
     /// The job's name for it.
     pub name: String,
@@ -411,7 +411,7 @@ pub struct StepSnapshot {
     /// Records that the step refused.
     pub rejected: u64,
     /// Records that lack the text that a source wants, and were not parsed.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub passed_over: u64,
     /// Bytes that left the step.
     pub bytes: u64,
@@ -482,7 +482,7 @@ impl WorkSnapshot {
 }
 
 /// A lookup at one moment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LookupSnapshot {
     /// The entry that it looks up in.
     pub reference: String,
@@ -495,7 +495,7 @@ pub struct LookupSnapshot {
 }
 
 /// A step that processes compute, at one moment.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkSnapshot {
     /// How many processes there are at most.
     pub workers: usize,

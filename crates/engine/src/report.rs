@@ -7,12 +7,13 @@ use millstream_core::sink::{Changes, Removed};
 use millstream_core::step::StepSnapshot;
 use millstream_core::{Error, Result, StepKind, Steps};
 use millstream_job::CheckSeverity;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::verdict::Verdict;
 
 /// What a run did.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Report {
     /// The job file.
     pub job: String,
@@ -92,8 +93,14 @@ pub struct Report {
     pub cpu_seconds: f64,
     /// What each sink now holds.
     pub results: Vec<SinkResult>,
+    /// The entries of the job: sources, transforms, then sinks.
+    pub entries: Vec<JobEntry>,
     /// The counters of all steps.
     pub steps: Vec<StepSnapshot>,
+    /// How far the run was at points of its time, at most 120 of them, in their order; the last one is its end. The
+    /// longer the run, the further they are apart. None of a run that has read a queue: it has intervals.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub points: Vec<TimePoint>,
     /// Of a run that has read a queue: what it did in each interval, at most 120 of them, in their order. The longer
     /// the run, the longer they are.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -113,8 +120,44 @@ impl Report {
     }
 }
 
+/// An entry of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobEntry {
+    /// Its name. A sink may have the same as a source.
+    pub entry: String,
+    /// What it is.
+    pub kind: EntryKind,
+    /// The sources and transforms whose rows it reads.
+    pub reads: Vec<String>,
+}
+
+/// What an entry of a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EntryKind {
+    /// An entry of `sources`.
+    Source,
+    /// An entry of `transforms`.
+    Transform,
+    /// An entry of `sinks`.
+    Sink,
+}
+
+/// How far a run was at a point of its time: all counts are since its beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimePoint {
+    /// How long it had lasted, in milliseconds.
+    pub elapsed_ms: u64,
+    /// Records that were read, those that were refused among them.
+    pub rows_read: u64,
+    /// Rows that the sinks took.
+    pub rows_written: u64,
+    /// Bytes fetched, as stored.
+    pub bytes_read: u64,
+}
+
 /// What a run that reads a queue did in an interval of its time.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// When it began, in UTC: `2026-11-26T00:31:28Z`.
     pub from: String,
@@ -135,7 +178,7 @@ pub struct Interval {
 }
 
 /// What has become of something that was done after a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HookResult {
     /// What: the program, the URL or the recipients.
     pub hook: String,
@@ -144,7 +187,7 @@ pub struct HookResult {
 }
 
 /// A unit that could not be opened.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Skipped {
     /// The source's name.
     pub source: String,
@@ -155,7 +198,7 @@ pub struct Skipped {
 }
 
 /// Files of a source that a run has left alone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftFiles {
     /// The source's name.
     pub source: String,
@@ -176,7 +219,7 @@ impl LeftFiles {
 
 /// The rows that a run has read of a source by the time in a column. Times are in ISO form, with a `Z` if they are in
 /// UTC, and otherwise as the column has them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowRead {
     /// The source's name.
     pub source: String,
@@ -191,7 +234,7 @@ pub struct WindowRead {
 }
 
 /// What has become of the files of a source once they were loaded.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DisposedFiles {
     /// The source's name.
     pub source: String,
@@ -206,7 +249,7 @@ pub struct DisposedFiles {
 }
 
 /// A file that stays where it is, though it is loaded.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftFile {
     /// Its path.
     pub uri: String,
@@ -228,7 +271,7 @@ impl DisposedFiles {
 }
 
 /// Files whose rows a sink has replaced.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReloadedFiles {
     /// How many.
     pub files: u64,
@@ -241,7 +284,7 @@ pub struct ReloadedFiles {
 }
 
 /// The patterns of a source that match no file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnmatchedPatterns {
     /// The source's name.
     pub source: String,
@@ -250,7 +293,7 @@ pub struct UnmatchedPatterns {
 }
 
 /// A column that files of a source lacked.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingColumn {
     /// The source's name.
     pub source: String,
@@ -263,7 +306,7 @@ pub struct MissingColumn {
 }
 
 /// What a check of an entry's rows has come to.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CheckResult {
     /// The source or transform; for a sink `sink NAME`.
     pub entry: String,
@@ -284,12 +327,12 @@ pub struct CheckResult {
     /// What was found, in words.
     pub what: String,
     /// Some of the rows that break the rule.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub examples: Vec<String>,
 }
 
 /// What a sink now holds.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SinkResult {
     /// The sink's name.
     pub sink: String,
@@ -355,7 +398,7 @@ impl Totals {
 }
 
 /// What has become of the records of row-preserving pipelines.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// Records that were read.
     pub read: u64,
@@ -370,10 +413,10 @@ pub struct Tally {
     /// Records that were read again, though an earlier run had loaded them.
     pub before: u64,
     /// Rows that steps of one's own have answered in batches: they became the rows that were given.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub answered: u64,
     /// Rows that these steps gave for them.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub given: u64,
 }
 

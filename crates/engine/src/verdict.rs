@@ -21,10 +21,10 @@ use millstream_core::StepKind;
 use millstream_core::spec::Size;
 use millstream_core::step::StepSnapshot;
 use millstream_job::Job;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What a run can be short of.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Limit {
     /// Processor cores.
@@ -47,7 +47,7 @@ pub enum Limit {
 }
 
 /// What limited a run.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// What it was short of.
     pub limit: Limit,

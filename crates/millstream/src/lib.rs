@@ -136,9 +136,9 @@ pub mod report {
     pub use millstream_core::{Step, StepKind};
     pub use millstream_engine::failure::error_json;
     pub use millstream_engine::report::{
-        CheckResult, DisposedFiles, EpochCounts, HookResult, Interval, LeftFile, LeftFiles, MissingColumn, Phase,
-        Progress, QueueProgress, ReloadedFiles, Report, SinkResult, Skipped, Tally, Totals, UnmatchedPatterns,
-        WindowRead, WorkedRows,
+        CheckResult, DisposedFiles, EntryKind, EpochCounts, HookResult, Interval, JobEntry, LeftFile, LeftFiles,
+        MissingColumn, Phase, Progress, QueueProgress, ReloadedFiles, Report, SinkResult, Skipped, Tally, TimePoint,
+        Totals, UnmatchedPatterns, WindowRead, WorkedRows,
     };
     pub use millstream_engine::stages::{Stage, StageKind};
     pub use millstream_engine::verdict::{Limit, Verdict};
@@ -164,8 +164,8 @@ pub mod history {
 /// What runs have left out since it is not sound, and how it is loaded later.
 pub mod rejects {
     pub use millstream_core::RejectKind;
-    pub use millstream_core::reject::{MaxRejects, RawText, Rejected};
-    pub use millstream_engine::rejects::{LeftOut, line, place_of};
+    pub use millstream_core::reject::{MaxRejects, RawText, Rejected, place_of};
+    pub use millstream_engine::rejects::{LeftOut, line};
     pub use millstream_engine::replay::Replayed;
     pub use millstream_state::rejects::{Kept, RejectLine, of_run};
 }
@@ -198,7 +198,7 @@ pub mod types {
 
 /// Helpers for messages.
 pub mod text {
-    pub use millstream_core::counts::grouped;
+    pub use millstream_core::counts::{duration, grouped};
     pub use millstream_core::error::printable;
     pub use millstream_core::hint::did_you_mean;
     pub use millstream_core::redact::url as redacted;

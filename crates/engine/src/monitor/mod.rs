@@ -1,25 +1,28 @@
 //! How a run goes while it lasts: its rate now, and, if it reads a queue, how far it is behind, what it did in each
-//! interval, and what it was short of last. All of it is bounded, however long the run lasts.
+//! interval, how far it was at points of its time, and what it was short of last. All of it is bounded, however long
+//! the run lasts.
 //!
-//! `rate.rs` the rate over the last seconds; `intervals.rs` the intervals of the report; `window.rs` what the counters
-//! were a while ago. The run notes what happens, and ticks about ten times a second.
+//! `rate.rs` the rate over the last seconds; `intervals.rs` the intervals of the report, `points.rs` its points;
+//! `window.rs` what the counters were a while ago. The run notes what happens, and ticks about ten times a second.
 
 mod intervals;
+mod points;
 mod rate;
 mod window;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use millstream_core::clock;
 use millstream_core::queue::Lag;
 
 use self::intervals::{Counts, Intervals};
+use self::points::Points;
 use self::rate::Rate;
 pub use self::window::Moment;
 use self::window::Window;
-use crate::report::{EpochCounts, Interval, QueueProgress, Totals};
+use crate::report::{EpochCounts, Interval, QueueProgress, TimePoint, Totals};
 
 /// How a run goes.
 #[derive(Debug, Default)]
@@ -27,6 +30,7 @@ pub struct Monitor {
     /// What is known of a queue, if the run reads one.
     queue: OnceLock<QueueMonitor>,
     rate: Mutex<Rate>,
+    points: Mutex<Points>,
 }
 
 /// How the reading of a queue goes.
@@ -76,12 +80,15 @@ impl Monitor {
         }
     }
 
-    /// Takes note of the counters as they are: the rate in rows (of a queue: messages) a second, and how the queue is
-    /// read.
-    pub fn tick(&self, totals: &Totals) -> (f64, Option<QueueProgress>) {
+    /// Takes note of the counters as they are, so long after the run began: the rate in rows (of a queue: messages) a
+    /// second, and how the queue is read.
+    pub fn tick(&self, elapsed: Duration, totals: &Totals) -> (f64, Option<QueueProgress>) {
         let now = Instant::now();
         let mut rate = lock(&self.rate);
-        let Some(queue) = self.queue.get() else { return (rate.note(now, totals.rows_read), None) };
+        let Some(queue) = self.queue.get() else {
+            lock(&self.points).note(elapsed, totals);
+            return (rate.note(now, totals.rows_read), None);
+        };
         let counts = queue.counts(totals);
         let (epochs, lag) = (*lock(&queue.epochs), *lock(&queue.lag));
         lock(&queue.intervals).note(now, clock::now(), counts, lag);
@@ -109,6 +116,14 @@ impl Monitor {
         let mut intervals = lock(&queue.intervals);
         intervals.end(Instant::now(), clock::now(), counts, lag);
         intervals.all()
+    }
+
+    /// The points of a run that ends now, with these counters; none if it has read a queue, since intervals say more.
+    pub fn points(&self, elapsed: Duration, totals: &Totals) -> Vec<TimePoint> {
+        match self.queue.get() {
+            Some(_) => Vec::new(),
+            None => lock(&self.points).up_to(elapsed, totals),
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use millstream_core::format::Reject;
-use millstream_core::reject::{Counts, MaxRejects, RawText, RejectLimit, Rejected};
+use millstream_core::reject::{Counts, MaxRejects, RawText, RejectLimit, Rejected, place_of};
 use millstream_core::sink::{Refusals, Refused, RefusedRow};
 use millstream_core::{Error, ErrorKind, RejectKind, Result, Step};
 use millstream_job::{CheckSeverity, Job};
@@ -473,21 +473,6 @@ pub fn one_line(rejected: &Rejected) -> String {
         true => rejected.message.clone(),
         false => format!("{place}: {}", rejected.message),
     }
-}
-
-/// Where a reject is, in words; nothing if that is not known.
-pub fn place_of(rejected: &Rejected) -> String {
-    let Rejected { uri, member, id, line, last_line, column, .. } = rejected;
-    let place = millstream_core::Location {
-        uri: uri.clone(),
-        member: member.clone(),
-        message: id.clone(),
-        line: *line,
-        last_line: *last_line,
-        byte: None,
-        column: column.clone(),
-    };
-    place.to_string()
 }
 
 /// `error`, for which a run ends, with the way to let it go on.

@@ -175,7 +175,7 @@ fn execute_at(
         Ok(Ended::Committed(committed)) => committed,
         Ok(Ended::Resumes(earlier)) => return Ok(Ended::Resumes(earlier)),
         Err(failure) => {
-            record_failure(&run, point, live, &failure);
+            record_failure(&run, job, point, live, &failure, elapsed);
             return Err(failure);
         }
     };
@@ -281,7 +281,7 @@ impl<'r> Execution<'r> {
     /// How far the run is.
     fn progress(&self, elapsed: Duration) -> Progress {
         let progress = Progress::of(&self.run.steps, elapsed, self.committing.load(Ordering::Relaxed));
-        let (rate, queue) = self.run.monitor.tick(&progress.totals);
+        let (rate, queue) = self.run.monitor.tick(elapsed, &progress.totals);
         Progress { run: self.point.run.clone(), rate, queue, ..progress }
     }
 

@@ -6,11 +6,14 @@ use millstream_core::step::{LookupSnapshot, StepSnapshot, WorkSnapshot};
 
 use crate::checks::judge;
 use crate::report::{
-    CheckResult, DisposedFiles, LeftFiles, MissingColumn, ReloadedFiles, Report, SinkResult, Tally, WindowRead,
+    CheckResult, DisposedFiles, LeftFiles, MissingColumn, ReloadedFiles, Report, SinkResult, Tally, TimePoint, WindowRead,
 };
 
 /// The most files that are named.
 const MOST_NAMED: usize = Removed::NAMED;
+
+/// The most points.
+const MOST_POINTS: usize = 120;
 
 /// The report of two passes of a command. What is true of the end, such as its name, is that of the `later` one.
 pub(super) fn together(earlier: Report, later: Report) -> Report {
@@ -49,6 +52,7 @@ pub(super) fn together(earlier: Report, later: Report) -> Report {
         cpu_seconds: earlier.cpu_seconds + later.cpu_seconds,
         results,
         steps: merged(earlier.steps, later.steps, same_step, step),
+        points: points(earlier.points, later.points),
         verdict,
         ..later
     }
@@ -145,6 +149,23 @@ fn tally(one: Tally, other: Tally) -> Tally {
 /// The later one has tried those again that the earlier one has left.
 fn disposed(earlier: DisposedFiles, later: DisposedFiles) -> DisposedFiles {
     DisposedFiles { moved: earlier.moved + later.moved, deleted: earlier.deleted + later.deleted, ..later }
+}
+
+/// The later one goes on where the earlier one has ended. Only every second point is kept if there are too many.
+fn points(mut earlier: Vec<TimePoint>, later: Vec<TimePoint>) -> Vec<TimePoint> {
+    if let Some(end) = earlier.last().copied() {
+        earlier.extend(later.into_iter().map(|point| TimePoint {
+            elapsed_ms: end.elapsed_ms + point.elapsed_ms,
+            rows_read: end.rows_read + point.rows_read,
+            rows_written: end.rows_written + point.rows_written,
+            bytes_read: end.bytes_read + point.bytes_read,
+        }));
+        let last = earlier.len() - 1;
+        let every = earlier.len().div_ceil(MOST_POINTS);
+        let kept = earlier.into_iter().enumerate().filter(|(number, _)| (last - number).is_multiple_of(every));
+        return kept.map(|(_, point)| point).collect();
+    }
+    later
 }
 
 /// The later one begins at the end of the earlier one, or before it.

@@ -6,7 +6,7 @@ use millstream_core::threads::ProcessorUse;
 use millstream_core::{Error, Result, clock, fail_point};
 use millstream_job::Job;
 use millstream_state::{Ending, LiveRun};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::after_load;
 use super::commit::{Committed, Entries, Summary};
@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::memory;
 use crate::monitor::Moment;
 use crate::rejects::replay::Replay;
-use crate::report::{Report, Totals};
+use crate::report::{EntryKind, JobEntry, Report, Totals};
 use crate::resume::{self, ResumePoint};
 use crate::verdict::{Evidence, Verdict, media, verdict};
 
@@ -35,17 +35,57 @@ pub(super) struct Used {
     pub(super) held: Duration,
 }
 
-/// Stores that a run has failed.
-pub(super) fn record_failure(run: &RunContext, point: &ResumePoint, live: Option<LiveRun>, failure: &Failure) {
+/// Stores that a run has failed, and how far it came.
+pub(super) fn record_failure(
+    run: &RunContext,
+    job: &Job,
+    point: &ResumePoint,
+    live: Option<LiveRun>,
+    failure: &Failure,
+    elapsed: Duration,
+) {
     let wrong = Error::job("the job file is wrong");
     let error = failure.errors.first().unwrap_or(&wrong);
+    let report = Some(report_of_failed(run, job, point, elapsed));
     // What is wrong is reported in any case, whether or not the run history can be written.
-    let checks = run.checks.take();
-    let mut report = (!checks.is_empty()).then(|| json!({"checks": checks}));
-    if !point.catch_up_runs.is_empty() {
-        report.get_or_insert_default()["catch_up_runs"] = json!(point.catch_up_runs);
-    }
     let _ = live.map(|live| live.end(Some(error), &Ending { report, ..ending(run) }));
+}
+
+/// What the history keeps of the report of a run that has failed: what its page shows.
+fn report_of_failed(run: &RunContext, job: &Job, point: &ResumePoint, elapsed: Duration) -> Value {
+    let steps = run.snapshots();
+    let totals = Totals::of(&steps);
+    let (checks, peak) = (run.checks.take(), memory::peak_resident());
+    let intervals = run.monitor.intervals(&totals);
+    let mut report = json!({
+        "seconds": elapsed.as_secs_f64(),
+        "bytes_read": totals.bytes_read,
+        "bytes_written": totals.bytes_written,
+        "peak_rss_bytes": peak,
+        "entries": entries(job),
+        "steps": steps,
+    });
+    if !checks.is_empty() {
+        report["checks"] = json!(checks);
+    }
+    if !point.catch_up_runs.is_empty() {
+        report["catch_up_runs"] = json!(point.catch_up_runs);
+    }
+    match intervals.is_empty() {
+        true => report["points"] = json!(run.monitor.points(elapsed, &totals)),
+        false => report["intervals"] = json!(intervals),
+    }
+    report
+}
+
+/// The entries of a job, and what each reads.
+fn entries(job: &Job) -> Vec<JobEntry> {
+    let entry = |name: &str, kind, reads: Vec<String>| JobEntry { entry: name.to_owned(), kind, reads };
+    let sources = job.sources.iter().map(|source| entry(&source.name.value, EntryKind::Source, Vec::new()));
+    let transforms = job.transforms.iter().map(|step| entry(&step.name.value, EntryKind::Transform, step.uses.clone()));
+    let sinks =
+        job.sinks.iter().map(|sink| entry(&sink.name.value, EntryKind::Sink, vec![sink.from.value.clone()]));
+    sources.chain(transforms).chain(sinks).collect()
 }
 
 impl Committed {
@@ -194,7 +234,9 @@ fn report(run: &RunContext, job: &Job, summary: &Summary, used: Used) -> Report 
         cores: run.machine().cores,
         cpu_seconds: processor.as_secs_f64(),
         results: summary.results.clone(),
+        entries: entries(job),
         steps,
+        points: run.monitor.points(elapsed, &totals),
         intervals: run.monitor.intervals(&totals),
         verdict,
         hooks: Vec::new(),

@@ -177,6 +177,23 @@ class Step(_Record):
     passed_over: int = 0
 
 
+class JobEntry(_Record):
+    """An entry of a job: a ``source``, ``transform`` or ``sink``, and the entries whose rows it reads."""
+
+    entry: str
+    kind: str
+    reads: list[str]
+
+
+class TimePoint(_Record):
+    """How far a run was at a point of its time; all counts are since its beginning."""
+
+    elapsed_ms: int
+    rows_read: int
+    rows_written: int
+    bytes_read: int
+
+
 class Interval(_Record):
     """What a run that reads a queue did in an interval of its time. Times are in UTC."""
 
@@ -248,6 +265,8 @@ class Report(_Record):
     windows: Sequence[WindowRead] = ()
     unmatched: Sequence[UnmatchedPatterns] = ()
     intervals: Sequence[Interval] = ()
+    entries: Sequence[JobEntry] = ()
+    points: Sequence[TimePoint] = ()
     catch_up_runs: Sequence[str] = ()
 
     def __init__(self, values: Mapping[str, Any], text: str) -> None:
@@ -262,6 +281,8 @@ class Report(_Record):
         self.hooks = [HookResult(one) for one in values.get("hooks", ())]
         self.windows = [WindowRead(_named(one)) for one in values.get("windows", ())]
         self.intervals = [Interval(_named(one)) for one in values.get("intervals", ())]
+        self.entries = [JobEntry(one) for one in values.get("entries", ())]
+        self.points = [TimePoint(one) for one in values.get("points", ())]
         self.unmatched = [UnmatchedPatterns(one) for one in values.get("unmatched", ())]
         self.missing_columns = [MissingColumn(one) for one in values["missing_columns"]]
         self.results = [_result(one) for one in values["results"]]

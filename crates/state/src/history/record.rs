@@ -1,8 +1,9 @@
 //! A run as the history stores it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use millstream_core::{Error, ErrorKind, clock};
+use millstream_core::{Error, ErrorKind, clock, redact};
 use rusqlite::Row;
 use serde::Serialize;
 use serde_json::Value;
@@ -127,7 +128,7 @@ pub struct RunRecord {
     pub units: u64,
     /// What was expected when it began.
     pub predicted: Value,
-    /// Its report, if it ended well.
+    /// Its report; of a run that has failed, what there was of it.
     pub report: Option<Value>,
     /// The version of Millstream; `None` for runs before this was stored.
     pub program: Option<String>,
@@ -155,6 +156,17 @@ impl RunRecord {
     /// When the logical run began, in milliseconds since 1970.
     pub fn moment(&self) -> i64 {
         self.moment.or_else(|| began(&self.logical)).unwrap_or_else(|| i64::try_from(self.began).unwrap_or(i64::MAX))
+    }
+
+    /// Its variables, without the values of those whose names suggest secrets.
+    pub fn shown_variables(&self) -> String {
+        redact::variables(&self.variables)
+    }
+
+    /// How long it took, or, if it has not recorded its end, how long it is known to have lasted.
+    pub fn took(&self) -> Option<Duration> {
+        let so_far = || self.status.as_ref().map(|status| status.updated);
+        Some(Duration::from_millis(self.ended.or_else(so_far)?.saturating_sub(self.began)))
     }
 }
 
