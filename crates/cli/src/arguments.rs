@@ -105,9 +105,13 @@ pub enum Command {
     /// List the runs so far, or compare one with the run before it
     #[command(
         after_help = "Examples:\n  millstream runs\n  millstream runs --job job.yaml --unfinished\n  millstream runs \
-                      last\n  millstream runs 1767225600000-4711 --json"
+                      last\n  millstream runs 1767225600000-4711 --json\n  millstream runs --watch"
     )]
     Runs(Runs),
+    /// Show the report of a run, or write it as a page for browsers and mail
+    #[command(after_help = "Examples:\n  millstream report\n  millstream report 1767225600000-4711 --html\n  \
+                      millstream report last --html nightly.html\n  millstream report last --html - | mail-it")]
+    Report(Report),
     /// Show what a run rejected, and why
     #[command(after_help = "Examples:\n  millstream rejects\n  millstream rejects 1767225600000-4711 --json > \
                       rejects.json\n  millstream rejects last --replay")]
@@ -303,6 +307,23 @@ pub struct Runs {
     /// How many
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     pub most: u64,
+    /// Show the list again each second until Ctrl-C; where there is no terminal, a line for each change
+    #[arg(long, conflicts_with = "run")]
+    pub watch: bool,
+}
+
+/// Which report to show.
+#[derive(Debug, Args)]
+pub struct Report {
+    /// The name of a run, as `millstream runs` shows it, or `last`
+    #[arg(value_name = "RUN", default_value = "last")]
+    pub run: String,
+    /// Write it as one HTML file that needs nothing else, to FILE, or with `-` to standard output [default: RUN.html]
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<Option<PathBuf>>,
+    /// Show every step, including idle ones
+    #[arg(long, short, conflicts_with = "html")]
+    pub verbose: bool,
 }
 
 /// Whose rejects to show.

@@ -34,6 +34,7 @@ pub fn run(mut arguments: Arguments) -> u8 {
             Err(failure) => Err(failure),
         },
         Command::Runs(runs) => crate::runs::show(global, output, runs),
+        Command::Report(report) => crate::run_report::show(global, output, report),
         Command::Rejects(rejects) => crate::rejects::show(global, output, rejects),
         Command::Forget(forget) => crate::forget::forget(global, output, forget),
         Command::Check(check) => check_job(global, output, check),

@@ -19,6 +19,7 @@ pub mod progress;
 mod rejects;
 pub mod report;
 mod rows;
+mod run_report;
 mod runs;
 mod sequences;
 mod series;
@@ -30,6 +31,7 @@ mod telemetry;
 #[path = "no_telemetry.rs"]
 mod telemetry;
 mod values;
+mod watch;
 
 use std::ffi::OsString;
 

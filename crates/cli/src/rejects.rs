@@ -1,49 +1,36 @@
 //! `millstream rejects`: the rejects of a run, by reason, or each of them.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use millstream::history::{RunHistory, RunRecord, default_folder};
-use millstream::rejects::RejectKind;
+use millstream::history::{RunHistory, RunRecord};
 use millstream::rejects::Rejected;
 use millstream::rejects::Replayed;
-use millstream::rejects::place_of;
 use millstream::rejects::{self, Kept};
-use millstream::text::printable;
 use millstream::{Engine, Failure, Job, RunOptions};
 use millstream::{Error, Result};
+use millstream_page::rejects::{EXAMPLES, Example, Reason, by_reason};
 use serde_json::{Value, json};
 
 use crate::arguments::{Global, Rejects};
 use crate::human;
 use crate::output::{Output, Role};
 use crate::runs::unknown;
-use crate::shared::{Followed, engine, machine, sound_job};
+use crate::shared::{Followed, engine, sound_job};
 use crate::telemetry::Telemetry;
-
-/// How many examples are shown for a reason.
-const EXAMPLES: usize = 3;
-
-/// How much of a raw record is shown.
-const SHOWN: usize = 100;
 
 /// Shows the rejects, or replays them.
 pub fn show(global: &Global, output: Output, asked: &Rejects) -> Result<(), Failure> {
-    let folder = machine(global)?.state.or_else(default_folder);
-    let folder = folder.ok_or_else(|| {
-        Error::refused("there is no folder for the run history").hint("name one with `--state` or MILLSTREAM_STATE")
-    })?;
-    let history = RunHistory::open(&folder)?;
+    let history = crate::runs::history(global)?;
     let run = find(&history, &asked.run)?;
     let passes = passes(&history, &run)?;
     if asked.replay {
         let telemetry = |engine: &Engine| Telemetry::begin(output, asked.metrics.as_deref(), engine);
-        return replay(global, output, &folder, &run, &passes, telemetry);
+        return replay(global, output, history.folder(), &run, &passes, telemetry);
     }
     let kept: Vec<Vec<Kept>> =
-        passes.iter().map(|pass| rejects::of_run(&folder, &pass.logical)).collect::<Result<_>>()?;
+        passes.iter().map(|pass| rejects::of_run(history.folder(), &pass.logical)).collect::<Result<_>>()?;
     let kept = kept.concat();
     if output.json {
         return Ok(output.json(&json!({"run": run.run, "job": run.job, "rejects": kept}))?);
@@ -172,7 +159,7 @@ fn described(output: Output, run: &RunRecord, kept: &[Kept]) -> String {
     if waiting.is_empty() {
         return text;
     }
-    for ((step, kind, column), rejects) in groups(&waiting) {
+    for Reason { step, kind, column, rejects } in by_reason(&waiting) {
         let column = column.map_or(String::new(), |column| format!(", column {column}"));
         let reason = output.paint(Role::Strong, kind.name());
         let _ = writeln!(text, "\n{} × {reason}, by {step}{column}", human::count(rejects.len() as u64));
@@ -201,40 +188,16 @@ fn was(count: usize) -> &'static str {
     if count == 1 { "was" } else { "were" }
 }
 
-/// The reason of rejects: the step, the kind, and the column.
-type Reason<'a> = (&'a str, RejectKind, Option<&'a str>);
-
-/// Rejects by their reasons, the most frequent first.
-fn groups<'a>(kept: &[&'a Kept]) -> Vec<(Reason<'a>, Vec<&'a Kept>)> {
-    let mut groups: BTreeMap<Reason<'_>, Vec<&Kept>> = BTreeMap::new();
-    for one in kept {
-        let Rejected { step, kind, column, .. } = &one.line.rejected;
-        groups.entry((step.as_str(), *kind, column.as_deref())).or_default().push(one);
-    }
-    let mut groups: Vec<_> = groups.into_iter().collect();
-    groups.sort_by_key(|(_, rejects)| std::cmp::Reverse(rejects.len()));
-    groups
-}
-
 fn example(rejected: &Rejected) -> String {
-    let place = place_of(&Rejected { column: None, ..rejected.clone() });
-    let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
-    let mut text = format!("  {place}{}\n", printable(rejected.message.as_bytes()));
-    let raw = rejected.raw.as_ref().and_then(millstream::rejects::RawText::bytes);
-    let row = rejected.row.as_ref().map(|row| row.as_str().map_or_else(|| row.to_string(), str::to_owned));
-    if let Some(shown) = raw.map(|raw| printable(&raw)).or(row) {
-        let cut: String = shown.chars().take(SHOWN).collect();
-        let more = if cut.len() < shown.len() { "…" } else { "" };
-        let _ = writeln!(text, "    {cut}{more}");
-    }
-    text
+    let Example { what, record } = Example::of(rejected);
+    let record = record.map_or_else(String::new, |record| format!("    {record}\n"));
+    format!("  {what}\n{record}")
 }
 
 #[cfg(test)]
 mod tests {
     use millstream::history::{Outcome, RunKind};
-    use millstream::rejects::RawText;
-    use millstream::rejects::line;
+    use millstream::rejects::{RawText, RejectKind, line};
 
     use super::*;
 

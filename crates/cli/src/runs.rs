@@ -1,13 +1,19 @@
-//! `millstream runs`: the run history, as a list or one run compared with the one before.
+//! `millstream runs`: the run history, as a list or one run compared with the one before. `watch.rs` shows the list as it
+//! changes.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use chrono::{DateTime, Local};
 use millstream::Failure;
-use millstream::history::{Outcome, RunHistory, RunRecord, default_folder};
+use millstream::history::{OfStep, Outcome, RunHistory, RunKind, RunRecord, default_folder};
 use millstream::report::Lag;
+use millstream::text::{HIDDEN, is_secret};
 use millstream::{Error, Result};
+use millstream_page::compare::compared;
 use serde_json::{Value, json};
 
 use crate::arguments::{Global, Runs};
@@ -22,21 +28,28 @@ const NAMED: usize = 10;
 
 /// Shows the list of runs, or one run.
 pub fn show(global: &Global, output: Output, asked: &Runs) -> Result<(), Failure> {
-    let folder = machine(global)?.state.or_else(default_folder);
-    let folder = folder.ok_or_else(|| {
-        Error::refused("there is no folder for the run history").hint("name one with `--state` or MILLSTREAM_STATE")
-    })?;
-    let history = RunHistory::open(&folder)?;
+    let history = history(global)?;
     match &asked.run {
         Some(run) => one(output, &history, asked, run)?,
+        None if asked.watch => crate::watch::watch(output, &history, asked)?,
         None => list(output, &history, asked)?,
     }
     Ok(())
 }
 
-fn list(output: Output, history: &RunHistory, asked: &Runs) -> Result<()> {
+/// The run history of this machine.
+pub fn history(global: &Global) -> Result<Arc<RunHistory>, Failure> {
+    let folder = machine(global)?.state.or_else(default_folder);
+    let folder = folder.ok_or_else(|| {
+        Error::refused("there is no folder for the run history").hint("name one with `--state` or MILLSTREAM_STATE")
+    })?;
+    Ok(RunHistory::open(&folder)?)
+}
+
+/// The runs that are asked for, the last one first.
+pub fn listed(history: &RunHistory, asked: &Runs) -> Result<Vec<RunRecord>> {
     let most = if asked.unfinished { u64::MAX } else { asked.most };
-    let mut runs = history.list(job_path(asked).as_deref(), most)?;
+    let mut runs = history.list(job_path(asked.job.as_deref()).as_deref(), most)?;
     if asked.unfinished {
         // Runs that were resumed are not unfinished.
         let all = history.list(None, u64::MAX)?;
@@ -49,30 +62,65 @@ fn list(output: Output, history: &RunHistory, asked: &Runs) -> Result<()> {
         runs.retain(|run| run.outcome.is_unfinished() && !gone_on(run));
         runs.truncate(usize::try_from(asked.most).unwrap_or(usize::MAX));
     }
+    Ok(runs)
+}
+
+fn list(output: Output, history: &RunHistory, asked: &Runs) -> Result<()> {
+    let runs = listed(history, asked)?;
     if output.json {
-        let runs: Vec<Value> = runs.iter().map(|run| json!(RunRecord { report: None, ..to_show(run) })).collect();
-        return output.json(&json!({"runs": runs}));
+        return output.json(&json!({"runs": runs.iter().map(in_list).collect::<Vec<Value>>()}));
     }
+    output.result(&list_text(history, &runs, asked.unfinished)?)
+}
+
+/// A run as JSON lists it.
+pub fn in_list(run: &RunRecord) -> Value {
+    json!(RunRecord { report: None, ..to_show(run) })
+}
+
+/// The list as a table.
+pub fn list_text(history: &RunHistory, runs: &[RunRecord], unfinished: bool) -> Result<String> {
     if runs.is_empty() {
-        return output.result(if asked.unfinished { "nothing is unfinished\n" } else { "no runs yet\n" });
+        return Ok(if unfinished { "nothing is unfinished\n" } else { "no runs yet\n" }.to_owned());
     }
     let mut header = vec!["run", "began", "took", "ended", "read", "written", "rejected", "job"];
     let mut right = vec![false, false, true, false, true, true, true, false];
     let mut rows: Vec<Vec<String>> = runs.iter().map(row).collect();
+    let before_job = header.len() - 1;
+    let mut insert = |name: &'static str, cells: Vec<String>| {
+        header.insert(before_job, name);
+        right.insert(before_job, false);
+        rows.iter_mut().zip(cells).for_each(|(row, cell)| row.insert(before_job, cell));
+    };
+    if runs.iter().any(|run| run.of_step.is_some()) {
+        let mut names = BTreeMap::new();
+        let steps = runs.iter().map(|run| step(history, run, &mut names));
+        insert("step", steps.collect::<Result<_>>()?);
+    }
     if runs.iter().any(|run| run.outcome == Outcome::Running) {
         // Only what runs has anything to say here.
-        let before_job = header.len() - 1;
-        header.insert(before_job, "now");
-        right.insert(before_job, false);
-        rows.iter_mut().zip(&runs).for_each(|(row, run)| row.insert(before_job, now(run).unwrap_or_default()));
+        insert("now", runs.iter().map(|run| now(run).unwrap_or_default()).collect());
     }
     let header: Vec<String> = header.into_iter().map(str::to_owned).collect();
-    output.result(&table(&header, &rows, &right))
+    Ok(table(&header, &rows, &right))
+}
+
+/// The step of a sequence that a run is: `load of nightly.yaml`. `names` keeps the files of sequences by their runs.
+fn step(history: &RunHistory, run: &RunRecord, names: &mut BTreeMap<String, String>) -> Result<String> {
+    let Some(OfStep { sequence, step }) = &run.of_step else { return Ok(String::new()) };
+    if !names.contains_key(sequence) {
+        let path = history.find(sequence)?.map_or_else(|| sequence.clone(), |sequence| sequence.job);
+        let file = Path::new(&path).file_name().map_or(path.clone(), |name| name.to_string_lossy().into_owned());
+        names.insert(sequence.clone(), file);
+    }
+    Ok(format!("{step} of {}", names[sequence]))
 }
 
 /// What a run that is running does now: its rate, and how far it is behind.
 fn now(run: &RunRecord) -> Option<String> {
-    let status = run.status.as_ref().filter(|_| run.outcome == Outcome::Running)?;
+    // What a sequence does, its steps say.
+    let is_running = run.outcome == Outcome::Running && run.kind == RunKind::Job;
+    let status = run.status.as_ref().filter(|_| is_running)?;
     Some(match &status.queue {
         Some(queue) => {
             let oldest = queue.oldest_seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -82,40 +130,33 @@ fn now(run: &RunRecord) -> Option<String> {
     })
 }
 
-/// The path of the job in the form of the run history.
-fn job_path(asked: &Runs) -> Option<String> {
-    let path = asked.job.as_ref()?;
-    Some(fs_err::canonicalize(path).map_or_else(|_| path.clone(), |path| path.display().to_string()))
+/// The path of a job in the form of the run history.
+fn job_path(path: Option<&str>) -> Option<String> {
+    let path = path?;
+    Some(fs_err::canonicalize(path).map_or_else(|_| path.to_owned(), |path| path.display().to_string()))
 }
 
-/// A run without internal fields.
-fn to_show(run: &RunRecord) -> RunRecord {
-    RunRecord { variables: shown(&run.variables), ..run.clone() }
-}
-
-/// Variables, one a line, without the values of those whose names suggest passwords.
-fn shown(variables: &str) -> String {
-    let shown = variables.lines().map(|variable| match variable.split_once('=') {
-        Some((name, _)) if is_secret(name) => format!("{name}=***"),
-        _ => variable.to_owned(),
-    });
-    shown.collect::<Vec<_>>().join("\n")
-}
-
-fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    ["pass", "secret", "token", "key", "credential"].iter().any(|part| name.contains(part))
+/// A run without what is not to be seen.
+pub fn to_show(run: &RunRecord) -> RunRecord {
+    let mut report = run.report.clone();
+    let parameters = report.as_mut().and_then(|report| report.get_mut("parameters")?.as_object_mut());
+    for (name, value) in parameters.into_iter().flatten() {
+        if is_secret(name) {
+            *value = json!(HIDDEN);
+        }
+    }
+    RunRecord { variables: run.shown_variables(), report, ..run.clone() }
 }
 
 fn row(run: &RunRecord) -> Vec<String> {
     let job = match run.variables.is_empty() {
         true => run.job.clone(),
-        false => format!("{} {}", run.job, shown(&run.variables).replace('\n', " ")),
+        false => format!("{} {}", run.job, run.shown_variables().replace('\n', " ")),
     };
     vec![
         run.run.clone(),
         moment(run.began),
-        took(run).map_or(String::new(), human::time),
+        run.took().map_or(String::new(), human::time),
         run.outcome.name().to_owned(),
         human::count(run.rows_read),
         human::count(run.rows_written),
@@ -125,28 +166,30 @@ fn row(run: &RunRecord) -> Vec<String> {
 }
 
 /// A time in the local time zone.
-fn moment(milliseconds: u64) -> String {
+pub fn moment(milliseconds: u64) -> String {
     let time: DateTime<Local> = (UNIX_EPOCH + Duration::from_millis(milliseconds)).into();
     time.format("%Y-%m-%d %H:%M:%S").to_string()
 }
 
-/// How long a run took, or, if it has not recorded its end, how long it is known to have lasted.
-fn took(run: &RunRecord) -> Option<Duration> {
-    let so_far = || run.status.as_ref().map(|status| status.updated);
-    Some(Duration::from_millis(run.ended.or_else(so_far)?.saturating_sub(run.began)))
+fn one(output: Output, history: &RunHistory, asked: &Runs, name: &str) -> Result<()> {
+    let run = find(history, asked.job.as_deref(), name)?;
+    let before = history.done_before(&run)?;
+    if output.json {
+        return output.json(&json!({"run": to_show(&run), "before": before.as_ref().map(to_show)}));
+    }
+    output.result(&described(history, &run, before.as_ref())?)
 }
 
-fn one(output: Output, history: &RunHistory, asked: &Runs, name: &str) -> Result<()> {
-    let runs = history.list(job_path(asked).as_deref(), u64::MAX)?;
-    let found = runs.iter().find(|run| name == "last" || run.run == name);
-    let Some(run) = found else {
-        return Err(unknown(name, &runs));
-    };
-    let before = history.done_before(run)?;
-    if output.json {
-        return output.json(&json!({"run": to_show(run), "before": before.as_ref().map(to_show)}));
-    }
-    output.result(&described(run, before.as_ref()))
+/// The run of that name, of the job if one is given. `last` is the last one that is not a step of a sequence: the steps
+/// of a sequence begin after it.
+///
+/// # Errors
+/// If there is none.
+pub fn find(history: &RunHistory, job: Option<&str>, name: &str) -> Result<RunRecord> {
+    let runs = history.list(job_path(job).as_deref(), u64::MAX)?;
+    let last = || runs.iter().find(|run| run.of_step.is_none()).or(runs.first());
+    let found = if name == "last" { last() } else { runs.iter().find(|run| run.run == name) };
+    found.cloned().ok_or_else(|| unknown(name, &runs))
 }
 
 /// The error if none of `runs`, the newest first, has that name.
@@ -156,10 +199,18 @@ pub fn unknown(name: &str, runs: &[RunRecord]) -> Error {
 }
 
 /// A run, compared with the last finished run before it, if any.
-fn described(run: &RunRecord, before: Option<&RunRecord>) -> String {
+pub fn described(history: &RunHistory, run: &RunRecord, before: Option<&RunRecord>) -> Result<String> {
+    let step = step(history, run, &mut BTreeMap::new())?;
+    Ok(told(run, before, &step))
+}
+
+fn told(run: &RunRecord, before: Option<&RunRecord>, step: &str) -> String {
     let mut text = format!("run {} of {}: {}\n", run.run, run.job, run.outcome.name());
     if run.logical != run.run {
         let _ = writeln!(text, "resumed run {}", run.logical);
+    }
+    if let Some(OfStep { sequence, .. }) = &run.of_step {
+        let _ = writeln!(text, "step {step}, run {sequence}");
     }
     if let Some(message) = &run.message {
         let _ = writeln!(text, "error: {message}");
@@ -175,29 +226,34 @@ fn described(run: &RunRecord, before: Option<&RunRecord>) -> String {
         };
     }
     text.push('\n');
-    let expected = |key: &str| run.predicted.get(key).and_then(Value::as_u64).filter(|expected| *expected > 0);
-    let number = |of: fn(&RunRecord) -> Option<u64>, shown: fn(u64) -> String, expected: Option<u64>| {
-        let cell = |value: Option<u64>| value.map(shown).unwrap_or_default();
-        let earlier = before.and_then(of);
-        vec![cell(of(run)), cell(earlier), change(of(run), earlier), cell(expected)]
-    };
-    let milliseconds = |milliseconds: u64| human::time(Duration::from_millis(milliseconds));
-    let lines = [
-        ("time", number(|run| Some(u64::try_from(took(run)?.as_millis()).unwrap_or(u64::MAX)), milliseconds, None)),
-        ("files", number(|run| Some(run.units), human::count, expected("units"))),
-        ("bytes read", number(|run| in_report(run, "bytes_read"), human::size, expected("stored_bytes"))),
-        ("rows read", number(|run| Some(run.rows_read), human::count, None)),
-        ("rows written", number(|run| Some(run.rows_written), human::count, None)),
-        ("rows rejected", number(|run| Some(run.rows_rejected), human::count, None)),
-        ("peak memory", number(|run| in_report(run, "peak_rss_bytes"), human::size, None)),
-    ];
-    let rows: Vec<Vec<String>> =
-        lines.into_iter().map(|(name, cells)| [vec![name.to_owned()], cells].concat()).collect();
+    let rows: Vec<Vec<String>> = compared(run, before)
+        .into_iter()
+        .map(|line| vec![line.what.to_owned(), line.now, line.before, line.change, line.expected])
+        .collect();
     let earlier = before.map_or(String::new(), |before| format!("run {}", before.run));
     let header = [String::new(), "this run".to_owned(), earlier, "change".to_owned(), "expected".to_owned()];
     text.push_str(&table(&header, &rows, &[false, true, true, true, true]));
+    text.push_str(&steps(run));
     text.push_str(&checks(run));
     text
+}
+
+/// What the steps of a sequence have come to, a line each.
+fn steps(run: &RunRecord) -> String {
+    let report = run.report.as_ref().filter(|_| run.kind == RunKind::Sequence);
+    let all = report.and_then(|report| report["steps"].as_array()).into_iter().flatten();
+    let of = |step: &Value, key: &str| step[key].as_str().unwrap_or_default().replace('\n', " ");
+    let took = |step: &Value| Some(step["ended"].as_u64()?.saturating_sub(step["began"].as_u64()?));
+    let row = |step: &Value| {
+        let took = took(step).map_or_else(String::new, |took| human::time(Duration::from_millis(took)));
+        vec![of(step, "name"), of(step, "outcome").replace('_', " "), took, of(step, "message")]
+    };
+    let rows: Vec<Vec<String>> = all.map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let header = ["step", "ended", "took", ""].map(str::to_owned);
+    format!("\n{}", table(&header, &rows, &[false, false, true, false]))
 }
 
 /// What the checks of a run have come to, a line each.
@@ -216,25 +272,8 @@ fn checks(run: &RunRecord) -> String {
     format!("\n{}", table(&header, &rows, &[false; 5]))
 }
 
-fn in_report(run: &RunRecord, key: &str) -> Option<u64> {
-    run.report.as_ref()?.get(key)?.as_u64()
-}
-
-/// By how much something has changed, in percent.
-fn change(now: Option<u64>, before: Option<u64>) -> String {
-    match (now, before) {
-        (Some(now), Some(before)) if before > 0 => {
-            let percent = (now as f64 / before as f64 - 1.0) * 100.0;
-            if percent.abs() < 0.5 { "same".to_owned() } else { format!("{percent:+.0} %") }
-        }
-        _ => String::new(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use millstream::history::RunKind;
-
     use super::*;
 
     fn run(name: &str, rows: u64) -> RunRecord {
@@ -265,19 +304,37 @@ mod tests {
     }
 
     #[test]
-    fn passwords_are_not_shown() {
-        assert_eq!(shown("DAY=1\nDB_PASSWORD=a=b\nApiToken=x"), "DAY=1\nDB_PASSWORD=***\nApiToken=***");
+    fn parameters_that_are_secret_are_not_shown() {
+        let report = json!({"parameters": {"DAY": "2026-01-01", "API_TOKEN": "abc"}, "steps": []});
+        let run = to_show(&RunRecord { variables: "DB_PASSWORD=x".to_owned(), report: Some(report), ..run("1-1", 0) });
+        assert_eq!(run.variables, "DB_PASSWORD=***");
+        assert_eq!(run.report.expect("one")["parameters"], json!({"DAY": "2026-01-01", "API_TOKEN": "***"}));
+    }
+
+    #[test]
+    fn a_sequence_shows_its_steps() {
+        let steps = json!([
+            {"name": "load", "outcome": "success", "began": 1_000, "ended": 2_500, "message": null},
+            {"name": "mail", "outcome": "not_run", "began": null, "ended": null, "message": "`load` failed"},
+        ]);
+        let report = Some(json!({"steps": steps}));
+        let text = told(&RunRecord { kind: RunKind::Sequence, report, ..run("1-1", 0) }, None, "");
+        assert!(text.ends_with("step  ended      took\nload  success  1.50 s\nmail  not run          `load` failed\n"), "{text}");
+        assert!(!text.contains("rows read"), "{text}");
     }
 
     #[test]
     fn a_run_stands_beside_the_one_before() {
-        let text = described(&run("2-2", 1_500), Some(&run("1-1", 1_000)));
+        let text = told(&run("2-2", 1_500), Some(&run("1-1", 1_000)), "");
         assert!(text.starts_with("run 2-2 of /a.yaml: done\nresumed run 1-1\n"), "{text}");
         let line = |name: &str| text.lines().find(|line| line.starts_with(name)).expect("a line").to_owned();
         assert_eq!(line("rows read").split_whitespace().collect::<Vec<_>>()[2..], ["1,500", "1,000", "+50", "%"]);
         assert!(line("files").contains("same") && line("files").ends_with('3'), "{text}");
         assert!(!text.contains("--resume"));
+        let of_step = Some(OfStep { sequence: "0-1".to_owned(), step: "load".to_owned() });
+        let text = told(&RunRecord { of_step, ..run("2-2", 1) }, None, "load of nightly.yaml");
+        assert!(text.contains("step load of nightly.yaml, run 0-1\n"), "{text}");
         let killed = RunRecord { outcome: Outcome::Killed, ended: None, report: None, ..run("3-3", 0) };
-        assert!(described(&killed, None).contains("`millstream run --resume /a.yaml` resumes it"));
+        assert!(told(&killed, None, "").contains("`millstream run --resume /a.yaml` resumes it"));
     }
 }

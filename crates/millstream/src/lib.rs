@@ -201,7 +201,7 @@ pub mod text {
     pub use millstream_core::counts::{duration, grouped};
     pub use millstream_core::error::printable;
     pub use millstream_core::hint::did_you_mean;
-    pub use millstream_core::redact::url as redacted;
+    pub use millstream_core::redact::{SHOWN as HIDDEN, is_secret, url as redacted};
     pub use millstream_core::spec::Size;
     pub use millstream_engine::parse::unreadable;
 }

@@ -1,6 +1,6 @@
 //! The dependency direction of the workspace: core ← net ← {database, queue} ← {source, sink}, core ← process ←
-//! {source, transform, sink}, core ← {job, codec, format, schedule, sort, state}; all ← engine ← sequencer ← millstream
-//! ← cli ← python, and net ← cli.
+//! {source, transform, sink}, core ← {job, codec, format, schedule, sort, state}, state ← page; all but page ← engine ←
+//! sequencer ← millstream ← cli ← python, and {net, page} ← cli.
 
 use std::collections::BTreeMap;
 
@@ -24,6 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("millstream-schedule", &["millstream-core"]),
     ("millstream-sort", &["millstream-core"]),
     ("millstream-state", &["millstream-core"]),
+    ("millstream-page", &["millstream-core", "millstream-state"]),
     ("millstream-transform", &["millstream-core", "millstream-process"]),
     (
         "millstream-engine",
@@ -55,7 +56,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "millstream",
         &["millstream-core", "millstream-job", "millstream-engine", "millstream-sequencer", "millstream-state"],
     ),
-    ("millstream-cli", &["millstream", "millstream-net"]),
+    ("millstream-cli", &["millstream", "millstream-net", "millstream-page"]),
     ("millstream-python", &["millstream", "millstream-cli"]),
     ("millstream-example-components", &["millstream"]),
 ];
