@@ -27,7 +27,7 @@ pub fn watch(output: Output, history: &RunHistory, asked: &Runs) -> Result<()> {
         let mut interrupts = signal(SignalKind::interrupt()).map_err(failed)?;
         let mut shown = match std::io::stdout().is_terminal() && !output.json {
             true => Shown::Screen(Screen::default()),
-            false => Shown::Lines(BTreeMap::new()),
+            false => Shown::Lines(None),
         };
         loop {
             let runs = listed(history, asked)?;
@@ -49,8 +49,8 @@ pub fn watch(output: Output, history: &RunHistory, asked: &Runs) -> Result<()> {
 /// What is shown so far.
 enum Shown {
     Screen(Screen),
-    /// The outcome of each run.
-    Lines(BTreeMap<String, Outcome>),
+    /// The outcome of each run, once it is known.
+    Lines(Option<BTreeMap<String, Outcome>>),
 }
 
 /// The list on a terminal.
@@ -73,7 +73,7 @@ impl Screen {
         let lines: Vec<&str> = text.lines().take(room).collect();
         for line in &lines {
             // A line that the terminal breaks would take two rows.
-            let _ = write!(drawn, "{}\u{1b}[K\n", truncate_str(line, usize::from(columns.max(20)) - 1, "…"));
+            let _ = writeln!(drawn, "{}\u{1b}[K", truncate_str(line, usize::from(columns.max(20)) - 1, "…"));
         }
         drawn.push_str("\u{1b}[J");
         self.lines = lines.len();
@@ -87,9 +87,10 @@ fn changes(
     output: Output,
     history: &RunHistory,
     runs: &[RunRecord],
-    known: &mut BTreeMap<String, Outcome>,
+    known: &mut Option<BTreeMap<String, Outcome>>,
 ) -> Result<String> {
-    let is_first = known.is_empty();
+    let is_first = known.is_none();
+    let known = known.get_or_insert_default();
     // What runs for long may have left the list.
     let mut all = runs.to_vec();
     for (run, outcome) in known.iter() {
