@@ -24,7 +24,8 @@ pub fn show(global: &Global, output: Output, asked: &arguments::Report) -> Resul
     Ok(())
 }
 
-/// The report as it was printed. Of a run that has none, or one of a version that printed something else, what is known.
+/// The report as it was printed. Of a run that has none, or one of a version that printed something else, what is
+/// known.
 fn as_text(output: Output, history: &RunHistory, run: &RunRecord, verbose: bool) -> Result<()> {
     // Colours are for standard error otherwise.
     let output = Output { colors: output.colors && std::io::stdout().is_terminal(), ..output };

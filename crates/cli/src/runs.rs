@@ -1,5 +1,5 @@
-//! `millstream runs`: the run history, as a list or one run compared with the one before. `watch.rs` shows the list as it
-//! changes.
+//! `millstream runs`: the run history, as a list or one run compared with the one before. `watch.rs` shows the list as
+//! it changes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
-//! `millstream runs --watch`: the list of runs as it changes, until Ctrl-C. On a terminal the list is drawn again in its
-//! place, elsewhere each change is a line.
+//! `millstream runs --watch`: the list of runs as it changes, until Ctrl-C. On a terminal the list is drawn again in
+//! its place, elsewhere each change is a line.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -22,8 +22,8 @@ pub struct Compared {
     pub expected: String,
 }
 
-/// The numbers of `run`, those of `before`, and what was expected. A sequence has its time only: the rest is that of its
-/// steps.
+/// The numbers of `run`, those of `before`, and what was expected. A sequence has its time only: the rest is that of
+/// its steps.
 pub fn compared(run: &RunRecord, before: Option<&RunRecord>) -> Vec<Compared> {
     let expected = |key: &str| run.predicted.get(key).and_then(Value::as_u64).filter(|expected| *expected > 0);
     let number = |what, of: fn(&RunRecord) -> Option<u64>, shown: fn(u64) -> String, expected: Option<u64>| {

@@ -1,5 +1,5 @@
-//! What the page reads of reports as the history has them. They may be of an older version, of a run that has failed, or
-//! damaged: whatever is missing or of another form is left out.
+//! What the page reads of reports as the history has them. They may be of an older version, of a run that has failed,
+//! or damaged: whatever is missing or of another form is left out.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

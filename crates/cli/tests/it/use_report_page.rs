@@ -90,7 +90,6 @@ fn a_page_has_numbers_graph_checks_rejects_and_the_run_before() {
     lab.run(&["run", "job.yaml"]).ok();
     let first = last(&lab);
     lab.file("in/b.csv", format!("id,{HOSTILE}\n5,6\n7,8\n"));
-    lab.run(&["run", "job.yaml", "--set", "x=1"]).ended(2);
     lab.run(&["run", "job.yaml"]).ok();
     let run = last(&lab);
     let ran = lab.run(&["report", &run, "--html"]);

@@ -41,8 +41,8 @@ impl Layout {
         layout
     }
 
-    /// Orders each layer by where the places of the one before it are that its own are tied to; if not `forward`, of the
-    /// one behind it.
+    /// Orders each layer by where the places of the one before it are that its own are tied to; if not `forward`, of
+    /// the one behind it.
     fn sweep(&mut self, places: usize, forward: bool) {
         let mut tied: Vec<Vec<usize>> = vec![Vec::new(); places];
         for pair in self.ways.iter().flat_map(|way| way.windows(2)) {
