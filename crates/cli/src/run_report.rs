@@ -47,7 +47,8 @@ fn as_json(output: Output, run: &RunRecord) -> Result<()> {
                 _ => "it ended before it could write one",
             });
             let name = &run.run;
-            Err(error.hint(format!("`millstream runs {name}` and `millstream report {name} --html` show what is known")))
+            let hint = format!("`millstream runs {name}` and `millstream report {name} --html` show what is known");
+            Err(error.hint(hint))
         }
     }
 }

@@ -319,7 +319,8 @@ mod tests {
         ]);
         let report = Some(json!({"steps": steps}));
         let text = told(&RunRecord { kind: RunKind::Sequence, report, ..run("1-1", 0) }, None, "");
-        assert!(text.ends_with("step  ended      took\nload  success  1.50 s\nmail  not run          `load` failed\n"), "{text}");
+        let expected = "step  ended      took\nload  success  1.50 s\nmail  not run          `load` failed\n";
+        assert!(text.ends_with(expected), "{text}");
         assert!(!text.contains("rows read"), "{text}");
     }
 

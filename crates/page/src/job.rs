@@ -55,14 +55,12 @@ pub fn comparison(run: &RunRecord, before: Option<&RunRecord>, level: u8) -> Mar
         .map(|line| [line.what.to_owned(), line.now, line.before, line.change, line.expected].map(cell).into())
         .collect();
     let caption = match before {
-        Some(before) => format!("Compared with run {}, the last complete one before it, of {}", before.run, began(before)),
+        Some(before) => {
+            format!("Compared with run {}, the last complete one before it, of {}", before.run, moment(before.began))
+        }
         None => "No complete run before it is known".to_owned(),
     };
     html! { (heading(level, "Numbers")) (table(&caption, &head, &rows)) }
-}
-
-fn began(run: &RunRecord) -> String {
-    moment(run.began)
 }
 
 /// What the sinks hold.
@@ -118,11 +116,9 @@ fn entries(report: &Value, level: u8) -> Markup {
         .flat_map(|(to, entry)| entry.reads.iter().filter_map(move |from| Some((number(from)?, to))))
         .collect();
     let nodes: Vec<Node> = entries.iter().map(|entry| node(entry, &steps)).collect();
-    let Some(drawing) = graph("The entries of the job, and which reads which", &nodes, &edges) else { return html! {} };
-    html! {
-        (heading(level, "Graph"))
-        (figure(&drawing, "Sources, transforms and sinks, with the rows that came out of each, or into it."))
-    }
+    let drawing = graph("The entries of the job, and which reads which", &nodes, &edges);
+    let caption = "Sources, transforms and sinks, with the rows that came out of each, or into it.";
+    html! { @if let Some(drawing) = drawing { (heading(level, "Graph")) (figure(&drawing, caption)) } }
 }
 
 fn node(entry: &Entry, steps: &[Step]) -> Node {

@@ -112,7 +112,8 @@ impl Rates {
         let x = |time: f64| rounded(LEFT + time / self.end() * (WIDTH - LEFT - RIGHT));
         let y = |rate: f64| rounded(HEIGHT - BOTTOM - rate / top * (HEIGHT - TOP - BOTTOM));
         let describe = |line: &Line| {
-            let whole: f64 = line.rates.iter().zip(self.times.windows(2)).map(|(rate, of)| rate * (of[1] - of[0])).sum();
+            let spans = self.times.windows(2).map(|span| span[1] - span[0]);
+            let whole: f64 = line.rates.iter().zip(spans).map(|(rate, length)| rate * length).sum();
             let highest = line.rates.iter().copied().fold(0.0, f64::max);
             format!("{}: {}/s on average, {}/s at most", line.name, shown(whole / self.end()), shown(highest))
         };

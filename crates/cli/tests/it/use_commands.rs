@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::use_support::{Lab, csv_rows, finish, gzip, names, sorted, zip_of};
 
-const COMMANDS: [&str; 10] =
-    ["run", "check", "explain", "preview", "sql", "guess", "count", "cat", "completions", "man"];
+const COMMANDS: [&str; 11] =
+    ["run", "report", "check", "explain", "preview", "sql", "guess", "count", "cat", "completions", "man"];
 
 fn table() -> String {
     (0..50).fold("id,name,x\n".to_owned(), |mut text, id| {

@@ -14,7 +14,8 @@ use crate::use_support::Lab;
 /// No line of these tests may take longer, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-const JOB: &str = "sources:\n  s: {read: in.csv, csv: {columns: {id: int64}}}\nsinks:\n  o: {from: s, write: out.csv}\n";
+const JOB: &str =
+    "sources:\n  s: {read: in.csv, csv: {columns: {id: int64}}}\nsinks:\n  o: {from: s, write: out.csv}\n";
 
 fn lab() -> Lab {
     let lab = Lab::with_job(JOB);

@@ -6,7 +6,8 @@ use millstream_core::step::{LookupSnapshot, StepSnapshot, WorkSnapshot};
 
 use crate::checks::judge;
 use crate::report::{
-    CheckResult, DisposedFiles, LeftFiles, MissingColumn, ReloadedFiles, Report, SinkResult, Tally, TimePoint, WindowRead,
+    CheckResult, DisposedFiles, LeftFiles, MissingColumn, ReloadedFiles, Report, SinkResult, Tally, TimePoint,
+    WindowRead,
 };
 
 /// The most files that are named.
@@ -270,6 +271,20 @@ mod tests {
             what: what.to_owned(),
             examples: vec![format!("one of {rows}"); 2],
         }
+    }
+
+    #[test]
+    fn the_points_of_a_later_pass_go_on_where_the_earlier_one_has_ended() {
+        let of = |count: u64| -> Vec<TimePoint> {
+            let point = |n| TimePoint { elapsed_ms: 100 * n, rows_read: n, rows_written: n, bytes_read: 10 * n };
+            (1..=count).map(point).collect()
+        };
+        let joined = points(of(2), of(1));
+        assert_eq!(joined.iter().map(|point| point.elapsed_ms).collect::<Vec<_>>(), [100, 200, 300]);
+        assert_eq!((joined[2].rows_read, joined[2].bytes_read), (3, 30));
+        let many = points(of(MOST_POINTS as u64), of(50));
+        assert!(many.len() <= MOST_POINTS && many.last().is_some_and(|last| last.rows_read == 170), "{}", many.len());
+        assert_eq!(points(Vec::new(), of(3)), of(3));
     }
 
     #[test]

@@ -111,7 +111,8 @@ impl Drawing {
             let (begin, right) = (self.layers[from].1, self.layers[to].0);
             let half = (begin + right) / 2.0;
             path.push_str(if path.is_empty() { "M" } else { " L" });
-            path.push_str(&format!("{begin} {from_middle} C{half} {from_middle} {half} {to_middle} {right} {to_middle}"));
+            let bend = format!("{half} {from_middle} {half} {to_middle}");
+            path.push_str(&format!("{begin} {from_middle} C{bend} {right} {to_middle}"));
             end = (right, to_middle);
         }
         let (x, y) = end;
