@@ -93,8 +93,8 @@ pub fn list_text(history: &RunHistory, runs: &[RunRecord], unfinished: bool) -> 
         rows.iter_mut().zip(cells).for_each(|(row, cell)| row.insert(before_job, cell));
     };
     if runs.iter().any(|run| run.of_step.is_some()) {
-        let mut names = BTreeMap::new();
-        let steps = runs.iter().map(|run| step(history, run, &mut names));
+        let mut paths = BTreeMap::new();
+        let steps = runs.iter().map(|run| step(history, run, &mut paths));
         insert("step", steps.collect::<Result<_>>()?);
     }
     if runs.iter().any(|run| run.outcome == Outcome::Running) {
@@ -105,15 +105,16 @@ pub fn list_text(history: &RunHistory, runs: &[RunRecord], unfinished: bool) -> 
     Ok(table(&header, &rows, &right))
 }
 
-/// The step of a sequence that a run is: `load of nightly.yaml`. `names` keeps the files of sequences by their runs.
-fn step(history: &RunHistory, run: &RunRecord, names: &mut BTreeMap<String, String>) -> Result<String> {
+/// The step of a sequence that a run is: `load of nightly.yaml`. `paths` keeps the files of sequences by their runs.
+fn step(history: &RunHistory, run: &RunRecord, paths: &mut BTreeMap<String, String>) -> Result<String> {
     let Some(OfStep { sequence, step }) = &run.of_step else { return Ok(String::new()) };
-    if !names.contains_key(sequence) {
-        let path = history.find(sequence)?.map_or_else(|| sequence.clone(), |sequence| sequence.job);
-        let file = Path::new(&path).file_name().map_or(path.clone(), |name| name.to_string_lossy().into_owned());
-        names.insert(sequence.clone(), file);
-    }
-    Ok(format!("{step} of {}", names[sequence]))
+    let path = match paths.get(sequence) {
+        Some(path) => path.clone(),
+        None => history.find(sequence)?.map_or_else(|| sequence.clone(), |sequence| sequence.job),
+    };
+    let file = Path::new(&path).file_name().map_or(path.clone(), |name| name.to_string_lossy().into_owned());
+    paths.insert(sequence.clone(), path);
+    Ok(format!("{step} of {file}"))
 }
 
 /// What a run that is running does now: its rate, and how far it is behind.
@@ -186,9 +187,14 @@ fn one(output: Output, history: &RunHistory, asked: &Runs, name: &str) -> Result
 /// # Errors
 /// If there is none.
 pub fn find(history: &RunHistory, job: Option<&str>, name: &str) -> Result<RunRecord> {
-    let runs = history.list(job_path(job).as_deref(), u64::MAX)?;
+    let job = job_path(job);
+    let named = history.find(name)?.filter(|run| job.as_ref().is_none_or(|job| run.job == *job));
+    if let Some(run) = named {
+        return Ok(run);
+    }
+    let runs = history.list(job.as_deref(), u64::MAX)?;
     let last = || runs.iter().find(|run| run.of_step.is_none()).or(runs.first());
-    let found = if name == "last" { last() } else { runs.iter().find(|run| run.run == name) };
+    let found = if name == "last" { last() } else { None };
     found.cloned().ok_or_else(|| unknown(name, &runs))
 }
 
@@ -200,16 +206,19 @@ pub fn unknown(name: &str, runs: &[RunRecord]) -> Error {
 
 /// A run, compared with the last finished run before it, if any.
 pub fn described(history: &RunHistory, run: &RunRecord, before: Option<&RunRecord>) -> Result<String> {
-    let step = step(history, run, &mut BTreeMap::new())?;
-    Ok(told(run, before, &step))
+    let mut paths = BTreeMap::new();
+    let step = step(history, run, &mut paths)?;
+    let sequence = run.of_step.as_ref().and_then(|of| paths.get(&of.sequence));
+    Ok(told(run, before, sequence.map(|path| (step.as_str(), path.as_str()))))
 }
 
-fn told(run: &RunRecord, before: Option<&RunRecord>, step: &str) -> String {
+/// `of` is the step that the run is, in words, and the file of its sequence.
+fn told(run: &RunRecord, before: Option<&RunRecord>, of: Option<(&str, &str)>) -> String {
     let mut text = format!("run {} of {}: {}\n", run.run, run.job, run.outcome.name());
     if run.logical != run.run {
         let _ = writeln!(text, "resumed run {}", run.logical);
     }
-    if let Some(OfStep { sequence, .. }) = &run.of_step {
+    if let (Some(OfStep { sequence, .. }), Some((step, _))) = (&run.of_step, of) {
         let _ = writeln!(text, "step {step}, run {sequence}");
     }
     if let Some(message) = &run.message {
@@ -220,9 +229,12 @@ fn told(run: &RunRecord, before: Option<&RunRecord>, step: &str) -> String {
     }
     if run.outcome.is_unfinished() {
         let reads_queue = run.status.as_ref().is_some_and(|status| status.queue.is_some());
-        let _ = match reads_queue {
-            true => writeln!(text, "hint: `millstream run {}` continues where its targets stand", run.job),
-            false => writeln!(text, "hint: `millstream run --resume {}` resumes it", run.job),
+        let _ = match (of, reads_queue) {
+            (Some((_, sequence)), _) => {
+                writeln!(text, "hint: `millstream run --resume {sequence}` resumes its sequence")
+            }
+            (None, true) => writeln!(text, "hint: `millstream run {}` continues where its targets stand", run.job),
+            (None, false) => writeln!(text, "hint: `millstream run --resume {}` resumes it", run.job),
         };
     }
     text.push('\n');
@@ -318,7 +330,7 @@ mod tests {
             {"name": "mail", "outcome": "not_run", "began": null, "ended": null, "message": "`load` failed"},
         ]);
         let report = Some(json!({"steps": steps}));
-        let text = told(&RunRecord { kind: RunKind::Sequence, report, ..run("1-1", 0) }, None, "");
+        let text = told(&RunRecord { kind: RunKind::Sequence, report, ..run("1-1", 0) }, None, None);
         let expected = "step  ended      took\nload  success  1.50 s\nmail  not run          `load` failed\n";
         assert!(text.ends_with(expected), "{text}");
         assert!(!text.contains("rows read"), "{text}");
@@ -326,16 +338,18 @@ mod tests {
 
     #[test]
     fn a_run_stands_beside_the_one_before() {
-        let text = told(&run("2-2", 1_500), Some(&run("1-1", 1_000)), "");
+        let text = told(&run("2-2", 1_500), Some(&run("1-1", 1_000)), None);
         assert!(text.starts_with("run 2-2 of /a.yaml: done\nresumed run 1-1\n"), "{text}");
         let line = |name: &str| text.lines().find(|line| line.starts_with(name)).expect("a line").to_owned();
         assert_eq!(line("rows read").split_whitespace().collect::<Vec<_>>()[2..], ["1,500", "1,000", "+50", "%"]);
         assert!(line("files").contains("same") && line("files").ends_with('3'), "{text}");
         assert!(!text.contains("--resume"));
         let of_step = Some(OfStep { sequence: "0-1".to_owned(), step: "load".to_owned() });
-        let text = told(&RunRecord { of_step, ..run("2-2", 1) }, None, "load of nightly.yaml");
+        let failed = RunRecord { of_step, outcome: Outcome::Failed, ..run("2-2", 1) };
+        let text = told(&failed, None, Some(("load of nightly.yaml", "/nightly.yaml")));
         assert!(text.contains("step load of nightly.yaml, run 0-1\n"), "{text}");
+        assert!(text.contains("`millstream run --resume /nightly.yaml` resumes its sequence"), "{text}");
         let killed = RunRecord { outcome: Outcome::Killed, ended: None, report: None, ..run("3-3", 0) };
-        assert!(told(&killed, None, "").contains("`millstream run --resume /a.yaml` resumes it"));
+        assert!(told(&killed, None, None).contains("`millstream run --resume /a.yaml` resumes it"));
     }
 }

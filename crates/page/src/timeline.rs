@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::axis;
-use crate::words::{class, file_name, took, word};
+use crate::words::{class, took, word};
 
 /// Sizes in pixels.
 const WIDTH: f64 = 760.0;
@@ -98,9 +98,8 @@ fn lanes(bars: &[Bar]) -> Vec<usize> {
     of
 }
 
-/// A label that fits; of a path the end says more.
+/// A label that fits.
 fn cut(name: &str) -> String {
-    let name = file_name(name);
     match name.chars().nth(CHARACTERS) {
         Some(_) => name.chars().take(CHARACTERS - 1).chain(['…']).collect(),
         None => name.to_owned(),

@@ -40,10 +40,14 @@ pub fn graph(label: &str, nodes: &[Node], edges: &[(usize, usize)]) -> Option<Ma
     }
     let layout = Layout::of(nodes.len(), edges);
     let drawing = Drawing::of(nodes, &layout);
+    // For those who cannot see it.
+    let named = |way: &Vec<usize>| Some(format!("{} to {}", nodes[*way.first()?].name, nodes[*way.last()?].name));
+    let in_words: Vec<String> = layout.ways.iter().filter_map(named).collect();
     Some(html! {
         svg role="img" aria-label=(label) width=(drawing.width) height=(drawing.height)
             viewBox={ "0 0 " (drawing.width) " " (drawing.height) } xmlns="http://www.w3.org/2000/svg" {
             title { (label) }
+            desc { (in_words.join("; ")) }
             @for way in &layout.ways { (drawing.edge(way)) }
             @for (number, node) in nodes.iter().enumerate() { (drawing.node(number, node)) }
         }
@@ -147,6 +151,7 @@ mod tests {
     fn a_graph_has_all_nodes_and_edges_and_says_what_it_is() {
         let svg = graph("the steps", &nodes(4), &[(0, 1), (1, 2), (0, 2), (2, 3)]).expect("a drawing").0;
         assert_eq!((svg.matches("<rect").count(), svg.matches("class=\"edge\"").count()), (4, 4), "{svg}");
+        assert!(svg.contains("<desc>n0 to n1; n1 to n2; n0 to n2; n2 to n3</desc>"), "{svg}");
         assert!(svg.contains("<title>the steps</title>") && svg.contains(">n3</text>"), "{svg}");
         assert!(graph("one", &nodes(1), &[]).is_none() && graph("many", &nodes(MOST + 1), &[]).is_none());
     }

@@ -196,7 +196,7 @@ pub struct Ending {
     pub rows_rejected: u64,
     /// Units read to their end.
     pub units: u64,
-    /// The report, if it ended well.
+    /// The report; of a run that has failed, what there is of it.
     pub report: Option<Value>,
 }
 
