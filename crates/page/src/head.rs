@@ -89,7 +89,14 @@ pub fn about(history: &RunHistory, run: &RunRecord) -> Result<Markup> {
     };
     Ok(facts(vec![
         ("run", html! { code { (run.run) } }),
-        ("resumes run", if run.logical == run.run { cell("") } else { html! { code { (run.logical) } } }),
+        (
+            "resumes run",
+            if run.logical == run.run {
+                cell("")
+            } else {
+                html! { code { (run.logical) } }
+            },
+        ),
         ("is the step", cell(step)),
         ("is of", planned.map_or_else(|| cell(""), |planned| cell(moment(planned)))),
         ("began", cell(moment(began))),

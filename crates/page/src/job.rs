@@ -82,9 +82,10 @@ fn notes(report: &Value) -> Markup {
     if let Some(count) = report["units_loaded_before"].as_u64().filter(|count| *count > 0) {
         notes.push(format!("{}, loaded before: skipped.", counted(count, "file")));
     }
-    for (key, what) in
-        [("not_ready", "not ready and left for a later run"), ("changed", "changed since they were loaded, and skipped")]
-    {
+    for (key, what) in [
+        ("not_ready", "not ready and left for a later run"),
+        ("changed", "changed since they were loaded, and skipped"),
+    ] {
         for LeftFiles { source, files, first } in list(report, key) {
             notes.push(format!("{source}: {}, {what}: {}", counted(files, "file"), named(&first, files)));
         }

@@ -73,7 +73,11 @@ pub fn cell(text: impl AsRef<str>) -> Markup {
 
 /// A cell with a number; empty if it is 0.
 pub fn some(number: u64, shown: impl Fn(u64) -> String) -> Markup {
-    if number == 0 { html! {} } else { cell(shown(number)) }
+    if number == 0 {
+        html! {}
+    } else {
+        cell(shown(number))
+    }
 }
 
 /// A list of names and what they stand for.

@@ -146,11 +146,8 @@ fn length(began: Option<u64>, ended: Option<u64>) -> Option<u64> {
 
 fn step_table(sequence: &Sequence, before: Option<&RunRecord>, names: &[&str]) -> Markup {
     let earlier = before.map(report_of).unwrap_or_default();
-    let earlier: BTreeMap<&str, u64> = earlier
-        .steps
-        .iter()
-        .filter_map(|step| Some((step.name.as_str(), length(step.began, step.ended)?)))
-        .collect();
+    let earlier: BTreeMap<&str, u64> =
+        earlier.steps.iter().filter_map(|step| Some((step.name.as_str(), length(step.began, step.ended)?))).collect();
     let mut rows = Vec::new();
     for step in &sequence.steps {
         let one = (step.parts.len() == 1).then(|| &step.parts[0]).filter(|part| part.item.is_none());

@@ -33,7 +33,13 @@ impl Lab {
         let live = self.history.begin(name, logical, &key).expect("it begins");
         let error = end.as_ref().err().map(|message| Error::job(*message));
         let (read, rejected) = (1_000, 2);
-        let ending = Ending { rows_read: read, rows_written: read - rejected, rows_rejected: rejected, units: 3, report: end.ok() };
+        let ending = Ending {
+            rows_read: read,
+            rows_written: read - rejected,
+            rows_rejected: rejected,
+            units: 3,
+            report: end.ok(),
+        };
         live.end(error.as_ref(), &ending).expect("stored");
     }
 

@@ -12,7 +12,7 @@ use crate::use_support::{Lab, Ran, finish};
 const HOSTILE: &str = "<script>alert(1)</script>";
 
 /// Reads a page as a browser does, more strictly: prints its elements, its text, and what it links to, as JSON.
-const PARSER: &str = r#"
+const PARSER: &str = r##"
 import html.parser, json, sys
 
 class Page(html.parser.HTMLParser):
@@ -49,7 +49,7 @@ assert not page.open, page.open
 assert all(link[:1] == "#" and link[1:] in page.ids for link in page.links), page.links
 assert not page.loaded, page.loaded
 print(json.dumps({"elements": page.elements, "text": "".join(page.text)}))
-"#;
+"##;
 
 /// The elements and the text of the page in `file`, which must be well-formed.
 #[track_caller]
@@ -194,7 +194,9 @@ fn a_page_that_cannot_be_written_leaves_nothing() {
     let name = last(&lab);
     let wrong = format!("{}x", &name[..name.len() - 1]);
     lab.run(&["report", &wrong]).ended(2).says(&[&format!("there is no run `{wrong}`"), "did you mean", &name]);
-    lab.run(&["report", "last", "--html", "no/such/a.html"]).ended(1).says(&["the page cannot be written to no/such/a.html"]);
+    lab.run(&["report", "last", "--html", "no/such/a.html"])
+        .ended(1)
+        .says(&["the page cannot be written to no/such/a.html"]);
     assert!(!lab.path("no").exists());
     lab.file("old.html", "old");
     lab.run(&["report", "last", "--html", "old.html", "--json"]).ok();
@@ -206,4 +208,66 @@ fn a_page_that_cannot_be_written_leaves_nothing() {
     assert!(!std::path::Path::new("/dev/null").is_file(), "it stays a device");
     let left = fs_err::read_dir(lab.0.root()).expect("a folder").filter_map(Result::ok);
     assert!(!left.into_iter().any(|file| file.file_name().to_string_lossy().starts_with(".page")));
+}
+
+/// What a sequence leaves in the history, as its process stores it.
+#[test]
+fn a_sequence_shows_its_steps_and_the_reports_of_its_jobs() {
+    let lab = hostile();
+    lab.run(&["run", "job.yaml"]).ok();
+    let before = last(&lab);
+    let history = rusqlite::Connection::open(lab.path(".state/runs.db")).expect("the history");
+    let step = |name: &str, needs: &[&str], outcome: &str, parts: Value| {
+        serde_json::json!({"name": name, "kind": "job", "what": HOSTILE, "needs": needs, "when": "success",
+                           "outcome": outcome, "began": 2_000, "ended": 5_000, "message": null, "parts": parts})
+    };
+    let insert = |load: &str| {
+        let part = |run: &str| {
+            serde_json::json!({"item": null, "attempt": 1, "outcome": "success", "began": 2_000, "ended": 4_000,
+                               "run": run, "message": null, "results": {"rows_written": 2}})
+        };
+        let steps = [
+            step("load", &[], "success", serde_json::json!([part(load)])),
+            step(HOSTILE, &["load"], "failed", serde_json::json!([])),
+        ];
+        let report = serde_json::json!({"outcome": "failed", "began": 1_000, "ended": 9_000, "message": HOSTILE,
+                                        "parameters": {"DAY": "2026-01-01", "TOKEN": "abc"}, "steps": steps});
+        let sql = "INSERT INTO runs (run, logical, job, variables, process, began, ended, outcome, message, report, \
+                   moment, kind) VALUES ('1-1', '1-1', ?1, '', 1, 1000, 9000, 'failed', ?2, ?3, 1000, 'sequence')";
+        let path = lab.path("nightly.yaml").display().to_string();
+        history.execute(sql, [path.as_str(), HOSTILE, &report.to_string()]).expect("stored");
+    };
+    insert("later");
+    lab.run(&["run", "job.yaml"]).ok();
+    let load = lab.run(&["runs", "--json"]).json()["runs"][0]["run"].as_str().expect("a name").to_owned();
+    history.execute("UPDATE runs SET sequence = '1-1', step = 'load' WHERE run = ?1", [&load]).expect("stored");
+    let sql = "UPDATE runs SET report = replace(report, 'later', ?1) WHERE run = '1-1'";
+    history.execute(sql, [&load]).expect("stored");
+
+    let listed = lab.run(&["runs"]);
+    let line = |run: &str| listed.stdout.lines().find(|line| line.starts_with(run)).expect("a line").to_owned();
+    assert!(line(&load).contains("  load of nightly.yaml  "), "{}", listed.stdout);
+    assert!(!line(&before).contains("nightly.yaml"), "{}", listed.stdout);
+    // The last run is the one that was started, and not its step.
+    assert_eq!(last(&lab), "1-1");
+    let told = lab.run(&["report"]);
+    told.ok().prints(&["run 1-1 of", "failed\n", "load ", "success", "3.00 s"]);
+    assert_eq!(lab.run(&["report", "--json"]).ok().json()["parameters"]["TOKEN"], "***");
+    lab.run(&["runs", &load]).ok().prints(&["step load of nightly.yaml, run 1-1\n"]);
+    lab.run(&["report", "--html", "a.html"]).ok();
+    let (elements, text) = parsed(&lab, "a.html");
+    assert!(elements["article"] == 1 && elements["svg"].as_u64() >= Some(3), "{elements}");
+    has(
+        &text,
+        &[
+            "nightly.yaml failed",
+            &format!("failed after 8.00 s: {HOSTILE}"),
+            "TOKEN=***",
+            "1 failed, 1 success",
+            &format!("load to {HOSTILE}"),
+            "rows_written=2",
+            "load: job.yaml",
+            &format!("Compared with run {before}"),
+        ],
+    );
 }

@@ -83,8 +83,7 @@ fn entries(job: &Job) -> Vec<JobEntry> {
     let entry = |name: &str, kind, reads: Vec<String>| JobEntry { entry: name.to_owned(), kind, reads };
     let sources = job.sources.iter().map(|source| entry(&source.name.value, EntryKind::Source, Vec::new()));
     let transforms = job.transforms.iter().map(|step| entry(&step.name.value, EntryKind::Transform, step.uses.clone()));
-    let sinks =
-        job.sinks.iter().map(|sink| entry(&sink.name.value, EntryKind::Sink, vec![sink.from.value.clone()]));
+    let sinks = job.sinks.iter().map(|sink| entry(&sink.name.value, EntryKind::Sink, vec![sink.from.value.clone()]));
     sources.chain(transforms).chain(sinks).collect()
 }
 
