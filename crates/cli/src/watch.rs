@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use console::{Term, truncate_str};
+use console::{Term, measure_text_width};
 use millstream::history::{Outcome, RunHistory, RunRecord};
 use millstream::{Error, Result};
 use tokio::signal::unix::{SignalKind, signal};
@@ -70,15 +70,32 @@ impl Screen {
         };
         // The last row is where the cursor stays.
         let room = usize::from(rows.max(2) - 1);
-        let lines: Vec<&str> = text.lines().take(room).collect();
+        let lines = text.lines().flat_map(|line| broken(line, usize::from(columns.max(20)) - 1));
+        let lines: Vec<String> = lines.take(room).collect();
         for line in &lines {
-            // A line that the terminal breaks would take two rows.
-            let _ = writeln!(drawn, "{}\u{1b}[K", truncate_str(line, usize::from(columns.max(20)) - 1, "…"));
+            let _ = writeln!(drawn, "{line}\u{1b}[K");
         }
         drawn.push_str("\u{1b}[J");
         self.lines = lines.len();
         drawn
     }
+}
+
+/// The rows that a line takes. If the terminal broke it, nobody would know how many these are.
+fn broken(line: &str, columns: usize) -> Vec<String> {
+    let (mut rows, mut width) = (vec![String::new()], 0);
+    for character in line.chars() {
+        let wide = measure_text_width(character.encode_utf8(&mut [0; 4]));
+        if width + wide > columns {
+            rows.push(String::new());
+            width = 0;
+        }
+        width += wide;
+        if let Some(row) = rows.last_mut() {
+            row.push(character);
+        }
+    }
+    rows
 }
 
 /// A line for each of `runs` that is new or has ended since `known`, the oldest first. The first look shows what is
@@ -138,8 +155,11 @@ mod tests {
         let mut screen = Screen::default();
         let first = screen.draw("run  job\na    x\nb    y\n", (24, 80));
         assert_eq!(first, "run  job\u{1b}[K\na    x\u{1b}[K\nb    y\u{1b}[K\n\u{1b}[J");
-        let second = screen.draw(&format!("run\n{}\n", "x".repeat(100)), (24, 30));
-        assert_eq!(second, format!("\r\u{1b}[3Arun\u{1b}[K\n{}…\u{1b}[K\n\u{1b}[J", "x".repeat(28)));
+        let second = screen.draw(&format!("run\n{}\n", "x".repeat(30)), (24, 30));
+        let long = format!("{}\u{1b}[K\nx\u{1b}[K\n", "x".repeat(29));
+        assert_eq!(second, format!("\r\u{1b}[3Arun\u{1b}[K\n{long}\u{1b}[J"));
+        assert_eq!(broken("", 5), [""]);
+        assert_eq!(broken("日本語", 5), ["日本", "語"]);
         let low = screen.draw("1\n2\n3\n4\n5\n", (3, 30));
         assert_eq!((low.matches('\n').count(), screen.lines), (2, 2), "{low:?}");
     }

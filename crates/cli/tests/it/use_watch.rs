@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -41,8 +41,10 @@ impl Watching {
     /// The first line from here on that has `part` in it.
     #[track_caller]
     fn until(&self, part: &str) -> String {
+        let begun = Instant::now();
         loop {
-            let line = self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("no `{part}`: {error}"));
+            let left = PATIENCE.saturating_sub(begun.elapsed());
+            let line = self.lines.recv_timeout(left).unwrap_or_else(|error| panic!("no `{part}`: {error}"));
             if line.contains(part) {
                 return line;
             }
@@ -54,6 +56,14 @@ impl Watching {
         let id = Pid::from_child(&self.child);
         kill_process(id, Signal::INT).expect("it lives");
         assert_eq!(self.child.wait().expect("it ends").code(), Some(0));
+    }
+}
+
+impl Drop for Watching {
+    /// What a test that fails leaves behind would go on.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -107,15 +117,16 @@ fn a_terminal_shows_the_list_in_its_place() {
     let mut command = program(lab.0.root(), "script");
     command.args(["-qec", &format!("{MILLSTREAM} runs --watch"), "/dev/null"]).env("TERM", "xterm");
     let watching = Watching::start(command);
-    watching.until("rejected  job");
+    watching.until("written  rejected");
     lab.run(&["run", "job.yaml", "-q"]).ok();
-    // The cursor goes back over the header and one run, and what is written then has two.
-    watching.until("\u{1b}[2A");
-    watching.until("job.yaml");
-    watching.until("\u{1b}[3A");
-    let mut child = watching.child;
-    kill_process(Pid::from_child(&child), Signal::TERM).expect("it lives");
-    child.wait().expect("it ends");
+    // The cursor goes back over all rows, and then over those of two runs.
+    let rows = |line: &str| line.split("\u{1b}[").find_map(|part| part.split_once('A')?.0.parse::<u32>().ok());
+    let rows = || rows(&watching.until("Arun ")).expect("how many rows");
+    let first = rows();
+    let begun = Instant::now();
+    while rows() <= first {
+        assert!(begun.elapsed() < PATIENCE, "{first} rows");
+    }
 }
 
 #[test]
