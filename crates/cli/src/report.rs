@@ -7,6 +7,7 @@ use millstream::report::Removed;
 use millstream::report::StepKind;
 use millstream::report::{CheckResult, CheckSeverity, DisposedFiles, LeftFiles, MissingColumn, ReloadedFiles, Report};
 use millstream::report::{StepSnapshot, UnmatchedPatterns, WindowRead, WorkSnapshot};
+use millstream::text::grouped_in;
 
 use crate::human;
 use crate::output::{Output, Role};
@@ -64,7 +65,7 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
             0 => String::new(),
             count => format!("; {} more of the same files were loaded before", human::count(count)),
         };
-        text.push_str(&format!("  {}: {}{before}\n", result.sink, grouped(&result.summary)));
+        text.push_str(&format!("  {}: {}{before}\n", result.sink, grouped_in(&result.summary)));
         if let Some(reloaded) = &result.reloaded {
             text.push_str(&replaced(reloaded));
         }
@@ -292,18 +293,6 @@ fn gone(removed: &Removed) -> String {
     text
 }
 
-/// A sink's summary with its numbers in the form of this report: `6000000 rows in t` is `6,000,000 rows in t`. They
-/// stand at its beginning, and behind a comma or a colon.
-fn grouped(summary: &str) -> String {
-    let mut begins = true;
-    let words = summary.split(' ').map(|word| {
-        let number = word.parse::<u64>().ok().filter(|_| begins);
-        begins = word.ends_with([',', ':']);
-        number.map_or(word.to_owned(), human::count)
-    });
-    words.collect::<Vec<_>>().join(" ")
-}
-
 /// Whether a step is worth showing: it counts input or output, or took a share of the time or disk. There are many
 /// listings and operators of queries, which are mostly idle.
 fn is_notable(step: &StepSnapshot, seconds: f64) -> bool {
@@ -397,16 +386,6 @@ mod tests {
         );
         let spilling = StepSnapshot { spilled_bytes: 1, ..step(StepKind::Transform, 0.0) };
         assert!(is_notable(&spilling, 10.0));
-    }
-
-    #[test]
-    fn numbers_of_a_summary_are_grouped() {
-        assert_eq!(grouped("6000000 rows in table t1000"), "6,000,000 rows in table t1000");
-        assert_eq!(grouped("nothing in 1000 files"), "nothing in 1000 files");
-        assert_eq!(
-            grouped("4000 rows merged into table t 2000 of x://h:5432/d: 1000 inserted, 3 updated, 2997 unchanged"),
-            "4,000 rows merged into table t 2000 of x://h:5432/d: 1,000 inserted, 3 updated, 2,997 unchanged"
-        );
     }
 
     #[test]

@@ -15,6 +15,18 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
+/// `text` with commas in the whole numbers at its beginning and behind a comma or a colon: `6000000 rows in t` is
+/// `6,000,000 rows in t`. Elsewhere a number may be a name.
+pub fn grouped_in(text: &str) -> String {
+    let mut begins = true;
+    let words = text.split(' ').map(|word| {
+        let number = word.parse::<u64>().ok().filter(|_| begins);
+        begins = word.ends_with([',', ':']);
+        number.map_or(word.to_owned(), grouped)
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
 /// `1 row`, `12,345 rows`.
 pub fn counted(number: u64, one: &str) -> String {
     format!("{} {one}{}", grouped(number), if number == 1 { "" } else { "s" })
@@ -35,6 +47,16 @@ pub fn duration(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_in_a_text_are_grouped() {
+        assert_eq!(grouped_in("6000000 rows in table t1000"), "6,000,000 rows in table t1000");
+        assert_eq!(grouped_in("nothing in 1000 files"), "nothing in 1000 files");
+        assert_eq!(
+            grouped_in("4000 rows merged into table t 2000 of x://h:5432/d: 1000 inserted, 3 updated, 2997 unchanged"),
+            "4,000 rows merged into table t 2000 of x://h:5432/d: 1,000 inserted, 3 updated, 2,997 unchanged"
+        );
+    }
 
     #[test]
     fn times_are_easy_to_read() {

@@ -198,7 +198,7 @@ pub mod types {
 
 /// Helpers for messages.
 pub mod text {
-    pub use millstream_core::counts::{duration, grouped};
+    pub use millstream_core::counts::{duration, grouped, grouped_in};
     pub use millstream_core::error::printable;
     pub use millstream_core::hint::did_you_mean;
     pub use millstream_core::redact::{SHOWN as HIDDEN, is_secret, url as redacted};

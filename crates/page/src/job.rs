@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use maud::{Markup, html};
-use millstream_core::counts::{counted, grouped};
+use millstream_core::counts::{counted, grouped, grouped_in};
 use millstream_core::spec::Size;
 use millstream_core::{Error, Result};
 use millstream_state::rejects::{Kept, of_run};
@@ -68,7 +68,7 @@ fn results(report: &Value) -> Markup {
     let results: Vec<SinkResult> = list(report, "results");
     html! {
         @if !results.is_empty() {
-            ul { @for result in &results { li { b { (result.sink) } ": " (result.summary) } } }
+            ul { @for result in &results { li { b { (result.sink) } ": " (grouped_in(&result.summary)) } } }
         }
     }
 }

@@ -18,6 +18,10 @@ const RIGHT: f64 = 18.0;
 const TOP: f64 = 26.0;
 const BOTTOM: f64 = 24.0;
 
+/// The most spans of a line, and the shortest ones, in milliseconds: more of them are noise.
+const SPANS: u64 = 60;
+const SHORTEST: u64 = 50;
+
 /// A line of a chart: for each span of time what was done a second.
 struct Line {
     name: &'static str,
@@ -57,20 +61,25 @@ impl Rates {
     fn of(report: &Value) -> Option<Self> {
         let points = list::<Point>(report, "points");
         match points.is_empty() {
-            false => Self::of_points(points),
+            false => Self::of_points(&points),
             true => Self::of_intervals(&list(report, "intervals")),
         }
     }
 
-    fn of_points(mut points: Vec<Point>) -> Option<Self> {
-        points.dedup_by_key(|point| point.elapsed_ms);
-        // The last point stands where the run happened to end: in a short span a few rows seem to be a high rate.
-        if let [.., before, last, end] = points[..]
-            && end.elapsed_ms.saturating_sub(last.elapsed_ms) * 2 < last.elapsed_ms.saturating_sub(before.elapsed_ms)
-        {
-            points.remove(points.len() - 2);
+    fn of_points(all: &[Point]) -> Option<Self> {
+        let end = *all.last()?;
+        let shortest = (end.elapsed_ms / SPANS).max(SHORTEST);
+        let mut points = vec![Point::default()];
+        for point in all {
+            if points.last().is_some_and(|last| point.elapsed_ms >= last.elapsed_ms + shortest) {
+                points.push(*point);
+            }
         }
-        points.insert(0, Point::default());
+        // The end may come soon after the last one, and a few rows in a short span would seem to be a high rate.
+        if points.last().is_some_and(|last| last.elapsed_ms != end.elapsed_ms) {
+            points.truncate((points.len() - 1).max(1));
+            points.push(end);
+        }
         let times: Vec<f64> = points.iter().map(|point| point.elapsed_ms as f64 / 1_000.0).collect();
         let line = |name, of: fn(&Point) -> u64| {
             let grown = points.windows(2).map(|pair| of(&pair[1]).saturating_sub(of(&pair[0])));
@@ -111,11 +120,13 @@ impl Rates {
         let top = scale.last().copied().unwrap_or(1.0);
         let x = |time: f64| rounded(LEFT + time / self.end() * (WIDTH - LEFT - RIGHT));
         let y = |rate: f64| rounded(HEIGHT - BOTTOM - rate / top * (HEIGHT - TOP - BOTTOM));
-        let describe = |line: &Line| {
+        let average = |line: &Line| {
             let spans = self.times.windows(2).map(|span| span[1] - span[0]);
-            let whole: f64 = line.rates.iter().zip(spans).map(|(rate, length)| rate * length).sum();
+            line.rates.iter().zip(spans).map(|(rate, length)| rate * length).sum::<f64>() / self.end()
+        };
+        let describe = |line: &Line| {
             let highest = line.rates.iter().copied().fold(0.0, f64::max);
-            format!("{}: {}/s on average, {}/s at most", line.name, shown(whole / self.end()), shown(highest))
+            format!("{}: {}/s on average, {}/s at most", line.name, shown(average(line)), shown(highest))
         };
         let legend = [LEFT, LEFT + 330.0];
         html! {
@@ -134,7 +145,7 @@ impl Rates {
                 @for ((line, class), left) in lines.iter().zip(["line one", "line two"]).zip(legend) {
                     path class=(class) d=(self.path(line, &x, &y)) { title { (describe(line)) } }
                     path class=(class) d={ "M" (left) " 10 h24" } {}
-                    text x=(left + 30.0) y="14" { (describe(line)) }
+                    text x=(left + 30.0) y="14" { (line.name) ", " (shown(average(line))) "/s on average" }
                 }
             }
         }
@@ -195,7 +206,19 @@ mod tests {
         assert_eq!(rates.rows[0].rates.iter().map(|rate| rate.round()).collect::<Vec<_>>(), [100.0, 300.0, 10.0]);
         assert!(rates.bytes.is_none(), "nothing was read");
         let page = section(2, &report).0;
-        assert!(page.contains("rows read: 136.21/s on average, 300/s at most"), "{page}");
+        assert!(page.contains("rows read: 136/s on average, 300/s at most"), "{page}");
+    }
+
+    #[test]
+    fn a_line_has_few_spans() {
+        let report = json!({"points": (1..=120).map(|number| point(100 * number, 7 * number)).collect::<Vec<_>>()});
+        let rates = Rates::of(&report).expect("some");
+        assert!((40..=61).contains(&rates.times.len()) && rates.times.last() == Some(&12.0), "{:?}", rates.times);
+        assert!(
+            rates.rows[0].rates.iter().all(|rate| rate.round() == 70.0),
+            "nothing is lost: {:?}",
+            rates.rows[0].rates
+        );
     }
 
     #[test]
@@ -214,7 +237,7 @@ mod tests {
         for points in [json!([]), json!([point(50, 3)]), json!([point(0, 1), point(0, 2)]), json!("x")] {
             assert!(section(2, &json!({"points": points})).0.is_empty(), "{points}");
         }
-        let back = json!([point(2_000, 1), point(1_000, 2), point(3_000, 3)]);
+        let back = json!([point(3_000, 1), point(2_000, 2), point(1_000, 3)]);
         assert!(section(2, &json!({"points": back})).0.is_empty());
         assert!(section(2, &json!({"intervals": [{"from": "x"}]})).0.is_empty());
     }

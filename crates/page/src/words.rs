@@ -38,8 +38,13 @@ pub fn short(number: f64) -> String {
         n if n >= 1e3 => (n / 1e3, " k"),
         n => (n, ""),
     };
-    let text = format!("{value:.2}");
-    format!("{}{unit}", text.trim_end_matches('0').trim_end_matches('.'))
+    let text = match value {
+        value if value < 10.0 => format!("{value:.2}"),
+        value if value < 100.0 => format!("{value:.1}"),
+        value => format!("{value:.0}."),
+    };
+    let digits = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{digits}{unit}")
 }
 
 /// The last part of a path.
@@ -86,8 +91,8 @@ mod tests {
 
     #[test]
     fn numbers_on_an_axis_are_short() {
-        let shown = [0.0, 0.5, 12.0, 1_500.0, 20_000.0, 2_500_000.0, 3e9].map(short);
-        assert_eq!(shown, ["0", "0.5", "12", "1.5 k", "20 k", "2.5 M", "3 G"]);
+        let shown = [0.0, 0.5, 12.0, 136.21, 1_500.0, 20_000.0, 600_000.0, 2_500_000.0, 3e9].map(short);
+        assert_eq!(shown, ["0", "0.5", "12", "136", "1.5 k", "20 k", "600 k", "2.5 M", "3 G"]);
     }
 
     #[test]

@@ -19,8 +19,9 @@ const MARGIN: f64 = 6.0;
 /// The way of an edge that passes a layer.
 const PASS: f64 = 10.0;
 
-/// The most characters of a text in a node.
-const CHARACTERS: usize = 30;
+/// The most characters of the name and of the note of a node.
+const NAME: usize = 30;
+const NOTE: usize = 42;
 
 /// A node of a graph.
 #[derive(Debug, Clone, Default)]
@@ -100,8 +101,8 @@ impl Drawing {
                 title { (node.name) ": " (node.note) }
                 rect class={ "box " (node.class) } x=(left) y=(middle - HEIGHT / 2.0) width=(right - left)
                     height=(HEIGHT) rx="5" {}
-                text.strong x=(left + 10.0) y=(middle - 3.0) { (cut(&node.name)) }
-                text.small x=(left + 10.0) y=(middle + 13.0) { (cut(&node.note)) }
+                text.strong x=(left + 10.0) y=(middle - 3.0) { (cut(&node.name, NAME)) }
+                text.small x=(left + 10.0) y=(middle + 13.0) { (cut(&node.note, NOTE)) }
             }
         }
     }
@@ -127,14 +128,14 @@ impl Drawing {
 
 /// How wide a node is. The font is not known: wide characters take the place of two.
 fn width(node: &Node) -> f64 {
-    let wide = |text: &str| cut(text).chars().map(|one| if one < '\u{1100}' { 1.0 } else { 2.0 }).sum::<f64>();
-    (7.6 * wide(&node.name)).max(6.3 * wide(&node.note)).ceil() + 20.0
+    let wide = |text: String| text.chars().map(|one| if one < '\u{1100}' { 1.0 } else { 2.0 }).sum::<f64>();
+    (7.6 * wide(cut(&node.name, NAME))).max(6.3 * wide(cut(&node.note, NOTE))).ceil() + 20.0
 }
 
-/// The beginning of a text that is long.
-fn cut(text: &str) -> String {
-    match text.chars().nth(CHARACTERS) {
-        Some(_) => text.chars().take(CHARACTERS - 1).chain(['…']).collect(),
+/// The beginning of a text that has more characters than `most`.
+fn cut(text: &str, most: usize) -> String {
+    match text.chars().nth(most) {
+        Some(_) => text.chars().take(most - 1).chain(['…']).collect(),
         None => text.to_owned(),
     }
 }
@@ -171,7 +172,7 @@ mod tests {
 
     #[test]
     fn long_names_are_cut() {
-        assert_eq!(cut("short"), "short");
-        assert_eq!(cut(&"x".repeat(31)).chars().count(), 30);
+        assert_eq!(cut("short", 5), "short");
+        assert_eq!(cut("too long", 5), "too …");
     }
 }
