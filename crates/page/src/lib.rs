@@ -41,7 +41,10 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 /// If the history cannot be read.
 pub fn html(history: &RunHistory, run: &RunRecord, report: Option<&Value>) -> Result<String> {
     let run = match report {
-        Some(report) => RunRecord { report: Some(report.clone()), ..run.clone() },
+        Some(report) => {
+            let ended = run.ended.or_else(|| report["ended"].as_u64());
+            RunRecord { report: Some(report.clone()), ended, ..run.clone() }
+        }
         None => run.clone(),
     };
     let before = history.done_before(&run)?;

@@ -16,6 +16,8 @@ pub fn heading(level: u8, text: &str) -> Markup {
 pub enum Cells {
     /// A word or two.
     Words,
+    /// The same, never in two lines.
+    Word,
     /// A number, to the right.
     Number,
     /// Text that may be long.
@@ -26,6 +28,7 @@ impl Cells {
     fn class(self) -> Option<&'static str> {
         match self {
             Cells::Words => None,
+            Cells::Word => Some("word"),
             Cells::Number => Some("right"),
             Cells::Text => Some("text"),
         }

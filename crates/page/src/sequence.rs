@@ -14,7 +14,7 @@ use crate::job;
 use crate::parts::{Cells, cell, figure, heading, table};
 use crate::report::{Part, Sequence, SequenceStep};
 use crate::timeline::{Bar, Row, timeline};
-use crate::words::{class, file_name, moment, outcome, signed, took};
+use crate::words::{class, file_name, outcome, signed, time_beside, took};
 
 /// The most runs of steps that are shown in full, and how deep sequences in sequences are followed.
 const RUNS: usize = 50;
@@ -97,7 +97,7 @@ fn steps(run: &RunRecord, before: Option<&RunRecord>, names: &[&str], level: u8)
             (figure(&drawing, "The steps, with how each ended. A step stands to the right of those that it needs."))
         }
         @if let Some(bars) = bars { (figure(&bars, "The steps over time, since the sequence began.")) }
-        (step_table(&sequence, before, names))
+        (step_table(&sequence, began, before, names))
     }
 }
 
@@ -144,7 +144,8 @@ fn length(began: Option<u64>, ended: Option<u64>) -> Option<u64> {
     Some(ended?.saturating_sub(began?))
 }
 
-fn step_table(sequence: &Sequence, before: Option<&RunRecord>, names: &[&str]) -> Markup {
+/// The steps of a sequence that began at `began`, beside those of the run before.
+fn step_table(sequence: &Sequence, began: u64, before: Option<&RunRecord>, names: &[&str]) -> Markup {
     let earlier = before.map(report_of).unwrap_or_default();
     let earlier: BTreeMap<&str, u64> =
         earlier.steps.iter().filter_map(|step| Some((step.name.as_str(), length(step.began, step.ended)?))).collect();
@@ -155,21 +156,19 @@ fn step_table(sequence: &Sequence, before: Option<&RunRecord>, names: &[&str]) -
         let message = step.message.clone().or_else(|| one.and_then(|part| part.message.clone()));
         rows.push(vec![
             cell(&step.name),
-            cell(&step.kind),
-            cell(&step.what),
+            cell(format!("{} {}", step.kind, step.what)),
             cell(step.needs.join(", ")),
-            cell(&step.when),
+            cell(if step.when == "success" { "" } else { &step.when }),
             outcome(&step.outcome),
-            step.began.map_or_else(|| cell(""), |began| cell(moment(began))),
+            cell(message.or_else(|| one.map(results)).unwrap_or_default()),
+            step.began.map_or_else(|| cell(""), |at| cell(time_beside(at, began))),
             time.map_or_else(|| cell(""), |time| cell(took(time))),
             before.map_or_else(|| cell(""), |time| cell(took(time))),
             cell(change(time, before)),
             one.map_or_else(|| cell(""), |part| link(part, names)),
-            one.map_or_else(|| cell(""), |part| cell(results(part))),
-            cell(message.unwrap_or_default()),
         ]);
         if one.is_none() {
-            rows.extend(step.parts.iter().take(PARTS).map(|part| part_row(part, names)));
+            rows.extend(step.parts.iter().take(PARTS).map(|part| part_row(part, began, names)));
             if step.parts.len() > PARTS {
                 rows.push(vec![cell(format!("… {} more", step.parts.len() - PARTS))]);
             }
@@ -177,25 +176,23 @@ fn step_table(sequence: &Sequence, before: Option<&RunRecord>, names: &[&str]) -
     }
     let head = [
         ("step", Cells::Words),
-        ("kind", Cells::Words),
         ("what", Cells::Text),
         ("needs", Cells::Words),
         ("when", Cells::Words),
-        ("outcome", Cells::Words),
-        ("began", Cells::Words),
+        ("outcome", Cells::Word),
+        ("result", Cells::Text),
+        ("began", Cells::Word),
         ("took", Cells::Number),
         ("before", Cells::Number),
         ("change", Cells::Number),
         ("run", Cells::Words),
-        ("results", Cells::Text),
-        ("message", Cells::Text),
     ];
     table("The steps, and their attempts and items", &head, &rows)
 }
 
-/// An attempt of a step, or of one of its items.
-fn part_row(part: &Part, names: &[&str]) -> Vec<Markup> {
-    let mut name = format!("· {}", part.item.as_deref().unwrap_or("attempt"));
+/// An attempt of a step, or of one of its items; the sequence began at `began`.
+fn part_row(part: &Part, began: u64, names: &[&str]) -> Vec<Markup> {
+    let mut name = format!("·\u{a0}{}", part.item.as_deref().unwrap_or("attempt"));
     if part.attempt > 1 || part.item.is_none() {
         name.push_str(&format!(" {}", part.attempt.max(1)));
     }
@@ -205,15 +202,13 @@ fn part_row(part: &Part, names: &[&str]) -> Vec<Markup> {
         empty(),
         empty(),
         empty(),
-        empty(),
         outcome(&part.outcome),
-        part.began.map_or_else(empty, |began| cell(moment(began))),
+        cell(part.message.clone().unwrap_or_else(|| results(part))),
+        part.began.map_or_else(empty, |at| cell(time_beside(at, began))),
         length(part.began, part.ended).map_or_else(empty, |time| cell(took(time))),
         empty(),
         empty(),
         link(part, names),
-        cell(results(part)),
-        cell(part.message.as_deref().unwrap_or_default()),
     ]
 }
 

@@ -238,6 +238,7 @@ fn a_sequence_shows_its_steps_and_the_runs_of_its_jobs() {
         "load: failed, 2.00 s",
         "load, attempt 2: success",
         "4.50 s</td><td class=\"right\">3.00 s</td><td class=\"right\">+50 %</td>",
+        "<td class=\"text\">job &lt;script&gt;",
         "<a href=\"#run-12-1\">12-1</a>",
         "<td>unknown-1</td>",
         "rows_written=5, token=***",

@@ -17,6 +17,15 @@ pub fn day(milliseconds: u64) -> String {
     moment(milliseconds).chars().take(10).collect()
 }
 
+/// A moment beside `other`: without the day, if it is the same one, and without the time zone.
+pub fn time_beside(milliseconds: u64, other: u64) -> String {
+    let written = moment(milliseconds);
+    match day(milliseconds) == day(other) {
+        true => written.chars().skip(11).take(8).collect(),
+        false => written.chars().take(19).collect(),
+    }
+}
+
 /// A length of time in milliseconds.
 pub fn took(milliseconds: u64) -> String {
     duration(Duration::from_millis(milliseconds))
@@ -93,6 +102,13 @@ mod tests {
     fn numbers_on_an_axis_are_short() {
         let shown = [0.0, 0.5, 12.0, 136.21, 1_500.0, 20_000.0, 600_000.0, 2_500_000.0, 3e9].map(short);
         assert_eq!(shown, ["0", "0.5", "12", "136", "1.5 k", "20 k", "600 k", "2.5 M", "3 G"]);
+    }
+
+    #[test]
+    fn times_of_one_day_do_not_repeat_it() {
+        let noon = 1_767_268_800_000;
+        assert_eq!(time_beside(noon + 1_000, noon), moment(noon + 1_000)[11..19]);
+        assert_eq!(time_beside(noon + 172_800_000, noon), moment(noon + 172_800_000)[..19]);
     }
 
     #[test]
