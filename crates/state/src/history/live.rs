@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use millstream_core::clock::now;
 use millstream_core::{Error, Result, fail_point};
-use rusqlite::params;
+use rusqlite::{Params, TransactionBehavior, params};
 use serde_json::Value;
 
 use super::locks::RunLock;
@@ -12,6 +12,7 @@ use super::progress::ProgressFile;
 use super::record::{Ending, Outcome};
 use super::status::StatusFile;
 use super::store::{RunHistory, signed};
+use crate::occurrences;
 
 /// A live run that is in the history. It counts as killed if this is dropped before [`LiveRun::end`].
 #[derive(Debug)]
@@ -52,7 +53,25 @@ impl LiveRun {
         let update = "UPDATE runs SET ended = ?2, outcome = ?3, message = ?4 WHERE run = ?1";
         let values = params![self.run, signed(now()), Outcome::Skipped.name(), why];
         self.status.remove();
-        self.history.checked(self.history.connection().execute(update, values)).map(drop)
+        self.store_end(update, values, Outcome::Skipped, Some(why))
+    }
+
+    /// Removes the run from the history: it has no right to begin.
+    pub fn withdraw(self) -> Result<()> {
+        let deleted = self.history.connection().execute("DELETE FROM runs WHERE run = ?1", [&self.run]);
+        self.history.checked(deleted).map(drop)
+    }
+
+    /// Stores the end of the run and, with it, that of the occurrence that it has claimed.
+    fn store_end(&self, update: &str, values: impl Params, outcome: Outcome, message: Option<&str>) -> Result<()> {
+        let mut connection = self.history.connection();
+        let store = || {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            transaction.execute(update, values)?;
+            occurrences::end(&transaction, &self.run, outcome, message)?;
+            transaction.commit()
+        };
+        self.history.checked(store())
     }
 
     /// Stores how the run ended.
@@ -76,7 +95,7 @@ impl LiveRun {
             ending.report.as_ref().map(Value::to_string)
         ];
         fail_point::pass("state.before");
-        let done = self.history.checked(self.history.connection().execute(update, values)).map(drop);
+        let done = self.store_end(update, values, outcome, message.as_deref());
         fail_point::pass("state.after");
         self.status.remove();
         if done.is_ok() && outcome == Outcome::Done {

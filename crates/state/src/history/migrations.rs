@@ -17,7 +17,18 @@ const MIGRATIONS: &[&str] = &[
     ALTER TABLE runs ADD COLUMN program TEXT",
     "ALTER TABLE runs ADD COLUMN moment INTEGER; ALTER TABLE runs ADD COLUMN series TEXT",
     "ALTER TABLE runs ADD COLUMN kind TEXT; ALTER TABLE runs ADD COLUMN sequence TEXT; \
-    ALTER TABLE runs ADD COLUMN step TEXT; CREATE INDEX runs_of_sequences ON runs (sequence, step)",
+    ALTER TABLE runs ADD COLUMN step TEXT; CREATE INDEX runs_of_sequences ON runs (sequence, step); \
+    CREATE TABLE schedules (sequence TEXT PRIMARY KEY, known INTEGER, followed INTEGER) WITHOUT ROWID; \
+    CREATE TABLE occurrences (sequence TEXT NOT NULL, planned INTEGER NOT NULL, state TEXT NOT NULL, cause TEXT, \
+    why TEXT, decided INTEGER NOT NULL, run TEXT, logical TEXT, claimed INTEGER, ended INTEGER, outcome TEXT, \
+    message TEXT, attempts INTEGER NOT NULL DEFAULT 0, late INTEGER, PRIMARY KEY (sequence, planned)) WITHOUT ROWID; \
+    CREATE INDEX occurrences_of_runs ON occurrences (run) WHERE run IS NOT NULL; \
+    CREATE INDEX open_occurrences ON occurrences (sequence) WHERE state IN ('queued', 'started'); \
+    CREATE TABLE missed (sequence TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, \
+    count INTEGER NOT NULL, why TEXT NOT NULL, decided INTEGER NOT NULL); \
+    CREATE INDEX missed_of_sequences ON missed (sequence, last); \
+    CREATE TABLE arrivals (sequence TEXT NOT NULL, file TEXT NOT NULL, modified INTEGER NOT NULL, \
+    size INTEGER NOT NULL, seen INTEGER NOT NULL, PRIMARY KEY (sequence, file)) WITHOUT ROWID",
 ];
 
 /// The version of the history and its folder, stored as SQLite's `user_version`.

@@ -23,4 +23,5 @@ pub use locks::OnlyRun;
 pub use progress::ProgressFile;
 pub use record::{Ending, OfStep, Outcome, RunKind, RunRecord, began, new_name};
 pub use status::{QueueStatus, RunStatus, StatusFile};
+pub(crate) use store::signed;
 pub use store::{LogicalRun, RunHistory, default_folder};

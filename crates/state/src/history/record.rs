@@ -55,6 +55,12 @@ impl Outcome {
         }
     }
 
+    /// The outcome of this name that a run has stored, or its scheduler, when it ended.
+    pub(crate) fn stored(name: &str) -> Option<Self> {
+        let known = [Outcome::Done, Outcome::Failed, Outcome::Interrupted, Outcome::Killed, Outcome::Skipped];
+        known.into_iter().find(|known| name == known.name())
+    }
+
     /// Whether it left something to do.
     pub fn is_unfinished(self) -> bool {
         matches!(self, Outcome::Failed | Outcome::Interrupted | Outcome::Killed)
@@ -207,7 +213,6 @@ pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         Ok(row.get::<_, Option<String>>(index)?.and_then(|text| serde_json::from_str(&text).ok()))
     };
     let outcome: Option<String> = row.get(8)?;
-    let known = [Outcome::Done, Outcome::Failed, Outcome::Interrupted, Outcome::Skipped];
     Ok(RunRecord {
         run: row.get(0)?,
         logical: row.get(1)?,
@@ -217,7 +222,7 @@ pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<RunRecord> {
         process: row.get(5)?,
         began: number(6)?,
         ended: row.get::<_, Option<i64>>(7)?.map(i64::unsigned_abs),
-        outcome: known.into_iter().find(|known| outcome.as_deref() == Some(known.name())).unwrap_or(Outcome::Running),
+        outcome: outcome.as_deref().and_then(Outcome::stored).unwrap_or(Outcome::Running),
         message: row.get(9)?,
         rows_read: number(10)?,
         rows_written: number(11)?,

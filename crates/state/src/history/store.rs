@@ -109,12 +109,12 @@ impl RunHistory {
         &self.folder
     }
 
-    pub(super) fn connection(&self) -> MutexGuard<'_, Connection> {
+    pub(crate) fn connection(&self) -> MutexGuard<'_, Connection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `done`, whose error names the history.
-    pub(super) fn checked<T>(&self, done: rusqlite::Result<T>) -> Result<T> {
+    pub(crate) fn checked<T>(&self, done: rusqlite::Result<T>) -> Result<T> {
         done.map_err(|error| cannot_be_used(&self.folder, &error))
     }
 
@@ -259,6 +259,11 @@ impl RunHistory {
         self.checked(self.connection().query_row(query, [logical], |row| row.get(0)))
     }
 
+    /// Whether the process of `run` lives, as far as this machine knows.
+    pub fn is_alive(&self, run: &str) -> bool {
+        locks::is_alive(&self.folder, run)
+    }
+
     /// Whether the run `run` was of this machine, and its process is gone.
     pub fn has_died(&self, run: &str) -> bool {
         locks::has_died(&self.folder, run)
@@ -302,6 +307,6 @@ fn cannot_be_used(folder: &Path, error: &rusqlite::Error) -> Error {
 }
 
 /// SQLite's integers have a sign.
-pub(super) fn signed(number: u64) -> i64 {
+pub(crate) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
