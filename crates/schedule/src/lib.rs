@@ -16,9 +16,11 @@
 mod cron;
 mod deadline;
 mod due;
+mod lints;
 mod schedule;
 mod spec;
 mod times;
+mod triggers;
 mod wall;
 
 #[cfg(test)]
@@ -26,6 +28,8 @@ mod tests;
 
 pub use deadline::{Outlook, outlook};
 pub use due::{Due, Missed, MissedBecause, ON_TIME, Skipped, SkippedBecause, State};
+pub use lints::schedule_lints;
 pub use schedule::Schedule;
 pub use spec::{CatchUp, CronEntries, Deadline, Overlap, ScheduleSpec, schedule_faults};
 pub use times::Times;
+pub use triggers::{AfterEnd, AfterKeys, AfterSpec, FilesSpec};

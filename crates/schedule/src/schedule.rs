@@ -6,7 +6,8 @@ use millstream_core::spec::Fault;
 
 use crate::cron::Cron;
 use crate::due::ON_TIME;
-use crate::spec::{CatchUp, Deadline, Overlap, ScheduleSpec};
+use crate::spec::{CatchUp, CronEntries, Deadline, Overlap, ScheduleSpec};
+use crate::triggers::{AfterSpec, FilesSpec};
 use crate::wall;
 
 /// A schedule: what is asked for planned times and for what is due.
@@ -18,6 +19,9 @@ pub struct Schedule {
     pub(crate) within: TimeDelta,
     pub(crate) overlap: Overlap,
     deadline: Option<Deadline>,
+    files: Option<FilesSpec>,
+    after: Option<AfterSpec>,
+    resume: u32,
 }
 
 impl Schedule {
@@ -25,14 +29,25 @@ impl Schedule {
     pub fn new(spec: &ScheduleSpec) -> Result<Self, Vec<Fault>> {
         let mut faults = Vec::new();
         let mut crons = Vec::new();
-        for (path, text) in spec.cron.texts() {
+        for (path, text) in spec.cron.iter().flat_map(CronEntries::texts) {
             match Cron::parse(text) {
                 Ok(cron) => crons.push(cron),
                 Err(fault) => faults.push(at(&path, fault)),
             }
         }
-        if crons.is_empty() && faults.is_empty() {
+        if spec.cron.is_some() && crons.is_empty() && faults.is_empty() {
             faults.push(Fault::new("cron", "the list is empty").hint("every day at two is `0 2 * * *`"));
+        }
+        if spec.cron.is_none() && spec.files.is_none() && spec.after.is_none() {
+            let fault = Fault::new("", "nothing starts the sequence");
+            faults.push(fault.hint("add `cron`, `files` or `after`: every day at two is `cron: 0 2 * * *`"));
+        }
+        faults.extend(spec.files.iter().flat_map(FilesSpec::check));
+        if spec.after.as_ref().is_some_and(|after| after.sequence().is_empty()) {
+            faults.push(Fault::new("after", "the path is empty").hint("name the file of another sequence"));
+        }
+        if spec.resume > 100 {
+            faults.push(Fault::new("resume", format!("{} is more than 100", spec.resume)).hint("write 100 or less"));
         }
         let zone = wall::zone(&spec.timezone).unwrap_or_else(|fault| {
             faults.push(at("timezone", fault));
@@ -51,7 +66,10 @@ impl Schedule {
         }
         let (catch_up, overlap, deadline) = (spec.catch_up, spec.overlap, spec.deadline);
         match faults.is_empty() {
-            true => Ok(Schedule { crons, zone, catch_up, within, overlap, deadline }),
+            true => {
+                let (files, after, resume) = (spec.files.clone(), spec.after.clone(), spec.resume);
+                Ok(Schedule { crons, zone, catch_up, within, overlap, deadline, files, after, resume })
+            }
             false => Err(faults),
         }
     }
@@ -59,6 +77,26 @@ impl Schedule {
     /// Its time zone, in which people read its times.
     pub fn zone(&self) -> Tz {
         self.zone
+    }
+
+    /// The files that start it.
+    pub fn files(&self) -> Option<&FilesSpec> {
+        self.files.as_ref()
+    }
+
+    /// The sequence whose end starts it.
+    pub fn after(&self) -> Option<&AfterSpec> {
+        self.after.as_ref()
+    }
+
+    /// How often a run that was killed is resumed.
+    pub fn resumes(&self) -> u32 {
+        self.resume
+    }
+
+    /// How old a planned time, a file or an end may be when its run starts.
+    pub fn within(&self) -> TimeDelta {
+        self.within
     }
 
     /// When the occurrence of this planned time is to have ended, if the schedule has a deadline.

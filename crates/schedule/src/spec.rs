@@ -10,13 +10,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::schedule::Schedule;
+use crate::triggers::{AfterSpec, FilesSpec};
 
 /// When a sequence starts by itself, and what happens where that is not possible.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleSpec {
-    /// The times at which it starts: an entry of cron, or a list of them.
-    pub cron: CronEntries,
+    /// The times at which it starts: an entry of cron, or a list of them. It may be left out if something else starts
+    /// the sequence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "CronEntries")]
+    pub cron: Option<CronEntries>,
     /// The time zone of `cron` and `deadline`, by its name in the IANA database: `Europe/Berlin`. If clocks are set
     /// forward, a time that they skip is the end of the gap; if they are set back, a time that they show twice is the
     /// first. Entries with `*` or `/` in the minute or the hour follow real time instead: every 15 minutes stays every
@@ -24,6 +28,16 @@ pub struct ScheduleSpec {
     #[serde(default = "utc")]
     #[schemars(length(min = 1))]
     pub timezone: String,
+    /// Files that arrive start it. If it runs, it starts once that run has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "FilesSpec")]
+    pub files: Option<FilesSpec>,
+    /// The end of another sequence starts it: the path of its file, from the folder of this file, or
+    /// `{sequence: other.yaml, end: failure}`. Its planned time is that of the run which has ended, so each run starts
+    /// it once, however often it is resumed. If it runs, it starts once that run has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "AfterSpec")]
+    pub after: Option<AfterSpec>,
     /// What happens to times that were missed, for instance because the scheduler did not run. Times before the last
     /// change of the file do not count.
     #[serde(default)]
@@ -31,7 +45,7 @@ pub struct ScheduleSpec {
     /// How old a time may be when its run starts, at least `1m`. What is older is missed.
     #[serde(default = "week")]
     pub within: Duration,
-    /// What happens at a time at which the run before it has not ended.
+    /// What happens at a time of `cron` at which the run before it has not ended.
     #[serde(default)]
     pub overlap: Overlap,
     /// When the run is to have ended: a time of day in the time zone (`03:00`), the first at or after the planned
@@ -40,6 +54,15 @@ pub struct ScheduleSpec {
     #[serde(default)]
     #[schemars(with = "Deadline")]
     pub deadline: Option<Deadline>,
+    /// How often a run is resumed that was killed, for instance together with the machine: at most 100 times. A run
+    /// that has failed or was cancelled is not resumed.
+    #[serde(default = "three")]
+    #[schemars(range(max = 100))]
+    pub resume: u32,
+}
+
+fn three() -> u32 {
+    3
 }
 
 fn utc() -> String {
@@ -183,14 +206,14 @@ mod tests {
     fn what_is_left_out_has_its_default() {
         let spec: ScheduleSpec = parse(&json!({"cron": "0 2 * * *"})).expect("a schedule");
         assert_eq!((spec.timezone.as_str(), spec.catch_up, spec.overlap), ("UTC", CatchUp::Last, Overlap::Skip));
-        assert_eq!((spec.within.to_string().as_str(), spec.deadline), ("7d", None));
+        assert_eq!((spec.within.to_string().as_str(), spec.deadline, spec.resume), ("7d", None, 3));
     }
 
     #[test]
     fn all_keys_are_written_as_they_are_read() {
         let settings = json!({
             "cron": ["0 2 * * *", "@hourly"], "timezone": "Europe/Berlin", "catch_up": "all", "within": "2h",
-            "overlap": "queue", "deadline": "03:00",
+            "overlap": "queue", "deadline": "03:00", "resume": 0,
         });
         let spec: ScheduleSpec = parse(&settings).expect("a schedule");
         assert_eq!(serde_json::to_value(&spec).expect("JSON"), settings);
