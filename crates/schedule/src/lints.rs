@@ -10,7 +10,7 @@ use crate::spec::ScheduleSpec;
 const KEYS: &[&str] =
     &["cron", "timezone", "files", "after", "catch_up", "within", "overlap", "deadline", "resume"];
 const FILES: &[&str] = &["pattern", "min_age", "marker"];
-const AFTER: &[&str] = &["sequence", "end"];
+const AFTER: &[&str] = &["sequence", "on"];
 
 /// All that is wrong with the value of `schedule`: unknown keys, or else what cannot be read, or else what makes no
 /// schedule. The paths of the faults begin in that value.
@@ -36,11 +36,8 @@ fn unknown<'a>(block: &str, keys: impl Iterator<Item = &'a String>, known: &[&st
     let fault = |key: &String| {
         let mut fault = Fault::new(block, format!("unknown key `{key}` in the schedule"));
         fault.path.extend([key.clone(), String::new()]);
-        // In YAML 1.1, which other programs read, the key `on` is a truth value.
         let hint = match (block, key.as_str()) {
-            ("" | "after", "on") => {
-                "which end of the other sequence counts is `after: {sequence: other.yaml, end: failure}`".to_owned()
-            }
+            ("", "on") => "which end of another sequence counts is `after: {sequence: other.yaml, on: failure}`".into(),
             _ => did_you_mean(key, "valid keys", known),
         };
         fault.hint(hint)
@@ -60,7 +57,7 @@ mod tests {
         let paths: Vec<String> = found.iter().map(|fault| fault.path.join("/")).collect();
         assert_eq!(paths, ["crom/", "on/", "files/marks/"]);
         assert!(found[0].hint.as_ref().is_some_and(|hint| hint.contains("did you mean `cron`")), "{found:?}");
-        assert!(found[1].hint.as_ref().is_some_and(|hint| hint.contains("end: failure")), "{found:?}");
+        assert!(found[1].hint.as_ref().is_some_and(|hint| hint.contains("on: failure")), "{found:?}");
         assert_eq!(schedule_lints(&json!("0 2 * * *"))[0].what, "a schedule is a block of keys");
         assert_eq!(schedule_lints(&json!({"cron": "0 25 * * *"}))[0].path, ["cron"]);
         assert_eq!(schedule_lints(&json!({"cron": "0 2 * * *"})), []);

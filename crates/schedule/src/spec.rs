@@ -33,7 +33,7 @@ pub struct ScheduleSpec {
     #[schemars(with = "FilesSpec")]
     pub files: Option<FilesSpec>,
     /// The end of another sequence starts it: the path of its file, from the folder of this file, or
-    /// `{sequence: other.yaml, end: failure}`. Its planned time is that of the run which has ended, so each run starts
+    /// `{sequence: other.yaml, on: failure}`. Its planned time is that of the run which has ended, so each run starts
     /// it once, however often it is resumed. If it runs, it starts once that run has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "AfterSpec")]

@@ -110,7 +110,7 @@ pub struct AfterKeys {
     pub sequence: String,
     /// Which end starts this sequence.
     #[serde(default)]
-    pub end: AfterEnd,
+    pub on: AfterEnd,
 }
 
 /// Which end of another sequence starts this one.
@@ -136,10 +136,10 @@ impl AfterSpec {
     }
 
     /// Which end of it.
-    pub fn end(&self) -> AfterEnd {
+    pub fn on(&self) -> AfterEnd {
         match self {
             AfterSpec::Success(_) => AfterEnd::Success,
-            AfterSpec::Chosen(keys) => keys.end,
+            AfterSpec::Chosen(keys) => keys.on,
         }
     }
 }
@@ -191,8 +191,8 @@ mod tests {
     #[test]
     fn an_end_is_a_success_unless_it_is_said() {
         let after = |settings: Value| serde_json::from_value::<AfterSpec>(settings).expect("a trigger");
-        let (short, long) = (after(json!("a.yaml")), after(json!({"sequence": "b.yaml", "end": "always"})));
-        assert_eq!((short.sequence(), short.end()), ("a.yaml", AfterEnd::Success));
-        assert_eq!((long.sequence(), long.end()), ("b.yaml", AfterEnd::Always));
+        let (short, long) = (after(json!("a.yaml")), after(json!({"sequence": "b.yaml", "on": "always"})));
+        assert_eq!((short.sequence(), short.on()), ("a.yaml", AfterEnd::Success));
+        assert_eq!((long.sequence(), long.on()), ("b.yaml", AfterEnd::Always));
     }
 }

@@ -18,6 +18,7 @@ pub mod graph;
 pub mod items;
 pub mod model;
 pub mod references;
+pub mod schedule;
 pub mod schema;
 pub mod sources;
 pub mod spec;

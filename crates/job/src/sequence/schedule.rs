@@ -1,0 +1,115 @@
+//! The schedule of a sequence's file alone: what a scheduler needs of it, without components, and without a look at the
+//! files that it names.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use millstream_core::spec::Fault;
+use serde_json::Value;
+
+use super::{STEPS, fill, model};
+use crate::dates::Moment;
+use crate::lint::{self, Lint};
+use crate::text::JobText;
+use crate::tree::{self, Kind};
+use crate::variables::Variables;
+
+/// The keys of the file that the schedule depends on.
+const KEYS: [&str; 3] = ["schedule", "timezone", fill::PARAMETERS];
+
+/// What stands under `schedule` in a sequence's file.
+#[derive(Debug, Default)]
+pub struct ScheduleOfFile {
+    /// Its value, if it has one without errors.
+    pub schedule: Option<Value>,
+    /// What is wrong with the file, as far as the schedule depends on it. An error also if the file is a sequence that
+    /// cannot be read at all.
+    pub lints: Vec<Lint>,
+}
+
+/// The schedule in `text`, the file at `path`; nothing if the file is no sequence or has no schedule. `faults` says
+/// what is wrong with a schedule, `now` is in milliseconds since 1970.
+pub fn schedule_of(
+    path: &str,
+    text: &str,
+    environment: &dyn Fn(&str) -> Option<String>,
+    faults: &dyn Fn(&Value) -> Vec<Fault>,
+    now: i64,
+) -> ScheduleOfFile {
+    // Most files of a folder may be others, and large.
+    if !text.contains("schedule") || !super::is_sequence(text) {
+        return ScheduleOfFile::default();
+    }
+    let sequence_text = JobText::new(path, text);
+    let (root, mut lints) = tree::parse(&sequence_text, text);
+    let Some(mut root) = root.filter(|root| root.entry(STEPS).is_some() && root.entry("schedule").is_some()) else {
+        lints.retain(Lint::is_error);
+        return ScheduleOfFile { schedule: None, lints };
+    };
+    if let Kind::Block(entries) = &mut root.kind {
+        entries.retain(|entry| KEYS.contains(&entry.key.as_str()));
+    }
+    let (set, later) = (BTreeMap::new(), BTreeSet::new());
+    let variables = Variables { set: &set, environment, now: Some(Moment::new(now)) };
+    lints.extend(fill::fill(&mut root, &sequence_text, &variables, &[], &later).filled.lints);
+    let schedule = root.entry("schedule").filter(|entry| !entry.value.has_unknown());
+    lints.extend(
+        schedule.map(|entry| model::lints_of(faults(&entry.value.to_value()), entry, &sequence_text)).unwrap_or_default(),
+    );
+    lints.retain(Lint::is_error);
+    lint::tidy(&mut lints);
+    let schedule = schedule.filter(|_| lints.is_empty()).map(|entry| entry.value.to_value());
+    ScheduleOfFile { schedule, lints }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(text: &str) -> ScheduleOfFile {
+        let environment = |name: &str| (name == "HOUR").then(|| "3".to_owned());
+        let faults = |schedule: &Value| match schedule.get("cron") {
+            Some(_) => Vec::new(),
+            None => vec![Fault::new("", "nothing starts the sequence")],
+        };
+        schedule_of("nightly.yaml", text, &environment, &faults, 0)
+    }
+
+    #[test]
+    fn the_schedule_has_its_values() {
+        let text = "schedule: {cron: \"0 ${HOUR} * * *\", within: 2h}\nparameters: {DAY: \"${today - 1 day}\"}\n\
+                    steps:\n  a: {job: '${NOTHING}'}\n";
+        let found = read(text);
+        assert_eq!(found.schedule, Some(json!({"cron": "0 3 * * *", "within": "2h"})), "{:?}", found.lints);
+    }
+
+    #[test]
+    fn other_files_have_none() {
+        for text in [
+            "",
+            "sources: {a: {read: schedule.csv}}\n",
+            "steps:\n  a: {job: schedule.yaml}\n",
+            "schedule: {cron: '@daily'}\n",
+            "sources: {a: [schedule\n",
+        ] {
+            let found = read(text);
+            assert!(found.schedule.is_none() && found.lints.is_empty(), "{text}: {:?}", found.lints);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_has_its_place() {
+        for (text, line, what) in [
+            ("schedule: {cron: '@daily'\nsteps:\n  a: {job: a.yaml}\n", 0, ""),
+            ("steps: {a: {job: a.yaml}}\nschedule: {within: 2h}\n", 2, "nothing starts the sequence"),
+            ("schedule: {cron: '${MISSING}'}\nsteps: {a: {job: a.yaml}}\n", 1, "the variable MISSING"),
+            ("schedule: {cron: '@daily'}\nparameters: {DAY: }\nsteps: {}\n", 2, "the parameter DAY has no value"),
+        ] {
+            let found = read(text);
+            assert!(found.schedule.is_none() && !found.lints.is_empty(), "{text}");
+            let first = &found.lints[0];
+            assert!((line == 0 || first.line == line) && first.what.starts_with(what), "{text}: {first:?}");
+        }
+    }
+}
