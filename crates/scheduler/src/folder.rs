@@ -108,8 +108,7 @@ impl Folder {
             // Once it stays as it is, it is read.
             let is_still = !self.has_looked || known.is_some_and(|known| known.seen == *stamp);
             let mut file = File { seen: *stamp, read: known.and_then(|known| known.read) };
-            if is_new && is_still {
-                let text = read(path, stamp);
+            if is_new && is_still && let Some(text) = read(path, stamp) {
                 file.read = Some(*stamp);
                 changes.push(Change { path: Arc::clone(path), now: Some((text, *stamp)) });
             }
@@ -175,13 +174,15 @@ fn walk(folder: &Path, found: &mut Found) {
     }
 }
 
-fn read(path: &str, stamp: &Stamp) -> io::Result<String> {
-    let bytes = fs_err::read(path)?;
-    match bytes.len() as u64 == stamp.size {
-        true => String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8")),
-        // It is changing: the next look finds another version.
-        false => Err(io::Error::new(io::ErrorKind::Interrupted, "it is changing")),
-    }
+/// The text of a file; `None` if it is another version by now.
+fn read(path: &str, stamp: &Stamp) -> Option<io::Result<String>> {
+    let bytes = match fs_err::read(path) {
+        Ok(bytes) if bytes.len() as u64 != stamp.size => return None,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return None,
+        other => other,
+    };
+    let not_text = |_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8");
+    Some(bytes.and_then(|bytes| String::from_utf8(bytes).map_err(not_text)))
 }
 
 #[cfg(test)]
