@@ -102,6 +102,10 @@ pub enum Command {
                       DAY=2026-01-31\n  millstream run job.yaml --json > report.json\n  millstream run --resume \
                       job.yaml\n  millstream run job.yaml --for DAY=2026-01-01..2026-01-31")]
     Run(Run),
+    /// Start the sequences of a folder when they are due
+    #[command(after_help = "Examples:\n  millstream schedule\n  millstream schedule sequences --parallel 4\n  \
+                      millstream schedule --list\n  millstream schedule --once")]
+    Schedule(Schedule),
     /// List the runs so far, or compare one with the run before it
     #[command(
         after_help = "Examples:\n  millstream runs\n  millstream runs --job job.yaml --unfinished\n  millstream runs \
@@ -278,6 +282,29 @@ pub struct Run {
     /// machine can read them; port 0 takes a free one, which is printed
     #[arg(long, value_name = "[HOST:]PORT", env = "MILLSTREAM_METRICS")]
     pub metrics: Option<String>,
+    /// The planned time of a sequence that a scheduler starts, in milliseconds since 1970.
+    #[arg(long, value_name = "MS", hide = true, conflicts_with_all = ["values", "restart"])]
+    pub occurrence: Option<i64>,
+}
+
+/// What to start when it is due.
+#[derive(Debug, Args)]
+pub struct Schedule {
+    /// Folder with the sequences. Those in folders below count, too, but for hidden ones
+    #[arg(value_name = "FOLDER", default_value = ".")]
+    pub folder: PathBuf,
+    /// Show when each sequence starts next, and how it ended last
+    #[arg(long, conflicts_with_all = ["once", "parallel"])]
+    pub list: bool,
+    /// How many times of each sequence the list shows
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 1, requires = "list")]
+    pub times: usize,
+    /// Run what is due, wait until it has ended, and exit: for cron
+    #[arg(long)]
+    pub once: bool,
+    /// How many sequences run together [default: one on each core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub parallel: Option<u16>,
 }
 
 impl Run {

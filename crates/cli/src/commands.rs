@@ -42,6 +42,10 @@ pub fn run(mut arguments: Arguments) -> u8 {
             Ok(code) => return code,
             Err(failure) => Err(failure),
         },
+        Command::Schedule(schedule) => match crate::schedule::run(global, output, schedule) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
         Command::Explain(job) => explain(global, output, &job.path),
         Command::Preview(preview) => show_rows(global, output, preview),
         Command::Sql(sql) => query(global, output, sql),

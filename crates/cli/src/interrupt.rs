@@ -9,6 +9,14 @@ const INTERRUPTED: i32 = 130;
 
 /// Cancels on a signal; `message` shows what a second one will do.
 pub fn watch(cancel: Cancel, message: impl Fn(&str) + Send + 'static) -> Result<()> {
+    on_first(move || {
+        cancel.cancel();
+        message("stopping; a second Ctrl-C ends at once\n");
+    })
+}
+
+/// Calls `first` on the first signal; the second one ends the process.
+pub fn on_first(first: impl FnOnce() + Send + 'static) -> Result<()> {
     let failed = |cause: std::io::Error| Error::io("cannot wait for signals", &cause);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(failed)?;
     let _inside = runtime.enter();
@@ -19,6 +27,7 @@ pub fn watch(cancel: Cancel, message: impl Fn(&str) + Send + 'static) -> Result<
         false => Some(signal(SignalKind::hangup()).map_err(failed)?),
     };
     drop(_inside);
+    let mut first = Some(first);
     let waiting = move || {
         runtime.block_on(async {
             loop {
@@ -27,11 +36,10 @@ pub fn watch(cancel: Cancel, message: impl Fn(&str) + Send + 'static) -> Result<
                     _ = terminations.recv() => {}
                     () = hung_up(&mut hangups) => {}
                 }
-                if cancel.is_cancelled() {
-                    std::process::exit(INTERRUPTED);
+                match first.take() {
+                    Some(first) => first(),
+                    None => std::process::exit(INTERRUPTED),
                 }
-                cancel.cancel();
-                message("stopping; a second Ctrl-C ends at once\n");
             }
         });
     };

@@ -21,6 +21,7 @@ pub mod report;
 mod rows;
 mod run_report;
 mod runs;
+mod schedule;
 mod sequences;
 mod series;
 mod shared;

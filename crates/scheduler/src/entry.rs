@@ -75,6 +75,8 @@ pub(crate) struct Entry {
     pub files: Option<Arrivals>,
     /// The sequence whose end starts it.
     pub after: Option<Followed>,
+    /// The planned time of the last one of which it is known that it will miss its deadline.
+    pub late: Option<i64>,
     /// How many were started since old ones were deleted.
     pub starts: u32,
 }
@@ -105,6 +107,7 @@ impl Entry {
             is_dirty: true,
             files,
             after,
+            late: None,
             starts: 0,
         })
     }

@@ -88,9 +88,11 @@ impl Folder {
         Ok(Folder { root, known: BTreeMap::new(), next: None, has_looked: false, unread: BTreeSet::new() })
     }
 
-    /// When it looks again.
-    pub fn next(&self) -> Option<Instant> {
-        self.next
+    /// The file at `path` is read again.
+    pub fn forget(&mut self, path: &str) {
+        if let Some(file) = self.known.get_mut(path) {
+            file.read = None;
+        }
     }
 
     /// What has changed since the last look, if it is time for another one, and what cannot be read any more.

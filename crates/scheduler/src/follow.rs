@@ -7,7 +7,7 @@ use millstream_core::Result;
 use millstream_state::occurrences::{Occurrence, OccurrenceState};
 use millstream_state::CancelFile;
 
-use crate::entry::moment;
+use crate::entry::{Entry, moment};
 use crate::logs;
 use crate::notice::Notice;
 use crate::scheduler::Scheduler;
@@ -106,8 +106,8 @@ impl Scheduler {
             let age = self.now() - moment(planned);
             occurrence.attempts < entry.schedule.resumes() && age <= entry.schedule.within()
         });
-        if is_wanted && !cancel.is_asked() {
-            self.occurrences.again(&sequence, planned)?;
+        // It may have ended while this was found out.
+        if is_wanted && !cancel.is_asked() && self.occurrences.again(&sequence, planned)? {
             return self.start(&sequence, planned, true);
         }
         cancel.remove();
@@ -138,8 +138,10 @@ impl Scheduler {
 
     /// Deletes what is old of a sequence that is free again.
     fn tidy(&mut self, sequence: &Arc<str>) -> Result<()> {
+        // Others may follow it.
+        let is_next = |entry: &&mut Entry| entry.after.is_some() || entry.sequence == *sequence;
+        self.entries.values_mut().filter(is_next).for_each(|entry| entry.is_dirty = true);
         let Some(entry) = self.entries.get_mut(sequence) else { return Ok(()) };
-        entry.is_dirty = true;
         if entry.starts < TIDY_AFTER {
             return Ok(());
         }

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use millstream_core::Result;
 use millstream_schedule::outlook;
 
-use crate::entry::moment;
+use crate::entry::{Entry, moment};
 use crate::notice::Notice;
 use crate::scheduler::Scheduler;
 
@@ -39,10 +39,9 @@ impl Scheduler {
             .map(|(key, _)| key.clone())
             .collect();
         // What waits for the one before it may be late, too.
-        let waiting = self.entries.values().filter_map(|entry| Some((Arc::clone(&entry.sequence), entry.queued?)));
-        due.extend(waiting.filter(|(sequence, planned)| {
-            self.deadline(sequence, *planned).is_some_and(|deadline| deadline <= now)
-        }));
+        let is_open = |entry: &&Entry| entry.queued.is_some() && entry.queued != entry.late;
+        let waiting = self.entries.values().filter(is_open);
+        due.extend(waiting.filter_map(|entry| Some((Arc::clone(&entry.sequence), entry.queued?))));
         for (sequence, planned) in due {
             let Some(deadline) = self.deadline(&sequence, planned) else { continue };
             let durations = self.occurrences.durations(&sequence, DURATIONS)?;
@@ -52,6 +51,9 @@ impl Scheduler {
             if let Some(running) = self.running.get_mut(&(Arc::clone(&sequence), planned)) {
                 running.is_late = outlook.is_late(now);
                 running.late_at = (!running.is_late).then_some(outlook.known);
+            }
+            if outlook.is_late(now) {
+                self.entries.get_mut(&sequence).into_iter().for_each(|entry| entry.late = Some(planned));
             }
             if outlook.is_late(now) && self.occurrences.is_late(&sequence, planned, now.timestamp_millis())? {
                 let of = self.named(&sequence, planned);

@@ -14,6 +14,9 @@ use crate::entry::{self, Read, moment};
 use crate::folder::Folder;
 use crate::scheduler::Clock;
 
+/// The last one that has ended is looked for among so many.
+const LOOKED_AT: i64 = 20;
+
 /// A sequence with a schedule.
 #[derive(Debug, Clone)]
 pub struct Listed {
@@ -43,6 +46,7 @@ pub struct Listed {
 pub fn list(folder: &Path, state: &Path, clock: &Clock, most: usize) -> Result<(Vec<Listed>, Vec<Lint>)> {
     let occurrences = Occurrences::new(RunHistory::open(state)?);
     let now = moment((clock.0)());
+    let open = occurrences.open()?;
     let (changes, errors) = Folder::new(folder)?.changes();
     if let Some(error) = errors.into_iter().next() {
         return Err(error);
@@ -63,8 +67,8 @@ pub fn list(folder: &Path, state: &Path, clock: &Clock, most: usize) -> Result<(
         let mut triggers = Vec::new();
         triggers.extend(schedule.files().map(|files| format!("files {}", files.pattern)));
         triggers.extend(schedule.after().map(|after| format!("after {}", after.sequence())));
-        let last = occurrences.last(&change.path, i64::from(u16::MAX))?;
-        let of = |state: OccurrenceState| last.iter().find(|one| one.state == state).cloned();
+        let last = occurrences.last(&change.path, LOOKED_AT)?;
+        let of = |state| open.iter().find(|one| one.state == state && *one.sequence == *change.path).cloned();
         listed.push(Listed {
             zone: schedule.zone(),
             next: schedule.times(from, until).take(most).collect(),

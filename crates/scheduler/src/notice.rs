@@ -118,3 +118,10 @@ pub struct Named {
     /// The time zone of the schedule.
     pub zone: Tz,
 }
+
+impl Named {
+    /// Its planned time, for people: `2026-01-31 02:00 Europe/Berlin`.
+    pub fn shown(&self) -> String {
+        format!("{} {}", self.planned.with_timezone(&self.zone).format("%Y-%m-%d %H:%M"), self.zone.name())
+    }
+}

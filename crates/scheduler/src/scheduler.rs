@@ -4,7 +4,7 @@
 //! computed into a long sleep. Moments that matter to schedules are those of the clock; how long it sleeps, and how
 //! often it looks at files, is measured by the monotonic one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -30,6 +30,10 @@ const LIVE_EVERY: Duration = Duration::from_millis(200);
 
 /// What others have written to the history is looked at so often at most.
 const RECONCILE_EVERY: Duration = Duration::from_millis(500);
+
+/// So often it tries to get the lock, and so long it waits between.
+const LOCK_ATTEMPTS: usize = 5;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// A clock that is further off than this from what was expected was set.
 const SET_BY: TimeDelta = TimeDelta::minutes(1);
@@ -125,7 +129,7 @@ pub struct Scheduler {
     pub(crate) frozen: Option<DateTime<Utc>>,
     folder: Folder,
     /// Files with faults: they are known, and do not run.
-    broken: BTreeMap<Arc<str>, ()>,
+    broken: BTreeSet<Arc<str>>,
     notify: Box<dyn Fn(Notice)>,
     events: Receiver<Event>,
     sender: Sender<Event>,
@@ -169,7 +173,7 @@ impl Scheduler {
             reconcile: true,
             frozen: None,
             folder,
-            broken: BTreeMap::new(),
+            broken: BTreeSet::new(),
             notify: Box::new(notify),
             events,
             sender,
@@ -192,7 +196,7 @@ impl Scheduler {
     /// # Errors
     /// If the state folder cannot be used at the beginning. Later on it tries again.
     pub fn run(mut self) -> Result<End> {
-        let _only = match OnlyScheduler::take(&self.options.state)? {
+        let _only = match self.only()? {
             Ok(only) => only,
             Err(process) => return Ok(End::Refused { process }),
         };
@@ -214,6 +218,18 @@ impl Scheduler {
                 return Ok(End::Stopped { running: self.running.values().filter(|one| one.has_process).count() });
             }
         }
+    }
+
+    /// The lock of the scheduler. That of one which was killed may be held for a moment by a process that it was about
+    /// to start.
+    fn only(&self) -> Result<Result<OnlyScheduler, String>> {
+        for _ in 0..LOCK_ATTEMPTS {
+            if let Ok(only) = OnlyScheduler::take(&self.options.state)? {
+                return Ok(Ok(only));
+            }
+            std::thread::sleep(LOCK_PAUSE);
+        }
+        OnlyScheduler::take(&self.options.state)
     }
 
     /// What the clock shows.
@@ -277,10 +293,16 @@ impl Scheduler {
     fn look_at_folder(&mut self) -> Result<()> {
         let (changes, errors) = self.folder.changes();
         errors.into_iter().for_each(|error| self.tell(Notice::Trouble(error)));
+        let mut failed = None;
         for change in changes {
-            self.change(change)?;
+            let path = Arc::clone(&change.path);
+            if let Err(error) = self.change(change) {
+                // It is read again at the next look.
+                self.folder.forget(&path);
+                failed = Some(error);
+            }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     fn change(&mut self, change: Change) -> Result<()> {
@@ -289,7 +311,7 @@ impl Scheduler {
             Some((text, stamp)) => (entry::read(&path, text, self.now().timestamp_millis()), stamp.modified()),
             None => (Read::Nothing, 0),
         };
-        let was_known = self.entries.remove(&path).is_some() | self.broken.remove(&path).is_some();
+        let was_known = self.entries.remove(&path).is_some() | self.broken.remove(&path);
         match read {
             (Read::Schedule(schedule), changed) => {
                 let entry = Entry::new(&path, *schedule, changed, &self.occurrences)?;
@@ -305,7 +327,7 @@ impl Scheduler {
                 self.reconcile = true;
             }
             (Read::Broken(lints), _) => {
-                self.broken.insert(Arc::clone(&path), ());
+                self.broken.insert(Arc::clone(&path));
                 self.tell(Notice::Broken { sequence: path, lints });
             }
             (Read::Nothing, _) if was_known => self.tell(Notice::Gone { sequence: path }),

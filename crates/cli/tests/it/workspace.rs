@@ -1,6 +1,6 @@
 //! The dependency direction of the workspace: core ← net ← {database, queue} ← {source, sink}, core ← process ←
-//! {source, transform, sink}, core ← {job, codec, format, schedule, sort, state}, state ← page; all but page ← engine ←
-//! sequencer ← millstream ← cli ← python, and {net, page} ← cli.
+//! {source, transform, sink}, core ← {job, codec, format, schedule, sort, state}; {job, schedule, state} ← scheduler,
+//! state ← page; all but these ← engine ← sequencer ← millstream ← cli ← python, and {net, page, scheduler} ← cli.
 
 use std::collections::BTreeMap;
 
@@ -22,6 +22,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("millstream-format", &["millstream-core"]),
     ("millstream-sink", &["millstream-core", "millstream-database", "millstream-process", "millstream-queue"]),
     ("millstream-schedule", &["millstream-core"]),
+    (
+        "millstream-scheduler",
+        &["millstream-core", "millstream-job", "millstream-schedule", "millstream-state"],
+    ),
     ("millstream-sort", &["millstream-core"]),
     ("millstream-state", &["millstream-core"]),
     ("millstream-page", &["millstream-core", "millstream-state"]),
@@ -56,7 +60,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "millstream",
         &["millstream-core", "millstream-job", "millstream-engine", "millstream-sequencer", "millstream-state"],
     ),
-    ("millstream-cli", &["millstream", "millstream-net", "millstream-page"]),
+    ("millstream-cli", &["millstream", "millstream-net", "millstream-page", "millstream-scheduler"]),
     ("millstream-python", &["millstream", "millstream-cli"]),
     ("millstream-example-components", &["millstream"]),
 ];

@@ -1,0 +1,249 @@
+//! `millstream schedule`: the scheduler in the foreground, once, or a list of what comes next.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use chrono::{DateTime, Utc};
+use millstream::history::{Outcome, default_folder};
+use millstream::{Error, Failure, Result};
+use millstream_scheduler::{End, Listed, Named, Notice, Options, Scheduler, list, wall_clock};
+use serde_json::{Value, json};
+
+use crate::arguments::{Global, Schedule};
+use crate::output::Output;
+use crate::shared::machine;
+use crate::table::table;
+use crate::{exit_code, human, interrupt, message};
+
+/// How times are shown, to the minute.
+const MINUTES: &str = "%Y-%m-%d %H:%M";
+
+/// Runs the scheduler, or shows its list. Returns the exit code.
+///
+/// # Errors
+/// If the folder or the state folder cannot be used, or another scheduler works on it.
+pub fn run(global: &Global, output: Output, schedule: &Schedule) -> Result<u8, Failure> {
+    let machine = machine(global)?;
+    let state = machine.state.clone().or_else(default_folder).ok_or_else(|| {
+        Error::refused("there is no folder for the state").hint("name one with `--state` or MILLSTREAM_STATE")
+    })?;
+    let state = std::path::absolute(&state)
+        .map_err(|cause| Error::io(format!("the state folder {} cannot be used", state.display()), &cause))?;
+    if schedule.list {
+        return show_list(output, schedule, &state);
+    }
+    let options = Options {
+        folder: schedule.folder.clone(),
+        arguments: arguments(global, &state),
+        state,
+        program: program()?,
+        parallel: schedule.parallel.map_or(machine.cores, usize::from),
+        once: schedule.once,
+        clock: wall_clock(),
+    };
+    let folder = fs_err::canonicalize(&schedule.folder).unwrap_or_else(|_| schedule.folder.clone());
+    let shown = Shown { output, folder };
+    let scheduler = Scheduler::new(options, move |notice| shown.notice(&notice))?;
+    let stop = scheduler.stopper();
+    interrupt::on_first(move || stop.stop())?;
+    ended(output, schedule.once, &scheduler.run()?)
+}
+
+/// What is printed at the end, and the exit code.
+fn ended(output: Output, once: bool, end: &End) -> Result<u8, Failure> {
+    match end {
+        End::Stopped { running } => {
+            if output.json {
+                output.json(&json!({"end": "stopped", "running": running}))?;
+            }
+            match running {
+                0 => output.chat("stopped; nothing runs\n"),
+                1 => output.chat("stopped; 1 run goes on, and the next scheduler follows it\n"),
+                more => output.chat(&format!("stopped; {more} runs go on, and the next scheduler follows them\n")),
+            }
+            Ok(0)
+        }
+        End::Done { failed } => {
+            if output.json {
+                output.json(&json!({"end": "done", "failed": failed}))?;
+            }
+            Ok(u8::from(*failed > 0))
+        }
+        // That one does what is due.
+        End::Refused { process } if once => {
+            output.chat(&format!("another scheduler works on this state folder{}\n", of_process(process)));
+            Ok(0)
+        }
+        End::Refused { process } => {
+            Err(Error::refused(format!("another scheduler works on this state folder{}", of_process(process)))
+                .hint("end it first, or give this one a state folder of its own with `--state`")
+                .into())
+        }
+    }
+}
+
+fn of_process(process: &str) -> String {
+    if process.is_empty() { String::new() } else { format!(": process {process}") }
+}
+
+/// The program that runs sequences: this one.
+fn program() -> Result<PathBuf> {
+    #[cfg(debug_assertions)]
+    if let Some(program) = std::env::var_os("MILLSTREAM_SCHEDULER_PROGRAM") {
+        return Ok(program.into());
+    }
+    std::env::current_exe().map_err(|cause| Error::io("the path of this program cannot be found", &cause))
+}
+
+/// What is said of machine and output is the same for the runs.
+fn arguments(global: &Global, state: &Path) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["--quiet".into(), "--state".into(), state.into()];
+    let mut add = |name: &str, value: Option<OsString>| {
+        if let Some(value) = value {
+            arguments.extend([name.into(), value]);
+        }
+    };
+    add("--machine", global.machine.as_ref().map(OsString::from));
+    add("--node", global.node.as_ref().map(OsString::from));
+    add("--memory", global.memory.map(|size| size.0.to_string().into()));
+    add("--cores", global.cores.map(|cores| cores.to_string().into()));
+    global.scratch.iter().for_each(|folder| add("--scratch", Some(folder.into())));
+    arguments
+}
+
+/// Shows what happens.
+struct Shown {
+    output: Output,
+    folder: PathBuf,
+}
+
+impl Shown {
+    /// The path of a sequence from the folder.
+    fn path(&self, sequence: &str) -> String {
+        short(&self.folder, sequence)
+    }
+
+    fn of(&self, named: &Named) -> String {
+        format!("{} of {}", self.path(&named.sequence), named.shown())
+    }
+
+    fn notice(&self, notice: &Notice) {
+        let output = self.output;
+        let say = |text: String| output.chat(&format!("{text}\n"));
+        let warn = |error: Error| output.message(&message::warning(output, &error));
+        match notice {
+            Notice::Scheduled { sequence, next: Some(next), zone } => {
+                let next = Named { sequence: sequence.clone(), planned: *next, zone: *zone }.shown();
+                say(format!("{}: starts next at {next}", self.path(sequence)));
+            }
+            Notice::Scheduled { sequence, next: None, .. } => {
+                say(format!("{}: starts when something happens", self.path(sequence)));
+            }
+            Notice::Gone { sequence } => say(format!("{}: has no schedule any more", self.path(sequence))),
+            Notice::Broken { sequence, lints } => {
+                output.message(&message::lints(output, lints));
+                output.message(&format!("{} does not start until this is corrected\n", self.path(sequence)));
+            }
+            Notice::FromTheFuture { sequence, changed } => {
+                let what = format!("{} was changed at {changed}, which is in the future", self.path(sequence));
+                warn(Error::refused(what).cause("its schedule begins then"));
+            }
+            Notice::ClockSet { from, to } => {
+                say(format!("the clock was set from {} to {} UTC", from.format(MINUTES), to.format(MINUTES)));
+            }
+            Notice::Started { of, resumes: false } => say(format!("{}: started", self.of(of))),
+            Notice::Started { of, resumes: true } => say(format!("{}: was killed, and is resumed", self.of(of))),
+            Notice::Found { of, run } => say(format!("{}: runs already, as {run}", self.of(of))),
+            Notice::Ended { of, outcome: Outcome::Done | Outcome::Skipped, .. } => say(format!("{}: done", self.of(of))),
+            Notice::Ended { of, outcome, message, log } => {
+                let mut error = Error::refused(format!("{}: {}", self.of(of), outcome.name()));
+                if let Some(message) = message {
+                    error = error.cause(message);
+                }
+                if let Some(log) = log {
+                    error = error.hint(format!("what it printed is in {}", log.display()));
+                }
+                output.message(&message::error(output, &error));
+            }
+            Notice::Skipped { of, why } => say(format!("{}: skipped: {why}", self.of(of))),
+            Notice::Cancelled { of } => say(format!("{}: is cancelled, since the next one waits", self.of(of))),
+            Notice::Missed { first, count: 1, why, .. } => say(format!("{}: missed: {why}", self.of(first))),
+            Notice::Missed { first, last, count, why } => {
+                let last = Named { planned: *last, ..first.clone() }.shown();
+                say(format!("{} to {last}: {} times missed: {why}", self.of(first), human::count(*count)));
+            }
+            Notice::Late { of, deadline, expected } => {
+                let at = |moment: DateTime<Utc>| Named { planned: moment, ..of.clone() }.shown();
+                let error = Error::refused(format!("{} will not have ended by {}", self.of(of), at(*deadline)));
+                warn(match expected {
+                    Some(expected) => error.cause(format!("by earlier runs, it ends at {}", at(*expected))),
+                    None => error,
+                });
+            }
+            Notice::Trouble(error) => output.message(&message::error(output, error)),
+        }
+    }
+}
+
+/// The path of a sequence from `folder`.
+fn short(folder: &Path, sequence: &str) -> String {
+    let path = Path::new(sequence);
+    path.strip_prefix(folder).unwrap_or(path).display().to_string()
+}
+
+fn show_list(output: Output, schedule: &Schedule, state: &Path) -> Result<u8, Failure> {
+    let (listed, lints) = list(&schedule.folder, state, &wall_clock(), schedule.times.max(1))?;
+    let failure = Failure { lints, errors: Vec::new() };
+    let code = if failure.lints.is_empty() { 0 } else { exit_code::exit_code(&failure) };
+    if output.json {
+        let sequences: Vec<Value> = listed.iter().map(as_json).collect();
+        output.json(&json!({"sequences": sequences, "lints": failure.lints}))?;
+    } else if listed.is_empty() && failure.lints.is_empty() {
+        output.result("no sequence here has a schedule\n")?;
+    } else if !listed.is_empty() {
+        let folder = fs_err::canonicalize(&schedule.folder).unwrap_or_else(|_| schedule.folder.clone());
+        let header = ["next", "time zone", "sequence", "now", "last", "ended"].map(str::to_owned);
+        let rows: Vec<Vec<String>> = listed.iter().flat_map(|one| rows(&folder, one)).collect();
+        output.result(&table(&header, &rows, &[]))?;
+    }
+    output.message(&message::lints(output, &failure.lints));
+    Ok(code)
+}
+
+/// A line for each time.
+fn rows(folder: &Path, listed: &Listed) -> Vec<Vec<String>> {
+    let at = |moment: DateTime<Utc>| moment.with_timezone(&listed.zone).format(MINUTES).to_string();
+    let planned = |milliseconds: i64| DateTime::from_timestamp_millis(milliseconds).map_or(String::new(), at);
+    let mut next: Vec<String> = listed.next.iter().map(|next| at(*next)).collect();
+    next.extend(listed.triggers.iter().cloned());
+    let now = match (&listed.running, &listed.queued) {
+        (Some(running), None) => format!("runs {}", planned(running.planned)),
+        (Some(running), Some(_)) => format!("runs {}, one waits", planned(running.planned)),
+        (None, Some(_)) => "one waits".to_owned(),
+        (None, None) => String::new(),
+    };
+    let (last, how) = match &listed.last {
+        Some(last) => (planned(last.planned), last.outcome.map_or("skipped", Outcome::name).to_owned()),
+        None => Default::default(),
+    };
+    let (zone, sequence) = (listed.zone.name().to_owned(), short(folder, &listed.sequence));
+    let row = |(index, next): (usize, String)| match index {
+        0 => vec![next, zone.clone(), sequence.clone(), now.clone(), last.clone(), how.clone()],
+        _ => vec![next, zone.clone(), sequence.clone()],
+    };
+    next.into_iter().enumerate().map(row).collect()
+}
+
+fn as_json(listed: &Listed) -> Value {
+    let next: Vec<String> = listed.next.iter().map(|next| next.with_timezone(&listed.zone).to_rfc3339()).collect();
+    json!({
+        "sequence": &*listed.sequence,
+        "timezone": listed.zone.name(),
+        "next": next,
+        "triggers": listed.triggers,
+        "running": listed.running,
+        "queued": listed.queued,
+        "last": listed.last,
+        "missed": listed.missed,
+    })
+}
