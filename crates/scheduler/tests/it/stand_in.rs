@@ -66,15 +66,17 @@ fn stand_in() {
     }
     let history = RunHistory::open(Path::new(after("--state").expect("a folder"))).expect("it opens");
     let name = format!("{}-{}", millstream_core::clock::now(), std::process::id());
+    let occurrences = Occurrences::new(Arc::clone(&history));
+    // A run that resumes another one finds it by the occurrence that this has claimed.
     let resumed = words.contains(&"--resume").then(|| {
-        let runs = history.list(Some(sequence), 1000).expect("an answer");
-        runs.into_iter().find(|run| run.outcome.is_unfinished()).map(|run| run.logical)
+        let found = occurrences.find(sequence, planned).expect("an answer");
+        found.and_then(|occurrence| occurrence.logical)
     });
     let first = resumed.flatten().unwrap_or_else(|| name.clone());
     let logical =
         LogicalRun { first: &first, moment: planned, series: None, kind: RunKind::Sequence, of_step: None };
     let live = history.begin(&name, logical, &JobKey::new(sequence, &[])).expect("it begins");
-    let claim = Occurrences::new(Arc::clone(&history)).claim(sequence, planned, &live).expect("an answer");
+    let claim = occurrences.claim(sequence, planned, &live).expect("an answer");
     if let Claim::Refused(why) = claim {
         live.withdraw().expect("removed");
         eprintln!("refused: {why}");
