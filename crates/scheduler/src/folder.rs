@@ -127,8 +127,8 @@ impl Folder {
         let is_there = |path: &Arc<str>| {
             found.files.contains_key(path) || found.unread.keys().any(|folder| Path::new(&**path).starts_with(folder))
         };
-        let gone: Vec<Arc<str>> = self.known.keys().filter(|path| !is_there(path)).cloned().collect();
-        gone.iter().for_each(|path| drop(self.known.remove(path)));
+        let gone: BTreeSet<Arc<str>> = self.known.keys().filter(|path| !is_there(path)).cloned().collect();
+        self.known.retain(|path, _| !gone.contains(path));
         gone.into_iter().map(|path| Change { path, now: None }).collect()
     }
 

@@ -185,7 +185,7 @@ impl Scheduler {
                 }
                 Some(occurrence @ Occurrence { state: OccurrenceState::Started, .. }) => {
                     match occurrence.run.clone() {
-                        Some(run) => self.killed(&occurrence, &run)?,
+                        Some(run) => self.killed(&occurrence, run.as_str())?,
                         None => self.start(&sequence, planned, false)?,
                     }
                 }

@@ -49,6 +49,7 @@ mod use_require;
 mod use_resume;
 mod use_retry_run;
 mod use_rows;
+mod use_schedule;
 mod use_scratch;
 mod use_sequences;
 mod use_shared;

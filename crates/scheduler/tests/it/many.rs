@@ -8,11 +8,14 @@ use crate::world::{World, eventually};
 fn no_more_run_together_than_there_are_slots() {
     let world = World::at("2026-03-01T00:00");
     for number in 0..12 {
-        world.sequence(&format!("s{number}"), "cron: 0 2 * * *", "sleep 20");
+        world.sequence(&format!("s{number}"), "cron: 0 2 * * *", "wait go");
     }
     world.set_clock("2026-03-01T02:00");
     let options = millstream_scheduler::Options { parallel: 2, ..world.options() };
     let _runs = world.scheduler_with(options);
+    let began = || world.trace().iter().filter(|line| line.starts_with("began")).count();
+    eventually("two begin", || began() == 2, || format!("{:?}", world.trace()));
+    world.release("go");
     for number in 0..12 {
         world.wait_for(&format!("s{number}"), &["2026-03-01T02:00 done"]);
     }

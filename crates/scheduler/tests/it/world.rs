@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use chrono::{DateTime, Utc};
 use millstream_core::Result;
 use millstream_scheduler::{Clock, End, Notice, Options, Scheduler, Stop};
-use millstream_state::history::{Outcome, RunHistory};
+use millstream_state::history::RunHistory;
 use millstream_state::occurrences::{Occurrence, OccurrenceState};
 use millstream_state::Occurrences;
 
@@ -140,11 +140,6 @@ impl World {
 
     pub fn release(&self, name: &str) {
         fs_err::write(self.path(name), "").expect("written");
-    }
-
-    pub fn is_done(&self, name: &str, planned: &str) -> bool {
-        let planned = utc(planned).timestamp_millis();
-        self.all(name).iter().any(|one| one.planned == planned && one.outcome == Some(Outcome::Done))
     }
 }
 

@@ -26,7 +26,7 @@ impl Occurrences {
     pub fn claim(&self, sequence: &str, planned: i64, run: &LiveRun) -> Result<Claim> {
         fail_point::pass("claim.before");
         let mut connection = self.history.connection();
-        let claim = || {
+        let mut claim = || {
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let found = find(&transaction, sequence, planned)?;
             let logical = chain_of(&transaction, &run.run)?.unwrap_or_else(|| run.run.clone());
