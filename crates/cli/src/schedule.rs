@@ -154,7 +154,9 @@ impl Shown {
             Notice::Started { of, resumes: false } => say(format!("{}: started", self.of(of))),
             Notice::Started { of, resumes: true } => say(format!("{}: was killed, and is resumed", self.of(of))),
             Notice::Found { of, run } => say(format!("{}: runs already, as {run}", self.of(of))),
-            Notice::Ended { of, outcome: Outcome::Done | Outcome::Skipped, .. } => say(format!("{}: done", self.of(of))),
+            Notice::Ended { of, outcome: Outcome::Done | Outcome::Skipped, .. } => {
+                say(format!("{}: done", self.of(of)))
+            }
             Notice::Ended { of, outcome, message, log } => {
                 let mut error = Error::refused(format!("{}: {}", self.of(of), outcome.name()));
                 if let Some(message) = message {

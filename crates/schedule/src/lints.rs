@@ -7,8 +7,7 @@ use serde_json::Value;
 use crate::spec::ScheduleSpec;
 
 /// The keys of a schedule, and of the blocks in it.
-const KEYS: &[&str] =
-    &["cron", "timezone", "files", "after", "catch_up", "within", "overlap", "deadline", "resume"];
+const KEYS: &[&str] = &["cron", "timezone", "files", "after", "catch_up", "within", "overlap", "deadline", "resume"];
 const FILES: &[&str] = &["pattern", "min_age", "marker"];
 const AFTER: &[&str] = &["sequence", "on"];
 

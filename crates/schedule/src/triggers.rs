@@ -76,9 +76,8 @@ fn unbalanced(pattern: &str) -> Option<char> {
 /// What is wrong with the name of a marker: the same as in `ready` of a source.
 fn marker_fault(marker: &str) -> Option<Fault> {
     let fixed = PLACEHOLDERS.iter().fold(marker.to_owned(), |text, placeholder| text.replace(placeholder, ""));
-    let fault = |what: &str| {
-        Fault::new("files.marker", what).hint("for example `'{name}.ok'`, `'{stem}.done'` or `_SUCCESS`")
-    };
+    let fault =
+        |what: &str| Fault::new("files.marker", what).hint("for example `'{name}.ok'`, `'{stem}.done'` or `_SUCCESS`");
     if fixed.contains(['{', '}', '*', '?', '[', ']', '\\']) {
         return Some(fault("a marker is a name in which only `{name}` and `{stem}` stand for something"));
     }

@@ -296,7 +296,10 @@ mod tests {
         let aged = json!({"pattern": "../in/a.csv", "min_age": "1m"});
         assert!(ready(aged.clone(), modified + 59_999).is_empty());
         assert_eq!(ready(aged, modified + 60_000), ["in/a.csv"]);
-        assert!(ready(json!({"pattern": "../in/a.csv"}), modified + 5_000).is_empty(), "ten seconds if nothing is said");
+        assert!(
+            ready(json!({"pattern": "../in/a.csv"}), modified + 5_000).is_empty(),
+            "ten seconds if nothing is said"
+        );
         let long_ago = modified - 1_000_000;
         let marked = |marker: &str| ready(json!({"pattern": "../in/*", "marker": marker}), long_ago);
         assert_eq!(marked("{name}.ok"), ["in/a.csv"], "whatever the clock shows");

@@ -110,7 +110,10 @@ impl Folder {
             // Once it stays as it is, it is read.
             let is_still = !self.has_looked || known.is_some_and(|known| known.seen == *stamp);
             let mut file = File { seen: *stamp, read: known.and_then(|known| known.read) };
-            if is_new && is_still && let Some(text) = read(path, stamp) {
+            if is_new
+                && is_still
+                && let Some(text) = read(path, stamp)
+            {
                 file.read = Some(*stamp);
                 changes.push(Change { path: Arc::clone(path), now: Some((text, *stamp)) });
             }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use millstream_core::Result;
-use millstream_state::occurrences::{Occurrence, OccurrenceState};
 use millstream_state::CancelFile;
+use millstream_state::occurrences::{Occurrence, OccurrenceState};
 
 use crate::entry::{Entry, moment};
 use crate::logs;
@@ -169,9 +169,8 @@ impl Scheduler {
     /// Whether the runs live that this scheduler has not started.
     pub(crate) fn look_at_others(&mut self) -> Result<()> {
         let history = Arc::clone(self.occurrences.history());
-        let is_dead = |running: &Running| {
-            !running.is_ours && running.run.as_ref().is_none_or(|run| !history.is_alive(run))
-        };
+        let is_dead =
+            |running: &Running| !running.is_ours && running.run.as_ref().is_none_or(|run| !history.is_alive(run));
         let dead: Vec<(Arc<str>, i64)> =
             self.running.iter().filter(|(_, running)| is_dead(running)).map(|(key, _)| key.clone()).collect();
         for (sequence, planned) in dead {
@@ -183,12 +182,10 @@ impl Scheduler {
                     }
                     continue;
                 }
-                Some(occurrence @ Occurrence { state: OccurrenceState::Started, .. }) => {
-                    match occurrence.run.clone() {
-                        Some(run) => self.killed(&occurrence, run.as_str())?,
-                        None => self.start(&sequence, planned, false)?,
-                    }
-                }
+                Some(occurrence @ Occurrence { state: OccurrenceState::Started, .. }) => match occurrence.run.clone() {
+                    Some(run) => self.killed(&occurrence, run.as_str())?,
+                    None => self.start(&sequence, planned, false)?,
+                },
                 _ => self.ended(&sequence, planned)?,
             }
             self.count_others();

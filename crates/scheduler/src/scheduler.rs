@@ -265,9 +265,10 @@ impl Scheduler {
     /// Trouble is reported when it comes, and then once a minute.
     fn trouble(&mut self, error: Error) {
         let what = format!("{error:?}");
-        let is_known = self.trouble.as_ref().is_some_and(|(known, when)| {
-            *known == what && when.elapsed() < Duration::from_secs(60)
-        });
+        let is_known = self
+            .trouble
+            .as_ref()
+            .is_some_and(|(known, when)| *known == what && when.elapsed() < Duration::from_secs(60));
         if !is_known {
             self.trouble = Some((what, Instant::now()));
             self.tell(Notice::Trouble(error));

@@ -104,7 +104,10 @@ fn once_starts_what_is_due_with_the_arguments_of_the_scheduler() {
     assert_eq!((code, text.as_str()), (1, "{\"end\":\"done\",\"failed\":1}\n"), "{messages}");
     let of = "nightly.yaml of 2026-01-31 02:00 Europe/Berlin";
     assert!(messages.contains(&format!("{of}: started\n")), "{messages}");
-    assert!(messages.contains(&format!("error: {of}: failed\n  cause it could not begin: exit code 2\n")), "{messages}");
+    assert!(
+        messages.contains(&format!("error: {of}: failed\n  cause it could not begin: exit code 2\n")),
+        "{messages}"
+    );
     let log = messages.split("what it printed is in ").nth(1).expect("a log").trim();
     let sequence = fs_err::canonicalize(lab.path("nightly.yaml")).expect("a file");
     let printed = fs_err::read_to_string(log).expect("a file");

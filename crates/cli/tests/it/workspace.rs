@@ -22,10 +22,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("millstream-format", &["millstream-core"]),
     ("millstream-sink", &["millstream-core", "millstream-database", "millstream-process", "millstream-queue"]),
     ("millstream-schedule", &["millstream-core"]),
-    (
-        "millstream-scheduler",
-        &["millstream-core", "millstream-job", "millstream-schedule", "millstream-state"],
-    ),
+    ("millstream-scheduler", &["millstream-core", "millstream-job", "millstream-schedule", "millstream-state"]),
     ("millstream-sort", &["millstream-core"]),
     ("millstream-state", &["millstream-core"]),
     ("millstream-page", &["millstream-core", "millstream-state"]),

@@ -53,7 +53,9 @@ pub fn schedule_of(
     lints.extend(fill::fill(&mut root, &sequence_text, &variables, &[], &later).filled.lints);
     let schedule = root.entry("schedule").filter(|entry| !entry.value.has_unknown());
     lints.extend(
-        schedule.map(|entry| model::lints_of(faults(&entry.value.to_value()), entry, &sequence_text)).unwrap_or_default(),
+        schedule
+            .map(|entry| model::lints_of(faults(&entry.value.to_value()), entry, &sequence_text))
+            .unwrap_or_default(),
     );
     lints.retain(Lint::is_error);
     lint::tidy(&mut lints);

@@ -36,7 +36,9 @@ struct Scene {
 impl Scene {
     fn set_clock(&self, now: i64) {
         let new = self.folder.join("clock.new");
-        fs_err::write(&new, now.to_string()).and_then(|()| fs_err::rename(&new, self.folder.join("clock"))).expect("set");
+        fs_err::write(&new, now.to_string())
+            .and_then(|()| fs_err::rename(&new, self.folder.join("clock")))
+            .expect("set");
     }
 
     fn start(&mut self) {
@@ -147,11 +149,8 @@ fn each_occurrence_runs_to_its_end_once_whatever_is_killed() {
     // A chain of runs that resume each other has one that is done; nothing was started anew beside it.
     let history = RunHistory::open(&scene.folder.join("state")).expect("it opens");
     let runs = history.list(None, u64::MAX).expect("an answer");
-    let done: Vec<(String, i64)> = runs
-        .iter()
-        .filter(|run| run.outcome == Outcome::Done)
-        .map(|run| (run.job.clone(), run.moment()))
-        .collect();
+    let done: Vec<(String, i64)> =
+        runs.iter().filter(|run| run.outcome == Outcome::Done).map(|run| (run.job.clone(), run.moment())).collect();
     let mut distinct = done.clone();
     distinct.sort();
     distinct.dedup();

@@ -73,8 +73,7 @@ fn stand_in() {
         found.and_then(|occurrence| occurrence.logical)
     });
     let first = resumed.flatten().unwrap_or_else(|| name.clone());
-    let logical =
-        LogicalRun { first: &first, moment: planned, series: None, kind: RunKind::Sequence, of_step: None };
+    let logical = LogicalRun { first: &first, moment: planned, series: None, kind: RunKind::Sequence, of_step: None };
     let live = history.begin(&name, logical, &JobKey::new(sequence, &[])).expect("it begins");
     let claim = occurrences.claim(sequence, planned, &live).expect("an answer");
     if let Claim::Refused(why) = claim {
@@ -139,8 +138,7 @@ fn scheduler() {
     let state = folder.join("state");
     let arguments = vec!["--state".into(), state.clone().into()];
     let (program, clock) = (script(&folder), file_clock(folder.join("clock")));
-    let options =
-        Options { folder: folder.clone(), state, program, arguments, parallel: 3, once: false, clock };
+    let options = Options { folder: folder.clone(), state, program, arguments, parallel: 3, once: false, clock };
     let traced = folder.clone();
     let scheduler = Scheduler::new(options, move |notice| {
         if std::env::var_os("SHOW").is_some() {

@@ -34,7 +34,11 @@ fn files_that_arrive_start_a_sequence_once() {
     runs.wait_for("scheduled load");
     world.set_clock("2026-03-01T02:00");
     world.write("in/a.csv", "22");
-    crate::world::eventually("a further start", || world.all("load").len() > before, || format!("{:?}", world.all("load")));
+    crate::world::eventually(
+        "a further start",
+        || world.all("load").len() > before,
+        || format!("{:?}", world.all("load")),
+    );
     let last = &world.all("load")[0];
     assert!(last.cause.as_ref().is_some_and(|cause| cause.contains("a.csv") && !cause.contains("b.csv")), "{last:?}");
     assert_eq!(world.all("load").len(), before + 1);

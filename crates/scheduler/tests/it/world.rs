@@ -9,9 +9,9 @@ use std::time::{Duration, Instant, SystemTime};
 use chrono::{DateTime, Utc};
 use millstream_core::Result;
 use millstream_scheduler::{Clock, End, Notice, Options, Scheduler, Stop};
+use millstream_state::Occurrences;
 use millstream_state::history::RunHistory;
 use millstream_state::occurrences::{Occurrence, OccurrenceState};
-use millstream_state::Occurrences;
 
 use crate::stand_in::{script, shown};
 
@@ -119,10 +119,14 @@ impl World {
     /// Waits until the sequence has these occurrences.
     pub fn wait_for(&self, name: &str, expected: &[&str]) {
         let mut found = Vec::new();
-        eventually(&format!("{name}: {expected:?}"), || {
-            found = self.outcomes(name);
-            found == expected
-        }, || format!("{:?}", self.outcomes(name)));
+        eventually(
+            &format!("{name}: {expected:?}"),
+            || {
+                found = self.outcomes(name);
+                found == expected
+            },
+            || format!("{:?}", self.outcomes(name)),
+        );
     }
 
     pub fn trace(&self) -> Vec<String> {

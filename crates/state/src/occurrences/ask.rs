@@ -78,9 +78,8 @@ impl Occurrences {
     /// # Errors
     /// If the history cannot be used.
     pub fn open(&self) -> Result<Vec<Occurrence>> {
-        let query = format!(
-            "SELECT {COLUMNS} FROM occurrences WHERE state IN ('queued', 'started') ORDER BY decided, planned"
-        );
+        let query =
+            format!("SELECT {COLUMNS} FROM occurrences WHERE state IN ('queued', 'started') ORDER BY decided, planned");
         self.rows(&query, [], occurrence)
     }
 
@@ -98,8 +97,7 @@ impl Occurrences {
     /// # Errors
     /// If the history cannot be used.
     pub fn last(&self, sequence: &str, most: i64) -> Result<Vec<Occurrence>> {
-        let query =
-            format!("SELECT {COLUMNS} FROM occurrences WHERE sequence = ?1 ORDER BY planned DESC LIMIT ?2");
+        let query = format!("SELECT {COLUMNS} FROM occurrences WHERE sequence = ?1 ORDER BY planned DESC LIMIT ?2");
         self.rows(&query, params![sequence, most], occurrence)
     }
 
@@ -154,19 +152,11 @@ impl Occurrences {
         let run = |row: &Row<'_>| {
             let outcome: Option<String> = row.get(4)?;
             let outcome = outcome.as_deref().and_then(Outcome::stored).unwrap_or(Outcome::Running);
-            Ok(RunOfSequence {
-                place: row.get(0)?,
-                run: row.get(1)?,
-                moment: row.get(2)?,
-                ended: row.get(3)?,
-                outcome,
-            })
+            Ok(RunOfSequence { place: row.get(0)?, run: row.get(1)?, moment: row.get(2)?, ended: row.get(3)?, outcome })
         };
         let runs = self.rows(query, params![sequence, place], run)?;
         let as_it_is = |run: RunOfSequence| match run.outcome {
-            Outcome::Running if !self.history.is_alive(&run.run) => {
-                RunOfSequence { outcome: Outcome::Killed, ..run }
-            }
+            Outcome::Running if !self.history.is_alive(&run.run) => RunOfSequence { outcome: Outcome::Killed, ..run },
             _ => run,
         };
         Ok(runs.into_iter().map(as_it_is).collect())

@@ -165,10 +165,9 @@ impl Occurrences {
     pub fn forget_arrivals(&self, sequence: &str, gone: &[String], now: i64) -> Result<()> {
         let delete = "DELETE FROM arrivals WHERE sequence = ?1 AND file = ?2 AND seen < ?3";
         self.change(|transaction| {
-            gone.iter()
-                .try_for_each(|file| {
-                    transaction.execute(delete, params![sequence, file, now - FORGOTTEN_AFTER]).map(drop)
-                })
+            gone.iter().try_for_each(|file| {
+                transaction.execute(delete, params![sequence, file, now - FORGOTTEN_AFTER]).map(drop)
+            })
         })
     }
 
@@ -229,7 +228,8 @@ fn store(transaction: &Transaction<'_>, decisions: &Decisions) -> rusqlite::Resu
         holds = transaction.execute(insert, params![sequence, planned, cause, decided])? > 0;
     }
     for Arrival { file, modified, size } in arrivals {
-        let insert = "INSERT OR REPLACE INTO arrivals (sequence, file, modified, size, seen) VALUES (?1, ?2, ?3, ?4, ?5)";
+        let insert =
+            "INSERT OR REPLACE INTO arrivals (sequence, file, modified, size, seen) VALUES (?1, ?2, ?3, ?4, ?5)";
         transaction.execute(insert, params![sequence, file, modified, size, decided])?;
     }
     let insert = "INSERT INTO schedules (sequence, known, followed) VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET \

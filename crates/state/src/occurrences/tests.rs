@@ -54,7 +54,10 @@ fn an_occurrence_has_one_run() {
     first.end(None, &Ending::default()).expect("stored");
     drop(first);
     let done = found(&occurrences, 100);
-    assert_eq!((done.state, done.outcome, done.run.as_deref()), (OccurrenceState::Ended, Some(Outcome::Done), Some("1-1")));
+    assert_eq!(
+        (done.state, done.outcome, done.run.as_deref()),
+        (OccurrenceState::Ended, Some(Outcome::Done), Some("1-1"))
+    );
     assert!(!claim(&occurrences, 100, &second), "it is done");
     assert!(!claim(&occurrences, 100, &begin(&history, "3-3", "1-1")), "nothing is left to resume");
     assert!(occurrences.open().expect("an answer").is_empty());
@@ -150,7 +153,9 @@ fn what_cannot_begin_has_failed_and_cannot_be_claimed() {
     assert!(!claim(&occurrences, 100, &begin(&history, "1-1", "1-1")));
     let failed = found(&occurrences, 100);
     assert_eq!((failed.outcome, failed.attempts), (Some(Outcome::Failed), 1));
-    assert!(occurrences.is_late(SEQUENCE, 100, 5).expect("noted") && !occurrences.is_late(SEQUENCE, 100, 6).expect("known"));
+    assert!(
+        occurrences.is_late(SEQUENCE, 100, 5).expect("noted") && !occurrences.is_late(SEQUENCE, 100, 6).expect("known")
+    );
     assert_eq!(found(&occurrences, 100).late, Some(5));
 }
 
@@ -200,7 +205,8 @@ fn runs_are_followed_in_their_order() {
     let history = history(folder.path());
     let occurrences = Occurrences::new(Arc::clone(&history));
     assert_eq!(occurrences.last_place().expect("an answer"), 0);
-    let (done, killed, runs) = (begin(&history, "1-1", "1-1"), begin(&history, "2-2", "2-2"), begin(&history, "3-3", "3-3"));
+    let (done, killed, runs) =
+        (begin(&history, "1-1", "1-1"), begin(&history, "2-2", "2-2"), begin(&history, "3-3", "3-3"));
     done.end(None, &Ending::default()).expect("stored");
     drop((done, killed));
     let found = occurrences.runs_behind(SEQUENCE, 0).expect("an answer");
@@ -219,7 +225,10 @@ fn the_oldest_are_forgotten_and_open_ones_stay() {
     let skipped = (2..=KEPT + KEPT / 10).map(skip).collect();
     decide(&occurrences, Decisions { skipped, ..start(1) });
     assert!(occurrences.delete_oldest(SEQUENCE).expect("an answer").is_empty());
-    decide(&occurrences, Decisions { sequence: SEQUENCE.to_owned(), skipped: vec![skip(9_000)], ..Decisions::default() });
+    decide(
+        &occurrences,
+        Decisions { sequence: SEQUENCE.to_owned(), skipped: vec![skip(9_000)], ..Decisions::default() },
+    );
     let deleted = occurrences.delete_oldest(SEQUENCE).expect("an answer");
     assert_eq!((deleted.len() as i64, deleted.first()), (KEPT / 10, Some(&2)));
     assert_eq!(occurrences.open().expect("an answer").len(), 1);
