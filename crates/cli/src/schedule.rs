@@ -151,8 +151,8 @@ impl Shown {
             Notice::ClockSet { from, to } => {
                 say(format!("the clock was set from {} to {} UTC", from.format(MINUTES), to.format(MINUTES)));
             }
-            Notice::Started { of, resumes: false } => say(format!("{}: started", self.of(of))),
-            Notice::Started { of, resumes: true } => say(format!("{}: was killed, and is resumed", self.of(of))),
+            Notice::Started { of, resumes: false, .. } => say(format!("{}: started", self.of(of))),
+            Notice::Started { of, resumes: true, .. } => say(format!("{}: was killed, and is resumed", self.of(of))),
             Notice::Found { of, run } => say(format!("{}: runs already, as {run}", self.of(of))),
             Notice::Ended { of, outcome: Outcome::Done | Outcome::Skipped, .. } => {
                 say(format!("{}: done", self.of(of)))

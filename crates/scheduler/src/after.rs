@@ -1,7 +1,7 @@
 //! The end of another sequence, which starts one.
 //!
-//! The planned time is that of the run which has ended. So each logical run starts the sequence once, and nothing has to
-//! be noted but a place in the history up to which all is decided, which only saves work.
+//! The planned time is that of the run which has ended. So each logical run starts the sequence once, and nothing has
+//! to be noted but a place in the history up to which all is decided, which only saves work.
 
 use std::path::PathBuf;
 

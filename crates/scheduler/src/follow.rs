@@ -1,6 +1,7 @@
 //! Starts, and what becomes of them: processes of this scheduler, of earlier ones, and what was started by hand.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use millstream_core::Result;
@@ -57,12 +58,12 @@ impl Scheduler {
     }
 
     /// A process was started.
-    pub(crate) fn began(&mut self, start: &Start) {
+    pub(crate) fn began(&mut self, start: &Start, waited: Duration) {
         if let Some(running) = self.running.get_mut(&(Arc::clone(&start.sequence), start.planned)) {
             running.has_process = true;
         }
         let of = self.named(&start.sequence, start.planned);
-        self.tell(Notice::Started { of, resumes: start.resumes });
+        self.tell(Notice::Started { of, resumes: start.resumes, waited });
     }
 
     /// A process of this scheduler has ended.

@@ -1,5 +1,5 @@
-//! The scheduler: finds the sequences of a folder that have a schedule, starts them when they are due, each in a process
-//! of its own, and records how they end.
+//! The scheduler: finds the sequences of a folder that have a schedule, starts them when they are due, each in a
+//! process of its own, and records how they end.
 //!
 //! ```text
 //!  folder ──▶ sequences ──look──▶ decisions ──▶ state ──▶ slots ──▶ children

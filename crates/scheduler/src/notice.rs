@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
@@ -53,6 +54,8 @@ pub enum Notice {
         of: Named,
         /// Whether it resumes a run that was killed.
         resumes: bool,
+        /// How long it took from when there was a slot for it.
+        waited: Duration,
     },
     /// A run was found that was started earlier.
     Found {

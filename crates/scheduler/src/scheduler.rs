@@ -95,8 +95,8 @@ pub enum End {
 /// What the loop wakes up for.
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A process was started.
-    Began(Start),
+    /// A process was started, so long after there was a slot for it.
+    Began(Start, Duration),
     /// A process has ended, or could not be started.
     Exited(Exited),
     /// The scheduler is to end.
@@ -206,7 +206,11 @@ impl Scheduler {
             match self.turn() {
                 Ok(()) => self.trouble = None,
                 Err(error) if is_first => return Err(error),
-                Err(error) => self.trouble(error),
+                Err(error) => {
+                    // What was decided is stored, and may not be started yet.
+                    self.reconcile = true;
+                    self.trouble(error);
+                }
             }
             is_first = false;
             if self.options.once && self.is_done() {
@@ -396,7 +400,7 @@ impl Scheduler {
     fn event(&mut self, event: Event) -> Result<()> {
         match event {
             Event::Stop => self.is_stopped = true,
-            Event::Began(start) => self.began(&start),
+            Event::Began(start, waited) => self.began(&start, waited),
             Event::Exited(exited) => {
                 if let Err(error) = self.exited(&exited) {
                     // It is found among those that are open, as one that nobody follows.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use crate::logs;
 use crate::scheduler::Event;
@@ -28,6 +29,9 @@ pub(crate) struct Start {
     /// Whether it resumes a run.
     pub resumes: bool,
 }
+
+/// A start that waits for a slot, since then.
+type Waiting = (Start, Instant);
 
 /// What has become of a start.
 #[derive(Debug)]
@@ -66,7 +70,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: VecDeque<Start>,
+    waiting: VecDeque<Waiting>,
     /// Processes of the slots that live.
     own: usize,
     /// Processes of earlier schedulers that live: they take slots, too.
@@ -85,7 +89,7 @@ impl Slots {
     /// Starts it as soon as there is a slot.
     pub fn add(&self, start: Start) {
         let mut state = self.shared.state();
-        state.waiting.push_back(start);
+        state.waiting.push_back((start, Instant::now()));
         let idle = state.threads - state.own;
         if state.waiting.len() > idle && state.threads < self.shared.most {
             let shared = Arc::clone(&self.shared);
@@ -100,7 +104,7 @@ impl Slots {
     pub fn remove(&self, sequence: &str, planned: i64) -> bool {
         let mut state = self.shared.state();
         let before = state.waiting.len();
-        state.waiting.retain(|start| !(&*start.sequence == sequence && start.planned == planned));
+        state.waiting.retain(|(start, _)| !(&*start.sequence == sequence && start.planned == planned));
         state.waiting.len() < before
     }
 
@@ -133,8 +137,10 @@ impl Shared {
 
     /// What a slot does.
     fn serve(&self) {
-        while let Some(start) = self.next() {
-            let how = self.start(&start).and_then(|mut child| child.wait());
+        let mut free = Instant::now();
+        while let Some((start, since)) = self.next() {
+            let how = self.start(&start, since.max(free)).and_then(|mut child| child.wait());
+            free = Instant::now();
             self.state().own -= 1;
             // Without a scheduler that listens there is nothing to say.
             let _ = self.events.send(Event::Exited(Exited { start, how }));
@@ -142,23 +148,24 @@ impl Shared {
     }
 
     /// The next start, when there is one and a slot for it. It counts as living from now on.
-    fn next(&self) -> Option<Start> {
+    fn next(&self) -> Option<Waiting> {
         let mut state = self.state();
         loop {
             if state.is_over {
                 return None;
             }
             if state.own + state.others < self.most
-                && let Some(start) = state.waiting.pop_front()
+                && let Some(waiting) = state.waiting.pop_front()
             {
                 state.own += 1;
-                return Some(start);
+                return Some(waiting);
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    fn start(&self, start: &Start) -> io::Result<std::process::Child> {
+    /// Starts a process for which there was a slot since `since`.
+    fn start(&self, start: &Start, since: Instant) -> io::Result<std::process::Child> {
         let Program { path, arguments, state } = &self.program;
         let log = logs::open(&logs::path(state, &start.sequence, start.planned))?;
         let mut command = Command::new(path);
@@ -167,6 +174,8 @@ impl Shared {
         if start.resumes {
             command.arg("--resume");
         }
+        // Each of them would serve at the same port.
+        command.env_remove("MILLSTREAM_METRICS");
         command.args(arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         // SAFETY: `setsid` is one system call: it takes no lock, and allocates nothing.
         unsafe {
@@ -174,7 +183,7 @@ impl Shared {
             command.pre_exec(|| rustix::process::setsid().map(drop).map_err(io::Error::from));
         }
         let child = command.spawn()?;
-        let _ = self.events.send(Event::Began(start.clone()));
+        let _ = self.events.send(Event::Began(start.clone(), since.elapsed()));
         Ok(child)
     }
 }

@@ -181,8 +181,8 @@ fn a_signal_ends_the_scheduler_and_leaves_its_runs() {
     assert_eq!(code, 1, "{messages}");
     let process = first.0.id();
     let expected = format!(
-        "error: another scheduler works on this state folder: process {process}\nhint: end it first, or give this one a \
-         state folder of its own with `--state`\n"
+        "error: another scheduler works on this state folder: process {process}\n\
+         hint: end it first, or give this one a state folder of its own with `--state`\n"
     );
     assert_eq!(messages, expected);
     assert_eq!(run(&mut millstream(&lab.path(""), &["schedule", "--once"])).0, 0, "the other one does it");

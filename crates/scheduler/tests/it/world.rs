@@ -162,6 +162,18 @@ impl Runs {
         self.notices.lock().expect("not poisoned").iter().map(line).collect()
     }
 
+    /// How long each start took from when there was a slot for it, in milliseconds, sorted.
+    pub fn waits(&self) -> Vec<f64> {
+        let notices = self.notices.lock().expect("not poisoned");
+        let waited = |notice: &Notice| match notice {
+            Notice::Started { waited, .. } => Some(waited.as_secs_f64() * 1000.0),
+            _ => None,
+        };
+        let mut waits: Vec<f64> = notices.iter().filter_map(waited).collect();
+        waits.sort_by(f64::total_cmp);
+        waits
+    }
+
     pub fn has_told(&self, text: &str) -> bool {
         self.told().iter().any(|line| line.contains(text))
     }
@@ -207,7 +219,7 @@ fn line(notice: &Notice) -> String {
         Notice::ClockSet { from, to } => {
             format!("clock {} {}", shown(from.timestamp_millis()), shown(to.timestamp_millis()))
         }
-        Notice::Started { of, resumes } => format!("{} {}", if *resumes { "resumed" } else { "started" }, at(of)),
+        Notice::Started { of, resumes, .. } => format!("{} {}", if *resumes { "resumed" } else { "started" }, at(of)),
         Notice::Found { of, .. } => format!("found {}", at(of)),
         Notice::Ended { of, outcome, message, log } => {
             let log = if log.is_some() { " with a log" } else { "" };

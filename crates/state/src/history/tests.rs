@@ -1,6 +1,7 @@
 //! Tests of the run history as a whole.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fs_err::File;
@@ -11,7 +12,7 @@ use super::migrations::{VERSION, version};
 use super::retention::KEPT;
 use super::store::{PROGRAM, signed};
 use super::{Ending, JobKey, LogicalRun, OfStep, Outcome, RunHistory, RunKind, locks, progress};
-use crate::rejects;
+use crate::{Occurrences, rejects};
 
 fn key() -> JobKey {
     JobKey { path: "/jobs/a.yaml".to_owned(), variables: String::new() }
@@ -70,6 +71,8 @@ fn a_history_without_a_version_is_migrated_once_by_several_processes() {
         threads.into_iter().map(|thread| thread.join().expect("a thread")).collect()
     });
     for history in histories {
+        let occurrences = Occurrences::new(Arc::clone(&history));
+        assert!(occurrences.open().expect("it has the tables").is_empty());
         let last = history.last(&key()).expect("it answers").expect("the run is there");
         assert_eq!((last.run.as_str(), last.outcome, last.program), ("1-1", Outcome::Killed, None));
         assert_eq!(version(&history.connection()).expect("it has one"), VERSION);
