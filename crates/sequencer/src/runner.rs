@@ -22,7 +22,8 @@ use millstream_job::sequence::model::{Action, When};
 use millstream_job::sequence::state::{admitted, decide_items};
 use millstream_job::sequence::{Sequence, StepState};
 use millstream_state::{
-    Ending as RunEnding, JobKey, LogicalRun, OfStep, RunHistory, RunKind, SequenceFolder, new_name,
+    CancelFile, Claim, Ending as RunEnding, JobKey, LiveRun, LogicalRun, Occurrences, OfStep, RunHistory, RunKind,
+    SequenceFolder, new_name,
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -46,6 +47,9 @@ const MOST_PAUSE: Duration = Duration::from_secs(300);
 /// A job that is kept running and has run for so long waits no longer than at first.
 const STEADY: Duration = Duration::from_secs(60);
 
+/// How often it looks for a file that asks it to stop.
+const LOOKS: Duration = Duration::from_millis(500);
+
 /// Makes a page of a run: of its name in the history, and its report so far.
 pub type Page = Box<dyn Fn(&RunHistory, &str, &Value) -> Result<String>>;
 
@@ -55,6 +59,8 @@ pub struct RunOptions {
     pub asked: Asked,
     /// The step of another sequence that it is.
     pub of_step: Option<OfStep>,
+    /// The planned time at which a scheduler starts it, in milliseconds since 1970.
+    pub occurrence: Option<i64>,
     /// Millstream, and the arguments that its processes get: of the machine and the state.
     pub program: Vec<OsString>,
     /// Stops it: processes are asked to end, and nothing more starts.
@@ -120,6 +126,7 @@ pub fn run(
         of_step: options.of_step.as_ref(),
     };
     let live = history.begin(&name, logical, &key)?;
+    let live = claimed(history, live, &key, &first, options.occurrence)?;
     let folder = SequenceFolder::create(history.folder(), &name)?;
     live.loading(&stable_hash::hash(sequence.text.whole()).to_string(), &Value::Null)?;
     let (stop, stopped) = watch::channel(false);
@@ -166,6 +173,27 @@ pub fn run(
     };
     live.end(error.as_ref(), &ending)?;
     Ok(SequenceReport { json, error, nothing_to_do: false })
+}
+
+/// Claims the occurrence that `live` is, or whose run it continues. A run that a scheduler starts has none of its own
+/// without it; one that is started by hand goes on.
+fn claimed(
+    history: &Arc<RunHistory>,
+    live: LiveRun,
+    key: &JobKey,
+    first: &str,
+    planned: Option<i64>,
+) -> Result<LiveRun> {
+    let occurrences = Occurrences::new(Arc::clone(history));
+    let of_chain = || occurrences.of_chain(first).map(|found| found.map(|found| found.planned));
+    let Some(time) = planned.map_or_else(of_chain, |planned| Ok(Some(planned)))? else { return Ok(live) };
+    match occurrences.claim(&key.path, time, &live)? {
+        Claim::Refused(why) if planned.is_some() => {
+            live.withdraw()?;
+            Err(Error::refused("this start of the sequence is not to be").cause(why))
+        }
+        Claim::Refused(_) | Claim::Claimed => Ok(live),
+    }
 }
 
 /// The sum of the results `name` of all steps in a report.
@@ -219,6 +247,8 @@ impl Runner<'_> {
     async fn run(mut self, stop: &watch::Sender<bool>) -> Result<(Value, Option<Error>)> {
         self.keep_earlier()?;
         let cancel = self.options.cancel.clone();
+        let asked = CancelFile::new(self.history.folder(), &self.name);
+        let mut looks = tokio::time::interval(LOOKS);
         loop {
             if !self.is_stopping {
                 self.decide().await?;
@@ -233,8 +263,13 @@ impl Runner<'_> {
                     self.is_stopping = true;
                     stop.send_replace(true);
                 }
+                _ = looks.tick(), if !self.is_stopping => if asked.is_asked() {
+                    self.is_stopping = true;
+                    stop.send_replace(true);
+                }
             }
         }
+        asked.remove();
         let error = self.error();
         let outcome = match error.as_ref().map(Error::kind) {
             None => "done",

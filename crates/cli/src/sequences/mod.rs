@@ -11,7 +11,7 @@ use futures::executor::block_on;
 use millstream::history::{JobKey, RunHistory, default_folder};
 use millstream::sequence::{Asked, Handover, ReadOptions, ReadSequence, RunOptions, dry_run, moment};
 use millstream::{Cancel, Engine, Error, Failure, Result, sequence};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::arguments::{Check, Global, Run};
 use crate::interrupt;
@@ -47,7 +47,14 @@ pub fn run(global: &Global, output: Output, run: &Run, handed: Option<&Handover>
     };
     let key = JobKey::new(path, &global.set);
     let of_earlier = moment(&history, &key, &asked)?;
-    let read = read(&engine, global, path, true, of_earlier.or(handed.map(|handed| handed.moment)), handed)?;
+    let read = read(
+        &engine,
+        global,
+        path,
+        true,
+        of_earlier.or(handed.map(|handed| handed.moment)).or(run.occurrence),
+        handed,
+    )?;
     tell_lints(output, &read.warnings);
     if of_earlier.is_none() && !run.resume && handed.is_none() {
         tell_unfinished(output, &history, &key, path)?;
@@ -62,9 +69,10 @@ pub fn run(global: &Global, output: Output, run: &Run, handed: Option<&Handover>
     let options = RunOptions {
         asked,
         of_step: handed.map(Handover::of_step),
+        occurrence: run.occurrence,
         program: program(global, &history)?,
         cancel,
-        page: Box::new(|_, _, report| Ok(report.to_string())),
+        page: Box::new(page),
     };
     let ended = sequence::run(&engine, &read, &history, options, &|seen| board.see(seen));
     board.end();
@@ -80,6 +88,13 @@ pub fn run(global: &Global, output: Output, run: &Run, handed: Option<&Handover>
     let Some(error) = report.error else { return Ok(0) };
     output.message(&crate::message::error(output, &error));
     Ok(error.kind().exit_code())
+}
+
+/// The page of a run with its report so far.
+fn page(history: &RunHistory, run: &str, report: &Value) -> Result<String> {
+    let record = history.find(run)?;
+    let record = record.ok_or_else(|| Error::internal("the run is not in the history").text(run))?;
+    millstream_page::html(history, &record, Some(report))
 }
 
 /// Says that the last run has left something, where another one begins.
