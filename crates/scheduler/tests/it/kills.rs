@@ -10,7 +10,7 @@ use millstream_state::history::{Outcome, RunHistory};
 use millstream_state::occurrences::{Occurrence, OccurrenceState};
 
 use crate::stand_in::scheduler_script;
-use crate::world::utc;
+use crate::world::{eventually, utc};
 
 /// How often something is killed.
 const KILLS: usize = 50;
@@ -41,8 +41,30 @@ impl Scene {
             .expect("set");
     }
 
+    /// In `folder`, with sequences of these names, entries of cron and plans, which were changed at `begin`.
+    fn new(folder: PathBuf, sequences: &[(&str, String, &str)], begin: i64) -> Self {
+        for (name, schedule, plan) in sequences {
+            let text = format!("# plan: {plan}\nschedule: {{{schedule}}}\nsteps:\n  a: {{job: a.job}}\n");
+            let path = folder.join(format!("{name}.yaml"));
+            fs_err::write(&path, text).expect("written");
+            let modified = std::time::UNIX_EPOCH + Duration::from_millis(begin.unsigned_abs());
+            fs_err::File::options().write(true).open(&path).expect("a file").set_modified(modified).expect("set");
+        }
+        let scene = Scene { script: scheduler_script(&folder), folder, scheduler: None };
+        scene.set_clock(begin);
+        scene
+    }
+
     fn start(&mut self) {
+        self.start_until("");
+    }
+
+    /// A scheduler that is killed at a place of its code, if one is named.
+    fn start_until(&mut self, place: &str) {
         let mut command = Command::new(&self.script);
+        if !place.is_empty() {
+            command.env("MILLSTREAM_FAIL_AT", place);
+        }
         command.arg(&self.folder).stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
         self.scheduler = Some(command.spawn().expect("a scheduler"));
     }
@@ -92,16 +114,9 @@ fn each_occurrence_runs_to_its_end_once_whatever_is_killed() {
     let folder = fs_err::canonicalize(temporary.path()).expect("a folder");
     let begin = utc("2026-03-01T00:00").timestamp_millis();
     let names = ["a", "b", "c"];
-    for (name, every) in names.iter().zip([3, 4, 5]) {
-        let schedule = format!("cron: '*/{every} * * * *', catch_up: all, resume: 100");
-        let text = format!("# plan: sleep {every}00\nschedule: {{{schedule}}}\nsteps:\n  a: {{job: a.job}}\n");
-        let path = folder.join(format!("{name}.yaml"));
-        fs_err::write(&path, text).expect("written");
-        let modified = std::time::UNIX_EPOCH + Duration::from_millis(begin.unsigned_abs());
-        fs_err::File::options().write(true).open(&path).expect("a file").set_modified(modified).expect("set");
-    }
-    let mut scene = Scene { script: scheduler_script(&folder), folder, scheduler: None };
-    scene.set_clock(begin);
+    let sequences = [("a", 3, "sleep 300"), ("b", 4, "sleep 400"), ("c", 5, "sleep 500")]
+        .map(|(name, every, plan)| (name, format!("cron: '*/{every} * * * *', catch_up: all, resume: 100"), plan));
+    let mut scene = Scene::new(folder, &sequences, begin);
     scene.start();
     let (start, minutes) = (Instant::now(), shown_minutes());
     let (mut killed, mut next) = ([0, 0], start);
@@ -155,4 +170,25 @@ fn each_occurrence_runs_to_its_end_once_whatever_is_killed() {
     distinct.sort();
     distinct.dedup();
     assert_eq!(distinct.len(), done.len(), "SEED={seed}: {done:?}");
+}
+
+#[test]
+fn a_scheduler_that_is_killed_around_its_decision_loses_and_repeats_nothing() {
+    for place in ["decide.before:1", "decide.after:1"] {
+        let temporary = tempfile::TempDir::new().expect("a folder");
+        let folder = fs_err::canonicalize(temporary.path()).expect("a folder");
+        let begin = utc("2026-03-01T00:00").timestamp_millis();
+        let mut scene = Scene::new(folder, &[("nightly", "cron: 0 2 * * *".to_owned(), "")], begin);
+        scene.set_clock(utc("2026-03-01T02:00").timestamp_millis());
+        scene.start_until(place);
+        let mut killed = scene.scheduler.take().expect("a scheduler");
+        assert!(killed.wait().expect("it ends").code().is_none(), "{place}");
+        let decided = scene.occurrences("nightly");
+        assert_eq!(decided.len(), usize::from(place.starts_with("decide.after")), "{place}: {decided:?}");
+        scene.start();
+        let is_done = || scene.occurrences("nightly").iter().any(|one| one.outcome == Some(Outcome::Done));
+        eventually(place, is_done, || format!("{:?}", scene.occurrences("nightly")));
+        let trace = fs_err::read_to_string(scene.folder.join("trace")).expect("a file");
+        assert_eq!(trace.matches("began").count(), 1, "{place}: {trace}");
+    }
 }
