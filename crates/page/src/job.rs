@@ -129,9 +129,12 @@ fn node(entry: &Entry, steps: &[Step]) -> Node {
         _ => "transform",
     };
     let of_entry = || steps.iter().filter(|step| step.name == entry.entry && step.kind == kind);
-    // A transform may be several operators, of which the last one gives its rows. Which one that is, is not known.
-    let rows = of_entry().map(|step| step.rows);
-    let rows = if kind == "transform" { rows.last().filter(|rows| *rows > 0) } else { rows.reduce(|a, b| a + b) };
+    // A transform may be several operators, of which the last one gives its rows.
+    let mut rows = of_entry().map(|step| step.rows);
+    let rows = match kind {
+        "transform" => rows.next_back().filter(|rows| *rows > 0),
+        _ => rows.reduce(|one, other| one + other),
+    };
     let rejected: u64 = of_entry().map(|step| step.rejected).sum();
     let mut note = entry.kind.clone();
     if let Some(rows) = rows {

@@ -100,7 +100,8 @@ fn report(seconds: u64) -> Value {
             {"entry": "places", "kind": "sink", "reads": [HOSTILE]},
         ],
         "steps": [
-            {"name": "places", "kind": "parse", "detail": "csv", "rows": 998, "rejected": 2, "bytes": 70_000, "busy": 2.5},
+            {"name": "places", "kind": "parse", "detail": "csv", "rows": 998, "rejected": 2, "bytes": 70_000,
+             "busy": 2.5},
             {"name": HOSTILE, "kind": "transform", "detail": "filter", "rows": 500, "busy": 1.0},
             {"name": "places", "kind": "load", "detail": "sqlite", "rows": 500, "bytes": 60_000, "waiting_output": 0.7},
             {"name": "idle", "kind": "transform", "detail": "union"},
