@@ -59,6 +59,15 @@ fn of_sequence(run: &RunRecord, sequence: &Sequence) -> String {
     let message = sequence.message.as_ref().or(run.message.as_ref());
     let message = message.map_or_else(String::new, |message| format!(": {message}"));
     match (sequence.outcome.as_str(), time) {
+        ("running", time) => {
+            let failed = sequence.steps.iter().filter(|step| step.outcome == "failed").count();
+            let so_far = match failed {
+                0 => "no step has failed so far".to_owned(),
+                1 => "1 step has failed so far".to_owned(),
+                count => format!("{count} steps have failed so far"),
+            };
+            format!("{}: {so_far}", time.map_or_else(String::new, |time| format!(" for {time}")))
+        }
         ("done", Some(time)) => format!(" in {time}{message}"),
         (_, Some(time)) => format!(" after {time}{message}"),
         (_, None) => message,
@@ -81,7 +90,9 @@ pub fn about(history: &RunHistory, run: &RunRecord) -> Result<Markup> {
     let planned = sequence.moment.and_then(|moment| u64::try_from(moment).ok());
     let began = sequence.began.unwrap_or(run.began);
     let planned = planned.filter(|planned| began.abs_diff(*planned) > 1_000);
-    let ended = sequence.ended.or(run.ended);
+    let until = sequence.ended.or(run.ended);
+    // The report of a sequence that sends it by mail says until when it is one.
+    let ended = until.filter(|_| outcome_name(run) != Outcome::Running.name());
     let optional = |text: Option<&str>| text.map_or_else(|| cell(""), cell);
     let parameters = match sequence.parameters.is_empty() {
         true => lines(&run.shown_variables()),
@@ -101,7 +112,7 @@ pub fn about(history: &RunHistory, run: &RunRecord) -> Result<Markup> {
         ("is of", planned.map_or_else(|| cell(""), |planned| cell(moment(planned)))),
         ("began", cell(moment(began))),
         ("ended", ended.map_or_else(|| cell(""), |ended| cell(moment(ended)))),
-        ("took", sequence_or_run(run, began, ended).map_or_else(|| cell(""), |time| cell(duration(time)))),
+        ("took", sequence_or_run(run, began, until).map_or_else(|| cell(""), |time| cell(duration(time)))),
         ("attempts", attempts.map_or_else(|| cell(""), |attempts| cell(attempts.to_string()))),
         (if run.kind == RunKind::Sequence { "parameters" } else { "variables" }, parameters),
         ("Millstream", optional(run.program.as_deref())),

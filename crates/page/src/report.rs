@@ -130,12 +130,13 @@ pub struct SequenceStep {
     pub parts: Vec<Part>,
 }
 
-/// One attempt of a step, or of one of its items.
+/// What a step does once: itself, or for one item of its loop.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Part {
     pub item: Option<String>,
-    pub attempt: u64,
+    /// How often it was attempted. What follows is that of all attempts, and `run` that of the last one.
+    pub attempts: u64,
     pub outcome: String,
     pub began: Option<u64>,
     pub ended: Option<u64>,
@@ -179,7 +180,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_null_or_of_another_form_is_left_out() {
-        let report = json!({"steps": [{"name": "a", "when": null, "parts": [{"attempt": 2}, 3]}, {"name": 5}, null]});
+        let report = json!({"steps": [{"name": "a", "when": null, "parts": [{"attempts": 2}, 3]}, {"name": 5}, null]});
         let sequence = Sequence::of(&report);
         assert_eq!(sequence.steps.len(), 1);
         assert_eq!((sequence.steps[0].name.as_str(), sequence.steps[0].parts.len()), ("a", 1));

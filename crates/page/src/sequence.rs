@@ -123,12 +123,12 @@ fn drawn(sequence: &Sequence) -> Option<Markup> {
 fn row(step: &SequenceStep, now: u64) -> Row<'_> {
     let bar = |part: &Part| {
         let item = part.item.as_ref().map_or_else(String::new, |item| format!(" {item}"));
-        let attempt = if part.attempt > 1 { format!(", attempt {}", part.attempt) } else { String::new() };
+        let attempts = if part.attempts > 1 { format!(", {} attempts", part.attempts) } else { String::new() };
         Some(Bar {
             began: part.began?,
             ended: part.ended.unwrap_or(now),
             outcome: part.outcome.clone(),
-            what: format!("{}{item}{attempt}", step.name),
+            what: format!("{}{item}{attempts}", step.name),
         })
     };
     let mut bars: Vec<Bar> = step.parts.iter().filter_map(bar).collect();
@@ -154,12 +154,13 @@ fn step_table(sequence: &Sequence, began: u64, before: Option<&RunRecord>, names
         let one = (step.parts.len() == 1).then(|| &step.parts[0]).filter(|part| part.item.is_none());
         let (time, before) = (length(step.began, step.ended), earlier.get(step.name.as_str()).copied());
         let message = step.message.clone().or_else(|| one.and_then(|part| part.message.clone()));
+        let attempts = one.map_or(1, |part| part.attempts);
         rows.push(vec![
             cell(&step.name),
             cell(format!("{} {}", step.kind, step.what)),
             cell(step.needs.join(", ")),
             cell(if step.when == "success" { "" } else { &step.when }),
-            outcome(&step.outcome),
+            html! { (outcome(&step.outcome)) (after(attempts)) },
             cell(message.or_else(|| one.map(results)).unwrap_or_default()),
             step.began.map_or_else(|| cell(""), |at| cell(time_beside(at, began))),
             time.map_or_else(|| cell(""), |time| cell(took(time))),
@@ -187,22 +188,18 @@ fn step_table(sequence: &Sequence, began: u64, before: Option<&RunRecord>, names
         ("change", Cells::Number),
         ("run", Cells::Words),
     ];
-    table("The steps, and their attempts and items", &head, &rows)
+    table("The steps, and the items of loops", &head, &rows)
 }
 
-/// An attempt of a step, or of one of its items; the sequence began at `began`.
+/// An item of a step; the sequence began at `began`.
 fn part_row(part: &Part, began: u64, names: &[&str]) -> Vec<Markup> {
-    let mut name = format!("·\u{a0}{}", part.item.as_deref().unwrap_or("attempt"));
-    if part.attempt > 1 || part.item.is_none() {
-        name.push_str(&format!(" {}", part.attempt.max(1)));
-    }
     let empty = || cell("");
     vec![
-        cell(name),
+        cell(format!("·\u{a0}{}", part.item.as_deref().unwrap_or("once"))),
         empty(),
         empty(),
         empty(),
-        outcome(&part.outcome),
+        html! { (outcome(&part.outcome)) (after(part.attempts)) },
         cell(part.message.clone().unwrap_or_else(|| results(part))),
         part.began.map_or_else(empty, |at| cell(time_beside(at, began))),
         length(part.began, part.ended).map_or_else(empty, |time| cell(took(time))),
@@ -210,6 +207,11 @@ fn part_row(part: &Part, began: u64, names: &[&str]) -> Vec<Markup> {
         empty(),
         link(part, names),
     ]
+}
+
+/// How often something was attempted, if that is worth saying.
+fn after(attempts: u64) -> String {
+    if attempts > 1 { format!(" after {attempts} attempts") } else { String::new() }
 }
 
 /// The run of a part, as a link if the page has it.
@@ -228,7 +230,8 @@ fn results(part: &Part) -> String {
         true => format!("{name}={}", redact::SHOWN),
         false => format!("{name}={}", text(value).chars().take(60).collect::<String>()),
     };
-    let results = part.results.as_object().into_iter().flatten();
+    // Its run has a column.
+    let results = part.results.as_object().into_iter().flatten().filter(|(name, _)| *name != "run");
     results.take(RESULTS).map(shown).collect::<Vec<_>>().join(", ")
 }
 
@@ -245,18 +248,25 @@ fn runs_of_steps(history: &RunHistory, run: &RunRecord, before: Option<&RunRecor
     while let Some((sequence, before, path, depth)) = left.pop() {
         let earlier = before.as_ref().map(parts_of).unwrap_or_default();
         let mut nested = Vec::new();
-        for (step, item, name) in parts_of(&sequence) {
+        for (step, item, name, attempts) in parts_of(&sequence) {
             let is_known = name == run.run || runs.iter().any(|of| of.run.run == name);
             let Some(found) = history.find(&name)?.filter(|_| !is_known) else { continue };
             // Jobs of a sequence often have the day among their variables, and none before of the same.
-            let same = earlier.iter().rev().find(|(other, of, _)| (other, of) == (&step, &item));
+            let same = earlier.iter().rev().find(|(other, of, ..)| (other, of) == (&step, &item));
             let before = match same {
-                Some((_, _, name)) => history.find(name)?,
+                Some((_, _, name, _)) => history.find(name)?,
                 None => history.done_before(&found)?,
             };
             let label = [path.as_str(), &step, item.as_deref().unwrap_or_default()].join(" ").trim().to_owned();
             if found.kind == RunKind::Sequence && depth < DEPTH {
                 nested.push((found.clone(), before.clone(), label.clone(), depth + 1));
+            }
+            for earlier in if attempts > 1 { attempts_before(history, &found, &sequence)? } else { Vec::new() } {
+                runs.push(OfStep {
+                    step: format!("{label}, an earlier attempt"),
+                    run: earlier,
+                    before: before.clone(),
+                });
             }
             runs.push(OfStep { step: label, run: found, before });
         }
@@ -265,10 +275,21 @@ fn runs_of_steps(history: &RunHistory, run: &RunRecord, before: Option<&RunRecor
     Ok(runs)
 }
 
-/// The step, the item and the name of each run in the report of a sequence.
-fn parts_of(run: &RunRecord) -> Vec<(String, Option<String>, String)> {
+/// The runs of the same step before `last`, since `sequence` began, in their order.
+fn attempts_before(history: &RunHistory, last: &RunRecord, sequence: &RunRecord) -> Result<Vec<RunRecord>> {
+    let Some(of) = &last.of_step else { return Ok(Vec::new()) };
+    let all = history.of_step(of)?;
+    let before = all.into_iter().skip_while(|run| run.run != last.run).skip(1);
+    let began = report_of(sequence).began.unwrap_or(sequence.began);
+    let mut before: Vec<RunRecord> = before.take_while(|run| run.began >= began).collect();
+    before.reverse();
+    Ok(before)
+}
+
+/// The step, the item, the name of the run and the number of attempts of each part in the report of a sequence.
+fn parts_of(run: &RunRecord) -> Vec<(String, Option<String>, String, u64)> {
     let parts = report_of(run).steps.into_iter().flat_map(|SequenceStep { name, parts, .. }| {
-        parts.into_iter().filter_map(move |part| Some((name.clone(), part.item, part.run?)))
+        parts.into_iter().filter_map(move |part| Some((name.clone(), part.item, part.run?, part.attempts)))
     });
     parts.collect()
 }

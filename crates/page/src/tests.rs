@@ -187,18 +187,15 @@ fn runs_that_have_no_report_have_a_page() {
 
 /// A sequence with a job that failed once, a loop, and a mail that is being sent.
 fn sequence() -> Value {
-    let part = |item: Value, attempt: u64, outcome: &str, began: u64, run: Value| {
-        json!({"item": item, "attempt": attempt, "outcome": outcome, "began": began, "ended": began + 2_000, "run": run,
-               "message": null, "results": {"rows_written": 5, "token": "abc"}})
+    let part = |item: Value, attempts: u64, outcome: &str, began: u64, run: Value| {
+        json!({"item": item, "attempts": attempts, "outcome": outcome, "began": began, "ended": began + 2_000,
+               "run": run, "message": null, "results": {"run": run, "rows_written": 5, "token": "abc"}})
     };
     let step = |name: &str, kind: &str, needs: &[&str], outcome: &str, parts: Value| {
         json!({"name": name, "kind": kind, "what": HOSTILE, "needs": needs, "when": "success", "outcome": outcome,
                "began": 10_000, "ended": 14_500, "message": null, "parts": parts})
     };
-    let load = json!([
-        part(Value::Null, 1, "failed", 10_000, json!("11-1")),
-        part(Value::Null, 2, "success", 12_500, json!("12-1")),
-    ]);
+    let load = json!([part(Value::Null, 2, "success", 12_500, json!("12-1"))]);
     let each = json!([
         part(json!("SHOP=a"), 1, "success", 15_000, json!("13-1")),
         part(json!(HOSTILE), 1, "success", 15_000, json!("unknown-1")),
@@ -236,8 +233,9 @@ fn a_sequence_shows_its_steps_and_the_runs_of_its_jobs() {
         "failed</b>: step `load` failed once",
         "<code>API_KEY=***</code>",
         "<b class=\"live\">1 running</b>, <b class=\"good\">2 success</b>",
-        "load: failed, 2.00 s",
-        "load, attempt 2: success",
+        "load, 2 attempts: success, 2.00 s",
+        "success</b> after 2 attempts</td>",
+        "<h3>load, an earlier attempt: load.yaml</h3>",
         "4.50 s</td><td class=\"right\">3.00 s</td><td class=\"right\">+50 %</td>",
         "<td class=\"text\">job &lt;script&gt;",
         "<a href=\"#run-12-1\">12-1</a>",
@@ -251,7 +249,12 @@ fn a_sequence_shows_its_steps_and_the_runs_of_its_jobs() {
         assert!(page.contains(part), "`{part}` is not in {page}");
     }
     assert!(!page.contains("abc"), "{page}");
-    assert_eq!(page.matches("class=\"bar").count(), 5, "each part, and the mail");
+    assert_eq!(page.matches("class=\"bar").count(), 4, "each part, and the mail");
+    let mut so_far = sequence();
+    so_far["outcome"] = json!("running");
+    so_far["ended"] = json!(70_000);
+    let page = html(&lab.history, &lab.find("10-1"), Some(&so_far)).expect("a page");
+    assert!(page.contains("running</b> for 60.0 s: no step has failed so far") && !page.contains("<dt>ended"));
 }
 
 #[test]
