@@ -23,8 +23,9 @@ const DEPTH: usize = 4;
 /// The most parts of a step that have lines of their own.
 const PARTS: usize = 100;
 
-/// The most results of a step that are named.
+/// The most results of a step that are named, and the most characters of each.
 const RESULTS: usize = 8;
+const RESULT: usize = 60;
 
 /// The run of a step, and the one of the same step that it is compared with.
 struct OfStep {
@@ -228,11 +229,19 @@ fn results(part: &Part) -> String {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let shown = |(name, value): (&String, &Value)| match redact::is_secret(name) {
         true => format!("{name}={}", redact::SHOWN),
-        false => format!("{name}={}", text(value).chars().take(60).collect::<String>()),
+        false => format!("{name}={}", beginning(&text(value))),
     };
     // Its run has a column.
     let results = part.results.as_object().into_iter().flatten().filter(|(name, _)| *name != "run");
     results.take(RESULTS).map(shown).collect::<Vec<_>>().join(", ")
+}
+
+/// The beginning of a text that may be long, such as what a program has written.
+fn beginning(text: &str) -> String {
+    match text.char_indices().nth(RESULT) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
 }
 
 /// The place of a run in the page. Only what a fragment may have stays of its name.
