@@ -167,7 +167,7 @@ fn a_signal_ends_the_scheduler_and_leaves_its_runs() {
     write(&lab, "nightly.yaml", NIGHTLY);
     let (began, go, ended) = (lab.path("began"), lab.path("go"), lab.path("ended"));
     let text = format!(
-        "touch {}; while [ ! -e {} ]; do sleep 0.05; done; touch {}",
+        "touch {0}; while [ -e {0} ] && [ ! -e {1} ]; do sleep 0.05; done; touch {2}",
         began.display(),
         go.display(),
         ended.display()

@@ -109,6 +109,10 @@ fn work(folder: &Path, plan: &str, cancel: &CancelFile) -> Option<Error> {
                 if cancel.is_asked() {
                     return Some(Error::new(ErrorKind::Interrupted, "interrupted"));
                 }
+                // The test has ended without it.
+                if !folder.exists() {
+                    std::process::exit(1);
+                }
                 std::thread::sleep(Duration::from_millis(5));
             }
             None
