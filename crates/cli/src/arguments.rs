@@ -259,8 +259,8 @@ pub struct Run {
     /// begin this step of the last run anew, and all behind it
     #[arg(long, value_name = "STEP", num_args = 0..=1, require_equals = true, value_delimiter = ',')]
     pub restart: Option<Vec<String>>,
-    /// Of a sequence: run this step and all behind it, as if all others had nothing to do; with the dates and results of
-    /// the last run
+    /// Of a sequence: run this step and all behind it, as if all others had nothing to do; with the dates and results
+    /// of the last run
     #[arg(long, value_name = "STEP", conflicts_with = "resume", help_heading = "Sequence")]
     pub from: Option<String>,
     /// Of a sequence: run these steps alone. May be repeated

@@ -6,9 +6,10 @@
 //!                              ╰──────────────────── how each part has ended ◀────────────────────╯
 //! ```
 //! A *part* is what a step does once: the step itself, or one item of its loop. `read.rs` reads a sequence with the
-//! files that it names, `progress.rs` is what its steps have come to, `events.rs` how that is kept, `resume.rs` how a run
-//! begins where another one has stopped, `runner.rs` the loop, `values.rs` what texts and conditions are filled with,
-//! `share.rs` how much memory a job gets. `surroundings.rs` what all parts share, `act` does one: it starts a process, asks a database, sends something.
+//! files that it names, `progress.rs` is what its steps have come to, `events.rs` how that is kept, `resume.rs` how a
+//! run begins where another one has stopped, `runner.rs` the loop, `values.rs` what texts and conditions are filled
+//! with, `share.rs` how much memory a job gets. `surroundings.rs` what all parts share, `act` does one: it starts a
+//! process, asks a database, sends something.
 //!
 //! The processes of a run end with it, however it ends, so that a run that is resumed never meets its own jobs. What a
 //! job has loaded its own resume knows.

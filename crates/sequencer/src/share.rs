@@ -25,8 +25,8 @@ impl Memory {
         Memory { all, given: BTreeMap::new(), most: cores.max(2).min(fitting).max(1) }
     }
 
-    /// What part `part` of step `step` gets, from now on until [`Memory::give_back`]; `None` if it has to wait. One that
-    /// runs alone always gets something.
+    /// What part `part` of step `step` gets, from now on until [`Memory::give_back`]; `None` if it has to wait. One
+    /// that runs alone always gets something.
     pub(crate) fn take(
         &mut self,
         sequence: &Sequence,

@@ -1,5 +1,5 @@
-//! The folder of a run of a sequence: its events, and files of its steps. Only the process that has the run's lock writes
-//! there.
+//! The folder of a run of a sequence: its events, and files of its steps. Only the process that has the run's lock
+//! writes there.
 
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};

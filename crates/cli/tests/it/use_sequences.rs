@@ -9,8 +9,9 @@ use serde_json::Value;
 use crate::use_support::{Lab, Ran, sqlite};
 
 /// A job that appends the lines of `in.csv`, each with a tag, to a table.
-const LOAD: &str = "sources:\n  s:\n    read: in.csv\n    csv: {columns: {id: int64}}\ntransforms:\n  t: {select: {from: \
-                    s, columns: [id, \"'${TAG}' AS tag\"]}}\nsinks:\n  o: {from: t, write: 'sqlite:out.db', table: t}\n";
+const LOAD: &str = "sources:\n  s:\n    read: in.csv\n    csv: {columns: {id: int64}}\ntransforms:\n  t: {select: \
+                    {from: s, columns: [id, \"'${TAG}' AS tag\"]}}\nsinks:\n  o: {from: t, write: 'sqlite:out.db', \
+                    table: t}\n";
 
 /// A folder with that job, three lines for it, and the sequence `nightly.yaml`.
 fn lab(sequence: &str) -> Lab {
@@ -43,8 +44,8 @@ fn step<'a>(report: &'a Value, name: &str) -> &'a Value {
 fn steps_run_in_order_and_use_results_of_earlier_ones() {
     let lab = lab("parameters: {DAY: '${today - 1 day}', LEAST: 2}\nsteps:\n  done:\n    command: [sh, -c, 'echo \
                    ${steps.load.rows_written} ${steps.rows.n} ${DAY} > done.txt']\n    needs: [rows]\n    when: \
-                   steps.rows.n > LEAST\n  rows: {query: 'SELECT count(*) AS n FROM t', from: 'sqlite:out.db', needs: \
-                   [load]}\n  load: {job: load.yaml, set: {TAG: '${DAY}'}}\n");
+                   steps.rows.n > LEAST\n  rows: {query: 'SELECT count(*) AS n FROM t', from: 'sqlite:out.db', \
+                   needs: [load]}\n  load: {job: load.yaml, set: {TAG: '${DAY}'}}\n");
     let ran = lab.run(&["run", "nightly.yaml"]);
     ran.ok().says(&["load: begins (job load.yaml)", "load: done in", "3 rows written", "3 of 3 steps done"]);
     let tags = rows(&lab, "SELECT DISTINCT tag FROM t");
@@ -74,12 +75,12 @@ fn steps_run_in_the_folder_of_their_file_however_started() {
 
 #[test]
 fn every_kind_of_when() {
-    let lab = lab("steps:\n  good: {command: ['true']}\n  bad: {command: [sh, -c, 'echo no >&2; exit 3']}\n  \
-                   behind: {command: [touch, behind], needs: [bad]}\n  alarm: {command: [touch, alarm], needs: \
-                   [behind], when: failure}\n  calm: {command: [touch, calm], needs: [good], when: failure}\n  clean: \
+    let lab = lab("steps:\n  good: {command: ['true']}\n  bad: {command: [sh, -c, 'echo no >&2; exit 3']}\n  behind: \
+                   {command: [touch, behind], needs: [bad]}\n  alarm: {command: [touch, alarm], needs: [behind], \
+                   when: failure}\n  calm: {command: [touch, calm], needs: [good], when: failure}\n  clean: \
                    {command: [touch, clean], needs: [bad, good], when: always}\n  yes: {command: [touch, 'yes'], \
-                   needs: [good], when: steps.good.exit_code = 0}\n  no: {command: [touch, 'no'], needs: [good], when: \
-                   steps.good.exit_code > 0}\n  never: {command: [touch, never], needs: [bad], when: 'true'}\n");
+                   needs: [good], when: steps.good.exit_code = 0}\n  no: {command: [touch, 'no'], needs: [good], \
+                   when: steps.good.exit_code > 0}\n  never: {command: [touch, never], needs: [bad], when: 'true'}\n");
     let ran = lab.run(&["run", "nightly.yaml", "--json"]);
     ran.ended(1).says(&["bad: failed: it ended with status 3: no", "error: the step `bad` has failed"]);
     let expected = [
@@ -103,7 +104,7 @@ fn every_kind_of_when() {
 fn a_job_that_is_changed_while_the_sequence_runs_runs_as_it_was() {
     let lab =
         lab("steps:\n  edit: {command: [sh, -c, 'echo broken > load.yaml; rm gone.yaml']}\n  load: {job: load.yaml, \
-                   set: {TAG: a}, needs: edit}\n  gone: {job: gone.yaml, set: {TAG: b}, needs: load}\n");
+             set: {TAG: a}, needs: edit}\n  gone: {job: gone.yaml, set: {TAG: b}, needs: load}\n");
     lab.file("gone.yaml", LOAD);
     lab.run(&["run", "nightly.yaml"]).ok();
     assert_eq!(rows(&lab, "SELECT tag, count(*) FROM t GROUP BY tag ORDER BY tag"), [["a", "3"], ["b", "3"]]);
@@ -115,9 +116,9 @@ fn sequences_nest_and_give_values() {
                    [sh, -c, 'echo ${steps.each.items} > end.txt'], needs: each}\n");
     lab.file(
         "shop.yaml",
-        "parameters: {SHOP: }\nsteps:\n  load: {job: load.yaml, set: {TAG: '${SHOP}'}}\n  n: {query: \"SELECT count(*) AS \
-         n FROM t WHERE tag = '${SHOP}'\", from: 'sqlite:out.db', needs: load}\n  ok: {command: [touch, 'ok-${SHOP}'], \
-         needs: n, when: steps.n.n = 3}\n",
+        "parameters: {SHOP: }\nsteps:\n  load: {job: load.yaml, set: {TAG: '${SHOP}'}}\n  n: {query: \"SELECT \
+         count(*) AS n FROM t WHERE tag = '${SHOP}'\", from: 'sqlite:out.db', needs: load}\n  ok: {command: [touch, \
+         'ok-${SHOP}'], needs: n, when: steps.n.n = 3}\n",
     );
     lab.run(&["run", "nightly.yaml"]).ok();
     assert_eq!(
@@ -132,7 +133,7 @@ fn sequences_nest_and_give_values() {
 fn mistakes_are_found_before_anything_runs() {
     let lab =
         lab("steps:\n  touch: {command: [touch, touched]}\n  load: {job: load.yaml, needs: [tuch]}\n  other: {job: \
-                   other.yaml}\n  bad: {job: bad.yaml, retries: {count: many}}\n");
+             other.yaml}\n  bad: {job: bad.yaml, retries: {count: many}}\n");
     lab.file("bad.yaml", "sources:\n  s: {raed: in.csv}\n");
     for command in ["run", "check", "explain"] {
         let ran = lab.run(&[command, "nightly.yaml"]);
@@ -151,7 +152,7 @@ fn mistakes_are_found_before_anything_runs() {
 fn explain_shows_layers_and_the_longest_way() {
     let lab =
         lab("steps:\n  a: {command: [sleep, '0.3']}\n  b: {command: ['true']}\n  c: {command: ['true'], needs: [a, \
-                   b], when: always}\n");
+             b], when: always}\n");
     lab.run(&["explain", "nightly.yaml"]).ok().prints(&[
         "3 steps",
         "a  command sleep 0.3",

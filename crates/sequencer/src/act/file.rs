@@ -130,8 +130,8 @@ impl FilePart {
         let step = self.of.step.split([' ', '[']).next().unwrap_or_default();
         match self.is_changed && is_refused {
             true => format!(
-                "{why}; `{}` has changed since it was run: `--resume --restart={step}` begins it anew, with the rows that \
-                 it has loaded left there",
+                "{why}; `{}` has changed since it was run: `--resume --restart={step}` begins it anew, with the rows \
+                 that it has loaded left there",
                 self.path
             ),
             false => why,
@@ -146,7 +146,8 @@ fn results_of_report(report: &Value) -> Row {
 
 fn results_of(run: &RunRecord) -> Row {
     let own = json!({
-        "rows_read": run.rows_read, "rows_written": run.rows_written, "rows_rejected": run.rows_rejected, "run": run.run,
+        "rows_read": run.rows_read, "rows_written": run.rows_written, "rows_rejected": run.rows_rejected,
+        "run": run.run,
     });
     let mut results = own.as_object().cloned().unwrap_or_default();
     // What it was when it ended, of all attempts.

@@ -26,8 +26,8 @@ pub async fn post(io: &Handle, settings: &HttpSpec, url: &str, json: String) -> 
     request(io, settings, "POST", url, json).await.map(drop)
 }
 
-/// Sends a request with `body` to `url`, on the runtime `io`. What may pass is retried as `settings` say. A body is JSON
-/// unless the settings have a `Content-Type`.
+/// Sends a request with `body` to `url`, on the runtime `io`. What may pass is retried as `settings` say. A body is
+/// JSON unless the settings have a `Content-Type`.
 ///
 /// # Errors
 /// If the server cannot be reached, or answers with another status than 2xx.

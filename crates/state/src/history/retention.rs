@@ -34,8 +34,8 @@ pub(super) fn delete_oldest(connection: &Connection, is_alive: impl Fn(&str) -> 
     Ok(deleted > 0)
 }
 
-/// Removes the rejects, the progress and status files and the folders of sequences of runs that are not among `runs`. It does no harm if one
-/// cannot be removed.
+/// Removes the rejects, the progress and status files and the folders of sequences of runs that are not among `runs`.
+/// It does no harm if one cannot be removed.
 pub(super) fn remove_files(state: &Path, runs: &[RunRecord]) {
     for rejects in others(&state.join(rejects::FOLDER), runs.iter().map(|run| run.logical.as_str())) {
         let _ = fs_err::remove_dir_all(rejects);

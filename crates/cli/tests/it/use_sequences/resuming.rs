@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use super::{lab, outcomes, rows, step};
 
 /// Three loads one after the other; each job can be made to fail.
-const CHAIN: &str = "parameters: {DAY: '${now | %H%M%S}'}\nsteps:\n  one: {job: load.yaml, set: {TAG: one}}\n  two: {job: \
-                     other.yaml, set: {TAG: 'two-${DAY}'}, needs: one}\n  three: {job: load.yaml, set: {TAG: three}, needs: \
-                     two}\n  log: {command: [sh, -c, 'echo ${DAY} >> log'], needs: three}\n";
+const CHAIN: &str = "parameters: {DAY: '${now | %H%M%S}'}\nsteps:\n  one: {job: load.yaml, set: {TAG: one}}\n  two: \
+                     {job: other.yaml, set: {TAG: 'two-${DAY}'}, needs: one}\n  three: {job: load.yaml, set: {TAG: \
+                     three}, needs: two}\n  log: {command: [sh, -c, 'echo ${DAY} >> log'], needs: three}\n";
 
 fn other(input: &str) -> String {
     super::LOAD.replace("read: in.csv", &format!("read: [in.csv, {input}]"))
@@ -84,7 +84,7 @@ fn a_job_that_has_changed_begins_anew_unless_something_was_published() {
 fn kills_at_random_moments_lose_and_double_nothing() {
     let lab = lab(
         "steps:\n  one: {job: load.yaml, set: {TAG: one}}\n  each: {job: load.yaml, set: {TAG: '${V}'}, needs: one, \
-                   for_each: {V: [a, b, c, d]}, parallel: 2}\n  two: {job: load.yaml, set: {TAG: two}, needs: each}\n",
+         for_each: {V: [a, b, c, d]}, parallel: 2}\n  two: {job: load.yaml, set: {TAG: two}, needs: each}\n",
     );
     let lines: String = (0..2000).map(|id| format!("{id}\n")).collect();
     lab.file("in.csv", format!("id\n{lines}"));

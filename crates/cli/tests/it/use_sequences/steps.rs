@@ -19,14 +19,13 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 #[test]
 fn loops_have_items_from_lists_days_rows_and_files() {
-    let lab = lab(
-        "steps:\n  load: {job: load.yaml, set: {TAG: x}}\n  list: {command: [touch, 'list-${V}'], for_each: {V: \
-                   [1, b]}}\n  days: {command: [touch, 'day-${D | %d%m}'], for_each: {D: {first: 2026-01-30, last: \
-                   2026-02-01}}}\n  rows: {command: [touch, 'row-${R}-${R.double}'], needs: load, for_each: {R: {query: \
-                   'SELECT id, id * 2 AS double FROM t ORDER BY id', from: 'sqlite:out.db'}}}\n  files: {command: \
-                   [touch, 'file-${F.stem}'], for_each: {F: {files: 'f-*.csv'}}}\n  none: {command: [touch, 'none'], \
-                   for_each: {F: {files: 'no-*.csv'}}}\n",
-    );
+    let lab =
+        lab("steps:\n  load: {job: load.yaml, set: {TAG: x}}\n  list: {command: [touch, 'list-${V}'], for_each: {V: \
+             [1, b]}}\n  days: {command: [touch, 'day-${D | %d%m}'], for_each: {D: {first: 2026-01-30, last: \
+             2026-02-01}}}\n  rows: {command: [touch, 'row-${R}-${R.double}'], needs: load, for_each: {R: {query: \
+             'SELECT id, id * 2 AS double FROM t ORDER BY id', from: 'sqlite:out.db'}}}\n  files: {command: [touch, \
+             'file-${F.stem}'], for_each: {F: {files: 'f-*.csv'}}}\n  none: {command: [touch, 'none'], for_each: {F: \
+             {files: 'no-*.csv'}}}\n");
     lab.file("f-1.csv", "");
     lab.file("f-2.csv", "");
     let ran = lab.run(&["run", "nightly.yaml", "--json"]);
@@ -60,8 +59,8 @@ fn pools_and_parallel_limit_what_runs_together() {
     lab.file(
         "nightly.yaml",
         format!(
-            "steps:\n  a: {{command: {note}, pool: db, parallel: 8, for_each: {{V: [1, 2, 3, 4]}}}}\n  b: {{command: {}, \
-             pool: db}}\n",
+            "steps:\n  a: {{command: {note}, pool: db, parallel: 8, for_each: {{V: [1, 2, 3, 4]}}}}\n  b: {{command: \
+             {}, pool: db}}\n",
             note.replace("${V}", "b")
         ),
     );
@@ -77,8 +76,7 @@ fn pools_and_parallel_limit_what_runs_together() {
 fn a_step_that_fails_is_attempted_again_and_one_that_takes_too_long_is_stopped() {
     let lab =
         lab("steps:\n  flaky: {command: [sh, -c, 'echo x >> tries; test $(wc -l < tries) -ge 3'], retries: {count: \
-                   3, wait: 10ms}}\n  slow: {command: [sleep, '600'], time_limit: 200ms, retries: {count: 1, wait: \
-                   1ms}}\n");
+             3, wait: 10ms}}\n  slow: {command: [sleep, '600'], time_limit: 200ms, retries: {count: 1, wait: 1ms}}\n");
     let begun = Instant::now();
     let ran = lab.run(&["run", "nightly.yaml", "--json"]);
     ran.ended(1).says(&["flaky: it ended with status 1; it is attempted again", "slow: failed: it took longer than"]);
@@ -93,13 +91,12 @@ fn a_step_that_fails_is_attempted_again_and_one_that_takes_too_long_is_stopped()
 
 #[test]
 fn waits_end_when_there_is_something() {
-    let lab = lab(
-        "steps:\n  file: {wait: {file: 'ready-*.ok', every: 50ms, for: 60s}}\n  later: {command: [sh, -c, 'sleep \
-                   0.3; touch ready-1.ok']}\n  load: {job: load.yaml, set: {TAG: x}, needs: file}\n  row: {wait: {query: \
-                   'SELECT count(*) AS n FROM t', from: 'sqlite:out.db', until: n >= 3, every: 50ms, for: 60s}}\n  say: \
-                   {command: [sh, -c, 'echo ${steps.file.file} ${steps.row.n} > said'], needs: [row, file]}\n  never: \
-                   {wait: {file: never.ok, every: 20ms, for: 200ms}}\n",
-    );
+    let lab =
+        lab("steps:\n  file: {wait: {file: 'ready-*.ok', every: 50ms, for: 60s}}\n  later: {command: [sh, -c, 'sleep \
+             0.3; touch ready-1.ok']}\n  load: {job: load.yaml, set: {TAG: x}, needs: file}\n  row: {wait: {query: \
+             'SELECT count(*) AS n FROM t', from: 'sqlite:out.db', until: n >= 3, every: 50ms, for: 60s}}\n  say: \
+             {command: [sh, -c, 'echo ${steps.file.file} ${steps.row.n} > said'], needs: [row, file]}\n  never: \
+             {wait: {file: never.ok, every: 20ms, for: 200ms}}\n");
     let ran = lab.run(&["run", "nightly.yaml", "--json"]);
     ran.ended(1).says(&["never: failed: it did not come within"]);
     assert_eq!(lab.read("said").trim(), "ready-1.ok 3");
@@ -114,9 +111,10 @@ fn requests_are_sent_and_their_answers_are_results() {
             .object("/no", Object::new("").fault(9, Fault::Answer(Answer::status(400)))),
     );
     let lab = lab(&format!(
-        "steps:\n  get: {{webhook: {{url: '{}', method: GET, headers: {{Authorization: {{secret: 'env:TOKEN'}}}}}}}}\n  post: \
-         {{webhook: {{url: '{}'}}, needs: get}}\n  say: {{command: [sh, -c, 'echo ${{steps.get.status}} \
-         ${{steps.get.body}} $TOKEN > said'], needs: post}}\n  no: {{webhook: {{url: '{}', method: PUT, body: x}}}}\n",
+        "steps:\n  get: {{webhook: {{url: '{}', method: GET, headers: {{Authorization: {{secret: \
+         'env:TOKEN'}}}}}}}}\n  post: {{webhook: {{url: '{}'}}, needs: get}}\n  say: {{command: [sh, -c, 'echo \
+         ${{steps.get.status}} ${{steps.get.body}} $TOKEN > said'], needs: post}}\n  no: {{webhook: {{url: '{}', \
+         method: PUT, body: x}}}}\n",
         server.url("/get"),
         server.url("/post"),
         server.url("/no")
@@ -139,7 +137,7 @@ fn a_mail_carries_the_report() {
     let server = SmtpServer::start();
     let lab = lab(
         "steps:\n  load: {job: load.yaml, set: {TAG: x}}\n  bad: {command: ['false'], needs: load}\n  alarm: {mail: \
-                   {to: [boss@example.com]}, needs: [bad], when: failure}\n",
+         {to: [boss@example.com]}, needs: [bad], when: failure}\n",
     );
     lab.file(
         "machine.yaml",
@@ -158,11 +156,11 @@ fn a_mail_carries_the_report() {
 #[test]
 fn what_a_query_lacks_is_said() {
     let lab = lab(
-        "steps:\n  load: {job: load.yaml, set: {TAG: x}}\n  row: {query: 'SELECT id AS n, nullif(1, 1) AS missing FROM t \
-                   ORDER BY id LIMIT 1', from: 'sqlite:out.db', needs: load}\n  a: {command: [touch, '${steps.row.m}'], \
-                   needs: row}\n  b: {command: [touch, '${steps.row.missing}'], needs: row}\n  c: {command: [touch, \
-                   '${steps.row.n}'], needs: row, when: steps.row.n + 1}\n  d: {query: 'SELEC 1', from: 'sqlite:out.db', \
-                   needs: row}\n  e: {command: [no-such-program]}\n",
+        "steps:\n  load: {job: load.yaml, set: {TAG: x}}\n  row: {query: 'SELECT id AS n, nullif(1, 1) AS missing \
+         FROM t ORDER BY id LIMIT 1', from: 'sqlite:out.db', needs: load}\n  a: {command: [touch, '${steps.row.m}'], \
+         needs: row}\n  b: {command: [touch, '${steps.row.missing}'], needs: row}\n  c: {command: [touch, \
+         '${steps.row.n}'], needs: row, when: steps.row.n + 1}\n  d: {query: 'SELEC 1', from: 'sqlite:out.db', \
+         needs: row}\n  e: {command: [no-such-program]}\n",
     );
     lab.run(&["run", "nightly.yaml"]).ended(1).says(&[
         "a: failed: there is no value for `${steps.row.m}`: the results of `row` are n, missing",
@@ -186,7 +184,7 @@ fn jobs_share_the_memory_or_have_what_they_reserve() {
 fn an_interrupt_ends_all_processes_and_another_run_continues() {
     let lab =
         lab("steps:\n  a: {command: [touch, a]}\n  b: {command: [sh, -c, 'touch b; exec sleep 600'], needs: a}\n  c: \
-                   {command: [touch, c], needs: b}\n");
+             {command: [touch, c], needs: b}\n");
     let mut child = lab.command(&["run", "nightly.yaml"]).spawn().expect("it starts");
     until("b runs", || lab.path("b").exists());
     kill_process(Pid::from_child(&child), Signal::TERM).expect("it gets the signal");
