@@ -27,9 +27,15 @@ impl Crates {
             let folder = name.strip_prefix("millstream_").unwrap_or(name);
             (name.to_owned(), modules(&crates.join(folder).join("src")))
         };
-        Crates(
-            ["millstream", "millstream_core", "millstream_job", "millstream_engine", "millstream_state"].map(of).into(),
-        )
+        let names = [
+            "millstream",
+            "millstream_core",
+            "millstream_job",
+            "millstream_engine",
+            "millstream_sequencer",
+            "millstream_state",
+        ];
+        Crates(names.map(of).into())
     }
 
     /// The definition of `name`, as the module sees it or hands it on; `None` where it is another crate's.
@@ -147,6 +153,9 @@ impl Crates {
             syn::Item::Fn(one) => {
                 lines.insert(format!("{shown}: {}", text(&one.sig)));
             }
+            syn::Item::Const(one) => {
+                lines.insert(format!("{shown}: {}", text(&one.ty)));
+            }
             syn::Item::Type(one) => {
                 lines.insert(format!("type {shown}{} = {}", text(&one.generics), text(&one.ty)));
             }
@@ -203,6 +212,7 @@ fn name_of(item: &syn::Item) -> Option<String> {
         syn::Item::Trait(one) => one.ident.to_string(),
         syn::Item::Fn(one) => one.sig.ident.to_string(),
         syn::Item::Type(one) => one.ident.to_string(),
+        syn::Item::Const(one) => one.ident.to_string(),
         _ => return None,
     })
 }
