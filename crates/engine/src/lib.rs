@@ -61,4 +61,5 @@ pub use machine::{Asked, Machine};
 pub use parse::{Checked, ParseOptions, Parsed};
 pub use query::Query;
 pub use registry::registry;
+pub use resume::HAS_CHANGED;
 pub use stream::RowStream;

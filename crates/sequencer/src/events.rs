@@ -26,6 +26,15 @@ pub enum Event {
         /// When.
         at: u64,
     },
+    /// A step is to be done once more.
+    Anew {
+        /// The step.
+        step: String,
+        /// Which time this is that it is done.
+        round: u32,
+        /// Whether its jobs begin anew, whatever they have loaded.
+        restarts: bool,
+    },
     /// A step began, with these items if it is a loop.
     Step {
         /// The step.
@@ -151,6 +160,10 @@ impl Progress {
         let step = |name: &str| sequence.step(name);
         match event {
             Event::Began { .. } => {}
+            Event::Anew { step: name, round, restarts } => {
+                let Some(step) = step(name) else { return };
+                self.steps[step] = StepProgress { round: *round, restarts: *restarts, ..StepProgress::default() };
+            }
             Event::Step { step: name, at, round, items } => {
                 let Some(step) = step(name) else { return };
                 let parts = match items {
@@ -158,7 +171,8 @@ impl Progress {
                     None => vec![Part::new(None)],
                 };
                 let (state, round, began) = (StepState::Running, *round, Some(*at));
-                self.steps[step] = StepProgress { state, round, began, parts, ..StepProgress::default() };
+                let restarts = self.steps[step].restarts && self.steps[step].round == round;
+                self.steps[step] = StepProgress { state, round, restarts, began, parts, ..StepProgress::default() };
             }
             Event::Again { step: name, .. } => {
                 if let Some(step) = step(name) {
@@ -199,28 +213,39 @@ impl Progress {
     pub(crate) fn events_of(&self, sequence: &Sequence, step: usize) -> Vec<Event> {
         let (progress, name) = (&self.steps[step], sequence.steps[step].name.value.clone());
         let mut events = Vec::new();
+        if progress.round > 1 {
+            let (round, restarts) = (progress.round, progress.restarts);
+            events.push(Event::Anew { step: name.clone(), round, restarts });
+        }
         if let Some(at) = progress.began {
             let items: Option<Vec<Item>> = progress.parts.iter().map(|part| part.item.clone()).collect();
             let is_loop = sequence.steps[step].for_each.is_some();
             let items = items.or(is_loop.then(Vec::new)).filter(|_| is_loop);
             events.push(Event::Step { step: name.clone(), at, round: progress.round, items });
         }
-        for (part, done) in progress.parts.iter().enumerate() {
-            let Some(at) = done.began else { continue };
-            let (step, given) = (name.clone(), done.given.clone());
-            events.push(Event::Started { step: step.clone(), part, at, given });
-            let ending = match done.state {
-                StepState::Succeeded => Ending::Succeeded,
-                StepState::Failed => Ending::Failed,
-                _ => Ending::Stopped,
-            };
-            let (message, results, at) = (done.message.clone(), done.results.clone(), done.ended.unwrap_or(at));
-            events.push(Event::Ended { step, part, at, ending, message, results });
+        for (number, part) in progress.parts.iter().enumerate() {
+            events.extend(part.events(&name, number));
         }
         if let Some(outcome) = Outcome::of(progress.state) {
             let (at, message) = (progress.ended.unwrap_or_default(), progress.message.clone());
             events.push(Event::Over { step: name, at, outcome, message, results: progress.results.clone() });
         }
         events
+    }
+}
+
+impl Part {
+    /// The events that lead to the same of this part, which is number `part` of `step`.
+    pub(crate) fn events(&self, step: &str, part: usize) -> Vec<Event> {
+        let Some(at) = self.began else { return Vec::new() };
+        let (step, given) = (step.to_owned(), self.given.clone());
+        let ending = match self.state {
+            StepState::Succeeded => Ending::Succeeded,
+            StepState::Failed => Ending::Failed,
+            _ => Ending::Stopped,
+        };
+        let (message, results, end) = (self.message.clone(), self.results.clone(), self.ended.unwrap_or(at));
+        let started = Event::Started { step: step.clone(), part, at, given };
+        vec![started, Event::Ended { step, part, at: end, ending, message, results }]
     }
 }

@@ -30,5 +30,5 @@ pub use handover::Handover;
 pub use progress::{Item, Part, Progress, StepProgress};
 pub use read::{ReadOptions, ReadSequence, is_sequence, read, read_text};
 pub use resume::{Asked, dry_run};
-pub use runner::{Page, RunOptions, SequenceReport, moment, run};
+pub use runner::{Page, RunOptions, SequenceReport, chain, moment, run};
 pub use values::{kind_and_what, when};

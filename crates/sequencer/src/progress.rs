@@ -74,6 +74,8 @@ pub struct StepProgress {
     pub state: StepState,
     /// Counts up when it is done once more although it was done before.
     pub round: u32,
+    /// Whether its jobs begin anew in this round, whatever they have loaded.
+    pub restarts: bool,
     /// When it began, in milliseconds since 1970.
     pub began: Option<u64>,
     /// When it was over.
@@ -89,7 +91,8 @@ pub struct StepProgress {
 impl Default for StepProgress {
     fn default() -> Self {
         let (began, ended, message, results, parts) = (None, None, None, Row::new(), Vec::new());
-        StepProgress { state: StepState::Waiting, round: 1, began, ended, message, results, parts }
+        let (state, round, restarts) = (StepState::Waiting, 1, false);
+        StepProgress { state, round, restarts, began, ended, message, results, parts }
     }
 }
 
@@ -97,10 +100,12 @@ impl StepProgress {
     /// The name of a part in the run history, if the step has this name.
     pub fn label(&self, name: &str, part: usize) -> String {
         let round = if self.round > 1 { format!(" ({})", self.round) } else { String::new() };
-        match self.parts.get(part).and_then(|part| part.item.as_ref()) {
-            // Two items may have the same first column.
-            Some(item) => format!("{name}{round}[{}: {}]", part + 1, item.text()),
-            None => format!("{name}{round}"),
+        let item_of = |part: &Part| part.item.as_ref().map(Item::text);
+        let Some(item) = self.parts.get(part).and_then(item_of) else { return format!("{name}{round}") };
+        // Two rows may have the same first column.
+        match self.parts.iter().take(part).filter(|other| item_of(other).as_ref() == Some(&item)).count() {
+            0 => format!("{name}{round}[{item}]"),
+            before => format!("{name}{round}[{item}, {}]", before + 1),
         }
     }
 

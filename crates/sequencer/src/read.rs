@@ -42,6 +42,9 @@ pub struct ReadSequence {
     pub texts: BTreeMap<PathBuf, String>,
     /// What `--set` gave.
     pub set: BTreeMap<String, String>,
+    /// The paths from the root of the files that it names itself, as they were when these were read: a file may be gone
+    /// when its step starts.
+    roots: BTreeMap<String, PathBuf>,
 }
 
 /// Reads the sequence at `path`.
@@ -87,7 +90,16 @@ pub fn read_text(engine: &Engine, path: &str, text: &str, options: &ReadOptions)
     lints.extend(mails_without_server(&sequence, engine));
     let texts = files.read.into_inner().into_iter();
     let texts = texts.map(|(path, bytes)| (path, String::from_utf8_lossy(&bytes).into_owned())).collect();
-    Ok(ReadSequence { sequence: Arc::new(sequence), warnings: lints, texts, set: options.set.clone() })
+    let root = |step: &Step| match &step.action {
+        Action::Job(file) | Action::Sequence(file) => {
+            let named = file.file.value.clone();
+            Some((named.clone(), from_root(sequence.path_of(&named))))
+        }
+        _ => None,
+    };
+    let roots = sequence.steps.iter().filter_map(root).collect();
+    let sequence = Arc::new(sequence);
+    Ok(ReadSequence { sequence, warnings: lints, texts, set: options.set.clone(), roots })
 }
 
 /// Warns of mails that the machine cannot send.
@@ -102,6 +114,11 @@ fn mails_without_server(sequence: &Sequence, engine: &Engine) -> Vec<Lint> {
 }
 
 impl ReadSequence {
+    /// The path from the root of a file that it names.
+    pub(crate) fn from_root(&self, named: &str) -> PathBuf {
+        self.roots.get(named).cloned().unwrap_or_else(|| from_root(self.sequence.path_of(named)))
+    }
+
     /// Checks the jobs that it names, directly or not, as far as that is possible without running them: columns, SQL,
     /// targets. Those whose values are known only when their step starts are left out. Offline it asks neither network
     /// nor database.

@@ -20,6 +20,8 @@ pub struct Asked {
     pub from: Option<String>,
     /// To run these steps alone.
     pub only: Vec<String>,
+    /// The logical run that is meant, if it is not that of the last run: what a scheduler has begun.
+    pub chain: Option<String>,
 }
 
 /// The run before, and what has happened in it.
@@ -43,7 +45,11 @@ impl Asked {
         if !self.continues() && self.only.is_empty() {
             return Ok(None);
         }
-        let Some(record) = history.last(key)? else { return Ok(None) };
+        let record = match &self.chain {
+            Some(chain) => history.loading_runs(key, u64::MAX)?.into_iter().find(|run| run.logical == *chain),
+            None => history.last(key)?,
+        };
+        let Some(record) = record else { return Ok(None) };
         if record.outcome == Outcome::Running {
             let error = Error::refused("the sequence is running already");
             let error = error.cause(format!("run {} in process {}", record.run, record.process));
@@ -58,12 +64,11 @@ impl Asked {
         Ok(Some(Earlier { record, events }))
     }
 
-    /// What the steps of `sequence` have come to when the run begins after `earlier`; and the steps whose jobs are to
-    /// begin anew, whatever they have loaded.
+    /// What the steps of `sequence` have come to when the run begins after `earlier`.
     ///
     /// # Errors
     /// If there is no such step, or nothing to go on with.
-    pub(crate) fn begin(&self, sequence: &Sequence, earlier: Option<&Earlier>) -> Result<(Progress, Vec<usize>)> {
+    pub(crate) fn begin(&self, sequence: &Sequence, earlier: Option<&Earlier>) -> Result<Progress> {
         let number = |name: &String| self.number(sequence, name);
         let restart = self.restart.iter().map(number).collect::<Result<Vec<_>>>()?;
         let from = self.from.iter().map(number).collect::<Result<Vec<_>>>()?;
@@ -88,15 +93,19 @@ impl Asked {
         if !restart.is_empty() {
             states = state::restarted(&sequence.graph, &states, &restart);
         }
+        let named = [restart.as_slice(), &from, &only].concat();
         for (step, state) in states.iter().enumerate() {
-            let anew = restart.contains(&step) || from.contains(&step) || only.contains(&step);
+            let is_behind = || named.iter().any(|named| sequence.graph.later(*named).contains(&step));
+            let is_loop = sequence.steps[step].for_each.is_some();
             let progress = &mut progress.steps[step];
+            let is_other = progress.parts.iter().any(|part| part.item.is_some() != is_loop);
             match state {
-                State::Waiting => progress.go_on(anew),
+                State::Waiting => progress.go_on(is_other || named.contains(&step) || is_behind()),
                 other => progress.state = *other,
             }
+            progress.restarts |= restart.contains(&step);
         }
-        Ok((progress, restart))
+        Ok(progress)
     }
 
     fn number(&self, sequence: &Sequence, name: &String) -> Result<usize> {
@@ -118,8 +127,7 @@ impl StepProgress {
             return;
         }
         for part in self.parts.iter_mut().filter(|part| part.state != State::Succeeded) {
-            part.state = State::Waiting;
-            part.message = None;
+            (part.state, part.attempts, part.message) = (State::Waiting, 0, None);
         }
         (self.state, self.ended, self.message) = (State::Waiting, None, None);
     }
@@ -136,7 +144,7 @@ pub fn dry_run(
     asked: &Asked,
 ) -> Result<Vec<(String, String)>> {
     let earlier = asked.earlier(history, key)?;
-    let (progress, _) = asked.begin(sequence, earlier.as_ref())?;
+    let progress = asked.begin(sequence, earlier.as_ref())?;
     let line = |step: usize| {
         let (step, progress) = (&sequence.steps[step], &progress.steps[step]);
         let does = match progress.state {

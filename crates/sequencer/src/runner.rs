@@ -2,6 +2,7 @@
 //!
 //! One thread drives it. All that happens becomes an event, which is kept before anything follows from it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Write;
@@ -13,6 +14,7 @@ use futures::StreamExt;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
 use millstream_core::program::Lines;
+use millstream_core::redact::Secrets;
 use millstream_core::stable_hash;
 use millstream_core::{Error, ErrorKind, Result, clock};
 use millstream_engine::options::Cancel;
@@ -31,8 +33,8 @@ use tokio::sync::watch;
 use crate::act::{self, FilePart, Ready, Report};
 use crate::events::{Ending, Event, Outcome, Seen, VERSION};
 use crate::handover::Handover;
-use crate::progress::{Item, Progress};
-use crate::read::{ReadSequence, from_root};
+use crate::progress::{Item, Part, Progress};
+use crate::read::ReadSequence;
 use crate::resume::Asked;
 use crate::share::{Memory, has_memory};
 use crate::surroundings::{Done, Surroundings, in_words};
@@ -49,6 +51,10 @@ const STEADY: Duration = Duration::from_secs(60);
 
 /// How often it looks for a file that asks it to stop.
 const LOOKS: Duration = Duration::from_millis(500);
+
+/// What is kept of the results of an item of a loop.
+const OF_ITEMS: [&str; 8] =
+    ["rows_read", "rows_written", "rows_rejected", "run", "exit_code", "status", "duration_ms", "ok"];
 
 /// Makes a page of a run: of its name in the history, and its report so far.
 pub type Page = Box<dyn Fn(&RunHistory, &str, &Value) -> Result<String>>;
@@ -88,6 +94,15 @@ pub fn moment(history: &RunHistory, key: &JobKey, asked: &Asked) -> Result<Optio
     Ok(asked.earlier(history, key)?.map(|earlier| earlier.record.moment()))
 }
 
+/// The logical run that has the occurrence of the sequence at `path` at `planned`, if one has it.
+///
+/// # Errors
+/// If the history cannot be read.
+pub fn chain(history: &Arc<RunHistory>, path: &str, planned: i64) -> Result<Option<String>> {
+    let found = Occurrences::new(Arc::clone(history)).find(&JobKey::new(path, &[]).path, planned)?;
+    Ok(found.and_then(|occurrence| occurrence.logical))
+}
+
 /// Runs `read` to its end. `see` gets all that happens.
 ///
 /// # Errors
@@ -107,7 +122,7 @@ pub fn run(
         error.cause_text().map_or_else(|| running.clone(), |cause| running.clone().cause(cause))
     })?;
     let earlier = options.asked.earlier(history, &key)?;
-    let (progress, restarts) = options.asked.begin(&sequence, earlier.as_ref())?;
+    let progress = options.asked.begin(&sequence, earlier.as_ref())?;
     let name = new_name();
     let continued = earlier.as_ref().filter(|_| options.asked.only.is_empty()).map(|earlier| &earlier.record);
     if let Some(last) = continued
@@ -117,7 +132,8 @@ pub fn run(
         let json = last.report.clone().unwrap_or_default();
         return Ok(SequenceReport { json, error: None, nothing_to_do: true });
     }
-    let first = continued.map_or_else(|| name.clone(), |last| last.logical.clone());
+    let chain = continued.map(|last| last.logical.clone()).or_else(|| options.asked.chain.clone());
+    let first = chain.unwrap_or_else(|| name.clone());
     let logical = LogicalRun {
         first: &first,
         moment: sequence.moment.milliseconds(),
@@ -128,7 +144,6 @@ pub fn run(
     let live = history.begin(&name, logical, &key)?;
     let live = claimed(history, live, &key, &first, options.occurrence)?;
     let folder = SequenceFolder::create(history.folder(), &name)?;
-    live.loading(&stable_hash::hash(sequence.text.whole()).to_string(), &Value::Null)?;
     let (stop, stopped) = watch::channel(false);
     let machine = engine.machine();
     let runner = Runner {
@@ -140,7 +155,6 @@ pub fn run(
         memory: Memory::new(machine.memory, machine.cores),
         first,
         name,
-        restarts,
         began: clock::now(),
         progress,
         in_pools: BTreeMap::new(),
@@ -151,6 +165,11 @@ pub fn run(
         options,
         sequence,
     };
+    // Only a run that has noted what it takes over can be continued; steps alone are nothing to continue.
+    runner.keep_earlier()?;
+    if runner.options.asked.only.is_empty() {
+        live.loading(&stable_hash::hash(runner.sequence.text.whole()).to_string(), &Value::Null)?;
+    }
     let failed = |cause: std::io::Error| Error::io("the sequence cannot be run", &cause);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let ended = runtime.block_on(runner.run(&stop));
@@ -227,8 +246,6 @@ struct Runner<'a> {
     first: String,
     name: String,
     began: u64,
-    /// Steps whose jobs begin anew, whatever they have loaded.
-    restarts: Vec<usize>,
     progress: Progress,
     memory: Memory,
     /// How many may run together in each pool.
@@ -245,7 +262,6 @@ struct Runner<'a> {
 impl Runner<'_> {
     /// The loop. Returns the report, and why the run has failed, if it has.
     async fn run(mut self, stop: &watch::Sender<bool>) -> Result<(Value, Option<Error>)> {
-        self.keep_earlier()?;
         let cancel = self.options.cancel.clone();
         let asked = CancelFile::new(self.history.folder(), &self.name);
         let mut looks = tokio::time::interval(LOOKS);
@@ -283,16 +299,16 @@ impl Runner<'_> {
     fn keep_earlier(&self) -> Result<()> {
         let (run, first) = (self.name.clone(), self.first.clone());
         let began = Event::Began { version: VERSION, run, first, at: self.began };
-        self.folder.add(&began)?;
-        (self.see)(&Seen { sequence: &self.sequence, event: &began, progress: &self.progress });
         let steps = 0..self.sequence.steps.len();
         let events = steps.flat_map(|step| self.progress.events_of(&self.sequence, step));
-        events.into_iter().try_for_each(|event| self.folder.add(&event))
+        self.folder.add(&[&[began.clone()][..], &events.collect::<Vec<_>>()].concat())?;
+        (self.see)(&Seen { sequence: &self.sequence, event: &began, progress: &self.progress });
+        Ok(())
     }
 
     /// Keeps `event`, and draws its consequences.
     fn note(&mut self, event: Event) -> Result<()> {
-        self.folder.add(&event)?;
+        self.folder.add([&event])?;
         self.progress.apply(&self.sequence, &event);
         (self.see)(&Seen { sequence: &self.sequence, event: &event, progress: &self.progress });
         Ok(())
@@ -344,12 +360,12 @@ impl Runner<'_> {
     /// Begins `step`, whose parts start when there is room for them.
     fn begin(&mut self, step: usize) -> Result<()> {
         let (name, at) = (self.name_of(step), clock::now());
-        if !self.progress.steps[step].parts.is_empty() {
-            return self.note(Event::Again { step: name, at });
-        }
         let round = self.progress.steps[step].round;
         if self.sequence.steps[step].for_each.is_none() {
-            return self.note(Event::Step { step: name, at, round, items: None });
+            return match self.progress.steps[step].parts.is_empty() {
+                true => self.note(Event::Step { step: name, at, round, items: None }),
+                false => self.note(Event::Again { step: name, at }),
+            };
         }
         let values = self.values(step, None);
         match act::known_items(&values) {
@@ -372,10 +388,23 @@ impl Runner<'_> {
     fn begin_loop(&mut self, step: usize, items: Result<Vec<Item>, String>) -> Result<()> {
         match items {
             Ok(items) => {
-                let round = self.progress.steps[step].round;
-                let is_empty = items.is_empty();
-                self.note(Event::Step { step: self.name_of(step), at: clock::now(), round, items: Some(items) })?;
-                if is_empty { self.end_step_if_done(step) } else { Ok(()) }
+                let (round, name) = (self.progress.steps[step].round, self.name_of(step));
+                // Of items that an earlier run has begun, it is known what they have come to.
+                let mut before = std::mem::take(&mut self.progress.steps[step].parts);
+                let mut of_before = |item: &Item| {
+                    let place = before.iter().position(|part| part.item.as_ref() == Some(item))?;
+                    Some(before.remove(place))
+                };
+                let known: Vec<(usize, Part)> =
+                    items.iter().enumerate().filter_map(|(part, item)| Some((part, of_before(item)?))).collect();
+                self.note(Event::Step { step: name.clone(), at: clock::now(), round, items: Some(items) })?;
+                let events: Vec<Event> = known.iter().flat_map(|(part, known)| known.events(&name, *part)).collect();
+                self.folder.add(&events)?;
+                events.iter().for_each(|event| self.progress.apply(&self.sequence, event));
+                for part in &mut self.progress.steps[step].parts {
+                    part.attempts = 0;
+                }
+                self.end_step_if_done(step)
             }
             Err(why) => self.over(step, Outcome::Failed, Some(format!("`for_each`: {why}")), Row::new()),
         }
@@ -418,15 +447,12 @@ impl Runner<'_> {
     /// Starts an attempt at a part.
     fn attempt(&mut self, id @ (step, part): PartId, memory: u64) -> Result<()> {
         let (of, progress) = (&self.sequence.steps[step], &self.progress.steps[step]);
-        let before = progress.parts[part].given.clone();
         let item = progress.parts[part].item.clone();
         let values = self.values(step, item.as_ref());
         let mut given = None;
         let file = |set: Vec<(String, String)>| {
-            let hash = self.hash(step, &set);
-            let is_changed = before.is_some_and(|before| before != hash);
-            given = Some(hash);
-            self.file(id, set, memory, is_changed)
+            given = Some(self.hash(step, &set));
+            self.file(id, set, memory)
         };
         let ready = Ready::new(&values, &self.surroundings, file, || self.report_so_far(&of.name.value));
         let limit = of.time_limit;
@@ -445,26 +471,18 @@ impl Runner<'_> {
     /// A hash of the file of a step and of what it gets.
     fn hash(&self, step: usize, set: &[(String, String)]) -> String {
         let text = match &self.sequence.steps[step].action {
-            Action::Job(file) | Action::Sequence(file) => {
-                self.read.texts.get(&from_root(self.sequence.path_of(&file.file.value)))
-            }
+            Action::Job(file) | Action::Sequence(file) => self.read.texts.get(&self.read.from_root(&file.file.value)),
             _ => None,
         };
         format!("{:016x}", stable_hash::hash(format!("{set:?}\n{}", text.map_or("", String::as_str))))
     }
 
-    fn file(
-        &self,
-        (step, part): PartId,
-        set: Vec<(String, String)>,
-        memory: u64,
-        is_changed: bool,
-    ) -> Result<FilePart> {
+    fn file(&self, (step, part): PartId, set: Vec<(String, String)>, memory: u64) -> Result<FilePart> {
         let of = &self.sequence.steps[step];
         let (Action::Job(action) | Action::Sequence(action)) = &of.action else {
             return Err(Error::internal("the step has no file"));
         };
-        let from_root: PathBuf = from_root(self.sequence.path_of(&action.file.value));
+        let from_root: PathBuf = self.read.from_root(&action.file.value);
         let label = self.progress.steps[step].label(&of.name.value, part);
         let of_step = OfStep { sequence: self.first.clone(), step: label };
         let texts = match &of.action {
@@ -487,7 +505,6 @@ impl Runner<'_> {
         };
         let text = serde_json::to_string(&handover);
         let text = text.map_err(|cause| Error::internal("the step cannot be written down").cause(cause))?;
-        let is_first = self.progress.steps[step].parts[part].attempts == 0;
         Ok(FilePart {
             history: Arc::clone(self.history),
             of: of_step,
@@ -497,8 +514,8 @@ impl Runner<'_> {
             set,
             handover: self.folder.write(&format!("{}.json", file_name(&of.name.value, part)), &text)?,
             memory,
-            is_changed,
-            restarts: is_first && self.restarts.contains(&step),
+            is_sequence: matches!(of.action, Action::Sequence(_)),
+            restarts: self.progress.steps[step].restarts,
             keeps_running: of.keep_running,
         })
     }
@@ -535,6 +552,10 @@ impl Runner<'_> {
         let of = &self.sequence.steps[step];
         results.entry("duration_ms").or_insert(json!(u64::try_from(took.as_millis()).unwrap_or(u64::MAX)));
         results.entry("ok").or_insert(json!(failed.is_none()));
+        if of.for_each.is_some() {
+            // Nothing refers to what an item has written, and there may be many.
+            results.retain(|name, _| OF_ITEMS.contains(&name.as_str()));
+        }
         if stopped || (self.is_stopping && failed.is_some()) {
             return self.end_part(id, Ending::Stopped, failed, results);
         }
@@ -644,12 +665,14 @@ impl Runner<'_> {
     }
 
     fn report(&self, outcome: &str, error: Option<&Error>) -> Value {
-        json!({
+        let mut report = json!({
             "sequence": self.sequence.path(), "run": self.name, "logical": self.first, "outcome": outcome,
             "moment": self.sequence.moment.milliseconds(), "began": self.began, "ended": clock::now(),
             "parameters": self.sequence.parameters, "message": error.map(in_words),
             "steps": self.progress.to_json(&self.sequence),
-        })
+        });
+        hide(&mut report, &self.surroundings.secrets);
+        report
     }
 
     /// What a mail or a webhook of `step` says.
@@ -668,6 +691,20 @@ impl Runner<'_> {
         let file = path.file_name().map_or(self.sequence.path().into(), |name| name.to_string_lossy());
         let page = (self.options.page)(self.history, &self.name, &json);
         Report { subject: format!("millstream: {in_words} of {file}"), json, text, page }
+    }
+}
+
+/// Leaves secrets out of all texts of `value`.
+fn hide(value: &mut Value, secrets: &Secrets) {
+    match value {
+        Value::String(text) => {
+            if let Cow::Owned(hidden) = secrets.hidden(text) {
+                *text = hidden;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| hide(item, secrets)),
+        Value::Object(members) => members.values_mut().for_each(|member| hide(member, secrets)),
+        _ => {}
     }
 }
 

@@ -36,7 +36,10 @@ impl Memory {
         let taken: u64 = self.given.values().sum();
         let free = self.all.saturating_sub(taken);
         let is_alone = self.given.is_empty();
-        if self.given.len() >= self.most {
+        // What is kept running never gives its place back.
+        let ends = |step: usize| !sequence.steps[step].keep_running;
+        let running = self.given.keys().filter(|(step, _)| ends(*step)).count();
+        if ends(step) && running >= self.most {
             return None;
         }
         let share = match sequence.steps[step].memory {
@@ -44,7 +47,7 @@ impl Memory {
             Some(_) => return None,
             None => {
                 let others = self.beside(sequence, progress, step).saturating_sub(1);
-                let most = self.most - self.given.len();
+                let most = self.most.saturating_sub(running).max(1);
                 let share = free / (others.min(most - 1) as u64 + 1);
                 if share < LEAST_MEMORY && !is_alone {
                     return None;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use millstream_core::Error;
-use millstream_core::redact::Secrets;
+use millstream_core::redact::{Secrets, is_secret};
 use millstream_core::spec::Secret;
 use millstream_engine::Engine;
 use millstream_engine::sequences::Row;
@@ -35,7 +35,9 @@ impl Surroundings {
         let secrets: Vec<Secret> = sequence.secrets.iter().map(|secret| Secret { secret: secret.clone() }).collect();
         let withheld = secrets.iter().filter_map(Secret::variable).map(str::to_owned).collect();
         // One that cannot be read is an error when a step needs it; nothing can repeat it.
-        let secrets = Secrets::new(secrets.iter().filter_map(|secret| secret.resolve().ok()));
+        let resolved = secrets.iter().filter_map(|secret| secret.resolve().ok());
+        let parameters = sequence.parameters.iter().filter(|(name, _)| is_secret(name));
+        let secrets = Secrets::new(resolved.chain(parameters.map(|(_, value)| value.clone())));
         Surroundings { engine, sequence, folder, withheld, secrets, stop }
     }
 }

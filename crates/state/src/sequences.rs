@@ -47,16 +47,20 @@ impl SequenceFolder {
         self.path.join(name)
     }
 
-    /// Adds `event`. It outlasts a crash of the machine.
+    /// Adds `events`. They outlast a crash of the machine.
     ///
     /// # Errors
-    /// If it cannot be written.
-    pub fn add(&self, event: &impl Serialize) -> Result<()> {
-        let Some(events) = &self.events else { return Err(Error::internal("the run is not to be written to")) };
-        let line = serde_json::to_string(event);
-        let line = line.map_err(|cause| Error::internal("an event is no JSON").cause(cause))?;
-        let (mut file, failed) = (events, |cause| Error::io("the events of the run cannot be written", &cause));
-        file.write_all(format!("{line}\n").as_bytes()).and_then(|()| file.sync_data()).map_err(failed)
+    /// If they cannot be written.
+    pub fn add<'e, T: Serialize + 'e>(&self, events: impl IntoIterator<Item = &'e T>) -> Result<()> {
+        let Some(file) = &self.events else { return Err(Error::internal("the run is not to be written to")) };
+        let mut lines = Vec::new();
+        for event in events {
+            let written = serde_json::to_writer(&mut lines, event);
+            written.map_err(|cause| Error::internal("an event is no JSON").cause(cause))?;
+            lines.push(b'\n');
+        }
+        let (mut file, failed) = (file, |cause| Error::io("the events of the run cannot be written", &cause));
+        file.write_all(&lines).and_then(|()| file.sync_data()).map_err(failed)
     }
 
     /// All events in order. One that was about to be written when its process ended has not happened.
@@ -105,8 +109,8 @@ mod tests {
     fn events_come_back_but_the_torn_one() {
         let state = tempfile::TempDir::new().expect("a folder");
         let folder = SequenceFolder::create(state.path(), "1-1").expect("made");
-        folder.add(&1).expect("written");
-        folder.add(&2).expect("written");
+        folder.add(&[1]).expect("written");
+        folder.add(&[2]).expect("written");
         let mut file = private(true).open(folder.file(EVENTS)).expect("opened");
         file.write_all(b"3").expect("written");
         let read = || SequenceFolder::of(state.path(), "1-1").events::<u8>();
@@ -114,7 +118,7 @@ mod tests {
         file.write_all(b"4x\n").expect("written");
         assert!(read().expect_err("no event").what().contains("cannot be read"));
         assert_eq!(SequenceFolder::of(state.path(), "2-2").events::<u8>().expect("none"), Vec::<u8>::new());
-        assert!(SequenceFolder::of(state.path(), "1-1").add(&1).is_err(), "it is another's");
+        assert!(SequenceFolder::of(state.path(), "1-1").add(&[1]).is_err(), "it is another's");
     }
 
     #[test]

@@ -44,6 +44,10 @@ pub fn run(global: &Global, output: Output, run: &Run, handed: Option<&Handover>
         restart: run.restarted_steps().to_vec(),
         from: run.from.clone(),
         only: run.only.clone(),
+        chain: match run.occurrence.filter(|_| run.resume) {
+            Some(planned) => sequence::chain(&history, path, planned)?,
+            None => None,
+        },
     };
     let key = JobKey::new(path, &global.set);
     let of_earlier = moment(&history, &key, &asked)?;

@@ -65,6 +65,7 @@ impl Board {
                 }
                 return;
             }
+            Event::Anew { .. } => return,
             Event::Step { step, .. }
             | Event::Again { step, .. }
             | Event::Started { step, .. }

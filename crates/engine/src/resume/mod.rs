@@ -24,4 +24,5 @@ mod tests;
 pub use ledger::{OpenLedger, complete, forget, stopped};
 pub use other_values::OtherValues;
 pub use point::{ResumePoint, ToDo};
+pub use refusals::HAS_CHANGED;
 pub use staged::{OpenStaged, left};

@@ -23,15 +23,16 @@ pub fn is_newer() -> Error {
         .hint("upgrade Millstream; `--restart` would load all rows a second time")
 }
 
+/// What is said of a job that has changed since the run that it is to resume.
+pub const HAS_CHANGED: &str = "the job has changed since the run to be resumed";
+
 /// The run to be resumed gave other rows. Of the files of its code, these are known to have changed.
 pub fn has_changed(files: &[String]) -> Error {
     let cause = match files {
         [] => "its sources, columns, steps, their code or targets differ, so its rows may differ".to_owned(),
         files => format!("the code differs, so its rows may differ: {}", files.join(", ")),
     };
-    lasting("the job has changed since the run to be resumed")
-        .cause(cause)
-        .hint("undo the change, or start again with `--restart`")
+    lasting(HAS_CHANGED).cause(cause).hint("undo the change, or start again with `--restart`")
 }
 
 /// The last run is done, and its rows are gone. `lost` says what the target of `sink` lacks, `path` is the job's.

@@ -3,19 +3,23 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millstream_core::Result;
 use millstream_core::program::Lines;
+use millstream_engine::HAS_CHANGED;
 use millstream_engine::sequences::Row;
 use millstream_state::{JobKey, OfStep, Outcome, RunHistory, RunRecord};
 use serde_json::{Value, json};
 
-use super::process::{self, MOST_REPORT};
-use crate::surroundings::{Done, Surroundings, too_long};
+use super::process::{self, Ended, MOST_REPORT};
+use crate::surroundings::{Done, GRACE, Surroundings, too_long};
 
 /// The results of a job that stand in its report under the same names.
 const OF_REPORT: [&str; 4] = ["rows_read", "rows_written", "rows_rejected", "run"];
+
+/// How often it looks whether a process has gone.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// The longest text of a record that stands in a message, in bytes.
 const MOST_SHOWN: usize = 200;
@@ -35,8 +39,8 @@ pub(crate) struct FilePart {
     /// The file with what is handed over.
     pub(crate) handover: PathBuf,
     pub(crate) memory: u64,
-    /// Whether the file has changed since the last run of the part: it begins anew, if nothing of it was published.
-    pub(crate) is_changed: bool,
+    /// Whether it is another sequence.
+    pub(crate) is_sequence: bool,
     /// Whether it is to begin anew, whatever was published.
     pub(crate) restarts: bool,
     /// Whether it is kept running.
@@ -49,26 +53,31 @@ enum ToDo {
     Nothing(Box<RunRecord>),
     Begin,
     Resume,
-    /// The file was run elsewhere since.
+    /// It begins, whatever was loaded.
+    Restart,
+    /// Neither is safe.
     Refuse(String),
 }
 
 impl FilePart {
     pub(crate) async fn run(self, surroundings: &Surroundings, limit: Option<Duration>, lines: Lines) -> Done {
-        let resume = match self.to_do() {
+        let to_do = match self.to_do().await {
             Ok(ToDo::Nothing(run)) => return Done::with(results_of(&run)),
             Ok(ToDo::Refuse(why)) => return Done::failed(why),
-            Ok(to_do) => matches!(to_do, ToDo::Resume),
+            Ok(to_do) => to_do,
             Err(error) => return error.into(),
         };
-        let mut program = process::program(surroundings, self.command(resume));
-        // Only one process can serve metrics there.
-        program.withheld.push("MILLSTREAM_METRICS".to_owned());
-        let ended = match process::run(surroundings, &program, limit, lines, MOST_REPORT).await {
+        let ended = match self.attempt(surroundings, &to_do, limit, &lines).await {
+            // Nothing was published of a job that has changed, or the engine refuses this, too.
+            Ok((ended, said)) if matches!(to_do, ToDo::Resume) && has_changed(&said) && !ended.stopped => {
+                self.attempt(surroundings, &ToDo::Begin, limit, &lines).await
+            }
+            ended => ended,
+        };
+        let (ended, said) = match ended {
             Ok(ended) => ended,
             Err(error) => return error.into(),
         };
-        let said: Value = serde_json::from_slice(&ended.output).unwrap_or_default();
         let mut results = results_of_report(&said);
         if ended.ending.is_success() {
             return Done { stopped: ended.stopped && !self.keeps_running, failed: None, results };
@@ -83,60 +92,98 @@ impl FilePart {
             true => too_long(limit),
             false => first_error(&said).or_else(|| ended.last.last().cloned()).unwrap_or(ended.ending.to_string()),
         };
-        Done { stopped: ended.stopped, failed: Some(self.with_hint(why, &said)), results }
+        let why = if said["errors"][0]["kind"] == "refused" && matches!(to_do, ToDo::Resume) {
+            self.with_hint(why)
+        } else {
+            why
+        };
+        Done { stopped: ended.stopped, failed: Some(why), results }
     }
 
-    fn to_do(&self) -> Result<ToDo> {
-        if self.restarts || self.keeps_running {
+    /// Starts its process once, and returns what that has said.
+    async fn attempt(
+        &self,
+        surroundings: &Surroundings,
+        to_do: &ToDo,
+        limit: Option<Duration>,
+        lines: &Lines,
+    ) -> Result<(Ended, Value)> {
+        let mut program = process::program(surroundings, self.command(to_do));
+        // Only one process can serve metrics there.
+        program.withheld.push("MILLSTREAM_METRICS".to_owned());
+        let ended = process::run(surroundings, &program, limit, Arc::clone(lines), MOST_REPORT).await?;
+        let said = serde_json::from_slice(&ended.output).unwrap_or_default();
+        Ok((ended, said))
+    }
+
+    async fn to_do(&self) -> Result<ToDo> {
+        if self.keeps_running {
             return Ok(ToDo::Begin);
         }
-        let runs = self.history.of_step(&self.of)?;
+        let begun = Instant::now();
+        // A process that was killed with its sequence may take a while to go.
+        let runs = loop {
+            let runs = self.history.of_step(&self.of)?;
+            if runs.iter().all(|run| run.outcome != Outcome::Running) || begun.elapsed() > GRACE {
+                break runs;
+            }
+            tokio::time::sleep(PAUSE).await;
+        };
         if let Some(done) = runs.iter().find(|run| run.is_complete() || run.outcome == Outcome::Skipped) {
             return Ok(ToDo::Nothing(Box::new(done.clone())));
         }
         // One that did not begin to load has left nothing.
-        let Some(last) = runs.iter().find(|run| run.fingerprint.is_some()) else { return Ok(ToDo::Begin) };
-        if self.is_changed {
-            return Ok(ToDo::Begin);
-        }
+        let Some(last) = runs.iter().find(|run| run.fingerprint.is_some()) else {
+            return Ok(if self.restarts { ToDo::Restart } else { ToDo::Begin });
+        };
         let key = JobKey::new(&self.from_root.to_string_lossy(), &self.set);
+        if (&last.job, &last.variables) != (&key.path, &key.variables) {
+            return Ok(match last.rows_written > 0 || self.is_sequence {
+                true => {
+                    ToDo::Refuse(self.with_hint(format!("the values of `{}` have changed since it was run", self.path)))
+                }
+                false => ToDo::Begin,
+            });
+        }
         let newest = self.history.last(&key)?;
         Ok(match newest.filter(|newest| newest.run != last.run) {
-            Some(other) => ToDo::Refuse(format!(
+            Some(other) => ToDo::Refuse(self.with_hint(format!(
                 "`{}` was run elsewhere since (run {}), so that its run {} cannot be resumed",
                 self.path, other.run, last.run
-            )),
+            ))),
             None => ToDo::Resume,
         })
     }
 
-    fn command(&self, resume: bool) -> Vec<OsString> {
+    fn command(&self, to_do: &ToDo) -> Vec<OsString> {
         let mut words = self.program.clone();
-        words.extend(["run", self.path.as_str(), "--json", "--as-step"].map(OsString::from));
+        words.push("run".into());
+        // The file may be gone by now: only its path from the root is the same then.
+        words.push(self.from_root.clone().into());
+        words.extend(["--json", "--as-step"].map(OsString::from));
         words.push(self.handover.clone().into());
         words.extend(["--memory".to_owned(), self.memory.to_string()].map(OsString::from));
-        let more = match (resume, self.restarts) {
-            (true, _) => Some("--resume"),
-            (false, true) => Some("--restart"),
-            (false, false) => None,
+        let more = match to_do {
+            ToDo::Resume => Some("--resume"),
+            // A sequence begins its steps anew by itself.
+            ToDo::Restart if !self.is_sequence => Some("--restart"),
+            _ => None,
         };
         words.extend(more.map(OsString::from));
         words
     }
 
-    /// What to do about a file that cannot begin anew.
-    fn with_hint(&self, why: String, said: &Value) -> String {
-        let is_refused = said["errors"][0]["kind"] == "refused";
+    /// `why`, and the way out.
+    fn with_hint(&self, why: String) -> String {
         let step = self.of.step.split([' ', '[']).next().unwrap_or_default();
-        match self.is_changed && is_refused {
-            true => format!(
-                "{why}; `{}` has changed since it was run: `--resume --restart={step}` begins it anew, with the rows \
-                 that it has loaded left there",
-                self.path
-            ),
-            false => why,
-        }
+        let left = "what it has loaded stays there";
+        format!("{why}; `--resume --restart={step}` begins it anew, and {left}")
     }
+}
+
+/// Whether Millstream has refused to resume a job that has changed.
+fn has_changed(said: &Value) -> bool {
+    said["errors"][0]["what"] == HAS_CHANGED
 }
 
 fn results_of_report(report: &Value) -> Row {

@@ -1,14 +1,22 @@
 //! Processes of steps: programs, and Millstream itself.
 
+use std::pin::pin;
 use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::FusedFuture;
 
 use millstream_core::program::Lines;
 use millstream_process::{Child, Children, Ending, Program};
 use serde_json::json;
 use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe::Receiver;
 
 use crate::surroundings::{Done, GRACE, Surroundings, too_long};
 use millstream_core::Result;
+
+/// How long the rest of what a process has written is read once it has ended.
+const REST: Duration = Duration::from_secs(1);
 
 /// So much of what a program writes is kept as its result, in bytes.
 const MOST_OUTPUT: usize = 64 << 10;
@@ -39,21 +47,37 @@ pub(super) async fn run(
     let mut child = Children::of_process()?.start(program, lines).await?;
     child.end_input();
     let stdout = child.stdout.take();
-    let reading = async {
-        let mut output = Vec::new();
-        if let Some(mut stdout) = stdout {
-            let mut buffer = vec![0; 16 << 10];
-            while let Ok(read @ 1..) = stdout.read(&mut buffer).await {
-                let room = most - output.len();
-                output.extend_from_slice(&buffer[..read.min(room)]);
+    let mut output = Vec::new();
+    let (how, ending) = {
+        let mut reading = pin!(read(stdout, &mut output, most).fuse());
+        let how = {
+            let mut ended = pin!(ended(surroundings, &child, limit));
+            loop {
+                tokio::select! {
+                    () = &mut reading => {}
+                    how = &mut ended => break how,
+                }
             }
+        };
+        // What it has left behind ends here, and may hold the pipe open no longer than this.
+        let ending = child.wait().await?;
+        if !reading.is_terminated() {
+            let _ = tokio::time::timeout(REST, &mut reading).await;
         }
-        output
+        (how, ending)
     };
-    let (output, how) = tokio::join!(reading, ended(surroundings, &child, limit));
-    let ending = child.wait().await?;
     let (late, stopped) = (how == How::Late, how == How::Stopped);
     Ok(Ended { ending, output, last: child.last_lines(), late, stopped })
+}
+
+/// Reads all of `stdout`, and keeps the first `most` bytes of it.
+async fn read(stdout: Option<Receiver>, output: &mut Vec<u8>, most: usize) {
+    let Some(mut stdout) = stdout else { return };
+    let mut buffer = vec![0; 16 << 10];
+    while let Ok(read @ 1..) = stdout.read(&mut buffer).await {
+        let room = most - output.len();
+        output.extend_from_slice(&buffer[..read.min(room)]);
+    }
 }
 
 /// Why a process has ended.

@@ -49,7 +49,8 @@ impl Filled {
         };
         match surroundings.engine.request(Request { url, ..self.request }).await {
             Ok(answered) => {
-                let results = json!({"status": answered.status, "body": answered.body});
+                let body = surroundings.secrets.hidden(&answered.body);
+                let results = json!({"status": answered.status, "body": body});
                 Done::with(results.as_object().cloned().unwrap_or_default())
             }
             Err(error) => surroundings.secrets.hidden_in(error).into(),

@@ -143,9 +143,7 @@ impl RunHistory {
         if !self.checked(retention::delete_oldest(&self.connection(), |run| locks::is_alive(&self.folder, run)))? {
             return Ok(());
         }
-        if let Ok(runs) = self.list(None, u64::MAX) {
-            retention::remove_files(&self.folder, &runs);
-        }
+        retention::remove_files(&self.folder, || self.list(None, u64::MAX).ok());
         Ok(())
     }
 

@@ -123,3 +123,78 @@ fn kills_at_random_moments_lose_and_double_nothing() {
     let report = lab.run(&["run", "--resume", "nightly.yaml", "--json"]).ok().json();
     assert_eq!(step(&report, "two")["outcome"], "success");
 }
+
+/// A step that is to be done once more is done, however many runs it takes to get there.
+#[test]
+fn what_is_to_be_done_once_more_is_not_forgotten() {
+    let lab = lab(
+        "steps:\n  a: {command: [sh, -c, 'test ! -e stop']}\n  b: {job: load.yaml, set: {TAG: b}, needs: a}\n  c: \
+         {command: ['false'], needs: b}\n",
+    );
+    lab.run(&["run", "nightly.yaml"]).ended(1);
+    lab.file("stop", "");
+    lab.run(&["run", "nightly.yaml", "--restart=a"]).ended(1).says(&["a: failed", "b: not run"]);
+    fs_err::remove_file(lab.path("stop")).expect("removed");
+    lab.run(&["run", "--resume", "nightly.yaml"]).ended(1).says(&["b: done", "3 rows written"]);
+    assert_eq!(rows(&lab, "SELECT count(*) FROM t"), [["6"]], "both rounds");
+}
+
+#[test]
+fn a_nested_sequence_that_was_edited_keeps_what_is_done() {
+    let lab = lab("steps:\n  shop: {sequence: shop.yaml}\n");
+    let shop = "steps:\n  load: {job: load.yaml, set: {TAG: x}}\n  publish: {command: ['false'], needs: load}\n";
+    lab.file("shop.yaml", shop);
+    lab.run(&["run", "nightly.yaml"]).ended(1).says(&["shop: failed: the step `publish` has failed"]);
+    lab.file("shop.yaml", shop.replace("'false'", "'true'"));
+    lab.run(&["run", "--resume", "nightly.yaml"]).ok();
+    assert_eq!(rows(&lab, "SELECT count(*) FROM t"), [["3"]]);
+    lab.run(&["run", "nightly.yaml", "--restart=shop"]).ok();
+    assert_eq!(rows(&lab, "SELECT count(*) FROM t"), [["6"]]);
+}
+
+#[test]
+fn steps_that_run_alone_are_nothing_to_continue() {
+    let lab = lab("steps:\n  a: {command: [touch, a]}\n  b: {command: [sh, -c, 'test -e go'], needs: a}\n");
+    lab.run(&["run", "nightly.yaml"]).ended(1);
+    lab.run(&["run", "nightly.yaml", "--only", "a"]).ok();
+    lab.run(&["run", "--resume", "nightly.yaml"]).ended(1).says(&["b: failed"]);
+    lab.file("go", "");
+    lab.run(&["run", "--resume", "nightly.yaml"]).ok().says(&["b: done"]);
+}
+
+#[test]
+fn items_are_those_of_now_and_values_that_have_changed_are_refused() {
+    let each = |items: &str| {
+        format!(
+            "steps:\n  each: {{job: load.yaml, set: {{TAG: '${{V}}', FILE: '${{V}}.csv'}}, for_each: {{V: \
+             {items}}}}}\n"
+        )
+    };
+    let lab = lab(&each("[a, b]"));
+    lab.file("load.yaml", super::LOAD.replace("in.csv", "${FILE}"));
+    lab.file("a.csv", "id\n1\n");
+    lab.run(&["run", "nightly.yaml"]).ended(1).says(&["each b: failed"]);
+    lab.file("b.csv", "id\n1\n");
+    lab.file("c.csv", "id\n1\n");
+    lab.file("nightly.yaml", each("[c, b, a]"));
+    lab.run(&["run", "--resume", "nightly.yaml"]).ok();
+    assert_eq!(
+        rows(&lab, "SELECT tag, count(*) FROM t GROUP BY tag ORDER BY tag"),
+        [["a", "1"], ["b", "1"], ["c", "1"]]
+    );
+}
+
+#[test]
+fn a_job_that_is_deleted_between_two_attempts_is_resumed() {
+    let lab = lab(
+        "steps:\n  load: {job: jobs/../load.yaml, set: {TAG: x}, retries: {count: 5, wait: 1s}}\n  gone: {command: \
+         [sh, -c, 'while ! test -e .state/sequences/*/load.log; do sleep 0.05; done; rm load.yaml; echo id > \
+         more.csv; echo 4 >> more.csv']}\n",
+    );
+    fs_err::create_dir(lab.path("jobs")).expect("a folder");
+    lab.file("load.yaml", super::LOAD.replace("read: in.csv", "read: [in.csv, more.csv]"));
+    let ran = lab.run(&["run", "nightly.yaml", "--json"]);
+    ran.ok();
+    assert!(step(&ran.json(), "load")["parts"][0]["attempts"].as_u64() > Some(1), "{}", ran.stdout);
+    assert_eq!(rows(&lab, "SELECT count(*) FROM t"), [["4"]]);
+}

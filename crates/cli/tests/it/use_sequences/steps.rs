@@ -213,3 +213,39 @@ fn a_job_is_kept_running() {
     kill_process(Pid::from_child(&child), Signal::TERM).expect("it gets the signal");
     assert_eq!(child.wait().expect("it ends").code(), Some(0), "it ends as it was meant to");
 }
+
+#[test]
+fn what_a_program_leaves_behind_holds_nothing_up() {
+    let lab = lab("steps:\n  a: {command: [sh, -c, 'echo said; sleep 600 & exit 0']}\n  b: {command: [touch, \
+                   '${steps.a.output}'], needs: a}\n");
+    let begun = Instant::now();
+    lab.run(&["run", "nightly.yaml"]).ok();
+    assert!(lab.path("said").exists() && begun.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
+fn services_leave_places_for_jobs() {
+    let lab = lab(
+        "steps:\n  one: {job: load.yaml, set: {TAG: one}, keep_running: true}\n  two: {job: load.yaml, set: {TAG: \
+         two}, keep_running: true}\n  three: {job: load.yaml, set: {TAG: three}, keep_running: true}\n  job: {job: \
+         load.yaml, set: {TAG: job}}\n  end: {command: [touch, end], needs: job}\n",
+    );
+    let mut child = lab.command(&["run", "nightly.yaml", "--cores", "2"]).spawn().expect("it starts");
+    until("the job has run", || lab.path("end").exists());
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("it gets the signal");
+    child.wait().expect("it ends");
+}
+
+#[test]
+fn parameters_whose_names_suggest_secrets_are_in_no_report() {
+    let server = FaultServer::start(Plan::new().object("/hook", Object::new("got hunter2hunter2")));
+    let lab = lab(&format!(
+        "parameters: {{API_KEY: hunter2hunter2}}\nsteps:\n  say: {{command: [echo, '${{API_KEY}}']}}\n  hook: \
+         {{webhook: {{url: '{}'}}, needs: say}}\n",
+        server.url("/hook")
+    ));
+    let ran = lab.run(&["run", "nightly.yaml", "--json"]);
+    ran.ok();
+    assert!(!ran.stdout.contains("hunter2"), "{}", ran.stdout);
+    assert!(!server.requests()[0].body.contains("hunter2"));
+}
