@@ -223,7 +223,7 @@ fn a_sequence_shows_its_steps_and_the_reports_of_its_jobs() {
     };
     let insert = |load: &str| {
         let part = |run: &str| {
-            serde_json::json!({"item": null, "attempt": 1, "outcome": "success", "began": 2_000, "ended": 4_000,
+            serde_json::json!({"item": null, "attempts": 1, "outcome": "success", "began": 2_000, "ended": 4_000,
                                "run": run, "message": null, "results": {"rows_written": 2}})
         };
         let steps = [
@@ -270,4 +270,32 @@ fn a_sequence_shows_its_steps_and_the_reports_of_its_jobs() {
             &format!("Compared with run {before}"),
         ],
     );
+}
+
+#[test]
+fn a_sequence_that_ran_has_a_page_with_its_job() {
+    let lab = hostile();
+    lab.file(
+        "nightly.yaml",
+        "steps:\n  load: {job: job.yaml}\n  say: {command: [echo, '${steps.load.rows_written}'], needs: [load]}\n  \
+         alarm: {command: [echo, alarm], needs: [say], when: failure}\n",
+    );
+    lab.run(&["run", "nightly.yaml"]).ok();
+    assert_eq!(lab.run(&["runs", "last", "--json"]).ok().json()["run"]["kind"], "sequence");
+    lab.run(&["report", "--html", "a.html"]).ok();
+    let (elements, text) = parsed(&lab, "a.html");
+    assert!(elements["article"] == 1 && elements["a"].as_u64() >= Some(1), "{elements}");
+    has(
+        &text,
+        &[
+            "nightly.yaml done",
+            "1 skipped, 2 success",
+            "load to say; say to alarm",
+            "load: job.yaml",
+            "3 rows read, 2 written, 1 rejected",
+            "1 × value, by s",
+        ],
+    );
+    lab.run(&["runs"]).ok().prints(&["load of nightly.yaml"]);
+    lab.run(&["report"]).ok().prints(&["nightly.yaml: done", "step", "skipped"]);
 }

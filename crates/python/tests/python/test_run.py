@@ -23,7 +23,7 @@ def test_a_report_has_attributes_a_text_and_a_form_for_notebooks():
     (result,) = report.results
     assert (result.sink, result.target, result.removed) == ("result", "out/countries.csv", None)
     assert {step.kind for step in report.steps} >= {"fetch", "decode", "parse", "load"}
-    assert [entry.kind for entry in report.entries][::len(report.entries) - 1] == ["source", "sink"]
+    assert (report.entries[0].kind, report.entries[-1].kind) == ("source", "sink")
     assert report.points[-1].rows_read == report.rows_read
     assert report.verdict.sentence.startswith("limited by") and report.cores >= 1 and report.seconds > 0
     assert str(report).startswith("done in ") and report.verdict.sentence in str(report)
