@@ -254,7 +254,8 @@ fn a_sequence_shows_its_steps_and_the_runs_of_its_jobs() {
     so_far["outcome"] = json!("running");
     so_far["ended"] = json!(70_000);
     let page = html(&lab.history, &lab.find("10-1"), Some(&so_far)).expect("a page");
-    assert!(page.contains("running</b> for 60.0 s: no step has failed so far") && !page.contains("<dt>ended"));
+    assert!(page.contains("running</b> for 60.0 s: no step has failed so far"), "{page}");
+    assert_eq!(page.matches("<dt>ended").count(), 3, "only the jobs have");
 }
 
 #[test]

@@ -52,7 +52,7 @@ impl Points {
     pub(super) fn up_to(&self, elapsed: Duration, totals: &Totals) -> Vec<TimePoint> {
         let end = point(elapsed, totals);
         let before = self.kept.iter().filter(|kept| kept.elapsed_ms < end.elapsed_ms);
-        before.cloned().chain([end.clone()]).collect()
+        before.copied().chain([end]).collect()
     }
 
     /// When the next point is due.
