@@ -109,7 +109,9 @@ impl Scheduler {
         });
         // It may have ended while this was found out.
         if is_wanted && !cancel.is_asked() && self.occurrences.again(&sequence, planned)? {
-            return self.start(&sequence, planned, true);
+            // Of one that was killed before it did anything there is nothing to resume.
+            let resumes = self.occurrences.has_begun(run)?;
+            return self.start(&sequence, planned, resumes);
         }
         cancel.remove();
         self.occurrences.was_killed(&sequence, planned, run)?;

@@ -81,6 +81,7 @@ fn stand_in() {
         eprintln!("refused: {why}");
         std::process::exit(0);
     }
+    live.loading("xyz", &serde_json::Value::Null).expect("noted");
     let stem = Path::new(sequence).file_stem().expect("a name").to_string_lossy().into_owned();
     // No two of them may ever work on one occurrence at a time.
     let only = fs_err::File::create(folder.join(format!("{stem}-{planned}.only"))).expect("a file");

@@ -73,9 +73,18 @@ impl Occurrences {
             return Ok(Some(format!("run {other} has it")));
         }
         let resumes = found.logical.as_deref() == Some(logical);
-        // A run that the history has forgotten cannot be resumed: it is started anew.
-        let is_forgotten = chain_of(connection, other)?.is_none();
-        Ok((!resumes && !is_forgotten).then(|| format!("run {other} has begun it, and this one does not resume that")))
+        // What has done nothing, or was forgotten, is not resumed: another run starts anew.
+        let is_left = has_begun(connection, other)?;
+        Ok((!resumes && is_left).then(|| format!("run {other} has begun it, and this one does not resume that")))
+    }
+
+    /// Whether `run` has begun its work ([`LiveRun::loading`]), so that something can be resumed.
+    ///
+    /// # Errors
+    /// If the history cannot be used.
+    pub fn has_begun(&self, run: &str) -> Result<bool> {
+        let begun = has_begun(&self.history.connection(), run);
+        self.history.checked(begun)
     }
 
     /// The occurrence that the resume chain `logical` has claimed, if it has one: a run that resumes it claims that.
@@ -92,6 +101,12 @@ impl Occurrences {
 /// The first run of the resume chain of `run`; `None` if the history does not have it.
 fn chain_of(connection: &Connection, run: &str) -> rusqlite::Result<Option<String>> {
     connection.query_row("SELECT logical FROM runs WHERE run = ?1", [run], |row| row.get(0)).optional()
+}
+
+/// Whether the history knows that `run` has begun its work.
+fn has_begun(connection: &Connection, run: &str) -> rusqlite::Result<bool> {
+    let query = "SELECT EXISTS (SELECT 1 FROM runs WHERE run = ?1 AND fingerprint IS NOT NULL)";
+    connection.query_row(query, [run], |row| row.get(0))
 }
 
 pub(super) fn find(connection: &Connection, sequence: &str, planned: i64) -> rusqlite::Result<Option<Occurrence>> {

@@ -72,13 +72,21 @@ fn only_a_resume_takes_what_a_dead_run_has_claimed() {
     let history = history(folder.path());
     let occurrences = Occurrences::new(Arc::clone(&history));
     decide(&occurrences, start(100));
+    // One that is killed before it does anything leaves nothing to resume.
+    let nothing = begin(&history, "0-0", "0-0");
+    assert!(claim(&occurrences, 100, &nothing));
+    drop(nothing);
+    assert!(!occurrences.has_begun("0-0").expect("an answer"));
     let killed = begin(&history, "1-1", "1-1");
     assert!(claim(&occurrences, 100, &killed));
+    killed.loading("xyz", &serde_json::Value::Null).expect("noted");
+    assert!(occurrences.has_begun("1-1").expect("an answer"));
     let resumes = begin(&history, "3-3", "1-1");
     assert!(!claim(&occurrences, 100, &resumes), "the first one lives");
     drop(killed);
     assert!(!claim(&occurrences, 100, &begin(&history, "2-2", "2-2")), "it does not resume it");
     assert!(claim(&occurrences, 100, &resumes));
+    resumes.loading("xyz", &serde_json::Value::Null).expect("noted");
     assert_eq!(occurrences.of_chain("1-1").expect("an answer").map(|one| one.planned), Some(100));
     // One that failed is resumed, too: by hand.
     resumes.end(Some(&Error::new(ErrorKind::Data, "bad")), &Ending::default()).expect("stored");
