@@ -473,6 +473,7 @@ fn what_a_newer_version_has_written_is_refused() {
         let rows = scene.query("SELECT count(*) FROM t");
         // The state folder.
         finish(scene.command(&["runs"]), None).ok();
+        let version = sqlite(&scene.lab.path(".state/runs.db"), "PRAGMA user_version")[0][0].clone();
         book("PRAGMA user_version = 99");
         for arguments in [&["run", "job.yaml"][..], &["run", "job.yaml", "--resume"], &["runs"], &["rejects", "last"]] {
             let ran = finish(scene.command(arguments), None);
@@ -485,7 +486,7 @@ fn what_a_newer_version_has_written_is_refused() {
         let mut command = scene.command(&["run", "job.yaml"]);
         command.env_remove("MILLSTREAM_STATE").env("XDG_STATE_HOME", scene.lab.path("home"));
         finish(command, None).ended(1).says(&["the state folder", newer]);
-        book("PRAGMA user_version = 2");
+        book(&format!("PRAGMA user_version = {version}"));
         // The fingerprint of the run.
         book(
             "ALTER TABLE runs RENAME COLUMN fingerprint TO old; ALTER TABLE runs ADD COLUMN fingerprint TEXT; \
