@@ -18,8 +18,9 @@ pub enum Claim {
 
 impl Occurrences {
     /// Claims the occurrence of `sequence` at `planned` for `run`, before this does anything else. It succeeds for one
-    /// run only; if that is dead or has not ended well, also for one that resumes it. A run that is refused is to end
-    /// at once, with [`LiveRun::withdraw`].
+    /// run only; if that is dead or has not ended well, also for one that resumes it, and for any if it was killed
+    /// before it had begun to do anything ([`LiveRun::loading`]). A run that is refused is to end at once, with
+    /// [`LiveRun::withdraw`].
     ///
     /// # Errors
     /// If the history cannot be used. The run may not begin then.
