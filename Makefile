@@ -13,11 +13,12 @@ demo:
 	@echo
 	@sqlite3 -header -column out/geonames.db 'SELECT * FROM people_by_country ORDER BY people DESC LIMIT 10'
 
+# Many tests wait for servers, so one more runs at a time than there are cores.
 test:
 	@scripts/install-test-packages.sh
 	@scripts/install-test-servers.sh
 	@scripts/install-test-kafka.sh
-	cargo test --locked --workspace --no-fail-fast
+	RUST_TEST_THREADS=$$(($$(nproc) + 1)) cargo test --locked --workspace --no-fail-fast
 	PROGRAMS=$(CARGO_TARGET_DIR)/debug python3 -m unittest discover -s benches/tests
 
 check:

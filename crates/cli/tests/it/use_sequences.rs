@@ -32,7 +32,9 @@ fn outcomes(ran: &Ran) -> Vec<String> {
 }
 
 fn outcomes_of(report: &Value) -> Vec<String> {
-    let of = |step: &Value| format!("{}={}", step["name"].as_str().expect("a name"), step["outcome"].as_str().expect("an outcome"));
+    let of = |step: &Value| {
+        format!("{}={}", step["name"].as_str().expect("a name"), step["outcome"].as_str().expect("an outcome"))
+    };
     report["steps"].as_array().expect("steps").iter().map(of).collect()
 }
 
