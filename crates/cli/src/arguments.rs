@@ -97,7 +97,7 @@ pub enum Color {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a job to its end
+    /// Run a job or a sequence to its end
     #[command(after_help = "Examples:\n  millstream run job.yaml\n  millstream run job.yaml --memory 512MB --set \
                       DAY=2026-01-31\n  millstream run job.yaml --json > report.json\n  millstream run --resume \
                       job.yaml\n  millstream run job.yaml --for DAY=2026-01-01..2026-01-31")]
@@ -125,7 +125,7 @@ pub enum Command {
                       's3://bucket/in/2026-01-*' --dry-run\n  millstream forget job.yaml --to \
                       '2026-01-31 12:00:00'")]
     Forget(Forget),
-    /// Report everything that is wrong with a job, without running it
+    /// Report everything that is wrong with a job or a sequence, without running it
     #[command(
         after_help = "Examples:\n  millstream check job.yaml\n  millstream check --offline job.yaml\n  millstream \
                       check --schema > job.schema.json"
@@ -135,7 +135,7 @@ pub enum Command {
     #[command(after_help = "Examples:\n  millstream test\n  millstream test load.yaml\n  millstream test jobs --only \
                       totals\n  millstream test load.test.yaml --json")]
     Test(Test),
-    /// Show how a job would run: sources, columns, plans, targets
+    /// Show how a job would run: sources, columns, plans, targets; of a sequence its steps and how long they took
     #[command(after_help = "Examples:\n  millstream explain job.yaml")]
     Explain(Job),
     /// Show the first rows of a step of a job

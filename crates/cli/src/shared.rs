@@ -13,7 +13,7 @@ use crate::arguments::Global;
 use crate::output::Output;
 use crate::progress::Display;
 use crate::telemetry::Observed;
-use crate::{allocator, human, interrupt, message, report};
+use crate::{allocator, human, interrupt, message, report, sequences};
 
 /// Shows lints.
 pub fn tell_lints(output: Output, lints: &[Lint]) {
@@ -66,6 +66,10 @@ pub fn sound_job(
 
 /// The job at `path`, and its warnings.
 pub fn parsed(global: &Global, engine: &Engine, path: &str, needs_secrets: bool) -> Result<Parsed, Failure> {
+    if sequences::is_sequence(path) {
+        let error = Error::job(format!("{path} is a sequence, and not a job"));
+        return Err(error.hint("`run`, `check` and `explain` take sequences; for others name one of its jobs").into());
+    }
     let options = ParseOptions { set: global.set.iter().cloned().collect(), needs_secrets, now: None };
     block_on(engine.read_job(path, &options))
 }

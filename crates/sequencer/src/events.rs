@@ -174,9 +174,9 @@ impl Progress {
                 let restarts = self.steps[step].restarts && self.steps[step].round == round;
                 self.steps[step] = StepProgress { state, round, restarts, began, parts, ..StepProgress::default() };
             }
-            Event::Again { step: name, .. } => {
+            Event::Again { step: name, at } => {
                 if let Some(step) = step(name) {
-                    self.steps[step].state = StepState::Running;
+                    (self.steps[step].state, self.steps[step].began) = (StepState::Running, Some(*at));
                 }
             }
             Event::Started { step: name, part, at, given } => {

@@ -128,6 +128,7 @@ impl StepProgress {
         }
         for part in self.parts.iter_mut().filter(|part| part.state != State::Succeeded) {
             (part.state, part.attempts, part.message) = (State::Waiting, 0, None);
+            (part.began, part.ended) = (None, None);
         }
         (self.state, self.ended, self.message) = (State::Waiting, None, None);
     }
@@ -149,7 +150,7 @@ pub fn dry_run(
         let (step, progress) = (&sequence.steps[step], &progress.steps[step]);
         let does = match progress.state {
             State::Succeeded => "is done".to_owned(),
-            State::Skipped => "is left out".to_owned(),
+            State::Skipped => "is skipped".to_owned(),
             _ if progress.parts.is_empty() => "runs".to_owned(),
             _ => {
                 let done = progress.parts.iter().filter(|part| part.state == State::Succeeded).count();

@@ -20,9 +20,9 @@ use millstream_core::{Error, ErrorKind, Result, clock};
 use millstream_engine::options::Cancel;
 use millstream_engine::sequences::Row;
 use millstream_engine::{Engine, Failure};
-use millstream_job::sequence::model::{Action, When};
+use millstream_job::sequence::model::{Action, Awaited, When};
 use millstream_job::sequence::state::{admitted, decide_items};
-use millstream_job::sequence::{Sequence, StepState};
+use millstream_job::sequence::{Sequence, Step, StepState};
 use millstream_state::{
     CancelFile, Claim, Ending as RunEnding, JobKey, LiveRun, LogicalRun, Occurrences, OfStep, RunHistory, RunKind,
     SequenceFolder, new_name,
@@ -33,7 +33,7 @@ use tokio::sync::watch;
 use crate::act::{self, FilePart, Ready, Report};
 use crate::events::{Ending, Event, Outcome, Seen, VERSION};
 use crate::handover::Handover;
-use crate::progress::{Item, Part, Progress};
+use crate::progress::{Item, Part, Progress, StepProgress};
 use crate::read::ReadSequence;
 use crate::resume::Asked;
 use crate::share::{Memory, has_memory};
@@ -165,9 +165,12 @@ pub fn run(
         options,
         sequence,
     };
-    // Only a run that has noted what it takes over can be continued; steps alone are nothing to continue.
+    // Only a run that has noted what it takes over can be continued. Steps that run although others have not are
+    // nothing to continue: what was there before is.
+    let is_aside = !runner.options.asked.only.is_empty()
+        || (runner.options.asked.from.is_some() && continued.is_some_and(|last| last.outcome.is_unfinished()));
     runner.keep_earlier()?;
-    if runner.options.asked.only.is_empty() {
+    if !is_aside {
         live.loading(&stable_hash::hash(runner.sequence.text.whole()).to_string(), &Value::Null)?;
     }
     let failed = |cause: std::io::Error| Error::io("the sequence cannot be run", &cause);
@@ -190,6 +193,10 @@ pub fn run(
         units: 0,
         report: Some(json.clone()),
     };
+    // One of which nothing came, as its first job was refused, does not stand before the run that is to be resumed.
+    if error.is_some() && continued.is_none() && !has_succeeded(&json) && !history.has_loaded(&first)? {
+        live.left_nothing()?;
+    }
     live.end(error.as_ref(), &ending)?;
     Ok(SequenceReport { json, error, nothing_to_do: false })
 }
@@ -213,6 +220,12 @@ fn claimed(
         }
         Claim::Refused(_) | Claim::Claimed => Ok(live),
     }
+}
+
+/// Whether a part of a step in a report has succeeded.
+fn has_succeeded(report: &Value) -> bool {
+    let steps = report["steps"].as_array().into_iter().flatten();
+    steps.flat_map(|step| step["parts"].as_array()).flatten().any(|part| part["outcome"] == "success")
 }
 
 /// The sum of the results `name` of all steps in a report.
@@ -348,7 +361,7 @@ impl Runner<'_> {
 
     async fn holds(&self, step: usize) -> Result<bool, String> {
         let When::Condition(condition) = &self.sequence.steps[step].when else { return Ok(true) };
-        let sql = values::condition(condition, &self.sequence, &self.progress);
+        let sql = values::condition(condition, &self.sequence, &self.progress)?;
         let holds = self.surroundings.engine.holds(&sql, values::columns(&self.sequence)).await;
         holds.map_err(|failure| failure.errors.first().map_or_else(|| failure.to_string(), in_words))
     }
@@ -550,8 +563,10 @@ impl Runner<'_> {
     fn done(&mut self, id @ (step, part): PartId, done: Done, took: Duration) -> Result<()> {
         let Done { failed, stopped, mut results } = done;
         let of = &self.sequence.steps[step];
-        results.entry("duration_ms").or_insert(json!(u64::try_from(took.as_millis()).unwrap_or(u64::MAX)));
-        results.entry("ok").or_insert(json!(failed.is_none()));
+        if !has_columns(&of.action) {
+            results.insert("duration_ms".to_owned(), json!(u64::try_from(took.as_millis()).unwrap_or(u64::MAX)));
+            results.insert("ok".to_owned(), json!(failed.is_none()));
+        }
         if of.for_each.is_some() {
             // Nothing refers to what an item has written, and there may be many.
             results.retain(|name, _| OF_ITEMS.contains(&name.as_str()));
@@ -647,15 +662,20 @@ impl Runner<'_> {
             let hint = format!("`millstream run --resume {}` continues it", self.sequence.path());
             return Some(Error::new(ErrorKind::Interrupted, what).hint(hint));
         }
-        let (step, progress) = failed.first()?;
-        let what = match failed.len() {
-            1 => format!("the step `{}` has failed", step.name.value),
+        let (first, progress) = failed.first()?;
+        let error = match failed.len() {
+            1 => {
+                let error = Error::refused(format!("the step `{}` has failed", first.name.value));
+                progress.why().map_or_else(|| error.clone(), |why| error.clone().cause(why))
+            }
             count => {
-                let names: Vec<String> = failed.iter().map(|(step, _)| format!("`{}`", step.name.value)).collect();
-                format!("{count} steps have failed: {}", names.join(", "))
+                let why = |(step, progress): &(&Step, &StepProgress)| {
+                    format!("`{}`: {}", step.name.value, progress.why().unwrap_or("it is not known why"))
+                };
+                let whys: Vec<String> = failed.iter().map(why).collect();
+                Error::refused(format!("{count} steps have failed")).cause(whys.join("\n"))
             }
         };
-        let error = progress.why().map_or_else(|| Error::refused(&what), |why| Error::refused(&what).cause(why));
         let hint = format!(
             "once it is mended, `millstream run --resume {}` continues there; what its steps have said is in {}",
             self.sequence.path(),
@@ -691,6 +711,15 @@ impl Runner<'_> {
         let file = path.file_name().map_or(self.sequence.path().into(), |name| name.to_string_lossy());
         let page = (self.options.page)(self.history, &self.name, &json);
         Report { subject: format!("millstream: {in_words} of {file}"), json, text, page }
+    }
+}
+
+/// Whether the results of a step are the columns of a row.
+fn has_columns(action: &Action) -> bool {
+    match action {
+        Action::Query(_) => true,
+        Action::Wait(wait) => matches!(wait.what, Awaited::Query { .. }),
+        _ => false,
     }
 }
 

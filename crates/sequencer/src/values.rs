@@ -75,12 +75,24 @@ fn result<'a>(sequence: &Sequence, progress: &'a Progress, step: &str, name: &st
     results.get(name).or_else(folded)
 }
 
-/// The SQL of `condition` with the results in it.
-pub(crate) fn condition(condition: &Condition, sequence: &Sequence, progress: &Progress) -> String {
-    condition.filled(&|StepsReference { step, name, .. }| match result(sequence, progress, step, name) {
+/// The SQL of `condition` with the results in it. A step that did not run has none: they are null.
+///
+/// # Errors
+/// If a step has run and has no such result.
+pub(crate) fn condition(condition: &Condition, sequence: &Sequence, progress: &Progress) -> Result<String, String> {
+    for StepsReference { step, name, .. } in &condition.references {
+        let results = sequence.step(step).map(|number| &progress.steps[number].results);
+        if let Some(results) = results.filter(|results| !results.is_empty())
+            && result(sequence, progress, step, name).is_none()
+        {
+            let names: Vec<&str> = results.keys().map(String::as_str).collect();
+            return Err(format!("`{step}` has no result `{name}`: its results are {}", names.join(", ")));
+        }
+    }
+    Ok(condition.filled(&|StepsReference { step, name, .. }| match result(sequence, progress, step, name) {
         Some(value) => literal(value),
         None => "NULL".to_owned(),
-    })
+    }))
 }
 
 fn literal(value: &Value) -> String {

@@ -8,14 +8,15 @@ use serde_json::{Value, json};
 
 use crate::human;
 
-/// So many runs say how long steps take.
-pub const MOST: u64 = 5;
+/// So many of the last runs say how long steps take.
+pub const MOST: u64 = 10;
 
-/// How long each step took in the last runs that were done, in milliseconds: the median.
+/// How long each step took where it succeeded, in milliseconds: the median.
 pub fn durations(sequence: &Sequence, reports: &[Value]) -> Vec<Option<u64>> {
     let of_step = |name: &str| {
         let took = |report: &Value| {
-            let step = report["steps"].as_array()?.iter().find(|step| step["name"] == name)?;
+            let step =
+                report["steps"].as_array()?.iter().find(|step| step["name"] == name && step["outcome"] == "success")?;
             step["ended"].as_u64()?.checked_sub(step["began"].as_u64()?)
         };
         let mut all: Vec<u64> = reports.iter().filter_map(took).collect();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::executor::block_on;
-use millstream::history::{JobKey, RunHistory, default_folder};
+use millstream::history::{JobKey, Outcome, RunHistory, default_folder};
 use millstream::sequence::{Asked, Handover, ReadOptions, ReadSequence, RunOptions, dry_run, moment};
 use millstream::{Cancel, Engine, Error, Failure, Result, sequence};
 use serde_json::{Value, json};
@@ -105,9 +105,13 @@ fn page(history: &RunHistory, run: &str, report: &Value) -> Result<String> {
 fn tell_unfinished(output: Output, history: &RunHistory, key: &JobKey, path: &str) -> Result<()> {
     if let Some(last) = history.last(key)?.filter(|last| last.outcome.is_unfinished()) {
         output.chat(&format!(
-            "the last run ({}) has not come to its end; this is another one: `millstream run --resume {path}` would \
-             have continued it\n",
-            last.run
+            "the last run ({}) {}; this is another one: `millstream run --resume {path}` would have continued it\n",
+            last.run,
+            match last.outcome {
+                Outcome::Failed => "failed",
+                Outcome::Interrupted => "was interrupted",
+                _ => "was killed",
+            }
         ));
     }
     Ok(())
@@ -214,7 +218,11 @@ pub fn explain(global: &Global, output: Output, path: &str) -> Result<(), Failur
     tell_lints(output, &read.warnings);
     let key = JobKey::new(path, &global.set);
     let durations = match history(&engine) {
-        Ok(history) => explain::durations(&read.sequence, &history.reports_of(&key, explain::MOST)?),
+        Ok(history) => {
+            let runs = history.list(Some(&key.path), explain::MOST)?.into_iter();
+            let reports: Vec<Value> = runs.filter_map(|run| run.report).collect();
+            explain::durations(&read.sequence, &reports)
+        }
         // A sequence that has never run has none.
         Err(_) => vec![None; read.sequence.steps.len()],
     };

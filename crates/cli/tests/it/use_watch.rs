@@ -115,7 +115,8 @@ fn a_terminal_shows_the_list_in_its_place() {
     let lab = lab();
     lab.run(&["run", "job.yaml", "-q"]).ok();
     let mut command = program(lab.0.root(), "script");
-    command.args(["-qec", &format!("{MILLSTREAM} runs --watch"), "/dev/null"]).env("TERM", "xterm");
+    let watch = format!("stty cols 200 rows 50; exec {MILLSTREAM} runs --watch");
+    command.args(["-qec", &watch, "/dev/null"]).env("TERM", "xterm");
     let watching = Watching::start(command);
     watching.until("written  rejected");
     lab.run(&["run", "job.yaml", "-q"]).ok();

@@ -80,6 +80,9 @@ impl FilePart {
         };
         let mut results = results_of_report(&said);
         if ended.ending.is_success() {
+            if let Some(rows) = self.rows_of_all_attempts(&results) {
+                results.insert("rows_written".to_owned(), json!(rows));
+            }
             return Done { stopped: ended.stopped && !self.keeps_running, failed: None, results };
         }
         if !results.contains_key("run")
@@ -98,6 +101,13 @@ impl FilePart {
             why
         };
         Done { stopped: ended.stopped, failed: Some(why), results }
+    }
+
+    /// How many rows were written, if runs before this one have made a part of them visible.
+    fn rows_of_all_attempts(&self, results: &Row) -> Option<u64> {
+        let run = self.history.find(results.get("run")?.as_str()?).ok()??;
+        let rows = (run.logical != run.run).then(|| self.history.rows_of(&run.logical).ok())??;
+        Some(rows.max(results.get("rows_written")?.as_u64()?))
     }
 
     /// Starts its process once, and returns what that has said.

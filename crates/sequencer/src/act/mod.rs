@@ -65,7 +65,7 @@ impl Ready {
             Ready::File(file) => file.run(surroundings, limit, lines).await,
             Ready::Command(words) => process::command(surroundings, words, limit, lines).await,
             Ready::Query(asked) => within(surroundings, limit, asked.ask(surroundings)).await,
-            Ready::Wait(wait) => within(surroundings, limit, wait.wait(surroundings)).await,
+            Ready::Wait(wait) => within(surroundings, limit, wait.wait(surroundings, lines)).await,
             Ready::Request(filled) => within(surroundings, limit, filled.send(surroundings)).await,
             Ready::Letter(filled) => within(surroundings, limit, filled.send(surroundings)).await,
         }

@@ -1,6 +1,7 @@
 //! Processes of steps: programs, and Millstream itself.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -128,12 +129,13 @@ pub(super) async fn command(
     if let Err(error) = program.look_up() {
         return error.into();
     }
-    let ended = match run(surroundings, &program, limit, lines, MOST_OUTPUT).await {
+    let ended = match run(surroundings, &program, limit, Arc::clone(&lines), MOST_OUTPUT).await {
         Ok(ended) => ended,
         Err(error) => return error.into(),
     };
     let output = String::from_utf8_lossy(&ended.output);
     let output = surroundings.secrets.hidden(output.trim_end());
+    output.lines().for_each(|line| lines(line));
     let results = json!({"exit_code": ended.ending.code(), "output": output});
     let results = results.as_object().cloned().unwrap_or_default();
     let failed = match (ended.late, ended.ending.is_success()) {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use millstream_core::program::Lines;
 use millstream_core::{Error, Result};
 use millstream_engine::Failure;
 use millstream_engine::sequences::Row;
@@ -66,6 +67,14 @@ enum For {
     Query { asked: Asked, until: Option<Located<String>> },
 }
 
+/// Why it is not seen whether something is there.
+enum NotSeen {
+    /// That may pass.
+    Now(String),
+    /// That does not.
+    Ever(String),
+}
+
 /// A wait.
 pub(crate) struct Wait {
     what: For,
@@ -89,15 +98,22 @@ impl Wait {
         Ok(Wait { what, limit: wait.limit, every: wait.every })
     }
 
-    pub(super) async fn wait(&self, surroundings: &Surroundings) -> Done {
+    /// `lines` takes why it cannot look.
+    pub(super) async fn wait(&self, surroundings: &Surroundings, lines: Lines) -> Done {
         let begun = Instant::now();
+        let mut before = None;
         loop {
             // What is waited for may not be there yet in any way: a server that starts, a folder, a table.
             let why = match self.look(surroundings).await {
                 Ok(Some(results)) => return Done::with(results),
                 Ok(None) => None,
-                Err(why) => Some(why),
+                Err(NotSeen::Now(why)) => Some(why),
+                Err(NotSeen::Ever(why)) => return Done::failed(why),
             };
+            if let Some(why) = why.as_ref().filter(|why| before.as_ref() != Some(*why)) {
+                lines(why);
+            }
+            before.clone_from(&why);
             let left = self.limit.map(|limit| limit.saturating_sub(begun.elapsed()));
             if left.is_some_and(|left| left.is_zero()) {
                 let limit = millstream_core::spec::Duration(self.limit.unwrap_or_default());
@@ -109,8 +125,8 @@ impl Wait {
     }
 
     /// The results, if it is there.
-    async fn look(&self, surroundings: &Surroundings) -> Result<Option<Row>, String> {
-        let failed = |failure: Failure| in_words(&failure);
+    async fn look(&self, surroundings: &Surroundings) -> Result<Option<Row>, NotSeen> {
+        let failed = |failure: Failure| NotSeen::Now(in_words(&failure));
         let engine = &surroundings.engine;
         match &self.what {
             For::File(source) => {
@@ -122,7 +138,10 @@ impl Wait {
                 let (row, holds) = asked.first(surroundings).await.map_err(failed)?;
                 let Some(row) = row else { return Ok(None) };
                 let holds = match until {
-                    Some(until) => engine.holds(&until.value, row.clone()).await.map_err(failed)?,
+                    Some(until) => {
+                        let holds = engine.holds(&until.value, row.clone()).await;
+                        holds.map_err(|failure| NotSeen::Ever(format!("`until`: {}", in_words(&failure))))?
+                    }
                     None => holds,
                 };
                 Ok(holds.then_some(row))

@@ -48,6 +48,12 @@ impl LiveRun {
         self.history.checked(self.history.connection().execute(update, values)).map(drop)
     }
 
+    /// Stores that there is nothing to resume after all.
+    pub fn left_nothing(&self) -> Result<()> {
+        let update = "UPDATE runs SET fingerprint = NULL WHERE run = ?1";
+        self.history.checked(self.history.connection().execute(update, [&self.run])).map(drop)
+    }
+
     /// Stores that the run was skipped, and why.
     pub fn skip(&self, why: &str) -> Result<()> {
         let update = "UPDATE runs SET ended = ?2, outcome = ?3, message = ?4 WHERE run = ?1";

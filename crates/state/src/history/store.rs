@@ -245,6 +245,12 @@ impl RunHistory {
         self.records(&query, [job])
     }
 
+    /// Whether a run that is a step of the logical run `sequence` had begun to load.
+    pub fn has_loaded(&self, sequence: &str) -> Result<bool> {
+        let query = "SELECT EXISTS (SELECT 1 FROM runs WHERE sequence = ?1 AND fingerprint IS NOT NULL)";
+        self.checked(self.connection().query_row(query, [sequence], |row| row.get(0)))
+    }
+
     /// The runs that are `step`, the last one first.
     pub fn of_step(&self, step: &OfStep) -> Result<Vec<RunRecord>> {
         let query = format!("SELECT {COLUMNS} FROM runs WHERE sequence = ?1 AND step = ?2 ORDER BY rowid DESC");
