@@ -4,6 +4,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use super::{lab, outcomes, rows, step};
+use crate::use_support::finish;
 
 /// Three loads one after the other; each job can be made to fail.
 const CHAIN: &str = "parameters: {DAY: '${now | %H%M%S}'}\nsteps:\n  one: {job: load.yaml, set: {TAG: one}}\n  two: \
@@ -197,4 +198,24 @@ fn a_job_that_is_deleted_between_two_attempts_is_resumed() {
     ran.ok();
     assert!(step(&ran.json(), "load")["parts"][0]["attempts"].as_u64() > Some(1), "{}", ran.stdout);
     assert_eq!(rows(&lab, "SELECT count(*) FROM t"), [["4"]]);
+}
+
+/// A run that was refused for what a killed one has left does not stand before that: it is resumed, and each row is
+/// there once.
+#[test]
+fn a_run_that_came_to_nothing_is_not_the_one_that_is_resumed() {
+    let lab = lab("steps:\n  load: {job: load.yaml, set: {TAG: x}}\n  say: {command: [sh, -c, 'echo \
+                   ${steps.load.rows_written} > said'], needs: load}\n");
+    let lines: String = (0..2000).map(|id| format!("{id}\n")).collect();
+    lab.file("in.csv", format!("id\n{lines}"));
+    let mut command = lab.command(&["run", "nightly.yaml"]);
+    command.env("MILLSTREAM_CHUNK_BYTES", "2000").env("MILLSTREAM_FAIL_AT", "commit.after");
+    finish(command, None).ended(1).says(&["load: failed: it was killed (signal 9)"]);
+    let there: usize = rows(&lab, "SELECT count(*) FROM t")[0][0].parse().expect("a number");
+    assert!((1..2000).contains(&there), "{there}");
+    let plain = lab.run(&["run", "nightly.yaml"]);
+    plain.ended(1).says(&["failed; this is another one", "an earlier run of this job is unfinished"]);
+    lab.run(&["run", "--resume", "nightly.yaml"]).ok();
+    assert_eq!(rows(&lab, "SELECT count(*), count(DISTINCT id) FROM t"), [["2000", "2000"]]);
+    assert_eq!(lab.read("said").trim(), "2000", "the rows of all attempts");
 }

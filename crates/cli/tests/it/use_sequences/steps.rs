@@ -160,7 +160,8 @@ fn what_a_query_lacks_is_said() {
          FROM t ORDER BY id LIMIT 1', from: 'sqlite:out.db', needs: load}\n  a: {command: [touch, '${steps.row.m}'], \
          needs: row}\n  b: {command: [touch, '${steps.row.missing}'], needs: row}\n  c: {command: [touch, \
          '${steps.row.n}'], needs: row, when: steps.row.n + 1}\n  d: {query: 'SELEC 1', from: 'sqlite:out.db', \
-         needs: row}\n  e: {command: [no-such-program]}\n",
+         needs: row}\n  e: {command: [no-such-program]}\n  f: {command: ['true'], needs: row, when: steps.row.m > \
+         1}\n",
     );
     lab.run(&["run", "nightly.yaml"]).ended(1).says(&[
         "a: failed: there is no value for `${steps.row.m}`: the results of `row` are n, missing",
@@ -168,6 +169,7 @@ fn what_a_query_lacks_is_said() {
         "c: failed: `when`: the condition gives 2, which is neither true nor false",
         "d: failed:",
         "e: failed: the program `no-such-program` cannot be started",
+        "f: failed: `when`: `row` has no result `m`: its results are n, missing",
     ]);
 }
 
