@@ -153,7 +153,7 @@ pub fn run(
         folder,
         pools: machine.pools.clone().unwrap_or_default(),
         memory: Memory::new(machine.memory, machine.cores),
-        first,
+        first: first.clone(),
         name,
         began: clock::now(),
         progress,
