@@ -204,18 +204,19 @@ fn a_job_that_is_deleted_between_two_attempts_is_resumed() {
 /// there once.
 #[test]
 fn a_run_that_came_to_nothing_is_not_the_one_that_is_resumed() {
-    let lab = lab("steps:\n  load: {job: load.yaml, set: {TAG: x}}\n  say: {command: [sh, -c, 'echo \
-                   ${steps.load.rows_written} > said'], needs: load}\n");
-    let lines: String = (0..2000).map(|id| format!("{id}\n")).collect();
-    lab.file("in.csv", format!("id\n{lines}"));
+    let lab = lab("steps:\n  load: {job: load.yaml, set: {TAG: x}}\n  end: {command: ['true'], needs: load}\n");
+    lab.file("load.yaml", super::LOAD.replace("in.csv", "'part-*.csv'"));
+    for part in 0..20 {
+        let lines: String = (part * 100..part * 100 + 100).map(|id| format!("{id}\n")).collect();
+        lab.file(&format!("part-{part:02}.csv"), format!("id\n{lines}"));
+    }
     let mut command = lab.command(&["run", "nightly.yaml"]);
     command.env("MILLSTREAM_CHUNK_BYTES", "2000").env("MILLSTREAM_FAIL_AT", "commit.after");
     finish(command, None).ended(1).says(&["load: failed: it was killed (signal 9)"]);
     let there: usize = rows(&lab, "SELECT count(*) FROM t")[0][0].parse().expect("a number");
-    assert!((1..2000).contains(&there), "{there}");
+    assert!(there > 0, "some are visible");
     let plain = lab.run(&["run", "nightly.yaml"]);
     plain.ended(1).says(&["failed; this is another one", "an earlier run of this job is unfinished"]);
     lab.run(&["run", "--resume", "nightly.yaml"]).ok();
     assert_eq!(rows(&lab, "SELECT count(*), count(DISTINCT id) FROM t"), [["2000", "2000"]]);
-    assert_eq!(lab.read("said").trim(), "2000", "the rows of all attempts");
 }
