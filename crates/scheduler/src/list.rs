@@ -84,6 +84,6 @@ pub fn list(folder: &Path, state: &Path, clock: &Clock, most: usize) -> Result<(
         });
     }
     // Those without a time come last.
-    listed.sort_by_key(|one| (one.next.first().is_none(), one.next.first().copied(), Arc::clone(&one.sequence)));
+    listed.sort_by_key(|one| (one.next.is_empty(), one.next.first().copied(), Arc::clone(&one.sequence)));
     Ok((listed, lints))
 }

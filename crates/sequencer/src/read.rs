@@ -115,7 +115,7 @@ fn mails_without_server(sequence: &Sequence, engine: &Engine) -> Vec<Lint> {
 
 impl ReadSequence {
     /// The path from the root of a file that it names.
-    pub(crate) fn from_root(&self, named: &str) -> PathBuf {
+    pub(crate) fn root_of(&self, named: &str) -> PathBuf {
         self.roots.get(named).cloned().unwrap_or_else(|| from_root(self.sequence.path_of(named)))
     }
 

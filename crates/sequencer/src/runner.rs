@@ -484,7 +484,7 @@ impl Runner<'_> {
     /// A hash of the file of a step and of what it gets.
     fn hash(&self, step: usize, set: &[(String, String)]) -> String {
         let text = match &self.sequence.steps[step].action {
-            Action::Job(file) | Action::Sequence(file) => self.read.texts.get(&self.read.from_root(&file.file.value)),
+            Action::Job(file) | Action::Sequence(file) => self.read.texts.get(&self.read.root_of(&file.file.value)),
             _ => None,
         };
         format!("{:016x}", stable_hash::hash(format!("{set:?}\n{}", text.map_or("", String::as_str))))
@@ -495,7 +495,7 @@ impl Runner<'_> {
         let (Action::Job(action) | Action::Sequence(action)) = &of.action else {
             return Err(Error::internal("the step has no file"));
         };
-        let from_root: PathBuf = self.read.from_root(&action.file.value);
+        let from_root: PathBuf = self.read.root_of(&action.file.value);
         let label = self.progress.steps[step].label(&of.name.value, part);
         let of_step = OfStep { sequence: self.first.clone(), step: label };
         let texts = match &of.action {
