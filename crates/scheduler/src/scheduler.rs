@@ -123,7 +123,7 @@ pub struct Scheduler {
     pub(crate) slots: Slots,
     /// How many occurrences have not ended well.
     pub(crate) failed: usize,
-    /// Whether the history is to be looked at, whoever has written to it.
+    /// Whether the history is to be looked at, since somebody may have written to it.
     pub(crate) reconcile: bool,
     /// The moment for `--once`.
     pub(crate) frozen: Option<DateTime<Utc>>,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  file ─read─▶ Sequence ──▶ Runner ──▶ what may start (millstream_job::sequence::state) ──▶ act ─┐
-//!                              ▲  ╰──▶ events: the run's folder, whoever looks on                  │
+//!                              ▲  ╰──▶ events: the run's folder, and those who look on              │
 //!                              ╰──────────────────── how each part has ended ◀────────────────────╯
 //! ```
 //! A *part* is what a step does once: the step itself, or one item of its loop. `read.rs` reads a sequence with the
