@@ -30,6 +30,6 @@ pub use deadline::{Outlook, outlook};
 pub use due::{Due, Missed, MissedBecause, ON_TIME, Skipped, SkippedBecause, State};
 pub use lints::schedule_lints;
 pub use schedule::Schedule;
-pub use spec::{CatchUp, CronEntries, Deadline, Overlap, ScheduleSpec, schedule_faults};
+pub use spec::{CatchUp, CronEntries, Deadline, Overlap, ScheduleSpec};
 pub use times::Times;
 pub use triggers::{AfterEnd, AfterKeys, AfterSpec, FilesSpec};

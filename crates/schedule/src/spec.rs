@@ -4,10 +4,9 @@ use std::borrow::Cow;
 use std::fmt;
 
 use chrono::NaiveTime;
-use millstream_core::spec::{Duration, Fault, Spec, parse};
+use millstream_core::spec::{Duration, Fault, Spec};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::schedule::Schedule;
 use crate::triggers::{AfterSpec, FilesSpec};
@@ -81,11 +80,6 @@ impl Spec for ScheduleSpec {
     fn check(&self) -> Vec<Fault> {
         Schedule::new(self).err().unwrap_or_default()
     }
-}
-
-/// What is wrong with what stands under `schedule` in a sequence.
-pub fn schedule_faults(settings: &Value) -> Vec<Fault> {
-    parse::<ScheduleSpec>(settings).err().unwrap_or_default()
 }
 
 /// Entries of cron.
@@ -193,7 +187,8 @@ impl JsonSchema for Deadline {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use millstream_core::spec::parse;
+    use serde_json::{Value, json};
 
     use super::*;
 

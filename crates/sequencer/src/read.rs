@@ -14,7 +14,7 @@ use millstream_job::sequence::model::Action;
 use millstream_job::sequence::template::Template;
 use millstream_job::sequence::{self, LoadedSequence, NamedFiles, NamedJob, Sequence, SequenceOptions, Step};
 use millstream_job::{Lint, decode};
-use millstream_schedule::schedule_faults;
+use millstream_schedule::schedule_lints;
 
 pub use millstream_job::sequence::is_sequence;
 
@@ -78,7 +78,7 @@ pub fn read_text(engine: &Engine, path: &str, text: &str, options: &ReadOptions)
             set: &options.set,
             environment: &|name| std::env::var(name).ok(),
             references: &|query| sql::references(query),
-            schedule: &schedule_faults,
+            schedule: &schedule_lints,
             pools: pools.as_deref(),
             files: &files,
             running: options.running,

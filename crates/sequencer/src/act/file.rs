@@ -67,13 +67,17 @@ impl FilePart {
             Ok(to_do) => to_do,
             Err(error) => return error.into(),
         };
-        let ended = match self.attempt(surroundings, &to_do, limit, &lines).await {
+        let mut is_changed = false;
+        let mut ended = self.attempt(surroundings, &to_do, limit, &lines).await;
+        if let Ok((first, said)) = &ended
+            && matches!(to_do, ToDo::Resume)
+            && has_changed(said)
+            && !first.stopped
+        {
             // Nothing was published of a job that has changed, or the engine refuses this, too.
-            Ok((ended, said)) if matches!(to_do, ToDo::Resume) && has_changed(&said) && !ended.stopped => {
-                self.attempt(surroundings, &ToDo::Begin, limit, &lines).await
-            }
-            ended => ended,
-        };
+            is_changed = true;
+            ended = self.attempt(surroundings, &ToDo::Begin, limit, &lines).await;
+        }
         let (ended, said) = match ended {
             Ok(ended) => ended,
             Err(error) => return error.into(),
@@ -95,11 +99,7 @@ impl FilePart {
             true => too_long(limit),
             false => first_error(&said).or_else(|| ended.last.last().cloned()).unwrap_or(ended.ending.to_string()),
         };
-        let why = if said["errors"][0]["kind"] == "refused" && matches!(to_do, ToDo::Resume) {
-            self.with_hint(why)
-        } else {
-            why
-        };
+        let why = if is_changed && said["errors"][0]["kind"] == "refused" { self.with_hint(why) } else { why };
         Done { stopped: ended.stopped, failed: Some(why), results }
     }
 
