@@ -61,8 +61,6 @@ pub enum Event {
         part: usize,
         /// When.
         at: u64,
-        /// A hash of what it is started with.
-        given: Option<String>,
     },
     /// An attempt at a part has ended.
     Ended {
@@ -179,12 +177,11 @@ impl Progress {
                     (self.steps[step].state, self.steps[step].began) = (StepState::Running, Some(*at));
                 }
             }
-            Event::Started { step: name, part, at, given } => {
+            Event::Started { step: name, part, at } => {
                 let Some(part) = step(name).and_then(|step| self.steps[step].parts.get_mut(*part)) else { return };
                 part.state = StepState::Running;
                 part.attempts += 1;
                 part.began = part.began.or(Some(*at));
-                part.given.clone_from(given);
             }
             Event::Ended { step: name, part, at, ending, message, results } => {
                 let Some(part) = step(name).and_then(|step| self.steps[step].parts.get_mut(*part)) else { return };
@@ -238,14 +235,14 @@ impl Part {
     /// The events that lead to the same of this part, which is number `part` of `step`.
     pub(crate) fn events(&self, step: &str, part: usize) -> Vec<Event> {
         let Some(at) = self.began else { return Vec::new() };
-        let (step, given) = (step.to_owned(), self.given.clone());
+        let step = step.to_owned();
         let ending = match self.state {
             StepState::Succeeded => Ending::Succeeded,
             StepState::Failed => Ending::Failed,
             _ => Ending::Stopped,
         };
         let (message, results, end) = (self.message.clone(), self.results.clone(), self.ended.unwrap_or(at));
-        let started = Event::Started { step: step.clone(), part, at, given };
+        let started = Event::Started { step: step.clone(), part, at };
         vec![started, Event::Ended { step, part, at: end, ending, message, results }]
     }
 }

@@ -51,14 +51,12 @@ pub struct Part {
     pub message: Option<String>,
     /// Its results.
     pub results: Row,
-    /// A hash of what its last attempt was started with.
-    pub given: Option<String>,
 }
 
 impl Part {
     pub(crate) fn new(item: Option<Item>) -> Self {
-        let (attempts, began, ended, message, results, given) = (0, None, None, None, Row::new(), None);
-        Part { item, state: StepState::Waiting, attempts, began, ended, message, results, given }
+        let (attempts, began, ended, message, results) = (0, None, None, None, Row::new());
+        Part { item, state: StepState::Waiting, attempts, began, ended, message, results }
     }
 
     /// The name of its run in the history, if it has one.

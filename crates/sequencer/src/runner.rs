@@ -462,14 +462,10 @@ impl Runner<'_> {
         let (of, progress) = (&self.sequence.steps[step], &self.progress.steps[step]);
         let item = progress.parts[part].item.clone();
         let values = self.values(step, item.as_ref());
-        let mut given = None;
-        let file = |set: Vec<(String, String)>| {
-            given = Some(self.hash(step, &set));
-            self.file(id, set, memory)
-        };
+        let file = |set| self.file(id, set, memory);
         let ready = Ready::new(&values, &self.surroundings, file, || self.report_so_far(&of.name.value));
         let limit = of.time_limit;
-        self.note(Event::Started { step: self.name_of(step), part, at: clock::now(), given })?;
+        self.note(Event::Started { step: self.name_of(step), part, at: clock::now() })?;
         let (surroundings, lines, begun) = (Arc::clone(&self.surroundings), self.lines(id), Instant::now());
         self.came.push(Box::pin(async move {
             let done = match ready {
@@ -479,15 +475,6 @@ impl Runner<'_> {
             Came::Done(id, done, begun.elapsed())
         }));
         Ok(())
-    }
-
-    /// A hash of the file of a step and of what it gets.
-    fn hash(&self, step: usize, set: &[(String, String)]) -> String {
-        let text = match &self.sequence.steps[step].action {
-            Action::Job(file) | Action::Sequence(file) => self.read.texts.get(&self.read.root_of(&file.file.value)),
-            _ => None,
-        };
-        format!("{:016x}", stable_hash::hash(format!("{set:?}\n{}", text.map_or("", String::as_str))))
     }
 
     fn file(&self, (step, part): PartId, set: Vec<(String, String)>, memory: u64) -> Result<FilePart> {
