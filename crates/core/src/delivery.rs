@@ -22,6 +22,12 @@ pub trait Delivery: Send {
     /// Adds rows.
     async fn write(&mut self, batch: RecordBatch) -> Result<()>;
 
+    /// Sends what was added, so that only the commit is left where that is possible. Returns how many rows are known to
+    /// be refused.
+    async fn send(&mut self) -> Result<usize> {
+        Ok(0)
+    }
+
     /// Writes the rows and notes the chunks, in one transaction. Before that is committed, `accept` is asked whether
     /// the rows may be missing that the target does not take, and takes note of them; its error is the delivery's. What
     /// it returns is noted in the same transaction. It is not asked where the chunks are there already. An error of the

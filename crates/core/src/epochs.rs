@@ -4,14 +4,14 @@
 //! committed; if a run dies before the messages are acknowledged, they come again, and so do their rows.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 
-use crate::Result;
 use crate::delivery::{Changes, Delivery};
 use crate::positions::{Move, Positions};
 use crate::queue::Queue;
+use crate::{Error, Result};
 
 /// Takes epochs into a target. Calls may run side by side.
 #[async_trait]
@@ -24,6 +24,17 @@ pub trait Epochs: Send + Sync {
     /// positions were moved on since, so that the target does not tell whose move it was, the delivery ends with
     /// [`crate::delivery::Delivered::Unknown`].
     async fn delivery(&self, moves: Vec<Move>, bad_rows: usize) -> Result<Box<dyn Delivery>>;
+
+    /// Whether rows can be sent before it is known what moves: see [`Epochs::delivery_ahead`].
+    fn takes_ahead(&self) -> bool {
+        false
+    }
+
+    /// The same, where the moves become known while the rows are sent: other deliveries move the same places before. It
+    /// makes them as soon as it can, and cannot be committed before they are known.
+    async fn delivery_ahead(&self, _moves: LaterMoves, _bad_rows: usize) -> Result<Box<dyn Delivery>> {
+        Err(Error::internal(format!("{} makes moves first", self.target())))
+    }
 
     /// The target, for a message: `table t of mysql://…`.
     fn target(&self) -> String;
@@ -41,7 +52,8 @@ pub trait Epochs: Send + Sync {
         None
     }
 
-    /// How many deliveries the target takes at once.
+    /// How many deliveries the target takes at once. If it [takes some ahead](Epochs::takes_ahead), as many again may
+    /// have sent their rows.
     fn connections(&self) -> usize {
         1
     }
@@ -59,6 +71,9 @@ pub trait Epochs: Send + Sync {
     /// Waits until nothing is left to be done behind the commits that were made. None begins meanwhile.
     async fn settle(&self) {}
 }
+
+/// Moves of a delivery, once they are known.
+pub type LaterMoves = Arc<OnceLock<Vec<Move>>>;
 
 /// A queue whose rows a sink is to take.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use millstream_core::epochs::{EpochTarget, Epochs};
-use millstream_core::positions::Move;
+use millstream_core::epochs::{EpochTarget, Epochs, LaterMoves};
 use millstream_core::sink::{Chunk, Delivered, Delivery, KnownLoad, Ledger, WrittenChunks};
 use millstream_core::{Error, ErrorKind, Result};
 use millstream_state::rejects::ChunkId;
@@ -16,6 +15,7 @@ use tokio::sync::Semaphore;
 
 use super::group::{ChunkRows, Group, counts};
 use super::load::{ChunkLoad, Loading};
+use super::turn::{Turn, TurnGiver, Turns};
 use crate::report::Tally;
 
 /// The first pause before what was away is asked again, and the longest: each is twice as long as the one before.
@@ -32,6 +32,7 @@ pub struct EpochLoad {
     is_by_place: bool,
     /// One for each delivery that the target takes at once.
     permits: Semaphore,
+    turns: Turns,
 }
 
 impl EpochLoad {
@@ -42,7 +43,17 @@ impl EpochLoad {
         let loading = load(Arc::clone(&ledger) as Arc<dyn Ledger>).into_epochs();
         let is_by_place = target.positions().is_some_and(|positions| positions.is_by_place());
         let permits = Semaphore::new(ledger.epochs.connections().max(1));
-        EpochLoad { loading, ledger, is_by_place, permits }
+        EpochLoad { loading, ledger, is_by_place, permits, turns: Turns::new() }
+    }
+
+    /// Whether deliveries may begin before their turn.
+    pub fn takes_ahead(&self) -> bool {
+        self.ledger.epochs.takes_ahead()
+    }
+
+    /// The turn of one more delivery of the epoch with this number.
+    pub fn turn(&self, epoch: u64) -> (TurnGiver, Turn) {
+        self.turns.add(epoch)
     }
 
     /// Whether a delivery can make the moves of one place only.
@@ -67,36 +78,39 @@ impl EpochLoad {
         self.loading.came.rejected_before.fetch_add(rejected, Ordering::Relaxed);
     }
 
-    /// Writes the rows of an epoch and makes the moves, in one transaction; as often as it takes while the target is
-    /// away. It begins once the target takes one delivery more: each needs descriptors and memory. `None` if the run is
-    /// to end meanwhile: then the rows are dropped. `waits` hears that the target is away, and that it is back.
-    pub async fn deliver(
-        &self,
-        rows: Vec<ChunkRows>,
-        moves: Vec<Move>,
-        waits: &dyn Waits,
-    ) -> Result<Option<Delivered>> {
+    /// Writes the rows of an epoch and makes the moves that come with its turn, in one transaction; as often as it takes
+    /// while the target is away. It begins once the target takes one delivery more: each needs descriptors and memory.
+    /// If the turn never comes, it ends as if positions stood elsewhere. `None` if the run is to end while the target is
+    /// away: then the rows are dropped. `waits` hears that the target is away, and that it is back.
+    pub async fn deliver(&self, rows: Vec<ChunkRows>, turn: Turn, waits: &dyn Waits) -> Result<Option<Delivered>> {
         let (count, rejected) = counts(&rows);
         self.loading.came.read.fetch_add(count, Ordering::Relaxed);
-        let _permit = self.permits.acquire().await;
         let mut group = Group::new(0, &self.loading.load.budget);
         rows.into_iter().for_each(|rows| group.push(rows));
         let name = &self.loading.load.name;
-        let delivered = self.deliver_group(group, moves, waits).await.map_err(|error| error.in_step(name))?;
+        let delivered = self.deliver_group(group, &turn, waits).await.map_err(|error| error.in_step(name))?;
         if !matches!(delivered, Some(Delivered::Written { .. })) {
             self.come_again(count, rejected);
         }
         Ok(delivered)
     }
 
-    async fn deliver_group(&self, mut group: Group, moves: Vec<Move>, waits: &dyn Waits) -> Result<Option<Delivered>> {
+    async fn deliver_group(&self, mut group: Group, turn: &Turn, waits: &dyn Waits) -> Result<Option<Delivered>> {
         let (name, mut pause, mut is_waiting) = (&self.loading.load.name, PAUSES.0, false);
-        let given = self.ledger.give(moves);
+        let given = self.ledger.give(turn.moves());
         group.note([given.note()]);
         let group = Arc::new(group);
         loop {
-            match self.loading.try_deliver(&group).await {
+            let tried = match turn.has_come() {
+                true => self.in_turn(&group, turn).await,
+                false => match self.ahead(&group, turn).await {
+                    Some(tried) => tried,
+                    None => continue,
+                },
+            };
+            match tried {
                 Err(error) if error.kind() == ErrorKind::Transient => {
+                    self.turns.retreat();
                     if !std::mem::replace(&mut is_waiting, true) {
                         waits.waiting(name, &error);
                     }
@@ -116,6 +130,48 @@ impl EpochLoad {
                 }
             }
         }
+    }
+
+    /// Delivers a group that has its turn.
+    async fn in_turn(&self, group: &Arc<Group>, turn: &Turn) -> Result<Delivered> {
+        let mut permit = Some(self.permits.acquire().await);
+        let may_commit = async |_| {
+            turn.sent();
+            // Who commits needs no room for rows.
+            permit.take_if(|_| self.takes_ahead());
+            true
+        };
+        self.loading.try_deliver(group, may_commit).await
+    }
+
+    /// Sends a group before its turn, and commits it then. `None` if it has to be sent again, in its turn.
+    async fn ahead(&self, group: &Arc<Group>, turn: &Turn) -> Option<Result<Delivered>> {
+        let again_in_turn = async || match turn.comes().await {
+            true => None,
+            false => Some(Ok(Delivered::Moved(Vec::new()))),
+        };
+        if !self.turns.may_send(turn).await || turn.has_come() {
+            return again_in_turn().await;
+        }
+        let mut permit = Some(self.permits.acquire().await);
+        let mut has_sent = false;
+        let may_commit = async |refused| {
+            // Rows may be refused since those of the epoch before are not visible.
+            has_sent = refused == 0 || turn.has_come();
+            if !has_sent {
+                return false;
+            }
+            turn.sent();
+            permit.take();
+            turn.comes().await
+        };
+        let tried = tokio::select! {
+            biased;
+            tried = self.loading.try_deliver(group, may_commit) => tried,
+            () = self.turns.must_give_up(turn) => return again_in_turn().await,
+        };
+        // Whether an error is the target's fault, or the rows', shows in its turn.
+        if has_sent { Some(tried) } else { again_in_turn().await }
     }
 
     /// No delivery of the group follows: if it is not written, its messages come again, and the rejects that deliveries
@@ -174,7 +230,7 @@ struct EpochLedger {
     /// How many deliveries were given moves.
     given: AtomicU64,
     /// Those of the deliveries that are under way.
-    moves: Mutex<HashMap<u64, Vec<Move>>>,
+    moves: Mutex<HashMap<u64, LaterMoves>>,
 }
 
 /// The moves of a delivery, as long as it may be tried.
@@ -200,13 +256,13 @@ impl Drop for Given<'_> {
 }
 
 impl EpochLedger {
-    fn give(&self, moves: Vec<Move>) -> Given<'_> {
+    fn give(&self, moves: LaterMoves) -> Given<'_> {
         let number = self.given.fetch_add(1, Ordering::Relaxed);
         self.moves().insert(number, moves);
         Given { ledger: self, number }
     }
 
-    fn moves(&self) -> MutexGuard<'_, HashMap<u64, Vec<Move>>> {
+    fn moves(&self) -> MutexGuard<'_, HashMap<u64, LaterMoves>> {
         self.moves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -233,7 +289,10 @@ impl Ledger for EpochLedger {
         let number = chunks.iter().find(|chunk| chunk.unit == MOVES).map(|chunk| chunk.number);
         let moves = number.and_then(|number| self.moves().get(&number).cloned());
         let moves = moves.ok_or_else(|| Error::internal("an epoch has no moves"))?;
-        self.epochs.delivery(moves, bad_rows).await
+        match moves.get() {
+            Some(moves) => self.epochs.delivery(moves.clone(), bad_rows).await,
+            None => self.epochs.delivery_ahead(moves, bad_rows).await,
+        }
     }
 
     fn stop_waiting(&self) -> bool {

@@ -583,7 +583,7 @@ impl Loading {
         let mut group = Arc::new(group);
         let mut tries = 0;
         while !group.is_empty() {
-            match self.try_deliver(&group).await {
+            match self.try_deliver(&group, async |_| true).await {
                 Ok(Delivered::Written { .. }) => break,
                 Ok(Delivered::AlreadyDone(chunks)) => {
                     let left_out = Arc::get_mut(&mut group).and_then(|group| group.leave_out(&chunks));
@@ -617,7 +617,13 @@ impl Loading {
         Ok(())
     }
 
-    pub(super) async fn try_deliver(self: &Arc<Self>, group: &Arc<Group>) -> Result<Delivered> {
+    /// Delivers a group. When its rows are sent, `may_commit` is asked, with how many of them were refused; if it may
+    /// not, nothing is written, as if its positions stood elsewhere.
+    pub(super) async fn try_deliver(
+        self: &Arc<Self>,
+        group: &Arc<Group>,
+        may_commit: impl AsyncFnOnce(usize) -> bool,
+    ) -> Result<Delivered> {
         let attempt = Arc::new(Attempt::new(self, group));
         let room = self.load.rejects.of_sink(&self.load.name).map_or(0, |limit| limit.room(group.count()));
         let room = usize::try_from(room).unwrap_or(usize::MAX).clamp(SHOWN_BAD_ROWS - 1, usize::MAX - 1);
@@ -632,6 +638,10 @@ impl Loading {
                 delivery.write(batch).await?;
                 tokio::task::yield_now().await;
             }
+        }
+        let refused = delivery.send().await?;
+        if !may_commit(refused).await {
+            return Ok(Delivered::Moved(Vec::new()));
         }
         attempt.checked(computing.as_ref().map(Computing::checked).unwrap_or_default());
         let asked = Arc::clone(&attempt);

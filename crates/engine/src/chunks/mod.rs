@@ -41,6 +41,7 @@ mod reload;
 pub mod sinks;
 mod span;
 mod spool;
+pub mod turn;
 pub mod units;
 mod versions;
 

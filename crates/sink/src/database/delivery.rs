@@ -10,6 +10,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use futures::FutureExt;
+use millstream_core::epochs::LaterMoves;
 use millstream_core::sink::{Accept, Delivered, Delivery, Refused, SHOWN_BAD_ROWS};
 use millstream_core::{Budget, Error, Result, fail_point};
 use tokio::runtime::Handle;
@@ -23,8 +24,10 @@ use super::group::{BadRow, Group, Rows, numbered};
 use super::in_step::Counts;
 use super::load::{Shared, on_io};
 use super::notes::{Notes, Otherwise, Outcome};
+use super::places::Places;
 use super::pool::pause;
 use super::server::{Connection, Encoder, Failure};
+use crate::moves;
 
 /// What the deliveries into one table share.
 pub(super) struct Delivering {
@@ -39,15 +42,18 @@ pub(super) struct Delivering {
     pub(super) epochs: Option<MergedEpochs>,
 }
 
-/// A connection with a transaction in which everything is noted.
+/// A connection with a transaction.
 pub(super) struct OpenTransaction {
     connection: Box<dyn Connection>,
+    /// Whether everything is noted in it.
+    is_noted: bool,
     _permit: OwnedSemaphorePermit,
 }
 
 impl OpenTransaction {
-    pub(super) fn new(connection: Box<dyn Connection>, permit: OwnedSemaphorePermit) -> Self {
-        OpenTransaction { connection, _permit: permit }
+    /// In which everything is noted.
+    pub(super) fn noted(connection: Box<dyn Connection>, permit: OwnedSemaphorePermit) -> Self {
+        OpenTransaction { connection, is_noted: true, _permit: permit }
     }
 
     pub(super) fn connection(&mut self) -> &mut dyn Connection {
@@ -59,10 +65,30 @@ impl OpenTransaction {
     }
 }
 
+/// Notes that may become known while rows are sent.
+struct Noting {
+    /// What is known of them.
+    known: Option<Arc<Notes>>,
+    later: Option<(Places, LaterMoves)>,
+}
+
+impl Noting {
+    /// The notes, if they are known now.
+    fn now(&mut self) -> Result<Option<&Arc<Notes>>> {
+        if let (None, Some((places, later))) = (&self.known, &self.later)
+            && let Some(moves) = later.get()
+        {
+            moves::check(moves)?;
+            self.known = Some(Arc::new(Notes::moves(places, moves.clone())));
+        }
+        Ok(self.known.as_ref())
+    }
+}
+
 /// Rows on their way.
 pub(super) struct TableDelivery {
     into: Arc<Delivering>,
-    notes: Arc<Notes>,
+    noting: Noting,
     encoder: Box<dyn Encoder>,
     group: Option<Group>,
     transaction: Option<OpenTransaction>,
@@ -81,10 +107,19 @@ pub(super) struct TableDelivery {
 impl TableDelivery {
     /// A delivery in which up to `bad_rows` rows may be missing.
     pub(super) fn new(into: Arc<Delivering>, notes: Notes, bad_rows: usize) -> Self {
+        Self::with(into, Noting { known: Some(Arc::new(notes)), later: None }, bad_rows)
+    }
+
+    /// The same, whose notes are moves that become known later.
+    pub(super) fn ahead(into: Arc<Delivering>, places: &Places, moves: LaterMoves, bad_rows: usize) -> Self {
+        Self::with(into, Noting { known: None, later: Some((places.clone(), moves)) }, bad_rows)
+    }
+
+    fn with(into: Arc<Delivering>, noting: Noting, bad_rows: usize) -> Self {
         TableDelivery {
             encoder: into.shared.server.encoder(&into.shared.bulk, &into.schema, &into.shared.spec),
             into,
-            notes: Arc::new(notes),
+            noting,
             group: None,
             transaction: None,
             otherwise: None,
@@ -123,6 +158,11 @@ impl Delivery for TableDelivery {
         Ok(())
     }
 
+    async fn send(&mut self) -> Result<usize> {
+        self.flush().await?;
+        Ok(self.refused.rows.len() + usize::from(self.refused.more))
+    }
+
     async fn commit_if(mut self: Box<Self>, accept: Accept) -> Result<Delivered> {
         self.flush().await?;
         if let Some(otherwise) = self.otherwise {
@@ -134,10 +174,10 @@ impl Delivery for TableDelivery {
         if self.refused.more {
             return Err(self.refused.into_error(&self.into.shared.target));
         }
-        let Some(transaction) = self.transaction.take() else {
-            return Err(Error::internal("a delivery lost its connection"));
+        let (Some(transaction), Some(notes)) = (self.transaction.take(), self.noting.now()?) else {
+            return Err(Error::internal("a delivery lost its connection, or its moves are not known"));
         };
-        let (into, notes) = (Arc::clone(&self.into), Arc::clone(&self.notes));
+        let (into, notes) = (Arc::clone(&self.into), Arc::clone(notes));
         let outcome = on_io(&self.into.io, async move {
             let mut transaction = transaction;
             let noted = notes.add(transaction.connection(), &further).await;
@@ -190,13 +230,15 @@ enum Sent {
 }
 
 impl TableDelivery {
-    /// Sends the gathered rows, and notes everything before the first of them.
+    /// Sends the gathered rows, and notes everything before that, once it is known.
     async fn flush(&mut self) -> Result<()> {
         if self.otherwise.is_some() || self.refused.more {
             return Ok(());
         }
         let mut group = self.group.take().unwrap_or_else(|| Group::new(&self.into.budget, 0));
-        if group.is_empty() && self.transaction.is_some() {
+        let notes = self.noting.now()?.cloned();
+        let has_noted = self.transaction.as_ref().map(|transaction| transaction.is_noted || notes.is_none());
+        if group.is_empty() && has_noted == Some(true) {
             return Ok(());
         }
         let own = std::mem::take(&mut group.refused);
@@ -204,8 +246,10 @@ impl TableDelivery {
         let rows = group.sealed();
         let start = Instant::now();
         let transaction = self.transaction.take();
-        let (into, notes, sending) = (Arc::clone(&self.into), Arc::clone(&self.notes), rows.clone());
-        let sent = on_io(&self.into.io, async move { send(&into, transaction, &notes, &sending, left).await }).await;
+        let (into, sending) = (Arc::clone(&self.into), rows.clone());
+        let sent =
+            on_io(&self.into.io, async move { send(&into, transaction, notes.as_deref(), &sending, left).await });
+        let sent = sent.await;
         self.into.shared.step.add_waiting_output(start.elapsed());
         match sent.map_err(|error| self.into.shared.error_of_target(error))? {
             Sent::Not(otherwise) => self.otherwise = Some(otherwise),
@@ -270,11 +314,11 @@ impl TableDelivery {
     }
 }
 
-/// Sends a group in the open transaction, or in a new one in which everything is noted first.
+/// Sends a group in the open transaction, or in a new one. Everything is noted before that, if it is known.
 async fn send(
     into: &Delivering,
     transaction: Option<OpenTransaction>,
-    notes: &Notes,
+    notes: Option<&Notes>,
     rows: &Rows,
     left: usize,
 ) -> Result<Sent> {
@@ -284,17 +328,29 @@ async fn send(
         Some(transaction) => transaction,
         None => {
             let permit = shared.pool.permit().await?;
-            OpenTransaction::new(shared.pool.take().await?, permit)
+            OpenTransaction { connection: shared.pool.take().await?, is_noted: false, _permit: permit }
         }
     };
+    let to_note = notes.filter(|_| !transaction.is_noted);
+    // Only rows of a queue are sent before it is known what to note.
+    let is_of_queue = notes.is_none_or(Notes::are_moves);
     let most = left.saturating_add(1).max(SHOWN_BAD_ROWS);
     let mut tries = 0;
     loop {
         let connection = transaction.connection.as_mut();
         let sent = async {
-            if !begins {
-                connection.execute(Scope::Savepoint.begin()).await?;
-            } else if let Some(otherwise) = notes.begin(connection).await? {
+            let otherwise = match (begins, to_note) {
+                (true, Some(notes)) => notes.begin(connection).await?,
+                (true, None) => connection.execute("BEGIN").await.map(|_| None)?,
+                (false, to_note) => {
+                    connection.execute(Scope::Savepoint.begin()).await?;
+                    match to_note {
+                        Some(notes) => notes.make_or_roll_back(connection).await?,
+                        None => None,
+                    }
+                }
+            };
+            if let Some(otherwise) = otherwise {
                 return Ok(Err(otherwise));
             }
             fail_point::pass("bulk.before");
@@ -307,6 +363,7 @@ async fn send(
         };
         match sent.await {
             Ok(Ok(bad)) => {
+                transaction.is_noted |= to_note.is_some();
                 shared.record_detour(transaction.connection.as_ref());
                 return Ok(Sent::Done(transaction, bad));
             }
@@ -320,7 +377,8 @@ async fn send(
                     return Err(error);
                 }
                 if tries >= shared.spec.retries {
-                    return Err(in_vain(shared, transaction, notes, Failure::Again { error, undone, waited }).await);
+                    let failure = Failure::Again { error, undone, waited };
+                    return Err(in_vain(shared, transaction, notes, failure).await);
                 }
                 let scope = if begins { Scope::Transaction } else { Scope::Savepoint };
                 transaction.connection.execute(scope.roll_back()).await.map_err(Failure::into_error)?;
@@ -328,7 +386,7 @@ async fn send(
                 tries += 1;
             }
             // The server may have ended a connection that was idle for long.
-            Err(Failure::Lost(_)) if begins && notes.are_moves() && tries < shared.spec.retries => {
+            Err(Failure::Lost(_)) if begins && is_of_queue && tries < shared.spec.retries => {
                 transaction.connection = shared.pool.connect_for_rows().await?;
                 tries += 1;
             }
@@ -339,10 +397,14 @@ async fn send(
 
 /// The error of a group after the last attempt. It is permanent where delivering it again would multiply all waits; the
 /// readers of queues wait anyway.
-async fn in_vain(shared: &Shared, mut transaction: OpenTransaction, notes: &Notes, failure: Failure) -> Error {
-    let tables = [shared.bulk.table.as_str(), notes.table()];
+async fn in_vain(shared: &Shared, mut transaction: OpenTransaction, notes: Option<&Notes>, failure: Failure) -> Error {
+    let tables: Vec<&str> = std::iter::once(shared.bulk.table.as_str()).chain(notes.map(Notes::table)).collect();
+    let has_waited = matches!(failure, Failure::Again { waited: true, .. });
     let error = blamed(transaction.connection.as_mut(), &tables, failure).await;
-    if notes.are_moves() {
+    if let Some(notes) = notes.filter(|_| has_waited) {
+        notes.end_others(&shared.pool).await;
+    }
+    if notes.is_none_or(Notes::are_moves) {
         return error;
     }
     let into_refused_row = Error::refused(error.what()).cause(error.cause_text().unwrap_or_default());

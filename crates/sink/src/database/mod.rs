@@ -12,6 +12,8 @@
 //! `epoch.rs` merges rows).
 
 pub(crate) mod action;
+#[cfg(all(test, feature = "mysql", feature = "postgres"))]
+mod ahead_tests;
 pub(crate) mod bisect;
 pub(crate) mod cells;
 mod commit;

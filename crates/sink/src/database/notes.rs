@@ -106,6 +106,22 @@ impl Notes {
 
     async fn begin_as(&self, connection: &mut dyn Connection, attempt: &str) -> Result<Option<Otherwise>, Failure> {
         connection.execute("BEGIN").await?;
+        self.make_or_roll_back_as(connection, attempt).await
+    }
+
+    /// Notes everything in the open transaction. If that cannot be done it says why, and there is no transaction.
+    pub(super) async fn make_or_roll_back(
+        &self,
+        connection: &mut dyn Connection,
+    ) -> Result<Option<Otherwise>, Failure> {
+        self.make_or_roll_back_as(connection, &self.attempt).await
+    }
+
+    async fn make_or_roll_back_as(
+        &self,
+        connection: &mut dyn Connection,
+        attempt: &str,
+    ) -> Result<Option<Otherwise>, Failure> {
         fail_point::pass("ledger.before");
         if self.make_as(connection, attempt).await? {
             fail_point::pass("ledger.after");
@@ -211,6 +227,17 @@ impl Notes {
             }
         }
         Ok(Outcome::Otherwise(otherwise))
+    }
+
+    /// Rows of a queue have waited in vain for somebody's lock. If another process has moved the same places last, its
+    /// connections are ended: it may have stopped with rows in an open transaction. One that lives connects again.
+    pub(super) async fn end_others(&self, pool: &Pool) {
+        let What::Moves(places, moves) = &self.what else { return };
+        let Ok(mut connection) = pool.connect().await else { return };
+        for one in moves {
+            // What cannot be ended is named by the error of the rows.
+            let _ = places.end_holder(connection.as_mut(), &one.place).await;
+        }
     }
 
     /// Whether the run is to end.

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use millstream_core::positions::{Move, Position};
 use millstream_core::{Error, RejectKind, Result};
@@ -24,6 +24,10 @@ use crate::table_version::POSITIONS;
 
 /// Names in a list in one statement.
 const LISTED: usize = 500;
+
+/// How long the server may take to end a connection, and the time between two looks.
+pub(super) const ENDING: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// The positions of a load, for one process.
 #[derive(Debug, Clone)]
@@ -259,6 +263,41 @@ impl Places {
     ) -> Result<Option<Position>, Failure> {
         let is_it = format!("load_key = '{}' AND place_key = '{}'", self.key, digest(place));
         Ok(self.select(connection, &is_it, lock).await?.pop())
+    }
+
+    /// Ends the connections of the process that has moved `place` last, unless that is this one.
+    pub(super) async fn end_holder(&self, connection: &mut dyn Connection, place: &str) -> Result<()> {
+        let held = self.look(connection, place).await.map_err(Failure::into_error)?;
+        match held.map(|position| position.owner).filter(|owner| !self.is_own(owner)) {
+            Some(owner) => self.end_sessions(connection, &owner).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Ends the connections of the process `owner`.
+    pub(super) async fn end_sessions(&self, connection: &mut dyn Connection, owner: &str) -> Result<()> {
+        let tag = self.tag(owner);
+        let begun = Instant::now();
+        loop {
+            let left = connection.sessions_of(&tag).await.map_err(Failure::into_error)?;
+            if left.is_empty() || begun.elapsed() > ENDING {
+                return Ok(());
+            }
+            for one in &left {
+                if let Err(refused) = connection.end_session(&tag, &one.id).await {
+                    return Err(self.cannot_end(&one.shown, refused.into_error()));
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn cannot_end(&self, shown: &str, refused: Error) -> Error {
+        let what = format!("a process that has stopped keeps a position of {} locked", self.target);
+        let cause = refused.cause_text().unwrap_or(refused.what());
+        Error::refused(what)
+            .cause(format!("{shown}: {cause}"))
+            .hint("end that process, or its connection on the server")
     }
 
     /// All positions of the load as they were committed last, by place.

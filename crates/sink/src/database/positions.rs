@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use futures::FutureExt;
-use millstream_core::epochs::Epochs;
+use millstream_core::epochs::{Epochs, LaterMoves};
 use millstream_core::positions::{Change, Move, Moved, Position, Positions};
 use millstream_core::sink::{Changes, Delivery, LoadContext};
 use millstream_core::{Error, Result, fail_point};
@@ -34,7 +34,7 @@ use super::epoch::{MergedEpochs, OWN};
 use super::indexes::Waiting;
 use super::load::{self, Shared, on_io};
 use super::notes::{Notes, Otherwise, Outcome};
-use super::places::Places;
+use super::places::{ENDING, Places};
 use super::pool::{Pool, connect_as, pause};
 use super::server::{Connection, Failure, Server, target_of};
 use super::spec::{DatabaseSpec, Mode};
@@ -46,10 +46,6 @@ const CONNECTIONS: usize = 2;
 
 /// How many connections read and move positions without rows.
 const CONTROL: usize = 4;
-
-/// How long the server may take to end a connection, and the time between two looks.
-const ENDING: Duration = Duration::from_secs(30);
-const LOOK: Duration = Duration::from_millis(50);
 
 /// Positions in a database.
 pub(super) struct DatabasePositions(Arc<State>);
@@ -126,7 +122,10 @@ async fn set_up(
     let epochs = MergedEpochs::new(&server, &spec, names, facts);
     // Two merges of the same keys would wait for each other, in different orders; and which row of a key comes last
     // would change with each attempt. What is only added is in order within a place, which is whole in one delivery.
-    let connections = if epochs.is_some() { 1 } else { spec.connections.unwrap_or(CONNECTIONS) };
+    let (connections, ahead) = match &epochs {
+        Some(_) => (1, 0),
+        None => (spec.connections.unwrap_or(CONNECTIONS), spec.connections.unwrap_or(CONNECTIONS)),
+    };
     let (table, columns) = match &epochs {
         Some(epochs) => (epochs.table.clone(), columns.into_iter().chain([load::arrival()]).collect()),
         None => (server.dialect().table(&spec.table), columns),
@@ -136,7 +135,7 @@ async fn set_up(
         let opening = server.dialect().see_commits().map(str::to_owned);
         Pool::new(&server, &spec, count).tagged(Some(&places.own_tag())).opening(opening)
     };
-    let (pool, control) = (pool(connections).making(epochs.as_ref().map(MergedEpochs::making)), pool(CONTROL));
+    let (pool, control) = (pool(connections + ahead).making(epochs.as_ref().map(MergedEpochs::making)), pool(CONTROL));
     if epochs.is_some() {
         // Whether that is allowed shows now.
         pool.give(pool.connect_for_rows().await?);
@@ -344,13 +343,22 @@ impl State {
             connection.execute("COMMIT").await?;
             return Ok(Tried::Done(()));
         }
+        let is_removed = moves.iter().any(|one| one.place == place && one.to.is_none());
+        let owner = positions.into_iter().find(|one| one.place == place && is_removed).map(|one| one.owner);
         let notes = Notes::moves(&self.places, moves);
         if !notes.make(connection).await? {
             connection.execute("ROLLBACK").await?;
             return Ok(Tried::Again);
         }
         Ok(match self.commit(connection, &notes).await? {
-            Tried::Done(_) => Tried::Done(()),
+            Tried::Done(_) => {
+                // It is no more, and may have rows of its next epoch in an open transaction, whose keys are locked. If
+                // it cannot be ended, its rows are waited for, and the error names it.
+                if let Some(owner) = owner.filter(|owner| !self.places.is_own(owner)) {
+                    let _ = self.places.end_sessions(connection, &owner).await;
+                }
+                Tried::Done(())
+            }
             Tried::Lost(Some(Moved::All)) => Tried::Lost(Some(())),
             // The next attempt sees what there is.
             Tried::Again | Tried::Lost(_) => Tried::Lost(None),
@@ -360,33 +368,7 @@ impl State {
     /// Ends the connections of the process that has moved `place` last, unless that is this one.
     async fn end_holder(&self, place: &str) -> Result<()> {
         let mut connection = self.control.connect().await?;
-        let connection = connection.as_mut();
-        let held = self.places.look(connection, place).await.map_err(Failure::into_error)?;
-        let Some(owner) = held.map(|position| position.owner).filter(|owner| !self.places.is_own(owner)) else {
-            return Ok(());
-        };
-        let tag = self.places.tag(&owner);
-        let begun = Instant::now();
-        loop {
-            let left = connection.sessions_of(&tag).await.map_err(Failure::into_error)?;
-            if left.is_empty() || begun.elapsed() > ENDING {
-                return Ok(());
-            }
-            for one in &left {
-                if let Err(refused) = connection.end_session(&tag, &one.id).await {
-                    return Err(self.cannot_end(&one.shown, refused.into_error()));
-                }
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-    }
-
-    fn cannot_end(&self, shown: &str, refused: Error) -> Error {
-        let what = format!("a process that has stopped keeps a position of {} locked", self.into.shared.target);
-        let cause = refused.cause_text().unwrap_or(refused.what());
-        Error::refused(what)
-            .cause(format!("{shown}: {cause}"))
-            .hint("end that process, or its connection on the server")
+        self.places.end_holder(connection.as_mut(), place).await
     }
 
     async fn connections_of(&self, owner: &str) -> Result<usize> {
@@ -436,6 +418,14 @@ impl Epochs for DatabasePositions {
         moves::check(&moves)?;
         let notes = Notes::moves(&self.0.places, moves);
         Ok(Box::new(TableDelivery::new(Arc::clone(&self.0.into), notes, bad_rows)))
+    }
+
+    fn takes_ahead(&self) -> bool {
+        self.0.into.epochs.is_none()
+    }
+
+    async fn delivery_ahead(&self, moves: LaterMoves, bad_rows: usize) -> Result<Box<dyn Delivery>> {
+        Ok(Box::new(TableDelivery::ahead(Arc::clone(&self.0.into), &self.0.places, moves, bad_rows)))
     }
 
     fn target(&self) -> String {

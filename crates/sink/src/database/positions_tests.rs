@@ -25,21 +25,21 @@ async fn try_positions(sink: &Arc<dyn Sink>, load: &str, owner: &str) -> Result<
 }
 
 /// Positions as the process `owner` opens them.
-async fn positions(database: &Database, owner: &str, settings: Value) -> Arc<dyn Positions> {
+pub(super) async fn positions(database: &Database, owner: &str, settings: Value) -> Arc<dyn Positions> {
     try_positions(&database.sink(settings), &load_of(database), owner).await.expect("they open")
 }
 
-fn one(place: &str, from: Option<u64>, to: Option<&str>) -> Move {
+pub(super) fn one(place: &str, from: Option<u64>, to: Option<&str>) -> Move {
     Move { place: place.to_owned(), from, to: to.map(str::to_owned) }
 }
 
 /// The place `p`, from a version on.
-fn p(from: u64) -> Vec<Move> {
+pub(super) fn p(from: u64) -> Vec<Move> {
     vec![one("p", Some(from), Some(&format!("after {from}")))]
 }
 
 /// Rows with the numbers of a range on their way, with moves.
-async fn sent(
+pub(super) async fn sent(
     positions: &Arc<dyn Positions>,
     moves: Vec<Move>,
     ids: std::ops::Range<i64>,
@@ -49,15 +49,19 @@ async fn sent(
     Ok(delivery)
 }
 
-async fn deliver(positions: &Arc<dyn Positions>, moves: Vec<Move>, ids: std::ops::Range<i64>) -> Result<Delivered> {
+pub(super) async fn deliver(
+    positions: &Arc<dyn Positions>,
+    moves: Vec<Move>,
+    ids: std::ops::Range<i64>,
+) -> Result<Delivered> {
     sent(positions, moves, ids).await?.commit().await
 }
 
-async fn register(positions: &Arc<dyn Positions>) {
+pub(super) async fn register(positions: &Arc<dyn Positions>) {
     assert_eq!(positions.set(vec![one("p", None, Some("new"))]).await.expect("it is new"), Moved::All);
 }
 
-fn written(rows: u64) -> Delivered {
+pub(super) fn written(rows: u64) -> Delivered {
     Delivered::Written { rows, refused: vec![] }
 }
 
@@ -71,7 +75,7 @@ async fn version(positions: &Arc<dyn Positions>) -> u64 {
 }
 
 /// Without a key, so that only positions prevent duplicates.
-fn new_table(kind: Kind) -> Database {
+pub(super) fn new_table(kind: Kind) -> Database {
     Database::new(kind, "CREATE TABLE t (id BIGINT, name VARCHAR(30))")
 }
 
@@ -303,7 +307,7 @@ fn is_empty(delivered: &Delivered) -> bool {
 }
 
 /// Removes `p`, and gives what it had said to `heir`.
-fn inherit(seen: Arc<std::sync::Mutex<Vec<Position>>>) -> Change {
+pub(super) fn inherit(seen: Arc<std::sync::Mutex<Vec<Position>>>) -> Change {
     Box::new(move |there: &[Position]| {
         *seen.lock().expect("no panic") = there.to_vec();
         let Some(dead) = there.iter().find(|it| it.place == "p") else { return Ok(vec![]) };

@@ -37,7 +37,7 @@ impl DatabaseLedger {
         let io = state.into.io.clone();
         let begun = on_io(&io, async move {
             let permit = state.into.shared.pool.permit().await?;
-            let mut transaction = OpenTransaction::new(state.into.shared.pool.take().await?, permit);
+            let mut transaction = OpenTransaction::noted(state.into.shared.pool.take().await?, permit);
             let removal = Removal { state: &state, column: &column, value: &value, forgets: &forgets };
             let removed = removal.begin(transaction.connection(), &known_by, &noting, &by).await;
             match removed {

@@ -1,5 +1,6 @@
 //! A run that reads a queue: it works in epochs until it is to end, each of which all sinks commit before its messages
-//! are acknowledged. While one epoch is written, the next one is gathered and parsed.
+//! are acknowledged. While one epoch is committed, the rows of the next one are sent, and the one behind it is gathered
+//! and parsed.
 //!
 //! ```text
 //!  consumer ─batches─▶ open epoch ─full─▶ closed epoch ─rows, moves─▶ each sink ─all committed─▶ acknowledge
@@ -11,30 +12,26 @@ mod epoch;
 mod known;
 mod parts;
 mod until;
+mod writing;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures::FutureExt;
-use futures::future::{BoxFuture, join_all};
 use millstream_core::epochs::{EpochTarget, QueueLoad};
 use millstream_core::queue::{Consumer, Event as QueueEvent, Joining, MessageBatch, Queue};
-use millstream_core::sink::Delivered;
-use millstream_core::{Error, ErrorKind, Result, Step, StepKind, fail_point};
+use millstream_core::{Error, ErrorKind, Result, Step, StepKind};
 use millstream_job::around::{CommitKeys, Until, UntilEnd};
 use millstream_job::{Job, SinkStep, SourceStep};
 use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::commit::{Committed, Entries, Summary};
 use super::work::{Work, interruption};
 use crate::chunks::each_epoch::EachEpoch;
-use crate::chunks::epochs::{EpochLoad, PAUSES, Waits};
-use crate::chunks::group::{ChunkRows, counts};
+use crate::chunks::epochs::{EpochLoad, PAUSES};
 use crate::chunks::load::{ChunkLoad, Commits};
 use crate::chunks::messages::MessageReader;
 use crate::chunks::pipeline::Pipeline;
@@ -44,12 +41,11 @@ use crate::failure::Failure;
 use crate::options::Cancel;
 use crate::plan::lookup::lookups;
 use crate::read::sample::without_messages;
-use crate::stages::OpenStage;
 use chores::Chores;
-use epoch::{Batch, Epoch, EpochSink, has_sink};
+use epoch::{Batch, Epoch, EpochSink};
 use known::KnownLoad;
-use parts::Part;
 use until::End;
+use writing::{Writing, written};
 
 /// The most messages of a batch: so the epoch that is gathered ends where it has to.
 const BATCH_MESSAGES: usize = 10_000;
@@ -140,23 +136,6 @@ fn is_away(failure: &Failure) -> bool {
     failure.lints.is_empty() && !failure.errors.is_empty() && failure.errors.iter().all(may_pass)
 }
 
-/// What the sinks have done with an epoch.
-struct Done {
-    /// Its batches, and how many messages each has.
-    batches: Vec<(u64, u64)>,
-    parts: Vec<DonePart>,
-    stage: OpenStage,
-}
-
-/// What a sink has done with an epoch, or with what it has of one place.
-struct DonePart {
-    /// The number of the sink.
-    sink: usize,
-    batches: Vec<u64>,
-    /// `None` if its target was away when the run was to end.
-    result: Result<Option<Delivered>>,
-}
-
 /// A run that reads a queue.
 struct Consuming<'w, 'j> {
     work: Work<'w, 'j>,
@@ -174,8 +153,10 @@ struct Consuming<'w, 'j> {
     closed: Option<Epoch>,
     /// A batch that goes to other sinks than the open epoch.
     apart: Option<MessageBatch>,
-    /// The epoch that is being written: an error elsewhere ends that. Commits that have begun come to their end.
-    deliveries: Vec<AbortHandle>,
+    /// The epochs that are being written: the first one has its turn.
+    writing: VecDeque<Writing>,
+    /// How many epochs were written.
+    epochs: u64,
 }
 
 /// Reads the queue of the job until it is to end.
@@ -183,8 +164,9 @@ pub(super) async fn run(work: Work<'_, '_>, tell: Tell) -> Result<Committed, Fai
     let until = work.job.around.until.ok_or_else(|| Error::internal("a job that reads a queue has no `until`"))?;
     let mut consuming = Consuming::begin(work, tell, until).await?;
     let ended = consuming.until_end().await;
-    let Consuming { sinks, consumer, end, deliveries, .. } = consuming;
-    deliveries.iter().for_each(AbortHandle::abort);
+    let Consuming { sinks, consumer, end, writing, .. } = consuming;
+    // An error elsewhere ends what is being written. Commits that have begun come to their end.
+    drop(writing);
     let left = consumer.leave().await;
     for EpochSink { load, known, .. } in &sinks {
         load.end_commits().await;
@@ -269,13 +251,13 @@ impl<'w, 'j> Consuming<'w, 'j> {
             open: Epoch::default(),
             closed: None,
             apart: None,
-            deliveries: Vec::new(),
+            writing: VecDeque::new(),
+            epochs: 0,
         })
     }
 
     /// Works until the end is reached, and everything that was read is committed.
     async fn until_end(&mut self) -> Result<()> {
-        let mut writing: Option<BoxFuture<'static, Done>> = None;
         let cancel = self.work.cancel.clone();
         let cancelled = cancel.cancelled().fuse();
         tokio::pin!(cancelled);
@@ -287,13 +269,13 @@ impl<'w, 'j> Consuming<'w, 'j> {
                     self.add(batch);
                 }
             }
-            if writing.is_none()
+            if self.may_write()
                 && let Some(epoch) = self.closed.take()
             {
-                writing = self.write(epoch).await?;
+                self.write(epoch).await;
                 continue;
             }
-            let is_idle = writing.is_none() && self.open.is_empty() && self.apart.is_none();
+            let is_idle = self.writing.is_empty() && self.open.is_empty() && self.apart.is_none();
             if self.end.is_reached && is_idle {
                 self.work.run.monitor.note_lag(self.consumer.lag());
                 return Ok(());
@@ -307,10 +289,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
             let quiet = self.end.is_quiet_at().filter(|_| !self.end.is_reached);
             tokio::select! {
                 biased;
-                done = async { writing.as_mut().expect("it is written").await }, if writing.is_some() => {
-                    writing = None;
-                    self.written(done).await?;
-                }
+                done = written(&mut self.writing), if !self.writing.is_empty() => self.written(done?).await?,
                 () = &mut cancelled, if !self.end.is_stopped => {
                     self.end.is_stopped = true;
                     self.end.is_reached = true;
@@ -392,121 +371,6 @@ impl<'w, 'j> Consuming<'w, 'j> {
         }
         self.end.lost(lost);
     }
-
-    /// Begins to write an epoch into all sinks that lack it; without the batches that were dropped since it was closed,
-    /// which nothing would move behind.
-    async fn write(&mut self, mut epoch: Epoch) -> Result<Option<BoxFuture<'static, Done>>> {
-        let dropped: Vec<u64> = epoch.numbers().into_iter().filter(|batch| !self.consumer.has(*batch)).collect();
-        let lost = epoch.drop_batches(&dropped, &self.reader, &self.sinks).await;
-        self.end.lost(lost);
-        if epoch.is_empty() {
-            return Ok(None);
-        }
-        let stage = self.work.run.stages.begin_epoch(epoch.messages);
-        self.deliveries.clear();
-        let sinks = epoch.sinks().unwrap_or_default();
-        let (batches, numbers) = (epoch.sizes(), epoch.numbers());
-        let mut rows = Vec::new();
-        for parsed in epoch.rows {
-            rows.push(parsed.await.map_err(|cause| Error::internal("parsing failed").cause(cause))??);
-        }
-        let mut rows: BTreeMap<u64, Vec<ChunkRows>> = numbers.iter().copied().zip(rows).collect();
-        let mut writing = Vec::new();
-        // The first sink comes last, and takes the rows with what was refused of them.
-        for sink in (0..self.sinks.len()).rev() {
-            if !has_sink(sinks, sink) {
-                rows.values().for_each(|rows| self.sinks[sink].load.pass(rows));
-                continue;
-            }
-            let waits = Arc::new(self.waits());
-            for part in self.parts(sink, &batches) {
-                let of_part = |batch: &u64| match sink {
-                    0 => rows.remove(batch).unwrap_or_default(),
-                    _ => rows.get(batch).into_iter().flatten().map(ChunkRows::for_another_sink).collect(),
-                };
-                let rows = part.iter().flat_map(of_part).collect();
-                writing.push(self.deliver(sink, part, rows, Arc::clone(&waits)));
-            }
-        }
-        Ok(Some(async move { Done { batches, parts: join_all(writing).await, stage } }.boxed()))
-    }
-
-    /// The batches that `sink` takes in one delivery each; `batches` are numbers, each with how many messages it has.
-    fn parts(&self, sink: usize, batches: &[(u64, u64)]) -> Vec<Vec<u64>> {
-        let load = &self.sinks[sink].load;
-        let messages = batches.iter().map(|(_, messages)| messages).sum();
-        let most = if load.is_by_place() { usize::MAX } else { parts::worthwhile(load.connections(), messages) };
-        if most == 1 {
-            return vec![batches.iter().map(|(batch, _)| *batch).collect()];
-        }
-        let part = |&(batch, messages): &(u64, u64)| Part { place: self.consumer.place(batch), batch, messages };
-        parts::split(batches.iter().map(part), most)
-    }
-
-    fn waits(&self) -> ReportedOnce {
-        ReportedOnce { tell: Arc::clone(&self.tell), waiting: Mutex::new(0), cancel: self.work.cancel.clone() }
-    }
-
-    /// Begins to write rows of these batches.
-    fn deliver(
-        &mut self,
-        sink: usize,
-        batches: Vec<u64>,
-        rows: Vec<ChunkRows>,
-        waits: Arc<ReportedOnce>,
-    ) -> BoxFuture<'static, DonePart> {
-        let moves = self.consumer.moves(sink, &batches);
-        let load = Arc::clone(&self.sinks[sink].load);
-        let (reader, (count, rejected)) = (Arc::clone(&self.reader), counts(&rows));
-        let delivering = async move { load.deliver(rows, moves, waits.as_ref()).await };
-        let delivering = self.work.run.runtimes.workers().spawn(delivering);
-        self.deliveries.push(delivering.abort_handle());
-        async move {
-            let done = delivering.await;
-            let result = done.unwrap_or_else(|cause| Err(Error::internal("writing failed").cause(cause)));
-            if sink == 0 && !matches!(result, Ok(Some(Delivered::Written { .. }))) {
-                reader.come_again(count, rejected);
-            }
-            DonePart { sink, batches, result }
-        }
-        .boxed()
-    }
-
-    /// All sinks have done what they could with an epoch.
-    async fn written(&mut self, done: Done) -> Result<()> {
-        let Done { batches, parts, stage } = done;
-        self.reader.is_done_with(batches.iter().map(|(batch, _)| *batch));
-        let monitor = &self.work.run.monitor;
-        let (mut undone, mut is_given_up, mut failed) = (BTreeSet::new(), false, None);
-        for DonePart { sink, batches, result } in parts {
-            match result {
-                Ok(Some(Delivered::Written { .. })) => {
-                    monitor.count_epochs(|epochs| epochs.commits += 1);
-                    self.sinks[sink].known.has_begun();
-                    self.consumer.committed(sink, &batches).await?;
-                    continue;
-                }
-                Ok(Some(Delivered::Moved(positions) | Delivered::Unknown(positions))) => {
-                    self.consumer.moved(sink, &batches, positions).await?;
-                }
-                Ok(Some(Delivered::AlreadyDone(_))) => failed = Some(Error::internal("positions have no chunks")),
-                Ok(None) => is_given_up = true,
-                Err(error) => failed = Some(error),
-            }
-            undone.extend(batches);
-        }
-        let (again, all_done): (Vec<_>, Vec<_>) = batches.into_iter().partition(|(batch, _)| undone.contains(batch));
-        if is_given_up || failed.is_some() {
-            monitor.count_epochs(|epochs| epochs.dropped += 1);
-            self.consumer.give_back(&undone.into_iter().collect::<Vec<_>>()).await?;
-            return failed.map_or(Ok(()), Err);
-        }
-        fail_point::pass("epoch.committed");
-        monitor.count_epochs(|epochs| if again.is_empty() { epochs.committed += 1 } else { epochs.repeated += 1 });
-        stage.end();
-        self.end.lost(again.into_iter().map(|(_, messages)| messages).sum());
-        self.consumer.acknowledge(&all_done.into_iter().map(|(batch, _)| batch).collect::<Vec<_>>()).await
-    }
 }
 
 /// Waits until `moment`, if there is one.
@@ -558,35 +422,4 @@ async fn target_of(
 fn process_name() -> String {
     // Its keys are random.
     format!("{:016x}", RandomState::new().build_hasher().finish())
-}
-
-/// Reports once that a target is away, and once that it is back, however many deliveries of an epoch wait for it.
-struct ReportedOnce {
-    tell: Tell,
-    /// How many deliveries wait.
-    waiting: Mutex<usize>,
-    cancel: Cancel,
-}
-
-#[async_trait]
-impl Waits for ReportedOnce {
-    fn waiting(&self, sink: &str, error: &Error) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        *waiting += 1;
-        if *waiting == 1 {
-            (self.tell)(Heard::Away { of: sink.to_owned(), error: error.clone() });
-        }
-    }
-
-    fn back(&self, sink: &str) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        *waiting = waiting.saturating_sub(1);
-        if *waiting == 0 {
-            (self.tell)(Heard::Back { of: sink.to_owned() });
-        }
-    }
-
-    async fn pause(&self, pause: Duration) -> bool {
-        tokio::time::timeout(pause, self.cancel.cancelled()).await.is_ok()
-    }
 }
