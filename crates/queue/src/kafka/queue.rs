@@ -84,7 +84,7 @@ impl Kafka {
             ("max.partition.fetch.bytes", "1048576"),
             // A single message may be larger than what is fetched at once.
             ("receive.message.max.bytes", "1000000000"),
-            ("fetch.queue.backoff.ms", "20"),
+            ("fetch.queue.backoff.ms", "5"),
             ("fetch.wait.max.ms", "100"),
             ("fetch.error.backoff.ms", "250"),
         ] {

@@ -24,7 +24,7 @@ const MOST: usize = 4096;
 const LEAST: usize = 16;
 
 /// How long a round waits for messages. Commands wait for it, too.
-const WAIT: Duration = Duration::from_millis(20);
+const WAIT: Duration = Duration::from_millis(10);
 
 /// Bytes that a message takes beside its body, about.
 const BESIDE: usize = 64;
