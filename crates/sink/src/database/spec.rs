@@ -91,7 +91,8 @@ pub struct DatabaseSpec {
     pub atomic: bool,
     /// How many connections load at once, from 1 to 64. By default 1 where rows go straight into an existing table
     /// (`append`), since several need a staging table and a second copy; else 2. Rows of a queue: 2 with
-    /// `append`, each of which takes some of the partitions; always 1 with `merge` and `ignore`.
+    /// `append`, each of which takes some of the partitions, and as many again that wait to commit; always 1 with
+    /// `merge` and `ignore`.
     #[serde(default)]
     #[schemars(range(min = 1, max = 64))]
     pub connections: Option<usize>,
