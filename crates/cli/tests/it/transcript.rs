@@ -1,8 +1,8 @@
 //! Runs the real binary in a temporary folder, and records a transcript: each command with its exit code, standard
 //! output and standard error in full.
 //!
-//! Placeholders replace what differs from run to run (the folder, ports, times). It asserts for each failure that the
-//! binary does not panic, does not succeed, and leaves no target behind.
+//! Placeholders replace what differs from run to run (the folder, ports, times), and lines of progress are left out. It
+//! asserts for each failure that the binary does not panic, does not succeed, and leaves no target behind.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -45,7 +45,7 @@ impl From<Output> for Ended {
         let ended = Ended {
             code: output.status.code(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+            stderr: harness::without_progress(&String::from_utf8_lossy(&output.stderr)),
         };
         assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
         ended

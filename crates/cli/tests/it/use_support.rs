@@ -12,7 +12,7 @@ use millstream_testkit::TempTree;
 use serde_json::Value;
 
 pub use self::file_target::FileTarget;
-use crate::harness::millstream;
+use crate::harness::{millstream, without_progress};
 
 /// No command of these tests may take longer, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -162,7 +162,7 @@ pub fn finish(mut command: Command, input: Option<Vec<u8>>) -> Ran {
     Ran {
         code: status.code().unwrap_or(-1),
         stdout: out.join().expect("a thread"),
-        stderr: err.join().expect("a thread"),
+        stderr: without_progress(&err.join().expect("a thread")),
     }
 }
 
