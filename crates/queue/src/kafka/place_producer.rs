@@ -18,8 +18,9 @@ use super::queue::in_background;
 use super::state::State;
 use super::transactions::{ANSWER, Transactions};
 
-/// How long brokers may need to commit a transaction before its outcome is asked for.
-const COMMIT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 20 });
+/// How long brokers may need to commit a transaction before its outcome is asked for. Tests wait for its end, and have
+/// brokers on the same machine.
+pub(super) const COMMIT: Duration = Duration::from_secs(if cfg!(test) { 10 } else { 20 });
 
 /// How long the outcome is asked for when the run is to end.
 const DOUBT: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 20 });

@@ -4,27 +4,45 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use millstream_core::epochs::TopicFacts;
-use millstream_core::positions::Move;
+use millstream_core::positions::{Move, Position};
 use millstream_core::queue::Queue;
+use millstream_core::{Error, ErrorKind, Result};
 use millstream_testkit::{Kafka as Broker, KafkaOptions};
 use tokio::runtime::Handle;
 
+use super::super::place_producer::COMMIT;
 use super::super::state::{State, place};
+use super::super::transactions::ANSWER;
 use super::super::{Ended, Kafka, KafkaWrite, Outgoing, PlaceProducer, TopicLoad, Transactions};
 use super::member::read;
 
 /// How long anything may take that takes a few seconds.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The positions of a load from one topic into another, for a process.
 async fn transactions(broker: &Broker, topics: [&str; 2], owner: &str) -> Arc<Transactions> {
     let [source, target] = topics.map(|topic| format!("kafka://{}/{topic}", broker.address()));
     let queue = Kafka::new(&source, read()).expect("a queue");
-    let cluster = queue.cluster(&Handle::current()).await.expect("it is up");
+    let cluster = ready(async || queue.cluster(&Handle::current()).await).await;
     let facts: TopicFacts = queue.facts().topic.expect("a topic");
     let of = TopicLoad { source: &facts, cluster: cluster.as_deref(), is_one_cluster: true, load: &source, owner };
-    let opened = Transactions::open(&target, &KafkaWrite::default(), of, 4 << 20, &Handle::current()).await;
-    Arc::new(opened.expect("they open").expect("one cluster"))
+    let (write, io) = (KafkaWrite::default(), Handle::current());
+    Arc::new(ready(async || Transactions::open(&target, &write, of, 4 << 20, &io).await).await.expect("one cluster"))
+}
+
+/// What a broker answers that is up, but may not be ready: one that has just started, or has stood still, coordinates
+/// no groups and no transactions for some seconds, or for many on a busy machine.
+async fn ready<T>(mut ask: impl AsyncFnMut() -> Result<T>) -> T {
+    let start = Instant::now();
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(error) => {
+                assert!(error.kind() == ErrorKind::Transient && start.elapsed() < PATIENCE, "it is up: {error:?}");
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
 }
 
 /// The move of partition 0 from a version.
@@ -33,25 +51,48 @@ fn step(topic: &str, from: Option<u64>) -> Move {
     Move { place: place(topic, 0), from, to: Some(State::new(next, "T", -1).to_text()) }
 }
 
-/// A transaction with a message that is confirmed, and a move that is added to it.
-async fn sent(producer: &mut PlaceProducer, to: &Move) {
-    producer.begin().await.expect("it begins");
-    producer.send(&Outgoing { body: Some(b"m"), ..Outgoing::default() }).await.expect("sent");
-    assert!(producer.confirm().await.expect("confirmed").is_empty());
-    let position = producer.moved(to).expect("a position");
-    producer.add(&position).await.expect("asked").expect("added");
+/// A transaction with a message that is confirmed, and a move that is added to it; the position after it.
+async fn sent(producer: &mut PlaceProducer, to: &Move) -> Position {
+    ready(async || match tried(producer, to).await {
+        Err(error) => producer.abort().await.and(Err(error)),
+        done => done,
+    })
+    .await
 }
 
-/// A producer of a place. A broker that has just started coordinates no transactions for some seconds.
-async fn begun(transactions: &Arc<Transactions>, place: &str) -> PlaceProducer {
+async fn tried(producer: &mut PlaceProducer, to: &Move) -> Result<Position> {
+    producer.begin().await?;
+    producer.send(&Outgoing { body: Some(b"m"), ..Outgoing::default() }).await?;
+    assert!(producer.confirm().await?.is_empty());
+    let position = producer.moved(to)?;
+    let added = producer.add(&position).await?;
+    added.map_err(|error| Error::transient("the position was not added").cause(error.to_string()))?;
+    Ok(position)
+}
+
+/// Commits a transaction of a producer with a step of the partition, in more than one try if the broker is not ready;
+/// the producer after it.
+async fn committed(transactions: &Arc<Transactions>, mut producer: PlaceProducer, source: &str) -> PlaceProducer {
     let start = Instant::now();
     loop {
-        match transactions.producer(place).await {
-            Ok(producer) => return producer,
-            Err(error) => assert!(start.elapsed() < PATIENCE, "it is up: {error:?}"),
+        let to = step(source, producer.position().map(|now| now.version));
+        let position = sent(&mut producer, &to).await;
+        let (ended, own) = producer.end(position).await.expect("an end");
+        match ended {
+            Ended::Committed => return own.expect("it can be used"),
+            Ended::Aborted(error) => assert!(start.elapsed() < PATIENCE, "it is up: {error:?}"),
+            other => panic!("{other:?}"),
         }
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        producer = match own {
+            Some(own) => own,
+            None => begun(transactions, &place(source, 0)).await,
+        };
     }
+}
+
+/// A producer of a place.
+async fn begun(transactions: &Arc<Transactions>, place: &str) -> PlaceProducer {
+    ready(async || transactions.producer(place).await).await
 }
 
 /// Brokers that stand still for longer than anything waits that can be waited for otherwise.
@@ -61,37 +102,29 @@ async fn an_outcome_is_asked_for_as_long_as_brokers_are_away() {
     let (source, target) = (broker.topic(1), broker.topic(1));
     let transactions = transactions(&broker, [&source, &target], "a").await;
     let mut producer = begun(&transactions, &place(&source, 0)).await;
-    let first = step(&source, None);
-    sent(&mut producer, &first).await;
+    let position = sent(&mut producer, &step(&source, None)).await;
     broker.pause();
-    let position = producer.moved(&first).expect("a position");
     let mut ending = tokio::spawn(producer.end(position.clone()));
-    // The commit gives up after two seconds here, and each question after ten.
-    let early = tokio::time::timeout(Duration::from_secs(15), &mut ending).await;
+    // The commit gives up, and so does the first question at least.
+    let early = tokio::time::timeout(COMMIT + ANSWER + Duration::from_secs(3), &mut ending).await;
     assert!(early.is_err(), "it is not known: {early:?}");
     broker.resume();
     let (ended, producer) =
         tokio::time::timeout(PATIENCE, ending).await.expect("in time").expect("no panic").expect("an end");
-    let now = transactions.position(&place(&source, 0)).await.expect("it is up");
+    let now = ready(async || transactions.position(&place(&source, 0)).await).await;
     match &ended {
         Ended::Committed => assert_eq!(now, Some(position)),
         Ended::Aborted(_) => assert_eq!(now, None),
         other => panic!("{other:?}"),
     }
     // Either way the partition goes on.
-    let mut producer = producer.expect("it can be used");
-    let next = step(&source, now.map(|now| now.version));
-    sent(&mut producer, &next).await;
-    let position = producer.moved(&next).expect("a position");
-    let (ended, _) = producer.end(position).await.expect("an end");
-    assert!(matches!(ended, Ended::Committed), "{ended:?}");
+    drop(committed(&transactions, producer.expect("it can be used"), &source).await);
     // A run that is to end does not ask any longer.
     let mut producer = begun(&transactions, &place(&source, 0)).await;
     let last = step(&source, producer.position().map(|now| now.version));
-    sent(&mut producer, &last).await;
+    let position = sent(&mut producer, &last).await;
     broker.pause();
     transactions.end_soon();
-    let position = producer.moved(&last).expect("a position");
     let ended = tokio::time::timeout(PATIENCE, producer.end(position)).await.expect("in time");
     broker.resume();
     assert!(matches!(ended, Ok((Ended::Unknown(None), None))), "{ended:?}");
@@ -105,22 +138,13 @@ async fn a_fenced_transaction_is_not_there() {
     let (a, b) =
         (transactions(broker, [&source, &target], "a").await, transactions(broker, [&source, &target], "b").await);
     let mut stopped = begun(&a, &place(&source, 0)).await;
-    let first = step(&source, None);
-    sent(&mut stopped, &first).await;
-    let mut other = begun(&b, &place(&source, 0)).await;
+    let position = sent(&mut stopped, &step(&source, None)).await;
+    let other = begun(&b, &place(&source, 0)).await;
     assert_eq!(other.position(), None, "what was open is not there");
-    sent(&mut other, &first).await;
-    let position = other.moved(&first).expect("a position");
-    let (ended, other) = other.end(position.clone()).await.expect("an end");
-    assert!(matches!(ended, Ended::Committed), "{ended:?}");
-    let position = stopped.moved(&first).expect("a position");
+    let other = committed(&b, other, &source).await;
     let (ended, none) = stopped.end(position).await.expect("an end");
     assert!(matches!(ended, Ended::Fenced) && none.is_none(), "{ended:?}");
     // It has fenced nobody.
-    let mut other = other.expect("it can be used");
-    let second = step(&source, Some(1));
-    sent(&mut other, &second).await;
-    let position = other.moved(&second).expect("a position");
-    let (ended, _) = other.end(position).await.expect("an end");
-    assert!(matches!(ended, Ended::Committed), "{ended:?}");
+    let other = committed(&b, other, &source).await;
+    assert_eq!(other.position().map(|now| now.version), Some(2));
 }
