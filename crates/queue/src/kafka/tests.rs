@@ -49,7 +49,7 @@ async fn a_message_comes_as_it_was_sent() {
         BaseRecord::to(&topic).payload(large.as_slice()),
     ];
     more.into_iter().for_each(|record| producer.send(record).map_err(|(error, _)| error).expect("sent"));
-    producer.flush(Duration::from_secs(20)).expect("they arrive");
+    producer.flush(Duration::from_secs(120)).expect("they arrive");
     let target = MemoryTarget::new();
     let mut member = Member::join(broker, &topic, read(), &[&target]).await;
     let messages = member.messages(4).await;
@@ -70,10 +70,10 @@ async fn a_restart_continues_from_the_position_and_not_from_the_group() {
     (0..2).for_each(|partition| broker.send(&topic, partition, bodies(1000)));
     let target = MemoryTarget::new();
     let mut member = Member::join(broker, &topic, read(), &[&target]).await;
-    member.epoch(300).await;
-    member.epoch(300).await;
+    member.whole_epoch(300).await;
+    member.whole_epoch(300).await;
     // What it has not committed comes again.
-    member.gather(200).await;
+    member.messages(200).await;
     member.leave().await;
     let done = target.committed().len();
     assert!((600..=2000).contains(&done), "{done}");
@@ -119,15 +119,15 @@ async fn each_sink_gets_what_it_lacks() {
     broker.send(&topic, 0, bodies(100));
     let (first, second) = (MemoryTarget::new(), MemoryTarget::new());
     let mut member = Member::join(broker, &topic, read(), &[&first]).await;
-    member.epoch(60).await;
+    member.whole_epoch(60).await;
     member.leave().await;
     let mut member = Member::join(broker, &topic, read(), &[&first, &second]).await;
-    member.epoch(20).await;
-    member.epoch(15).await;
+    member.whole_epoch(20).await;
+    member.whole_epoch(15).await;
     // The second sink fails where both lack messages: they come again, to the second only.
-    member.epoch(30).await;
+    member.whole_epoch(30).await;
     second.lose(&[Loss::Transaction]);
-    member.epoch(10).await;
+    member.whole_epoch(10).await;
     member.until_empty(30).await;
     assert_eq!((offsets(&first, 0), offsets(&second, 0)), (from(0, 100), from(0, 100)));
     member.leave().await;
@@ -141,9 +141,9 @@ async fn lost_transactions_and_lost_answers_leave_each_message_once() {
     let target = MemoryTarget::new();
     let mut member = Member::join(broker, &topic, read(), &[&target]).await;
     for loss in [Loss::Transaction, Loss::Answer, Loss::Answer, Loss::Transaction] {
-        member.epoch(500).await;
+        member.whole_epoch(500).await;
         target.lose(&[loss]);
-        member.epoch(500).await;
+        member.whole_epoch(500).await;
     }
     member.until_empty(1000).await;
     (0..3).for_each(|partition| assert_eq!(offsets(&target, partition), from(0, 2000)));
@@ -216,7 +216,7 @@ async fn what_retention_took_is_an_error_or_a_warning() {
     broker.send(&topic, 0, bodies(100));
     let target = MemoryTarget::new();
     let mut member = Member::join(broker, &topic, read(), &[&target]).await;
-    member.epoch(10).await;
+    member.whole_epoch(10).await;
     member.leave().await;
     broker.delete_records(&topic, 0, 40);
     let mut member = Member::join(broker, &topic, read(), &[&target]).await;
@@ -244,7 +244,7 @@ async fn a_topic_that_was_created_again_is_a_gap() {
     broker.send(&topic, 0, bodies(10));
     let target = MemoryTarget::new();
     let mut member = Member::join(broker, &topic, read(), &[&target]).await;
-    member.epoch(5).await;
+    member.whole_epoch(5).await;
     member.leave().await;
     broker.delete_topic(&topic);
     broker.create_topic(&topic, 1, &[]);
@@ -276,7 +276,7 @@ async fn compaction_leaves_gaps_that_are_no_loss() {
         for key in ["a", "b"] {
             producer.send(BaseRecord::to(&topic).key(key).payload("x")).map_err(|(error, _)| error).expect("sent");
         }
-        producer.flush(Duration::from_secs(20)).expect("they arrive");
+        producer.flush(Duration::from_secs(120)).expect("they arrive");
         tokio::time::sleep(Duration::from_millis(if round < 9 { 120 } else { 0 })).await;
     }
     let start = std::time::Instant::now();
@@ -290,7 +290,7 @@ async fn compaction_leaves_gaps_that_are_no_loss() {
         if there.len() < 20 {
             break;
         }
-        assert!(start.elapsed() < Duration::from_secs(60), "the broker compacts nothing");
+        assert!(start.elapsed() < Duration::from_secs(300), "the broker compacts nothing");
     }
 }
 
@@ -301,7 +301,7 @@ async fn a_broker_that_restarts_or_stands_still_is_waited_for() {
     (0..2).for_each(|partition| broker.send(&topic, partition, bodies(5000)));
     let target = MemoryTarget::new();
     let mut member = Member::join(&broker, &topic, read(), &[&target]).await;
-    member.epoch(1000).await;
+    member.whole_epoch(1000).await;
     broker.kill();
     member.until_seen("waiting").await;
     broker.restart();
@@ -357,7 +357,7 @@ async fn what_waits_is_bounded_and_the_group_keeps_who_waits() {
     let mut other = Member::join(broker, &topic, read(), &[&target]).await;
     let start = std::time::Instant::now();
     while !other.has_seen("empty") {
-        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", other.seen);
+        assert!(start.elapsed() < Duration::from_secs(300), "{:?}", other.seen);
         other.epoch(500).await;
     }
     assert_eq!(target.committed().len(), 3000);

@@ -297,12 +297,14 @@ async fn a_consumer_that_was_stopped_cannot_commit_what_others_have_claimed() {
     let (queue, sinks) = (queue(&server, settings()), vec![Some(target.positions("stopped"))]);
     let is_done = Arc::new(AtomicBool::new(false));
     let (stopped_queue, until) = (queue.clone(), Arc::clone(&is_done));
-    // A runtime with one thread, all of whose tasks stand still when that sleeps, as after SIGSTOP.
+    let (stops, stands_still) = tokio::sync::oneshot::channel();
+    let (wakes, woken) = std::sync::mpsc::channel();
+    // A runtime with one thread, all of whose tasks stand still when that waits, as after SIGSTOP.
     let stopped = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async move {
             let mut driver = Driver::join(&stopped_queue, "stopped", sinks.clone()).await.expect("joins");
-            driver.gather(1000, Duration::from_secs(5)).await.expect("messages");
+            driver.gather(1000, PATIENCE).await.expect("messages");
             let epoch = std::mem::take(&mut driver.epoch);
             let numbers: Vec<u64> = epoch.iter().map(|batch| batch.number).collect();
             let positions = sinks[0].clone().expect("it keeps positions");
@@ -310,23 +312,24 @@ async fn a_consumer_that_was_stopped_cannot_commit_what_others_have_claimed() {
             for batch in &epoch {
                 delivery.add(batch.messages.ids()).await.expect("it is up");
             }
-            std::thread::sleep(CLAIM_AFTER * 4);
+            stops.send(()).expect("somebody waits for it");
+            woken.recv().expect("it is woken up");
             let Delivered::Moved(now) = delivery.end().await.expect("an end") else { panic!("it was fenced") };
             driver.consumer.moved(0, &numbers, now).await.expect("it begins anew");
-            driver.work_until(|_| until.load(Ordering::SeqCst)).await.expect("works");
+            driver.work_until(|driver| driver.has("revoked") && until.load(Ordering::SeqCst)).await.expect("works");
             driver.consumer.leave().await.expect("leaves");
-            driver.events
         })
     });
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    stands_still.await.expect("it has messages");
     let mut driver = Driver::join(&queue, "other", vec![Some(target.positions("other"))]).await.expect("joins");
     driver.work_until(|_| target.committed().len() == 5000).await.expect("works");
-    // What the stopped one does when it wakes up.
-    let end = Instant::now() + CLAIM_AFTER * 4;
+    // What it does when it wakes up, among others and for a while.
+    wakes.send(()).expect("it stands still");
+    let end = Instant::now() + CLAIM_AFTER * 2;
     driver.work_until(|_| Instant::now() > end).await.expect("works");
     is_done.store(true, Ordering::SeqCst);
-    let events = tokio::task::block_in_place(|| stopped.join()).expect("it ends well");
-    assert!(events.contains(&"revoked".to_owned()), "{events:?}");
+    driver.work_until(|_| stopped.is_finished()).await.expect("works");
+    stopped.join().expect("it ends well");
     assert_once(&server, &target, 5000).await;
     driver.consumer.leave().await.expect("leaves");
     assert_eq!(consumers(&server), Vec::<String>::new());
@@ -339,11 +342,21 @@ async fn of_two_sinks_each_gets_what_it_lacks() {
     let queue = queue(&server, settings());
     let sinks = |process: &str| vec![Some(first.positions(process)), Some(second.positions(process)), None];
     let mut killed = Driver::join(&queue, "killed", sinks("killed")).await.expect("joins");
-    killed.gather(1000, Duration::from_secs(5)).await.expect("messages");
+    killed.gather(1000, PATIENCE).await.expect("messages");
     second.set_down(true);
     // The first sink commits, the second does not, and the process is killed.
-    let is_late = tokio::time::timeout(Duration::from_millis(500), killed.commit()).await.is_err();
-    assert!(is_late && !first.committed().is_empty() && second.committed().is_empty());
+    let end = Instant::now() + PATIENCE;
+    let has_committed = async {
+        while first.committed().is_empty() && Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    };
+    tokio::select! {
+        ended = killed.commit() => panic!("the second is down: {ended:?}"),
+        () = has_committed => {}
+    }
+    assert!(!first.committed().is_empty() && second.committed().is_empty());
     drop(killed);
     second.set_down(false);
     let mut driver = Driver::join(&queue, "other", sinks("other")).await.expect("joins");
@@ -360,7 +373,7 @@ async fn sinks_without_positions_get_everything_at_least_once() {
     add(&server, 0..3000).await;
     let queue = queue(&server, settings());
     let mut killed = Driver::join(&queue, "killed", vec![None]).await.expect("joins");
-    killed.gather(1000, Duration::from_secs(5)).await.expect("messages");
+    killed.gather(1000, PATIENCE).await.expect("messages");
     drop(killed);
     let mut driver = Driver::join(&queue, "other", vec![None]).await.expect("joins");
     driver.work_until(|driver| driver.has("empty")).await.expect("works");
@@ -377,7 +390,7 @@ async fn what_is_given_back_comes_again() {
     add(&server, 0..1000).await;
     let sinks = vec![Some(target.positions("p"))];
     let mut driver = Driver::join(&queue(&server, settings()), "p", sinks).await.expect("joins");
-    driver.gather(500, Duration::from_secs(5)).await.expect("messages");
+    driver.gather(500, PATIENCE).await.expect("messages");
     let numbers: Vec<u64> = driver.epoch.iter().map(|batch| batch.number).collect();
     driver.consumer.give_back(&numbers).await.expect("gives back");
     driver.work_until(|_| target.committed().len() == 1000).await.expect("works");
@@ -538,7 +551,7 @@ async fn messages_of_any_form_come() {
     let settings = RedisRead { field: Some("body".to_owned()), ..settings() };
     let queue = RedisQueue::new(&url(server.port()), settings, true).expect("a queue");
     let mut driver = Driver::join(&queue, "p", vec![None]).await.expect("joins");
-    driver.gather(3, Duration::from_secs(10)).await.expect("messages");
+    driver.gather(3, PATIENCE).await.expect("messages");
     let mut messages = millstream_core::queue::Messages::default();
     for batch in &driver.epoch {
         (0..batch.messages.len()).for_each(|number| messages.append(&batch.messages, number));

@@ -15,7 +15,7 @@ use super::super::{Kafka, KafkaRead};
 use crate::testing::{MemoryPositions, MemoryTarget};
 
 /// How long a test waits for anything.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Settings of tests.
 pub(super) fn read() -> KafkaRead {
@@ -135,7 +135,13 @@ impl Member {
         }
     }
 
-    /// Gathers messages and commits them.
+    /// Waits for so many messages, and commits them.
+    pub(super) async fn whole_epoch(&mut self, rows: usize) {
+        self.messages(rows).await;
+        self.commit().await;
+    }
+
+    /// Gathers messages and commits them, as far as they come soon.
     pub(super) async fn epoch(&mut self, rows: usize) {
         self.gather(rows).await;
         self.commit().await;
