@@ -356,28 +356,36 @@ mod tests {
         assert_eq!(names.map(holder), ["a join", "an aggregation", "a sort", "Other"]);
     }
 
+    /// Waits for what the thread of a governor does.
+    fn until(what: &str, holds: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "waited in vain until {what}");
+            std::thread::sleep(INTERVAL);
+        }
+    }
+
     #[test]
     fn the_governor_leaves_other_processes_what_they_hold() {
         let (memory, full) = (64 << 30, 32 << 30);
         let budget = Budget::of_process(memory, full);
         let governor = Governor::start(memory, Arc::clone(&budget), full).expect("a thread");
         budget.set_outside(24 << 30);
+        until("the limit is that", || budget.limit() == 8 << 30);
         std::thread::sleep(INTERVAL * 5);
         assert_eq!((budget.limit(), governor.held()), (8 << 30, Duration::ZERO));
         budget.set_outside(64 << 30);
-        std::thread::sleep(LONGEST_HOLD + INTERVAL * 5);
+        until("nothing is left for the process", || governor.held() >= LONGEST_HOLD);
         assert_eq!(budget.limit(), full / 8);
-        assert!(governor.held() >= LONGEST_HOLD, "nothing is left for the process");
     }
 
     #[test]
     fn the_governor_shrinks_the_pool_of_a_process_that_holds_more_than_it_declared() {
         let budget = Budget::new(1 << 20);
         let governor = Governor::start(1, Arc::clone(&budget), 1 << 20).expect("a thread");
-        std::thread::sleep(INTERVAL * 5);
+        until("it has half of it", || budget.limit() == (1 << 20) / 2);
+        until("readers are held back, and let go", || governor.held() >= LONGEST_HOLD);
         assert_eq!(budget.limit(), (1 << 20) / 2);
-        std::thread::sleep(LONGEST_HOLD + INTERVAL * 5);
-        assert!(governor.held() >= LONGEST_HOLD, "readers are held back, and let go");
         drop(governor);
         assert_eq!(budget.limit(), 1 << 20, "the next run begins with all of it");
     }

@@ -314,7 +314,7 @@ mod tests {
         let steps = Steps::default();
         let (below, above) = (steps.add("a", StepKind::Transform, ""), steps.add("b", StepKind::Transform, ""));
         let inner = MeterStream {
-            input: stream_of(&schema, Duration::from_millis(40), None),
+            input: stream_of(&schema, Duration::from_millis(400), None),
             step: Some(Arc::clone(&below)),
             waits_for_input: true,
             idle: None,
@@ -334,7 +334,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(20));
         }
         let (below, above) = (below.snapshot(), above.snapshot());
-        assert!(below.busy >= 0.04, "{below:?}");
+        assert!(below.busy >= 0.4, "{below:?}");
         assert!(above.busy >= 0.01 && above.busy < below.busy, "{above:?}");
         assert!(above.waiting_output >= 0.02, "{above:?}");
         assert_eq!((below.rows, above.rows), (3, 3));
