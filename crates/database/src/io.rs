@@ -53,6 +53,6 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(Duration::from_secs(10), stopped).await.expect("it was stopped");
+        timeout(Duration::from_secs(60), stopped).await.expect("it was stopped");
     }
 }

@@ -39,7 +39,7 @@ fn lives(id: i32) -> bool {
 fn all_end(ids: &[i32]) {
     let begun = Instant::now();
     while ids.iter().any(|id| lives(*id)) {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{ids:?} live");
+        assert!(begun.elapsed() < Duration::from_secs(120), "{ids:?} live");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -189,7 +189,7 @@ async fn a_copy_of_the_process_holds_no_pipe_open() {
     let mut child = start(&children, &["cat"]).await;
     let copy = copy();
     child.stdin.take().expect("untouched").write_all(b"one").await.expect("written");
-    let ended = tokio::time::timeout(Duration::from_secs(20), child.over()).await;
+    let ended = tokio::time::timeout(Duration::from_secs(120), child.over()).await;
     assert!(lives(copy));
     end(copy);
     ended.expect("it saw the end of its input");
@@ -220,7 +220,7 @@ fn the_guard_has_neither_the_memory_nor_the_arguments_of_the_process() {
     let is_light = |id: &i32| field(&status(*id), "RssAnon").parse::<u64>().is_ok_and(|kilobytes| kilobytes < 20 << 10);
     while guards().is_empty() || !guards().iter().all(is_light) {
         assert!(
-            begun.elapsed() < Duration::from_secs(20),
+            begun.elapsed() < Duration::from_secs(120),
             "{:?}",
             guards().into_iter().map(status).collect::<Vec<_>>()
         );

@@ -251,7 +251,7 @@ async fn nothing_is_seen_before_the_commit(subject: &dyn Subject) {
     assert!(counted.bytes > 10_000, "bytes are counted: {counted:?}");
     assert!(counted.busy > 0.0, "work is counted: {counted:?}");
     drop(load);
-    for _ in 0..100 {
+    for _ in 0..6_000 {
         if budget.used() == 0 {
             return;
         }

@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a server may take to start.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Starts the command after its first two arguments, prints its process id, and waits for a line or the end of its
 /// input. A line says to keep the folder.
@@ -71,7 +71,7 @@ impl Guarded {
     /// Waits until the server `answers`. `name` and what `log` has tell what is wrong if it does not.
     ///
     /// # Panics
-    /// If it ends, or gives no answer within a minute.
+    /// If it ends, or gives no answer within three minutes.
     pub(crate) fn wait_until(&self, name: &str, log: &Path, answers: impl Fn() -> bool) {
         let start = Instant::now();
         while !answers() {

@@ -36,7 +36,7 @@ const INSTALLED: &str = "kafka-4.4.0-1";
 const JAVA: [&str; 5] = ["-Xmx256m", "-Xms64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"];
 
 /// How long a request of a test may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Only warnings are of interest when a test fails.
 const LOGGING: &str = "rootLogger.level=WARN
@@ -174,7 +174,7 @@ impl Kafka {
     /// Ends the broker as an administrator does, and waits for its end.
     ///
     /// # Panics
-    /// If it does not end within half a minute.
+    /// If it does not end within two minutes.
     pub fn stop(&mut self) {
         self.signal("-TERM");
         let start = Instant::now();

@@ -12,7 +12,7 @@ use crate::{Certificate, TempTree};
 const ATTEMPTS: usize = 5;
 
 /// How long nginx may take to start.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running nginx that serves a folder; it ends when dropped.
 #[derive(Debug)]

@@ -208,7 +208,7 @@ fn a_check_of_a_table_compares_names_as_the_load_does_and_waits_for_no_lock() {
     lab.run(&["check", "job.yaml"]).ok();
     let locking = name.clone();
     let sleeper = std::thread::spawn(move || {
-        Postgres::shared().query(&locking, "BEGIN; LOCK TABLE t IN EXCLUSIVE MODE; SELECT pg_sleep(20); COMMIT")
+        Postgres::shared().query(&locking, "BEGIN; LOCK TABLE t IN EXCLUSIVE MODE; SELECT pg_sleep(600); COMMIT")
     });
     let locked = "SELECT count(*) FROM pg_locks WHERE mode = 'ExclusiveLock' AND relation = 't'::regclass";
     while postgres.query(&name, locked) != ["1"] {

@@ -194,7 +194,7 @@ fn one_database_is_read_and_written() {
 fn one_file_of_sqlite_is_read_and_written() {
     let lab = Lab::with_job(
         "sources:\n  t: {read: 'sqlite:x.db', sqlite: {table: t}}\n\
-         sinks:\n  o: {from: t, write: 'sqlite:x.db', table: copy}\n",
+         sinks:\n  o: {from: t, write: 'sqlite:x.db', table: copy, busy_timeout: 1h}\n",
     );
     let connection = rusqlite::Connection::open(lab.path("x.db")).expect("a database");
     let rows = "CREATE TABLE t (id INTEGER, name TEXT); WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM \
@@ -202,10 +202,9 @@ fn one_file_of_sqlite_is_read_and_written() {
                 200000) INSERT INTO t SELECT i, 'a name that takes some room ' || i FROM n";
     connection.execute_batch(rows).expect("rows");
     drop(connection);
-    let begun = std::time::Instant::now();
+    // One that waits for itself is taken for one that hangs.
     lab.run(&["run", "job.yaml", "--memory", "64MiB"]).ok();
     let sums = "SELECT count(*), sum(id), sum(length(name)) FROM ";
     let both = ["t", "copy"].map(|table| crate::use_support::sqlite(&lab.path("x.db"), &format!("{sums}{table}")));
     assert_eq!(both[0], both[1]);
-    assert!(begun.elapsed().as_secs() < 25, "it has not waited for itself: {:?}", begun.elapsed());
 }

@@ -252,14 +252,14 @@ fn a_function_that_hangs_does_not_hold_up_the_end() {
     let run = lab.command(&["run", "job.yaml"]).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("started");
     let begun = Instant::now();
     while !lab.path("hangs").exists() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it was never called");
+        assert!(begun.elapsed() < Duration::from_secs(180), "it was never called");
         std::thread::sleep(Duration::from_millis(10));
     }
     let begun = Instant::now();
     let id = rustix::process::Pid::from_child(&run);
     rustix::process::kill_process(id, rustix::process::Signal::INT).expect("interrupted");
     let ended = run.wait_with_output().expect("ended");
-    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert!(begun.elapsed() < Duration::from_secs(120));
     assert!(String::from_utf8_lossy(&ended.stderr).contains("the run was interrupted"), "{ended:?}");
     none_is_left(&lab);
 
@@ -267,7 +267,7 @@ fn a_function_that_hangs_does_not_hold_up_the_end() {
     lab.file("job.yaml", format!("{}  e: {{from: s, command: [\"false\"], exchange: csv}}\n", lab.read("job.yaml")));
     let begun = Instant::now();
     lab.run(&["run", "job.yaml"]).ended(1).says(&["`false`"]);
-    assert!(begun.elapsed() < Duration::from_secs(60));
+    assert!(begun.elapsed() < Duration::from_secs(180));
     none_is_left(&lab);
 }
 

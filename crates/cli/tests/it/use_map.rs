@@ -56,7 +56,7 @@ pub fn processes_of(folder: &std::path::Path) -> Vec<u32> {
 pub fn none_is_left(lab: &Lab) {
     let ended = Instant::now();
     while !processes_of(lab.0.root()).is_empty() {
-        assert!(ended.elapsed() < Duration::from_secs(20), "{:?} live", processes_of(lab.0.root()));
+        assert!(ended.elapsed() < Duration::from_secs(120), "{:?} live", processes_of(lab.0.root()));
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -349,11 +349,11 @@ fn a_row_at_which_a_worker_is_lost_is_found_at_once() {
 #[test]
 fn a_function_that_hangs_or_takes_too_much_memory_fails() {
     let code = "import time\n\ndef f(row):\n    if row['id'] == 10: time.sleep(1000)\n    return {'id': row['id']}\n";
-    let hangs = lab(code, "columns: {id: int64}, timeout: 500ms, workers: 1", "write: out.csv");
+    let hangs = lab(code, "columns: {id: int64}, timeout: 2s, workers: 1", "write: out.csv");
     fs_err::remove_file(hangs.path("in/1.csv.gz")).expect("removed");
     fs_err::remove_file(hangs.path("in/2.csv")).expect("removed");
     hangs.file("in/0.csv", "id,name\n9,a\n10,b\n11,c\n");
-    hangs.run(&["run", "job.yaml"]).ended(1).says(&["has not answered within 500ms", "raise `timeout`"]);
+    hangs.run(&["run", "job.yaml"]).ended(1).says(&["has not answered within 2s", "raise `timeout`"]);
     hangs.file("job.yaml", hangs.read("job.yaml").replace("\nsinks:", "\n    max_rejects: 1\nsinks:"));
     hangs.run(&["run", "job.yaml"]).ok();
     assert_eq!(csv_rows(&hangs.read("out.csv")), [["9"], ["11"]]);
@@ -439,7 +439,7 @@ fn a_killed_run_leaves_no_process_behind() {
     let begun = Instant::now();
     let wait = |count: usize| {
         while processes_of(lab.0.root()).len() < count {
-            assert!(begun.elapsed() < Duration::from_secs(60), "the workers never came");
+            assert!(begun.elapsed() < Duration::from_secs(180), "the workers never came");
             std::thread::sleep(Duration::from_millis(20));
         }
     };

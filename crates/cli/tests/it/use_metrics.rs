@@ -68,7 +68,7 @@ impl Serving {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.address).expect("it listens");
-        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
+        stream.set_read_timeout(Some(Duration::from_secs(180))).expect("a time");
         stream
     }
 
@@ -81,7 +81,7 @@ impl Serving {
             if is_right(&page) {
                 return page;
             }
-            assert!(begun.elapsed() < Duration::from_secs(60), "{page:?}");
+            assert!(begun.elapsed() < Duration::from_secs(180), "{page:?}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -640,7 +640,7 @@ fn a_killed_run_leaves_no_program_behind() {
     // What has left a child behind has ended all the same, unless more may come from that.
     let begun = Instant::now();
     lab.run(&["run", "job.yaml"]).ok();
-    assert!(begun.elapsed() < Duration::from_secs(60));
+    assert!(begun.elapsed() < Duration::from_secs(250));
     none_is_left(&lab);
     let held = lab.read("job.yaml");
     lab.file("job.yaml", held.replace("1000 >&2 &", "1000 &"));
@@ -652,7 +652,7 @@ fn a_killed_run_leaves_no_program_behind() {
         lab.command(&["run", "job.yaml"]).stderr(Stdio::null()).stdout(Stdio::null()).spawn().expect("started");
     // The run, the shell and its two children.
     while processes_of(lab.0.root()).len() < 4 {
-        assert!(begun.elapsed() < Duration::from_secs(120), "they never came");
+        assert!(begun.elapsed() < Duration::from_secs(500), "they never came");
         std::thread::sleep(Duration::from_millis(20));
     }
     run.kill().expect("killed");

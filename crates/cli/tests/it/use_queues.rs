@@ -135,7 +135,7 @@ fn processes_that_come_and_go_share_the_messages() {
         }
         let begun = Instant::now();
         while scene.count().1 < ALL_MESSAGES || !scene.pending().starts_with('0') {
-            assert!(begun.elapsed() < Duration::from_secs(60), "{:?} {}", scene.count(), scene.pending());
+            assert!(begun.elapsed() < Duration::from_secs(200), "{:?} {}", scene.count(), scene.pending());
             std::thread::sleep(Duration::from_millis(200));
         }
         running.into_iter().for_each(stop);
@@ -172,7 +172,7 @@ fn bad_messages_are_rejects_with_their_ids() {
 fn until(what: &str, holds: impl Fn() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(120), "{what}");
+        assert!(begun.elapsed() < Duration::from_secs(300), "{what}");
         std::thread::sleep(Duration::from_millis(100));
     }
 }

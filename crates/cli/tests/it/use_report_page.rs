@@ -157,7 +157,7 @@ fn until(lab: &Lab, arguments: &[&str], is_there: impl Fn(&Ran) -> bool) -> Ran 
         if is_there(&ran) {
             return ran;
         }
-        assert!(begun.elapsed() < Duration::from_secs(60), "{ran:?}");
+        assert!(begun.elapsed() < Duration::from_secs(180), "{ran:?}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

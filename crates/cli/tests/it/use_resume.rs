@@ -500,7 +500,7 @@ fn stopped(child: &Child) {
         text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
     };
     while state() != Some('T') {
-        assert!(begun.elapsed() < Duration::from_secs(60) && state() != Some('Z'), "it does not stop: {:?}", state());
+        assert!(begun.elapsed() < Duration::from_secs(180) && state() != Some('Z'), "it does not stop: {:?}", state());
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -97,13 +97,13 @@ fn an_interrupt_ends_the_wait() {
     let mut run = command.spawn().expect("it starts");
     let begun = Instant::now();
     while !outcomes(&lab).contains(&"failed".to_owned()) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it does not fail");
+        assert!(begun.elapsed() < Duration::from_secs(180), "it does not fail");
         std::thread::sleep(Duration::from_millis(50));
     }
     std::thread::sleep(Duration::from_millis(200));
     kill_process(Pid::from_child(&run), Signal::INT).expect("it lives");
     assert_eq!(run.wait().expect("it ends").code(), Some(130));
-    assert!(begun.elapsed() < Duration::from_secs(60));
+    assert!(begun.elapsed() < Duration::from_secs(600), "it has not waited for an hour");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_run_killed_between_attempts_is_resumed() {
     let mut run = lab.command(&["run", "job.yaml", "--quiet"]).spawn().expect("it starts");
     let begun = Instant::now();
     while !outcomes(&lab).contains(&"failed".to_owned()) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it does not fail");
+        assert!(begun.elapsed() < Duration::from_secs(180), "it does not fail");
         std::thread::sleep(Duration::from_millis(50));
     }
     run.kill().expect("it lives");

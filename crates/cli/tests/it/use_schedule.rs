@@ -156,7 +156,7 @@ impl Drop for Runs {
 fn wait_for(path: &Path) {
     let begin = Instant::now();
     while !path.exists() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "{} does not come", path.display());
+        assert!(begin.elapsed() < Duration::from_secs(180), "{} does not come", path.display());
         std::thread::sleep(Duration::from_millis(10));
     }
 }

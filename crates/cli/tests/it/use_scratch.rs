@@ -13,7 +13,7 @@ use crate::harness::{self, MILLSTREAM};
 use crate::use_support::{Lab, finish, names, sorted};
 
 /// How long something may take to begin.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Lines of 80 bytes in no order; `count` of them, which differ in their first bytes.
 fn lines(count: u64) -> String {

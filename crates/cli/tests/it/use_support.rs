@@ -15,7 +15,7 @@ pub use self::file_target::FileTarget;
 use crate::harness::{millstream, without_progress};
 
 /// No command of these tests may take longer, however busy the machine is.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A folder in which millstream is run.
 pub struct Lab(pub TempTree);

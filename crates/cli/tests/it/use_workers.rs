@@ -269,7 +269,7 @@ fn rows_do_not_wait_for_a_process_that_starts() {
     let lab = lab(100_000, &slow_to_load("time.sleep(1000)"), &format!("{SAME}, workers: 2"));
     let began = Instant::now();
     let report = lab.report(&[]);
-    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(180), "{:?}", began.elapsed());
     assert_eq!(report["rows_written"], json!(100_000), "{report:#}");
     none_is_left(&lab);
 }
@@ -290,7 +290,7 @@ fn an_interrupted_run_waits_for_no_process_that_starts() {
     let mut run = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
     let began = Instant::now();
     while !lab.path("second").exists() {
-        assert!(began.elapsed() < Duration::from_secs(30), "no second process starts");
+        assert!(began.elapsed() < Duration::from_secs(180), "no second process starts");
         std::thread::sleep(Duration::from_millis(10));
     }
     kill_process(Pid::from_child(&run), Signal::INT).expect("it is there");
@@ -342,7 +342,7 @@ fn python_workers_are_asked_to_end() {
     asked.file("code.py", hangs);
     let begun = Instant::now();
     asked.run(&["run", "job.yaml"]).ok();
-    assert!(begun.elapsed() < Duration::from_secs(60), "it was not awaited for ever");
+    assert!(begun.elapsed() < Duration::from_secs(180), "it was not awaited for ever");
     none_is_left(&asked);
 }
 

@@ -82,7 +82,7 @@ fn jobs(folder: &Path, output: &Path) -> Vec<JobBuilder> {
 async fn holds_nothing(engine: &Engine) {
     let begun = Instant::now();
     while engine.budget().used() > 0 {
-        assert!(begun.elapsed() < Duration::from_secs(30), "{} bytes are still reserved", engine.budget().used());
+        assert!(begun.elapsed() < Duration::from_secs(120), "{} bytes are still reserved", engine.budget().used());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -168,7 +168,7 @@ async fn a_run_is_cancelled_by_its_handle_by_others_and_by_dropping_it() {
     let mut dropped = engine.start(endless(folder.path(), &engine, "c").await, RunOptions::default()).unwrap();
     assert!(matches!(dropped.next_event().await, Some(Event::Progress(_))));
     drop(dropped);
-    let progress = tokio::time::timeout(Duration::from_secs(60), by_handle.next()).await.expect("it reports");
+    let progress = tokio::time::timeout(Duration::from_secs(180), by_handle.next()).await.expect("it reports");
     assert!(matches!(progress, Some(Event::Progress(_))), "{progress:?}");
     by_handle.cancel();
     cancel.cancel();
@@ -181,7 +181,7 @@ async fn a_run_is_cancelled_by_its_handle_by_others_and_by_dropping_it() {
     let is_interrupted = |run: &RunRecord| run.job.ends_with("c.yaml") && run.outcome == Outcome::Interrupted;
     let begun = Instant::now();
     while !history.list(None, 10).unwrap().iter().any(is_interrupted) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "a run whose handle is dropped ends");
+        assert!(begun.elapsed() < Duration::from_secs(180), "a run whose handle is dropped ends");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -70,7 +70,7 @@ def output(python):
 
     def run(text, *arguments):
         process = python(text, *arguments)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
         return out
 

@@ -45,7 +45,7 @@ def test_ctrl_c_ends_the_command_as_it_ends_the_program(folder):
         pipe.flush()
         time.sleep(1)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=120)
     assert process.returncode == 130 and "stopping; a second Ctrl-C" in err and "Traceback" not in err, err
 
 
@@ -69,7 +69,7 @@ def test_an_import_takes_no_time():
     python = [sys.executable, "-c", program]
     times = [float(subprocess.run(python, capture_output=True, check=True).stdout) for _ in range(5)]
     # The target is 0.1 s for a release; a build for tests is larger, and the machine is busy with other tests.
-    assert statistics.median(times) < 0.5, times
+    assert statistics.median(times) < 2, times
 
 
 def test_types_are_part_of_the_package():

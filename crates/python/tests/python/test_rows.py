@@ -121,7 +121,7 @@ def test_other_threads_of_python_go_on(python):
         threading.Thread(target=feed).start()
         print(sum(map(len, millstream.read("pipe.csv", csv={"columns": {"n": "int64"}}).batches())))
     """)
-    assert process.communicate(timeout=30)[0] == "1\n"
+    assert process.communicate(timeout=120)[0] == "1\n"
 
 
 def test_a_missing_file_is_named_with_its_neighbours():

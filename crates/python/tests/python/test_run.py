@@ -179,9 +179,9 @@ def test_ctrl_c_interrupts(folder, python, call):
         time.sleep(1)
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=120)
         assert out == "interrupted\n", err
-        assert process.returncode == 0 and time.monotonic() - began < 5
+        assert process.returncode == 0 and time.monotonic() - began < 60
     assert not (folder / "out/o.csv").exists(), "what was not complete was rolled back"
 
 
@@ -230,8 +230,8 @@ def test_a_copy_of_the_process_has_an_engine_of_its_own():
     queue = context.Queue()
     process = context.Process(target=in_a_copy, args=(rows, queue))
     process.start()
-    assert queue.get(timeout=30) == (4, 2)
-    process.join(timeout=30)
+    assert queue.get(timeout=120) == (4, 2)
+    process.join(timeout=120)
     assert process.exitcode == 0
 
 
@@ -277,14 +277,14 @@ def in_a_fork(function):
     child = os.fork()
     if child == 0:
         try:
-            faulthandler.dump_traceback_later(20, exit=True)
+            faulthandler.dump_traceback_later(100, exit=True)
             function()
             os._exit(0)
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(2)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while (ended := os.waitpid(child, os.WNOHANG)) == (0, 0):
         if time.monotonic() > deadline:
             os.kill(child, signal.SIGKILL)

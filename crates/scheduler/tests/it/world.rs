@@ -16,7 +16,7 @@ use millstream_state::occurrences::{Occurrence, OccurrenceState};
 use crate::stand_in::{script, shown};
 
 /// What is waited for comes within this time, or never.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 pub fn utc(text: &str) -> DateTime<Utc> {
     let seconds = if text.len() == 16 { ":00" } else { "" };

@@ -132,7 +132,7 @@ async fn places_of_one_process_move_side_by_side(kind: Kind) {
     assert_eq!(own.set(places).await.expect("they are new"), Moved::All);
     let q = vec![one("q", Some(1), Some("after 1"))];
     let first = sent(&own, p(1), 0..100).await.expect("it takes rows");
-    let other = tokio::time::timeout(Duration::from_secs(20), sent(&own, q.clone(), 100..200));
+    let other = tokio::time::timeout(Duration::from_secs(100), sent(&own, q.clone(), 100..200));
     let other = other.await.expect("it does not wait for the first").expect("it takes rows");
     assert_eq!(other.commit().await.expect("it commits"), written(100));
     drop(first);
@@ -326,7 +326,7 @@ async fn who_has_stopped_is_fenced(kind: Kind) {
     let seen_by = Arc::new(std::sync::Mutex::new(Vec::new()));
     let begun = Instant::now();
     other.fence("p", Duration::from_secs(1), inherit(Arc::clone(&seen_by))).await.expect("it is fenced");
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(45), "{:?}", begun.elapsed());
     assert_eq!(seen(&seen_by.lock().expect("no panic")), [("p", 2, "a", "after 1")]);
     match open.commit().await {
         Err(error) => assert_eq!(error.kind(), ErrorKind::Transient, "{error:?}"),
@@ -516,7 +516,7 @@ async fn connections_are_those_of_one_process(kind: Kind) {
     drop(first);
     let begun = Instant::now();
     while other.connections_of("a").await.expect("it answers") != Some(0) {
-        assert!(begun.elapsed() < Duration::from_secs(20), "they have ended");
+        assert!(begun.elapsed() < Duration::from_secs(120), "they have ended");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }

@@ -568,7 +568,7 @@ async fn a_lock_is_waited_for_and_then_reported(kind: Kind) {
     let error = load(&impatient, &[people(&[(Some(7), "other")])]).await.expect_err("the row is locked");
     assert_eq!(error.what(), format!("{}: a lock was not granted in time", impatient.target()), "{error}");
     assert_eq!(error.kind(), ErrorKind::Transient);
-    let patient = database.sink(json!({"lock_timeout": "1s"}));
+    let patient = database.sink(json!({"lock_timeout": "1s", "retries": 60}));
     let waiting = tokio::spawn(async move { load(&patient, &[people(&[(Some(8), "b"), (Some(7), "other")])]).await });
     tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
     holding.abort().await;

@@ -66,7 +66,7 @@ impl Bench {
 
     /// Waits until the uploads of a dropped load are aborted.
     async fn settled(&self) -> bool {
-        for _ in 0..1000 {
+        for _ in 0..6_000 {
             if self.uploads() == 0 {
                 return true;
             }

@@ -21,7 +21,7 @@ use super::{PATIENCE_OF_EPOCHS, terms};
 use crate::conformance::context;
 
 /// How long anything may take that takes a few seconds.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A topic that is read, and one that is written to.
 struct Scene {

@@ -182,6 +182,7 @@ async fn another_process_with_the_write_lock_is_waited_for() {
     let database = Database::new("");
     let own = database.positions("a", json!({"busy_timeout": "1s"})).await;
     register(&own).await;
+    let patient = database.positions("a", json!({"busy_timeout": "10m"})).await;
     let holder = Connection::open(&database.path).expect("a database");
     let held = "BEGIN IMMEDIATE; UPDATE _millstream_positions SET version = 2, state = 'held'";
     holder.execute_batch(held).expect("the lock");
@@ -189,8 +190,7 @@ async fn another_process_with_the_write_lock_is_waited_for() {
     let late = deliver(&own, p(1), plain(0..9)).await.expect_err("it is locked");
     assert_eq!(late.kind(), ErrorKind::Transient, "{late:?}");
     assert_eq!(own.read().await.expect_err("it is locked").kind(), ErrorKind::Transient);
-    let waiting = Arc::clone(&own);
-    let waiting = tokio::spawn(async move { deliver(&waiting, p(1), plain(0..9)).await });
+    let waiting = tokio::spawn(async move { deliver(&patient, p(1), plain(0..9)).await });
     tokio::time::sleep(Duration::from_millis(200)).await;
     holder.execute_batch("COMMIT").expect("it commits");
     let moved = waiting.await.expect("no panic").expect("an answer");

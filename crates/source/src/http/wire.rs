@@ -350,7 +350,7 @@ mod tests {
 
     async fn get(wire: &Arc<Wire>, url: &Url) -> Result<Vec<u8>, Failure> {
         let address = Wire::address(url).expect("plain HTTP");
-        let patience = Duration::from_millis(300);
+        let patience = Duration::from_secs(2);
         let mut body = wire.ask(&Method::GET, address, &HeaderMap::new(), patience).await?.into_body();
         let mut all = Vec::new();
         while let Some(chunk) = body.chunk().await? {

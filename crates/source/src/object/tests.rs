@@ -485,12 +485,12 @@ fn a_wrong_length_is_an_error() {
 #[test]
 fn a_server_that_falls_silent_is_left() {
     let body = noise(5000);
-    let stall = Fault::Stall { after: 1000, time: Duration::from_secs(3) };
+    let stall = Fault::Stall { after: 1000, time: Duration::from_secs(100) };
     let server = serve(Object::new(body.clone()).etag("\"1\"").fault(1, stall));
-    let source = anonymous(&server, json!({"timeout": "300ms", "retries": 1}));
+    let source = anonymous(&server, json!({"timeout": "2s", "retries": 1}));
     let start = Instant::now();
     assert!(read_with(&source, Unit::new("s3://bucket/a")).expect("it recovers") == body);
-    assert!(start.elapsed() < Duration::from_secs(2));
+    assert!(start.elapsed() < Duration::from_secs(60));
 }
 
 #[test]
@@ -827,7 +827,7 @@ fn objects_are_written_to_s3_whole_or_not_at_all() {
 fn has_parts(root: &TempTree) -> bool {
     let is_part = |entry: fs_err::DirEntry| entry.file_name().to_string_lossy().contains(".part-");
     let holds = || fs_err::read_dir(root.root()).expect("a folder").flatten().any(is_part);
-    (0..200).all(|_| {
+    (0..1_200).all(|_| {
         std::thread::sleep(Duration::from_millis(if holds() { 50 } else { 0 }));
         holds()
     })

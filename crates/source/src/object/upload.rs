@@ -487,7 +487,7 @@ mod tests {
                     Ok((1, PartId { content_id: String::new() }))
                 });
             }
-            end(parts, Duration::from_millis(500)).await;
+            end(parts, Duration::from_secs(2)).await;
             assert_eq!(Arc::into_inner(arrived).map(AtomicUsize::into_inner), Some(1), "nobody is on the way any more");
         });
     }

@@ -340,7 +340,7 @@ fn a_connection_that_is_given_up_is_closed() {
         assert_eq!(what(&error), "the server was silent for 0.5 s");
         let start = Instant::now();
         while proxy.open() > 0 {
-            assert!(start.elapsed() < Duration::from_secs(5), "the connection stays");
+            assert!(start.elapsed() < Duration::from_secs(60), "the connection stays");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -418,7 +418,7 @@ fn a_server_that_falls_silent_is_left() {
     let proxy = Proxy::start(scene.server.port(), &[Break::Stall(30_000), Break::Nothing]);
     let start = Instant::now();
     assert!(read(&scene.spec, Unit::new(scene.url_by(&proxy, "a"))).expect("it recovers") == body);
-    assert!(start.elapsed() < Duration::from_secs(20));
+    assert!(start.elapsed() < Duration::from_secs(100));
     let hasty = SftpSpec { timeout: "1s".to_owned().try_into().expect("a time"), retries: 0, ..scene.spec.clone() };
     for bytes in [0, 100, 30_000] {
         let proxy = Proxy::start(scene.server.port(), &[Break::Stall(bytes)]);
@@ -439,7 +439,7 @@ fn a_slow_server_is_waited_for() {
 
 #[test]
 fn a_consumer_that_waits_long_finds_the_rest() {
-    let scene = Scene::new(serde_json::json!({"timeout": "3s", "retries": 0}));
+    let scene = Scene::new(serde_json::json!({"timeout": "6s", "retries": 0}));
     let body = noise(8_000_000);
     scene.tree.file("a", &body);
     let source = Remote::<Sftp>::new(scene.spec.clone());
@@ -447,7 +447,7 @@ fn a_consumer_that_waits_long_finds_the_rest() {
     with_context(16 << 20, |context| async move {
         let mut stream = source.open(&context, &unit).await.expect("readable");
         let mut all = futures::StreamExt::next(&mut stream).await.expect("a chunk").expect("no error").to_vec();
-        tokio::time::sleep(Duration::from_secs(4)).await;
+        tokio::time::sleep(Duration::from_secs(7)).await;
         assert!(context.budget.used() <= client::AHEAD, "{}", context.budget.used());
         all.extend_from_slice(&read_all(Ok(stream)).await.expect("the rest"));
         assert!(all == body);
@@ -652,7 +652,7 @@ fn what_is_not_there_or_no_file_is_reported() {
     assert!(made.success());
     let start = Instant::now();
     assert_eq!(what(&scene.read("pipe").expect_err("a pipe")), "this is not a file");
-    assert!(start.elapsed() < Duration::from_secs(15), "nobody writes to it, and it is not waited for");
+    assert!(start.elapsed() < Duration::from_secs(100), "nobody writes to it, and it is not waited for");
 }
 
 /// Rights do not apply to root, but to the server's user.

@@ -100,7 +100,7 @@ fn each_row_is_appended_once_however_late_it_is_committed() {
     });
     let all = || places.iter().zip(&labs);
     for (place, lab) in all() {
-        place.job(lab, "3s", "mode: append");
+        place.job(lab, "9s", "mode: append");
         [(1, 100), (2, 50), (3, 0)].into_iter().for_each(|(id, ago)| place.add(id, ago));
         let report = lab.report(&[]);
         assert_eq!(ids(lab), ["1", "2"], "{}: the third is too young", place.kind);
@@ -110,7 +110,7 @@ fn each_row_is_appended_once_however_late_it_is_committed() {
         place.add(4, 2);
     }
     // Bounds are whole seconds.
-    seconds(4.1);
+    seconds(10.1);
     let mut marks = Vec::new();
     for (place, lab) in all() {
         let report = lab.report(&[]);

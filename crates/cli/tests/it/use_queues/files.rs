@@ -13,7 +13,7 @@ use crate::use_support::{FileTarget, finish, gunzip, sqlite};
 const PARTITIONS: usize = 3;
 
 /// How long anything may take that takes a few seconds.
-const PATIENCE: Duration = Duration::from_secs(100);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 const BOTH: [fn() -> FileTarget; 2] = [FileTarget::folder, FileTarget::bucket];
 

@@ -22,7 +22,7 @@ const SECONDS: u64 = 60;
 
 /// How long nothing may become a row, or be acknowledged, while something is left and nothing breaks any more. How long
 /// all of it takes depends on the machine.
-const DRAINING: Duration = Duration::from_secs(60);
+const DRAINING: Duration = Duration::from_secs(180);
 
 /// How long a process is stopped: longer than others wait before they take over what it has.
 const STOPPED: Duration = Duration::from_secs(12);

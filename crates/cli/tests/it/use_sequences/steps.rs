@@ -12,7 +12,7 @@ use crate::use_support::{Lab, finish};
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        assert!(begun.elapsed() < Duration::from_secs(180), "{what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -80,7 +80,7 @@ fn a_step_that_fails_is_attempted_again_and_one_that_takes_too_long_is_stopped()
     let begun = Instant::now();
     let ran = lab.run(&["run", "nightly.yaml", "--json"]);
     ran.ended(1).says(&["flaky: it ended with status 1; it is attempted again", "slow: failed: it took longer than"]);
-    assert!(begun.elapsed() < Duration::from_secs(60));
+    assert!(begun.elapsed() < Duration::from_secs(300));
     assert_eq!(outcomes(&ran), ["flaky=success", "slow=failed"]);
     let report = ran.json();
     assert_eq!(
@@ -192,7 +192,7 @@ fn an_interrupt_ends_all_processes_and_another_run_continues() {
     kill_process(Pid::from_child(&child), Signal::TERM).expect("it gets the signal");
     let begun = Instant::now();
     assert_eq!(child.wait().expect("it ends").code(), Some(130));
-    assert!(begun.elapsed() < Duration::from_secs(15), "the program ends when it is asked to");
+    assert!(begun.elapsed() < Duration::from_secs(19), "the program ends when it is asked to");
     let ran = lab.run(&["runs", "--json"]).ok().json();
     assert_eq!(ran["runs"][0]["outcome"], "interrupted");
     assert!(!lab.path("c").exists());
@@ -222,7 +222,7 @@ fn what_a_program_leaves_behind_holds_nothing_up() {
                    '${steps.a.output}'], needs: a}\n");
     let begun = Instant::now();
     lab.run(&["run", "nightly.yaml"]).ok();
-    assert!(lab.path("said").exists() && begun.elapsed() < Duration::from_secs(60));
+    assert!(lab.path("said").exists() && begun.elapsed() < Duration::from_secs(300));
 }
 
 #[test]
