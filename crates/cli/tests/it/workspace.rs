@@ -3,6 +3,7 @@
 //! state ← page; all but these ← engine ← sequencer ← millstream ← cli ← python, and {net, page, scheduler} ← cli.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
@@ -90,5 +91,39 @@ fn only_the_engine_knows_the_query_engine() {
     for package in metadata.workspace_packages() {
         let knows = package.dependencies.iter().any(|dependency| dependency.name.starts_with("datafusion"));
         assert_eq!(knows, package.name.as_str() == "millstream-engine", "{}", package.name);
+    }
+}
+
+/// The files of a folder and of those in it.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs_err::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+/// Whether comments of a file hold Rust that would be compiled and run as a test.
+fn has_code_in_docs(text: &str) -> bool {
+    let comments = text
+        .lines()
+        .map(str::trim_start)
+        .filter_map(|line| line.strip_prefix("//!").or_else(|| line.strip_prefix("///")).map(str::trim_start));
+    let fences: Vec<&str> = comments.filter_map(|line| line.strip_prefix("```")).collect();
+    // Every other one ends what the one before has begun.
+    fences.iter().step_by(2).any(|kind| !["text", "yaml", "json", "sql", "sh"].contains(&kind.trim()))
+}
+
+/// Looking for examples in the documentation of a crate takes seconds: those that have none say so.
+#[test]
+fn examples_in_documentation_are_tested() {
+    let metadata = MetadataCommand::new().no_deps().exec().expect("cargo metadata");
+    for target in metadata.workspace_packages().iter().flat_map(|package| &package.targets) {
+        let is_library = !target.is_bin() && !target.is_test() && !target.is_example() && !target.is_custom_build();
+        if !is_library || target.doctest {
+            continue;
+        }
+        for file in files(target.src_path.parent().expect("a folder").as_std_path()) {
+            let is_rust = file.extension().is_some_and(|extension| extension == "rs");
+            let has_code = is_rust && has_code_in_docs(&fs_err::read_to_string(&file).expect("a text"));
+            assert!(!has_code, "{} has an example, and the crate says `doctest = false`", file.display());
+        }
     }
 }
