@@ -78,10 +78,10 @@ impl EpochLoad {
         self.loading.came.rejected_before.fetch_add(rejected, Ordering::Relaxed);
     }
 
-    /// Writes the rows of an epoch and makes the moves that come with its turn, in one transaction; as often as it takes
-    /// while the target is away. It begins once the target takes one delivery more: each needs descriptors and memory.
-    /// If the turn never comes, it ends as if positions stood elsewhere. `None` if the run is to end while the target is
-    /// away: then the rows are dropped. `waits` hears that the target is away, and that it is back.
+    /// Writes the rows of an epoch and makes the moves that come with its turn, in one transaction; as often as it
+    /// takes while the target is away. It begins once the target takes one delivery more: each needs descriptors and
+    /// memory. If the turn never comes, it ends as if positions stood elsewhere. `None` if the run is to end while the
+    /// target is away: then the rows are dropped. `waits` hears that the target is away, and that it is back.
     pub async fn deliver(&self, rows: Vec<ChunkRows>, turn: Turn, waits: &dyn Waits) -> Result<Option<Delivered>> {
         let (count, rejected) = counts(&rows);
         self.loading.came.read.fetch_add(count, Ordering::Relaxed);

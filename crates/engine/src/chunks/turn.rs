@@ -1,5 +1,6 @@
-//! Whose turn it is: the deliveries of an epoch make their moves when those of the epoch before are done. A delivery that
-//! waits for its turn may send its rows meanwhile, behind the rows of the epoch before, in a transaction of its own.
+//! Whose turn it is: the deliveries of an epoch make their moves when those of the epoch before are done. A delivery
+//! that waits for its turn may send its rows meanwhile, behind the rows of the epoch before, in a transaction of its
+//! own.
 //!
 //! ```text
 //!  waits ─given─▶ comes: the moves are known
