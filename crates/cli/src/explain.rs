@@ -59,6 +59,7 @@ fn runs(runs: &RunsSummary) -> String {
     let mut lines: Vec<String> = runs.dates.iter().map(|(date, value)| format!("${{{date}}} is {value}")).collect();
     lines.extend(runs.require.iter().map(|require| format!("requires that {require}")));
     lines.extend(runs.retry.iter().map(|retry| format!("resumes itself {retry}, if it fails")));
+    lines.extend(runs.throttle.iter().map(|throttle| format!("its sources have at most {throttle}")));
     lines.extend(runs.on_success.iter().map(|hook| format!("on success: {hook}")));
     lines.extend(runs.on_failure.iter().map(|hook| format!("on failure: {hook}")));
     let lines: Vec<String> = lines.iter().map(|line| format!("  {line}\n")).collect();

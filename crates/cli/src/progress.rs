@@ -103,7 +103,11 @@ pub fn line(progress: &Progress) -> String {
     } else {
         parts.push(human::size(totals.bytes_read));
     }
-    parts.push(format!("{}/s", human::size((totals.bytes_read as f64 / seconds) as u64)));
+    let rate = format!("{}/s", human::size((totals.bytes_read as f64 / seconds) as u64));
+    parts.push(match progress.throttle {
+        Some(most) => format!("{rate} of {}/s allowed", human::size(most)),
+        None => rate,
+    });
     parts.extend(rows(progress));
     match (progress.phase, progress.remaining()) {
         (Phase::Committing, _) => parts.push("committing".to_owned()),
@@ -152,6 +156,9 @@ mod tests {
             Totals { bytes_read: 25_000_000, bytes_expected: 100_000_000, rows_read: 12_345, ..Totals::default() };
         let progress = Progress { elapsed: Duration::from_secs(5), totals, ..Progress::default() };
         assert_eq!(line(&progress), "25.0 MB of 100 MB, 5.00 MB/s, 12,345 rows, about 15.0 s left");
+        let throttled = Progress { throttle: Some(5_000_000), ..progress.clone() };
+        let told = "25.0 MB of 100 MB, 5.00 MB/s of 5.00 MB/s allowed, 12,345 rows, about 15.0 s left";
+        assert_eq!(line(&throttled), told);
         let worked = vec![WorkedRows { step: "scored".to_owned(), rows_in: 12_000, rows_out: 3_000 }];
         let progress = Progress { phase: Phase::Committing, worked, ..progress };
         assert_eq!(

@@ -21,7 +21,7 @@ use crate::format::{ParseRequest, Rows};
 use crate::program::ProgramContext;
 use crate::queue::Queue;
 use crate::spec::Fault;
-use crate::{Budget, Error, Reservation, Result, Unit};
+use crate::{Budget, Error, Pace, Reservation, Result, Unit};
 
 /// The bytes of one unit, in order, in chunks of any size above zero. After an error the stream ends.
 pub type ByteStream = BoxStream<'static, Result<Bytes>>;
@@ -50,6 +50,8 @@ pub struct SourceContext {
     pub cache: Arc<CacheUse>,
     /// What programs are started with.
     pub programs: Arc<ProgramContext>,
+    /// How fast it may read.
+    pub pace: Arc<Pace>,
 }
 
 /// How many bytes of local files were in the page cache when they were wanted, and how many had to come from the disk.

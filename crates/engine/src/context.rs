@@ -12,7 +12,8 @@ use millstream_core::format::BATCH_ROWS;
 use millstream_core::program::{ProgramContext, StepLines};
 use millstream_core::source::{CacheUse, SourceContext};
 use millstream_core::step::StepSnapshot;
-use millstream_core::{Budget, Error, Registry, Result, Steps, ThreadGroup};
+use millstream_core::{Budget, Error, Pace, Registry, Result, Steps, ThreadGroup};
+use millstream_job::Job;
 use tokio::sync::oneshot;
 
 use crate::checks::FailedChecks;
@@ -41,6 +42,8 @@ pub struct RunContext {
     pub budget: Arc<Budget>,
     /// Where the bytes of local files came from.
     pub cache: Arc<CacheUse>,
+    /// How fast its sources may read.
+    pub pace: Arc<Pace>,
     /// The counters of everything that runs.
     pub steps: Arc<Steps>,
     /// What is left out of the run.
@@ -93,6 +96,7 @@ impl RunContext {
             _share: None,
             budget,
             cache: Arc::default(),
+            pace: Arc::default(),
             steps: Arc::default(),
             rejects,
             checks: FailedChecks::default(),
@@ -117,6 +121,12 @@ impl RunContext {
     /// The same, with variables for its programs, and `stages` taking its stages.
     pub fn observed(self, environment: Vec<(String, String)>, stages: Stages) -> Self {
         RunContext { environment, stages, ..self }
+    }
+
+    /// The same, with sources that read as fast as `job` says.
+    pub fn paced(self, job: &Job) -> Self {
+        let rate = job.around.throttle.bytes_per_second.map(|size| size.0);
+        RunContext { pace: Arc::new(Pace::new(rate)), ..self }
     }
 
     /// The counters of all steps as they are.
@@ -151,6 +161,7 @@ impl RunContext {
             budget: Arc::clone(&self.budget),
             cache: Arc::clone(&self.cache),
             programs,
+            pace: Arc::clone(&self.pace),
         }
     }
 }

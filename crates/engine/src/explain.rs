@@ -40,6 +40,9 @@ pub struct RunsSummary {
     pub require: Vec<String>,
     /// How often a run that fails resumes itself, in words, if it does.
     pub retry: Option<String>,
+    /// How much its sources may read, in words, if that is limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttle: Option<String>,
     /// What is done after a run that succeeds.
     pub on_success: Vec<String>,
     /// What is done after one that does not.
@@ -59,6 +62,7 @@ impl RunsSummary {
             dates: around.dates.clone(),
             require: around.requirements.iter().map(Requirement::in_words).collect(),
             retry: around.retry_run.map(retry),
+            throttle: around.throttle.in_words(),
             on_success: hooks(&around.on_success),
             on_failure: hooks(&around.on_failure),
         }

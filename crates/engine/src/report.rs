@@ -475,6 +475,8 @@ pub struct Progress {
     pub steps: Vec<StepSnapshot>,
     /// Rows that were read, or messages of a queue, a second, over the last seconds.
     pub rate: f64,
+    /// How many bytes a second its sources may read at most, if the job says so.
+    pub throttle: Option<u64>,
     /// How the queue is read, if the run reads one.
     pub queue: Option<QueueProgress>,
 }

@@ -1,7 +1,8 @@
 //! What limited a run, in one sentence with its evidence.
 //!
-//! Six shares of the time of the run are compared, each computed from the counters:
+//! Seven shares of the time of the run are compared, each computed from the counters:
 //!
+//! - *throttle*: how much of the time the rate that the job allows was reached;
 //! - *cores*: processor time, and time ready to run while others had the processor, over cores × time;
 //! - *input*: how much of the readers' time went by waiting for bytes;
 //! - *target*: how much of the loaders' time went by waiting for the target;
@@ -41,6 +42,8 @@ pub enum Limit {
     Scratch,
     /// The memory budget.
     Memory,
+    /// What the job allows its sources to read.
+    Throttle,
     /// Nothing stands out: the run was short, or its time went by starting up.
     #[default]
     Nothing,
@@ -70,6 +73,8 @@ pub struct Evidence<'a> {
     pub cores: usize,
     /// How long readers were held back because memory was short.
     pub held: Duration,
+    /// How many bytes a second the job allows its sources, and how long that held them back.
+    pub throttle: Option<(u64, Duration)>,
     /// What the readers and writers of a component wait for, by the component's name.
     pub media: &'a BTreeMap<&'static str, &'static str>,
 }
@@ -123,6 +128,8 @@ struct Shares<'a> {
     scratch: Option<(f64, &'a StepSnapshot)>,
     /// Of the time that readers were held back.
     held: f64,
+    /// The rate that the job allows, and the share of the time that it held sources back.
+    throttle: Option<(u64, f64)>,
     /// Bytes that all steps spilled, and what more memory would save of them.
     spilled: u64,
     spilled_for_want: u64,
@@ -142,6 +149,7 @@ impl<'a> Shares<'a> {
             target: waiting_for_target(evidence.steps, elapsed),
             scratch: waiting_for_scratch(evidence.steps, elapsed),
             held: evidence.held.as_secs_f64() / elapsed,
+            throttle: evidence.throttle.map(|(rate, held)| (rate, held.as_secs_f64() / elapsed)),
             spilled: evidence.steps.iter().map(|step| step.spilled_bytes).sum(),
             spilled_for_want: evidence.steps.iter().map(|step| step.spilled_for_want).sum(),
             busiest: busiest(evidence.steps).map(|step| (worked(step) / elapsed, step)),
@@ -151,6 +159,11 @@ impl<'a> Shares<'a> {
     fn judge(&self, evidence: &Evidence<'_>) -> (Limit, String) {
         if self.is_short_of_memory() {
             return (Limit::Memory, self.memory());
+        }
+        if let Some((rate, share)) = self.throttle.filter(|(_, share)| *share >= FULL) {
+            let (rate, share, cores) = (Size(rate), percent(share), percent(self.cores));
+            let what = format!("the `throttle` of the job: {rate} a second, reached {share} of the time");
+            return (Limit::Throttle, format!("{what}, cores busy {cores}"));
         }
         if self.cores >= FULL {
             return (Limit::Cores, self.all_cores(evidence.cores));
@@ -329,6 +342,10 @@ mod tests {
     }
 
     fn judge(steps: &[StepSnapshot], processor: f64, held: f64) -> Verdict {
+        judge_throttled(steps, processor, held, None)
+    }
+
+    fn judge_throttled(steps: &[StepSnapshot], processor: f64, held: f64, throttled: Option<f64>) -> Verdict {
         verdict(&Evidence {
             steps,
             elapsed: Duration::from_secs(10),
@@ -336,6 +353,7 @@ mod tests {
             delayed: Duration::ZERO,
             cores: 2,
             held: Duration::from_secs_f64(held),
+            throttle: throttled.map(|seconds| (2_000_000, Duration::from_secs_f64(seconds))),
             media: &BTreeMap::from([("file", "disk"), ("http", "network")]),
         })
     }
@@ -357,6 +375,15 @@ mod tests {
         let serial = [step(StepKind::Decode, "gzip", 9.0, 0.2, 0.0)];
         assert_eq!(judge(&serial, 9.5, 0.0).limit, Limit::Core);
         assert_eq!(judge(&[], 0.1, 0.0).limit, Limit::Nothing);
+    }
+
+    #[test]
+    fn a_throttle_that_is_reached_is_the_limit() {
+        let decode = step(StepKind::Decode, "gzip", 0.5, 9.0, 0.0);
+        let verdict = judge_throttled(std::slice::from_ref(&decode), 1.0, 0.0, Some(9.5));
+        let told = "limited by: the `throttle` of the job: 2.00 MB a second, reached 95 % of the time, cores busy 5 %";
+        assert_eq!((verdict.limit, verdict.sentence.as_str()), (Limit::Throttle, told));
+        assert_eq!(judge_throttled(&[decode], 1.0, 0.0, Some(3.0)).limit, Limit::Source);
     }
 
     #[test]

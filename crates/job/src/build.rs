@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::checks::{Checked, checks};
+use crate::connections::Connections;
 use crate::entries::{CHECKS, COMMAND, CONTAINS, MAX_REJECTS, SORTED_BY, SourceKeys};
 use crate::files;
 use crate::graph::{Check, FunctionStep, Located, Selected, SinkStep, SortKey, SourceStep, TransformStep};
@@ -38,11 +39,19 @@ pub struct Builder<'a> {
     pub definitions: &'a Map<String, Value>,
     /// Whether sources are incremental that do not say otherwise.
     pub incremental: bool,
+    /// How many connections the entries may have open.
+    pub connections: Connections,
     /// What was found so far.
     pub found: Found,
 }
 
 impl<'a> Builder<'a> {
+    /// Builds what stands in `text`, which has found nothing wrong so far.
+    pub fn new(text: &'a JobText, registry: &'a Registry, definitions: &'a Map<String, Value>) -> Self {
+        let (connections, found) = (Connections::default(), Found::default());
+        Builder { text, registry, definitions, incremental: false, connections, found }
+    }
+
     /// The value of a node. What the schema allows can be read, but for what types check themselves.
     pub(crate) fn read<T: DeserializeOwned>(&mut self, node: &Node) -> Option<T> {
         match serde_json::from_value(node.to_value()) {
@@ -242,7 +251,11 @@ impl<'a> Builder<'a> {
             let is_used =
                 read.iter().any(|pattern| registry.source_for(&pattern.value).is_some_and(|one| one.spec.name == name));
             let Some(block) = entry.value.entry(name) else {
-                match (kind.build)(&Value::Object(Map::new())) {
+                match (kind.build)(&self.connections.of_source(
+                    self.block_schema(name),
+                    self.definitions,
+                    Value::Object(Map::new()),
+                )) {
                     Ok(source) => inputs.push((kind, source)),
                     Err(faults) if is_used => {
                         let needs = faults.into_iter().map(|fault| fault.what).collect::<Vec<_>>().join("; ");
@@ -256,7 +269,9 @@ impl<'a> Builder<'a> {
             if !is_used && !is_list && !entry.value.has_unknown() && !read.is_empty() {
                 self.unused(block, "nothing here is read that way", kind.schemes);
             }
-            if let Some(source) = self.build(block, |settings| (kind.build)(settings)) {
+            let (connections, schema, definitions) = (self.connections, self.block_schema(name), self.definitions);
+            let build = |settings: &Value| (kind.build)(&connections.of_source(schema, definitions, settings.clone()));
+            if let Some(source) = self.build(block, build) {
                 inputs.push((kind, source));
             }
         }
@@ -389,7 +404,8 @@ impl<'a> Builder<'a> {
         }
         let codec = self.sink_codec(node, kind, &write)?;
         let parts = SinkParts { target: write.value.clone(), format, codec, store };
-        let settings = self.sink_settings(node, kind);
+        let schema = self.definitions.get(&definition);
+        let settings = self.connections.of_sink(schema, self.definitions, self.sink_settings(node, kind));
         let sink: Arc<dyn Sink> = match (kind.build)(&settings, parts) {
             Ok(sink) => sink,
             Err(faults) => {

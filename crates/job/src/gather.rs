@@ -6,12 +6,17 @@ use millstream_core::hint::did_you_mean;
 use millstream_core::spec::Duration as Time;
 use serde_json::Value;
 
-use crate::around::{Around, AroundKeys, Hook, HookAction, HookKeys, MailKeys, Required, Requirement, RequirementKeys};
+use crate::around::{
+    Around, AroundKeys, Hook, HookAction, HookKeys, MailKeys, Required, Requirement, RequirementKeys, ThrottleKeys,
+};
 use crate::build::Builder;
 use crate::graph::SourceStep;
 use crate::text::Span;
 use crate::tree::{Entry, Kind, Node};
 use crate::walk::Walker;
+
+/// The slowest that a throttle may be, in bytes a second.
+const LEAST_RATE: u64 = 1000;
 
 /// Gathers what the job file says of its runs.
 pub struct Gathering<'b, 'a> {
@@ -45,6 +50,9 @@ impl Gathering<'_, '_> {
         if let Some(entry) = self.sound(root, "retry_run") {
             around.retry_run = self.builder.read(&entry.value);
             self.is_read_once(entry);
+        }
+        if let Some(entry) = self.sound(root, "throttle") {
+            around.throttle = self.throttle(entry);
         }
         if let Some(entry) = self.sound(root, "on_success") {
             around.on_success = self.hooks(entry);
@@ -162,6 +170,18 @@ impl Gathering<'_, '_> {
             return false;
         }
         true
+    }
+
+    fn throttle(&mut self, entry: &Entry) -> ThrottleKeys {
+        let throttle: ThrottleKeys = self.builder.read(&entry.value).unwrap_or_default();
+        if throttle.bytes_per_second.is_some_and(|bytes| bytes.0 < LEAST_RATE) {
+            let span = entry.value.get("bytes_per_second").map_or(entry.key_span, |bytes| bytes.span);
+            self.error(span, "`bytes_per_second` is at least `1kB`", "write how many bytes a second, such as `10MiB`");
+        }
+        if throttle == ThrottleKeys::default() {
+            self.error(entry.key_span, "`throttle` limits nothing", "give it `bytes_per_second` or `connections`");
+        }
+        throttle
     }
 
     /// How long rejects are kept, if the job reads a queue.

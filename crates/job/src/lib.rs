@@ -9,6 +9,7 @@
 //! is the command line's.
 
 pub mod around;
+mod connections;
 pub mod dates;
 pub mod entries;
 pub mod graph;
@@ -56,6 +57,7 @@ pub use reference::{machine_reference, reference, sequence_reference};
 pub use schema::schema;
 pub use text::{JobText, Position, Span, decode};
 
+use connections::Connections;
 use entries::COMMAND;
 use gather::Gathering;
 use links::{References, Sections};
@@ -143,7 +145,7 @@ struct Loader<'a> {
 const SECTIONS: [&str; 3] = ["sources", "transforms", "sinks"];
 
 /// The keys of a job file: its sections, and what is said of the whole job.
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "sources",
     FUNCTIONS,
     "transforms",
@@ -157,6 +159,7 @@ const KEYS: [&str; 13] = [
     around::KEYS[4],
     around::KEYS[5],
     around::KEYS[6],
+    around::KEYS[7],
 ];
 
 /// The key of the functions that SQL may call.
@@ -346,9 +349,9 @@ impl Loader<'_> {
     }
 
     fn steps(&mut self, sections: &Sections<'_>, said: &Said<'_>, definitions: &Map<String, Value>) -> Option<Job> {
-        let found = walk::Found::default();
-        let incremental = said.incremental;
-        let mut builder = build::Builder { text: self.text, registry: self.registry, definitions, incremental, found };
+        let connections = Connections::of(said.root, sections.sources, self.registry, definitions);
+        let builder = build::Builder::new(self.text, self.registry, definitions);
+        let mut builder = build::Builder { incremental: said.incremental, connections, ..builder };
         let sources: Vec<SourceStep> = sections.sources.iter().filter_map(|entry| builder.source(entry)).collect();
         let functions = sections.functions.iter().filter_map(|entry| builder.function(entry)).collect();
         let transforms: Vec<_> =

@@ -102,6 +102,7 @@ require:
   - units: {of: orders, min: 24}
   - age: {of: orders, min: 10m}
 retry_run: {count: 3, wait: 5m}
+throttle: {bytes_per_second: 10MiB, connections: 4}
 on_success:
   - webhook: {url: {secret: env:PING_URL}}
 on_failure:

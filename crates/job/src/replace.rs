@@ -28,7 +28,8 @@ pub struct Replacement {
 
 /// Keys of a job file that say what happens around its runs: what has to hold before, what is done or reported after,
 /// and how long a queue is read.
-const AROUND: &[&str] = &["require", "retry_run", "on_success", "on_failure", "until", "commit", "keep_rejects"];
+const AROUND: &[&str] =
+    &["require", "retry_run", "on_success", "on_failure", "until", "commit", "keep_rejects", "throttle"];
 
 impl Replacements {
     /// Puts them into the job `root`, which then does nothing beside its rows.

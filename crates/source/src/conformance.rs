@@ -55,6 +55,7 @@ pub(crate) fn with_context<F: Future>(budget: usize, test: impl FnOnce(SourceCon
         budget: Budget::new(budget),
         cache: Arc::default(),
         programs: Arc::default(),
+        pace: Arc::default(),
     };
     let result = own.block_on(async { tokio::time::timeout(std::time::Duration::from_secs(200), test(context)).await });
     io.shutdown_timeout(std::time::Duration::from_secs(20));

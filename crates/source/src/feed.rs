@@ -29,6 +29,8 @@ where
     W: FnOnce(Feeder) -> F + Send + 'static,
     F: Future<Output = Result<()>> + Send + 'static,
 {
+    // What is read ahead is not paid for yet.
+    let window = context.pace.ahead().map_or(window, |ahead| window.min(ahead));
     let (sender, receiver) = mpsc::unbounded_channel();
     let hunger = Arc::new(Hunger::default());
     let feeder = Feeder {
@@ -225,6 +227,7 @@ mod tests {
             budget: Budget::new(budget),
             cache: Arc::default(),
             programs: Arc::default(),
+            pace: Arc::default(),
         }
     }
 

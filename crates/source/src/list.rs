@@ -188,6 +188,7 @@ mod tests {
             budget: Budget::new(1 << 20),
             cache: Arc::default(),
             programs: Arc::default(),
+            pace: Arc::default(),
         };
         let source: Arc<dyn Source> = Arc::new(FileSource);
         list_file(&source, &context, &tree.text(name)).try_collect().await

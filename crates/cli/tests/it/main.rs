@@ -59,6 +59,7 @@ mod use_sources;
 mod use_sql;
 mod use_support;
 mod use_sync;
+mod use_throttle;
 mod use_transforms;
 mod use_upgrade;
 mod use_watch;

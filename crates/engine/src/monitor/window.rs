@@ -24,6 +24,8 @@ pub struct Moment {
     pub processor: ProcessorUse,
     /// How long readers were held back.
     pub held: Duration,
+    /// How long the throttle of the job held sources back.
+    pub throttled: Duration,
 }
 
 impl Moment {
@@ -41,6 +43,7 @@ impl Moment {
                 delayed: self.processor.delayed.saturating_sub(earlier.processor.delayed),
             },
             held: self.held.saturating_sub(earlier.held),
+            throttled: self.throttled.saturating_sub(earlier.throttled),
         }
     }
 }
@@ -84,7 +87,8 @@ mod tests {
             elapsed: Duration::from_secs(seconds),
             steps: vec![step.snapshot()],
             processor,
-            held: Duration::from_secs(0),
+            held: Duration::ZERO,
+            throttled: Duration::ZERO,
         }
     }
 

@@ -132,6 +132,7 @@ async fn directory(reader: &Reader, unit: &Unit) -> Result<Option<(ZipPlanner, R
     let (source, fetch) = (reader.source_of(&unit.uri)?, &reader.steps.fetch);
     let size = unit.size.unwrap_or(0);
     let tail_at = size.saturating_sub(ZipEnding::TAIL);
+    reader.context.pace.take(size - tail_at).await;
     let tail = source.read_range(&reader.context, unit, tail_at..size).await?;
     let Some(tail) = tail else { return Ok(None) };
     fetch.add_bytes(tail.len() as u64);
@@ -143,6 +144,7 @@ async fn directory(reader: &Reader, unit: &Unit) -> Result<Option<(ZipPlanner, R
     let mut ahead = range_of(reader, unit, directory.start..in_tail).await?;
     while let Some(bytes) = ahead.next().await.transpose()? {
         fetch.add_bytes(bytes.len() as u64);
+        reader.context.pace.take(bytes.len() as u64).await;
         if planner.feed(&bytes).is_none() || !charge(&mut held, planner.held()) {
             return Ok(None);
         }

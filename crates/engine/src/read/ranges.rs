@@ -27,6 +27,7 @@ pub async fn ranged_file(
     let unit = source.look(&reader.context, unit).await.map_err(at_unit)?;
     let Some(size) = unit.size else { return Ok(None) };
     let head = 0..size.min(millstream_codec::PACKED_HEAD as u64);
+    reader.context.pace.take(head.end).await;
     let head = source.read_range(&reader.context, &unit, head).await.map_err(at_unit)?;
     let Some(head) = head else { return Ok(None) };
     if millstream_codec::is_packed(&head, millstream_codec::codec_by_name(&unit.uri)) {
@@ -54,6 +55,7 @@ impl ReadAt for Ranged {
     async fn read_at(&self, range: std::ops::Range<u64>) -> Result<Bytes> {
         let context: &SourceContext = &self.reader.context;
         let start = Instant::now();
+        context.pace.take(range.end.saturating_sub(range.start)).await;
         let bytes = self.source.read_range(context, &self.unit, range).await;
         self.reader.steps.decode.add_waiting_input(start.elapsed());
         let bytes = bytes?.ok_or_else(|| Error::refused("the server no longer answers range requests"))?;

@@ -19,6 +19,7 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
 use millstream_codec::Unpacked;
 use millstream_core::format::{BATCH_BYTES, EmptyFiles, ParseRequest, Parsed, Parser, ReadAt, Reading, Reject, Rows};
+use millstream_core::pace::wait;
 use millstream_core::{Budget, Error, HelperPool, Reservation, Result, Unit};
 
 use super::foreign::Foreign;
@@ -418,15 +419,18 @@ fn stored_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit) -> Me
         let place = source.rows().ok_or_else(|| Error::internal("the place gives no rows"))?;
         let mut held = Gathered::new(&reader.context.budget);
         let mut read = place.read(&reader.context, &unit, &request.parse);
+        let mut paid = None;
         loop {
             reader.context.budget.admitted().await;
             let start = Instant::now();
+            wait(paid).await;
             let next = read.next().await;
             reader.steps.decode.add_waiting_input(start.elapsed());
             let Some(rows) = next.transpose()? else { break };
             let bytes = rows.batch.get_array_memory_size();
             held.set(bytes);
             reader.steps.fetch.add_bytes(bytes as u64);
+            paid = reader.context.pace.pay(bytes as u64);
             yield MemberPiece::rows(rows, &MemberPlace::default());
         }
         reader.steps.fetch.add_units(1);

@@ -12,6 +12,7 @@ use datafusion::common::runtime::SpawnedTask;
 use futures::{FutureExt, StreamExt};
 use millstream_codec::{Unpack, Unpacked};
 use millstream_core::format::{ReadAt, Reading};
+use millstream_core::pace::wait;
 use millstream_core::source::Content;
 use millstream_core::{ByteStream, Error, Reservation, Result, Unit};
 
@@ -70,6 +71,7 @@ pub enum Readable {
 /// Opens `unit` for the format of `reader`. What comes of it is told to `pace`.
 pub async fn open(reader: Arc<Reader>, unit: Unit, limit: Arc<ConcurrencyLimit>) -> Result<Readable> {
     reader.context.budget.admitted().await;
+    reader.context.pace.admitted().await;
     let bytes = match found(&reader, &unit, &limit).await {
         Ok(Found::Bytes(bytes)) => bytes,
         Ok(Found::Archive(archive)) => {
@@ -113,6 +115,7 @@ async fn found(reader: &Arc<Reader>, unit: &Unit, limit: &Arc<ConcurrencyLimit>)
 /// Opens a part of an archive. Other parts of it may have been read, so a fault of it is one of the run.
 pub async fn open_part(reader: Arc<Reader>, part: Part, limit: Arc<ConcurrencyLimit>) -> Result<Readable> {
     reader.context.budget.admitted().await;
+    reader.context.pace.admitted().await;
     on_io(&reader, |reader| async move {
         let bytes = part.open(&reader).await?;
         Ok(Readable::Unit(OpenUnit { unit: part.unit().clone(), bytes: UnitBytes::Part(part, bytes), limit }))
@@ -151,6 +154,8 @@ pub struct UnitText {
     worker: Arc<Member>,
     /// What helpers hold of this unit, and what was fed for them.
     ahead: Option<Reservation>,
+    /// When what has come of it is paid for, if the source is throttled.
+    paid: Option<Instant>,
 }
 
 enum Input {
@@ -168,7 +173,7 @@ impl UnitText {
         let OpenUnit { unit, bytes, limit } = open;
         let mut unpack = Unpack::new(reader.unpack_options(&unit));
         let missing = matches!(bytes, UnitBytes::Missing);
-        let mut part = None;
+        let (mut part, mut paid) = (None, None);
         let input = match bytes {
             UnitBytes::Ranged(_) | UnitBytes::Rows | UnitBytes::Missing => Input::Nothing,
             UnitBytes::Stream(stream) => {
@@ -184,6 +189,7 @@ impl UnitText {
             UnitBytes::Whole(bytes, _reservation) => {
                 reader.steps.fetch.add_bytes(bytes.len() as u64);
                 limit.add_bytes(bytes.len() as u64);
+                paid = reader.context.pace.pay(bytes.len() as u64);
                 unpack.feed(bytes);
                 unpack.end();
                 Input::Whole { _reservation }
@@ -191,7 +197,7 @@ impl UnitText {
         };
         let streamed = matches!(input, Input::Stream(_));
         let begun = part.is_some();
-        Ok(UnitText { reader, unit, limit, unpack, input, part, begun, missing, streamed, worker, ahead: None })
+        Ok(UnitText { reader, unit, limit, unpack, input, part, begun, missing, streamed, worker, ahead: None, paid })
     }
 
     /// The unit.
@@ -231,6 +237,10 @@ impl UnitText {
             if self.missing {
                 return Ok(Unpacked::Done);
             }
+            // What came in one piece is read only once it is paid for: nothing more is asked for it.
+            if !self.streamed {
+                self.admitted().await;
+            }
             self.worker.beat();
             self.feed_ahead()?;
             let step = Arc::clone(&self.reader.steps.decode);
@@ -248,6 +258,15 @@ impl UnitText {
         }
     }
 
+    /// Waits until what has come is paid for; the wait is counted.
+    async fn admitted(&mut self) {
+        if let Some(paid) = self.paid.take() {
+            let start = Instant::now();
+            wait(Some(paid)).await;
+            self.reader.steps.decode.add_waiting_input(start.elapsed());
+        }
+    }
+
     /// Feeds the next bytes; the wait is counted.
     async fn feed(&mut self) -> Result<()> {
         let Input::Stream(bytes) = &mut self.input else {
@@ -255,6 +274,7 @@ impl UnitText {
         };
         self.reader.context.budget.admitted().await;
         let start = Instant::now();
+        wait(self.paid.take()).await;
         let chunk = bytes.next().await.transpose();
         self.reader.steps.decode.add_waiting_input(start.elapsed());
         match chunk {
@@ -276,6 +296,9 @@ impl UnitText {
                 return Ok(());
             }
             let Input::Stream(bytes) = &mut self.input else { return Ok(()) };
+            if self.paid.is_some_and(|paid| paid > Instant::now()) {
+                return Ok(());
+            }
             let Some(chunk) = bytes.next().now_or_never() else { return Ok(()) };
             self.take(chunk.transpose()?);
         }
@@ -292,6 +315,7 @@ impl UnitText {
                 self.begun = true;
                 self.reader.steps.fetch.add_bytes(chunk.len() as u64);
                 self.limit.add_bytes(chunk.len() as u64);
+                self.paid = self.reader.context.pace.pay(chunk.len() as u64);
                 self.unpack.feed(chunk);
             }
             None => {

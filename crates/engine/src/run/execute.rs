@@ -150,7 +150,8 @@ fn execute_at(
     let options = &point.options;
     let job = work.job.as_ref();
     let run = RunContext::of_run(engine, Arc::clone(turn.share.budget()), replay.map(Arc::clone))?;
-    let run = run.with_lines(lines_to(observer)).observed(options.environment.clone(), stages(options, observer));
+    let run =
+        run.with_lines(lines_to(observer)).observed(options.environment.clone(), stages(options, observer)).paced(job);
     let began = Instant::now();
     let governing = run.govern()?;
     let execution = Execution {
@@ -282,7 +283,8 @@ impl<'r> Execution<'r> {
     fn progress(&self, elapsed: Duration) -> Progress {
         let progress = Progress::of(&self.run.steps, elapsed, self.committing.load(Ordering::Relaxed));
         let (rate, queue) = self.run.monitor.tick(elapsed, &progress.totals);
-        Progress { run: self.point.run.clone(), rate, queue, ..progress }
+        let throttle = self.run.pace.bytes_per_second();
+        Progress { run: self.point.run.clone(), rate, queue, throttle, ..progress }
     }
 
     /// Reports how far the run is, to its observer and, for other processes, in the state folder.
@@ -293,6 +295,7 @@ impl<'r> Execution<'r> {
             steps: run.snapshots(),
             processor: run.threads.used(),
             held: governing.held(),
+            throttled: run.pace.held(),
         });
         if let Some(live) = self.live.get().and_then(Option::as_ref) {
             status.write(live, &progress);

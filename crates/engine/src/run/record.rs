@@ -180,9 +180,11 @@ fn earlier_day(job: &Job, summary: &Summary) -> Option<String> {
 fn verdict_of(run: &RunContext, job: &Job, end: Moment) -> Verdict {
     let earlier = run.monitor.earlier();
     let of = earlier.as_ref().map_or_else(|| end.clone(), |earlier| end.since(earlier));
-    let Moment { elapsed, steps, processor: ProcessorUse { busy: processor, delayed }, held } = of;
+    let Moment { elapsed, steps, processor: ProcessorUse { busy: processor, delayed }, held, throttled } = of;
     let (cores, media) = (run.machine().cores, media(job));
-    let verdict = verdict(&Evidence { steps: &steps, elapsed, processor, delayed, cores, held, media: &media });
+    let throttle = run.pace.bytes_per_second().map(|rate| (rate, throttled));
+    let evidence = Evidence { steps: &steps, elapsed, processor, delayed, cores, held, throttle, media: &media };
+    let verdict = verdict(&evidence);
     match earlier {
         Some(_) => Verdict { sentence: format!("in the last {} s {}", elapsed.as_secs(), verdict.sentence), ..verdict },
         None => verdict,
@@ -194,8 +196,9 @@ fn report(run: &RunContext, job: &Job, summary: &Summary, used: Used) -> Report 
     let totals = Totals::of(&steps);
     let elapsed = used.elapsed;
     let (resident, peak) = (memory::peak_resident(), run.threads.processes().peak());
-    let verdict =
-        verdict_of(run, job, Moment { elapsed, steps: steps.clone(), processor: used.processor, held: used.held });
+    let (held, throttled) = (used.held, run.pace.held());
+    let end = Moment { elapsed, steps: steps.clone(), processor: used.processor, held, throttled };
+    let verdict = verdict_of(run, job, end);
     Report {
         job: job.path().to_owned(),
         run: summary.run.clone(),

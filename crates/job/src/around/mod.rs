@@ -18,11 +18,12 @@ use crate::text::Span;
 
 pub use spec::{
     AgeKeys, AroundKeys, CommitKeys, HookKeys, HookTimeout, MailKeys, Otherwise, QueryKeys, RequirementKeys, RetryRun,
-    UnitsKeys, Until, UntilEmpty, UntilEnd, UntilRows, UntilTime, WebhookKeys,
+    ThrottleKeys, UnitsKeys, Until, UntilEmpty, UntilEnd, UntilRows, UntilTime, WebhookKeys,
 };
 
 /// The keys of a job file that are read here.
-pub const KEYS: [&str; 7] = ["until", "commit", "keep_rejects", "require", "retry_run", "on_success", "on_failure"];
+pub const KEYS: [&str; 8] =
+    ["until", "commit", "keep_rejects", "require", "retry_run", "throttle", "on_success", "on_failure"];
 
 /// What applies to the runs of a job as a whole.
 #[derive(Debug, Clone, Default)]
@@ -41,6 +42,8 @@ pub struct Around {
     pub requirements: Vec<Requirement>,
     /// How often a run that fails resumes itself.
     pub retry_run: Option<RetryRun>,
+    /// How much its sources may ask of others.
+    pub throttle: ThrottleKeys,
     /// What is done after a run that succeeds.
     pub on_success: Vec<Hook>,
     /// What is done after one that does not.
@@ -106,6 +109,19 @@ impl HookAction {
             }
             HookAction::Mail(mail) => format!("mail to {}", mail.to.clone().into_vec().join(", ")),
         }
+    }
+}
+
+impl ThrottleKeys {
+    /// What it says in words; nothing if it says nothing.
+    pub fn in_words(&self) -> Option<String> {
+        let bytes = self.bytes_per_second.map(|bytes| format!("{bytes} a second"));
+        let connections = self.connections.map(|connections| match connections {
+            1 => "one connection".to_owned(),
+            connections => format!("{connections} connections"),
+        });
+        let said: Vec<String> = bytes.into_iter().chain(connections).collect();
+        (!said.is_empty()).then(|| said.join(", "))
     }
 }
 

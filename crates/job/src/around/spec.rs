@@ -30,6 +30,8 @@ pub struct AroundKeys {
     /// What a run that fails does next: it waits, and resumes itself. If left out it ends.
     #[schemars(with = "RetryRun")]
     pub retry_run: Option<RetryRun>,
+    /// How much the sources of the job may ask of networks, servers and databases, all together.
+    pub throttle: ThrottleKeys,
     /// What is done after a run that succeeds.
     pub on_success: Vec<HookKeys>,
     /// What is done after a run that fails, is interrupted, or whose requirements do not hold, once it is not retried
@@ -45,10 +47,25 @@ impl Default for AroundKeys {
             keep_rejects: Duration::from_seconds(30 * 86_400),
             require: Vec::new(),
             retry_run: None,
+            throttle: ThrottleKeys::default(),
             on_success: Vec::new(),
             on_failure: Vec::new(),
         }
     }
+}
+
+/// How much the sources of a job may ask of others, all together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ThrottleKeys {
+    /// How many bytes they read a second at most, such as `10MiB`: of files as they are stored, packed or not, of
+    /// databases as much as their rows take in memory. What is written is not counted: it follows what is read.
+    #[schemars(with = "Size")]
+    pub bytes_per_second: Option<Size>,
+    /// How many connections they have open at once at most. Each source that connects to a server gets an equal part,
+    /// and at least one; its own `connections` may be fewer. A sink that loads a database opens no more, either.
+    #[schemars(with = "usize", range(min = 1, max = 256))]
+    pub connections: Option<usize>,
 }
 
 /// How long a job that reads a queue runs.

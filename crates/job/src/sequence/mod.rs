@@ -42,7 +42,7 @@ use crate::lint::{self, Lint};
 use crate::text::{JobText, Span};
 use crate::tree::{self, Entry, Kind, NAMES, Node};
 use crate::variables::Variables;
-use crate::walk::{Found, Walker, in_words};
+use crate::walk::{Walker, in_words};
 
 pub use crate::links::References;
 pub use graph::{CriticalPath, Graph};
@@ -188,13 +188,7 @@ impl<'a> Loader<'a> {
         self.lints.extend(filled.lints);
         let schema = schema(registry);
         let definitions = schema::definitions(registry, &schema);
-        let mut builder = Builder {
-            text: self.text,
-            registry,
-            definitions: &definitions,
-            incremental: false,
-            found: Found::default(),
-        };
+        let mut builder = Builder::new(self.text, registry, &definitions);
         self.keys(&root, &schema, &definitions);
         let schedule = root.entry("schedule").cloned();
         if let Some(schedule) = schedule.as_ref().filter(|schedule| !schedule.value.has_unknown()) {

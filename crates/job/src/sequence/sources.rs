@@ -13,7 +13,6 @@ use crate::graph::SourceStep;
 use crate::lint::Lint;
 use crate::text::JobText;
 use crate::tree::{Entry, Kind, Node};
-use crate::walk::Found;
 
 /// What reads the query of a step: `url` and `sql` are the texts of `action`, filled in. Its columns and rows come as
 /// those of a source of a job.
@@ -53,8 +52,7 @@ fn built(
     build: impl FnOnce(&mut Builder<'_>) -> Option<SourceStep>,
 ) -> Result<SourceStep, Vec<Lint>> {
     let definitions = definitions(registry, &schema(registry));
-    let mut builder =
-        Builder { text, registry, definitions: &definitions, incremental: false, found: Found::default() };
+    let mut builder = Builder::new(text, registry, &definitions);
     let step = build(&mut builder);
     let errors: Vec<Lint> = builder.found.lints.into_iter().filter(Lint::is_error).collect();
     match step {

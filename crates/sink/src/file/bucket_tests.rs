@@ -111,6 +111,7 @@ pub(crate) fn network() -> SourceContext {
         budget: Budget::new(64 << 20),
         cache: Arc::default(),
         programs: Arc::default(),
+        pace: Arc::default(),
     }
 }
 

@@ -89,6 +89,7 @@ fn network(context: &LoadContext) -> SourceContext {
         budget: Arc::clone(&context.budget),
         cache: Arc::default(),
         programs: Arc::clone(&context.programs),
+        pace: Arc::default(),
     }
 }
 

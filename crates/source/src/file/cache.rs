@@ -90,6 +90,7 @@ mod tests {
             budget: Budget::new(1 << 20),
             cache: Arc::default(),
             programs: Arc::default(),
+            pace: Arc::default(),
         };
         let range = 0..1 << 20;
         // Before Linux 6.5 this is unknown.

@@ -44,7 +44,9 @@ pub(crate) async fn open(context: &SourceContext, remote: Arc<dyn Remote>, unit:
     let mut transfer = Transfer::new(remote, unit.clone());
     let begun = transfer.begin().await?;
     let (unit, ranges) = transfer.known();
-    let small = transfer.left().filter(|left| *left <= SMALL);
+    // What comes in one piece is paid for afterwards.
+    let most = context.pace.ahead().map_or(SMALL, |ahead| SMALL.min(ahead as u64));
+    let small = transfer.left().filter(|left| *left <= most);
     let held = small.and_then(|left| context.budget.try_reserve("fetching", left as usize).ok());
     let content = match held {
         Some(held) => match transfer.gather(begun).await {

@@ -53,6 +53,7 @@ fn read_with(runtime: &tokio::runtime::Runtime, plan: SourcePlan) -> Plan {
         budget: Budget::new(1 << 20),
         cache: Arc::default(),
         programs: Arc::default(),
+        pace: Arc::default(),
     };
     let steps = ReadSteps::new(&Steps::default(), &plan.name);
     let request = RowsRequest {
