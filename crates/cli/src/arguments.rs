@@ -285,6 +285,9 @@ pub struct Run {
     /// The planned time of a sequence that a scheduler starts, in milliseconds since 1970.
     #[arg(long, value_name = "MS", hide = true, conflicts_with_all = ["values", "restart"])]
     pub occurrence: Option<i64>,
+    /// How many runs of a scheduler share the memory of the machine, which `--memory` then says.
+    #[arg(long, value_name = "N", hide = true)]
+    pub beside: Option<u64>,
 }
 
 /// What to start when it is due.

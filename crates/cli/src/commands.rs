@@ -20,6 +20,7 @@ use crate::output::Output;
 use crate::rows::{Form, rows_as_json, rows_as_table};
 use crate::sequences;
 use crate::shared::{Followed, engine, machine, parsed, refuse_two_outputs, sound_job, tell_done, tell_lints};
+use crate::shares;
 use crate::telemetry::Telemetry;
 
 /// Runs a command and returns its exit code.
@@ -101,11 +102,12 @@ fn run_job(global: &Global, output: Output, run: &arguments::Run, handed: Option
     if let Some(values) = &run.job.each.values {
         return crate::series::run(global, output, run, values);
     }
-    let engine = engine(global)?;
+    let (engine, _memory) = shares::engine(global, output, run)?;
     let job = match handed {
         Some(handed) => handed_job(global, &engine, output, &run.job.path, handed)?,
         None => sound_job(global, &engine, output, &run.job.path, true)?,
     };
+    shares::prefer(job.around.priority.nice());
     refuse_two_outputs(output, &job)?;
     let telemetry = Telemetry::begin(output, run.metrics.as_deref(), &engine)?;
     let followed = Followed::new(output)?;

@@ -60,6 +60,9 @@ fn runs(runs: &RunsSummary) -> String {
     lines.extend(runs.require.iter().map(|require| format!("requires that {require}")));
     lines.extend(runs.retry.iter().map(|retry| format!("resumes itself {retry}, if it fails")));
     lines.extend(runs.throttle.iter().map(|throttle| format!("its sources have at most {throttle}")));
+    lines.extend(
+        runs.hours.iter().map(|hours| format!("runs at {hours}; when that is over, it waits for the next day")),
+    );
     lines.extend(runs.on_success.iter().map(|hook| format!("on success: {hook}")));
     lines.extend(runs.on_failure.iter().map(|hook| format!("on failure: {hook}")));
     let lines: Vec<String> = lines.iter().map(|line| format!("  {line}\n")).collect();

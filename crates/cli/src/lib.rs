@@ -25,6 +25,7 @@ mod schedule;
 mod sequences;
 mod series;
 mod shared;
+mod shares;
 mod table;
 #[cfg(feature = "telemetry")]
 mod telemetry;

@@ -32,12 +32,13 @@ pub fn run(global: &Global, output: Output, schedule: &Schedule) -> Result<u8, F
     if schedule.list {
         return show_list(output, schedule, &state);
     }
+    let parallel = schedule.parallel.map_or(machine.cores, usize::from);
     let options = Options {
         folder: schedule.folder.clone(),
-        arguments: arguments(global, &state),
+        arguments: arguments(global, &state, parallel),
         state,
         program: program()?,
-        parallel: schedule.parallel.map_or(machine.cores, usize::from),
+        parallel,
         once: schedule.once,
         clock: wall_clock(),
     };
@@ -96,7 +97,7 @@ fn program() -> Result<PathBuf> {
 }
 
 /// What is said of machine and output is the same for the runs.
-fn arguments(global: &Global, state: &Path) -> Vec<OsString> {
+fn arguments(global: &Global, state: &Path, parallel: usize) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = vec!["--quiet".into(), "--state".into(), state.into()];
     let mut add = |name: &str, value: Option<OsString>| {
         if let Some(value) = value {
@@ -106,6 +107,7 @@ fn arguments(global: &Global, state: &Path) -> Vec<OsString> {
     add("--machine", global.machine.as_ref().map(OsString::from));
     add("--node", global.node.as_ref().map(OsString::from));
     add("--memory", global.memory.map(|size| size.0.to_string().into()));
+    add("--beside", Some(parallel.to_string().into()));
     add("--cores", global.cores.map(|cores| cores.to_string().into()));
     global.scratch.iter().for_each(|folder| add("--scratch", Some(folder.into())));
     arguments

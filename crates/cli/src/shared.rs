@@ -136,6 +136,10 @@ impl Followed {
                 let wait = human::time(wait);
                 output.chat(&format!("attempt {attempt} of {of} failed; the run is resumed in {wait}\n"));
             }),
+            Event::OutsideHours { hours, until, has_begun } => display.hide_while(|| {
+                let what = if has_begun { "continues" } else { "begins" };
+                output.message(&format!("the job runs at {hours}: it {what} at {until}\n"));
+            }),
             Event::Away { of, error } => display.hide_while(|| {
                 output.message(&message::warning(output, &error));
                 output.message(&format!("`{of}` waits, and continues when it is there again\n"));

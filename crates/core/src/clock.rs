@@ -1,7 +1,8 @@
 //! The wall clock of the machine.
 //!
 //! It says when runs begin and how old files are. It may jump, in both directions: waits and retries are measured by
-//! the monotonic clock instead. In a debug build, tests set it by `MILLSTREAM_NOW`, in milliseconds since 1970.
+//! the monotonic clock instead. In a debug build, tests set it by `MILLSTREAM_NOW`, in milliseconds since 1970, or by the
+//! file that `@FILE` there names, so that it can move.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,5 +21,9 @@ fn pinned() -> Option<u64> {
 
 #[cfg(debug_assertions)]
 fn pinned() -> Option<u64> {
-    std::env::var("MILLSTREAM_NOW").ok()?.parse().ok()
+    let said = std::env::var("MILLSTREAM_NOW").ok()?;
+    match said.strip_prefix('@') {
+        Some(file) => fs_err::read_to_string(file).ok()?.trim().parse().ok(),
+        None => said.parse().ok(),
+    }
 }

@@ -43,6 +43,9 @@ pub struct RunsSummary {
     /// How much its sources may read, in words, if that is limited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttle: Option<String>,
+    /// The hours of the day in which it runs, if it does not always run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hours: Option<String>,
     /// What is done after a run that succeeds.
     pub on_success: Vec<String>,
     /// What is done after one that does not.
@@ -63,6 +66,7 @@ impl RunsSummary {
             require: around.requirements.iter().map(Requirement::in_words).collect(),
             retry: around.retry_run.map(retry),
             throttle: around.throttle.in_words(),
+            hours: around.hours.map(|hours| format!("{hours} ({})", around.moment.zone())),
             on_success: hooks(&around.on_success),
             on_failure: hooks(&around.on_failure),
         }

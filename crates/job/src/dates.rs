@@ -50,6 +50,11 @@ impl Moment {
         self.zone.name()
     }
 
+    /// The time zone.
+    pub(crate) fn time_zone(self) -> Tz {
+        self.zone
+    }
+
     /// The day in its time zone, in days since 1970-01-01.
     pub fn day(self) -> i32 {
         self.local().date_naive().to_epoch_days()

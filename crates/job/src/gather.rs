@@ -54,6 +54,13 @@ impl Gathering<'_, '_> {
         if let Some(entry) = self.sound(root, "throttle") {
             around.throttle = self.throttle(entry);
         }
+        if let Some(entry) = self.sound(root, "hours") {
+            around.hours = self.builder.read(&entry.value);
+            self.can_be_left(entry);
+        }
+        if let Some(entry) = self.sound(root, "priority") {
+            around.priority = self.builder.read(&entry.value).unwrap_or_default();
+        }
         if let Some(entry) = self.sound(root, "on_success") {
             around.on_success = self.hooks(entry);
         }
@@ -234,6 +241,15 @@ impl Gathering<'_, '_> {
             let what = format!("`retry_run` has no effect: `{name}` reads {what}, which can be read only once");
             let lint = self.builder.text.warning(entry.key_span, what);
             self.builder.found.lints.push(lint.hint("remove it, or read from a file"));
+        }
+    }
+
+    /// A run whose hours end is resumed later.
+    fn can_be_left(&mut self, entry: &Entry) {
+        let once = self.steps.iter().find_map(|step| Some((&step.name.value, step.reads_once()?)));
+        if let Some((name, what)) = once {
+            let what = format!("`hours` cannot be kept: `{name}` reads {what}, which can be read only once");
+            self.error(entry.key_span, what, "remove it, or read from a file");
         }
     }
 

@@ -145,7 +145,7 @@ struct Loader<'a> {
 const SECTIONS: [&str; 3] = ["sources", "transforms", "sinks"];
 
 /// The keys of a job file: its sections, and what is said of the whole job.
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 16] = [
     "sources",
     FUNCTIONS,
     "transforms",
@@ -160,6 +160,8 @@ const KEYS: [&str; 14] = [
     around::KEYS[5],
     around::KEYS[6],
     around::KEYS[7],
+    around::KEYS[8],
+    around::KEYS[9],
 ];
 
 /// The key of the functions that SQL may call.

@@ -103,6 +103,7 @@ require:
   - age: {of: orders, min: 10m}
 retry_run: {count: 3, wait: 5m}
 throttle: {bytes_per_second: 10MiB, connections: 4}
+hours: 20:00-06:00
 on_success:
   - webhook: {url: {secret: env:PING_URL}}
 on_failure:

@@ -28,8 +28,18 @@ pub struct Replacement {
 
 /// Keys of a job file that say what happens around its runs: what has to hold before, what is done or reported after,
 /// and how long a queue is read.
-const AROUND: &[&str] =
-    &["require", "retry_run", "on_success", "on_failure", "until", "commit", "keep_rejects", "throttle"];
+const AROUND: &[&str] = &[
+    "require",
+    "retry_run",
+    "on_success",
+    "on_failure",
+    "until",
+    "commit",
+    "keep_rejects",
+    "throttle",
+    "hours",
+    "priority",
+];
 
 impl Replacements {
     /// Puts them into the job `root`, which then does nothing beside its rows.

@@ -1,7 +1,7 @@
 //! What a sequence hands over to the process of one of its steps, in a file that only the user may read: values may be
 //! secret, and arguments of a process are not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use millstream_core::{Error, Result};
@@ -22,6 +22,9 @@ pub struct Handover {
     /// The text of its file, as it was when the sequence began. Of another sequence also those of the files that it
     /// names. By their paths from the root.
     pub texts: BTreeMap<PathBuf, String>,
+    /// The pools in which the step has a place, or a step around it: what runs within it has that place, too.
+    #[serde(default)]
+    pub pools: BTreeSet<String>,
 }
 
 impl Handover {

@@ -3,7 +3,7 @@
 //! One thread drives it. All that happens becomes an event, which is kept before anything follows from it.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -24,8 +24,8 @@ use millstream_job::sequence::model::{Action, Awaited, When};
 use millstream_job::sequence::state::{admitted, decide_items};
 use millstream_job::sequence::{Sequence, Step, StepState};
 use millstream_state::{
-    CancelFile, Claim, Ending as RunEnding, JobKey, LiveRun, LogicalRun, Occurrences, OfStep, RunHistory, RunKind,
-    SequenceFolder, new_name,
+    CancelFile, Claim, Ending as RunEnding, JobKey, LiveRun, LogicalRun, Occurrences, OfStep, PoolPlace, RunHistory,
+    RunKind, SequenceFolder, new_name,
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -65,6 +65,8 @@ pub struct RunOptions {
     pub asked: Asked,
     /// The step of another sequence that it is.
     pub of_step: Option<OfStep>,
+    /// The pools in which a step has a place that runs this sequence.
+    pub pools: BTreeSet<String>,
     /// The planned time at which a scheduler starts it, in milliseconds since 1970.
     pub occurrence: Option<i64>,
     /// Millstream, and the arguments that its processes get: of the machine and the state.
@@ -151,7 +153,9 @@ pub fn run(
         read,
         history,
         folder,
-        pools: machine.pools.clone().unwrap_or_default(),
+        pools: pools(machine.pools.clone().unwrap_or_default(), &options.pools),
+        places: BTreeMap::new(),
+        waits_for_place: false,
         memory: Memory::new(machine.memory, machine.cores),
         first: first.clone(),
         name,
@@ -199,6 +203,13 @@ pub fn run(
     }
     live.end(error.as_ref(), &ending)?;
     Ok(SequenceReport { json, error, nothing_to_do: false })
+}
+
+/// How many parts run together in each pool. Where a step around this sequence has a place in one, they have it one
+/// after the other.
+fn pools(mut sizes: BTreeMap<String, usize>, held: &BTreeSet<String>) -> BTreeMap<String, usize> {
+    sizes.iter_mut().filter(|(name, _)| held.contains(*name)).for_each(|(_, size)| *size = 1);
+    sizes
 }
 
 /// Claims the occurrence that `live` is, or whose run it continues. A run that a scheduler starts has none of its own
@@ -265,6 +276,10 @@ struct Runner<'a> {
     pools: BTreeMap<String, usize>,
     /// How many do.
     in_pools: BTreeMap<String, usize>,
+    /// The places that parts have in pools, among all runs of the machine.
+    places: BTreeMap<PartId, PoolPlace>,
+    /// Whether a part waits for a place that another run has.
+    waits_for_place: bool,
     /// How long jobs that are kept running wait next time.
     pauses: BTreeMap<PartId, Duration>,
     came: FuturesUnordered<LocalBoxFuture<'static, Came>>,
@@ -283,11 +298,11 @@ impl Runner<'_> {
                 self.decide().await?;
                 self.start()?;
             }
-            if self.came.is_empty() {
+            if self.came.is_empty() && (self.is_stopping || !self.waits_for_place) {
                 break;
             }
             tokio::select! {
-                came = self.came.next() => if let Some(came) = came { self.take(came)? },
+                came = self.came.next(), if !self.came.is_empty() => if let Some(came) = came { self.take(came)? },
                 () = cancel.cancelled(), if !self.is_stopping => {
                     self.is_stopping = true;
                     stop.send_replace(true);
@@ -440,8 +455,16 @@ impl Runner<'_> {
         }
         let pool = |step: usize| self.sequence.steps[step].pool.as_ref().map(|pool| pool.value.as_str());
         let pools: Vec<Option<&str>> = candidates.iter().map(|(step, _)| pool(*step)).collect();
+        self.waits_for_place = false;
         for index in admitted(&pools, &self.in_pools, &self.pools) {
             let id = candidates[index];
+            let place = match self.place(id.0)? {
+                Some(place) => place,
+                None => {
+                    self.waits_for_place = true;
+                    continue;
+                }
+            };
             let memory = match has_memory(&self.sequence, id.0) {
                 true => match self.memory.take(&self.sequence, &self.progress, id) {
                     Some(memory) => memory,
@@ -452,9 +475,22 @@ impl Runner<'_> {
             if let Some(pool) = self.sequence.steps[id.0].pool.as_ref().map(|pool| pool.value.clone()) {
                 *self.in_pools.entry(pool).or_default() += 1;
             }
+            self.places.extend(place.map(|place| (id, place)));
             self.attempt(id, memory)?;
         }
         Ok(())
+    }
+
+    /// A place for a part of `step` in its pool, if it needs one that no step around it has; `None` if other runs of the
+    /// machine have them all.
+    fn place(&self, step: usize) -> Result<Option<Option<PoolPlace>>> {
+        let Some(pool) = self.sequence.steps[step].pool.as_ref().map(|pool| pool.value.as_str()) else {
+            return Ok(Some(None));
+        };
+        match self.pools.get(pool).filter(|_| !self.options.pools.contains(pool)) {
+            Some(size) => Ok(PoolPlace::take(self.history.folder(), pool, *size)?.map(Some)),
+            None => Ok(Some(None)),
+        }
     }
 
     /// Starts an attempt at a part.
@@ -502,6 +538,7 @@ impl Runner<'_> {
             set: set.iter().cloned().collect(),
             moment: self.sequence.moment.milliseconds(),
             texts,
+            pools: self.options.pools.iter().cloned().chain(of.pool.as_ref().map(|pool| pool.value.clone())).collect(),
         };
         let text = serde_json::to_string(&handover);
         let text = text.map_err(|cause| Error::internal("the step cannot be written down").cause(cause))?;
@@ -600,6 +637,7 @@ impl Runner<'_> {
         results: Row,
     ) -> Result<()> {
         self.memory.give_back(id);
+        self.places.remove(&id);
         if let Some(pool) = self.sequence.steps[step].pool.as_ref()
             && let Some(count) = self.in_pools.get_mut(&pool.value)
         {

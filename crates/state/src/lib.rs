@@ -28,6 +28,7 @@ pub mod occurrences;
 pub mod rejects;
 mod scheduler;
 mod sequences;
+mod shares;
 
 pub use begun::BegunLoad;
 pub use cancel::CancelFile;
@@ -38,3 +39,4 @@ pub use history::{
 pub use occurrences::{Claim, Occurrences};
 pub use scheduler::OnlyScheduler;
 pub use sequences::SequenceFolder;
+pub use shares::{MemoryShare, PoolPlace, Wanted};

@@ -17,6 +17,7 @@ use crate::arguments::{Check, Global, Run};
 use crate::interrupt;
 use crate::output::Output;
 use crate::shared::{engine, tell_lints};
+use crate::shares;
 use show::Board;
 
 /// Whether the file at `path` is a sequence. One that cannot be read is a job, whose error says so.
@@ -37,7 +38,7 @@ fn history(engine: &Engine) -> Result<Arc<RunHistory>> {
 /// Runs the sequence of `run`, and returns the exit code. `handed` is what another sequence has handed over.
 pub fn run(global: &Global, output: Output, run: &Run, handed: Option<&Handover>) -> Result<u8, Failure> {
     refuse_options_of_jobs(run)?;
-    let engine = engine(global)?;
+    let (engine, _memory) = shares::engine(global, output, run)?;
     let (path, history) = (&run.job.path, history(&engine)?);
     let asked = Asked {
         resume: run.resume,
@@ -66,6 +67,7 @@ pub fn run(global: &Global, output: Output, run: &Run, handed: Option<&Handover>
     if run.dry_run {
         return tell_dry_run(output, &read, &history, &key, &asked).map(|()| 0);
     }
+    shares::prefer(read.sequence.priority.nice());
     let cancel = Cancel::default();
     let board = Arc::new(Board::new(output, &read.sequence, &history));
     let teller = Arc::clone(&board);
@@ -73,6 +75,7 @@ pub fn run(global: &Global, output: Output, run: &Run, handed: Option<&Handover>
     let options = RunOptions {
         asked,
         of_step: handed.map(Handover::of_step),
+        pools: handed.map(|handed| handed.pools.clone()).unwrap_or_default(),
         occurrence: run.occurrence,
         program: program(global, &history)?,
         cancel,

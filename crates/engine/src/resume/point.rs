@@ -17,7 +17,7 @@ use super::names::LoadNames;
 use crate::chunks::references::has_changed;
 use crate::fingerprint::{Compared, Fingerprints, changed_files, code_files};
 use crate::machine::Machine;
-use crate::options::RunOptions;
+use crate::options::{Cancel, RunOptions};
 use crate::prepare::Prepared;
 use crate::rejects::Rejects;
 use crate::rejects::replay::Replay;
@@ -133,6 +133,11 @@ impl ResumePoint {
             has_begun: AtomicBool::new(false),
             ..self
         })
+    }
+
+    /// The same, cancelled by `cancel`.
+    pub fn cancelled_by(self, cancel: &Cancel) -> Self {
+        ResumePoint { options: RunOptions { cancel: cancel.clone(), ..self.options }, ..self }
     }
 
     /// Whether a logical run of `job` begins with it.

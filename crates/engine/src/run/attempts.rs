@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::executor::block_on;
-use millstream_core::{Error, Result};
+use millstream_core::{Error, ErrorKind, Result};
 use millstream_job::around::RetryRun;
 use millstream_job::{Around, Job};
 use millstream_state::Ending;
 
+use super::epochs::is_service;
 use super::execute::{execute_from, turn};
+use super::passes::together;
 use super::work::interruption;
-use super::{Event, Observer};
+use super::{Event, Observer, hours};
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::job_plan::Runnable;
@@ -49,11 +51,36 @@ impl<'a> Attempts<'a> {
 
     /// Makes attempts until one succeeds, or until there are to be no more.
     pub(super) fn make(&mut self) -> Result<Report, Failure> {
+        let mut served: Option<Report> = None;
+        let mut was_left = false;
         loop {
-            self.count += 1;
-            match self.make_one() {
-                Ok(report) => return Ok(Report { attempts: self.count, ..report }),
+            match hours::wait(&self.job.around, was_left, &self.options.cancel, self.observer) {
+                Ok(()) => {}
+                // A service that is stopped while it waits has done its work.
+                Err(error) => return served.map_or(Err(error.into()), |served| Ok(self.counted(served))),
+            }
+            if !was_left {
+                self.count += 1;
+            }
+            let around = self.job.around.clone();
+            let (made, hours_ended) = hours::within(&around, &self.options.cancel, |cancel| self.make_one(cancel))?;
+            was_left = hours_ended && !self.options.cancel.is_cancelled();
+            match made {
+                Ok(report) => {
+                    let report = match served.take() {
+                        Some(earlier) => together(earlier, report),
+                        None => report,
+                    };
+                    if !(was_left && is_service(&self.job)) {
+                        return Ok(self.counted(report));
+                    }
+                    served = Some(report);
+                    // It was stopped, and has nothing to resume.
+                    self.point = None;
+                }
+                Err(failure) if was_left && is_interruption(&failure) => {}
                 Err(failure) => {
+                    was_left = false;
                     let Some((retry, error)) = self.retry(&failure) else { return Err(failure) };
                     let (attempt, of, wait) = (self.count, retry.count + 1, retry.wait.0);
                     self.observer.report(Event::Retrying { attempt, of, wait, error: error.clone() });
@@ -63,20 +90,26 @@ impl<'a> Attempts<'a> {
         }
     }
 
-    fn make_one(&mut self) -> Result<Report, Failure> {
+    fn counted(&self, report: Report) -> Report {
+        Report { attempts: self.count, ..report }
+    }
+
+    /// Makes one, which `cancel` cancels.
+    fn make_one(&mut self, cancel: Cancel) -> Result<Report, Failure> {
         let engine = self.engine;
+        let options = RunOptions { cancel, ..self.options.clone() };
         let work = engine.fresh(self.work.clone())?;
-        let turn = turn(engine, self.options, self.observer)?;
+        let turn = turn(engine, &options, self.observer)?;
         let (point, is_first) = match self.point.take() {
-            None => (ResumePoint::find(&work.job, engine.machine(), self.options, None)?, true),
-            Some(last) => (last.next()?, false),
+            None => (ResumePoint::find(&work.job, engine.machine(), &options, None)?, true),
+            Some(last) => (last.next()?.cancelled_by(&options.cancel), false),
         };
         let point = self.point.insert(point);
         let work = engine.at(&work, point.moment)?;
         self.job = Arc::clone(&work.job);
         if is_first
             && point.begins(&work.job)
-            && let Some(unmet) = unmet(engine, &work.job, &self.options.cancel)?
+            && let Some(unmet) = unmet(engine, &work.job, &options.cancel)?
         {
             return not_begun(point, &work.job, &unmet);
         }
@@ -127,8 +160,14 @@ fn not_begun(point: &ResumePoint, job: &Job, unmet: &Unmet) -> Result<Report, Fa
     })
 }
 
+/// Whether `failure` is only that the run was cancelled.
+fn is_interruption(failure: &Failure) -> bool {
+    let is_one = |error: &Error| error.kind() == ErrorKind::Interrupted;
+    failure.lints.is_empty() && !failure.errors.is_empty() && failure.errors.iter().all(is_one)
+}
+
 /// Waits for `time`, unless the run is cancelled.
-fn pause(time: Duration, cancel: &Cancel) -> Result<()> {
+pub(super) fn pause(time: Duration, cancel: &Cancel) -> Result<()> {
     let failed = |cause: std::io::Error| Error::io("the run cannot wait", &cause);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
     runtime.block_on(async {

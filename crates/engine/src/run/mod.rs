@@ -1,6 +1,6 @@
 //! A run as its caller sees it: events while it lasts, a way to cancel it, and what it comes to.
 //!
-//! `attempts.rs` makes the attempts of a logical run, each of which is a run. `execute.rs` takes a run from its start
+//! `attempts.rs` makes the attempts of a logical run, each of which is a run; `hours.rs` when they may run. `execute.rs` takes a run from its start
 //! to its report, on a thread that the run has for itself. The states of a run and the steps between them: `begin.rs`,
 //! `load.rs`, `commit.rs`, `record.rs`. `epochs` a run that reads a queue, `outages.rs` what it reports; `passes.rs`
 //! adds up the runs of one command; `after_load.rs` what becomes of files that are loaded; `sinks.rs` the sinks of a
@@ -12,6 +12,7 @@ mod begin;
 mod commit;
 mod epochs;
 mod execute;
+mod hours;
 mod load;
 mod other_values;
 mod outages;
@@ -72,6 +73,15 @@ pub enum Event {
         wait: Duration,
         /// Why it has failed.
         error: Error,
+    },
+    /// The job does not run at this time of the day: the run waits.
+    OutsideHours {
+        /// The hours in which it runs.
+        hours: String,
+        /// When they begin, in the time zone of the job.
+        until: String,
+        /// Whether it has begun before, and continues then.
+        has_begun: bool,
     },
     /// A queue or a target is away: the run waits for it.
     Away {

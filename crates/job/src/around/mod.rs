@@ -1,8 +1,9 @@
 //! What applies to the runs of a job as a whole: what they require, how they are retried, and what is done after them.
 //!
-//! `spec.rs` what the job file may say; this file is what it becomes in the graph. `gather.rs` makes one of the other.
+//! `spec.rs` what the job file may say, `hours.rs` of its hours; this file is what it becomes in the graph. `gather.rs` makes one of the other.
 //! Whether requirements hold, and what hooks do, is the engine's.
 
+mod hours;
 mod spec;
 
 use std::collections::BTreeMap;
@@ -16,14 +17,25 @@ use crate::dates::Moment;
 use crate::graph::SourceStep;
 use crate::text::Span;
 
+pub use hours::Hours;
 pub use spec::{
-    AgeKeys, AroundKeys, CommitKeys, HookKeys, HookTimeout, MailKeys, Otherwise, QueryKeys, RequirementKeys, RetryRun,
-    ThrottleKeys, UnitsKeys, Until, UntilEmpty, UntilEnd, UntilRows, UntilTime, WebhookKeys,
+    AgeKeys, AroundKeys, CommitKeys, HookKeys, HookTimeout, MailKeys, Otherwise, Priority, QueryKeys, RequirementKeys,
+    RetryRun, ThrottleKeys, UnitsKeys, Until, UntilEmpty, UntilEnd, UntilRows, UntilTime, WebhookKeys,
 };
 
 /// The keys of a job file that are read here.
-pub const KEYS: [&str; 8] =
-    ["until", "commit", "keep_rejects", "require", "retry_run", "throttle", "on_success", "on_failure"];
+pub const KEYS: [&str; 10] = [
+    "until",
+    "commit",
+    "keep_rejects",
+    "require",
+    "retry_run",
+    "throttle",
+    "hours",
+    "priority",
+    "on_success",
+    "on_failure",
+];
 
 /// What applies to the runs of a job as a whole.
 #[derive(Debug, Clone, Default)]
@@ -44,6 +56,10 @@ pub struct Around {
     pub retry_run: Option<RetryRun>,
     /// How much its sources may ask of others.
     pub throttle: ThrottleKeys,
+    /// The hours of the day in which it runs.
+    pub hours: Option<Hours>,
+    /// How much of the cores its runs get.
+    pub priority: Priority,
     /// What is done after a run that succeeds.
     pub on_success: Vec<Hook>,
     /// What is done after one that does not.
@@ -109,6 +125,14 @@ impl HookAction {
             }
             HookAction::Mail(mail) => format!("mail to {}", mail.to.clone().into_vec().join(", ")),
         }
+    }
+}
+
+impl Around {
+    /// When the job may run, if it may not run at this time (in milliseconds since 1970).
+    pub fn closed_until(&self, now: i64) -> Option<Moment> {
+        let begin = self.hours?.begin_after(self.moment.time_zone(), now)?;
+        Some(self.moment.at(begin))
     }
 }
 

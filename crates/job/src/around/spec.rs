@@ -7,6 +7,7 @@ use millstream_core::spec::{Duration, Size, TextOrSecret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::hours::Hours;
 use crate::entries::Texts;
 
 /// The keys of a job that apply to its runs as a whole.
@@ -32,6 +33,13 @@ pub struct AroundKeys {
     pub retry_run: Option<RetryRun>,
     /// How much the sources of the job may ask of networks, servers and databases, all together.
     pub throttle: ThrottleKeys,
+    /// The hours of the day in which the job runs, such as `20:00-06:00`, in its `timezone`. Outside of them no run
+    /// begins: it waits. One that has not ended when they end stops reading, lets go of everything, and is resumed when
+    /// they begin again.
+    #[schemars(with = "Hours")]
+    pub hours: Option<Hours>,
+    /// How much of the cores its runs get where others want them, too.
+    pub priority: Priority,
     /// What is done after a run that succeeds.
     pub on_success: Vec<HookKeys>,
     /// What is done after a run that fails, is interrupted, or whose requirements do not hold, once it is not retried
@@ -48,6 +56,8 @@ impl Default for AroundKeys {
             require: Vec::new(),
             retry_run: None,
             throttle: ThrottleKeys::default(),
+            hours: None,
+            priority: Priority::Normal,
             on_success: Vec::new(),
             on_failure: Vec::new(),
         }
@@ -66,6 +76,30 @@ pub struct ThrottleKeys {
     /// and at least one; its own `connections` may be fewer. A sink that loads a database opens no more, either.
     #[schemars(with = "usize", range(min = 1, max = 256))]
     pub connections: Option<usize>,
+}
+
+/// How much of the cores a run gets where other programs of the machine want them, too.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Priority {
+    /// About a tenth of what others get; all, if nobody else wants them.
+    Low,
+    /// As much as others.
+    #[default]
+    Normal,
+    /// About three times as much as others, if the system allows that to the user.
+    High,
+}
+
+impl Priority {
+    /// The nice value of its processes, as the system has it.
+    pub fn nice(self) -> i32 {
+        match self {
+            Priority::Low => 10,
+            Priority::Normal => 0,
+            Priority::High => -5,
+        }
+    }
 }
 
 /// How long a job that reads a queue runs.

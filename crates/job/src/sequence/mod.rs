@@ -57,7 +57,7 @@ use nested::Nested;
 use step::Steps;
 
 /// The keys of a sequence's file.
-const KEYS: [&str; 4] = ["schedule", "timezone", fill::PARAMETERS, STEPS];
+const KEYS: [&str; 5] = ["schedule", "timezone", "priority", fill::PARAMETERS, STEPS];
 
 /// The key by which a file is a sequence.
 const STEPS: &str = "steps";
@@ -195,6 +195,7 @@ impl<'a> Loader<'a> {
             let faults = (options.schedule)(&schedule.value.to_value());
             self.lints.extend(model::lints_of(faults, schedule, self.text));
         }
+        let priority = root.get("priority").and_then(|priority| serde_json::from_value(priority.to_value()).ok());
         let entries = self.steps(&root);
         let names: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
         let parameter_names: Vec<&str> = root
@@ -226,6 +227,7 @@ impl<'a> Loader<'a> {
         let sequence = steps.zip(graph).map(|(steps, graph)| Sequence {
             text: self.text.clone(),
             schedule,
+            priority: priority.unwrap_or_default(),
             moment: filled.moment,
             parameters,
             variables: filled.values,

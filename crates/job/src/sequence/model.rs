@@ -9,6 +9,7 @@ use super::graph::Graph;
 use super::references::StepsReference;
 use super::spec::{Attachment, Method, Pace};
 use super::template::Template;
+use crate::around::Priority;
 use crate::dates::Moment;
 use crate::graph::Located;
 use crate::lint::Lint;
@@ -23,6 +24,8 @@ pub struct Sequence {
     pub text: JobText,
     /// When it starts by itself: the entry as it stands in the file, since its type belongs to the scheduler.
     pub schedule: Option<Entry>,
+    /// How much of the cores its steps get.
+    pub priority: Priority,
     /// When the logical run begins: what `today` and `now` are.
     pub moment: Moment,
     /// The values of all parameters.

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::around::Priority;
 use crate::entries::{Scalar, Texts};
 
 /// A file with `steps`.
@@ -21,6 +22,8 @@ pub struct SequenceKeys {
     /// that of `schedule` is used, or UTC.
     #[schemars(with = "String")]
     pub timezone: Option<String>,
+    /// How much of the cores its steps get where others want them, too. Jobs may have a lower one of their own.
+    pub priority: Priority,
     /// Names and values. Steps use them as `${NAME}`, and `--set NAME=…` replaces them. A value may use dates,
     /// variables of the environment, and parameters above it. One without a value has to be given.
     pub parameters: BTreeMap<String, ParameterKeys>,

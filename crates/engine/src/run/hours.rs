@@ -1,0 +1,59 @@
+//! The hours of the day in which a job runs: a run waits for them, and is cancelled when they end, to be resumed later.
+//!
+//! The clock is looked at each second: it may be set, and a machine that sleeps does not count the time.
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread::Builder;
+use std::time::Duration;
+
+use millstream_core::{Error, Result, clock};
+use millstream_job::Around;
+
+use super::attempts::pause;
+use super::{Event, Observer};
+use crate::options::Cancel;
+
+/// How often the clock is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What the clock shows.
+fn now() -> i64 {
+    i64::try_from(clock::now()).unwrap_or(i64::MAX)
+}
+
+/// Waits until the job may run. `has_begun` says whether a run of it was cancelled for that.
+pub(super) fn wait(around: &Around, has_begun: bool, cancel: &Cancel, observer: &Observer) -> Result<()> {
+    let mut is_told = false;
+    while let Some(until) = around.closed_until(now()) {
+        if !std::mem::replace(&mut is_told, true) {
+            let hours = around.hours.map(String::from).unwrap_or_default();
+            observer.report(Event::OutsideHours { hours, until: until.text(), has_begun });
+        }
+        pause(LOOK, cancel)?;
+    }
+    Ok(())
+}
+
+/// Does `work`, which is cancelled by what it gets when the hours of the job end, or by `cancel`. Whether they have
+/// ended before it.
+pub(super) fn within<T>(around: &Around, cancel: &Cancel, work: impl FnOnce(Cancel) -> T) -> Result<(T, bool)> {
+    let leaving = cancel.child();
+    if around.hours.is_none() {
+        return Ok((work(leaving), false));
+    }
+    let (around, leaves, (working, works)) = (around.clone(), leaving.clone(), channel::<()>());
+    let watch = move || {
+        while works.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+            if around.closed_until(now()).is_some() {
+                leaves.cancel();
+                return true;
+            }
+        }
+        false
+    };
+    let watching = Builder::new().name("millstream-hours".to_owned()).spawn(watch);
+    let watching = watching.map_err(|cause| Error::io("a thread cannot be started", &cause))?;
+    let done = work(leaving);
+    drop(working);
+    Ok((done, watching.join().unwrap_or(false)))
+}
