@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use millstream::history::{Outcome, default_folder};
-use millstream::{Error, Failure, Result};
-use millstream_scheduler::{End, Listed, Named, Notice, Options, Scheduler, list, wall_clock};
+use millstream::{Engine, Error, Failure, Result, sequence};
+use millstream_scheduler::{Checker, End, Listed, Named, Notice, Options, Scheduler, list, wall_clock};
 use serde_json::{Value, json};
 
 use crate::arguments::{Global, Schedule};
@@ -40,6 +41,7 @@ pub fn run(global: &Global, output: Output, schedule: &Schedule) -> Result<u8, F
         program: program()?,
         parallel,
         once: schedule.once,
+        checker: Some(checker(global)?),
         clock: wall_clock(),
     };
     let folder = fs_err::canonicalize(&schedule.folder).unwrap_or_else(|_| schedule.folder.clone());
@@ -85,6 +87,12 @@ fn ended(output: Output, once: bool, end: &End) -> Result<u8, Failure> {
 
 fn of_process(process: &str) -> String {
     if process.is_empty() { String::new() } else { format!(": process {process}") }
+}
+
+/// What finds mistakes in steps.
+fn checker(global: &Global) -> Result<Checker, Failure> {
+    let engine = Engine::builder().machine(machine(global)?).build()?;
+    Ok(Checker(Arc::new(move |path| sequence::mistakes(&engine, path))))
 }
 
 /// The program that runs sequences: this one.
@@ -145,6 +153,10 @@ impl Shown {
             Notice::Broken { sequence, lints } => {
                 output.message(&message::lints(output, lints));
                 output.message(&format!("{} does not start until this is corrected\n", self.path(sequence)));
+            }
+            Notice::Mistakes { sequence, lints } => {
+                output.message(&message::lints(output, lints));
+                output.message(&format!("{} fails when it starts, until this is corrected\n", self.path(sequence)));
             }
             Notice::FromTheFuture { sequence, changed } => {
                 let what = format!("{} was changed at {changed}, which is in the future", self.path(sequence));

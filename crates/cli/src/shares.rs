@@ -37,8 +37,8 @@ pub fn engine(global: &Global, output: Output, run: &Run) -> Result<(Engine, Opt
     Ok((Engine::builder().machine(machine).own_process().build()?, share))
 }
 
-/// What a run takes that reserves `reserved` bytes, or nothing. `None` where there is no state folder in which runs find
-/// each other: that it cannot be used is for the run history to say.
+/// What a run takes that reserves `reserved` bytes, or nothing. `None` where there is no state folder in which runs
+/// find each other: that it cannot be used is for the run history to say.
 fn share(machine: &Machine, reserved: Option<u64>, beside: u64) -> Option<MemoryShare> {
     let state = machine.state.clone().or_else(default_folder)?;
     MemoryShare::take(&state, Wanted { all: machine.memory, reserved, beside, least: LEAST }).ok()

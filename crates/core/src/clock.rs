@@ -1,8 +1,8 @@
 //! The wall clock of the machine.
 //!
 //! It says when runs begin and how old files are. It may jump, in both directions: waits and retries are measured by
-//! the monotonic clock instead. In a debug build, tests set it by `MILLSTREAM_NOW`, in milliseconds since 1970, or by the
-//! file that `@FILE` there names, so that it can move.
+//! the monotonic clock instead. In a debug build, tests set it by `MILLSTREAM_NOW`, in milliseconds since 1970, or by
+//! the file that `@FILE` there names, so that it can move.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

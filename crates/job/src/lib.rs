@@ -51,6 +51,7 @@ pub use entries::{AddColumn, AfterLoad, CheckSeverity, OnChange, ReadyKeys, Rows
 pub use graph::{
     Check, FunctionStep, Job, Located, Rule, Selected, SinkStep, SortKey, SourceStep, SqlFault, TransformStep,
 };
+pub use links::fault_span;
 pub use lint::{Lint, LintCode, Severity};
 pub use machine::{MachineFile, RunCompression};
 pub use reference::{machine_reference, reference, sequence_reference};

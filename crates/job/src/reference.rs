@@ -42,8 +42,8 @@ pub fn machine_reference() -> String {
     writer.output
 }
 
-/// The reference of the files of sequences as one Markdown document.
-pub fn sequence_reference(registry: &Registry) -> String {
+/// The reference of the files of sequences as one Markdown document. `schedule` is what may stand under that key.
+pub fn sequence_reference(registry: &Registry, schedule: &SpecInfo) -> String {
     let schema = crate::sequence::schema(registry);
     let none = Map::new();
     let definitions = schema.get("$defs").and_then(Value::as_object).unwrap_or(&none);
@@ -57,6 +57,15 @@ pub fn sequence_reference(registry: &Registry) -> String {
     );
     writer.keys(&schema, &[], 0);
     writer.line(&format!("```yaml\n{}\n```\n", SEQUENCE_EXAMPLE.trim_matches('\n')));
+    writer.line("## The schedule\n");
+    writer.line(&format!("{} It starts under `millstream schedule`.\n", schedule.summary));
+    let mut generator = schemars::SchemaGenerator::default();
+    let keys = (schedule.schema)(&mut generator).to_value();
+    let of_schedule = generator.take_definitions(true);
+    let keys = resolve(&keys, &of_schedule).clone();
+    let mut inner = Writer { schema: &keys, definitions: &of_schedule, output: String::new() };
+    inner.keys(&keys, &[], 2);
+    writer.output.push_str(&inner.output);
     writer.line("## A step\n");
     let description = definitions.get("StepKeys").and_then(|step| step["description"].as_str()).unwrap_or_default();
     writer.line(&format!("{description}\n"));

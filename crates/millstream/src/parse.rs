@@ -2,4 +2,5 @@
 
 pub use millstream_job::lint::tidy;
 pub use millstream_job::sequence::schema as sequence_schema;
-pub use millstream_job::{decode, machine_reference, reference, schema, sequence_reference};
+pub use millstream_job::{decode, machine_reference, reference, schema};
+pub use millstream_sequencer::reference as sequence_reference;

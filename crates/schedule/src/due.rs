@@ -29,6 +29,8 @@ pub struct State {
     pub later: BTreeSet<DateTime<Utc>>,
     /// The occurrence that runs.
     pub running: Option<DateTime<Utc>>,
+    /// Whether that catches up a time that was missed.
+    pub catches_up: bool,
     /// The occurrence that waits for the end of that.
     pub queued: Option<DateTime<Utc>>,
 }
@@ -113,10 +115,12 @@ impl Schedule {
             queued => look.due.queued = queued,
         }
         let is_on_time = |time: DateTime<Utc>| now - time < ON_TIME;
+        // What is on time waits behind what is caught up.
+        let catches_up = state.running.is_some() && state.catches_up;
         let mut times = self.times(after, now).peekable();
         while let Some(time) = times.next_if(|time| {
             let is_settled = *time < oldest || state.later.contains(time);
-            self.catch_up != CatchUp::All || is_settled || is_on_time(*time) || look.is_free()
+            self.catch_up != CatchUp::All || is_settled || (is_on_time(*time) && !catches_up) || look.is_free()
         }) {
             match self.catch_up {
                 _ if state.later.contains(&time) => look.due.known = Some(time),

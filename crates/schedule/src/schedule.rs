@@ -25,6 +25,11 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    /// Whether each time that was missed is caught up.
+    pub fn catches_all_up(&self) -> bool {
+        self.catch_up == CatchUp::All
+    }
+
     /// The schedule that `spec` describes, or all that is wrong with it.
     pub fn new(spec: &ScheduleSpec) -> Result<Self, Vec<Fault>> {
         let mut faults = Vec::new();

@@ -1,15 +1,17 @@
 //! A sequence with a schedule, as the scheduler knows it.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use millstream_core::Result;
 use millstream_core::spec::parse;
-use millstream_job::sequence::schedule::{ScheduleOfFile, schedule_of};
+use millstream_job::sequence::schedule::{ScheduleOfFile, missing_after, schedule_of};
 use millstream_job::{JobText, Lint, Span};
 use millstream_schedule::{Schedule, ScheduleSpec, schedule_lints};
 use millstream_state::Occurrences;
+use serde_json::Value;
 
 use crate::after::Followed;
 use crate::files::Arrivals;
@@ -26,8 +28,9 @@ pub(crate) enum Read {
     Broken(Vec<Lint>),
 }
 
-/// Reads the text of the file at `path`, or says why there is none.
-pub(crate) fn read(path: &str, text: &std::io::Result<String>, now: i64) -> Read {
+/// Reads the text of the file at `path`, or says why there is none. With `wants_others`, a sequence that it follows has
+/// to be there.
+pub(crate) fn read(path: &str, text: &std::io::Result<String>, now: i64, wants_others: bool) -> Read {
     let text = match text {
         Ok(text) => text,
         Err(cause) => {
@@ -36,7 +39,12 @@ pub(crate) fn read(path: &str, text: &std::io::Result<String>, now: i64) -> Read
         }
     };
     let environment = |name: &str| std::env::var(name).ok();
-    let ScheduleOfFile { schedule, lints } = schedule_of(path, text, &environment, &schedule_lints, now);
+    let faults = |schedule: &Value| {
+        let missing = missing_after(path, schedule, &|other| Path::new(other).is_file());
+        let missing = missing.filter(|_| wants_others);
+        schedule_lints(schedule).into_iter().chain(missing).collect()
+    };
+    let ScheduleOfFile { schedule, lints } = schedule_of(path, text, &environment, &faults, now);
     match schedule {
         _ if !lints.is_empty() => Read::Broken(lints),
         None => Read::Nothing,
@@ -79,6 +87,12 @@ pub(crate) struct Entry {
     pub late: Option<i64>,
     /// How many were started since old ones were deleted.
     pub starts: u32,
+    /// Whether its steps, or files that they name, have changed since mistakes were looked for.
+    pub is_unchecked: bool,
+    /// The mistakes that were found then.
+    pub mistakes: Vec<Lint>,
+    /// The files that its steps name, by their paths from the root.
+    pub named: BTreeSet<PathBuf>,
 }
 
 impl Entry {
@@ -109,6 +123,9 @@ impl Entry {
             after,
             late: None,
             starts: 0,
+            is_unchecked: true,
+            mistakes: Vec::new(),
+            named: BTreeSet::new(),
         })
     }
 

@@ -31,4 +31,4 @@ mod slots;
 
 pub use list::{Listed, list};
 pub use notice::{Named, Notice};
-pub use scheduler::{Clock, End, Options, Scheduler, Stop, wall_clock};
+pub use scheduler::{Checker, Clock, End, Options, Scheduler, Stop, wall_clock};

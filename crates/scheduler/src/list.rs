@@ -54,7 +54,7 @@ pub fn list(folder: &Path, state: &Path, clock: &Clock, most: usize) -> Result<(
     let (mut listed, mut lints) = (Vec::new(), Vec::new());
     for change in changes {
         let Some((text, stamp)) = change.now else { continue };
-        let schedule = match entry::read(&change.path, &text, now.timestamp_millis()) {
+        let schedule = match entry::read(&change.path, &text, now.timestamp_millis(), true) {
             Read::Nothing => continue,
             Read::Broken(found) => {
                 lints.extend(found);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use millstream_core::Result;
-use millstream_schedule::{Due, Missed, MissedBecause, Skipped, SkippedBecause, State};
+use millstream_schedule::{Due, Missed, MissedBecause, ON_TIME, Skipped, SkippedBecause, State};
 use millstream_state::occurrences::{Arrival, Decisions, MissedTimes, NewOccurrence, SkippedTime};
 
 use crate::entry::{Entry, moment};
@@ -13,6 +13,9 @@ use crate::scheduler::Scheduler;
 
 /// So many files are named as the cause of a start.
 const NAMED: usize = 3;
+
+/// The cause of an occurrence whose time was missed.
+const MISSED: &str = "a missed time";
 
 /// What was found out about one sequence.
 struct Looked {
@@ -55,16 +58,26 @@ impl Scheduler {
         let decided = entry.known.map_or(now, |known| known.min(now));
         let later = self.occurrences.behind(&sequence, decided.timestamp_millis())?;
         let running = self.running_of(&sequence).next();
+        let catches_up = match running.filter(|_| entry.schedule.catches_all_up()) {
+            Some(planned) => {
+                let found = self.occurrences.find(&sequence, planned)?;
+                found.is_some_and(|one| one.cause.as_deref() == Some(MISSED))
+            }
+            None => false,
+        };
         let state = State {
             changed: entry.changed,
             known: entry.known,
             later: later.into_iter().map(moment).collect(),
             running: running.map(moment),
+            catches_up,
             queued: entry.queued.map(moment),
         };
         let due = entry.schedule.due(&state, now);
-        let cause = Some("time".to_owned());
-        let new = |planned: DateTime<Utc>| NewOccurrence { planned: planned.timestamp_millis(), cause: cause.clone() };
+        let new = |planned: DateTime<Utc>| {
+            let cause = if now - planned < ON_TIME { "time" } else { MISSED };
+            NewOccurrence { planned: planned.timestamp_millis(), cause: Some(cause.to_owned()) }
+        };
         let mut decisions = Decisions {
             sequence: sequence.to_string(),
             known: due.known.filter(|_| due.known != entry.known).map(|known| known.timestamp_millis()),

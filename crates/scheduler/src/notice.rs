@@ -34,6 +34,13 @@ pub enum Notice {
         /// What is wrong.
         lints: Vec<Lint>,
     },
+    /// The steps of a sequence, or files that they name, have mistakes: its next run would fail.
+    Mistakes {
+        /// The sequence.
+        sequence: Arc<str>,
+        /// What is wrong.
+        lints: Vec<Lint>,
+    },
     /// The file of a sequence was changed in the future: until then nothing of it is due.
     FromTheFuture {
         /// The sequence.

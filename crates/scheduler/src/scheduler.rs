@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use millstream_core::{Error, Result, clock};
+use millstream_job::Lint;
 use millstream_state::{Occurrences, OnlyScheduler, RunHistory};
 
 use crate::entry::{self, Entry, Read, moment};
@@ -48,6 +49,17 @@ impl fmt::Debug for Clock {
     }
 }
 
+/// What finds mistakes in the steps of the sequence at a path, and the files that it names, by their paths from the
+/// root.
+#[derive(Clone)]
+pub struct Checker(pub Arc<dyn Fn(&str) -> (Vec<Lint>, BTreeSet<PathBuf>) + Send + Sync>);
+
+impl fmt::Debug for Checker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Checker").finish_non_exhaustive()
+    }
+}
+
 /// The clock of the machine.
 pub fn wall_clock() -> Clock {
     Clock(Arc::new(|| i64::try_from(clock::now()).unwrap_or(i64::MAX)))
@@ -68,6 +80,8 @@ pub struct Options {
     pub parallel: usize,
     /// Whether it ends when all is done that is due at its start.
     pub once: bool,
+    /// What finds mistakes in steps, which are reported before they make a run fail.
+    pub checker: Option<Checker>,
     /// The clock.
     pub clock: Clock,
 }
@@ -263,7 +277,26 @@ impl Scheduler {
         self.look_at_history()?;
         self.look_at_schedules()?;
         self.look_at_files()?;
-        self.look_at_deadlines()
+        self.look_at_deadlines()?;
+        self.look_at_steps();
+        Ok(())
+    }
+
+    /// Looks for mistakes in the steps of one sequence that has changed, or names a file that has. One at a time: what
+    /// is due comes first.
+    fn look_at_steps(&mut self) {
+        let Some(Checker(check)) = self.options.checker.clone() else { return };
+        let Some(entry) = self.entries.values_mut().find(|entry| entry.is_unchecked) else { return };
+        let (lints, named) = check(&entry.sequence);
+        entry.is_unchecked = false;
+        entry.named = named;
+        if lints.is_empty() || lints == entry.mistakes {
+            entry.mistakes = lints;
+            return;
+        }
+        entry.mistakes.clone_from(&lints);
+        let sequence = Arc::clone(&entry.sequence);
+        self.tell(Notice::Mistakes { sequence, lints });
     }
 
     /// Trouble is reported when it comes, and then once a minute.
@@ -312,8 +345,10 @@ impl Scheduler {
 
     fn change(&mut self, change: Change) -> Result<()> {
         let Change { path, now } = change;
+        let named = PathBuf::from(&*path);
+        self.entries.values_mut().filter(|one| one.named.contains(&named)).for_each(|one| one.is_unchecked = true);
         let read = match &now {
-            Some((text, stamp)) => (entry::read(&path, text, self.now().timestamp_millis()), stamp.modified()),
+            Some((text, stamp)) => (entry::read(&path, text, self.now().timestamp_millis(), false), stamp.modified()),
             None => (Read::Nothing, 0),
         };
         let was_known = self.entries.remove(&path).is_some() | self.broken.remove(&path);
@@ -363,13 +398,16 @@ impl Scheduler {
 
     /// Whether nothing runs any more, and nothing more is due.
     fn is_done(&self) -> bool {
-        self.running.is_empty() && self.entries.values().all(|entry| !entry.is_dirty)
+        let checks = self.options.checker.is_some();
+        let is_done = |entry: &Entry| !entry.is_dirty && !(checks && entry.is_unchecked);
+        self.running.is_empty() && self.entries.values().all(is_done)
     }
 
     /// Sleeps until something may be due, or something happens.
     fn wait(&mut self) -> Result<()> {
         let mut sleep = LONGEST_SLEEP;
-        if self.entries.values().any(|entry| entry.is_dirty) {
+        let checks = self.options.checker.is_some();
+        if self.entries.values().any(|entry| entry.is_dirty || (checks && entry.is_unchecked)) {
             sleep = Duration::ZERO;
         }
         if self.running.values().any(|running| !running.is_ours) {

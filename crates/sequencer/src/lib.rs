@@ -25,10 +25,19 @@ mod share;
 mod surroundings;
 mod values;
 
+use millstream_core::Registry;
+use millstream_core::spec::SpecInfo;
+use millstream_schedule::ScheduleSpec;
+
 pub use events::{Ending, Event, Outcome, Seen};
 pub use handover::Handover;
 pub use progress::{Item, Part, Progress, StepProgress};
-pub use read::{ReadOptions, ReadSequence, is_sequence, read, read_text};
+pub use read::{ReadOptions, ReadSequence, check, is_sequence, mistakes, read, read_text};
 pub use resume::{Asked, dry_run};
 pub use runner::{Page, RunOptions, SequenceReport, chain, moment, run};
 pub use values::{kind_and_what, when};
+
+/// The reference of the files of sequences as one Markdown document, with what may stand under `schedule`.
+pub fn reference(registry: &Registry) -> String {
+    millstream_job::sequence_reference(registry, &SpecInfo::of::<ScheduleSpec>())
+}

@@ -1,7 +1,7 @@
 //! What the steps of a run have come to so far.
 
 use millstream_engine::sequences::Row;
-use millstream_job::sequence::{Sequence, StepState};
+use millstream_job::sequence::{Sequence, Step, StepState};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -107,11 +107,22 @@ impl StepProgress {
         }
     }
 
-    /// Why it has failed: what it says itself, or the first of its parts.
-    pub fn why(&self) -> Option<&str> {
-        let of_parts =
-            self.parts.iter().filter(|part| part.state.is_failure()).find_map(|part| part.message.as_deref());
-        self.message.as_deref().or(of_parts)
+    /// Why it has failed: what it says itself, or the first of its parts. Of a loop with the item, and how many more
+    /// have failed.
+    pub fn why(&self, step: &Step) -> Option<String> {
+        if self.message.is_some() {
+            return self.message.clone();
+        }
+        let mut failed = self.parts.iter().filter(|part| part.state.is_failure());
+        let first = failed.next()?;
+        let why = first.message.clone();
+        let Some((for_each, item)) = step.for_each.as_ref().zip(first.item.as_ref()) else { return why };
+        let more = match failed.count() {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        let why = why.map_or(String::new(), |why| format!(": {why}"));
+        Some(format!("{}={}{more}{why}", for_each.variable.value, item.text()))
     }
 }
 

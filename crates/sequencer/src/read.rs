@@ -9,12 +9,12 @@ use std::sync::Arc;
 use millstream_core::clock;
 use millstream_engine::parse::unreadable;
 use millstream_engine::{Engine, Failure, ParseOptions, sql};
-use millstream_job::graph::Located;
-use millstream_job::sequence::model::Action;
-use millstream_job::sequence::template::Template;
+use millstream_job::sequence::model::{Action, Awaited, Items, QueryAction, WaitAction};
+use millstream_job::sequence::schedule::missing_after;
 use millstream_job::sequence::{self, LoadedSequence, NamedFiles, NamedJob, Sequence, SequenceOptions, Step};
-use millstream_job::{Lint, decode};
+use millstream_job::{Lint, decode, fault_span};
 use millstream_schedule::schedule_lints;
+use serde_json::Value;
 
 pub use millstream_job::sequence::is_sequence;
 
@@ -52,15 +52,16 @@ pub struct ReadSequence {
 /// # Errors
 /// If it cannot be read; else everything that is wrong with it and the files that it names.
 pub fn read(engine: &Engine, path: &str, options: &ReadOptions) -> Result<ReadSequence, Failure> {
-    let text = match options.texts.get(&from_root(path)) {
-        Some(text) => text.clone(),
-        None => {
-            let absent = "a sequence is a local file with `steps:`";
-            let bytes = fs_err::read(path).map_err(|cause| unreadable("the file", path, &cause, absent))?;
-            decode(path, &bytes).map_err(|lint| Failure::from(*lint))?.to_owned()
-        }
-    };
-    read_text(engine, path, &text, options)
+    read_text(engine, path, &text_at(path, options)?, options)
+}
+
+fn text_at(path: &str, options: &ReadOptions) -> Result<String, Failure> {
+    if let Some(text) = options.texts.get(&from_root(path)) {
+        return Ok(text.clone());
+    }
+    let absent = "a sequence is a local file with `steps:`";
+    let bytes = fs_err::read(path).map_err(|cause| unreadable("the file", path, &cause, absent))?;
+    Ok(decode(path, &bytes).map_err(|lint| Failure::from(*lint))?.to_owned())
 }
 
 /// Reads the sequence `text`, which stands at `path`.
@@ -68,26 +69,8 @@ pub fn read(engine: &Engine, path: &str, options: &ReadOptions) -> Result<ReadSe
 /// # Errors
 /// As those of [`read`].
 pub fn read_text(engine: &Engine, path: &str, text: &str, options: &ReadOptions) -> Result<ReadSequence, Failure> {
-    let files = Files { engine, given: &options.texts, read: RefCell::default() };
-    let pools: Option<Vec<String>> = engine.machine().pools.as_ref().map(|pools| pools.keys().cloned().collect());
-    let loaded = sequence::load(
-        path,
-        text,
-        engine.registry(),
-        &SequenceOptions {
-            set: &options.set,
-            environment: &|name| std::env::var(name).ok(),
-            references: &|query| sql::references(query),
-            schedule: &schedule_lints,
-            pools: pools.as_deref(),
-            files: &files,
-            running: options.running,
-            now: options.moment.unwrap_or_else(|| clock::now().cast_signed()),
-        },
-    );
-    let LoadedSequence { sequence, mut lints, .. } = loaded;
+    let Loaded { sequence, lints, files } = Loaded::new(engine, path, text, options);
     let Some(sequence) = sequence else { return Err(Failure { lints, errors: Vec::new() }) };
-    lints.extend(mails_without_server(&sequence, engine));
     let texts = files.read.into_inner().into_iter();
     let texts = texts.map(|(path, bytes)| (path, String::from_utf8_lossy(&bytes).into_owned())).collect();
     let root = |step: &Step| match &step.action {
@@ -100,6 +83,108 @@ pub fn read_text(engine: &Engine, path: &str, text: &str, options: &ReadOptions)
     let roots = sequence.steps.iter().filter_map(root).collect();
     let sequence = Arc::new(sequence);
     Ok(ReadSequence { sequence, warnings: lints, texts, set: options.set.clone(), roots })
+}
+
+/// Checks the sequence at `path` and the jobs that it names, directly or not, as far as that is possible without
+/// running them: columns, SQL, targets. Jobs whose values are known only when their step starts are looked at as far as
+/// that goes. Offline it asks neither network nor database. Returns the warnings.
+///
+/// # Errors
+/// Everything that is wrong: with the sequence, and with the jobs, whether there is something wrong with the sequence
+/// or not.
+pub async fn check(engine: &Engine, path: &str, options: &ReadOptions, offline: bool) -> Result<Vec<Lint>, Failure> {
+    let Loaded { mut lints, files, .. } = Loaded::new(engine, path, &text_at(path, options)?, options);
+    let mut failure = Failure::default();
+    for VisitedJob { path, text, set, now } in files.jobs.into_inner() {
+        let options = ParseOptions { set, needs_secrets: false, now: Some(now) };
+        // What is wrong with its text is among the lints already.
+        let Ok(parsed) = engine.parse_job(&path, &text, &options).await else { continue };
+        match engine.check(parsed.job, offline).await {
+            Ok(checked) => lints.extend(checked.warnings),
+            Err(wrong) => failure.add(wrong),
+        }
+    }
+    if lints.iter().any(Lint::is_error) {
+        failure.lints.splice(..0, std::mem::take(&mut lints));
+    }
+    failure.none().map(|()| lints)
+}
+
+/// What is wrong with the sequence at `path` and the files that it names, without a look at columns, networks and
+/// databases; and the paths of these files from the root.
+pub fn mistakes(engine: &Engine, path: &str) -> (Vec<Lint>, BTreeSet<PathBuf>) {
+    let options = ReadOptions::default();
+    // That it cannot be read is for those to say who found it.
+    let Ok(text) = text_at(path, &options) else { return Default::default() };
+    let Loaded { mut lints, files, .. } = Loaded::new(engine, path, &text, &options);
+    lints.retain(Lint::is_error);
+    (lints, files.named.into_inner())
+}
+
+/// A sequence, and what came of its files.
+struct Loaded<'a> {
+    /// If nothing is wrong with it and the files.
+    sequence: Option<Sequence>,
+    lints: Vec<Lint>,
+    files: Files<'a>,
+}
+
+impl<'a> Loaded<'a> {
+    fn new(engine: &'a Engine, path: &str, text: &str, options: &'a ReadOptions) -> Self {
+        let (read, named, jobs) = Default::default();
+        let files = Files { engine, given: &options.texts, read, named, jobs };
+        let pools: Option<Vec<String>> = engine.machine().pools.as_ref().map(|pools| pools.keys().cloned().collect());
+        // A run that somebody starts needs no schedule.
+        let schedule = |value: &Value| {
+            let is_there = |other: &str| Path::new(other).is_file();
+            let missing = missing_after(path, value, &is_there).filter(|_| !options.running);
+            schedule_lints(value).into_iter().chain(missing).collect()
+        };
+        let loaded = sequence::load(
+            path,
+            text,
+            engine.registry(),
+            &SequenceOptions {
+                set: &options.set,
+                environment: &|name| std::env::var(name).ok(),
+                references: &|query| sql::references(query),
+                schedule: &schedule,
+                pools: pools.as_deref(),
+                files: &files,
+                running: options.running,
+                now: options.moment.unwrap_or_else(|| clock::now().cast_signed()),
+            },
+        );
+        let LoadedSequence { sequence, mut lints, .. } = loaded;
+        if let Some(sequence) = &sequence {
+            lints.extend(mails_without_server(sequence, engine));
+            lints.extend(doubtful_queries(sequence));
+        }
+        Loaded { sequence, lints, files }
+    }
+}
+
+/// Warns of queries that do not look like SQL: what the parser does not know, a database may.
+fn doubtful_queries(sequence: &Sequence) -> Vec<Lint> {
+    let of_step = |step: &'_ Step| {
+        let own = match &step.action {
+            Action::Query(query) => Some(query.as_ref().clone()),
+            Action::Wait(WaitAction { what: Awaited::Query { query, .. }, .. }) => Some(query.as_ref().clone()),
+            _ => None,
+        };
+        let of_loop = match step.for_each.as_ref().map(|for_each| &for_each.items) {
+            Some(Items::Rows(query)) => Some(query.as_ref().clone()),
+            _ => None,
+        };
+        own.into_iter().chain(of_loop)
+    };
+    let lint = |query: QueryAction| {
+        let (text, url) = (query.query.known()?, query.from.known()?);
+        let fault = sql::foreign_fault(text, url)?;
+        let lint = sequence.text.warning(fault_span(&query.query.text, &fault, 0), fault.what);
+        Some(lint.hint(fault.hint.unwrap_or_else(|| "try it with the client of the database".to_owned())))
+    };
+    sequence.steps.iter().flat_map(of_step).filter_map(lint).collect()
 }
 
 /// Warns of mails that the machine cannot send.
@@ -118,48 +203,6 @@ impl ReadSequence {
     pub(crate) fn root_of(&self, named: &str) -> PathBuf {
         self.roots.get(named).cloned().unwrap_or_else(|| from_root(self.sequence.path_of(named)))
     }
-
-    /// Checks the jobs that it names, directly or not, as far as that is possible without running them: columns, SQL,
-    /// targets. Those whose values are known only when their step starts are left out. Offline it asks neither network
-    /// nor database.
-    ///
-    /// # Errors
-    /// Everything that is wrong with them.
-    pub async fn check_jobs(&self, engine: &Engine, offline: bool) -> Result<Vec<Lint>, Failure> {
-        let (mut warnings, mut failure) = (Vec::new(), Failure::default());
-        let mut left = vec![Arc::clone(&self.sequence)];
-        let mut seen = BTreeSet::new();
-        while let Some(sequence) = left.pop() {
-            for step in &sequence.steps {
-                let (Action::Job(file) | Action::Sequence(file)) = &step.action else { continue };
-                let known =
-                    |(name, value): &(Located<String>, Template)| Some((name.value.clone(), value.known()?.to_owned()));
-                let Some(set) = file.set.iter().map(known).collect::<Option<BTreeMap<_, _>>>() else { continue };
-                let path = sequence.path_of(&file.file.value);
-                if !seen.insert((path.clone(), set.clone())) {
-                    continue;
-                }
-                let Some(text) = self.texts.get(&from_root(&path)) else { continue };
-                let moment = Some(sequence.moment.milliseconds());
-                if matches!(step.action, Action::Sequence(_)) {
-                    let texts = self.texts.clone();
-                    let options = ReadOptions { set, running: false, moment, texts };
-                    left.extend(read_text(engine, &path, text, &options).ok().map(|read| read.sequence));
-                    continue;
-                }
-                let options = ParseOptions { set, needs_secrets: false, now: moment };
-                let checked = match engine.parse_job(&path, text, &options).await {
-                    Ok(parsed) => engine.check(parsed.job, offline).await,
-                    Err(wrong) => Err(wrong),
-                };
-                match checked {
-                    Ok(checked) => warnings.extend(checked.warnings),
-                    Err(wrong) => failure.add(wrong),
-                }
-            }
-        }
-        failure.none().map(|()| warnings)
-    }
 }
 
 /// The path from the root; the same for all ways to write it.
@@ -173,11 +216,24 @@ struct Files<'a> {
     engine: &'a Engine,
     given: &'a BTreeMap<PathBuf, String>,
     read: RefCell<BTreeMap<PathBuf, Vec<u8>>>,
+    /// All of them, whether they are there or not.
+    named: RefCell<BTreeSet<PathBuf>>,
+    /// The jobs whose values are all known.
+    jobs: RefCell<Vec<VisitedJob>>,
+}
+
+/// A job with the values that a step gives it.
+struct VisitedJob {
+    path: String,
+    text: String,
+    set: BTreeMap<String, String>,
+    now: i64,
 }
 
 impl NamedFiles for Files<'_> {
     fn read(&self, path: &str) -> io::Result<Vec<u8>> {
         let key = from_root(path);
+        self.named.borrow_mut().insert(key.clone());
         if let Some(bytes) = self.read.borrow().get(&key) {
             return Ok(bytes.clone());
         }
@@ -190,6 +246,11 @@ impl NamedFiles for Files<'_> {
     }
 
     fn job_lints(&self, job: &NamedJob<'_>) -> Vec<Lint> {
+        let NamedJob { path, text, set, later, now } = *job;
+        if later.is_empty() {
+            let job = VisitedJob { path: path.to_owned(), text: text.to_owned(), set: set.clone(), now };
+            self.jobs.borrow_mut().push(job);
+        }
         self.engine.lints_of_named(job)
     }
 }

@@ -481,8 +481,8 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// A place for a part of `step` in its pool, if it needs one that no step around it has; `None` if other runs of the
-    /// machine have them all.
+    /// A place for a part of `step` in its pool, if it needs one that no step around it has; `None` if other runs of
+    /// the machine have them all.
     fn place(&self, step: usize) -> Result<Option<Option<PoolPlace>>> {
         let Some(pool) = self.sequence.steps[step].pool.as_ref().map(|pool| pool.value.as_str()) else {
             return Ok(Some(None));
@@ -691,11 +691,12 @@ impl Runner<'_> {
         let error = match failed.len() {
             1 => {
                 let error = Error::refused(format!("the step `{}` has failed", first.name.value));
-                progress.why().map_or_else(|| error.clone(), |why| error.clone().cause(why))
+                progress.why(first).map_or_else(|| error.clone(), |why| error.clone().cause(why))
             }
             count => {
                 let why = |(step, progress): &(&Step, &StepProgress)| {
-                    format!("`{}`: {}", step.name.value, progress.why().unwrap_or("it is not known why"))
+                    let why = progress.why(step).unwrap_or_else(|| "it is not known why".to_owned());
+                    format!("`{}`: {why}", step.name.value)
                 };
                 let whys: Vec<String> = failed.iter().map(why).collect();
                 Error::refused(format!("{count} steps have failed")).cause(whys.join("\n"))
@@ -728,7 +729,7 @@ impl Runner<'_> {
         let mut text = format!("{}, run {}\n\n", self.sequence.path(), self.name);
         for (other, progress) in self.sequence.steps.iter().zip(&self.progress.steps) {
             if other.name.value != step {
-                let why = progress.why().map_or(String::new(), |why| format!(": {why}"));
+                let why = progress.why(other).map_or(String::new(), |why| format!(": {why}"));
                 text.push_str(&format!("{}: {}{why}\n", other.name.value, crate::progress::outcome(progress.state)));
             }
         }

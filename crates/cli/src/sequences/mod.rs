@@ -197,15 +197,8 @@ fn tell_dry_run(
 /// Checks the sequence at `path`, and the files that it names.
 pub fn check(global: &Global, output: Output, check: &Check, path: &str) -> Result<(), Failure> {
     let engine = engine(global)?;
-    let read = read(&engine, global, path, false, None, None)?;
-    let mut lints = read.warnings.clone();
-    match block_on(read.check_jobs(&engine, check.offline)) {
-        Ok(of_jobs) => lints.extend(of_jobs),
-        Err(mut failure) => {
-            failure.lints.extend(lints);
-            return Err(failure);
-        }
-    }
+    let options = ReadOptions { set: global.set.iter().cloned().collect(), ..ReadOptions::default() };
+    let lints = block_on(sequence::check(&engine, path, &options, check.offline))?;
     if output.json {
         return Ok(output.json(&json!({"lints": lints, "errors": [], "unknown": []}))?);
     }

@@ -1,10 +1,11 @@
 //! A run as its caller sees it: events while it lasts, a way to cancel it, and what it comes to.
 //!
-//! `attempts.rs` makes the attempts of a logical run, each of which is a run; `hours.rs` when they may run. `execute.rs` takes a run from its start
-//! to its report, on a thread that the run has for itself. The states of a run and the steps between them: `begin.rs`,
-//! `load.rs`, `commit.rs`, `record.rs`. `epochs` a run that reads a queue, `outages.rs` what it reports; `passes.rs`
-//! adds up the runs of one command; `after_load.rs` what becomes of files that are loaded; `sinks.rs` the sinks of a
-//! run; `status.rs` what other processes see of it; `work.rs` what it works with.
+//! `attempts.rs` makes the attempts of a logical run, each of which is a run; `hours.rs` when they may run.
+//! `execute.rs` takes a run from its start to its report, on a thread that the run has for itself. The states of a run
+//! and the steps between them: `begin.rs`, `load.rs`, `commit.rs`, `record.rs`. `epochs` a run that reads a queue,
+//! `outages.rs` what it reports; `passes.rs` adds up the runs of one command; `after_load.rs` what becomes of files
+//! that are loaded; `sinks.rs` the sinks of a run; `status.rs` what other processes see of it; `work.rs` what it works
+//! with.
 
 mod after_load;
 mod attempts;

@@ -26,8 +26,8 @@ use datafusion::execution::{FunctionRegistry, SessionState};
 use datafusion::sql::parser::{DFParser, Statement};
 use datafusion::sql::resolve::resolve_table_references;
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
-use datafusion::sql::sqlparser::dialect::GenericDialect;
-use datafusion::sql::sqlparser::parser::ParserError;
+use datafusion::sql::sqlparser::dialect::{Dialect, GenericDialect, MySqlDialect, PostgreSqlDialect, SQLiteDialect};
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 use millstream_core::hint::nearest;
 use millstream_job::SqlFault;
@@ -126,6 +126,19 @@ pub fn parse(sql: &str) -> Result<Statement, SqlFault> {
         };
         SqlFault { hint: Some(hint.to_owned()), ..at_start(what) }
     })
+}
+
+/// What the parser does not understand of `sql`, which is for the database at `url`. It does not know all that a
+/// database does.
+pub fn foreign_fault(sql: &str, url: &str) -> Option<SqlFault> {
+    let dialect: &dyn Dialect = match url.split(':').next()? {
+        "postgres" | "postgresql" => &PostgreSqlDialect {},
+        "mysql" | "mariadb" => &MySqlDialect {},
+        "sqlite" => &SQLiteDialect {},
+        _ => return None,
+    };
+    let error = Parser::parse_sql(dialect, sql).err()?;
+    Some(syntax_fault(sql, &DataFusionError::SQL(Box::new(error), None)))
 }
 
 fn one_query(sql: &str) -> Result<Statement, NotOneQuery> {

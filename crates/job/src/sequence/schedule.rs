@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use millstream_core::spec::Fault;
 use serde_json::Value;
 
+use super::paths::beside;
 use super::{STEPS, fill, model};
 use crate::dates::Moment;
 use crate::lint::{self, Lint};
@@ -61,6 +62,18 @@ pub fn schedule_of(
     lint::tidy(&mut lints);
     let schedule = schedule.filter(|_| lints.is_empty()).map(|entry| entry.value.to_value());
     ScheduleOfFile { schedule, lints }
+}
+
+/// What is wrong with `after` in the value of `schedule` in the file at `path`: the sequence that it names is not
+/// there.
+pub fn missing_after(path: &str, schedule: &Value, is_there: &dyn Fn(&str) -> bool) -> Option<Fault> {
+    let (key, named) = match schedule.get("after")? {
+        Value::String(named) => ("after", named.as_str()),
+        block => ("after.sequence", block.get("sequence")?.as_str()?),
+    };
+    let other = beside(path, named);
+    let hint = "paths begin at the folder of this file; until the file is there, its end starts nothing";
+    (!is_there(&other)).then(|| Fault::new(key, format!("there is no file `{other}`")).hint(hint))
 }
 
 #[cfg(test)]

@@ -226,6 +226,10 @@ impl Steps<'_, '_> {
         self.files(node.entry("file"));
         if let Some(until) = text(node.get("until")) {
             self.conditions.sql(&until, "row", &mut self.builder.found.lints);
+            if let Some(reference) = super::references::in_sql(&until).first() {
+                let what = "`until` knows the columns of the query alone, and no results of steps";
+                self.error(reference.span, what, "write `${steps.NAME.RESULT}` into the query itself");
+            }
         }
     }
 

@@ -220,3 +220,21 @@ fn a_jump_forward_is_downtime() {
             .all(|missed| (age(missed.last) > TimeDelta::days(7)) == (missed.because == MissedBecause::TooOld))
     );
 }
+
+#[test]
+fn what_is_on_time_waits_behind_what_is_caught_up() {
+    let hourly = schedule("@hourly", "UTC", "catch_up: all, overlap: skip");
+    let first = hourly.due(&state("01:00", None, None), at("03:30"));
+    assert_eq!((first.start, first.known), (Some(at("02:00")), Some(at("02:00"))));
+    let last = hourly.due(&state("02:00", None, None), at("03:40"));
+    assert_eq!((last.start, last.known), (Some(at("03:00")), Some(at("03:00"))));
+    // All that was missed is decided, and the last of it runs.
+    let busy = State { catches_up: true, ..state("03:00", Some("03:00"), None) };
+    let due = hourly.due(&busy, at("04:00"));
+    assert_eq!((due.start, due.skipped.len(), due.known), (None, 0, Some(at("03:00"))));
+    let free = hourly.due(&state("03:00", None, None), at("04:20"));
+    assert_eq!((free.start, free.known), (Some(at("04:00")), Some(at("04:00"))));
+    // Behind a run that began in time, it is an overlap.
+    let due = hourly.due(&state("03:00", Some("03:00"), None), at("04:00"));
+    assert_eq!(due.skipped, [skipped("04:00", SkippedBecause::Overlap)]);
+}

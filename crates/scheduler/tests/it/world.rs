@@ -77,6 +77,7 @@ impl World {
             arguments: vec!["--state".into(), state.into()],
             parallel: 4,
             once: false,
+            checker: None,
             clock: Clock(Arc::new(move || clock.load(Ordering::SeqCst))),
         }
     }
@@ -215,6 +216,7 @@ fn line(notice: &Notice) -> String {
         }
         Notice::Gone { sequence } => format!("gone {}", name(sequence)),
         Notice::Broken { sequence, lints } => format!("broken {}: {}", name(sequence), lints[0].what),
+        Notice::Mistakes { sequence, lints } => format!("mistakes {}: {}", name(sequence), lints[0].what),
         Notice::FromTheFuture { sequence, .. } => format!("from the future {}", name(sequence)),
         Notice::ClockSet { from, to } => {
             format!("clock {} {}", shown(from.timestamp_millis()), shown(to.timestamp_millis()))

@@ -127,6 +127,10 @@ impl Wait {
     /// The results, if it is there.
     async fn look(&self, surroundings: &Surroundings) -> Result<Option<Row>, NotSeen> {
         let failed = |failure: Failure| NotSeen::Now(in_words(&failure));
+        let of_query = |failure: Failure| match may_pass(&failure) {
+            true => NotSeen::Now(in_words(&failure)),
+            false => NotSeen::Ever(in_words(&failure)),
+        };
         let engine = &surroundings.engine;
         match &self.what {
             For::File(source) => {
@@ -135,7 +139,7 @@ impl Wait {
                 Ok(found.into_iter().next().map(results))
             }
             For::Query { asked, until } => {
-                let (row, holds) = asked.first(surroundings).await.map_err(failed)?;
+                let (row, holds) = asked.first(surroundings).await.map_err(of_query)?;
                 let Some(row) = row else { return Ok(None) };
                 let holds = match until {
                     Some(until) => {
@@ -148,6 +152,11 @@ impl Wait {
             }
         }
     }
+}
+
+/// Whether the same may succeed later: nothing is wrong with the query itself.
+fn may_pass(failure: &Failure) -> bool {
+    failure.lints.is_empty() && failure.errors.iter().all(Error::may_pass)
 }
 
 /// The items of a loop over rows or files.

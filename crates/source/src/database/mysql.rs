@@ -39,6 +39,9 @@ const SETTINGS: [&str; 2] = [
 /// The server's error of a table that does not exist.
 const NO_SUCH_TABLE: u16 = 1146;
 
+/// The server's codes of queries that are wrong in themselves: syntax, columns, functions and groups.
+const MISTAKES: [u16; 12] = [1052, 1054, 1055, 1056, 1064, 1065, 1111, 1140, 1149, 1247, 1305, 1630];
+
 /// Begins a snapshot.
 const BEGIN: &str = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
 
@@ -263,6 +266,7 @@ fn server_error(endpoint: &Endpoint, fault: mysql_async::Error) -> Error {
         mysql_async::Error::Server(server_error) if !ends_connection(server_error.code) => {
             let error =
                 Error::refused(format!("{} refuses the query", endpoint.server.shown)).cause(server_error.message);
+            let error = if MISTAKES.contains(&server_error.code) { error.lasting() } else { error };
             match server_error.code {
                 NO_SUCH_TABLE => error.hint("check the table's name, and the database in the URL"),
                 1142 | 1143 => error.hint("GRANT SELECT ON the table TO the user"),

@@ -74,12 +74,18 @@ async fn rows(session: &Session, sql: &str) -> Result<TextRows> {
     session.query(sql).await.map_err(|fault| server_error(&session.endpoint, &fault))
 }
 
+/// Whether a query that is refused with this code is wrong in itself: a table may be created yet, and a right granted.
+fn is_mistake(code: &str) -> bool {
+    code.starts_with("42") && ![UNDEFINED_TABLE, "42501"].contains(&code)
+}
+
 /// The error of the server, or of a lost connection.
 fn server_error(endpoint: &Endpoint, fault: &tokio_postgres::Error) -> Error {
     match fault.as_db_error() {
         Some(server_error) if !server_error.code().code().starts_with("57P") => {
             let error =
                 Error::refused(format!("{} refuses the query", endpoint.server.shown)).cause(server_error.message());
+            let error = if is_mistake(server_error.code().code()) { error.lasting() } else { error };
             match server_error.hint() {
                 Some(hint) => error.hint(hint),
                 None if server_error.code().code() == UNDEFINED_TABLE => {

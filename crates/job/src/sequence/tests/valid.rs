@@ -222,5 +222,5 @@ fn the_schema_accepts_what_is_loaded() {
 fn the_reference_has_every_key_and_its_example_is_good() {
     let example = crate::reference::SEQUENCE_EXAMPLE;
     assert_eq!(shown(&loaded(example).lints), "");
-    insta::assert_snapshot!(crate::sequence_reference(&WITH_DATABASE));
+    insta::assert_snapshot!(crate::sequence_reference(&WITH_DATABASE, &WITH_DATABASE.sources[0].spec));
 }
