@@ -7,7 +7,9 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use millstream::history::{Outcome, default_folder};
 use millstream::{Engine, Error, Failure, Result, sequence};
-use millstream_scheduler::{Checker, End, Listed, Named, Notice, Options, Scheduler, list, wall_clock};
+use millstream_scheduler::{
+    Checker, End, Listed, Listen, Listening, Named, Notice, Options, Scheduler, list, wall_clock,
+};
 use serde_json::{Value, json};
 
 use crate::arguments::{Global, Schedule};
@@ -34,6 +36,7 @@ pub fn run(global: &Global, output: Output, schedule: &Schedule) -> Result<u8, F
         return show_list(output, schedule, &state);
     }
     let parallel = schedule.parallel.map_or(machine.cores, usize::from);
+    let engine = Engine::builder().machine(machine).build()?;
     let options = Options {
         folder: schedule.folder.clone(),
         arguments: arguments(global, &state, parallel),
@@ -41,7 +44,8 @@ pub fn run(global: &Global, output: Output, schedule: &Schedule) -> Result<u8, F
         program: program()?,
         parallel,
         once: schedule.once,
-        checker: Some(checker(global)?),
+        checker: Some(checker(&engine)),
+        listen: Some(listen(&engine)),
         clock: wall_clock(),
     };
     let folder = fs_err::canonicalize(&schedule.folder).unwrap_or_else(|_| schedule.folder.clone());
@@ -90,9 +94,18 @@ fn of_process(process: &str) -> String {
 }
 
 /// What finds mistakes in steps.
-fn checker(global: &Global) -> Result<Checker, Failure> {
-    let engine = Engine::builder().machine(machine(global)?).build()?;
-    Ok(Checker(Arc::new(move |path| sequence::mistakes(&engine, path))))
+fn checker(engine: &Engine) -> Checker {
+    let engine = engine.clone();
+    Checker(Arc::new(move |path| sequence::mistakes(&engine, path)))
+}
+
+/// What listens for messages.
+fn listen(engine: &Engine) -> Listen {
+    let engine = engine.clone();
+    Listen(Arc::new(move |listening: &Listening| {
+        let (queue, is_over) = (&listening.queue, || listening.is_over());
+        sequence::next_message(&engine, &queue.from, &queue.settings(), &is_over, &|id| listening.came(id))
+    }))
 }
 
 /// The program that runs sequences: this one.

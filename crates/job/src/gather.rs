@@ -244,9 +244,10 @@ impl Gathering<'_, '_> {
         }
     }
 
-    /// A run whose hours end is resumed later.
+    /// A run whose hours end is resumed later. What of a queue is not acknowledged comes again.
     fn can_be_left(&mut self, entry: &Entry) {
-        let once = self.steps.iter().find_map(|step| Some((&step.name.value, step.reads_once()?)));
+        let mut others = self.steps.iter().filter(|step| step.queue().is_none());
+        let once = others.find_map(|step| Some((&step.name.value, step.reads_once()?)));
         if let Some((name, what)) = once {
             let what = format!("`hours` cannot be kept: `{name}` reads {what}, which can be read only once");
             self.error(entry.key_span, what, "remove it, or read from a file");

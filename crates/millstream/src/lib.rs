@@ -150,8 +150,8 @@ pub mod sequence {
     pub use millstream_job::sequence::{Sequence, Step, StepState};
     pub use millstream_sequencer::{
         Asked, Ending, Event, Handover, Item, Outcome, Page, Part, Progress, ReadOptions, ReadSequence, RunOptions,
-        Seen, SequenceReport, StepProgress, chain, check, dry_run, is_sequence, kind_and_what, mistakes, moment, read,
-        read_text, run, when,
+        Seen, SequenceReport, StepProgress, chain, check, dry_run, is_sequence, kind_and_what, mistakes, moment,
+        next_message, read, read_text, run, when,
     };
 }
 

@@ -32,4 +32,4 @@ pub use lints::schedule_lints;
 pub use schedule::Schedule;
 pub use spec::{CatchUp, CronEntries, Deadline, Overlap, ScheduleSpec};
 pub use times::Times;
-pub use triggers::{AfterEnd, AfterKeys, AfterSpec, FilesSpec};
+pub use triggers::{AfterEnd, AfterKeys, AfterSpec, FilesSpec, MessageSpec};

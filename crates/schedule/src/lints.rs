@@ -7,9 +7,11 @@ use serde_json::Value;
 use crate::spec::ScheduleSpec;
 
 /// The keys of a schedule, and of the blocks in it.
-const KEYS: &[&str] = &["cron", "timezone", "files", "after", "catch_up", "within", "overlap", "deadline", "resume"];
+const KEYS: &[&str] =
+    &["cron", "timezone", "files", "after", "message", "catch_up", "within", "overlap", "deadline", "resume"];
 const FILES: &[&str] = &["pattern", "min_age", "marker"];
 const AFTER: &[&str] = &["sequence", "on"];
+const MESSAGE: &[&str] = &["from", "kafka", "redis"];
 
 /// All that is wrong with the value of `schedule`: unknown keys, or else what cannot be read, or else what makes no
 /// schedule. The paths of the faults begin in that value.
@@ -19,7 +21,7 @@ pub fn schedule_lints(schedule: &Value) -> Vec<Fault> {
         return vec![Fault::new("", "a schedule is a block of keys").hint(hint)];
     };
     let mut faults = unknown("", keys.keys(), KEYS);
-    for (name, known) in [("files", FILES), ("after", AFTER)] {
+    for (name, known) in [("files", FILES), ("after", AFTER), ("message", MESSAGE)] {
         if let Some(block) = keys.get(name).and_then(Value::as_object) {
             faults.extend(unknown(name, block.keys(), known));
         }

@@ -7,7 +7,7 @@ use millstream_core::spec::Fault;
 use crate::cron::Cron;
 use crate::due::ON_TIME;
 use crate::spec::{CatchUp, CronEntries, Deadline, Overlap, ScheduleSpec};
-use crate::triggers::{AfterSpec, FilesSpec};
+use crate::triggers::{AfterSpec, FilesSpec, MessageSpec};
 use crate::wall;
 
 /// A schedule: what is asked for planned times and for what is due.
@@ -21,6 +21,7 @@ pub struct Schedule {
     deadline: Option<Deadline>,
     files: Option<FilesSpec>,
     after: Option<AfterSpec>,
+    message: Option<MessageSpec>,
     resume: u32,
 }
 
@@ -43,11 +44,12 @@ impl Schedule {
         if spec.cron.is_some() && crons.is_empty() && faults.is_empty() {
             faults.push(Fault::new("cron", "the list is empty").hint("every day at two is `0 2 * * *`"));
         }
-        if spec.cron.is_none() && spec.files.is_none() && spec.after.is_none() {
+        if spec.cron.is_none() && spec.files.is_none() && spec.after.is_none() && spec.message.is_none() {
             let fault = Fault::new("", "nothing starts the sequence");
-            faults.push(fault.hint("add `cron`, `files` or `after`: every day at two is `cron: 0 2 * * *`"));
+            faults.push(fault.hint("add `cron`, `files`, `after` or `message`: every day at two is `cron: 0 2 * * *`"));
         }
         faults.extend(spec.files.iter().flat_map(FilesSpec::check));
+        faults.extend(spec.message.iter().flat_map(MessageSpec::check));
         if spec.after.as_ref().is_some_and(|after| after.sequence().is_empty()) {
             faults.push(Fault::new("after", "the path is empty").hint("name the file of another sequence"));
         }
@@ -72,8 +74,9 @@ impl Schedule {
         let (catch_up, overlap, deadline) = (spec.catch_up, spec.overlap, spec.deadline);
         match faults.is_empty() {
             true => {
-                let (files, after, resume) = (spec.files.clone(), spec.after.clone(), spec.resume);
-                Ok(Schedule { crons, zone, catch_up, within, overlap, deadline, files, after, resume })
+                let (files, after, message) = (spec.files.clone(), spec.after.clone(), spec.message.clone());
+                let resume = spec.resume;
+                Ok(Schedule { crons, zone, catch_up, within, overlap, deadline, files, after, message, resume })
             }
             false => Err(faults),
         }
@@ -92,6 +95,11 @@ impl Schedule {
     /// The sequence whose end starts it.
     pub fn after(&self) -> Option<&AfterSpec> {
         self.after.as_ref()
+    }
+
+    /// The queue whose messages start it.
+    pub fn message(&self) -> Option<&MessageSpec> {
+        self.message.as_ref()
     }
 
     /// How often a run that was killed is resumed.

@@ -9,7 +9,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::Schedule;
-use crate::triggers::{AfterSpec, FilesSpec};
+use crate::triggers::{AfterSpec, FilesSpec, MessageSpec};
 
 /// When a sequence starts by itself, and what happens where that is not possible.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -37,6 +37,11 @@ pub struct ScheduleSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "AfterSpec")]
     pub after: Option<AfterSpec>,
+    /// Messages of a queue start it: each once, and one after the other. While it runs, the next one waits in its
+    /// queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "MessageSpec")]
+    pub message: Option<MessageSpec>,
     /// What happens to times that were missed, for instance because the scheduler did not run. Times before the last
     /// change of the file do not count.
     #[serde(default)]

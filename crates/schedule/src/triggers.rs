@@ -3,6 +3,7 @@
 use millstream_core::spec::{Duration, Fault};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// What stands for the name of a file, and for the name without its last ending.
 const PLACEHOLDERS: [&str; 2] = ["{name}", "{stem}"];
@@ -88,6 +89,55 @@ fn marker_fault(marker: &str) -> Option<Fault> {
         return Some(fault("a marker is beside its file, or in a folder below"));
     }
     None
+}
+
+/// Messages of a queue. Each starts the sequence once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MessageSpec {
+    /// The queue: `kafka://broker:9092/TOPIC`, or `redis://server` with the stream in the block `redis`.
+    #[schemars(length(min = 1))]
+    pub from: String,
+    /// What a job says of the same queue in its block `kafka`, such as `{group: nightly}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "serde_json::Value")]
+    pub kafka: Option<Value>,
+    /// What a job says of the same queue in its block `redis`, such as `{stream: orders, group: nightly}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "serde_json::Value")]
+    pub redis: Option<Value>,
+}
+
+impl MessageSpec {
+    /// The settings of the queue.
+    pub fn settings(&self) -> Value {
+        self.kafka.clone().or_else(|| self.redis.clone()).unwrap_or_else(|| Value::Object(serde_json::Map::new()))
+    }
+
+    pub(crate) fn check(&self) -> Vec<Fault> {
+        let block = match self.from.split_once("://") {
+            Some(("kafka", _)) => ("kafka", self.kafka.is_some(), self.redis.is_some()),
+            Some(("redis" | "rediss", _)) => ("redis", self.redis.is_some(), self.kafka.is_some()),
+            _ => {
+                let hint = "write `kafka://broker:9092/TOPIC`, or `redis://server`";
+                return vec![Fault::new("message.from", "this is no queue").hint(hint)];
+            }
+        };
+        match block {
+            (name, false, _) => {
+                let what = format!("the consumer group is missing, which stands in the block `{name}`");
+                vec![Fault::new("message", what).hint(format!("add `{name}: {{group: NAME}}` beside `from`"))]
+            }
+            (name, true, true) => {
+                let other = if name == "kafka" { "redis" } else { "kafka" };
+                vec![
+                    Fault::new(&format!("message.{other}"), "this is a block of another kind of queue")
+                        .hint("remove it"),
+                ]
+            }
+            (_, true, false) => Vec::new(),
+        }
+    }
 }
 
 /// The end of another sequence.

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::after::Followed;
 use crate::files::Arrivals;
+use crate::messages::Ear;
 use crate::notice::Named;
 
 /// What a file is to the scheduler.
@@ -87,6 +88,8 @@ pub(crate) struct Entry {
     pub late: Option<i64>,
     /// How many were started since old ones were deleted.
     pub starts: u32,
+    /// What listens for messages that start it.
+    pub ear: Ear,
     /// Whether its steps, or files that they name, have changed since mistakes were looked for.
     pub is_unchecked: bool,
     /// The mistakes that were found then.
@@ -123,6 +126,7 @@ impl Entry {
             after,
             late: None,
             starts: 0,
+            ear: Ear::default(),
             is_unchecked: true,
             mistakes: Vec::new(),
             named: BTreeSet::new(),

@@ -25,10 +25,12 @@ mod late;
 mod list;
 mod logs;
 mod look;
+mod messages;
 mod notice;
 mod scheduler;
 mod slots;
 
 pub use list::{Listed, list};
+pub use messages::{Listen, Listening};
 pub use notice::{Named, Notice};
 pub use scheduler::{Checker, Clock, End, Options, Scheduler, Stop, wall_clock};

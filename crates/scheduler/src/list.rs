@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
-use millstream_core::Result;
+use millstream_core::{Result, redact};
 use millstream_job::Lint;
 use millstream_state::occurrences::{MissedTimes, Occurrence, OccurrenceState};
 use millstream_state::{Occurrences, RunHistory};
@@ -67,6 +67,7 @@ pub fn list(folder: &Path, state: &Path, clock: &Clock, most: usize) -> Result<(
         let mut triggers = Vec::new();
         triggers.extend(schedule.files().map(|files| format!("files {}", files.pattern)));
         triggers.extend(schedule.after().map(|after| format!("after {}", after.sequence())));
+        triggers.extend(schedule.message().map(|message| format!("messages of {}", redact::url(&message.from))));
         let last = occurrences.last(&change.path, LOOKED_AT)?;
         let of = |state| open.iter().find(|one| one.state == state && *one.sequence == *change.path).cloned();
         listed.push(Listed {

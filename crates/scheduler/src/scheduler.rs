@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use millstream_state::{Occurrences, OnlyScheduler, RunHistory};
 use crate::entry::{self, Entry, Read, moment};
 use crate::folder::{Change, Folder};
 use crate::follow::Running;
+use crate::messages::{Listen, Message};
 use crate::notice::{Named, Notice};
 use crate::slots::{Exited, Program, Slots, Start};
 
@@ -82,6 +84,8 @@ pub struct Options {
     pub once: bool,
     /// What finds mistakes in steps, which are reported before they make a run fail.
     pub checker: Option<Checker>,
+    /// What listens for messages that start sequences.
+    pub listen: Option<Listen>,
     /// The clock.
     pub clock: Clock,
 }
@@ -113,6 +117,10 @@ pub(crate) enum Event {
     Began(Start, Duration),
     /// A process has ended, or could not be started.
     Exited(Exited),
+    /// A message has come.
+    Message(Message),
+    /// What listened for a sequence has ended.
+    Listened(Arc<str>, Arc<AtomicBool>, Option<Error>),
     /// The scheduler is to end.
     Stop,
 }
@@ -200,6 +208,11 @@ impl Scheduler {
         })
     }
 
+    /// What other threads send events with.
+    pub(crate) fn sender(&self) -> Sender<Event> {
+        self.sender.clone()
+    }
+
     /// What stops it from other threads.
     pub fn stopper(&self) -> Stop {
         Stop(self.sender.clone())
@@ -233,6 +246,7 @@ impl Scheduler {
             self.wait()?;
             if self.is_stopped {
                 self.slots.close();
+                self.stop_listening();
                 return Ok(End::Stopped { running: self.running.values().filter(|one| one.has_process).count() });
             }
         }
@@ -277,6 +291,7 @@ impl Scheduler {
         self.look_at_history()?;
         self.look_at_schedules()?;
         self.look_at_files()?;
+        self.look_at_messages()?;
         self.look_at_deadlines()?;
         self.look_at_steps();
         Ok(())
@@ -300,7 +315,7 @@ impl Scheduler {
     }
 
     /// Trouble is reported when it comes, and then once a minute.
-    fn trouble(&mut self, error: Error) {
+    pub(crate) fn trouble(&mut self, error: Error) {
         let what = format!("{error:?}");
         let is_known = self
             .trouble
@@ -439,6 +454,12 @@ impl Scheduler {
         match event {
             Event::Stop => self.is_stopped = true,
             Event::Began(start, waited) => self.began(&start, waited),
+            Event::Message(message) => {
+                if let Err(error) = self.message(message) {
+                    self.trouble_with_message(error);
+                }
+            }
+            Event::Listened(sequence, was, error) => self.listened(&sequence, &was, error),
             Event::Exited(exited) => {
                 if let Err(error) = self.exited(&exited) {
                     // It is found among those that are open, as one that nobody follows.

@@ -17,6 +17,7 @@
 mod act;
 mod events;
 mod handover;
+mod messages;
 mod progress;
 mod read;
 mod resume;
@@ -31,6 +32,7 @@ use millstream_schedule::ScheduleSpec;
 
 pub use events::{Ending, Event, Outcome, Seen};
 pub use handover::Handover;
+pub use messages::next_message;
 pub use progress::{Item, Part, Progress, StepProgress};
 pub use read::{ReadOptions, ReadSequence, check, is_sequence, mistakes, read, read_text};
 pub use resume::{Asked, dry_run};

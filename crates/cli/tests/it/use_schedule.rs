@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
+use millstream_testkit::{Kafka, Redis, RedisOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -113,7 +114,7 @@ fn once_starts_what_is_due_with_the_arguments_of_the_scheduler() {
     let printed = fs_err::read_to_string(log).expect("a file");
     let state = lab.path(".state");
     let expected = format!(
-        "run {} --occurrence 1769821200000 --quiet --state {} --cores 1\n",
+        "run {} --occurrence 1769821200000 --quiet --state {} --beside 1 --cores 1\n",
         sequence.display(),
         state.display()
     );
@@ -213,4 +214,83 @@ fn a_scheduler_at_rest_is_small() {
     let kilobytes = anonymous(&status());
     assert!(kilobytes <= 24_000, "{kilobytes} kB");
     assert_eq!(scheduler.end(Signal::INT).0, 0);
+}
+
+#[test]
+fn a_sequence_that_is_followed_has_to_be_there() {
+    let lab = Lab::new();
+    write(&lab, "follow.yaml", "schedule: {after: {sequence: gone.yaml}}\nsteps: {a: {command: ['true']}}\n");
+    let (code, _, messages) = run(&mut command(&lab, &["schedule", "--list"]));
+    assert_eq!(code, 2, "{messages}");
+    assert!(messages.contains("follow.yaml:1:31: there is no file"), "{messages}");
+}
+
+#[test]
+fn mistakes_in_steps_are_reported_when_files_are_read() {
+    let lab = Lab::new();
+    write(&lab, "nightly.yaml", NIGHTLY);
+    write(&lab, "load.yaml", "sources:\n  s: {raed: in.csv}\nsinks:\n  o: {from: s, write: out.csv}\n");
+    let (code, _, messages) = run(&mut command(&lab, &["schedule", "--once"]));
+    assert_eq!(code, 0, "{messages}");
+    assert!(messages.contains("load.yaml:2:7") && messages.contains("did you mean `read`?"), "{messages}");
+    assert!(messages.contains("nightly.yaml fails when it starts, until this is corrected"), "{messages}");
+}
+
+/// Each message that `send` sends starts a sequence once, whoever is killed.
+fn messages_start_sequences(message: &str, send: impl Fn()) {
+    let lab = Lab::new();
+    let steps = "steps: {a: {command: [sh, -c, 'echo x >> out.txt']}}";
+    lab.file("on.yaml", format!("schedule: {{message: {message}}}\n{steps}\n"));
+    let started = |count: usize| {
+        let begin = Instant::now();
+        let lines = || fs_err::read_to_string(lab.path("out.txt")).unwrap_or_default().lines().count();
+        while lines() < count {
+            assert!(begin.elapsed() < Duration::from_secs(120), "{} of {count} have started", lines());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(lines(), count);
+    };
+    send();
+    send();
+    let scheduler = Runs::start(&mut millstream(&lab.path(""), &["schedule"]));
+    started(2);
+    send();
+    started(3);
+    // It is killed, and may have acknowledged the last one or not.
+    drop(scheduler);
+    send();
+    let mut scheduler = Runs::start(&mut millstream(&lab.path(""), &["schedule"]));
+    started(4);
+    assert_eq!(scheduler.end(Signal::TERM).0, 0);
+    let state = lab.path(".state/runs.db");
+    assert_eq!(sqlite(&state, "SELECT count(*) FROM occurrences WHERE cause LIKE 'message %'"), [["4"]]);
+    let listed = run(&mut millstream(&lab.path(""), &["schedule", "--list"])).1;
+    assert!(listed.contains("messages of "), "{listed}");
+}
+
+#[test]
+fn each_message_of_redis_starts_a_sequence_once() {
+    let redis = Redis::start(RedisOptions::default());
+    let settings = "{stream: orders, group: nightly, claim_after: 10s}";
+    let message = format!("{{from: '{}', redis: {settings}}}", redis.url());
+    messages_start_sequences(&message, || drop(redis.command(&["XADD", "orders", "*", "body", "{}"])));
+}
+
+#[test]
+fn each_message_of_kafka_starts_a_sequence_once() {
+    let kafka = Kafka::shared();
+    let topic = kafka.topic(1);
+    let message = format!("{{from: 'kafka://{}/{topic}', kafka: {{group: '{topic}'}}}}", kafka.address());
+    messages_start_sequences(&message, || kafka.send(&topic, 0, ["{}"]));
+}
+
+#[test]
+fn a_queue_needs_its_group() {
+    let lab = Lab::new();
+    write(&lab, "a.yaml", "schedule: {message: {from: 'kafka://b:9092/t'}}\nsteps: {a: {command: ['true']}}\n");
+    write(&lab, "b.yaml", "schedule: {message: {from: 'http://b/t'}}\nsteps: {a: {command: ['true']}}\n");
+    let (code, _, messages) = run(&mut command(&lab, &["schedule", "--list"]));
+    assert_eq!(code, 2, "{messages}");
+    assert!(messages.contains("the consumer group is missing"), "{messages}");
+    assert!(messages.contains("b.yaml:1:28: this is no queue"), "{messages}");
 }

@@ -181,3 +181,24 @@ fn a_dry_run_starts_nothing() {
     lab.run(&["run", "nightly.yaml", "--from", "b"]).ok();
     assert!(!lab.path("a").exists());
 }
+
+#[test]
+fn check_shows_all_mistakes_of_a_sequence_and_its_jobs_at_once() {
+    let lab = lab("schedule: {after: gone.yaml}\nsteps:\n  load: {job: load.yaml, set: {TAG: a}, needs: [nothing]}\n");
+    lab.file("load.yaml", LOAD.replace("columns: [id,", "columns: [di,"));
+    let ran = lab.run(&["check", "nightly.yaml"]);
+    ran.ended(2).says(&["nightly.yaml:1:20", "there is no file `gone.yaml`", "there is no step `nothing`", "`di`"]);
+    // What runs by hand needs no schedule.
+    lab.file("load.yaml", LOAD);
+    lab.file("nightly.yaml", "schedule: {after: gone.yaml}\nsteps:\n  load: {job: load.yaml, set: {TAG: a}}\n");
+    lab.run(&["run", "nightly.yaml"]).ok();
+    lab.file(
+        "nightly.yaml",
+        "steps:\n  q: {query: 'SELECT (1 FROM t', from: 'sqlite:out.db'}\n  w:\n    wait: {query: SELECT 1 AS n, from: \
+         'sqlite:out.db', until: steps.q.n > 0}\n    needs: [q]\n",
+    );
+    let ran = lab.run(&["check", "nightly.yaml"]);
+    ran.ended(2).says(&["nightly.yaml:4:", "`until` knows the columns of the query alone"]);
+    lab.file("nightly.yaml", "steps:\n  q: {query: 'SELECT (1 FROM t', from: 'sqlite:out.db'}\n");
+    lab.run(&["check", "nightly.yaml"]).ok().says(&["warning", "nightly.yaml:2:", "the SQL does not parse"]);
+}

@@ -39,7 +39,7 @@ fn wait_for(what: &str, holds: impl Fn() -> bool) {
 /// How many runs live.
 fn running(lab: &Lab) -> usize {
     let runs = lab.run(&["runs", "--json"]).ok().json();
-    runs.as_array().into_iter().flatten().filter(|run| run["outcome"] == "running").count()
+    runs["runs"].as_array().into_iter().flatten().filter(|run| run["outcome"] == "running").count()
 }
 
 #[test]

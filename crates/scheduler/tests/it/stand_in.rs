@@ -143,8 +143,17 @@ fn scheduler() {
     let state = folder.join("state");
     let arguments = vec!["--state".into(), state.clone().into()];
     let (program, clock) = (script(&folder), file_clock(folder.join("clock")));
-    let options =
-        Options { folder: folder.clone(), state, program, arguments, parallel: 3, once: false, checker: None, clock };
+    let options = Options {
+        folder: folder.clone(),
+        state,
+        program,
+        arguments,
+        parallel: 3,
+        once: false,
+        checker: None,
+        listen: None,
+        clock,
+    };
     let traced = folder.clone();
     let scheduler = Scheduler::new(options, move |notice| {
         if std::env::var_os("SHOW").is_some() {

@@ -78,6 +78,7 @@ impl World {
             parallel: 4,
             once: false,
             checker: None,
+            listen: None,
             clock: Clock(Arc::new(move || clock.load(Ordering::SeqCst))),
         }
     }

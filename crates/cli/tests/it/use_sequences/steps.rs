@@ -251,3 +251,20 @@ fn parameters_whose_names_suggest_secrets_are_in_no_report() {
     assert!(!ran.stdout.contains("hunter2"), "{}", ran.stdout);
     assert!(!server.requests()[0].body.contains("hunter2"));
 }
+
+#[test]
+fn a_wait_whose_query_is_wrong_fails_at_once() {
+    let lab = lab("steps:\n  w: {wait: {query: 'SELECT m FROM t', from: 'sqlite:out.db', for: 1h}}\n");
+    lab.run(&["run", "load.yaml", "--set", "TAG=a"]).ok();
+    lab.run(&["run", "nightly.yaml"]).ended(1).says(&["the step `w` has failed", "no such column: m"]);
+    // A table may come yet.
+    let waits = "steps:\n  w: {wait: {query: 'SELECT 1 FROM later', from: 'sqlite:out.db', for: 100ms}}\n";
+    lab.file("nightly.yaml", waits);
+    lab.run(&["run", "nightly.yaml"]).ended(1).says(&["it did not come within 100ms", "no such table: later"]);
+}
+
+#[test]
+fn a_loop_that_fails_names_its_item() {
+    let lab = lab("steps:\n  l: {command: [sh, -c, 'test ${N} = b'], for_each: {N: [b, c, d]}}\n");
+    lab.run(&["run", "nightly.yaml"]).ended(1).says(&["the step `l` has failed", "N=c (and 1 more)"]);
+}
