@@ -102,7 +102,7 @@ fn run_job(global: &Global, output: Output, run: &arguments::Run, handed: Option
     if let Some(values) = &run.job.each.values {
         return crate::series::run(global, output, run, values);
     }
-    let (engine, _memory) = shares::engine(global, output, run)?;
+    let (engine, _memory) = shares::engine(machine(global)?, global, output, run)?;
     let job = match handed {
         Some(handed) => handed_job(global, &engine, output, &run.job.path, handed)?,
         None => sound_job(global, &engine, output, &run.job.path, true)?,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::arguments::{Global, Run};
 use crate::commands::report_failure;
 use crate::output::Output;
-use crate::shared::{Followed, refuse_two_outputs, sound_job, tell_done};
+use crate::shared::{Followed, machine, refuse_two_outputs, sound_job, tell_done};
 use crate::shares;
 use crate::telemetry::Telemetry;
 use crate::values::Values;
@@ -86,7 +86,7 @@ pub fn run(global: &Global, output: Output, run: &Run, values: &Values) -> Resul
     if let Some((name, _)) = global.set.iter().find(|(name, _)| *name == values.name) {
         return Err(Error::job(format!("`--set` and `--for` both give {name}")).hint("leave one of them out").into());
     }
-    let (engine, _memory) = shares::engine(global, output, run)?;
+    let (engine, _memory) = shares::engine(machine(global)?, global, output, run)?;
     let begin = || (new_name(values), vec![ToDo::Begin; values.values.len()]);
     let (name, left) = match run.resume {
         true => left_of_last(global, &engine, run, values)?.unwrap_or_else(begin),

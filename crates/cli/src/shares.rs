@@ -9,15 +9,18 @@ use rustix::process::{Pid, setpriority_process};
 use crate::allocator;
 use crate::arguments::{Global, Run};
 use crate::output::Output;
-use crate::shared::machine;
 
 /// The least memory that a run gets where others have all of it, if the machine has more.
 const LEAST: u64 = 64 << 20;
 
 /// The engine of a run, which owns this process, and the memory that it has as long as it lives. The step of a sequence
 /// has a part of what that has taken.
-pub fn engine(global: &Global, output: Output, run: &Run) -> Result<(Engine, Option<MemoryShare>), Failure> {
-    let mut machine = machine(global)?;
+pub fn engine(
+    mut machine: Machine,
+    global: &Global,
+    output: Output,
+    run: &Run,
+) -> Result<(Engine, Option<MemoryShare>), Failure> {
     let share = match &run.as_step {
         Some(_) => None,
         // The memory that a scheduler was given is that of all its runs.

@@ -7,7 +7,6 @@
 use millstream_core::Registry;
 use serde_json::{Map, Value};
 
-use crate::build::texts;
 use crate::schema::{SOURCE, resolve};
 use crate::tree::{Entry, Node};
 
@@ -35,9 +34,7 @@ impl Connections {
             let block = kind.and_then(|kind| blocks?.get(kind.spec.name));
             pattern.starts_with('@') || default_of(block, definitions).is_some()
         };
-        let servers = sources
-            .iter()
-            .filter(|source| texts(source.value.get("read")).iter().any(|pattern| connects(&pattern.value)));
+        let servers = sources.iter().filter(|source| patterns(&source.value).iter().any(|pattern| connects(pattern)));
         let servers = u64::try_from(servers.count()).unwrap_or(u64::MAX);
         Connections { source: Some((all / servers.max(1)).max(1)), sink: Some(all) }
     }
@@ -82,4 +79,13 @@ fn property<'a>(schema: Option<&'a Value>, definitions: &'a Map<String, Value>) 
 
 fn default_of(schema: Option<&Value>, definitions: &Map<String, Value>) -> Option<u64> {
     property(schema, definitions)?.get("default")?.as_u64()
+}
+
+/// What a source reads.
+fn patterns(source: &Node) -> Vec<String> {
+    match source.get("read").map(Node::to_value) {
+        Some(Value::Array(all)) => all.iter().filter_map(|one| one.as_str().map(str::to_owned)).collect(),
+        Some(Value::String(one)) => vec![one],
+        _ => Vec::new(),
+    }
 }

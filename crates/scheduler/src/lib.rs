@@ -21,6 +21,7 @@ mod entry;
 mod files;
 mod folder;
 mod follow;
+mod hear;
 mod late;
 mod list;
 mod logs;

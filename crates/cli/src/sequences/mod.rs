@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::arguments::{Check, Global, Run};
 use crate::interrupt;
 use crate::output::Output;
-use crate::shared::{engine, tell_lints};
+use crate::shared::{engine, machine, tell_lints};
 use crate::shares;
 use show::Board;
 
@@ -38,7 +38,7 @@ fn history(engine: &Engine) -> Result<Arc<RunHistory>> {
 /// Runs the sequence of `run`, and returns the exit code. `handed` is what another sequence has handed over.
 pub fn run(global: &Global, output: Output, run: &Run, handed: Option<&Handover>) -> Result<u8, Failure> {
     refuse_options_of_jobs(run)?;
-    let (engine, _memory) = shares::engine(global, output, run)?;
+    let (engine, _memory) = shares::engine(machine(global)?, global, output, run)?;
     let (path, history) = (&run.job.path, history(&engine)?);
     let asked = Asked {
         resume: run.resume,

@@ -1,7 +1,6 @@
 //! The attempts of a logical run: what has to hold before the first one, and what follows on one that fails.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::executor::block_on;
 use millstream_core::{Error, ErrorKind, Result};
@@ -54,7 +53,10 @@ impl<'a> Attempts<'a> {
         let mut served: Option<Report> = None;
         let mut was_left = false;
         loop {
-            match hours::wait(&self.job.around, was_left, &self.options.cancel, self.observer) {
+            let tell = |hours, until| {
+                self.observer.report(Event::OutsideHours { hours, until, has_begun: was_left });
+            };
+            match hours::wait(&self.job.around, &self.options.cancel, tell) {
                 Ok(()) => {}
                 // A service that is stopped while it waits has done its work.
                 Err(error) => return served.map_or(Err(error.into()), |served| Ok(self.counted(served))),
@@ -84,7 +86,7 @@ impl<'a> Attempts<'a> {
                     let Some((retry, error)) = self.retry(&failure) else { return Err(failure) };
                     let (attempt, of, wait) = (self.count, retry.count + 1, retry.wait.0);
                     self.observer.report(Event::Retrying { attempt, of, wait, error: error.clone() });
-                    pause(wait, &self.options.cancel)?;
+                    hours::pause(wait, &self.options.cancel)?;
                 }
             }
         }
@@ -164,17 +166,4 @@ fn not_begun(point: &ResumePoint, job: &Job, unmet: &Unmet) -> Result<Report, Fa
 fn is_interruption(failure: &Failure) -> bool {
     let is_one = |error: &Error| error.kind() == ErrorKind::Interrupted;
     failure.lints.is_empty() && !failure.errors.is_empty() && failure.errors.iter().all(is_one)
-}
-
-/// Waits for `time`, unless the run is cancelled.
-pub(super) fn pause(time: Duration, cancel: &Cancel) -> Result<()> {
-    let failed = |cause: std::io::Error| Error::io("the run cannot wait", &cause);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
-    runtime.block_on(async {
-        tokio::select! {
-            biased;
-            () = cancel.cancelled() => Err(interruption()),
-            () = tokio::time::sleep(time) => Ok(()),
-        }
-    })
 }

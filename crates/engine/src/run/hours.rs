@@ -9,8 +9,7 @@ use std::time::Duration;
 use millstream_core::{Error, Result, clock};
 use millstream_job::Around;
 
-use super::attempts::pause;
-use super::{Event, Observer};
+use super::work::interruption;
 use crate::options::Cancel;
 
 /// How often the clock is looked at.
@@ -21,17 +20,29 @@ fn now() -> i64 {
     i64::try_from(clock::now()).unwrap_or(i64::MAX)
 }
 
-/// Waits until the job may run. `has_begun` says whether a run of it was cancelled for that.
-pub(super) fn wait(around: &Around, has_begun: bool, cancel: &Cancel, observer: &Observer) -> Result<()> {
+/// Waits until the job may run. `tell` gets its hours, and when they begin, if it has to wait.
+pub(super) fn wait(around: &Around, cancel: &Cancel, tell: impl Fn(String, String)) -> Result<()> {
     let mut is_told = false;
     while let Some(until) = around.closed_until(now()) {
         if !std::mem::replace(&mut is_told, true) {
-            let hours = around.hours.map(String::from).unwrap_or_default();
-            observer.report(Event::OutsideHours { hours, until: until.text(), has_begun });
+            tell(around.hours.map(String::from).unwrap_or_default(), until.text());
         }
         pause(LOOK, cancel)?;
     }
     Ok(())
+}
+
+/// Waits for `time`, unless the run is cancelled.
+pub(super) fn pause(time: Duration, cancel: &Cancel) -> Result<()> {
+    let failed = |cause: std::io::Error| Error::io("the run cannot wait", &cause);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
+    runtime.block_on(async {
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(interruption()),
+            () = tokio::time::sleep(time) => Ok(()),
+        }
+    })
 }
 
 /// Does `work`, which is cancelled by what it gets when the hours of the job end, or by `cancel`. Whether they have
