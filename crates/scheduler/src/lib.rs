@@ -12,8 +12,9 @@
 //! children that live by their locks, and starts what was decided and not claimed.
 //!
 //! `scheduler.rs` is the loop; `folder.rs` finds files, `entry.rs` is a sequence as the scheduler knows it, `look.rs`
-//! asks its schedule, `files.rs` and `after.rs` look at its other triggers, `slots.rs` starts processes, `follow.rs`
-//! sees how they end, `late.rs` looks at deadlines, `logs.rs` keeps what they print, `list.rs` shows what comes next.
+//! asks its schedule, `files.rs` and `after.rs` look at its other triggers, `messages.rs` and `hear.rs` wait for those
+//! of queues, `slots.rs` starts processes, `follow.rs` sees how they end, `late.rs` looks at deadlines, `logs.rs` keeps
+//! what they print, `list.rs` shows what comes next.
 //! There is no async runtime, and nothing of the engine: at rest it is one thread.
 
 mod after;

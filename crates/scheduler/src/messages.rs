@@ -1,7 +1,7 @@
 //! Messages of queues that start sequences: what listens, and what it hands over. `hear.rs` decides about them.
 //!
 //! ```text
-//!  free ──▶ a thread joins the queue ──message──▶ decided and stored ──▶ acknowledged, left ──▶ the sequence runs ──▶ free
+//!  free ──▶ a thread joins the queue ──message──▶ decided, stored ──▶ acknowledged, left ──▶ it runs ──▶ free
 //! ```
 //! While a sequence runs, nothing listens for it: messages wait in their queue, where other consumers of the group may
 //! take them. A message that was decided about is known by its id, in the transaction with its occurrence. So one that
