@@ -187,7 +187,7 @@ fn check_shows_all_mistakes_of_a_sequence_and_its_jobs_at_once() {
     let lab = lab("schedule: {after: gone.yaml}\nsteps:\n  load: {job: load.yaml, set: {TAG: a}, needs: [nothing]}\n");
     lab.file("load.yaml", LOAD.replace("columns: [id,", "columns: [di,"));
     let ran = lab.run(&["check", "nightly.yaml"]);
-    ran.ended(2).says(&["nightly.yaml:1:20", "there is no file `gone.yaml`", "there is no step `nothing`", "`di`"]);
+    ran.ended(2).says(&["nightly.yaml:1:19", "there is no file `gone.yaml`", "there is no step `nothing`", "`di`"]);
     // What runs by hand needs no schedule.
     lab.file("load.yaml", LOAD);
     lab.file("nightly.yaml", "schedule: {after: gone.yaml}\nsteps:\n  load: {job: load.yaml, set: {TAG: a}}\n");

@@ -75,12 +75,16 @@ fn parts_of_a_file_that_is_read_by_ranges_count() {
 
 #[test]
 fn sources_share_connections_and_explain_says_so() {
-    let lab = Lab::with_job(
-        "throttle: {bytes_per_second: 1MiB, connections: 5}\nsources:\n  a: {read: 'http://127.0.0.1:9/a.csv', csv: \
-         {columns: {n: int64}}}\n  b: {read: 'http://127.0.0.1:9/b.csv', http: {connections: 1}, csv: {columns: {n: \
-         int64}}}\n  c: {read: c.csv, csv: {columns: {n: int64}}}\ntransforms:\n  t: {sql: 'SELECT n FROM a UNION ALL \
-         SELECT n FROM b UNION ALL SELECT n FROM c'}\nsinks:\n  o: {from: t, write: out.csv}\n",
-    );
+    let object = || Object::new("n\n1\n");
+    let server = FaultServer::start(Plan::new().object("/a.csv", object()).object("/b.csv", object()));
+    let (a, b) = (server.url("/a.csv"), server.url("/b.csv"));
+    let sql = "SELECT n FROM a UNION ALL SELECT n FROM b UNION ALL SELECT n FROM c";
+    let lab = Lab::with_job(&format!(
+        "throttle: {{bytes_per_second: 1MiB, connections: 5}}\nsources:\n  a: {{read: '{a}'}}\n  b: {{read: '{b}', \
+         http: {{connections: 1}}}}\n  c: {{read: c.csv}}\ntransforms:\n  t: {{sql: '{sql}'}}\nsinks:\n  o: {{from: \
+         t, write: out.csv}}\n"
+    ));
+    lab.file("c.csv", "n\n1\n");
     let explained = lab.run(&["explain", "job.yaml", "--json"]).ok().json();
     let connections = |index: usize| explained["sources"][index]["connections"].as_u64();
     assert_eq!((connections(0), connections(1)), (Some(2), Some(1)), "{explained}");

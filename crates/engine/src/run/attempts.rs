@@ -59,7 +59,11 @@ impl<'a> Attempts<'a> {
             match hours::wait(&self.job.around, &self.options.cancel, tell) {
                 Ok(()) => {}
                 // A service that is stopped while it waits has done its work.
-                Err(error) => return served.map_or(Err(error.into()), |served| Ok(self.counted(served))),
+                Err(_) if is_service(&self.job) => {
+                    let nothing = Report { job: self.job.path().to_owned(), nothing_new: true, ..Report::default() };
+                    return Ok(self.counted(served.unwrap_or(nothing)));
+                }
+                Err(error) => return Err(error.into()),
             }
             if !was_left {
                 self.count += 1;

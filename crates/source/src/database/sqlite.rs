@@ -54,7 +54,8 @@ fn open(spec: &SqliteRead, path: &str) -> Result<Connection> {
 fn fault(path: &str, cause: &rusqlite::Error) -> Error {
     let error = Error::refused(format!("{path} cannot be read")).cause(cause);
     // The query is wrong in itself; a table may be created yet.
-    let is_mistake = cause.sqlite_error_code() == Some(rusqlite::ErrorCode::Unknown);
+    let is_mistake = matches!(cause, rusqlite::Error::SqlInputError { error, .. }
+        if error.code == rusqlite::ErrorCode::Unknown);
     let error = if is_mistake && !cause.to_string().contains("no such table") { error.lasting() } else { error };
     match cause.sqlite_error_code() {
         Some(rusqlite::ErrorCode::NotADatabase) => error.hint("it is not a SQLite database"),
