@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Stdio};
 
+use millstream_testkit::{Redis, RedisOptions};
+
 use crate::use_support::{Lab, sqlite};
 
 /// 2026-11-27, 12:00 in Berlin.
@@ -138,4 +140,41 @@ fn explain_shows_them_and_check_what_is_wrong() {
     lab.file("job.yaml", job.replace("'in/*.csv'", "'-'"));
     let what = "`hours` cannot be kept: `s` reads standard input, which can be read only once";
     lab.run(&["check", "job.yaml"]).ended(2).says(&[what]);
+}
+
+#[test]
+fn a_service_leaves_its_queue_when_its_hours_end_and_comes_back() {
+    let redis = Redis::start(RedisOptions::default());
+    let lab = Lab::with_job(&format!(
+        "timezone: Europe/Berlin\nhours: 20:00-06:00\nuntil: stopped\ncommit: {{rows: 1}}\nsources:\n  s:\n    read: \
+         '{}'\n    redis: {{stream: events, group: load}}\n    json: {{columns: {{n: int64}}}}\nsinks:\n  o: {{from: \
+         s, write: 'sqlite:out.db', table: t, mode: append}}\n",
+        redis.url()
+    ));
+    let add = |n: usize| drop(redis.command(&["XADD", "events", "*", "body", &format!("{{\"n\": {n}}}")]));
+    // The table is not there at first.
+    let count = || -> Option<i64> {
+        let database = rusqlite::Connection::open(lab.path("out.db")).ok()?;
+        database.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).ok()
+    };
+    let loaded = |wanted: i64| {
+        while count() != Some(wanted) {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    };
+    add(1);
+    let clock = Clock::new(&lab, NOON + 9 * HOUR);
+    let mut run = clock.start(&lab, &["run", "job.yaml"]);
+    loaded(1);
+    clock.set(NOON + 20 * HOUR);
+    run.says("it continues at 2026-11-28T20:00:00+01:00");
+    let consumers = redis.command(&["XINFO", "CONSUMERS", "events", "load"]);
+    assert!(!consumers.contains("inactive"), "nobody is in the group: {consumers}");
+    add(2);
+    clock.set(NOON + 33 * HOUR);
+    loaded(2);
+    let process = rustix::process::Pid::from_child(&run.child);
+    rustix::process::kill_process(process, rustix::process::Signal::TERM).expect("it is asked to end");
+    run.ends(0);
+    assert_eq!(rows(&lab), [["2", "2"]]);
 }
