@@ -54,7 +54,7 @@ pub fn prefer(nice: i32) {
     if nice == 0 {
         return;
     }
-    let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let threads = fs_err::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let numbers = threads.filter_map(|thread| thread.file_name().to_str()?.parse().ok());
     // Threads that start later have that of the one which starts them.
     for thread in numbers.filter_map(Pid::from_raw) {

@@ -16,6 +16,7 @@ pub use millstream_core::format::{
     Bound, Comparison, EmptyFiles, Format, OnDrift, ParseRequest, Parsed, Parser, RangeFormat, ReadAt, Reading, Reject,
     Required, RowEncoder, Rows, Sample, SeenColumns, Splitter, StreamFormat, TextPiece, TextPosition, Validate,
 };
+pub use millstream_core::pace::Pace;
 pub use millstream_core::program::{Lines, ProgramContext};
 pub use millstream_core::redact::Secrets;
 pub use millstream_core::registry::{

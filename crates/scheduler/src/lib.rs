@@ -33,6 +33,6 @@ mod scheduler;
 mod slots;
 
 pub use list::{Listed, list};
-pub use messages::{Listen, Listening};
+pub use messages::{Listen, ListenFn, Listening};
 pub use notice::{Named, Notice};
-pub use scheduler::{Checker, Clock, End, Options, Scheduler, Stop, wall_clock};
+pub use scheduler::{CheckFn, Checker, Clock, End, Options, Scheduler, Stop, wall_clock};

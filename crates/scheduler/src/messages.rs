@@ -18,7 +18,10 @@ use millstream_schedule::MessageSpec;
 
 /// What listens: it returns when one message was handed over and acknowledged, if it is to be, or when it is stopped.
 #[derive(Clone)]
-pub struct Listen(pub Arc<dyn Fn(&Listening) -> Result<()> + Send + Sync>);
+pub struct Listen(pub Arc<ListenFn>);
+
+/// Listens as it is asked to.
+pub type ListenFn = dyn Fn(&Listening) -> Result<()> + Send + Sync;
 
 impl fmt::Debug for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -54,7 +54,10 @@ impl fmt::Debug for Clock {
 /// What finds mistakes in the steps of the sequence at a path, and the files that it names, by their paths from the
 /// root.
 #[derive(Clone)]
-pub struct Checker(pub Arc<dyn Fn(&str) -> (Vec<Lint>, BTreeSet<PathBuf>) + Send + Sync>);
+pub struct Checker(pub Arc<CheckFn>);
+
+/// Finds the mistakes of the sequence at a path, and the files that it names.
+pub type CheckFn = dyn Fn(&str) -> (Vec<Lint>, BTreeSet<PathBuf>) + Send + Sync;
 
 impl fmt::Debug for Checker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -413,16 +416,18 @@ impl Scheduler {
 
     /// Whether nothing runs any more, and nothing more is due.
     fn is_done(&self) -> bool {
-        let checks = self.options.checker.is_some();
-        let is_done = |entry: &Entry| !entry.is_dirty && !(checks && entry.is_unchecked);
-        self.running.is_empty() && self.entries.values().all(is_done)
+        self.running.is_empty() && !self.entries.values().any(|entry| self.is_unsettled(entry))
+    }
+
+    /// Whether something is to be looked at of a sequence.
+    fn is_unsettled(&self, entry: &Entry) -> bool {
+        entry.is_dirty || (entry.is_unchecked && self.options.checker.is_some())
     }
 
     /// Sleeps until something may be due, or something happens.
     fn wait(&mut self) -> Result<()> {
         let mut sleep = LONGEST_SLEEP;
-        let checks = self.options.checker.is_some();
-        if self.entries.values().any(|entry| entry.is_dirty || (checks && entry.is_unchecked)) {
+        if self.entries.values().any(|entry| self.is_unsettled(entry)) {
             sleep = Duration::ZERO;
         }
         if self.running.values().any(|running| !running.is_ours) {
