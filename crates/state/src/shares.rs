@@ -5,14 +5,13 @@
 //! whole folder meanwhile, so that two do not take the same.
 
 use std::fs::TryLockError;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use fs_err::{File, OpenOptions};
 use millstream_core::stable_hash::hash;
 use millstream_core::{Error, Result};
-
-use crate::new_name;
 
 /// The folder of the shares of memory in the state folder.
 const SHARES: &str = "shares";
@@ -79,7 +78,8 @@ impl MemoryShare {
         lock.lock().map_err(failed)?;
         let others = others(&folder).map_err(failed)?;
         let memory = wanted.given(others);
-        let path = folder.join(format!("{}.share", new_name()));
+        // Not the name of a run: that says when it began, and no two have the same.
+        let path = folder.join(format!("{:016x}.share", RandomState::new().hash_one(())));
         let mut file = File::create(&path).map_err(failed)?;
         file.lock().map_err(failed)?;
         file.write_all(memory.to_string().as_bytes()).map_err(failed)?;
