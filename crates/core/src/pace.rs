@@ -1,7 +1,7 @@
 //! How fast the sources of a run may read, all together: the `throttle` of its job.
 //!
-//! What has come is paid for with time: so many bytes, so much time. Who has brought bytes is told when they are paid,
-//! and waits until then before it asks for more. Payments are made one after the other, in the order in which the bytes
+//! What has come is paid for with time: so many bytes, so much time. A reader learns when its bytes are paid for, and
+//! waits until then before it asks for more. Payments are made one after the other, in the order in which the bytes
 //! came: so all who read, of ranges of one file or of many servers, get their turns, and nobody waits with a lock. Time
 //! in which nothing came pays in advance, but for no more than [`BURST`].
 
@@ -104,7 +104,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn bytes_are_paid_one_after_the_other_whoever_brings_them() {
+    fn bytes_are_paid_one_after_the_other_from_all_readers() {
         let (pace, start) = (Pace::new(Some(1000)), Instant::now());
         assert_eq!(pace.pay_at(100, start), None, "the burst");
         assert_eq!(pace.pay_at(500, start), Some(start + SECOND / 2));

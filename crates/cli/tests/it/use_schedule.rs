@@ -235,7 +235,7 @@ fn mistakes_in_steps_are_reported_when_files_are_read() {
     assert!(messages.contains("nightly.yaml fails when it starts, until this is corrected"), "{messages}");
 }
 
-/// Each message that `send` sends starts a sequence once, whoever is killed.
+/// Each message that `send` sends starts a sequence once, whichever process is killed.
 fn messages_start_sequences(message: &str, send: impl Fn()) {
     let lab = Lab::new();
     let steps = "steps: {a: {command: [sh, -c, 'echo x >> out.txt']}}";

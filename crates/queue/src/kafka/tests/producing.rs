@@ -59,7 +59,7 @@ async fn a_key_keeps_its_order_while_the_broker_restarts() {
     }
     let start = std::time::Instant::now();
     while producer.trouble().is_none() {
-        assert!(start.elapsed() < std::time::Duration::from_secs(180), "no trouble is told");
+        assert!(start.elapsed() < std::time::Duration::from_secs(180), "no trouble is reported");
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
     broker.restart();
