@@ -10,6 +10,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ pub(super) struct Turns {
     waiting: Mutex<Vec<Weak<watch::Sender<State>>>>,
     under_way: Arc<watch::Sender<UnderWay>>,
     /// Whether rows are sent in turn only: an epoch has waited for rows of the next one.
-    is_in_turn_only: watch::Sender<bool>,
+    is_in_turn_only: AtomicBool,
     /// After so long a delivery that does not end seems to wait for rows of the next epoch.
     patience: Duration,
 }
@@ -55,7 +56,7 @@ pub struct Turn {
     moves: LaterMoves,
     state: watch::Receiver<State>,
     under_way: Arc<watch::Sender<UnderWay>>,
-    has_sent: Mutex<bool>,
+    has_sent: AtomicBool,
 }
 
 /// Gives a delivery its turn. If it is dropped before, the turn never comes.
@@ -91,8 +92,7 @@ impl Turn {
 
     /// The delivery has sent its rows: those of the next epoch may follow.
     pub(super) fn sent(&self) {
-        let mut has_sent = self.has_sent.lock().unwrap_or_else(PoisonError::into_inner);
-        if !std::mem::replace(&mut *has_sent, true) {
+        if !self.has_sent.swap(true, Ordering::Relaxed) {
             self.change(|undone| undone.unsent -= 1);
         }
     }
@@ -127,7 +127,7 @@ impl Turns {
         Turns {
             waiting: Mutex::default(),
             under_way: Arc::new(watch::Sender::new(UnderWay::new())),
-            is_in_turn_only: watch::Sender::new(false),
+            is_in_turn_only: AtomicBool::new(false),
             patience: PATIENCE,
         }
     }
@@ -144,7 +144,7 @@ impl Turns {
         waiting.retain(|turn| turn.strong_count() > 0);
         waiting.push(Arc::downgrade(&giver.state));
         let (moves, under_way) = (Arc::clone(&giver.moves), Arc::clone(&self.under_way));
-        let turn = Turn { epoch, moves, state, under_way, has_sent: Mutex::new(false) };
+        let turn = Turn { epoch, moves, state, under_way, has_sent: AtomicBool::new(false) };
         turn.change(|undone| {
             undone.unsent += 1;
             undone.unended += 1;
@@ -167,7 +167,7 @@ impl Turns {
 
     /// Waits until a delivery may send its rows, which may be before its turn; `false` if that never comes.
     pub(super) async fn may_send(&self, turn: &Turn) -> bool {
-        if *turn.state.borrow() == State::Retreats || *self.is_in_turn_only.borrow() {
+        if *turn.state.borrow() == State::Retreats || self.is_in_turn_only.load(Ordering::Relaxed) {
             return turn.comes().await;
         }
         tokio::select! {
@@ -190,7 +190,7 @@ impl Turns {
             () = retreats => {}
             ended = tokio::time::timeout(self.patience, ended) => match ended {
                 Ok(()) => std::future::pending().await,
-                Err(_) => drop(self.is_in_turn_only.send_replace(true)),
+                Err(_) => self.is_in_turn_only.store(true, Ordering::Relaxed),
             }
         }
     }

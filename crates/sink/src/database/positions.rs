@@ -122,10 +122,9 @@ async fn set_up(
     let epochs = MergedEpochs::new(&server, &spec, names, facts);
     // Two merges of the same keys would wait for each other, in different orders; and which row of a key comes last
     // would change with each attempt. What is only added is in order within a place, which is whole in one delivery.
-    let (connections, ahead) = match &epochs {
-        Some(_) => (1, 0),
-        None => (spec.connections.unwrap_or(CONNECTIONS), spec.connections.unwrap_or(CONNECTIONS)),
-    };
+    let connections = if epochs.is_some() { 1 } else { spec.connections.unwrap_or(CONNECTIONS) };
+    // As many again wait for their turn to commit.
+    let ahead = if epochs.is_some() { 0 } else { connections };
     let (table, columns) = match &epochs {
         Some(epochs) => (epochs.table.clone(), columns.into_iter().chain([load::arrival()]).collect()),
         None => (server.dialect().table(&spec.table), columns),
