@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the peers and servers that benches/run uses, where they are missing (Debian, Ubuntu). DuckDB, Polars,
-# rapidgzip, Celery, dlt, Ray and PySpark come from PyPI, in the versions that benches/requirements.txt pins.
+# rapidgzip, Celery, dlt, Ray, PySpark, Airflow and Prefect come from PyPI, as benches/requirements*.txt pin them.
 set -euo pipefail
 
 declare -A package_of=(

@@ -16,6 +16,7 @@ from harness.own_code import OWN_CODE, WITH_PACKAGES
 from harness.queues import QUEUES
 from harness.reading import TABLES_READ
 from harness.report import Done, Report
+from harness.sequences import SEQUENCES
 from harness.sorting import SORTS
 from harness.steps import STEPS
 from harness.store import Made, Store, warm
@@ -23,7 +24,7 @@ from harness.techniques import TECHNIQUES as TABLES
 from harness.workloads import WORKLOADS as READS
 from harness.workloads import Context
 
-COMPARED = {**READS, **SORTS, **LOADS, **COSTS, **TABLES_READ, **STEPS, **QUEUES, **OWN_CODE}
+COMPARED = {**READS, **SORTS, **LOADS, **COSTS, **TABLES_READ, **STEPS, **QUEUES, **SEQUENCES, **OWN_CODE}
 WORKLOADS = {**COMPARED, **WITH_PACKAGES}
 TECHNIQUES = {**TABLES, "loading-curve": curves}
 ALL = [*WORKLOADS, *TECHNIQUES]
@@ -86,7 +87,7 @@ def main() -> int:
         print(f"left out, since not installed (scripts/install-bench-packages.sh): {', '.join(missing)}")
     cache = given.cache.resolve()
     (cache / "data").mkdir(parents=True, exist_ok=True)
-    peers = None if given.without_peers or given.base else tools.peers(cache)
+    peers = None if given.without_peers or given.base else tools.environment(cache, "peers")
     kit = tools.Tools(
         millstream=(given.millstream or tools.build("millstream") / "millstream").resolve(),
         own=(given.programs or tools.build("millstream-limit")).resolve(),

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPO = Path(__file__).parents[2]
-REQUIREMENTS = REPO / "benches" / "requirements.txt"
+REQUIREMENTS = {
+    "peers": REPO / "benches" / "requirements.txt",
+    # Their dependencies contradict each other.
+    "airflow": REPO / "benches" / "requirements-airflow.txt",
+    "prefect": REPO / "benches" / "requirements-prefect.txt",
+}
 DEBIAN = [
     "bash", "curl", "igzip", "java", "kcat", "mariadbd", "nginx", "parallel", "pigz", "redis-server", "rg", "sqlite3",
     "unzip", "wget", "wrk", "xargs", "zcat", "zstd",
@@ -67,17 +72,18 @@ def build(package: str) -> Path:
     return target_folder()
 
 
-def peers(cache: Path) -> Path:
-    """The Python of an environment with the peers in the versions that `requirements.txt` pins."""
-    recipe = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:8]
-    folder = cache / f"peers-{recipe}"
+def environment(cache: Path, name: str) -> Path:
+    """The Python of an environment with the packages that `requirements*.txt` pins; `name` is a key of REQUIREMENTS."""
+    requirements = REQUIREMENTS[name]
+    recipe = hashlib.sha256(requirements.read_bytes()).hexdigest()[:8]
+    folder = cache / f"{name}-{recipe}"
     python = folder / "bin" / "python"
     stamp = folder / "complete"
     if not stamp.exists():
-        print("installing the peers: DuckDB, Polars, rapidgzip, Celery, dlt, Ray, PySpark", flush=True)
+        print(f"installing {', '.join(requirements.read_text().split())}", flush=True)
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "-q", "-r", str(REQUIREMENTS)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "-q", "-r", str(requirements)], check=True)
         stamp.touch()
     return python
 

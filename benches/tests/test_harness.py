@@ -30,6 +30,8 @@ from harness import (  # noqa: E402
     queues,
     reading,
     report,
+    sequences,
+    starts,
     store,
     tools,
     workloads,
@@ -133,6 +135,19 @@ class Queues(unittest.TestCase):
         results = measure.Results({workloads.OURS: ours, **others})
         self.assertAlmostEqual(queues.within_work(1.25, 2, "read", "load").value(results), 6.0 / 4.0)
         self.assertIsNone(queues.within_work(1.25, 2, "read", "absent").value(results))
+
+
+class Starts(unittest.TestCase):
+    """What a start of a sequence takes."""
+
+    def test_a_run_waits_for_the_slot_that_is_free_first(self) -> None:
+        # Began, ended, and when the job began.
+        rows = [(1_010, 1_100, 1_020), (1_015, 1_400, 1_030), (1_105, 1_410, 1_120), (1_404, 1_450, 1_408)]
+        self.assertEqual(starts.waits(rows, 1_000, 2), ([10, 15, 5, 4], [20, 30, 20, 8]))
+
+    def test_the_summary_has_the_slowest(self) -> None:
+        found = starts.summary("run", list(range(1_000, 0, -1)))
+        self.assertEqual(found, {"run median": 501, "run p99": 991, "run most": 1_000})
 
 
 class Costs(unittest.TestCase):
@@ -248,6 +263,8 @@ class SmallestScale(unittest.TestCase):
         chosen += [*loading.LOADS, *costs.COSTS, *reading.TABLES_READ, *own_code.OWN_CODE]
         # Kafka and kcat are not needed by other tests.
         chosen += [name for name in queues.QUEUES if not name.startswith("kafka")]
+        # The scheduler would wait for the next minute.
+        chosen += [name for name in sequences.SEQUENCES if name != "schedule-starts"]
         with tempfile.TemporaryDirectory() as folder:
             line = ["benches/run", *chosen, "--scale", SMALLEST, "--repetitions", "1", "--without-peers"]
             line += ["--millstream", str(programs / "millstream"), "--programs", str(programs)]
