@@ -1,7 +1,7 @@
 //! A sink that takes rows of a queue, an epoch after the other: from rows to a group, and from a group to one
 //! transaction that moves the positions behind its messages. Who gathers epochs, and when, is decided elsewhere.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -51,9 +51,9 @@ impl EpochLoad {
         self.ledger.epochs.takes_ahead()
     }
 
-    /// The turn of one more delivery of the epoch with this number.
-    pub fn turn(&self, epoch: u64) -> (TurnGiver, Turn) {
-        self.turns.add(epoch)
+    /// The turn of one more delivery of the epoch with this number, whose messages come from these places.
+    pub fn turn(&self, epoch: u64, places: BTreeSet<u64>) -> (TurnGiver, Turn) {
+        self.turns.add(epoch, places)
     }
 
     /// Whether a delivery can make the moves of one place only.

@@ -1,6 +1,6 @@
 //! Whose turn it is: the deliveries of an epoch make their moves when those of the epoch before are done. A delivery
-//! that waits for its turn may send its rows meanwhile, behind the rows of the epoch before, in a transaction of its
-//! own.
+//! that waits for its turn may send its rows meanwhile, in a transaction of its own, once the rows of the same places
+//! are sent that come before.
 //!
 //! ```text
 //!  waits ─given─▶ comes: the moves are known
@@ -9,7 +9,7 @@
 //!  retreats: one before it has to send its rows once more, and must not wait for rows that this one has locked
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -28,22 +28,27 @@ enum State {
     Comes,
 }
 
-/// The deliveries of an epoch that are not done.
-#[derive(Debug, Clone, Copy, Default)]
-struct Undone {
-    /// How many have not sent their rows.
-    unsent: usize,
-    /// How many have not ended.
-    unended: usize,
+/// A delivery that has not ended.
+#[derive(Debug)]
+struct UnderWay {
+    number: u64,
+    epoch: u64,
+    /// The places of its messages, by number.
+    places: BTreeSet<u64>,
+    has_sent: bool,
 }
 
-/// What deliveries are under way, by epoch.
-type UnderWay = BTreeMap<u64, Undone>;
+/// The deliveries of a target, in the order in which they were begun.
+#[derive(Debug, Default)]
+struct Deliveries {
+    begun: u64,
+    under_way: Vec<UnderWay>,
+}
 
 /// The turns of the deliveries into a target.
 pub(super) struct Turns {
     waiting: Mutex<Vec<Weak<watch::Sender<State>>>>,
-    under_way: Arc<watch::Sender<UnderWay>>,
+    deliveries: Arc<watch::Sender<Deliveries>>,
     /// Whether rows are sent in turn only: an epoch has waited for rows of the next one.
     is_in_turn_only: AtomicBool,
     /// After so long a delivery that does not end seems to wait for rows of the next epoch.
@@ -52,11 +57,10 @@ pub(super) struct Turns {
 
 /// The turn of a delivery.
 pub struct Turn {
-    epoch: u64,
+    number: u64,
     moves: LaterMoves,
     state: watch::Receiver<State>,
-    under_way: Arc<watch::Sender<UnderWay>>,
-    has_sent: AtomicBool,
+    deliveries: Arc<watch::Sender<Deliveries>>,
 }
 
 /// Gives a delivery its turn. If it is dropped before, the turn never comes.
@@ -92,33 +96,26 @@ impl Turn {
 
     /// The delivery has sent its rows: those of the next epoch may follow.
     pub(super) fn sent(&self) {
-        if !self.has_sent.swap(true, Ordering::Relaxed) {
-            self.change(|undone| undone.unsent -= 1);
-        }
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Undone)) {
-        self.under_way.send_modify(|under_way| {
-            let undone = under_way.entry(self.epoch).or_default();
-            change(undone);
-            if undone.unended == 0 {
-                under_way.remove(&self.epoch);
-            }
+        self.deliveries.send_if_modified(|deliveries| {
+            let own = deliveries.under_way.iter_mut().find(|one| one.number == self.number);
+            own.is_some_and(|own| !std::mem::replace(&mut own.has_sent, true))
         });
     }
 
-    /// Waits until this holds for all epochs before.
-    async fn all_before(&self, holds: impl Fn(&Undone) -> bool) {
-        let all = |under_way: &UnderWay| under_way.range(..self.epoch).all(|(_, undone)| holds(undone));
+    /// Waits until no delivery of an earlier epoch `hinders` this one; both are given, the other one first.
+    async fn unhindered(&self, hinders: impl Fn(&UnderWay, &UnderWay) -> bool) {
+        let is_free = |deliveries: &Deliveries| {
+            let Some(own) = deliveries.under_way.iter().find(|one| one.number == self.number) else { return true };
+            deliveries.under_way.iter().all(|other| other.epoch >= own.epoch || !hinders(other, own))
+        };
         // Its sender is here.
-        let _ = self.under_way.subscribe().wait_for(all).await;
+        let _ = self.deliveries.subscribe().wait_for(is_free).await;
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.sent();
-        self.change(|undone| undone.unended -= 1);
+        self.deliveries.send_modify(|deliveries| deliveries.under_way.retain(|one| one.number != self.number));
     }
 }
 
@@ -126,7 +123,7 @@ impl Turns {
     pub(super) fn new() -> Self {
         Turns {
             waiting: Mutex::default(),
-            under_way: Arc::new(watch::Sender::new(UnderWay::new())),
+            deliveries: Arc::new(watch::Sender::new(Deliveries::default())),
             is_in_turn_only: AtomicBool::new(false),
             patience: PATIENCE,
         }
@@ -136,20 +133,21 @@ impl Turns {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The turn of one more delivery of the epoch with this number.
-    pub(super) fn add(&self, epoch: u64) -> (TurnGiver, Turn) {
+    /// The turn of one more delivery of the epoch with this number, whose messages come from these places.
+    pub(super) fn add(&self, epoch: u64, places: BTreeSet<u64>) -> (TurnGiver, Turn) {
         let (sender, state) = watch::channel(State::Waits);
         let giver = TurnGiver { moves: LaterMoves::default(), state: Arc::new(sender) };
         let mut waiting = self.waiting();
         waiting.retain(|turn| turn.strong_count() > 0);
         waiting.push(Arc::downgrade(&giver.state));
-        let (moves, under_way) = (Arc::clone(&giver.moves), Arc::clone(&self.under_way));
-        let turn = Turn { epoch, moves, state, under_way, has_sent: AtomicBool::new(false) };
-        turn.change(|undone| {
-            undone.unsent += 1;
-            undone.unended += 1;
+        let mut number = 0;
+        self.deliveries.send_modify(|deliveries| {
+            number = deliveries.begun;
+            deliveries.begun += 1;
+            deliveries.under_way.push(UnderWay { number, epoch, places, has_sent: false });
         });
-        (giver, turn)
+        let (moves, deliveries) = (Arc::clone(&giver.moves), Arc::clone(&self.deliveries));
+        (giver, Turn { number, moves, state, deliveries })
     }
 
     /// A delivery that has its turn has failed, and is tried again: the others give up what they have sent.
@@ -173,7 +171,7 @@ impl Turns {
         tokio::select! {
             biased;
             comes = turn.comes() => comes,
-            () = turn.all_before(|undone| undone.unsent == 0) => true,
+            () = turn.unhindered(|other, own| !other.has_sent && !other.places.is_disjoint(&own.places)) => true,
         }
     }
 
@@ -185,7 +183,7 @@ impl Turns {
                 std::future::pending::<()>().await;
             }
         };
-        let ended = turn.all_before(|undone| undone.unended == 0);
+        let ended = turn.unhindered(|_, _| true);
         tokio::select! {
             () = retreats => {}
             ended = tokio::time::timeout(self.patience, ended) => match ended {
@@ -200,6 +198,10 @@ impl Turns {
 mod tests {
     use super::*;
 
+    fn place() -> BTreeSet<u64> {
+        BTreeSet::from([0])
+    }
+
     async fn soon<T>(work: impl Future<Output = T>) -> Option<T> {
         tokio::time::timeout(Duration::from_millis(10), work).await.ok()
     }
@@ -207,32 +209,38 @@ mod tests {
     #[tokio::test]
     async fn a_turn_comes_with_its_moves_or_never() {
         let turns = Turns::new();
-        let (giver, turn) = turns.add(0);
+        let (giver, turn) = turns.add(0, place());
         assert!(!turn.has_come() && turns.may_send(&turn).await);
         assert_eq!(soon(turn.comes()).await, None);
         giver.give(Vec::new());
         assert!(turn.has_come() && turn.comes().await && turn.moves().get().is_some());
-        let (giver, turn) = turns.add(1);
+        let (giver, turn) = turns.add(1, place());
         drop(giver);
         assert!(!turn.comes().await && turn.moves().get().is_none());
     }
 
     #[tokio::test]
-    async fn rows_follow_those_of_the_epoch_before() {
+    async fn rows_follow_those_of_their_places_in_the_epochs_before() {
         let turns = Turns::new();
-        let ((_a, first), (_b, second), (_c, third)) = (turns.add(1), turns.add(1), turns.add(2));
+        let ((_a, first), (_b, second)) = (turns.add(1, BTreeSet::from([0, 2])), turns.add(1, BTreeSet::from([1])));
+        let ((_c, third), (_d, fourth)) = (turns.add(2, BTreeSet::from([0, 1])), turns.add(2, BTreeSet::from([2])));
         assert_eq!(soon(turns.may_send(&second)).await, Some(true), "beside its own epoch");
         first.sent();
         assert_eq!(soon(turns.may_send(&third)).await, None);
+        assert_eq!(soon(turns.may_send(&fourth)).await, Some(true), "another place");
         second.sent();
         second.sent();
         assert_eq!(soon(turns.may_send(&third)).await, Some(true));
+        let (_e, fifth) = turns.add(3, BTreeSet::from([2]));
+        assert_eq!(soon(turns.may_send(&fifth)).await, None);
+        drop(fourth);
+        assert_eq!(soon(turns.may_send(&fifth)).await, Some(true), "what has ended hinders nothing");
     }
 
     #[tokio::test]
     async fn who_waits_retreats_and_who_has_its_turn_does_not() {
         let turns = Turns::new();
-        let ((first, of_first), (second, of_second)) = (turns.add(1), turns.add(2));
+        let ((first, of_first), (second, of_second)) = (turns.add(1, place()), turns.add(2, place()));
         first.give(Vec::new());
         of_first.sent();
         turns.retreat();
@@ -247,7 +255,7 @@ mod tests {
     async fn an_epoch_that_seems_to_wait_for_the_next_one_comes_first_from_then_on() {
         for (patience, gives_up) in [(Duration::from_secs(3600), None), (Duration::from_millis(1), Some(()))] {
             let turns = Turns { patience, ..Turns::new() };
-            let ((_first, of_first), (_second, of_second)) = (turns.add(1), turns.add(2));
+            let ((_first, of_first), (_second, of_second)) = (turns.add(1, place()), turns.add(2, place()));
             of_first.sent();
             assert!(turns.may_send(&of_second).await);
             let given_up = tokio::time::timeout(Duration::from_millis(50), turns.must_give_up(&of_second)).await;

@@ -95,7 +95,8 @@ impl Consuming<'_, '_> {
             }
             let waits = Arc::new(self.waits());
             for part in self.parts(sink, &batches) {
-                let (giver, turn) = load.turn(self.epochs);
+                let places = part.iter().map(|batch| self.consumer.place(*batch)).collect();
+                let (giver, turn) = load.turn(self.epochs, places);
                 turns.push((sink, part.clone(), giver));
                 let (load, waits) = (Arc::clone(load), Arc::clone(&waits));
                 deliveries.push(PartDelivery { sink, batches: part, load, turn, waits });
