@@ -20,9 +20,9 @@ const CLAIMED_AT_ONCE: usize = 1000;
 const LOOKED_AT: usize = 500;
 const LOOKED_AT_ONCE: usize = 50;
 
-/// The most ids of one acknowledgement, which takes the server some milliseconds. Several smaller ones would take
-/// longer: the server writes its log after every 16 kB of commands.
-pub(super) const ACKNOWLEDGED_AT_ONCE: usize = 10_000;
+/// The most ids of one acknowledgement, which takes the server some 20 ms. Several smaller ones would take longer: the
+/// server writes its log after each of them, and after every 16 kB of commands.
+pub(super) const ACKNOWLEDGED_AT_ONCE: usize = 40_000;
 
 /// How long the server may take for many commands.
 const PATIENCE: Duration = Duration::from_secs(60);
