@@ -39,7 +39,8 @@ pub fn next_message(
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(failed)?;
     let io = runtime.handle().clone();
     let done = runtime.block_on(async {
-        let joining = Joining { process: process_name(), positions: vec![None], budget: Budget::new(AHEAD), io };
+        let (process, budget) = (process_name(), Budget::new(AHEAD));
+        let joining = Joining { process, positions: vec![None], budget, most: Some(1), io };
         let over = async {
             while !is_over() {
                 tokio::time::sleep(LOOK).await;

@@ -90,6 +90,8 @@ pub struct Joining {
     pub positions: Vec<Option<Arc<dyn Positions>>>,
     /// What messages that wait are charged to.
     pub budget: Arc<Budget>,
+    /// How many messages it takes at most, where the group would keep what it leaves from others for a while.
+    pub most: Option<usize>,
     /// Network and timers run here.
     pub io: tokio::runtime::Handle,
 }

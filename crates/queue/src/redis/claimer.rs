@@ -204,10 +204,13 @@ impl Claimer {
         }
         let mut after = None;
         loop {
-            let count = self.shared.count();
+            let count = self.shared.allowed().await;
             let room = self.shared.room(count).await;
             let connection = self.link.ready().await?;
-            let claimed = match self.shared.stream.claim(connection, name, &self.life.name, after, count).await {
+            let claimed = self.shared.stream.claim(connection, name, &self.life.name, after, count).await;
+            let read = claimed.as_ref().map_or(0, |claimed| claimed.messages.len());
+            self.shared.not_read(count.saturating_sub(read));
+            let claimed = match claimed {
                 Ok(claimed) => claimed,
                 Err(Fault::Lost(_)) => return Ok(None),
                 Err(fault) if fault.reaction() == Reaction::NoGroup => return Ok(Some(true)),

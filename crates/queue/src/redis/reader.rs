@@ -75,12 +75,14 @@ impl Reader {
             if self.has_nothing {
                 self.wait(&doing).await?;
             }
-            let count = self.shared.count();
+            let count = self.shared.allowed().await;
             let room = self.shared.room(count).await;
             let mut messages = if self.was_full { self.shared.buffer(count) } else { Messages::default() };
             let connection = self.link.ready().await?;
             let (stream, name) = (&self.shared.stream, &self.life.name);
-            match stream.read_checked(connection, name, count, &mut messages).await {
+            let read = stream.read_checked(connection, name, count, &mut messages).await;
+            self.shared.not_read(count.saturating_sub(if read.is_ok() { messages.len() } else { 0 }));
+            match read {
                 Ok(checked) => {
                     self.link.works();
                     self.was_full = messages.len() >= count;

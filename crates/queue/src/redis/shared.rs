@@ -26,10 +26,13 @@ use super::stream::Stream;
 use super::waiting::{Came, Window};
 
 /// About how many bytes are read at once: the server writes its log after each read.
-const READ_BYTES: usize = 2 << 20;
+const READ_BYTES: usize = 3 << 20;
 
 /// The most messages that are read at once: the server does nothing else meanwhile.
 const MOST_AT_ONCE: usize = 10_000;
+
+/// How soon it is seen that messages may be read which another task has not read.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// What a message takes before any has been seen, in bytes.
 const FIRST_MEAN: usize = 4096;
@@ -86,6 +89,8 @@ pub(super) struct Shared {
     outage: Arc<Outage>,
     seen: Mutex<Seen>,
     mean: AtomicUsize,
+    /// How many messages may still be read, if not all.
+    left: Option<AtomicUsize>,
     /// Messages that the group has not read; the largest number if that is not known.
     lag: AtomicU64,
 }
@@ -102,6 +107,7 @@ impl Shared {
         let window = Window::new(joining.budget.limit() / 8);
         Shared {
             shown: shown(&place, &stream.key),
+            left: joining.most.map(AtomicUsize::new),
             place,
             stream,
             settings,
@@ -159,6 +165,25 @@ impl Shared {
     /// A buffer for so many messages.
     pub(super) fn buffer(&self, count: usize) -> Messages {
         Messages::with_capacity(count, count * self.mean.load(Ordering::Relaxed))
+    }
+
+    /// How many messages may be read at once; waits for ever once no more are to be read. What a read has not brought is
+    /// [given back](Self::not_read).
+    pub(super) async fn allowed(&self) -> usize {
+        let Some(left) = &self.left else { return self.count() };
+        loop {
+            match left.swap(0, Ordering::SeqCst) {
+                0 => tokio::time::sleep(LOOK).await,
+                count => return count,
+            }
+        }
+    }
+
+    /// So many messages that were [allowed](Self::allowed) were not read.
+    pub(super) fn not_read(&self, count: usize) {
+        if let Some(left) = &self.left {
+            left.fetch_add(count, Ordering::SeqCst);
+        }
     }
 
     /// Waits until there is room for so many messages.

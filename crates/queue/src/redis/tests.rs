@@ -44,6 +44,7 @@ fn joining(process: &str, sinks: &[Option<Arc<MemoryPositions>>]) -> Joining {
         process: process.to_owned(),
         positions: positions.collect(),
         budget: Budget::new(64 << 20),
+        most: None,
         io: tokio::runtime::Handle::current(),
     }
 }
@@ -382,6 +383,31 @@ async fn sinks_without_positions_get_everything_at_least_once() {
     driver.consumer.give_back(&numbers).await.expect("gives back");
     driver.consumer.leave().await.expect("leaves");
     assert_eq!((pending(&server), consumers(&server)), (0, Vec::new()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_of_one_message_leaves_the_others_to_the_next_one() {
+    let server = server();
+    add(&server, 0..3).await;
+    let mut got = Vec::new();
+    for number in 0..3 {
+        let joining = Joining { most: Some(1), ..joining(&format!("p{number}"), &[None]) };
+        let mut consumer = queue(&server, settings()).join(joining).await.expect("joins");
+        let batch = loop {
+            let event = tokio::time::timeout(PATIENCE, consumer.next(10)).await.expect("in time").expect("an event");
+            if let Event::Messages(batch) = event {
+                break batch;
+            }
+        };
+        // What would be read ahead comes by now.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!((batch.messages.len(), pending(&server)), (1, 1));
+        got.push(String::from_utf8(batch.messages.body(0).to_vec()).expect("a text"));
+        consumer.committed(0, &[batch.number]).await.expect("committed");
+        consumer.acknowledge(&[batch.number]).await.expect("acknowledged");
+        consumer.leave().await.expect("leaves");
+    }
+    assert_eq!((got, pending(&server)), (["0", "1", "2"].map(str::to_owned).to_vec(), 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -234,7 +234,7 @@ impl<'w, 'j> Consuming<'w, 'j> {
         let reader = reader_of(work, &queue, &process, pipelines)?;
         point.loading(job, prepared, work.live, &std::collections::BTreeMap::new())?;
         let (budget, io) = (Arc::clone(&run.budget), run.runtimes.io());
-        let joining = Joining { process, positions, budget, io };
+        let joining = Joining { process, positions, budget, most: None, io };
         let join = async || queue.join(joining.clone()).await.map_err(|error| error.in_step(name).into());
         let consumer = once_there(job, &tell, work.cancel, join).await?;
         run.monitor.reads_queue();

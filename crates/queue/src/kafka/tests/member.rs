@@ -94,6 +94,7 @@ impl Member {
             process,
             positions: if targets.is_empty() { vec![None] } else { kept.collect() },
             budget,
+            most: None,
             io: tokio::runtime::Handle::current(),
         };
         let consumer = queue.member(joining).await?;
