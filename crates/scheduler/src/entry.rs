@@ -7,7 +7,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use millstream_core::Result;
 use millstream_core::spec::parse;
-use millstream_job::sequence::schedule::{ScheduleOfFile, missing_after, schedule_of};
+use millstream_job::sequence::schedule::{ScheduleOfFile, after_fault, schedule_of};
 use millstream_job::{JobText, Lint, Span};
 use millstream_schedule::{Schedule, ScheduleSpec, schedule_lints};
 use millstream_state::Occurrences;
@@ -41,9 +41,9 @@ pub(crate) fn read(path: &str, text: &std::io::Result<String>, now: i64, wants_o
     };
     let environment = |name: &str| std::env::var(name).ok();
     let faults = |schedule: &Value| {
-        let missing = missing_after(path, schedule, &|other| Path::new(other).is_file());
-        let missing = missing.filter(|_| wants_others);
-        schedule_lints(schedule).into_iter().chain(missing).collect()
+        let text_of = |other: &str| fs_err::read(other).ok().map(|text| String::from_utf8_lossy(&text).into_owned());
+        let of_after = after_fault(path, schedule, &text_of).filter(|_| wants_others);
+        schedule_lints(schedule).into_iter().chain(of_after).collect()
     };
     let ScheduleOfFile { schedule, lints } = schedule_of(path, text, &environment, &faults, now);
     match schedule {

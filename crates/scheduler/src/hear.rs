@@ -70,8 +70,17 @@ impl Scheduler {
         if entry.ear.listens.as_ref().is_some_and(|is_over| Arc::ptr_eq(is_over, was)) {
             entry.ear.listens = None;
             entry.ear.again = error.is_some().then(|| Instant::now() + PAUSE);
+            let told = error.as_ref().map(ToString::to_string);
+            if std::mem::replace(&mut entry.ear.told, told.clone()) == told {
+                return;
+            }
             if let Some(error) = error {
-                self.trouble(error);
+                let what = format!("{sequence}: no message can start it");
+                let cause = error
+                    .cause_text()
+                    .map_or_else(|| error.what().to_owned(), |cause| format!("{}: {cause}", error.what()));
+                let hint = error.hint_text().unwrap_or("it listens again every 10 seconds").to_owned();
+                self.tell(Notice::Trouble(Error::new(error.kind(), what).cause(cause).hint(hint)));
             }
         }
     }

@@ -74,6 +74,8 @@ pub(crate) struct Ear {
     pub listens: Option<Arc<AtomicBool>>,
     /// Not before this.
     pub again: Option<Instant>,
+    /// The fault that was told last.
+    pub told: Option<String>,
 }
 
 impl Ear {

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use millstream_core::spec::Fault;
 use serde_json::Value;
 
-use super::paths::beside;
-use super::{STEPS, fill, model};
+use super::paths::{beside, plain};
+use super::{STEPS, fill, is_sequence, model};
 use crate::dates::Moment;
 use crate::lint::{self, Lint};
 use crate::text::JobText;
@@ -64,16 +64,24 @@ pub fn schedule_of(
     ScheduleOfFile { schedule, lints }
 }
 
-/// What is wrong with `after` in the value of `schedule` in the file at `path`: the sequence that it names is not
-/// there.
-pub fn missing_after(path: &str, schedule: &Value, is_there: &dyn Fn(&str) -> bool) -> Option<Fault> {
+/// What is wrong with what `after` names in the value of `schedule` of the file at `path`. `text_of` gives the text of a
+/// file, if it is there.
+pub fn after_fault(path: &str, schedule: &Value, text_of: &dyn Fn(&str) -> Option<String>) -> Option<Fault> {
     let (key, named) = match schedule.get("after")? {
         Value::String(named) => ("after", named.as_str()),
         block => ("after.sequence", block.get("sequence")?.as_str()?),
     };
     let other = beside(path, named);
-    let hint = "paths begin at the folder of this file; until the file is there, its end starts nothing";
-    (!is_there(&other)).then(|| Fault::new(key, format!("there is no file `{other}`")).hint(hint))
+    let Some(text) = text_of(&other) else {
+        let hint = "paths begin at the folder of this file; until the file is there, its end starts nothing";
+        return Some(Fault::new(key, format!("there is no file `{other}`")).hint(hint));
+    };
+    if plain(&other) == plain(path) {
+        let hint = "name another sequence; `keep_running: true` of a step starts a job again whenever it ends";
+        return Some(Fault::new(key, "the sequence would start itself").hint(hint));
+    }
+    let hint = "make it a step of a sequence, and name that";
+    (!is_sequence(&text)).then(|| Fault::new(key, format!("`{other}` is no sequence")).hint(hint))
 }
 
 #[cfg(test)]
