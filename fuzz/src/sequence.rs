@@ -37,6 +37,7 @@ pub fn run(data: &[u8]) {
             set: &BTreeMap::new(),
             environment: &|name| (name == "DAY").then(|| "${DAY}: {x".to_owned()),
             references: &tables,
+            columns: &|_| Vec::new(),
             schedule: &|_| Vec::new(),
             pools: None,
             files: &Files,

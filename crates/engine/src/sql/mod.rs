@@ -4,6 +4,7 @@
 
 mod arithmetic;
 mod casts;
+mod columns;
 mod constants;
 mod dialect_hints;
 pub mod files;
@@ -37,6 +38,7 @@ use datafusion::prelude::SessionContext;
 
 use crate::reword::{AGGREGATE_IN_WHERE, Words, first_line, lower_first, reword};
 pub use casts::LATE_CAST;
+pub use columns::columns;
 pub use constants::constant_fault;
 pub use dialect_hints::calls;
 pub use moment::begin_at;

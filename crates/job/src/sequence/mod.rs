@@ -45,6 +45,7 @@ use crate::variables::Variables;
 use crate::walk::{Walker, in_words};
 
 pub use crate::links::References;
+pub use conditions::NamedColumn;
 pub use graph::{CriticalPath, Graph};
 pub use model::{Sequence, Step};
 pub use nested::{NamedFiles, NamedJob};
@@ -70,6 +71,8 @@ pub struct SequenceOptions<'a> {
     pub environment: &'a dyn Fn(&str) -> Option<String>,
     /// The tables that a SQL query names, or why it is no query.
     pub references: &'a References<'a>,
+    /// The columns that a SQL query names.
+    pub columns: &'a dyn Fn(&str) -> Vec<NamedColumn>,
     /// What is wrong with what stands under `schedule`.
     pub schedule: &'a dyn Fn(&Value) -> Vec<Fault>,
     /// The pools of the machine file; `None` if it does not matter which there are.
@@ -205,8 +208,13 @@ impl<'a> Loader<'a> {
             .iter()
             .map(|one| one.key.as_str())
             .collect();
-        let conditions =
-            Conditions { text: self.text, references: options.references, steps: &names, parameters: &parameter_names };
+        let conditions = Conditions {
+            text: self.text,
+            references: options.references,
+            columns: options.columns,
+            steps: &names,
+            parameters: &parameter_names,
+        };
         let mut reader = Steps { builder: &mut builder, conditions, pools: options.pools, databases };
         let steps: Vec<_> = entries.iter().map(|entry| reader.step(entry)).collect();
         let found = builder.found;

@@ -176,6 +176,7 @@ fn without_a_machine_file_pools_are_not_checked_and_secrets_are_warnings() {
             set: &BTreeMap::new(),
             environment: &super::environment,
             references: &tables,
+            columns: &|_| Vec::new(),
             schedule: &|_| Vec::new(),
             pools,
             files: &files,

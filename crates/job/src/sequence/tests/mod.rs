@@ -112,6 +112,7 @@ fn loaded_with(yaml: &str, files: &Files, set: &[(&str, &str)]) -> LoadedSequenc
         set: &set,
         environment: &environment,
         references: &tables,
+        columns: &|_| Vec::new(),
         schedule: &schedule,
         pools: Some(&pools),
         files,
