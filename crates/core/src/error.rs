@@ -276,6 +276,15 @@ impl Error {
         self
     }
 
+    /// Names the file of the job, before its step.
+    pub fn in_job(mut self, path: &str) -> Self {
+        self.0.step = Some(match self.0.step.take() {
+            Some(step) => format!("{step} of {path}"),
+            None => path.to_owned(),
+        });
+        self
+    }
+
     /// The same without `secrets`, which what failed may have repeated.
     pub(crate) fn without(mut self, secrets: &Secrets) -> Self {
         let facts = &mut *self.0;

@@ -6,14 +6,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use millstream_core::clock;
+use millstream_core::spec::Fault;
+use millstream_core::{Error, Registry, clock};
 use millstream_engine::parse::unreadable;
 use millstream_engine::{Engine, Failure, ParseOptions, sql};
 use millstream_job::sequence::model::{Action, Awaited, Items, QueryAction, WaitAction};
-use millstream_job::sequence::schedule::missing_after;
+use millstream_job::sequence::schedule::after_fault;
 use millstream_job::sequence::{self, LoadedSequence, NamedFiles, NamedJob, Sequence, SequenceOptions, Step};
 use millstream_job::{Lint, decode, fault_span};
-use millstream_schedule::schedule_lints;
+use millstream_schedule::{MessageSpec, schedule_lints};
 use serde_json::Value;
 
 pub use millstream_job::sequence::is_sequence;
@@ -89,19 +90,32 @@ pub fn read_text(engine: &Engine, path: &str, text: &str, options: &ReadOptions)
 /// running them: columns, SQL, targets. Jobs whose values are known only when their step starts are looked at as far as
 /// that goes. Offline it asks neither network nor database. Returns the warnings.
 ///
+/// Paths in jobs begin at the folder of their sequence, so that this is the working folder of the process meanwhile.
+///
 /// # Errors
 /// Everything that is wrong: with the sequence, and with the jobs, whether there is something wrong with the sequence
 /// or not.
 pub async fn check(engine: &Engine, path: &str, options: &ReadOptions, offline: bool) -> Result<Vec<Lint>, Failure> {
     let Loaded { mut lints, files, .. } = Loaded::new(engine, path, &text_at(path, options)?, options);
     let mut failure = Failure::default();
-    for VisitedJob { path, text, set, now } in files.jobs.into_inner() {
+    let from = std::env::current_dir().map_err(|cause| Error::io("the working folder cannot be found", &cause))?;
+    for VisitedJob { path, text, set, now, folder } in files.jobs.into_inner() {
         let options = ParseOptions { set, needs_secrets: false, now: Some(now) };
         // What is wrong with its text is among the lints already.
         let Ok(parsed) = engine.parse_job(&path, &text, &options).await else { continue };
-        match engine.check(parsed.job, offline).await {
+        let enter = |folder: &Path| {
+            let what = || format!("the folder {} cannot be entered", folder.display());
+            std::env::set_current_dir(folder).map_err(|cause| Error::io(what(), &cause))
+        };
+        enter(&folder)?;
+        let checked = engine.check(parsed.job, offline).await;
+        enter(&from)?;
+        match checked {
             Ok(checked) => lints.extend(checked.warnings),
-            Err(wrong) => failure.add(wrong),
+            Err(mut wrong) => {
+                wrong.errors = wrong.errors.into_iter().map(|error| error.in_job(&path)).collect();
+                failure.add(wrong);
+            }
         }
     }
     if lints.iter().any(Lint::is_error) {
@@ -136,9 +150,11 @@ impl<'a> Loaded<'a> {
         let pools: Option<Vec<String>> = engine.machine().pools.as_ref().map(|pools| pools.keys().cloned().collect());
         // A run that somebody starts needs no schedule.
         let schedule = |value: &Value| {
-            let is_there = |other: &str| Path::new(other).is_file();
-            let missing = missing_after(path, value, &is_there).filter(|_| !options.running);
-            schedule_lints(value).into_iter().chain(missing).collect()
+            let text_of =
+                |other: &str| fs_err::read(other).ok().map(|text| String::from_utf8_lossy(&text).into_owned());
+            let of_after = after_fault(path, value, &text_of);
+            let of_others = of_after.into_iter().chain(message_faults(engine.registry(), value));
+            schedule_lints(value).into_iter().chain(of_others.filter(|_| !options.running)).collect()
         };
         let loaded = sequence::load(
             path,
@@ -148,6 +164,7 @@ impl<'a> Loaded<'a> {
                 set: &options.set,
                 environment: &|name| std::env::var(name).ok(),
                 references: &|query| sql::references(query),
+                columns: &|query| sql::columns(query),
                 schedule: &schedule,
                 pools: pools.as_deref(),
                 files: &files,
@@ -185,6 +202,27 @@ fn doubtful_queries(sequence: &Sequence) -> Vec<Lint> {
         Some(lint.hint(fault.hint.unwrap_or_else(|| "try it with the client of the database".to_owned())))
     };
     sequence.steps.iter().flat_map(of_step).filter_map(lint).collect()
+}
+
+/// What is wrong with the settings of the queue whose messages start a sequence.
+fn message_faults(registry: &Registry, schedule: &Value) -> Vec<Fault> {
+    let spec = schedule.get("message").cloned().and_then(|value| serde_json::from_value::<MessageSpec>(value).ok());
+    let Some(spec) = spec else { return Vec::new() };
+    let settings = if spec.kafka.is_some() { "message.kafka" } else { "message.redis" };
+    let Some(kind) = registry.source_for(&spec.from) else { return Vec::new() };
+    let within = |fault: Fault| {
+        let what = match fault.what.strip_prefix("missing field ") {
+            Some(key) => format!("{key} is missing"),
+            None => fault.what,
+        };
+        let place = Fault::new(settings, what);
+        Fault { path: place.path.into_iter().chain(fault.path).collect(), hint: fault.hint, what: place.what }
+    };
+    match (kind.build)(&spec.settings()).map(|source| source.queue(&spec.from)) {
+        Err(faults) => faults.into_iter().map(within).collect(),
+        Ok(Some(Err(fault))) => vec![Fault { hint: fault.hint, ..Fault::new("message.from", fault.what) }],
+        Ok(_) => Vec::new(),
+    }
 }
 
 /// Warns of mails that the machine cannot send.
@@ -228,6 +266,8 @@ struct VisitedJob {
     text: String,
     set: BTreeMap<String, String>,
     now: i64,
+    /// Where it runs.
+    folder: PathBuf,
 }
 
 impl NamedFiles for Files<'_> {
@@ -246,10 +286,11 @@ impl NamedFiles for Files<'_> {
     }
 
     fn job_lints(&self, job: &NamedJob<'_>) -> Vec<Lint> {
-        let NamedJob { path, text, set, later, now } = *job;
+        let NamedJob { path, text, folder, set, later, now } = *job;
         if later.is_empty() {
-            let job = VisitedJob { path: path.to_owned(), text: text.to_owned(), set: set.clone(), now };
-            self.jobs.borrow_mut().push(job);
+            let (path, folder) =
+                (path.to_owned(), from_root(if folder.as_os_str().is_empty() { Path::new(".") } else { folder }));
+            self.jobs.borrow_mut().push(VisitedJob { path, text: text.to_owned(), set: set.clone(), now, folder });
         }
         self.engine.lints_of_named(job)
     }

@@ -38,6 +38,8 @@ pub struct NamedJob<'a> {
     pub path: &'a str,
     /// The text of its file.
     pub text: &'a str,
+    /// The folder of the sequence, in which it runs.
+    pub folder: &'a Path,
     /// Values that the step gives its variables.
     pub set: &'a BTreeMap<String, String>,
     /// Variables that get their values when the step starts.
@@ -156,7 +158,8 @@ impl<'a> Nested<'a> {
         let path = given.path.as_str();
         match sort {
             Sort::Job => {
-                let job = NamedJob { path, text: file, set: &given.set, later: &given.later, now };
+                let folder = self.way.last().and_then(|sequence| sequence.parent()).unwrap_or(Path::new(""));
+                let job = NamedJob { path, text: file, folder, set: &given.set, later: &given.later, now };
                 self.options.files.job_lints(&job)
             }
             Sort::Sequence => {
