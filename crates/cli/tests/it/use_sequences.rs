@@ -183,6 +183,55 @@ fn a_dry_run_starts_nothing() {
 }
 
 #[test]
+fn a_condition_names_parameters_and_results_alone() {
+    let lab = lab(
+        "parameters: {DAY: '2026-01-31'}\nsteps:\n  a: {command: ['true']}\n  inner: {sequence: inner.yaml}\n  b:\n    \
+             command: ['true']\n    needs: [a]\n    when: |\n      DAY > '2026'\n        OR day < DYA AND step.a.ok\n",
+    );
+    lab.file("inner.yaml", "steps: {only: {command: ['true'], when: DAY = '2026-01-31'}}\n");
+    let ran = lab.run(&["check", "nightly.yaml"]);
+    ran.ended(2).says(&[
+        "nightly.yaml:10:18",
+        "`DYA` is neither a parameter nor a result of a step",
+        "did you mean `DAY`? parameters: DAY; results are `steps.NAME.RESULT`",
+        "nightly.yaml:10:26",
+        "`step.a.ok` is neither",
+        "inner.yaml:1:",
+        "there are no parameters",
+    ]);
+}
+
+#[test]
+fn check_looks_where_the_jobs_of_a_sequence_run() {
+    let lab = lab("steps: {}\n");
+    lab.file("sub/s.yaml", "steps: {load: {job: load.yaml}}\n");
+    let source = "sources: {s: {read: there.csv, csv: {columns: {a: int64}, header: false}}}\n";
+    lab.file("sub/load.yaml", format!("{source}sinks: {{o: {{from: s, write: discard}}}}\n"));
+    lab.file("sub/there.csv", "1\n");
+    lab.run(&["check", "sub/s.yaml"]).ok().says(&["sub/s.yaml can run"]);
+    fs_err::rename(lab.path("sub/there.csv"), lab.path("there.csv")).expect("moved");
+    let ran = lab.run(&["check", "sub/s.yaml"]);
+    assert_ne!(ran.code, 0);
+    ran.says(&["there.csv", "s of sub/load.yaml"]);
+}
+
+#[test]
+fn what_starts_a_sequence_is_checked() {
+    let lab = lab("steps: {}\n");
+    for (schedule, place, what) in [
+        ("{after: ./nightly.yaml}", "1:19", "the sequence would start itself"),
+        ("{after: load.yaml}", "1:19", "`load.yaml` is no sequence"),
+        ("{after: [a.yaml]}", "1:", "`after` names one sequence"),
+        ("{message: {from: 'redis://127.0.0.1:1', redis: {stream: x}}}", "1:", "`group` is missing"),
+        ("{cron: '@daily', overlap: skp}", "1:37", "did you mean `skip`?"),
+    ] {
+        lab.file("nightly.yaml", format!("schedule: {schedule}\nsteps: {{a: {{command: ['true']}}}}\n"));
+        let ran = lab.run(&["check", "nightly.yaml"]);
+        ran.ended(2).says(&[&format!("nightly.yaml:{place}"), what]);
+    }
+}
+
+#[test]
 fn check_shows_all_mistakes_of_a_sequence_and_its_jobs_at_once() {
     let lab = lab("schedule: {after: gone.yaml}\nsteps:\n  load: {job: load.yaml, set: {TAG: a}, needs: [nothing]}\n");
     lab.file("load.yaml", LOAD.replace("columns: [id,", "columns: [di,"));

@@ -63,6 +63,10 @@ impl<'a> Attempts<'a> {
                     let nothing = Report { job: self.job.path().to_owned(), nothing_new: true, ..Report::default() };
                     return Ok(self.counted(served.unwrap_or(nothing)));
                 }
+                Err(_) if self.count == 0 => {
+                    let what = "the run was stopped while it waited for its hours; nothing of it had begun";
+                    return Err(Error::new(ErrorKind::Interrupted, what).into());
+                }
                 Err(error) => return Err(error.into()),
             }
             if !was_left {
