@@ -64,8 +64,8 @@ pub fn schedule_of(
     ScheduleOfFile { schedule, lints }
 }
 
-/// What is wrong with what `after` names in the value of `schedule` of the file at `path`. `text_of` gives the text of a
-/// file, if it is there.
+/// What is wrong with what `after` names in the value of `schedule` of the file at `path`. `text_of` gives the text of
+/// a file, if it is there.
 pub fn after_fault(path: &str, schedule: &Value, text_of: &dyn Fn(&str) -> Option<String>) -> Option<Fault> {
     let (key, named) = match schedule.get("after")? {
         Value::String(named) => ("after", named.as_str()),

@@ -167,8 +167,8 @@ impl Shared {
         Messages::with_capacity(count, count * self.mean.load(Ordering::Relaxed))
     }
 
-    /// How many messages may be read at once; waits for ever once no more are to be read. What a read has not brought is
-    /// [given back](Self::not_read).
+    /// How many messages may be read at once; waits for ever once no more are to be read. What a read has not brought
+    /// is [given back](Self::not_read).
     pub(super) async fn allowed(&self) -> usize {
         let Some(left) = &self.left else { return self.count() };
         loop {
