@@ -61,7 +61,7 @@ impl Allocator {
 /// The least page of all systems, in bytes.
 const PAGE: usize = 4096;
 
-/// The length of the mapping of a piece: sizes in steps of an eighth of the next power of two, so that many pieces have
+/// The length of the mapping of a piece: a multiple of a sixteenth of the next power of two, so that many pieces have
 /// mappings of the same length. What is behind the piece is never touched, and takes no memory.
 fn length(size: usize) -> usize {
     let step = (size.next_power_of_two() / 16).max(PAGE);
@@ -94,11 +94,11 @@ impl Kept {
 
     /// Keeps a mapping; the oldest ones make room.
     fn keep(&mut self, mapping: (usize, usize)) {
-        while self.count == MOST_KEPT.0 || (self.count > 0 && self.bytes + mapping.1 > MOST_KEPT.1) {
-            unmap(self.remove(0));
-        }
         if mapping.1 > MOST_KEPT.1 {
             return unmap(mapping);
+        }
+        while self.count == MOST_KEPT.0 || (self.count > 0 && self.bytes + mapping.1 > MOST_KEPT.1) {
+            unmap(self.remove(0));
         }
         self.mappings[self.count] = mapping;
         self.count += 1;
@@ -199,4 +199,38 @@ pub fn return_at_once() {
     let at_once: c_long = 0;
     // SAFETY: the option exists, and may be set at any time.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, at_once) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_are_close_have_mappings_of_one_length() {
+        assert_eq!([64 << 10, (64 << 10) + 1, 72 << 10].map(length), [64 << 10, 72 << 10, 72 << 10]);
+        for size in (LARGE..4 << 20).step_by(999) {
+            assert!(length(size) >= size && length(size) <= size + size / 8 + PAGE, "{size}");
+        }
+    }
+
+    #[test]
+    fn few_mappings_are_kept_and_the_oldest_ones_go_first() {
+        let mut kept = Kept { mappings: [(0, 0); MOST_KEPT.0], count: 0, bytes: 0 };
+        let megabyte = 1 << 20;
+        let pieces: Vec<*mut u8> = (0..7).map(|_| map(megabyte)).collect();
+        pieces.iter().for_each(|piece| kept.keep((*piece as usize, megabyte)));
+        assert_eq!((kept.count, kept.bytes), (6, MOST_KEPT.1));
+        assert_eq!(kept.take(megabyte / 2), None, "another length");
+        assert_eq!(kept.take(megabyte), Some(pieces[6]), "the latest");
+        let large = (map(2 * MOST_KEPT.1) as usize, 2 * MOST_KEPT.1);
+        kept.keep(large);
+        assert_eq!(kept.count, 5, "what is larger than all of them is returned");
+        for _ in 0..MOST_KEPT.0 + 5 {
+            kept.keep((map(LARGE) as usize, LARGE));
+        }
+        assert_eq!(kept.count, MOST_KEPT.0);
+        while kept.count > 0 {
+            unmap(kept.remove(0));
+        }
+    }
 }
