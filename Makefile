@@ -18,7 +18,7 @@ test:
 	@scripts/install-test-packages.sh
 	@scripts/install-test-servers.sh
 	@scripts/install-test-kafka.sh
-	RUST_TEST_THREADS=$$(($$(nproc) + 2)) cargo test --locked --workspace --no-fail-fast
+	RUST_TEST_THREADS=$$(($$(nproc) + 2)) scripts/show-failures.sh cargo test --locked --workspace --no-fail-fast
 	PROGRAMS=$(CARGO_TARGET_DIR)/debug python3 -m unittest discover -s benches/tests
 
 check:
