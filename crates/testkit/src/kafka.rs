@@ -19,7 +19,7 @@ use rdkafka::admin::{AdminClient, AdminOptions, AlterConfig, NewTopic, ResourceS
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, Message, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer};
 use rdkafka::{Offset, TopicPartitionList};
@@ -248,7 +248,8 @@ impl Kafka {
     pub fn create_topic(&self, name: &str, partitions: i32, settings: &[(&str, &str)]) {
         let topic = NewTopic::new(name, partitions, TopicReplication::Fixed(1));
         let topic = settings.iter().fold(topic, |topic, (name, value)| topic.set(name, value));
-        wait(self.admin().create_topics([&topic], &AdminOptions::new()), &format!("topic {name} is made"));
+        let done = self.admin().create_topics([&topic], &AdminOptions::new());
+        wait(done, &format!("topic {name} is made"), |(_, code)| *code == RDKafkaErrorCode::TopicAlreadyExists);
         let is_there = || {
             let metadata = self.admin().inner().fetch_metadata(Some(name), PATIENCE).ok()?;
             let partitions = metadata.topics().first().filter(|topic| topic.error().is_none())?.partitions();
@@ -264,7 +265,8 @@ impl Kafka {
     pub fn configure_topic(&self, name: &str, settings: &[(&str, &str)]) {
         let change = AlterConfig::new(ResourceSpecifier::Topic(name));
         let change = settings.iter().fold(change, |change, (name, value)| change.set(name, value));
-        wait(self.admin().alter_configs([&change], &AdminOptions::new()), &format!("topic {name} is changed"));
+        let done = self.admin().alter_configs([&change], &AdminOptions::new());
+        wait(done, &format!("topic {name} is changed"), |_| false);
         // The broker applies changes one after the other, and shows a new topic before it has applied all that came
         // with it. So once the second one is seen, what was before the first one holds.
         (0..2).for_each(|_| drop(self.topic(1)));
@@ -275,7 +277,9 @@ impl Kafka {
     /// # Panics
     /// If it cannot be deleted.
     pub fn delete_topic(&self, name: &str) {
-        wait(self.admin().delete_topics(&[name], &AdminOptions::new()), &format!("topic {name} is deleted"));
+        let done = self.admin().delete_topics(&[name], &AdminOptions::new());
+        let is_gone = |code: &RDKafkaErrorCode| *code == RDKafkaErrorCode::UnknownTopicOrPartition;
+        wait(done, &format!("topic {name} is deleted"), |(_, code)| is_gone(code));
         let is_there = || {
             let metadata = self.admin().inner().fetch_metadata(Some(name), PATIENCE).ok()?;
             Some(metadata.topics().first().is_some_and(|topic| topic.error().is_none()))
@@ -475,10 +479,19 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     futures::executor::block_on(future)
 }
 
-/// Waits for an answer that says for each of several things whether it was done.
-fn wait<T, E: std::fmt::Debug>(answer: impl Future<Output = Result<Vec<Result<T, E>>, KafkaError>>, what: &str) {
-    let each = block_on(answer).unwrap_or_else(|error| panic!("{what}: {error}"));
-    each.into_iter().for_each(|one| drop(one.unwrap_or_else(|error| panic!("{what}: {error:?}"))));
+/// Waits for an answer that says for each of several things whether it was done. `was_done` finds it in an error: a
+/// client whose connection ends before the answer comes asks again.
+fn wait<T, E: std::fmt::Debug>(
+    answer: impl Future<Output = Result<Vec<Result<T, E>>, KafkaError>>,
+    what: &str,
+    was_done: impl Fn(&E) -> bool,
+) {
+    for one in block_on(answer).unwrap_or_else(|error| panic!("{what}: {error}")) {
+        match one {
+            Err(error) if !was_done(&error) => panic!("{what}: {error:?}"),
+            _ => {}
+        }
+    }
 }
 
 fn until(what: &str, holds: impl Fn() -> bool) {
