@@ -2,14 +2,16 @@
 //! of committed messages, in its order, whatever dies.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use millstream_testkit::{Kafka, KafkaOptions, free_port};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::to_queues::{
-    CSV, PARTITIONS, assert_complete, from_topic, job, killed, noise, received, rows, run, start, to_topic,
+    CSV, PARTITIONS, assert_complete, from_topic, job, killed, noise, received, rows, run, to_topic,
 };
 use super::{until, until_it_listens};
 use crate::use_support::Lab;
@@ -65,49 +67,64 @@ impl Scene {
     }
 }
 
-/// A process of the job. A test that fails leaves none behind.
-struct Running(Child);
+/// A process of the job. A test that fails leaves none behind, and shows what it said.
+struct Running {
+    process: Child,
+    said: PathBuf,
+}
 
 impl Running {
     fn start(lab: &Lab) -> Self {
-        Running(start(lab, "none"))
+        Self::with(lab, "MILLSTREAM_FAIL_AT", "none")
     }
 
     /// One that stops itself (SIGSTOP) where it is said.
     fn stopping(lab: &Lab, place: &str) -> Self {
+        Self::with(lab, "MILLSTREAM_STOP_AT", place)
+    }
+
+    fn with(lab: &Lab, variable: &str, value: &str) -> Self {
+        static STARTED: AtomicUsize = AtomicUsize::new(0);
+        let said = lab.path(&format!("said-{}.txt", STARTED.fetch_add(1, Ordering::Relaxed)));
+        let file = fs_err::File::create(&said).expect("a file");
         let mut command = lab.command(&["run", "job.yaml"]);
-        command.env("MILLSTREAM_STOP_AT", place).env("MILLSTREAM_SHORT_SESSIONS", "1");
-        Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts"))
+        command.env(variable, value).env("MILLSTREAM_SHORT_SESSIONS", "1");
+        command.stdout(Stdio::null()).stderr(Stdio::from(file.into_parts().0));
+        Running { process: command.spawn().expect("it starts"), said }
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).expect("it gets the signal");
+        kill_process(Pid::from_child(&self.process), signal).expect("it gets the signal");
     }
 
     /// Whether it stands still, by a signal.
     fn is_stopped(&self) -> bool {
-        let stat = fs_err::read_to_string(format!("/proc/{}/stat", self.0.id())).expect("it is there");
+        let stat = fs_err::read_to_string(format!("/proc/{}/stat", self.process.id())).expect("it is there");
         stat.rsplit_once(") ").expect("a state").1.starts_with('T')
     }
 
     /// Ends it as a service is ended.
     #[track_caller]
     fn stop(mut self) {
-        until_it_listens(&self.0);
+        until_it_listens(&self.process);
         self.signal(Signal::TERM);
-        assert_eq!(self.0.wait().expect("it ends").code(), Some(0), "a service that is stopped ends well");
+        assert_eq!(self.process.wait().expect("it ends").code(), Some(0), "a service that is stopped ends well");
     }
 
     fn kill(&mut self) {
-        self.0.kill().expect("it is killed");
-        self.0.wait().expect("it ends");
+        self.process.kill().expect("it is killed");
+        self.process.wait().expect("it ends");
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        if std::thread::panicking() {
+            let said = fs_err::read_to_string(&self.said).unwrap_or_default();
+            eprintln!("{}: {said}", self.said.display());
+        }
     }
 }
 

@@ -65,7 +65,7 @@ pub(super) fn run(lab: &Lab) -> Ran {
     lab.run(&["run", "job.yaml"])
 }
 
-pub(super) fn start(lab: &Lab, fail_point: &str) -> Child {
+fn start(lab: &Lab, fail_point: &str) -> Child {
     let mut command = lab.command(&["run", "job.yaml"]);
     command.env("MILLSTREAM_FAIL_AT", fail_point).env("MILLSTREAM_SHORT_SESSIONS", "1");
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
