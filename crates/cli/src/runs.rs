@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use chrono::{DateTime, Local};
 use millstream::Failure;
-use millstream::history::{OfStep, Outcome, RunHistory, RunKind, RunRecord, default_folder};
+use millstream::history::{OfStep, Outcome, RunHistory, RunKind, RunRecord, WaitingRun, default_folder};
 use millstream::report::Lag;
 use millstream::text::{HIDDEN, is_secret};
 use millstream::{Error, Result};
@@ -68,9 +68,23 @@ pub fn listed(history: &RunHistory, asked: &Runs) -> Result<Vec<RunRecord>> {
 fn list(output: Output, history: &RunHistory, asked: &Runs) -> Result<()> {
     let runs = listed(history, asked)?;
     if output.json {
-        return output.json(&json!({"runs": runs.iter().map(in_list).collect::<Vec<Value>>()}));
+        let waiting = WaitingRun::all(history.folder());
+        return output.json(&json!({"runs": runs.iter().map(in_list).collect::<Vec<Value>>(), "waiting": waiting}));
     }
     output.result(&list_text(history, &runs, asked.unfinished)?)
+}
+
+/// The runs that wait for their hours, a line each.
+fn waiting(history: &RunHistory, paths: &mut BTreeMap<String, String>) -> Result<String> {
+    let mut text = String::new();
+    for run in WaitingRun::all(history.folder()) {
+        let step = step(history, run.of_step.as_ref(), paths)?;
+        let step = if step.is_empty() { step } else { format!(", {step}") };
+        let what = if run.has_begun { "continues" } else { "begins" };
+        let WaitingRun { job, hours, until, .. } = run;
+        let _ = writeln!(text, "{job}{step} waits for its hours, {hours}: it {what} at {until}");
+    }
+    Ok(text)
 }
 
 /// A run as JSON lists it.
@@ -80,8 +94,11 @@ pub fn in_list(run: &RunRecord) -> Value {
 
 /// The list as a table.
 pub fn list_text(history: &RunHistory, runs: &[RunRecord], unfinished: bool) -> Result<String> {
+    let mut paths = BTreeMap::new();
+    let waiting = waiting(history, &mut paths)?;
     if runs.is_empty() {
-        return Ok(if unfinished { "nothing is unfinished\n" } else { "no runs yet\n" }.to_owned());
+        let nothing = if unfinished { "nothing is unfinished\n" } else { "no runs yet\n" };
+        return Ok(if waiting.is_empty() { nothing.to_owned() } else { waiting });
     }
     let mut header = vec!["run", "began", "took", "ended", "read", "written", "rejected", "job"];
     let mut right = vec![false, false, true, false, true, true, true, false];
@@ -93,8 +110,7 @@ pub fn list_text(history: &RunHistory, runs: &[RunRecord], unfinished: bool) -> 
         rows.iter_mut().zip(cells).for_each(|(row, cell)| row.insert(before_job, cell));
     };
     if runs.iter().any(|run| run.of_step.is_some()) {
-        let mut paths = BTreeMap::new();
-        let steps = runs.iter().map(|run| step(history, run, &mut paths));
+        let steps = runs.iter().map(|run| step(history, run.of_step.as_ref(), &mut paths));
         insert("step", steps.collect::<Result<_>>()?);
     }
     if runs.iter().any(|run| run.outcome == Outcome::Running) {
@@ -102,12 +118,13 @@ pub fn list_text(history: &RunHistory, runs: &[RunRecord], unfinished: bool) -> 
         insert("now", runs.iter().map(|run| now(run).unwrap_or_default()).collect());
     }
     let header: Vec<String> = header.into_iter().map(str::to_owned).collect();
-    Ok(table(&header, &rows, &right))
+    let table = table(&header, &rows, &right);
+    Ok(if waiting.is_empty() { table } else { format!("{table}\n{waiting}") })
 }
 
 /// The step of a sequence that a run is: `load of nightly.yaml`. `paths` keeps the files of sequences by their runs.
-fn step(history: &RunHistory, run: &RunRecord, paths: &mut BTreeMap<String, String>) -> Result<String> {
-    let Some(OfStep { sequence, step }) = &run.of_step else { return Ok(String::new()) };
+fn step(history: &RunHistory, of_step: Option<&OfStep>, paths: &mut BTreeMap<String, String>) -> Result<String> {
+    let Some(OfStep { sequence, step }) = of_step else { return Ok(String::new()) };
     let path = match paths.get(sequence) {
         Some(path) => path.clone(),
         None => history.find(sequence)?.map_or_else(|| sequence.clone(), |sequence| sequence.job),
@@ -207,7 +224,7 @@ pub fn unknown(name: &str, runs: &[RunRecord]) -> Error {
 /// A run, compared with the last finished run before it, if any.
 pub fn described(history: &RunHistory, run: &RunRecord, before: Option<&RunRecord>) -> Result<String> {
     let mut paths = BTreeMap::new();
-    let step = step(history, run, &mut paths)?;
+    let step = step(history, run.of_step.as_ref(), &mut paths)?;
     let sequence = run.of_step.as_ref().and_then(|of| paths.get(&of.sequence));
     Ok(told(run, before, sequence.map(|path| (step.as_str(), path.as_str()))))
 }

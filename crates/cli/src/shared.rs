@@ -138,7 +138,7 @@ impl Followed {
             }),
             Event::OutsideHours { hours, until, has_begun } => display.hide_while(|| {
                 let what = if has_begun { "continues" } else { "begins" };
-                output.message(&format!("the job runs at {hours}: it {what} at {until}\n"));
+                output.chat(&format!("the job runs at {hours}: it {what} at {until}\n"));
             }),
             Event::Away { of, error } => display.hide_while(|| {
                 output.message(&message::warning(output, &error));

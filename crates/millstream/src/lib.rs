@@ -160,7 +160,7 @@ pub mod history {
     pub use millstream_state::{
         JobKey, OfStep, Outcome, QueueStatus, RunHistory, RunKind, RunRecord, RunStatus, default_folder,
     };
-    pub use millstream_state::{MemoryShare, Wanted};
+    pub use millstream_state::{MemoryShare, WaitingRun, Wanted};
 }
 
 /// What runs have left out since it is not sound, and how it is loaded later.

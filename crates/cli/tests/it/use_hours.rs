@@ -81,9 +81,13 @@ fn a_run_waits_for_its_hours() {
     let mut run = clock.start(&lab, &["run", "job.yaml"]);
     let line = run.says("the job runs at");
     assert_eq!(line, "the job runs at 20:00-06:00: it begins at 2026-11-27T20:00:00+01:00\n");
-    assert_eq!(lab.run(&["runs", "--json"]).ok().json()["runs"], serde_json::json!([]));
+    let runs = lab.run(&["runs", "--json"]).ok().json();
+    assert_eq!((&runs["runs"], &runs["waiting"][0]["hours"]), (&serde_json::json!([]), &"20:00-06:00".into()));
+    let waits = "job.yaml waits for its hours, 20:00-06:00: it begins at 2026-11-27T20:00:00+01:00";
+    lab.run(&["runs"]).ok().prints(&[waits]);
     clock.set(NOON + 8 * HOUR);
     run.ends(0);
+    assert_eq!(lab.run(&["runs", "--json"]).ok().json()["waiting"], serde_json::json!([]));
     assert_eq!(rows(&lab), [["2", "2"]]);
 }
 
@@ -107,6 +111,7 @@ fn a_run_whose_hours_end_continues_at_their_next_beginning() {
     let line = run.says("the job runs at");
     assert_eq!(line, "the job runs at 20:00-06:00: it continues at 2026-11-28T20:00:00+01:00\n");
     assert_eq!(outcomes(runs()), ["interrupted"]);
+    lab.run(&["runs"]).ok().prints(&["interrupted", "it continues at 2026-11-28T20:00:00+01:00"]);
     // It holds nothing: others may write to the same database.
     let database = rusqlite::Connection::open(lab.path("out.db")).expect("a database");
     database.busy_timeout(std::time::Duration::ZERO).expect("no waiting");
@@ -135,6 +140,8 @@ fn explain_shows_them_and_check_what_is_wrong() {
     let shown = "runs at 20:00-06:00 (Europe/Berlin); when that is over, it waits for the next day";
     lab.run(&["explain", "job.yaml"]).ok().prints(&[shown]);
     let job = lab.read("job.yaml");
+    lab.file("job.yaml", format!("priority: low\n{job}"));
+    lab.run(&["explain", "job.yaml"]).ok().prints(&["runs with low priority"]);
     lab.file("job.yaml", job.replace("20:00-06:00", "20:00-26:00"));
     lab.run(&["check", "job.yaml"]).ended(2).says(&["job.yaml:2:8", "20:00-26:00"]);
     lab.file("job.yaml", job.replace("'in/*.csv'", "'-'"));

@@ -6,7 +6,7 @@ use futures::executor::block_on;
 use millstream_core::{Error, ErrorKind, Result};
 use millstream_job::around::RetryRun;
 use millstream_job::{Around, Job};
-use millstream_state::Ending;
+use millstream_state::{Ending, ShownWait, WaitingRun, default_folder};
 
 use super::epochs::is_service;
 use super::execute::{execute_from, turn};
@@ -53,10 +53,8 @@ impl<'a> Attempts<'a> {
         let mut served: Option<Report> = None;
         let mut was_left = false;
         loop {
-            let tell = |hours, until| {
-                self.observer.report(Event::OutsideHours { hours, until, has_begun: was_left });
-            };
-            match hours::wait(&self.job.around, &self.options.cancel, tell) {
+            match hours::wait(&self.job.around, &self.options.cancel, |hours, until| self.tell(hours, until, was_left))
+            {
                 Ok(()) => {}
                 // A service that is stopped while it waits has done its work.
                 Err(_) if is_service(&self.job) => {
@@ -98,6 +96,18 @@ impl<'a> Attempts<'a> {
                 }
             }
         }
+    }
+
+    /// Says that the run waits for its hours, to those who look on, and to those who ask for the runs of the machine
+    /// until the result is dropped.
+    fn tell(&self, hours: String, until: String, has_begun: bool) -> Option<ShownWait> {
+        let of_step = self.options.of_step.clone();
+        let waits = WaitingRun::new(self.job.path(), of_step, hours.clone(), until.clone(), has_begun);
+        let state = self.engine.machine().state.clone().or_else(default_folder);
+        // What cannot be shown is waited for all the same.
+        let shown = state.and_then(|state| waits.show(&state).ok());
+        self.observer.report(Event::OutsideHours { hours, until, has_begun });
+        shown
     }
 
     fn counted(&self, report: Report) -> Report {

@@ -20,13 +20,12 @@ fn now() -> i64 {
     i64::try_from(clock::now()).unwrap_or(i64::MAX)
 }
 
-/// Waits until the job may run. `tell` gets its hours, and when they begin, if it has to wait.
-pub(super) fn wait(around: &Around, cancel: &Cancel, tell: impl Fn(String, String)) -> Result<()> {
-    let mut is_told = false;
+/// Waits until the job may run. `tell` gets its hours, and when they begin, if it has to wait; what it returns is kept
+/// until then.
+pub(super) fn wait<T>(around: &Around, cancel: &Cancel, tell: impl Fn(String, String) -> T) -> Result<()> {
+    let mut told = None;
     while let Some(until) = around.closed_until(now()) {
-        if !std::mem::replace(&mut is_told, true) {
-            tell(around.hours.map(String::from).unwrap_or_default(), until.text());
-        }
+        told.get_or_insert_with(|| tell(around.hours.map(String::from).unwrap_or_default(), until.text()));
         pause(LOOK, cancel)?;
     }
     Ok(())

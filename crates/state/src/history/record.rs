@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use millstream_core::{Error, ErrorKind, clock, redact};
 use rusqlite::Row;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::status::RunStatus;
@@ -93,7 +93,7 @@ impl RunKind {
 }
 
 /// The step of a sequence that a run is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfStep {
     /// The logical run of the sequence: its first run.
     pub sequence: String,
