@@ -35,7 +35,7 @@ pub enum Event {
         /// Whether its jobs begin anew, whatever they have loaded.
         restarts: bool,
     },
-    /// A step began, with these items if it is a loop.
+    /// A step may begin, with these items if it is a loop. It has begun with the first of its parts.
     Step {
         /// The step.
         step: String,
@@ -52,6 +52,14 @@ pub enum Event {
         step: String,
         /// When.
         at: u64,
+    },
+    /// A step has to wait until there is room for it. This is not kept: it follows from the other events.
+    #[serde(skip)]
+    Waits {
+        /// The step.
+        step: String,
+        /// Its pool, if it has one.
+        pool: Option<String>,
     },
     /// An attempt at a part began.
     Started {
@@ -157,7 +165,7 @@ impl Progress {
     pub(crate) fn apply(&mut self, sequence: &Sequence, event: &Event) {
         let step = |name: &str| sequence.step(name);
         match event {
-            Event::Began { .. } => {}
+            Event::Began { .. } | Event::Waits { .. } => {}
             Event::Anew { step: name, round, restarts } => {
                 let Some(step) = step(name) else { return };
                 self.steps[step] = StepProgress { round: *round, restarts: *restarts, ..StepProgress::default() };
@@ -170,15 +178,20 @@ impl Progress {
                 };
                 let (state, round, began) = (StepState::Running, *round, Some(*at));
                 let restarts = self.steps[step].restarts && self.steps[step].round == round;
-                self.steps[step] = StepProgress { state, round, restarts, began, parts, ..StepProgress::default() };
+                let waits_for_room = !parts.is_empty();
+                let rest = StepProgress::default();
+                self.steps[step] = StepProgress { state, round, restarts, waits_for_room, began, parts, ..rest };
             }
             Event::Again { step: name, at } => {
-                if let Some(step) = step(name) {
-                    (self.steps[step].state, self.steps[step].began) = (StepState::Running, Some(*at));
-                }
+                let Some(progress) = step(name).map(|step| &mut self.steps[step]) else { return };
+                (progress.state, progress.began, progress.waits_for_room) = (StepState::Running, Some(*at), true);
             }
             Event::Started { step: name, part, at } => {
-                let Some(part) = step(name).and_then(|step| self.steps[step].parts.get_mut(*part)) else { return };
+                let Some(progress) = step(name).map(|step| &mut self.steps[step]) else { return };
+                if std::mem::take(&mut progress.waits_for_room) {
+                    progress.began = Some(*at);
+                }
+                let Some(part) = progress.parts.get_mut(*part) else { return };
                 part.state = StepState::Running;
                 part.attempts += 1;
                 part.began = part.began.or(Some(*at));
@@ -199,6 +212,7 @@ impl Progress {
                 let Some(step) = step(name) else { return };
                 let progress = &mut self.steps[step];
                 progress.state = outcome.state();
+                progress.waits_for_room = false;
                 progress.ended = Some(*at);
                 progress.message.clone_from(message);
                 progress.results.clone_from(results);

@@ -74,6 +74,8 @@ pub struct StepProgress {
     pub round: u32,
     /// Whether its jobs begin anew in this round, whatever they have loaded.
     pub restarts: bool,
+    /// Whether it could begin, but no part of it has: its pool has no place, or others have the memory.
+    pub waits_for_room: bool,
     /// When it began, in milliseconds since 1970.
     pub began: Option<u64>,
     /// When it was over.
@@ -89,8 +91,8 @@ pub struct StepProgress {
 impl Default for StepProgress {
     fn default() -> Self {
         let (began, ended, message, results, parts) = (None, None, None, Row::new(), Vec::new());
-        let (state, round, restarts) = (StepState::Waiting, 1, false);
-        StepProgress { state, round, restarts, began, ended, message, results, parts }
+        let (state, round, restarts, waits_for_room) = (StepState::Waiting, 1, false, false);
+        StepProgress { state, round, restarts, waits_for_room, began, ended, message, results, parts }
     }
 }
 
@@ -156,9 +158,10 @@ impl Progress {
                     "ended": part.ended, "run": part.run(), "message": part.message, "results": part.results,
                 })
             };
+            let state = if progress.waits_for_room { StepState::Waiting } else { progress.state };
             json!({
                 "name": step.name.value, "kind": step.action.kind(), "what": crate::values::what(&step.action),
-                "needs": needs, "when": crate::values::when(step), "outcome": outcome(progress.state),
+                "needs": needs, "when": crate::values::when(step), "outcome": outcome(state),
                 "began": progress.began, "ended": progress.ended, "message": progress.message,
                 "results": progress.results, "parts": progress.parts.iter().map(part).collect::<Vec<_>>(),
             })

@@ -156,6 +156,7 @@ pub fn run(
         pools: pools(machine.pools.clone().unwrap_or_default(), &options.pools),
         places: BTreeMap::new(),
         waits_for_place: false,
+        seen_waiting: BTreeSet::new(),
         memory: Memory::new(machine.memory, machine.cores),
         first: first.clone(),
         name,
@@ -280,6 +281,8 @@ struct Runner<'a> {
     places: BTreeMap<PartId, PoolPlace>,
     /// Whether a part waits for a place that another run has.
     waits_for_place: bool,
+    /// The steps of which it was shown that they wait for room.
+    seen_waiting: BTreeSet<usize>,
     /// How long jobs that are kept running wait next time.
     pauses: BTreeMap<PartId, Duration>,
     came: FuturesUnordered<LocalBoxFuture<'static, Came>>,
@@ -477,6 +480,13 @@ impl Runner<'_> {
             }
             self.places.extend(place.map(|place| (id, place)));
             self.attempt(id, memory)?;
+        }
+        for (step, _) in candidates {
+            if self.progress.steps[step].waits_for_room && self.seen_waiting.insert(step) {
+                let pool = self.sequence.steps[step].pool.as_ref().map(|pool| pool.value.clone());
+                let event = Event::Waits { step: self.name_of(step), pool };
+                (self.see)(&Seen { sequence: &self.sequence, event: &event, progress: &self.progress });
+            }
         }
         Ok(())
     }

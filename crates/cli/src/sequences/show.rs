@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use millstream::history::{OfStep, RunHistory, RunStatus};
+use millstream::history::{OfStep, RunHistory, RunStatus, WaitingRun};
 use millstream::sequence::{
     Ending, Event, Outcome, Seen, Sequence, SequenceReport, StepProgress, StepState, kind_and_what,
 };
@@ -68,6 +68,7 @@ impl Board {
             Event::Anew { .. } => return,
             Event::Step { step, .. }
             | Event::Again { step, .. }
+            | Event::Waits { step, .. }
             | Event::Started { step, .. }
             | Event::Ended { step, .. }
             | Event::Over { step, .. } => step,
@@ -88,7 +89,11 @@ impl Board {
                 Some(format!("{step}{item}: failed: {}\n", message.as_deref().unwrap_or_default()))
             }
             _ if self.lines.is_some() => None,
-            Event::Step { .. } => Some(format!("{step}: begins ({})\n", kind_and_what(&sequence.steps[number]))),
+            // Of steps that wait for others there may be many.
+            Event::Waits { pool, .. } => pool.as_deref().map(|pool| format!("{step}: {}\n", waits_for(Some(pool)))),
+            Event::Started { .. } if attempts(progress) == 1 => {
+                Some(format!("{step}: begins ({})\n", kind_and_what(&sequence.steps[number])))
+            }
             Event::Again { .. } => Some(format!("{step}: continues\n")),
             Event::Over { outcome: Outcome::Failed, message: None, .. } => None,
             Event::Over { .. } => Some(format!("{step}: {}\n", state(progress))),
@@ -153,7 +158,13 @@ impl Lines {
             if jobs.has_ended {
                 return;
             }
+            let waiting = WaitingRun::all(history.folder());
             for (number, (of, line)) in &jobs.running {
+                if let Some(run) = waiting.iter().find(|run| run.of_step.as_ref() == Some(of)) {
+                    let WaitingRun { hours, until, .. } = run;
+                    self.bars[*number].set_message(format!("{line}: waits for its hours, {hours}, until {until}"));
+                    continue;
+                }
                 let status = history.of_step(of).ok().and_then(|runs| runs.into_iter().next()?.status);
                 if let Some(status) = status.filter(|status| status.updated > 0) {
                     self.bars[*number].set_message(format!("{line}{}", rows(&status)));
@@ -177,6 +188,9 @@ impl Lines {
                 let needs = sequence.graph.needs(number).iter().map(|&need| sequence.steps[need].name.value.as_str());
                 let needs: Vec<&str> = needs.collect();
                 if needs.is_empty() { String::new() } else { format!("after {}", needs.join(", ")) }
+            }
+            StepState::Running if progress.waits_for_room => {
+                waits_for(step.pool.as_ref().map(|pool| pool.value.as_str()))
             }
             _ => state(progress),
         };
@@ -202,6 +216,19 @@ impl Lines {
 fn rows(status: &RunStatus) -> String {
     let (rows, rate) = (grouped(status.rows_read), grouped(status.rate.round() as u64));
     format!(": {rows} rows read, {rate} a second")
+}
+
+/// For what a step waits that could begin.
+fn waits_for(pool: Option<&str>) -> String {
+    match pool {
+        Some(pool) => format!("waits for a place in the pool `{pool}`"),
+        None => "waits until other steps end".to_owned(),
+    }
+}
+
+/// How many attempts there were at all parts of a step.
+fn attempts(progress: &StepProgress) -> u32 {
+    progress.parts.iter().map(|part| part.attempts).sum()
 }
 
 /// What a step has come to, in words.
