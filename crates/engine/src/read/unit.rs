@@ -95,7 +95,8 @@ async fn found(reader: &Arc<Reader>, unit: &Unit, limit: &Arc<ConcurrencyLimit>)
         Reading::Rows => return Ok(Found::Bytes(UnitBytes::Rows)),
         reading => matches!(reading, Reading::Ranges(_)),
     };
-    if !ranged && let Some((bytes, reservation)) = reader.read_now(unit, WHOLE) {
+    let whole = reader.context.pace.ahead().map_or(WHOLE, |ahead| WHOLE.min(ahead));
+    if !ranged && let Some((bytes, reservation)) = reader.read_now(unit, whole) {
         return Ok(Found::Bytes(UnitBytes::Whole(bytes, reservation)));
     }
     if !ranged && reader.source_of(&unit.uri)?.opens_lightly() {

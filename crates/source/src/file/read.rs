@@ -202,6 +202,12 @@ pub(crate) fn verify(file: &File, path: &Path, stamp: &Stamp) -> Result<()> {
     if Stamp::of(&look_up(file, path)?) == *stamp { Ok(()) } else { Err(changed(path)) }
 }
 
+/// The size of a block: a small one where the job may read only so many bytes a second, since what comes at once has to
+/// be paid for before more comes.
+fn block(context: &SourceContext) -> u64 {
+    context.pace.ahead().map_or(BLOCK, |ahead| BLOCK.min(ahead as u64))
+}
+
 /// The bytes of a regular file's `range`: blocks that are in the page cache are copied where they are wanted, others
 /// are read ahead.
 ///
@@ -231,7 +237,7 @@ struct Blocks {
 impl Blocks {
     /// The next bytes, if they are in the page cache.
     fn next_cached(&mut self) -> Option<Result<Bytes>> {
-        let most = (self.rest.end - self.rest.start).min(BLOCK) as usize;
+        let most = (self.rest.end - self.rest.start).min(block(&self.context)) as usize;
         let mut bytes = buffers::take(most);
         let count = append_cached(&self.file, self.rest.start, most, &mut bytes) as u64;
         if count == 0 {
@@ -301,7 +307,7 @@ fn stream_ahead(
         let mut ahead = LookAhead { at: range.start, end: range.end, cold: VecDeque::new() };
         let mut at = range.start;
         while at < range.end {
-            let end = range.end.min(at + BLOCK);
+            let end = range.end.min(at + block(&counted));
             let room = feeder.room((end - at) as usize).await;
             let (file, path) = (Arc::clone(&file), Arc::clone(&path));
             let context = counted.clone();
