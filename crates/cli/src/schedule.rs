@@ -155,14 +155,15 @@ impl Shown {
         let say = |text: String| output.chat(&format!("{text}\n"));
         let warn = |error: Error| output.message(&message::warning(output, &error));
         match notice {
-            Notice::Scheduled { sequence, next: Some(next), zone } => {
-                let next = Named { sequence: sequence.clone(), planned: *next, zone: *zone }.shown();
-                say(format!("{}: starts next at {next}", self.path(sequence)));
+            Notice::Scheduled { sequence, next, zone, triggers } => {
+                let next = next.map(|planned| Named { sequence: sequence.clone(), planned, zone: *zone }.shown());
+                let next = next.map(|next| format!("next at {next}"));
+                let on = (!triggers.is_empty()).then(|| format!("on {}", triggers.join(", ")));
+                let when: Vec<String> = next.into_iter().chain(on).collect();
+                say(format!("{}: starts {}", self.path(sequence), when.join(", and ")));
             }
-            Notice::Scheduled { sequence, next: None, .. } => {
-                say(format!("{}: starts when something happens", self.path(sequence)));
-            }
-            Notice::Gone { sequence } => say(format!("{}: has no schedule any more", self.path(sequence))),
+            Notice::Gone { sequence, is_there: true } => say(format!("{}: has no schedule now", self.path(sequence))),
+            Notice::Gone { sequence, is_there: false } => say(format!("{}: its file is gone", self.path(sequence))),
             Notice::Broken { sequence, lints } => {
                 output.message(&message::lints(output, lints));
                 output.message(&format!("{} does not start until this is corrected\n", self.path(sequence)));

@@ -102,6 +102,13 @@ impl Schedule {
         self.message.as_ref()
     }
 
+    /// What starts it beside the time, in words.
+    pub fn triggers(&self) -> Vec<String> {
+        let files = self.files.iter().map(|files| format!("files {}", files.pattern));
+        let after = self.after.iter().map(|after| format!("after {}", after.sequence()));
+        files.chain(after).chain(self.message.iter().map(MessageSpec::in_words)).collect()
+    }
+
     /// How often a run that was killed is resumed.
     pub fn resumes(&self) -> u32 {
         self.resume

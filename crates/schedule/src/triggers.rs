@@ -1,5 +1,6 @@
 //! What starts a sequence beside the time: files that arrive, and the end of another sequence.
 
+use millstream_core::redact;
 use millstream_core::spec::{Duration, Fault};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -112,6 +113,14 @@ impl MessageSpec {
     /// The settings of the queue.
     pub fn settings(&self) -> Value {
         self.kafka.clone().or_else(|| self.redis.clone()).unwrap_or_else(|| Value::Object(serde_json::Map::new()))
+    }
+
+    pub(crate) fn in_words(&self) -> String {
+        let from = redact::url(&self.from);
+        match self.redis.as_ref().and_then(|redis| redis.get("stream")?.as_str()) {
+            Some(stream) => format!("messages of the stream {stream} of {from}"),
+            None => format!("messages of {from}"),
+        }
     }
 
     pub(crate) fn check(&self) -> Vec<Fault> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
-use millstream_core::{Result, redact};
+use millstream_core::Result;
 use millstream_job::Lint;
 use millstream_state::occurrences::{MissedTimes, Occurrence, OccurrenceState};
 use millstream_state::{Occurrences, RunHistory};
@@ -64,16 +64,12 @@ pub fn list(folder: &Path, state: &Path, clock: &Clock, most: usize) -> Result<(
         };
         let from = now.max(moment(stamp.modified()));
         let until = from.checked_add_days(chrono::Days::new(366 * 40)).unwrap_or(DateTime::<Utc>::MAX_UTC);
-        let mut triggers = Vec::new();
-        triggers.extend(schedule.files().map(|files| format!("files {}", files.pattern)));
-        triggers.extend(schedule.after().map(|after| format!("after {}", after.sequence())));
-        triggers.extend(schedule.message().map(|message| format!("messages of {}", redact::url(&message.from))));
         let last = occurrences.last(&change.path, LOOKED_AT)?;
         let of = |state| open.iter().find(|one| one.state == state && *one.sequence == *change.path).cloned();
         listed.push(Listed {
             zone: schedule.zone(),
             next: schedule.times(from, until).take(most).collect(),
-            triggers,
+            triggers: schedule.triggers(),
             running: of(OccurrenceState::Started),
             queued: of(OccurrenceState::Queued),
             last: last

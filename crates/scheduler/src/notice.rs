@@ -21,11 +21,15 @@ pub enum Notice {
         next: Option<DateTime<Utc>>,
         /// Its time zone.
         zone: Tz,
+        /// What starts it beside the time, in words.
+        triggers: Vec<String>,
     },
     /// A file is gone, or has no schedule any more.
     Gone {
         /// The sequence.
         sequence: Arc<str>,
+        /// Whether the file is there.
+        is_there: bool,
     },
     /// A sequence does not start by itself, since its schedule has errors.
     Broken {

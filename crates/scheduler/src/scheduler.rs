@@ -369,13 +369,14 @@ impl Scheduler {
             Some((text, stamp)) => (entry::read(&path, text, self.now().timestamp_millis(), false), stamp.modified()),
             None => (Read::Nothing, 0),
         };
+        let is_there = now.is_some();
         let was_known = self.entries.remove(&path).is_some() | self.broken.remove(&path);
         match read {
             (Read::Schedule(schedule), changed) => {
                 let entry = Entry::new(&path, *schedule, changed, &self.occurrences)?;
                 let next = entry.schedule.next(self.moment().max(entry.changed));
-                let zone = entry.schedule.zone();
-                self.tell(Notice::Scheduled { sequence: Arc::clone(&path), next, zone });
+                let (zone, triggers) = (entry.schedule.zone(), entry.schedule.triggers());
+                self.tell(Notice::Scheduled { sequence: Arc::clone(&path), next, zone, triggers });
                 if entry.changed > self.now() {
                     let changed = entry.changed;
                     self.tell(Notice::FromTheFuture { sequence: Arc::clone(&path), changed });
@@ -388,7 +389,7 @@ impl Scheduler {
                 self.broken.insert(Arc::clone(&path));
                 self.tell(Notice::Broken { sequence: path, lints });
             }
-            (Read::Nothing, _) if was_known => self.tell(Notice::Gone { sequence: path }),
+            (Read::Nothing, _) if was_known => self.tell(Notice::Gone { sequence: path, is_there }),
             (Read::Nothing, _) => {}
         }
         Ok(())

@@ -264,7 +264,8 @@ fn messages_start_sequences(message: &str, send: impl Fn()) {
     let state = lab.path(".state/runs.db");
     assert_eq!(sqlite(&state, "SELECT count(*) FROM occurrences WHERE cause LIKE 'message %'"), [["4"]]);
     let listed = run(&mut millstream(&lab.path(""), &["schedule", "--list"])).1;
-    assert!(listed.contains("messages of "), "{listed}");
+    let of = if message.contains("stream:") { "messages of the stream " } else { "messages of kafka://" };
+    assert!(listed.contains(of), "{listed}");
 }
 
 #[test]

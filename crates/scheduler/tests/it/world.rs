@@ -215,7 +215,7 @@ fn line(notice: &Notice) -> String {
             let next = next.map(|next| shown(next.timestamp_millis()));
             format!("scheduled {} {}", name(sequence), next.unwrap_or_default())
         }
-        Notice::Gone { sequence } => format!("gone {}", name(sequence)),
+        Notice::Gone { sequence, .. } => format!("gone {}", name(sequence)),
         Notice::Broken { sequence, lints } => format!("broken {}: {}", name(sequence), lints[0].what),
         Notice::Mistakes { sequence, lints } => format!("mistakes {}: {}", name(sequence), lints[0].what),
         Notice::FromTheFuture { sequence, .. } => format!("from the future {}", name(sequence)),
