@@ -63,6 +63,7 @@ fn runs(runs: &RunsSummary) -> String {
     lines.extend(
         runs.hours.iter().map(|hours| format!("runs at {hours}; when that is over, it waits for the next day")),
     );
+    lines.extend(runs.priority.iter().map(|priority| format!("runs with {priority} priority")));
     lines.extend(runs.on_success.iter().map(|hook| format!("on success: {hook}")));
     lines.extend(runs.on_failure.iter().map(|hook| format!("on failure: {hook}")));
     let lines: Vec<String> = lines.iter().map(|line| format!("  {line}\n")).collect();

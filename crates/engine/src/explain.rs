@@ -46,6 +46,9 @@ pub struct RunsSummary {
     /// The hours of the day in which it runs, if it does not always run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hours: Option<String>,
+    /// The priority of its processes, if it is not that of most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<String>,
     /// What is done after a run that succeeds.
     pub on_success: Vec<String>,
     /// What is done after one that does not.
@@ -66,6 +69,7 @@ impl RunsSummary {
             require: around.requirements.iter().map(Requirement::in_words).collect(),
             retry: around.retry_run.map(retry),
             throttle: around.throttle.in_words(),
+            priority: around.priority.in_words().map(str::to_owned),
             hours: around.hours.map(|hours| format!("{hours} ({})", around.moment.zone())),
             on_success: hooks(&around.on_success),
             on_failure: hooks(&around.on_failure),

@@ -217,6 +217,7 @@ impl Loader<'_> {
             around: Around { moment: filled.moment, dates: filled.dates, ..job.around },
             ..job
         });
+        lint::name_owner(&mut self.lints, &KEYS, "the job itself: it stands beside `sources` and `sinks`");
         exposed::hide_passwords(&mut self.lints);
         job
     }

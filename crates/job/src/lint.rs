@@ -79,6 +79,14 @@ impl Lint {
     }
 }
 
+/// Says of keys that are not known where they stand that `file` has them, which they then belong to as a whole.
+pub fn name_owner(lints: &mut [Lint], keys: &[&str], file: &str) {
+    let is_of_file = |lint: &&mut Lint| lint.code == LintCode::UnknownKey && keys.contains(&lint.text.as_str());
+    for lint in lints.iter_mut().filter(is_of_file) {
+        lint.hint = Some(format!("`{}` is a key of {file}", lint.text));
+    }
+}
+
 /// Sorts by place and leaves every lint once: a block that is used twice through an alias has its faults once.
 pub fn tidy(lints: &mut Vec<Lint>) {
     lints.sort_by(|a, b| {

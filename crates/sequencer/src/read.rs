@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use millstream_core::spec::Fault;
+use millstream_core::spec::{Fault, Size};
 use millstream_core::{Error, Registry, clock};
 use millstream_engine::parse::unreadable;
 use millstream_engine::{Engine, Failure, ParseOptions, sql};
@@ -176,6 +176,7 @@ impl<'a> Loaded<'a> {
         if let Some(sequence) = &sequence {
             lints.extend(mails_without_server(sequence, engine));
             lints.extend(doubtful_queries(sequence));
+            lints.extend(too_much_memory(sequence, engine));
         }
         Loaded { sequence, lints, files }
     }
@@ -234,6 +235,18 @@ fn mails_without_server(sequence: &Sequence, engine: &Engine) -> Vec<Lint> {
         lint.hint("name one in the machine file (`--machine`): `smtp: {host: …, from: …}`")
     };
     mails.map(lint).collect()
+}
+
+/// Warns of steps that reserve more memory than there is: they run alone, with all of it.
+fn too_much_memory(sequence: &Sequence, engine: &Engine) -> Vec<Lint> {
+    let all = engine.machine().memory;
+    let lint = |step: &Step| {
+        let reserved = step.memory.filter(|reserved| *reserved > all)?;
+        let what = format!("the step reserves {} of memory, and this machine gives runs {}", Size(reserved), Size(all));
+        let hint = "it runs alone, with what there is: write less, or leave `memory` out for a fair part";
+        Some(sequence.text.warning(step.name.span, what).hint(hint))
+    };
+    sequence.steps.iter().filter_map(lint).collect()
 }
 
 impl ReadSequence {

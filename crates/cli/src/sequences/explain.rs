@@ -41,7 +41,10 @@ fn needs(sequence: &Sequence, step: usize) -> Vec<&str> {
 pub fn as_text(sequence: &Sequence, durations: &[Option<u64>]) -> String {
     let (path, duration) = critical(sequence, durations);
     let width = sequence.steps.iter().map(|step| step.name.value.chars().count()).max().unwrap_or_default();
-    let mut text = format!("sequence {}: {} steps\n", sequence.path(), sequence.steps.len());
+    let priority = sequence.priority.in_words();
+    let priority = priority.map_or(String::new(), |priority| format!(", with {priority} priority"));
+    let steps = if sequence.steps.len() == 1 { "step" } else { "steps" };
+    let mut text = format!("sequence {}: {} {steps}{priority}\n", sequence.path(), sequence.steps.len());
     for (layer, steps) in sequence.graph.layers().iter().enumerate() {
         let _ = writeln!(text, "\n{}.", layer + 1);
         for &step in steps {
@@ -90,5 +93,5 @@ pub fn as_json(sequence: &Sequence, durations: &[Option<u64>]) -> Value {
         })
     };
     let steps: Vec<Value> = (0..sequence.steps.len()).map(step).collect();
-    json!({"sequence": sequence.path(), "steps": steps, "critical_ms": duration})
+    json!({"sequence": sequence.path(), "priority": sequence.priority, "steps": steps, "critical_ms": duration})
 }

@@ -48,7 +48,8 @@ impl FromStr for Hours {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let time = |text: &str| NaiveTime::parse_from_str(text.trim(), "%H:%M").ok();
-        let parsed = text.split_once('-').and_then(|(from, to)| Some(Hours { from: time(from)?, to: time(to)? }));
+        let end = |text: &str| if text.trim() == "24:00" { Some(NaiveTime::MIN) } else { time(text) };
+        let parsed = text.split_once('-').and_then(|(from, to)| Some(Hours { from: time(from)?, to: end(to)? }));
         match parsed {
             Some(Hours { from, to }) if from == to => {
                 Err(format!("`{text}` begins when it ends: leave `hours` out if the job may always run"))
@@ -87,7 +88,7 @@ impl JsonSchema for Hours {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "pattern": r"^ *([01]?[0-9]|2[0-3]):[0-5][0-9] *- *([01]?[0-9]|2[0-3]):[0-5][0-9] *$",
+            "pattern": r"^ *([01]?[0-9]|2[0-3]):[0-5][0-9] *- *(([01]?[0-9]|2[0-3]):[0-5][0-9]|24:00) *$",
             "description": "Two times of day, such as `20:00-06:00`.",
         })
     }
@@ -132,9 +133,12 @@ mod tests {
 
     #[test]
     fn what_is_no_hours_is_refused() {
-        for text in ["", "20:00", "20-06", "20:00-24:00", "20:00-20:00", "20:00-06:00-07:00", "20:00–06:00"] {
+        for text in
+            ["", "20:00", "20-06", "24:00-06:00", "00:00-24:00", "20:00-20:00", "20:00-06:00-07:00", "20:00–06:00"]
+        {
             assert!(text.parse::<Hours>().is_err(), "{text}");
         }
+        assert_eq!("20:00-24:00".parse::<Hours>().expect("hours").to_string(), "20:00-00:00");
         assert_eq!("8:05-9:00".parse::<Hours>().expect("hours").to_string(), "08:05-09:00");
     }
 }

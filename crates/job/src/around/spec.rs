@@ -92,6 +92,15 @@ pub enum Priority {
 }
 
 impl Priority {
+    /// Its name, unless it is the usual one.
+    pub fn in_words(self) -> Option<&'static str> {
+        match self {
+            Priority::Low => Some("low"),
+            Priority::Normal => None,
+            Priority::High => Some("high"),
+        }
+    }
+
     /// The nice value of its processes, as the system has it.
     pub fn nice(self) -> i32 {
         match self {

@@ -37,12 +37,12 @@ use serde_json::Value;
 
 use crate::build::Builder;
 use crate::dates::Moment;
-use crate::exposed;
-use crate::lint::{self, Lint};
+use crate::lint::{self, Lint, LintCode};
 use crate::text::{JobText, Span};
 use crate::tree::{self, Entry, Kind, NAMES, Node};
 use crate::variables::Variables;
 use crate::walk::{Walker, in_words};
+use crate::{around, exposed};
 
 pub use crate::links::References;
 pub use conditions::NamedColumn;
@@ -75,7 +75,7 @@ pub struct SequenceOptions<'a> {
     pub columns: &'a dyn Fn(&str) -> Vec<NamedColumn>,
     /// What is wrong with what stands under `schedule`.
     pub schedule: &'a dyn Fn(&Value) -> Vec<Fault>,
-    /// The pools of the machine file; `None` if it does not matter which there are.
+    /// The pools of the machine file; `None` if there is none.
     pub pools: Option<&'a [String]>,
     /// How the files that the sequence names are read and linted.
     pub files: &'a dyn NamedFiles,
@@ -224,6 +224,8 @@ impl<'a> Loader<'a> {
         let links::Links { graph, lints, doubts } = links::link(entries, self.text);
         self.lints.extend(lints);
         exposed::hide(&mut self.lints, &found.exposed);
+        lint::name_owner(&mut self.lints, &around::KEYS[..8], "jobs: write it into the file of the job");
+        lint::name_owner(&mut self.lints, &KEYS, "the sequence itself: it stands beside `steps`");
         let named = nested.lints(entries, self.text, filled.moment.milliseconds());
         self.lints.extend(named.own);
         if !self.lints.iter().any(Lint::is_error) {
@@ -265,7 +267,8 @@ impl<'a> Loader<'a> {
                         }
                         false => did_you_mean(key, "valid keys", &KEYS),
                     };
-                    self.error(entry.key_span, format!("unknown key `{key}` in the sequence"), hint);
+                    let lint = self.text.error(entry.key_span, format!("unknown key `{key}` in the sequence"));
+                    self.lints.push(lint.code(LintCode::UnknownKey).hint(hint));
                 }
             }
         }

@@ -67,10 +67,7 @@ pub fn schedule_of(
 /// What is wrong with what `after` names in the value of `schedule` of the file at `path`. `text_of` gives the text of
 /// a file, if it is there.
 pub fn after_fault(path: &str, schedule: &Value, text_of: &dyn Fn(&str) -> Option<String>) -> Option<Fault> {
-    let (key, named) = match schedule.get("after")? {
-        Value::String(named) => ("after", named.as_str()),
-        block => ("after.sequence", block.get("sequence")?.as_str()?),
-    };
+    let (key, named) = named_by(schedule)?;
     let other = beside(path, named);
     let Some(text) = text_of(&other) else {
         let hint = "paths begin at the folder of this file; until the file is there, its end starts nothing";
@@ -80,8 +77,43 @@ pub fn after_fault(path: &str, schedule: &Value, text_of: &dyn Fn(&str) -> Optio
         let hint = "name another sequence; `keep_running: true` of a step starts a job again whenever it ends";
         return Some(Fault::new(key, "the sequence would start itself").hint(hint));
     }
-    let hint = "make it a step of a sequence, and name that";
-    (!is_sequence(&text)).then(|| Fault::new(key, format!("`{other}` is no sequence")).hint(hint))
+    if !is_sequence(&text) {
+        let hint = "make it a step of a sequence, and name that";
+        return Some(Fault::new(key, format!("`{other}` is no sequence")).hint(hint));
+    }
+    let circle = circle(path, &other, text, text_of)?;
+    let hint = "remove `after` from one of them";
+    Some(Fault::new(key, format!("sequences start each other in a circle: {}", circle.join(", then "))).hint(hint))
+}
+
+/// The sequences from the file at `path` over `other`, with this text, back to `path`, if each starts after the one
+/// before.
+fn circle(path: &str, other: &str, text: String, text_of: &dyn Fn(&str) -> Option<String>) -> Option<Vec<String>> {
+    let (mut names, mut text) = (vec![other.to_owned()], text);
+    loop {
+        let last = names.last()?;
+        let (root, _) = tree::parse(&JobText::new(last, &text), &text);
+        let schedule = root?.entry("schedule")?.value.to_value();
+        let next = beside(last, named_by(&schedule)?.1);
+        if plain(&next) == plain(path) {
+            let around = [path].into_iter().chain(names.iter().rev().map(String::as_str)).chain([path]);
+            return Some(around.map(|name| plain(name).to_string_lossy().into_owned()).collect());
+        }
+        // Another circle is for its own files to report.
+        if names.iter().any(|name| plain(name) == plain(&next)) {
+            return None;
+        }
+        text = text_of(&next)?;
+        names.push(next);
+    }
+}
+
+/// The sequence that `after` names, and the key that has it.
+fn named_by(schedule: &Value) -> Option<(&'static str, &str)> {
+    Some(match schedule.get("after")? {
+        Value::String(named) => ("after", named),
+        block => ("after.sequence", block.get("sequence")?.as_str()?),
+    })
 }
 
 #[cfg(test)]
@@ -105,6 +137,31 @@ mod tests {
                     steps:\n  a: {job: '${NOTHING}'}\n";
         let found = read(text);
         assert_eq!(found.schedule, Some(json!({"cron": "0 3 * * *", "within": "2h"})), "{:?}", found.lints);
+    }
+
+    #[test]
+    fn a_circle_of_sequences_is_named() {
+        let files = [
+            ("a.yaml", "schedule: {after: b.yaml}\nsteps: {}\n"),
+            ("b.yaml", "schedule: {after: {sequence: deep/c.yaml, on: always}}\nsteps: {}\n"),
+            ("deep/c.yaml", "schedule: {after: ../a.yaml}\nsteps: {}\n"),
+            // It follows a circle, and is none of it.
+            ("d.yaml", "schedule: {after: a.yaml}\nsteps: {}\n"),
+            ("e.yaml", "schedule: {after: f.yaml}\nsteps: {}\n"),
+            ("f.yaml", "schedule: {cron: '@daily'}\nsteps: {}\n"),
+        ];
+        let text_of = |name: &str| {
+            let text = files.iter().find(|(file, _)| plain(file) == plain(name))?.1;
+            Some(text.to_owned())
+        };
+        let fault = |name: &str, after: &str| after_fault(name, &json!({"after": after}), &text_of).map(|it| it.what);
+        let circle = fault("a.yaml", "b.yaml").expect("a circle");
+        assert_eq!(
+            circle,
+            "sequences start each other in a circle: a.yaml, then deep/c.yaml, then b.yaml, then a.yaml"
+        );
+        assert!(fault("deep/c.yaml", "../a.yaml").is_some());
+        assert_eq!((fault("d.yaml", "a.yaml"), fault("e.yaml", "f.yaml")), (None, None));
     }
 
     #[test]

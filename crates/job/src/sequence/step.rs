@@ -34,7 +34,7 @@ pub(crate) struct Steps<'b, 'a> {
     pub(crate) builder: &'b mut Builder<'a>,
     /// What conditions are checked with.
     pub(crate) conditions: Conditions<'b>,
-    /// The pools of the machine file, if it is known.
+    /// The pools of the machine file, if there is one.
     pub(crate) pools: Option<&'b [String]>,
     /// The blocks that a query may have beside it.
     pub(crate) databases: Vec<&'static str>,
@@ -140,7 +140,13 @@ impl Steps<'_, '_> {
     }
 
     fn pool(&mut self, node: &Node) {
-        let (Some(pool), Some(pools)) = (text(node.get("pool")), self.pools) else { return };
+        let Some(pool) = text(node.get("pool")) else { return };
+        let Some(pools) = self.pools else {
+            let what = format!("the pool `{}` limits nothing without a machine file", pool.value);
+            let hint = format!("write `pools: {{{}: 4}}` into a file, and name it with `--machine`", pool.value);
+            self.builder.found.lints.push(self.builder.text.warning(pool.span, what).hint(hint));
+            return;
+        };
         if pools.contains(&pool.value) {
             return;
         }

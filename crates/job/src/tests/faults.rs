@@ -11,6 +11,9 @@ pub const AGAINST_THE_SCHEMA: &[&str] = &[
     // Unknown keys at every level.
     "sources: {a: {read: a.csv, csv: {delimeter: ','}, on_drfit: null}}\nsinks: {out: {from: a, write: out.csv}}\nx: \
      1\n",
+    // Keys of the job in its entries.
+    "sources: {a: {read: a.csv, throttle: {connections: 1}}}\nsinks: {out: {from: a, write: out.csv, hours: \
+     20:00-06:00}}\n",
     // Wrong types.
     "sources: {a: {read: a.csv, csv: {header: yes}, max_rejects: abc}}\nsinks: {out: {from: a, write: out.csv}}\n",
     "sources: {a: {read: [a.csv, 3], csv: [1], max_rejects: \"3\"}}\nsinks: {out: {from: a, write: out.csv}}\n",

@@ -64,12 +64,26 @@ fn pools_and_parallel_limit_what_runs_together() {
             note.replace("${V}", "b")
         ),
     );
-    lab.run(&["run", "nightly.yaml", "--machine", "machine.yaml"]).ok();
+    let ran = lab.run(&["run", "nightly.yaml", "--machine", "machine.yaml", "--json"]);
+    ran.ok().says(&["b: waits for a place in the pool `db`"]);
+    // It has begun when it got its place.
+    let report = ran.json();
+    let ended = |item: &Value| item["ended"].as_u64().expect("a time");
+    let first = step(&report, "a")["parts"].as_array().expect("parts").iter().map(ended).min();
+    assert!(step(&report, "b")["began"].as_u64() >= first, "{report}");
     let counts = lab.read("counts");
     assert_eq!(counts.lines().count(), 5);
     assert!(counts.lines().all(|count| ["1", "2"].contains(&count.trim())), "{counts}");
     lab.file("other.yaml", "steps: {a: {command: ['true'], pool: dv}}\n");
     lab.run(&["run", "other.yaml", "--machine", "machine.yaml"]).ended(2).says(&["dv", "db"]);
+    lab.run(&["run", "other.yaml"]).ok().says(&["warning: the pool `dv` limits nothing without a machine file"]);
+}
+
+#[test]
+fn a_step_may_not_reserve_more_than_there_is_unnoticed() {
+    let lab = lab("priority: high\nsteps:\n  load: {job: load.yaml, set: {TAG: x}, memory: 100TB}\n");
+    lab.run(&["check", "nightly.yaml"]).ok().says(&["warning: the step reserves 100 TB of memory"]);
+    lab.run(&["explain", "nightly.yaml"]).ok().prints(&["nightly.yaml: 1 step, with high priority"]);
 }
 
 #[test]

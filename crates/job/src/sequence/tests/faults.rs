@@ -23,6 +23,7 @@ fn what_stands_beside_the_steps() {
         "steps: {on-e: {job: load.yaml}}\n",
         "steps:\n  one: {job: load.yaml\n  two: {job: load.yaml}\n  three: job: x\n",
         "steps:\n  one: {job: load.yaml}\n  one: {job: load.yaml}\n",
+        "steps: {one: {job: load.yaml, throttle: {connections: 1}, schedule: {cron: '@daily'}}}\nhours: 20:00-06:00\n",
     ]));
 }
 
@@ -168,7 +169,7 @@ fn what_is_set_in_vain_is_reported() {
 }
 
 #[test]
-fn without_a_machine_file_pools_are_not_checked_and_secrets_are_warnings() {
+fn without_a_machine_file_pools_are_a_warning_and_before_a_run_secrets_are() {
     let yaml = "steps: {one: {job: load.yaml, pool: any}, two: {webhook: {url: {secret: env:NO_SUCH}}}}\n";
     let files = super::usual_files();
     let with = |pools: Option<&[String]>, running: bool| {
