@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::arguments::{Global, Rejects};
 use crate::human;
 use crate::output::{Output, Role};
-use crate::runs::unknown;
+use crate::runs::{LOOKED_AT, unknown};
 use crate::shared::{Followed, engine, sound_job};
 use crate::telemetry::Telemetry;
 
@@ -132,12 +132,13 @@ fn summary(run: &RunRecord, done: &Replayed) -> String {
 
 /// The run of that name, or the last one for `last`.
 fn find(history: &RunHistory, name: &str) -> Result<RunRecord> {
-    let runs = history.list(None, u64::MAX)?;
-    let found = runs.iter().find(|run| name == "last" || run.run == name);
-    found.cloned().ok_or_else(|| match runs.is_empty() {
-        true => Error::job("there are no runs yet"),
-        false => unknown(name, &runs),
-    })
+    let named = history.find(name)?;
+    let found = if name == "last" { history.list(None, 1)?.pop() } else { named };
+    if let Some(run) = found {
+        return Ok(run);
+    }
+    let runs = history.list(None, LOOKED_AT)?;
+    Err(if runs.is_empty() { Error::job("there are no runs yet") } else { unknown(name, &runs) })
 }
 
 fn described(output: Output, run: &RunRecord, kept: &[Kept]) -> String {

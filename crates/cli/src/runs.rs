@@ -23,6 +23,9 @@ use crate::progress::pace;
 use crate::shared::machine;
 use crate::table::table;
 
+/// So many of the last runs are compared with a name that none has.
+pub const LOOKED_AT: u64 = 1_000;
+
 /// How many runs are named if the requested one does not exist.
 const NAMED: usize = 10;
 
@@ -48,21 +51,11 @@ pub fn history(global: &Global) -> Result<Arc<RunHistory>, Failure> {
 
 /// The runs that are asked for, the last one first.
 pub fn listed(history: &RunHistory, asked: &Runs) -> Result<Vec<RunRecord>> {
-    let most = if asked.unfinished { u64::MAX } else { asked.most };
-    let mut runs = history.list(job_path(asked.job.as_deref()).as_deref(), most)?;
-    if asked.unfinished {
-        // Runs that were resumed are not unfinished.
-        let all = history.list(None, u64::MAX)?;
-        let gone_on = |run: &RunRecord| {
-            // The clock may have been set back meanwhile: the later ones stand before it.
-            let later = all.iter().take_while(|other| other.run != run.run);
-            let mut same = later.filter(|other| (&other.job, &other.variables) == (&run.job, &run.variables));
-            same.any(|other| other.logical == run.logical || other.outcome == Outcome::Done)
-        };
-        runs.retain(|run| run.outcome.is_unfinished() && !gone_on(run));
-        runs.truncate(usize::try_from(asked.most).unwrap_or(usize::MAX));
+    let job = job_path(asked.job.as_deref());
+    match asked.unfinished {
+        true => history.unfinished(job.as_deref(), asked.most),
+        false => history.list(job.as_deref(), asked.most),
     }
-    Ok(runs)
 }
 
 fn list(output: Output, history: &RunHistory, asked: &Runs) -> Result<()> {
@@ -209,10 +202,11 @@ pub fn find(history: &RunHistory, job: Option<&str>, name: &str) -> Result<RunRe
     if let Some(run) = named {
         return Ok(run);
     }
-    let runs = history.list(job.as_deref(), u64::MAX)?;
-    let last = || runs.iter().find(|run| run.of_step.is_none()).or(runs.first());
-    let found = if name == "last" { last() } else { None };
-    found.cloned().ok_or_else(|| unknown(name, &runs))
+    let last = if name == "last" { history.newest(job.as_deref())? } else { None };
+    match last {
+        Some(run) => Ok(run),
+        None => Err(unknown(name, &history.list(job.as_deref(), LOOKED_AT)?)),
+    }
 }
 
 /// The error if none of `runs`, the newest first, has that name.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use millstream_core::{Error, Result};
 
 /// The folder of these files in the state folder.
-const FOLDER: &str = "cancel";
+pub(crate) const FOLDER: &str = "cancel";
 
 /// The file that asks a run to stop.
 #[derive(Debug, Clone)]

@@ -12,7 +12,7 @@ use super::progress::ProgressFile;
 use super::record::{Ending, Outcome};
 use super::status::StatusFile;
 use super::store::{RunHistory, signed};
-use crate::occurrences;
+use crate::{CancelFile, occurrences};
 
 /// A live run that is in the history. It counts as killed if this is dropped before [`LiveRun::end`].
 #[derive(Debug)]
@@ -34,6 +34,11 @@ impl LiveRun {
     /// Its progress file.
     pub fn progress(&self) -> Arc<ProgressFile> {
         Arc::clone(&self.progress)
+    }
+
+    /// The file that asks it to stop.
+    pub fn cancel_file(&self) -> CancelFile {
+        CancelFile::new(self.history.folder(), &self.run)
     }
 
     /// Its status file.
@@ -59,6 +64,7 @@ impl LiveRun {
         let update = "UPDATE runs SET ended = ?2, outcome = ?3, message = ?4 WHERE run = ?1";
         let values = params![self.run, signed(now()), Outcome::Skipped.name(), why];
         self.status.remove();
+        self.cancel_file().remove();
         self.store_end(update, values, Outcome::Skipped, Some(why))
     }
 
@@ -104,6 +110,7 @@ impl LiveRun {
         let done = self.store_end(update, values, outcome, message.as_deref());
         fail_point::pass("state.after");
         self.status.remove();
+        self.cancel_file().remove();
         if done.is_ok() && outcome == Outcome::Done {
             // No run resumes it.
             self.progress.clear();

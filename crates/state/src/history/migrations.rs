@@ -29,6 +29,10 @@ const MIGRATIONS: &[&str] = &[
     CREATE INDEX missed_of_sequences ON missed (sequence, last); \
     CREATE TABLE arrivals (sequence TEXT NOT NULL, file TEXT NOT NULL, modified INTEGER NOT NULL, \
     size INTEGER NOT NULL, seen INTEGER NOT NULL, PRIMARY KEY (sequence, file)) WITHOUT ROWID",
+    // With a hundred thousand runs, what asks for those of a job may not look at all of them.
+    "CREATE INDEX runs_of_jobs ON runs (job); CREATE INDEX runs_of_keys ON runs (job, variables); \
+    CREATE INDEX runs_of_chains ON runs (logical); CREATE INDEX unfinished_runs ON runs (outcome) \
+    WHERE outcome IS NULL OR outcome NOT IN ('done', 'skipped')",
 ];
 
 /// The version of the history and its folder, stored as SQLite's `user_version`.

@@ -1,58 +1,87 @@
-//! How long runs are kept: the last [`KEPT`], and what is kept of them beside the history.
+//! How long runs are kept: the numbers of many, and the last of these with all that they have left.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension};
 
 use super::progress;
-use super::record::RunRecord;
 use super::status;
 use super::store::signed;
-use crate::{rejects, sequences};
+use crate::{cancel, rejects, sequences};
 
-/// So many runs are kept.
-pub(super) const KEPT: u64 = 1_000;
-
-/// Deletes the oldest runs if there are too many, but for those for which `is_alive` holds; whether it did. It deletes
-/// many at a time: to find them takes a look at all runs, their reports included, and to count them takes a look at an
-/// index. Runs that are steps of a sequence do not count, and go with the runs of the sequence: without them it could
-/// not be resumed.
-pub(super) fn delete_oldest(connection: &Connection, is_alive: impl Fn(&str) -> bool) -> rusqlite::Result<bool> {
-    let count = "SELECT count(*) FROM runs WHERE sequence IS NULL";
-    let count: i64 = connection.query_row(count, [], |row| row.get(0))?;
-    if count <= signed(KEPT + KEPT / 10) {
-        return Ok(false);
-    }
-    let old = "SELECT run FROM runs WHERE sequence IS NULL AND run NOT IN \
-               (SELECT run FROM runs WHERE sequence IS NULL ORDER BY rowid DESC LIMIT ?1)";
-    let old: Vec<String> =
-        connection.prepare(old)?.query_map([signed(KEPT)], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
-    let transaction = connection.unchecked_transaction()?;
-    let mut deleted = 0;
-    for run in old.iter().filter(|run| !is_alive(run)) {
-        deleted += transaction.execute("DELETE FROM runs WHERE run = ?1", [run])?;
-    }
-    // Steps of steps follow in the next round.
-    let steps = "DELETE FROM runs WHERE sequence IS NOT NULL AND sequence NOT IN (SELECT logical FROM runs)";
-    while transaction.execute(steps, [])? > 0 {}
-    transaction.commit()?;
-    Ok(deleted > 0)
+/// How many runs are kept. Runs that are steps of a sequence do not count, and go with the runs of the sequence:
+/// without them it could not be resumed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kept {
+    /// So many, with their numbers: when, how long, how they ended, rows.
+    pub numbers: u64,
+    /// So many, the last ones, with their reports, rejects and what lies beside the history.
+    pub whole: u64,
+    /// So many begin between two looks whether there are more.
+    pub each: u64,
 }
 
-/// Removes the rejects, the progress and status files and the folders of sequences of runs that are not among `runs`.
-/// These are asked for last, so that a run which has begun meanwhile is among them. It does no harm if a file cannot be
-/// removed.
-pub(super) fn remove_files(state: &Path, runs: impl FnOnce() -> Option<Vec<RunRecord>>) {
-    let folders = [rejects::FOLDER, sequences::FOLDER, progress::FOLDER, status::FOLDER];
-    let [rejects, sequences, progress, status] = folders.map(|folder| entries(&state.join(folder)));
+/// How many are kept. A report takes a few kilobytes, the numbers of a run some hundred bytes.
+pub(super) const KEPT: Kept = Kept { numbers: 100_000, whole: 10_000, each: 500 };
+
+/// Forgets runs of which there are more than `kept` says, but for those for which `is_alive` holds; whether it did. The
+/// run that has just begun is number `last`: most have to look at nothing.
+pub(super) fn forget_oldest(
+    connection: &Connection,
+    kept: Kept,
+    last: u64,
+    is_alive: impl Fn(&str) -> bool,
+) -> rusqlite::Result<bool> {
+    if !last.is_multiple_of(kept.each) {
+        return Ok(false);
+    }
+    let Some(whole) = before(connection, kept.whole)? else { return Ok(false) };
+    let transaction = connection.unchecked_transaction()?;
+    if let Some(numbers) = before(connection, kept.numbers)? {
+        let old = "SELECT run FROM runs WHERE sequence IS NULL AND rowid <= ?1";
+        let old: Vec<String> =
+            connection.prepare(old)?.query_map([numbers], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+        for run in old.iter().filter(|run| !is_alive(run)) {
+            transaction.execute("DELETE FROM runs WHERE run = ?1", [run])?;
+        }
+        // Steps of steps follow in the next round.
+        let steps = "DELETE FROM runs WHERE sequence IS NOT NULL AND sequence NOT IN (SELECT logical FROM runs)";
+        while transaction.execute(steps, [])? > 0 {}
+    }
+    let thin = "UPDATE runs SET report = NULL, predicted = NULL WHERE rowid <= ?1 AND report IS NOT NULL";
+    transaction.execute(thin, [whole])?;
+    transaction.commit()?;
+    Ok(true)
+}
+
+/// The number of the last run before the last `most`; `None` if there is none.
+fn before(connection: &Connection, most: u64) -> rusqlite::Result<Option<i64>> {
+    // All of these stand in one place of the index, in their order.
+    let find = "SELECT rowid FROM runs WHERE sequence IS NULL AND step IS NULL ORDER BY rowid DESC LIMIT 1 OFFSET ?1";
+    connection.query_row(find, [signed(most)], |row| row.get(0)).optional()
+}
+
+/// The names of the runs of which everything is kept, and of their resume chains; those that may be alive among them.
+pub(super) fn whole_runs(connection: &Connection, kept: Kept) -> rusqlite::Result<Vec<(String, String)>> {
+    let from = before(connection, kept.whole)?.unwrap_or_default();
+    let mut find = connection.prepare("SELECT run, logical FROM runs WHERE rowid > ?1 OR outcome IS NULL")?;
+    find.query_map([from], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+}
+
+/// Removes the rejects, the progress and status files and the folders of sequences of runs that are not among `runs`,
+/// which have names and resume chains. These are asked for last, so that a run which has begun meanwhile is among them.
+/// It does no harm if a file cannot be removed.
+pub(super) fn remove_files(state: &Path, runs: impl FnOnce() -> Option<Vec<(String, String)>>) {
+    let folders = [rejects::FOLDER, sequences::FOLDER, progress::FOLDER, status::FOLDER, cancel::FOLDER];
+    let [rejects, sequences, progress, status, cancel] = folders.map(|folder| entries(&state.join(folder)));
     let Some(runs) = runs() else { return };
-    let logical: HashSet<&str> = runs.iter().map(|run| run.logical.as_str()).collect();
-    let names: HashSet<&str> = runs.iter().map(|run| run.run.as_str()).collect();
+    let (names, logical): (HashSet<&str>, HashSet<&str>) =
+        runs.iter().map(|(run, logical)| (run.as_str(), logical.as_str())).unzip();
     for folder in others(rejects, &logical).chain(others(sequences, &names)) {
         let _ = fs_err::remove_dir_all(folder);
     }
-    for file in others(progress, &names).chain(others(status, &names)) {
+    for file in others(progress, &names).chain(others(status, &names)).chain(others(cancel, &names)) {
         let _ = fs_err::remove_file(file);
     }
 }

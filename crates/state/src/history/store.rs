@@ -15,7 +15,7 @@ use super::locks::{self, OnlyRun, RunLock};
 use super::migrations::{VERSION, migrate};
 use super::progress::{self, ProgressFile};
 use super::record::{COLUMNS, OfStep, Outcome, RunKind, RunRecord, record};
-use super::retention;
+use super::retention::{self, KEPT, Kept};
 use super::status;
 
 /// How long to wait while another run writes to the history.
@@ -44,6 +44,7 @@ pub struct LogicalRun<'a> {
 pub struct RunHistory {
     folder: PathBuf,
     connection: Mutex<Connection>,
+    pub(super) kept: Kept,
 }
 
 /// Why a run history cannot be opened.
@@ -100,7 +101,10 @@ impl RunHistory {
         connection.busy_timeout(BUSY_TIMEOUT).map_err(unusable)?;
         match migrate(&mut connection).map_err(unusable)? {
             Some(newer) => Err(Unopened::Newer(is_newer(folder, newer))),
-            None => Ok(Arc::new(RunHistory { folder: folder.to_owned(), connection: Mutex::new(connection) })),
+            None => {
+                let (folder, connection) = (folder.to_owned(), Mutex::new(connection));
+                Ok(Arc::new(RunHistory { folder, connection, kept: KEPT }))
+            }
         }
     }
 
@@ -131,19 +135,24 @@ impl RunHistory {
         let kind = kind.stored();
         let values =
             params![run, first, job.path, job.variables, process, began, PROGRAM, moment, series, kind, sequence, step];
-        self.checked(self.connection().execute(insert, values))?;
+        let number = {
+            let connection = self.connection();
+            self.checked(connection.execute(insert, values))?;
+            connection.last_insert_rowid().unsigned_abs()
+        };
         fail_point::pass("state.after");
-        self.forget_old_runs()?;
+        self.forget_old_runs(number)?;
         let progress = ProgressFile::new(&self.folder, run);
         Ok(LiveRun::new(Arc::clone(self), run, progress, lock))
     }
 
-    /// Forgets the oldest runs when there are too many, and what is kept of them beside the history.
-    fn forget_old_runs(&self) -> Result<()> {
-        if !self.checked(retention::delete_oldest(&self.connection(), |run| locks::is_alive(&self.folder, run)))? {
-            return Ok(());
+    /// Forgets the oldest runs when there are too many, and what is kept of them beside the history. `number` is that of
+    /// the run that has just begun.
+    fn forget_old_runs(&self, number: u64) -> Result<()> {
+        let is_alive = |run: &str| locks::is_alive(&self.folder, run);
+        if self.checked(retention::forget_oldest(&self.connection(), self.kept, number, is_alive))? {
+            retention::remove_files(&self.folder, || retention::whole_runs(&self.connection(), self.kept).ok());
         }
-        retention::remove_files(&self.folder, || self.list(None, u64::MAX).ok());
         Ok(())
     }
 
@@ -174,8 +183,34 @@ impl RunHistory {
 
     /// All runs, the last one first, whatever the clock has shown; of one job, if `job` is given.
     pub fn list(&self, job: Option<&str>, most: u64) -> Result<Vec<RunRecord>> {
-        let query = format!("SELECT {COLUMNS} FROM runs WHERE ?1 IS NULL OR job = ?1 ORDER BY rowid DESC LIMIT ?2");
+        let of_job = if job.is_some() { "job = ?1" } else { "?1 IS NULL" };
+        let query = format!("SELECT {COLUMNS} FROM runs WHERE {of_job} ORDER BY rowid DESC LIMIT ?2");
         self.records(&query, params![job, signed(most)])
+    }
+
+    /// The last run that is no step of a sequence, or, if all are, the last one; of one job, if `job` is given.
+    pub fn newest(&self, job: Option<&str>) -> Result<Option<RunRecord>> {
+        let of_job = if job.is_some() { "job = ?1" } else { "?1 IS NULL" };
+        let query = format!(
+            "SELECT {COLUMNS} FROM runs WHERE sequence IS NULL AND step IS NULL AND {of_job} ORDER BY rowid DESC LIMIT 1"
+        );
+        Ok(self.records(&query, [job])?.pop().or(self.list(job, 1)?.pop()))
+    }
+
+    /// The last `most` runs that left something to do, of one job, if `job` is given: neither the same logical run has
+    /// a later one, nor is a later one of the same job done. The last one first.
+    pub fn unfinished(&self, job: Option<&str>, most: u64) -> Result<Vec<RunRecord>> {
+        let query = format!(
+            "SELECT {COLUMNS} FROM runs AS this WHERE (outcome IS NULL OR outcome NOT IN ('done', 'skipped')) AND \
+             (?1 IS NULL OR job = ?1) AND NOT EXISTS (SELECT 1 FROM runs AS later WHERE later.job = this.job AND \
+             later.variables = this.variables AND later.rowid > this.rowid AND (later.logical = this.logical OR \
+             later.outcome = 'done')) ORDER BY rowid DESC"
+        );
+        // Some without an outcome run.
+        let mut runs = self.records(&query, params![job])?;
+        runs.retain(|run| run.outcome.is_unfinished());
+        runs.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+        Ok(runs)
     }
 
     /// The last run of `job` that had begun to load: others have left nothing to resume.
@@ -195,9 +230,14 @@ impl RunHistory {
     /// How many rows the runs of the resume chain `logical` have made visible chunk by chunk, as far as they could note
     /// it.
     pub fn rows_of(&self, logical: &str) -> Result<u64> {
-        let runs = self.list(None, u64::MAX)?;
-        let of_chain = runs.iter().filter(|run| run.logical == logical);
-        Ok(of_chain.filter_map(|run| progress::noted_rows(&self.folder, &run.run)).sum())
+        let runs = || {
+            let connection = self.connection();
+            let mut find = connection.prepare("SELECT run FROM runs WHERE logical = ?1")?;
+            let runs = find.query_map([logical], |row| row.get(0))?;
+            runs.collect::<rusqlite::Result<Vec<String>>>()
+        };
+        let runs = self.checked(runs())?;
+        Ok(runs.iter().filter_map(|run| progress::noted_rows(&self.folder, run)).sum())
     }
 
     /// The last run before `run` of the same job that was done.

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fs_err::File;
+use millstream_core::Error;
 use rusqlite::{Connection, params};
 use serde_json::Value;
 
 use super::migrations::{VERSION, version};
-use super::retention::KEPT;
+use super::retention::Kept;
 use super::store::{PROGRAM, signed};
-use super::{Ending, JobKey, LogicalRun, OfStep, Outcome, RunHistory, RunKind, locks, progress};
+use super::{Ending, JobKey, LogicalRun, OfStep, Outcome, RunHistory, RunKind, RunStatus, locks, progress, status};
 use crate::{Occurrences, rejects};
 
 fn key() -> JobKey {
@@ -121,43 +122,80 @@ fn locks_of_killed_runs_go_after_a_day_and_those_of_live_ones_stay() {
     drop(live);
 }
 
+/// Adds runs that ended long ago, with reports.
+fn fill(history: &RunHistory, runs: std::ops::Range<u64>) {
+    let mut connection = history.connection();
+    let transaction = connection.transaction().expect("begun");
+    let insert = "INSERT INTO runs (run, logical, job, variables, process, began, outcome, report) VALUES (?1, ?1, \
+                  '/jobs/a.yaml', '', 1, ?2, 'done', '{}')";
+    for run in runs {
+        transaction.execute(insert, params![format!("{run}-1"), signed(run)]).expect("written");
+    }
+    transaction.commit().expect("written");
+}
+
 #[test]
-fn the_oldest_runs_are_forgotten_many_at_a_time() {
+fn the_oldest_runs_lose_what_they_left_and_then_are_forgotten() {
     let folder = tempfile::TempDir::new().expect("a folder");
-    let history = RunHistory::open(folder.path()).expect("it opens");
-    let fill = |runs: std::ops::Range<u64>| {
-        let mut connection = history.connection();
-        let transaction = connection.transaction().expect("begun");
-        let insert = "INSERT INTO runs (run, logical, job, variables, process, began) VALUES (?1, ?1, 'j', '', 1, ?2)";
-        for run in runs {
-            transaction.execute(insert, params![format!("{run}-1"), signed(run)]).expect("written");
-        }
-        transaction.commit().expect("written");
+    let mut history = RunHistory::open(folder.path()).expect("it opens");
+    Arc::get_mut(&mut history).expect("the only one").kept = Kept { numbers: 30, whole: 10, each: 10 };
+    let left = |kind: &str, run: &str| folder.path().join(kind).join(run);
+    let names = || -> Vec<String> {
+        let runs = history.list(None, u64::MAX).expect("it answers");
+        runs.into_iter().map(|run| run.run).collect()
     };
-    let rejects = |run: &str| folder.path().join(rejects::FOLDER).join(run);
-    let progress = |run: &str| folder.path().join(progress::FOLDER).join(run);
-    let count = || history.list(None, u64::MAX).expect("it answers").len() as u64;
+    // The first one lives all the time.
     let service = history.begin("service", of("service"), &key()).expect("it begins");
-    fill(0..KEPT + KEPT / 10 - 2);
-    for run in ["0-1", "1000-1"] {
-        fs_err::write(progress(run), "7").expect("written");
+    service.status().write(&RunStatus::default());
+    fill(&history, 1..19);
+    for run in ["5-1", "15-1"] {
+        fs_err::create_dir_all(left(rejects::FOLDER, run)).expect("a folder");
+        fs_err::write(left(progress::FOLDER, run), "7").expect("written");
     }
     drop(history.begin("a", of("a"), &key()).expect("it begins"));
-    assert_eq!(count(), KEPT + KEPT / 10);
-    drop(history.begin("b", of("b"), &key()).expect("it begins"));
-    assert_eq!(count(), KEPT + 1);
-    let runs = history.list(None, u64::MAX).expect("it answers");
-    assert!(runs.iter().all(|run| run.run != "0-1") && runs[0].run == "b", "the newest stay");
-    assert_eq!(runs.last().map(|run| run.run.as_str()), Some("service"), "and what lives");
-    drop(service);
-    assert!(progress("1000-1").exists() && !progress("0-1").exists(), "progress files of forgotten runs go");
-    // The next ones have rejects, too.
-    for run in ["200-1", "1000-1"] {
-        fs_err::create_dir_all(rejects(run)).expect("a folder");
+    // The number of this one is the twentieth.
+    assert_eq!(names().len(), 20);
+    let has_report = |run: &str| history.find(run).expect("it answers").expect("it is there").report.is_some();
+    assert_eq!((has_report("5-1"), has_report("15-1")), (false, true));
+    for kind in [rejects::FOLDER, progress::FOLDER] {
+        assert_eq!((left(kind, "5-1").exists(), left(kind, "15-1").exists()), (false, true), "{kind}");
     }
-    fill(2_000..2_000 + KEPT / 10);
-    drop(history.begin("c", of("c"), &key()).expect("it begins"));
-    assert!(rejects("1000-1").exists() && !rejects("200-1").exists(), "rejects of forgotten runs go");
+    assert!(left(status::FOLDER, "service").exists(), "what lives stays whole");
+    fill(&history, 20..39);
+    drop(history.begin("b", of("b"), &key()).expect("it begins"));
+    let names = names();
+    assert_eq!((names.len(), names[0].as_str(), names[30].as_str()), (31, "b", "service"), "{names:?}");
+    drop(service);
+}
+
+#[test]
+fn what_is_unfinished_was_neither_resumed_nor_done_later() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let history = RunHistory::open(folder.path()).expect("it opens");
+    let other = JobKey { path: "/jobs/b.yaml".to_owned(), variables: String::new() };
+    let ends = |run: &str, first: &str, job: &JobKey, error: Option<&Error>| {
+        let run = history.begin(run, of(first), job).expect("it begins");
+        run.end(error, &Ending::default()).expect("noted");
+    };
+    let error = Error::refused("it failed");
+    let unfinished = |job: Option<&str>, most: u64| -> Vec<String> {
+        let runs = history.unfinished(job, most).expect("it answers");
+        runs.into_iter().map(|run| run.run).collect()
+    };
+    ends("1-1", "1-1", &key(), Some(&error));
+    ends("2-2", "2-2", &other, Some(&error));
+    assert_eq!(unfinished(None, 9), ["2-2", "1-1"]);
+    assert_eq!((unfinished(Some("/jobs/a.yaml"), 9), unfinished(None, 1)), (vec!["1-1".into()], vec!["2-2".into()]));
+    // It is resumed, and fails again.
+    ends("3-3", "1-1", &key(), Some(&error));
+    assert_eq!(unfinished(None, 9), ["3-3", "2-2"]);
+    ends("4-4", "4-4", &key(), None);
+    assert_eq!(unfinished(None, 9), ["2-2"]);
+    // One that runs is not unfinished; once it is killed it is.
+    let live = history.begin("5-5", of("5-5"), &key()).expect("it begins");
+    assert_eq!(unfinished(None, 9), ["2-2"]);
+    drop(live);
+    assert_eq!(unfinished(None, 9), ["5-5", "2-2"]);
 }
 
 #[test]
