@@ -112,6 +112,9 @@ pub enum Command {
                       last\n  millstream runs 1767225600000-4711 --json\n  millstream runs --watch"
     )]
     Runs(Runs),
+    /// Ask runs to stop, as Ctrl-C does, and wait until they have
+    #[command(after_help = "Examples:\n  millstream cancel 1767225600000-4711\n  millstream cancel last --no-wait")]
+    Cancel(CancelRuns),
     /// Show the report of a run, or write it as a page for browsers and mail
     #[command(after_help = "Examples:\n  millstream report\n  millstream report 1767225600000-4711 --html\n  \
                       millstream report last --html nightly.html\n  millstream report last --html - | mail-it")]
@@ -371,6 +374,17 @@ pub struct Rejects {
     pub metrics: Option<String>,
     #[command(flatten)]
     pub variables: Variables,
+}
+
+/// Which runs to stop.
+#[derive(Debug, Args)]
+pub struct CancelRuns {
+    /// The runs, by their names in `millstream runs`; `last` is the last one
+    #[arg(value_name = "RUN", required = true)]
+    pub runs: Vec<String>,
+    /// Do not wait for their ends
+    #[arg(long)]
+    pub no_wait: bool,
 }
 
 /// What to forget.

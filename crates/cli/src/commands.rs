@@ -35,6 +35,7 @@ pub fn run(mut arguments: Arguments) -> u8 {
             Err(failure) => Err(failure),
         },
         Command::Runs(runs) => crate::runs::show(global, output, runs),
+        Command::Cancel(cancel) => crate::cancel::cancel(global, output, cancel),
         Command::Report(report) => crate::run_report::show(global, output, report),
         Command::Rejects(rejects) => crate::rejects::show(global, output, rejects),
         Command::Forget(forget) => crate::forget::forget(global, output, forget),

@@ -6,6 +6,7 @@
 
 pub mod allocator;
 mod arguments;
+mod cancel;
 mod commands;
 mod exit_code;
 mod explain;

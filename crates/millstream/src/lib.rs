@@ -158,7 +158,7 @@ pub mod sequence {
 /// The run history: the runs so far, in a state folder.
 pub mod history {
     pub use millstream_state::{
-        JobKey, OfStep, Outcome, QueueStatus, RunHistory, RunKind, RunRecord, RunStatus, default_folder,
+        CancelFile, JobKey, OfStep, Outcome, QueueStatus, RunHistory, RunKind, RunRecord, RunStatus, default_folder,
     };
     pub use millstream_state::{MemoryShare, WaitingRun, Wanted};
 }

@@ -12,6 +12,7 @@ mod transcript;
 mod use_archives;
 mod use_batches;
 mod use_buckets;
+mod use_cancel;
 mod use_check;
 mod use_checks;
 mod use_commands;

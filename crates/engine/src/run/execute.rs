@@ -298,7 +298,7 @@ impl<'r> Execution<'r> {
             throttled: run.pace.held(),
         });
         if let Some(live) = self.live.get().and_then(Option::as_ref) {
-            status.write(live, &progress);
+            status.write(live, &progress, &self.options.cancel);
         }
         self.observer.progress(progress);
     }

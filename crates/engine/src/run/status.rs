@@ -1,10 +1,12 @@
-//! What other processes see of a run while it lasts: about once a second it writes that into the state folder.
+//! What other processes see of a run while it lasts, and ask of it: about once a second it writes how it goes into the
+//! state folder, and looks there whether it is to stop.
 
 use std::time::{Duration, Instant};
 
 use millstream_state::{LiveRun, QueueStatus, RunStatus};
 use tokio::task::JoinHandle;
 
+use crate::options::Cancel;
 use crate::report::Progress;
 
 /// The time between two writes.
@@ -23,15 +25,21 @@ impl Default for StatusWriter {
 }
 
 impl StatusWriter {
-    /// Writes what `progress` says, if it is time for it. The run does not wait for that: a disk may be slow.
-    pub(super) fn write(&mut self, live: &LiveRun, progress: &Progress) {
+    /// Writes what `progress` says, if it is time for it, and cancels the run with `cancel` if it is asked to stop. The
+    /// run does not wait for that: a disk may be slow.
+    pub(super) fn write(&mut self, live: &LiveRun, progress: &Progress, cancel: &Cancel) {
         let is_writing = self.writing.as_ref().is_some_and(|writing| !writing.is_finished());
         if self.last.elapsed() < INTERVAL || is_writing {
             return;
         }
         self.last = Instant::now();
-        let (file, status) = (live.status(), status(progress));
-        self.writing = Some(tokio::task::spawn_blocking(move || file.write(&status)));
+        let (file, status, asked, cancel) = (live.status(), status(progress), live.cancel_file(), cancel.clone());
+        self.writing = Some(tokio::task::spawn_blocking(move || {
+            file.write(&status);
+            if asked.is_asked() {
+                cancel.cancel();
+            }
+        }));
     }
 }
 
