@@ -16,7 +16,7 @@ use futures::stream::FuturesUnordered;
 use millstream_core::program::Lines;
 use millstream_core::redact::Secrets;
 use millstream_core::stable_hash;
-use millstream_core::{Error, ErrorKind, Result, clock};
+use millstream_core::{Error, ErrorKind, Result, clock, fail_point};
 use millstream_engine::options::Cancel;
 use millstream_engine::sequences::Row;
 use millstream_engine::{Engine, Failure};
@@ -393,10 +393,12 @@ impl Runner<'_> {
         let (name, at) = (self.name_of(step), clock::now());
         let round = self.progress.steps[step].round;
         if self.sequence.steps[step].for_each.is_none() {
-            return match self.progress.steps[step].parts.is_empty() {
-                true => self.note(Event::Step { step: name, at, round, items: None }),
-                false => self.note(Event::Again { step: name, at }),
-            };
+            if self.progress.steps[step].parts.is_empty() {
+                return self.note(Event::Step { step: name, at, round, items: None });
+            }
+            self.note(Event::Again { step: name, at })?;
+            // The earlier run may have ended behind the last part and before it noted that the step is over.
+            return self.end_step_if_done(step);
         }
         let values = self.values(step, None);
         match act::known_items(&values) {
@@ -654,6 +656,7 @@ impl Runner<'_> {
             *count = count.saturating_sub(1);
         }
         self.note(Event::Ended { step: self.name_of(step), part, at: clock::now(), ending, message, results })?;
+        fail_point::pass("part.ended");
         self.end_step_if_done(step)
     }
 
@@ -697,6 +700,9 @@ impl Runner<'_> {
             let hint = format!("`millstream run --resume {}` continues it", self.sequence.path());
             return Some(Error::new(ErrorKind::Interrupted, what).hint(hint));
         }
+        if failed.is_empty() && !is_over {
+            return Some(Error::internal("the sequence has ended, and some of its steps have not"));
+        }
         let (first, progress) = failed.first()?;
         let error = match failed.len() {
             1 => {
@@ -712,11 +718,11 @@ impl Runner<'_> {
                 Error::refused(format!("{count} steps have failed")).cause(whys.join("\n"))
             }
         };
-        let hint = format!(
-            "once it is mended, `millstream run --resume {}` continues there; what its steps have said is in {}",
-            self.sequence.path(),
-            self.folder.file("").display()
-        );
+        let again = match self.options.asked.only.is_empty() {
+            true => format!("once it is mended, `millstream run --resume {}` continues there", self.sequence.path()),
+            false => "once it is mended, give the same command again".to_owned(),
+        };
+        let hint = format!("{again}; what its steps have said is in {}", self.folder.file("").display());
         Some(error.hint(hint))
     }
 
