@@ -158,6 +158,17 @@ fn has_ledger(connection: &Connection) -> rusqlite::Result<bool> {
     connection.prepare_cached(query)?.query_row([], |row| row.get(0))
 }
 
+/// What `read` finds in the ledger, `none` if there is no ledger: other loads create it and drop it between any two
+/// statements.
+fn in_ledger<T>(
+    connection: &Connection,
+    none: T,
+    read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
+    let _unchanged = connection.is_autocommit().then(|| connection.unchecked_transaction()).transpose()?;
+    if has_ledger(connection)? { read(connection) } else { Ok(none) }
+}
+
 /// When units of the load were last forgotten; 0 if none were.
 fn last_forgotten(connection: &Connection, load: &str) -> rusqlite::Result<i64> {
     let query = "SELECT coalesce(max(chunk), 0) FROM _millstream_ledger WHERE load_key = ?1 AND unit_key = ?2";
@@ -166,11 +177,10 @@ fn last_forgotten(connection: &Connection, load: &str) -> rusqlite::Result<i64> 
 
 /// Whether the load is in the ledger. Once it is forgotten, another run may write its rows again.
 fn is_entered(connection: &Connection, load: &str) -> rusqlite::Result<bool> {
-    if !has_ledger(connection)? {
-        return Ok(false);
-    }
     let query = "SELECT EXISTS (SELECT 1 FROM _millstream_ledger WHERE load_key = ?1 AND chunk = -1)";
-    connection.prepare_cached(query)?.query_row([digest(load)], |row| row.get(0))
+    in_ledger(connection, false, |connection| {
+        connection.prepare_cached(query)?.query_row([digest(load)], |row| row.get(0))
+    })
 }
 
 /// Enters a load, in the open transaction.
@@ -257,32 +267,29 @@ pub(super) fn noted(path: &Path, spec: &SqliteSpec, load: &str) -> Result<Writte
 
 /// All chunks that are written of `load`.
 fn written(connection: &Connection, load: &str) -> rusqlite::Result<WrittenChunks> {
-    if !has_ledger(connection)? {
-        return Ok(WrittenChunks::new([], digest));
-    }
-    let mut query = connection
-        .prepare_cached("SELECT unit_key, chunk FROM _millstream_ledger WHERE load_key = ?1 AND chunk >= 0")?;
-    let rows = query.query_map([digest(load)], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))?;
-    let known = rows.map(|row| row.map(|(unit, number)| (unit, number.unsigned_abs())));
-    Ok(WrittenChunks::new(known.collect::<rusqlite::Result<Vec<_>>>()?, digest))
+    let query = "SELECT unit_key, chunk FROM _millstream_ledger WHERE load_key = ?1 AND chunk >= 0";
+    let known = in_ledger(connection, Vec::new(), |connection| {
+        let mut query = connection.prepare_cached(query)?;
+        let rows = query.query_map([digest(load)], |row| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?)))?;
+        rows.map(|row| row.map(|(unit, number)| (unit, number.unsigned_abs()))).collect()
+    })?;
+    Ok(WrittenChunks::new(known, digest))
 }
 
 /// All loads that are in the ledger, if there is one.
 fn known_loads(connection: &Connection) -> rusqlite::Result<Vec<KnownLoad>> {
-    if !has_ledger(connection)? {
-        return Ok(Vec::new());
-    }
-    let mut query = connection.prepare(
-        "SELECT max(note), count(*) - 1, max(0, unixepoch() - unixepoch(max(written_at))) FROM _millstream_ledger \
-         GROUP BY load_key ORDER BY 3, 1",
-    )?;
-    let rows = query.query_map([], |row| {
-        let number = |index| row.get::<_, i64>(index).map(i64::unsigned_abs);
-        let load: Option<String> = row.get(0)?;
-        let (load, chunks, idle_seconds) = (load.unwrap_or_default(), number(1)?, number(2)?);
-        Ok(KnownLoad { load, chunks, idle_seconds, connections: Vec::new() })
-    })?;
-    rows.collect()
+    let query = "SELECT max(note), count(*) - 1, max(0, unixepoch() - unixepoch(max(written_at))) FROM \
+                 _millstream_ledger GROUP BY load_key ORDER BY 3, 1";
+    in_ledger(connection, Vec::new(), |connection| {
+        let mut query = connection.prepare(query)?;
+        let rows = query.query_map([], |row| {
+            let number = |index| row.get::<_, i64>(index).map(i64::unsigned_abs);
+            let load: Option<String> = row.get(0)?;
+            let (load, chunks, idle_seconds) = (load.unwrap_or_default(), number(1)?, number(2)?);
+            Ok(KnownLoad { load, chunks, idle_seconds, connections: Vec::new() })
+        })?;
+        rows.collect()
+    })
 }
 
 /// The same for the database at `path`. Blocks.
@@ -318,6 +325,10 @@ fn forget(connection: &mut Connection, key: &str, unwritten: bool) -> rusqlite::
         return Ok(true);
     }
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Another load may have dropped it meanwhile.
+    if !has_ledger(&transaction)? {
+        return Ok(true);
+    }
     if unwritten && has_written(&transaction, key)? {
         return Ok(false);
     }
