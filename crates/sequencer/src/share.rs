@@ -93,7 +93,8 @@ impl Memory {
     }
 }
 
-/// Whether a step starts a process of Millstream, which has memory of its own.
+/// Whether a step has memory of its own: it starts a process of Millstream, or reserves some.
 pub(crate) fn has_memory(sequence: &Sequence, step: usize) -> bool {
-    matches!(sequence.steps[step].action, Action::Job(_) | Action::Sequence(_))
+    let of = &sequence.steps[step];
+    of.memory.is_some() || matches!(of.action, Action::Job(_) | Action::Sequence(_))
 }

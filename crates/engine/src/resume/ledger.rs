@@ -109,7 +109,7 @@ impl ResumePoint {
     /// Refuses to resume runs that have loaded rows, but of which the ledgers have no record.
     pub async fn find_traces(&self, ledgers: &[&OpenLedger]) -> Result<()> {
         let (Some(history), Some(first)) = (&self.history, self.resumes()) else { return Ok(()) };
-        let rows = history.rows_of(first)?;
+        let rows = history.rows_of(first, None)?;
         if rows == 0 || ledgers.iter().any(|one| one.incremental) {
             return Ok(());
         }

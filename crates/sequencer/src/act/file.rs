@@ -9,7 +9,7 @@ use millstream_core::Result;
 use millstream_core::program::Lines;
 use millstream_engine::HAS_CHANGED;
 use millstream_engine::sequences::Row;
-use millstream_state::{JobKey, OfStep, Outcome, RunHistory, RunRecord};
+use millstream_state::{JobKey, OfStep, Outcome, RunHistory, RunRecord, WaitingRun};
 use serde_json::{Value, json};
 
 use super::process::{self, Ended, MOST_REPORT};
@@ -96,18 +96,28 @@ impl FilePart {
             results.insert("run".to_owned(), json!(run.run));
         }
         let why = match ended.late {
-            true => too_long(limit),
+            true => self.too_long(limit),
             false => first_error(&said).or_else(|| ended.last.last().cloned()).unwrap_or(ended.ending.to_string()),
         };
         let why = if is_changed && said["errors"][0]["kind"] == "refused" { self.with_hint(why) } else { why };
         Done { stopped: ended.stopped, failed: Some(why), results }
     }
 
+    /// What is said of a process that took longer than it may.
+    fn too_long(&self, limit: Option<Duration>) -> String {
+        let waiting = WaitingRun::all(self.history.folder());
+        match waiting.into_iter().find(|run| run.of_step.as_ref() == Some(&self.of)) {
+            Some(WaitingRun { hours, .. }) => format!("{}; it waited for its hours, {hours}", too_long(limit)),
+            None => too_long(limit),
+        }
+    }
+
     /// How many rows were written, if runs before this one have made a part of them visible.
     fn rows_of_all_attempts(&self, results: &Row) -> Option<u64> {
         let run = self.history.find(results.get("run")?.as_str()?).ok()??;
-        let rows = (run.logical != run.run).then(|| self.history.rows_of(&run.logical).ok())??;
-        Some(rows.max(results.get("rows_written")?.as_u64()?))
+        let is_first = run.logical == run.run;
+        let earlier = (!is_first).then(|| self.history.rows_of(&run.logical, Some(&run.run)).ok())??;
+        Some(earlier + results.get("rows_written")?.as_u64()?)
     }
 
     /// Starts its process once, and returns what that has said.

@@ -111,9 +111,10 @@ impl LiveRun {
         fail_point::pass("state.after");
         self.status.remove();
         self.cancel_file().remove();
-        if done.is_ok() && outcome == Outcome::Done {
+        match done.is_ok() && outcome == Outcome::Done {
             // No run resumes it.
-            self.progress.clear();
+            true => self.progress.clear(),
+            false => self.progress.note(),
         }
         done
     }

@@ -34,8 +34,20 @@ impl ProgressFile {
             return;
         }
         known.1 = Some(Instant::now());
+        self.write(known.0);
+    }
+
+    /// Notes all rows that were added.
+    pub fn note(&self) {
+        let known = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.0 > 0 {
+            self.write(known.0);
+        }
+    }
+
+    fn write(&self, rows: u64) {
         // What cannot be noted now is noted with later rows.
-        let _ = fs_err::write(&self.path, known.0.to_string());
+        let _ = fs_err::write(&self.path, rows.to_string());
     }
 
     /// Removes the file: the target has lost rows that were visible, or no run will ask for them any more.
@@ -71,7 +83,10 @@ mod tests {
         assert_eq!(noted_rows(state.path(), "1-1"), Some(7));
         progress.add_rows(8);
         assert_eq!(noted_rows(state.path(), "1-1"), Some(7));
+        progress.note();
+        assert_eq!(noted_rows(state.path(), "1-1"), Some(15));
         progress.clear();
+        progress.note();
         assert_eq!(noted_rows(state.path(), "1-1"), None);
         progress.add_rows(9);
         assert_eq!(noted_rows(state.path(), "1-1"), Some(9));

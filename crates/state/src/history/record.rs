@@ -171,7 +171,10 @@ impl RunRecord {
 
     /// How long it took, or, if it has not recorded its end, how long it is known to have lasted.
     pub fn took(&self) -> Option<Duration> {
-        let so_far = || self.status.as_ref().map(|status| status.updated);
+        let so_far = || match self.outcome {
+            Outcome::Running => Some(clock::now()),
+            _ => self.status.as_ref().map(|status| status.updated),
+        };
         Some(Duration::from_millis(self.ended.or_else(so_far)?.saturating_sub(self.began)))
     }
 }

@@ -228,8 +228,8 @@ impl RunHistory {
     }
 
     /// How many rows the runs of the resume chain `logical` have made visible chunk by chunk, as far as they could note
-    /// it.
-    pub fn rows_of(&self, logical: &str) -> Result<u64> {
+    /// it; without those of the run `except`.
+    pub fn rows_of(&self, logical: &str, except: Option<&str>) -> Result<u64> {
         let runs = || {
             let connection = self.connection();
             let mut find = connection.prepare("SELECT run FROM runs WHERE logical = ?1")?;
@@ -237,7 +237,8 @@ impl RunHistory {
             runs.collect::<rusqlite::Result<Vec<String>>>()
         };
         let runs = self.checked(runs())?;
-        Ok(runs.iter().filter_map(|run| progress::noted_rows(&self.folder, run)).sum())
+        let counted = runs.iter().filter(|run| except != Some(run.as_str()));
+        Ok(counted.filter_map(|run| progress::noted_rows(&self.folder, run)).sum())
     }
 
     /// The last run before `run` of the same job that was done.

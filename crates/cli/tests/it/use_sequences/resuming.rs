@@ -1,5 +1,6 @@
 //! A sequence that is resumed at each step, with jobs that load each row once; kills at random moments.
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -78,6 +79,29 @@ fn a_job_that_has_changed_begins_anew_unless_something_was_published() {
     lab.file("load.yaml", super::LOAD);
     lab.run(&["run", "--resume", "nightly.yaml"]).ok();
     assert_eq!(rows(&lab, "SELECT count(*) FROM t"), [["3"]]);
+}
+
+/// A step whose last part was noted, and not that it is over, is over; what needs it runs.
+#[test]
+fn a_kill_between_the_end_of_a_part_and_that_of_its_step_leaves_nothing_out() {
+    let steps = [
+        "one: {job: load.yaml, set: {TAG: one}}",
+        "one: {job: load.yaml, set: {TAG: '${V}'}, for_each: {V: [one]}}",
+        "one: {query: SELECT 1 AS n, from: 'sqlite:other.db'}",
+    ];
+    for one in steps {
+        let lab = lab(&format!("steps:\n  {one}\n  end: {{command: [touch, end], needs: one}}\n"));
+        rusqlite::Connection::open(lab.path("other.db")).and_then(|it| it.execute_batch("VACUUM")).expect("a database");
+        let mut command = lab.command(&["run", "nightly.yaml"]);
+        command.env("MILLSTREAM_FAIL_AT", "part.ended");
+        let killed = command.output().expect("it starts").status;
+        assert_eq!(killed.signal(), Some(9), "{one}");
+        assert!(!lab.path("end").exists());
+        let ran = lab.run(&["run", "--resume", "nightly.yaml", "--json"]);
+        ran.ok();
+        assert_eq!(outcomes(&ran), ["one=success", "end=success"], "{one}");
+        assert!(lab.path("end").exists(), "{one}");
+    }
 }
 
 /// Kills the sequence at random moments, with all of its processes, until it gets to its end.
@@ -219,4 +243,30 @@ fn a_run_that_came_to_nothing_is_not_the_one_that_is_resumed() {
     plain.ended(1).says(&["failed; this is another one", "an earlier run of this job is unfinished"]);
     lab.run(&["run", "--resume", "nightly.yaml"]).ok();
     assert_eq!(rows(&lab, "SELECT count(*), count(DISTINCT id) FROM t"), [["2000", "2000"]]);
+}
+
+/// A job whose last attempt has loaded the rest of the rows has written all of them.
+#[test]
+fn the_rows_of_a_step_are_those_of_all_its_attempts() {
+    let lab = lab("steps:\n  load: {job: load.yaml, set: {TAG: x}}\n");
+    lab.file("load.yaml", format!("throttle: {{bytes_per_second: 150kB}}\n{}", super::LOAD));
+    let lines: String = (0..100_000).map(|id| format!("{id}\n")).collect();
+    lab.file("in.csv", format!("id\n{lines}"));
+    let mut command = lab.command(&["run", "nightly.yaml"]);
+    command.env("MILLSTREAM_CHUNK_BYTES", "20000").stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("it starts");
+    let count = || -> Option<u32> {
+        let database = rusqlite::Connection::open(lab.path("out.db")).ok()?;
+        database.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).ok()
+    };
+    while count().unwrap_or_default() == 0 {
+        assert!(child.try_wait().expect("it can be asked").is_none(), "it has ended");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    lab.run(&["cancel", "last"]).ok();
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    assert!(count() < Some(100_000), "it has loaded all");
+    let ran = lab.run(&["run", "--resume", "nightly.yaml", "--json"]);
+    assert_eq!(step(&ran.ok().json(), "load")["results"]["rows_written"], 100_000);
+    assert_eq!(rows(&lab, "SELECT count(*), count(DISTINCT id) FROM t"), [["100000", "100000"]]);
 }

@@ -93,7 +93,10 @@ fn a_step_that_fails_is_attempted_again_and_one_that_takes_too_long_is_stopped()
              3, wait: 10ms}}\n  slow: {command: [sleep, '600'], time_limit: 200ms, retries: {count: 1, wait: 1ms}}\n");
     let begun = Instant::now();
     let ran = lab.run(&["run", "nightly.yaml", "--json"]);
-    ran.ended(1).says(&["flaky: it ended with status 1; it is attempted again", "slow: failed: it took longer than"]);
+    ran.ended(1).says(&[
+        "flaky: it ended with status 1; attempt 1 of 4; the next one follows in 0.01 s",
+        "slow: failed: it took longer than",
+    ]);
     assert!(begun.elapsed() < Duration::from_secs(300));
     assert_eq!(outcomes(&ran), ["flaky=success", "slow=failed"]);
     let report = ran.json();
