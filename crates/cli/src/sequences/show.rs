@@ -1,8 +1,8 @@
 //! A sequence while it runs: a line for each step on a terminal, elsewhere a line for each thing that happens.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -23,6 +23,8 @@ const LOOKS: Duration = Duration::from_millis(500);
 pub struct Board {
     output: Output,
     lines: Option<Arc<Lines>>,
+    /// The logical run, once it is known.
+    first: Arc<OnceLock<String>>,
 }
 
 /// The lines of a terminal.
@@ -47,12 +49,22 @@ impl Board {
     pub fn new(output: Output, sequence: &Sequence, history: &Arc<RunHistory>) -> Self {
         let is_terminal = std::io::stderr().is_terminal() && !output.quiet;
         let lines = is_terminal.then(|| Arc::new(Lines::new(sequence)));
-        if let Some(lines) = &lines {
-            let (lines, history) = (Arc::clone(lines), Arc::clone(history));
-            // Without it the lines are drawn less often.
-            let _ = std::thread::Builder::new().name("progress".to_owned()).spawn(move || lines.look(&history));
+        let (first, history) = (Arc::<OnceLock<String>>::default(), Arc::clone(history));
+        let look: Box<dyn FnOnce() + Send> = match &lines {
+            Some(lines) => Box::new({
+                let lines = Arc::clone(lines);
+                move || lines.look(&history)
+            }),
+            None => Box::new({
+                let first = Arc::downgrade(&first);
+                move || tell_waits(output, &history, &first)
+            }),
+        };
+        if !output.quiet {
+            // Without it the lines are drawn less often, and nothing is said of hours.
+            let _ = std::thread::Builder::new().name("progress".to_owned()).spawn(look);
         }
-        Board { output, lines }
+        Board { output, lines, first }
     }
 
     /// Shows what has happened.
@@ -60,6 +72,7 @@ impl Board {
         let (sequence, progress) = (seen.sequence, seen.progress);
         let step = match seen.event {
             Event::Began { first, .. } => {
+                let _ = self.first.set(first.clone());
                 if let Some(lines) = &self.lines {
                     lines.jobs().first.clone_from(first);
                 }
@@ -79,13 +92,20 @@ impl Board {
             lines.show(self.output, sequence, number, progress);
         }
         let text = match seen.event {
-            Event::Ended { ending: Ending::Retried, message, .. } => {
-                let why = message.as_deref().unwrap_or("it has ended");
-                Some(format!("{step}: {why}; it is attempted again\n"))
+            Event::Ended { part, ending: Ending::Retried, message, .. } => {
+                let (why, item) = (message.as_deref().unwrap_or("it has ended"), item(progress, *part));
+                let again = match sequence.steps[number].retries {
+                    Some(retries) => {
+                        let attempts = progress.parts.get(*part).map_or(1, |part| part.attempts);
+                        let wait = human::time(retries.wait);
+                        format!("attempt {attempts} of {}; the next one follows in {wait}", retries.count + 1)
+                    }
+                    None => "it is attempted again".to_owned(),
+                };
+                Some(format!("{step}{item}: {why}; {again}\n"))
             }
             Event::Ended { part, ending: Ending::Failed, message, .. } => {
-                let item = progress.parts.get(*part).and_then(|part| part.item.as_ref());
-                let item = item.map_or(String::new(), |item| format!(" {}", item.text()));
+                let item = item(progress, *part);
                 Some(format!("{step}{item}: failed: {}\n", message.as_deref().unwrap_or_default()))
             }
             _ if self.lines.is_some() => None,
@@ -216,6 +236,31 @@ impl Lines {
 fn rows(status: &RunStatus) -> String {
     let (rows, rate) = (grouped(status.rows_read), grouped(status.rate.round() as u64));
     format!(": {rows} rows read, {rate} a second")
+}
+
+/// Says of steps that they wait for their hours, as long as somebody has `first`, the logical run.
+fn tell_waits(output: Output, history: &RunHistory, first: &Weak<OnceLock<String>>) {
+    let mut told = BTreeSet::new();
+    while let Some(first) = first.upgrade() {
+        for WaitingRun { of_step, hours, until, has_begun, .. } in WaitingRun::all(history.folder()) {
+            let Some(OfStep { sequence, step }) = of_step.filter(|of| Some(&of.sequence) == first.get()) else {
+                continue;
+            };
+            let what = if has_begun { "continues" } else { "begins" };
+            let line = format!("{step}: waits for its hours, {hours}: it {what} at {until}\n");
+            if told.insert((sequence, line.clone())) {
+                output.chat(&line);
+            }
+        }
+        drop(first);
+        std::thread::sleep(LOOKS);
+    }
+}
+
+/// The item of a part, behind a blank; empty if the step is no loop.
+fn item(progress: &StepProgress, part: usize) -> String {
+    let item = progress.parts.get(part).and_then(|part| part.item.as_ref());
+    item.map_or(String::new(), |item| format!(" {}", item.text()))
 }
 
 /// For what a step waits that could begin.

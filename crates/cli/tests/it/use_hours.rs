@@ -134,6 +134,31 @@ fn a_run_that_waits_can_be_interrupted() {
     assert!(!lab.path("out.db").exists());
 }
 
+/// What was loaded stays, and is resumed: nothing else is said of it.
+#[test]
+fn a_run_that_waits_to_continue_can_be_interrupted() {
+    let lab = lab("throttle: {bytes_per_second: 30kB}\n");
+    let text: String = (0..60_000).map(|n| format!("{n}\n")).collect();
+    lab.file("in/a.csv", format!("n\n{text}"));
+    let clock = Clock::new(&lab, NOON + 17 * HOUR);
+    let mut run = clock.start(&lab, &["run", "job.yaml"]);
+    while !lab.run(&["runs"]).ok().stdout.contains("running") {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    clock.set(NOON + 19 * HOUR);
+    run.says("it continues at");
+    let process = rustix::process::Pid::from_child(&run.child);
+    rustix::process::kill_process(process, rustix::process::Signal::INT).expect("it is asked to end");
+    assert_eq!(run.says("error:"), "error: the run was stopped while it waited for its hours\n");
+    run.says("`millstream run --resume job.yaml` continues it");
+    run.ends(130);
+    let mut again = clock.start(&lab, &["run", "--resume", "job.yaml"]);
+    again.says("it continues at 2026-11-28T20:00:00+01:00");
+    clock.set(NOON + 32 * HOUR);
+    again.ends(0);
+    assert_eq!(rows(&lab), [["60000", "60000"]]);
+}
+
 #[test]
 fn explain_shows_them_and_check_what_is_wrong() {
     let lab = lab("");

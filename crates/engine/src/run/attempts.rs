@@ -53,19 +53,14 @@ impl<'a> Attempts<'a> {
         let mut served: Option<Report> = None;
         let mut was_left = false;
         loop {
-            match hours::wait(&self.job.around, &self.options.cancel, |hours, until| self.tell(hours, until, was_left))
-            {
+            match hours::wait(&self.job.around, &self.options.cancel, |hours, until| self.tell(hours, until)) {
                 Ok(()) => {}
                 // A service that is stopped while it waits has done its work.
                 Err(_) if is_service(&self.job) => {
                     let nothing = Report { job: self.job.path().to_owned(), nothing_new: true, ..Report::default() };
                     return Ok(self.counted(served.unwrap_or(nothing)));
                 }
-                Err(_) if self.count == 0 => {
-                    let what = "the run was stopped while it waited for its hours; nothing of it had begun";
-                    return Err(Error::new(ErrorKind::Interrupted, what).into());
-                }
-                Err(error) => return Err(error.into()),
+                Err(_) => return Err(self.stopped_while_waiting().into()),
             }
             if !was_left {
                 self.count += 1;
@@ -100,7 +95,8 @@ impl<'a> Attempts<'a> {
 
     /// Says that the run waits for its hours, to those who look on, and to those who ask for the runs of the machine
     /// until the result is dropped.
-    fn tell(&self, hours: String, until: String, has_begun: bool) -> Option<ShownWait> {
+    fn tell(&self, hours: String, until: String) -> Option<ShownWait> {
+        let has_begun = self.count > 0 || self.options.resume;
         let of_step = self.options.of_step.clone();
         let waits = WaitingRun::new(self.job.path(), of_step, hours.clone(), until.clone(), has_begun);
         let state = self.engine.machine().state.clone().or_else(default_folder);
@@ -108,6 +104,16 @@ impl<'a> Attempts<'a> {
         let shown = state.and_then(|state| waits.show(&state).ok());
         self.observer.report(Event::OutsideHours { hours, until, has_begun });
         shown
+    }
+
+    /// The error of a run that is cancelled while it waits for its hours.
+    fn stopped_while_waiting(&self) -> Error {
+        let what = "the run was stopped while it waited for its hours";
+        if self.count == 0 && !self.options.resume {
+            return Error::new(ErrorKind::Interrupted, format!("{what}; nothing of it had begun"));
+        }
+        let hint = format!("`millstream run --resume {}` continues it", self.job.path());
+        Error::new(ErrorKind::Interrupted, what).hint(hint)
     }
 
     fn counted(&self, report: Report) -> Report {
