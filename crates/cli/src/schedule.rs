@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use millstream::history::{Outcome, default_folder};
+use millstream::history::{Occurrence, Outcome, default_folder};
 use millstream::{Engine, Error, Failure, Result, sequence};
 use millstream_scheduler::{
     Checker, End, Listed, Listen, Listening, Named, Notice, Options, Scheduler, list, wall_clock,
@@ -32,11 +32,11 @@ pub fn run(global: &Global, output: Output, schedule: &Schedule) -> Result<u8, F
     })?;
     let state = std::path::absolute(&state)
         .map_err(|cause| Error::io(format!("the state folder {} cannot be used", state.display()), &cause))?;
-    if schedule.list {
-        return show_list(output, schedule, &state);
-    }
     let parallel = schedule.parallel.map_or(machine.cores, usize::from);
     let engine = Engine::builder().machine(machine).build()?;
+    if schedule.list {
+        return show_list(output, schedule, &state, &checker(&engine));
+    }
     let options = Options {
         folder: schedule.folder.clone(),
         arguments: arguments(global, &state, parallel),
@@ -158,11 +158,14 @@ impl Shown {
             Notice::Scheduled { sequence, next, zone, triggers } => {
                 let next = next.map(|planned| Named { sequence: sequence.clone(), planned, zone: *zone }.shown());
                 let next = next.map(|next| format!("next at {next}"));
-                let on = (!triggers.is_empty()).then(|| format!("on {}", triggers.join(", ")));
-                let when: Vec<String> = next.into_iter().chain(on).collect();
+                let by = (!triggers.is_empty()).then(|| format!("by {}", triggers.join(", ")));
+                let when: Vec<String> = next.into_iter().chain(by).collect();
                 say(format!("{}: starts {}", self.path(sequence), when.join(", and ")));
             }
-            Notice::Gone { sequence, is_there: true } => say(format!("{}: has no schedule now", self.path(sequence))),
+            Notice::Gone { sequence, is_there: true } => {
+                let what = format!("{} is no sequence with a schedule now", self.path(sequence));
+                warn(Error::refused(what).hint("`millstream check` says what is wrong with it"));
+            }
             Notice::Gone { sequence, is_there: false } => say(format!("{}: its file is gone", self.path(sequence))),
             Notice::Broken { sequence, lints } => {
                 output.message(&message::lints(output, lints));
@@ -170,7 +173,7 @@ impl Shown {
             }
             Notice::Mistakes { sequence, lints } => {
                 output.message(&message::lints(output, lints));
-                output.message(&format!("{} fails when it starts, until this is corrected\n", self.path(sequence)));
+                output.message(&format!("{}: its next start may fail, until this is corrected\n", self.path(sequence)));
             }
             Notice::FromTheFuture { sequence, changed } => {
                 let what = format!("{} was changed at {changed}, which is in the future", self.path(sequence));
@@ -221,8 +224,8 @@ fn short(folder: &Path, sequence: &str) -> String {
     path.strip_prefix(folder).unwrap_or(path).display().to_string()
 }
 
-fn show_list(output: Output, schedule: &Schedule, state: &Path) -> Result<u8, Failure> {
-    let (listed, lints) = list(&schedule.folder, state, &wall_clock(), schedule.times.max(1))?;
+fn show_list(output: Output, schedule: &Schedule, state: &Path, checker: &Checker) -> Result<u8, Failure> {
+    let (listed, lints) = list(&schedule.folder, state, &wall_clock(), schedule.times.max(1), checker)?;
     let failure = Failure { lints, errors: Vec::new() };
     let code = if failure.lints.is_empty() { 0 } else { exit_code::exit_code(&failure) };
     if output.json {
@@ -246,9 +249,13 @@ fn rows(folder: &Path, listed: &Listed) -> Vec<Vec<String>> {
     let planned = |milliseconds: i64| DateTime::from_timestamp_millis(milliseconds).map_or(String::new(), at);
     let mut next: Vec<String> = listed.next.iter().map(|next| at(*next)).collect();
     next.extend(listed.triggers.iter().cloned());
+    let does = |running: &Occurrence| match listed.was_killed {
+        true => format!("was killed {}, and is resumed by the scheduler", planned(running.planned)),
+        false => format!("runs {}", planned(running.planned)),
+    };
     let now = match (&listed.running, &listed.queued) {
-        (Some(running), None) => format!("runs {}", planned(running.planned)),
-        (Some(running), Some(_)) => format!("runs {}, one waits", planned(running.planned)),
+        (Some(running), None) => does(running),
+        (Some(running), Some(_)) => format!("{}, one waits", does(running)),
         (None, Some(_)) => "one waits".to_owned(),
         (None, None) => String::new(),
     };

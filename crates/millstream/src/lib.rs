@@ -157,6 +157,7 @@ pub mod sequence {
 
 /// The run history: the runs so far, in a state folder.
 pub mod history {
+    pub use millstream_state::occurrences::Occurrence;
     pub use millstream_state::{
         CancelFile, JobKey, OfStep, Outcome, QueueStatus, RunHistory, RunKind, RunRecord, RunStatus, default_folder,
     };

@@ -105,7 +105,7 @@ impl Schedule {
     /// What starts it beside the time, in words.
     pub fn triggers(&self) -> Vec<String> {
         let files = self.files.iter().map(|files| format!("files {}", files.pattern));
-        let after = self.after.iter().map(|after| format!("after {}", after.sequence()));
+        let after = self.after.iter().map(|after| format!("the end of {}", after.sequence()));
         files.chain(after).chain(self.message.iter().map(MessageSpec::in_words)).collect()
     }
 

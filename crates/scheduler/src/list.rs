@@ -12,7 +12,7 @@ use millstream_state::{Occurrences, RunHistory};
 
 use crate::entry::{self, Read, moment};
 use crate::folder::Folder;
-use crate::scheduler::Clock;
+use crate::scheduler::{Checker, Clock};
 
 /// The last one that has ended is looked for among so many.
 const LOOKED_AT: i64 = 20;
@@ -30,6 +30,8 @@ pub struct Listed {
     pub triggers: Vec<String>,
     /// What is started of it.
     pub running: Option<Occurrence>,
+    /// Whether the process of that is gone.
+    pub was_killed: bool,
     /// What waits for the end of that.
     pub queued: Option<Occurrence>,
     /// The last one that has ended or was skipped.
@@ -39,12 +41,19 @@ pub struct Listed {
 }
 
 /// The sequences with schedules in `folder`, those that start next first, each with at most `most` times; and what is
-/// wrong with others.
+/// wrong with others, and with what `checker` finds in the steps of these.
 ///
 /// # Errors
 /// If a folder cannot be used.
-pub fn list(folder: &Path, state: &Path, clock: &Clock, most: usize) -> Result<(Vec<Listed>, Vec<Lint>)> {
-    let occurrences = Occurrences::new(RunHistory::open(state)?);
+pub fn list(
+    folder: &Path,
+    state: &Path,
+    clock: &Clock,
+    most: usize,
+    checker: &Checker,
+) -> Result<(Vec<Listed>, Vec<Lint>)> {
+    let history = RunHistory::open(state)?;
+    let occurrences = Occurrences::new(Arc::clone(&history));
     let now = moment((clock.0)());
     let open = occurrences.open()?;
     let (changes, errors) = Folder::new(folder)?.changes();
@@ -62,14 +71,22 @@ pub fn list(folder: &Path, state: &Path, clock: &Clock, most: usize) -> Result<(
             }
             Read::Schedule(schedule) => schedule,
         };
+        for lint in (checker.0)(&change.path).0 {
+            // Two sequences may name the same job.
+            if !lints.contains(&lint) {
+                lints.push(lint);
+            }
+        }
         let from = now.max(moment(stamp.modified()));
         let until = from.checked_add_days(chrono::Days::new(366 * 40)).unwrap_or(DateTime::<Utc>::MAX_UTC);
         let last = occurrences.last(&change.path, LOOKED_AT)?;
+        let is_gone = |one: &Occurrence| one.run.as_ref().is_some_and(|run| !history.is_alive(run));
         let of = |state| open.iter().find(|one| one.state == state && *one.sequence == *change.path).cloned();
         listed.push(Listed {
             zone: schedule.zone(),
             next: schedule.times(from, until).take(most).collect(),
             triggers: schedule.triggers(),
+            was_killed: of(OccurrenceState::Started).as_ref().is_some_and(is_gone),
             running: of(OccurrenceState::Started),
             queued: of(OccurrenceState::Queued),
             last: last

@@ -58,13 +58,19 @@ fn the_list_shows_what_comes_next() {
     write(&lab, "jobs/often.yaml", "schedule: {cron: '*/15 * * * *'}\nsteps: {a: {job: a.yaml}}\n");
     write(&lab, "jobs/follow.yaml", "schedule: {after: nightly.yaml}\nsteps: {a: {job: a.yaml}}\n");
     write(&lab, "jobs/.old/nightly.yaml", NIGHTLY);
+    let job = "sources:\n  s: {read: in.csv, csv: {columns: {n: int64}}}\nsinks:\n  o: {from: s, write: out.csv}\n";
+    write(&lab, "jobs/a.yaml", job);
+    let (code, _, messages) = run(&mut command(&lab, &["schedule", "jobs", "--list"]));
+    assert_eq!(code, 2);
+    assert!(messages.contains("there is no file") && messages.contains("nightly.yaml:3:15"), "{messages}");
+    write(&lab, "jobs/load.yaml", job);
     let (code, text, messages) = run(&mut command(&lab, &["schedule", "jobs", "--list"]));
     assert_eq!((code, messages.as_str()), (0, ""));
     let expected = "\
-next                time zone      sequence      now  last  ended
-2026-01-31 00:45    UTC            often.yaml
-2026-01-31 02:00    Europe/Berlin  nightly.yaml
-after nightly.yaml  UTC            follow.yaml
+next                     time zone      sequence      now  last  ended
+2026-01-31 00:45         UTC            often.yaml
+2026-01-31 02:00         Europe/Berlin  nightly.yaml
+the end of nightly.yaml  UTC            follow.yaml
 ";
     assert_eq!(text, expected);
     let (_, json, _) = run(&mut command(&lab, &["schedule", "jobs", "--list", "--json", "-n", "2"]));
@@ -72,7 +78,7 @@ after nightly.yaml  UTC            follow.yaml
     let nightly = &json["sequences"][1];
     let next = serde_json::json!(["2026-01-31T02:00:00+01:00", "2026-02-01T02:00:00+01:00"]);
     assert_eq!((&nightly["next"], &nightly["timezone"]), (&next, &"Europe/Berlin".into()));
-    assert_eq!(json["sequences"][2]["triggers"][0], "after nightly.yaml");
+    assert_eq!(json["sequences"][2]["triggers"][0], "the end of nightly.yaml");
 }
 
 #[test]
@@ -232,7 +238,7 @@ fn mistakes_in_steps_are_reported_when_files_are_read() {
     write(&lab, "load.yaml", "sources:\n  s: {raed: in.csv}\nsinks:\n  o: {from: s, write: out.csv}\n");
     let (_, _, messages) = run(&mut command(&lab, &["schedule", "--once"]));
     assert!(messages.contains("load.yaml:2:7") && messages.contains("did you mean `read`?"), "{messages}");
-    assert!(messages.contains("nightly.yaml fails when it starts, until this is corrected"), "{messages}");
+    assert!(messages.contains("nightly.yaml: its next start may fail, until this is corrected"), "{messages}");
 }
 
 /// Each message that `send` sends starts a sequence once, whichever process is killed.

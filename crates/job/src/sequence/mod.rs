@@ -114,10 +114,11 @@ pub fn load(path: &str, text: &str, registry: &Registry, options: &SequenceOptio
 /// were sound.
 pub fn is_sequence(text: &str) -> bool {
     let is_key = |line: &str| line.strip_prefix(STEPS).is_some_and(|rest| rest.trim_start().starts_with(':'));
-    let (root, _) = tree::parse(&JobText::new("", text), text);
+    let (root, lints) = tree::parse(&JobText::new("", text), text);
     match root {
-        Some(root) => root.entry(STEPS).is_some(),
-        None => crate::text::unified(text).lines().any(is_key),
+        Some(root) if lints.is_empty() || root.entry(STEPS).is_some() => root.entry(STEPS).is_some(),
+        // What is broken may have swallowed the key.
+        _ => crate::text::unified(text).lines().any(is_key),
     }
 }
 

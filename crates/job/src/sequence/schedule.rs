@@ -183,6 +183,7 @@ mod tests {
         for (text, line, what) in [
             ("schedule: {cron: '@daily'\nsteps:\n  a: {job: a.yaml}\n", 0, ""),
             ("steps: {a: {job: a.yaml}}\nschedule: {within: 2h}\n", 2, "nothing starts the sequence"),
+            ("schedule: {cron: '@daily'\nparameters: {A: 1}\nsteps:\n  a: {job: a.yaml}\n", 0, ""),
             ("schedule: {cron: '${MISSING}'}\nsteps: {a: {job: a.yaml}}\n", 1, "the variable MISSING"),
             ("schedule: {cron: '@daily'}\nparameters: {DAY: }\nsteps: {}\n", 2, "the parameter DAY has no value"),
         ] {
