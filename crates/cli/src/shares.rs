@@ -32,7 +32,7 @@ pub fn engine(
     if let Some(share) = &share {
         if share.is_less {
             let (others, all, own) = (Size(share.others), Size(machine.memory), Size(share.memory));
-            output.chat(&format!("other runs have {others} of {all} of memory: this one gets {own}\n"));
+            output.chat(&format!("other runs have {others} of memory: this one gets {own} of {all}\n"));
         }
         machine.memory = share.memory;
     }

@@ -64,7 +64,10 @@ pub fn as_text(sequence: &Sequence, durations: &[Option<u64>]) -> String {
                 more.push(format!("for each {name}, {} at once", for_each.parallel));
             }
             more.extend(of.pool.as_ref().map(|pool| format!("in the pool {}", pool.value)));
-            more.extend(of.retries.map(|retries| format!("attempted again {} times", retries.count)));
+            more.extend(of.retries.map(|retries| match retries.count {
+                1 => "attempted again once".to_owned(),
+                count => format!("attempted again up to {count} times"),
+            }));
             more.extend(of.time_limit.map(|limit| format!("at most {}", human::time(limit))));
             more.extend(durations[step].map(|took| format!("took {}", human::time(Duration::from_millis(took)))));
             if !more.is_empty() {

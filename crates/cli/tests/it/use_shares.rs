@@ -54,7 +54,7 @@ fn a_run_takes_the_memory_that_others_leave() {
     let mut first = Running::start(command);
     wait_for("the first run has begun", || running(&lab) == 1);
     let second = || lab.run(&["run", "second.yaml", "--machine", "machine.yaml"]);
-    second().ok().says(&["other runs have 700 MB of 1.00 GB of memory: this one gets 300 MB"]);
+    second().ok().says(&["other runs have 700 MB of memory: this one gets 300 MB of 1.00 GB"]);
     // Who says how much gets it.
     let reserved = lab.run(&["run", "second.yaml", "--machine", "machine.yaml", "--memory", "900MB"]);
     assert!(!reserved.ok().stderr.contains("other runs have"), "{}", reserved.stderr);
