@@ -18,8 +18,8 @@
 //! ```
 //! [`history`] owns the first four, `scheduler.rs` and `cancel.rs` the next two, `shares.rs` and `waits.rs` the three
 //! behind them, `begun.rs` the next one, `sequences.rs` the folder of sequences, [`rejects`] the others;
-//! `occurrences.rs` the tables of `runs.db` for what schedules have decided. The locks are the system's: a process that is killed releases them, whatever process gets
-//! its number later.
+//! `occurrences.rs` the tables of `runs.db` for what schedules have decided. The locks are the system's: a process that
+//! is killed releases them, whatever process gets its number later.
 //!
 //! The history is for people and for `--resume`. What is in a target, the target itself knows: losing the state folder
 //! loses no row. What a run decides by all this stands in the engine.

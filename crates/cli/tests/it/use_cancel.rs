@@ -11,16 +11,19 @@ use crate::use_support::{Lab, sqlite};
 /// How long a run may take to begin or to end, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Starts a command, and waits until a run of it is in the history. Returns the name of the run, too.
-fn start(lab: &Lab, file: &str) -> (Child, String) {
+fn start(lab: &Lab, file: &str) -> Child {
     let mut command = lab.command(&["run", file]);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
+}
+
+/// The name of the run of this process, once it is in the history.
+fn run_of(lab: &Lab, child: &Child) -> String {
     let begun = Instant::now();
     loop {
         let runs = lab.run(&["runs", "--json"]).ok().json();
         let run = runs["runs"].as_array().into_iter().flatten().find(|run| run["process"] == child.id());
         if let Some(run) = run {
-            return (child, run["run"].as_str().expect("a name").to_owned());
+            return run["run"].as_str().expect("a name").to_owned();
         }
         assert!(begun.elapsed() < PATIENCE, "no run has begun: {runs}");
         std::thread::sleep(Duration::from_millis(20));
@@ -40,7 +43,8 @@ fn slow_job() -> Lab {
 #[test]
 fn a_job_is_cancelled_and_can_be_resumed() {
     let lab = slow_job();
-    let (mut child, run) = start(&lab, "job.yaml");
+    let mut child = start(&lab, "job.yaml");
+    let run = run_of(&lab, &child);
     let cancelled = lab.run(&["cancel", &run, "--json"]);
     cancelled.ok().says(&["is asked to stop", "has ended: interrupted"]);
     assert_eq!(cancelled.json(), json!({"asked": [run], "ended": [{"run": run, "outcome": "interrupted"}]}));
@@ -58,7 +62,8 @@ fn a_job_is_cancelled_and_can_be_resumed() {
 fn a_sequence_is_cancelled_with_its_steps() {
     let lab = slow_job();
     lab.file("nightly.yaml", "steps:\n  load: {job: job.yaml}\n  later: {command: [touch, later], needs: load}\n");
-    let (mut child, run) = start(&lab, "nightly.yaml");
+    let mut child = start(&lab, "nightly.yaml");
+    let run = run_of(&lab, &child);
     lab.run(&["cancel", &run, "--no-wait"]).ok().says(&["is asked to stop"]);
     assert_eq!(child.wait().expect("it ends").code(), Some(130));
     let runs = lab.run(&["runs", "--json"]).ok().json();
@@ -76,7 +81,8 @@ fn a_service_that_is_cancelled_has_done_its_work() {
         redis.url()
     ));
     redis.command(&["XADD", "events", "*", "body", "{\"n\": 1}"]);
-    let (mut child, run) = start(&lab, "job.yaml");
+    let mut child = start(&lab, "job.yaml");
+    let run = run_of(&lab, &child);
     lab.run(&["cancel", "last"]).ok().says(&[&run, "has ended: done"]);
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
 }

@@ -146,8 +146,8 @@ impl RunHistory {
         Ok(LiveRun::new(Arc::clone(self), run, progress, lock))
     }
 
-    /// Forgets the oldest runs when there are too many, and what is kept of them beside the history. `number` is that of
-    /// the run that has just begun.
+    /// Forgets the oldest runs when there are too many, and what is kept of them beside the history. `number` is that
+    /// of the run that has just begun.
     fn forget_old_runs(&self, number: u64) -> Result<()> {
         let is_alive = |run: &str| locks::is_alive(&self.folder, run);
         if self.checked(retention::forget_oldest(&self.connection(), self.kept, number, is_alive))? {
@@ -192,7 +192,8 @@ impl RunHistory {
     pub fn newest(&self, job: Option<&str>) -> Result<Option<RunRecord>> {
         let of_job = if job.is_some() { "job = ?1" } else { "?1 IS NULL" };
         let query = format!(
-            "SELECT {COLUMNS} FROM runs WHERE sequence IS NULL AND step IS NULL AND {of_job} ORDER BY rowid DESC LIMIT 1"
+            "SELECT {COLUMNS} FROM runs WHERE sequence IS NULL AND step IS NULL AND {of_job} ORDER BY rowid DESC \
+             LIMIT 1"
         );
         Ok(self.records(&query, [job])?.pop().or(self.list(job, 1)?.pop()))
     }
