@@ -244,29 +244,3 @@ fn a_run_that_came_to_nothing_is_not_the_one_that_is_resumed() {
     lab.run(&["run", "--resume", "nightly.yaml"]).ok();
     assert_eq!(rows(&lab, "SELECT count(*), count(DISTINCT id) FROM t"), [["2000", "2000"]]);
 }
-
-/// A job whose last attempt has loaded the rest of the rows has written all of them.
-#[test]
-fn the_rows_of_a_step_are_those_of_all_its_attempts() {
-    let lab = lab("steps:\n  load: {job: load.yaml, set: {TAG: x}}\n");
-    lab.file("load.yaml", format!("throttle: {{bytes_per_second: 150kB}}\n{}", super::LOAD));
-    let lines: String = (0..100_000).map(|id| format!("{id}\n")).collect();
-    lab.file("in.csv", format!("id\n{lines}"));
-    let mut command = lab.command(&["run", "nightly.yaml"]);
-    command.env("MILLSTREAM_CHUNK_BYTES", "20000").stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = command.spawn().expect("it starts");
-    let count = || -> Option<u32> {
-        let database = rusqlite::Connection::open(lab.path("out.db")).ok()?;
-        database.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).ok()
-    };
-    while count().unwrap_or_default() == 0 {
-        assert!(child.try_wait().expect("it can be asked").is_none(), "it has ended");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    lab.run(&["cancel", "last"]);
-    // What was being committed may have been the rest.
-    child.wait().expect("it ends");
-    let ran = lab.run(&["run", "--resume", "nightly.yaml", "--json"]);
-    assert_eq!(step(&ran.ok().json(), "load")["results"]["rows_written"], 100_000);
-    assert_eq!(rows(&lab, "SELECT count(*), count(DISTINCT id) FROM t"), [["100000", "100000"]]);
-}
