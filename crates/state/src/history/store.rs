@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use millstream_core::clock::now;
 use millstream_core::{Error, Result, fail_point};
-use rusqlite::{Connection, OptionalExtension, Params, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Params, params};
 use serde_json::Value;
 
 use super::key::JobKey;
@@ -18,8 +18,9 @@ use super::record::{COLUMNS, OfStep, Outcome, RunKind, RunRecord, record};
 use super::retention::{self, KEPT, Kept};
 use super::status;
 
-/// How long to wait while another run writes to the history.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to wait while others write to the history. A process that is stopped (Ctrl-Z) in the middle of a write keeps
+/// all others waiting.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The version of this program.
 pub(super) const PROGRAM: &str = env!("CARGO_PKG_VERSION");
@@ -48,17 +49,17 @@ pub struct RunHistory {
 }
 
 /// Why a run history cannot be opened.
-enum Unopened {
-    /// A newer version of the program has written it.
-    Newer(Error),
+pub(super) enum Unopened {
+    /// It is there, and may hold runs that matter: a newer version has written it, or another process holds it.
+    Needed(Error),
     /// Anything else.
     Other(Error),
 }
 
 impl Unopened {
-    fn into_error(self) -> Error {
+    pub(super) fn into_error(self) -> Error {
         match self {
-            Unopened::Newer(error) | Unopened::Other(error) => error,
+            Unopened::Needed(error) | Unopened::Other(error) => error,
         }
     }
 }
@@ -74,20 +75,20 @@ pub fn default_folder() -> Option<PathBuf> {
 impl RunHistory {
     /// Opens the run history in `folder`, and creates what is missing.
     pub fn open(folder: &Path) -> Result<Arc<Self>> {
-        RunHistory::try_open(folder).map_err(Unopened::into_error)
+        RunHistory::try_open(folder, BUSY_TIMEOUT).map_err(Unopened::into_error)
     }
 
-    /// The same for the default folder; `None` if it cannot be used. A newer history is an error even so: a run without
-    /// the history might load rows twice.
+    /// The same for the default folder; `None` if it cannot be used. A history that is newer or held by another process
+    /// is an error even so: a run without it might load rows twice.
     pub fn open_if_possible(folder: &Path) -> Result<Option<Arc<Self>>> {
-        match RunHistory::try_open(folder) {
+        match RunHistory::try_open(folder, BUSY_TIMEOUT) {
             Ok(history) => Ok(Some(history)),
-            Err(Unopened::Newer(error)) => Err(error),
+            Err(Unopened::Needed(error)) => Err(error),
             Err(Unopened::Other(_)) => Ok(None),
         }
     }
 
-    fn try_open(folder: &Path) -> Result<Arc<Self>, Unopened> {
+    pub(super) fn try_open(folder: &Path, timeout: Duration) -> Result<Arc<Self>, Unopened> {
         let failed = |cause: std::io::Error| {
             let error = Error::io(format!("the state folder {} cannot be used", folder.display()), &cause)
                 .hint("name another one with `--state` or MILLSTREAM_STATE");
@@ -96,11 +97,14 @@ impl RunHistory {
         for part in [locks::RUNS, locks::JOBS, progress::FOLDER, status::FOLDER] {
             fs_err::create_dir_all(folder.join(part)).map_err(failed)?;
         }
-        let unusable = |error| Unopened::Other(cannot_be_used(folder, &error));
+        let unusable = |error: rusqlite::Error| match is_held(&error) {
+            true => Unopened::Needed(cannot_be_used(folder, &error)),
+            false => Unopened::Other(cannot_be_used(folder, &error)),
+        };
         let mut connection = Connection::open(folder.join("runs.db")).map_err(unusable)?;
-        connection.busy_timeout(BUSY_TIMEOUT).map_err(unusable)?;
+        connection.busy_timeout(timeout).map_err(unusable)?;
         match migrate(&mut connection).map_err(unusable)? {
-            Some(newer) => Err(Unopened::Newer(is_newer(folder, newer))),
+            Some(newer) => Err(Unopened::Needed(is_newer(folder, newer))),
             None => {
                 let (folder, connection) = (folder.to_owned(), Mutex::new(connection));
                 Ok(Arc::new(RunHistory { folder, connection, kept: KEPT }))
@@ -346,7 +350,17 @@ fn is_newer(folder: &Path, found: i64) -> Error {
         .hint("upgrade Millstream, or use another folder with `--state`; nothing was changed in this one")
 }
 
+/// Whether another process holds the history.
+fn is_held(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
 fn cannot_be_used(folder: &Path, error: &rusqlite::Error) -> Error {
+    if is_held(error) {
+        return Error::refused(format!("another process holds the run history in {}", folder.display()))
+            .cause(error)
+            .hint("a process that was stopped in the middle of a write holds it: continue that process, or end it");
+    }
     Error::refused(format!("the run history in {} cannot be used", folder.display()))
         .cause(error)
         .hint("name another folder with `--state` or MILLSTREAM_STATE")

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::migrations::{VERSION, version};
 use super::retention::Kept;
-use super::store::{PROGRAM, signed};
+use super::store::{PROGRAM, Unopened, signed};
 use super::{Ending, JobKey, LogicalRun, OfStep, Outcome, RunHistory, RunKind, RunStatus, locks, progress, status};
 use crate::{Occurrences, rejects};
 
@@ -101,6 +101,24 @@ fn a_newer_history_is_refused_and_stays_as_it_is() {
         assert!(error.hint_text().is_some_and(|hint| hint.contains("`--state`")), "{error:?}");
     }
     assert_eq!(fs_err::read(folder.path().join("runs.db")).expect("a file"), before);
+}
+
+#[test]
+fn a_history_that_another_process_holds_is_waited_for() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    drop(RunHistory::open(folder.path()).expect("it opens"));
+    let holder = Connection::open(folder.path().join("runs.db")).expect("a database");
+    holder.execute_batch("BEGIN EXCLUSIVE").expect("it holds it");
+    let opened = RunHistory::try_open(folder.path(), Duration::from_millis(50));
+    let error = opened.map_err(Unopened::into_error).expect_err("it is held");
+    assert!(error.what().starts_with("another process holds the run history in "), "{error:?}");
+    assert!(error.hint_text().is_some_and(|hint| hint.contains("stopped")), "{error:?}");
+    std::thread::scope(|scope| {
+        let opening = scope.spawn(|| RunHistory::open_if_possible(folder.path()));
+        std::thread::sleep(Duration::from_millis(300));
+        holder.execute_batch("COMMIT").expect("it lets go");
+        assert!(opening.join().expect("a thread").expect("it opens").is_some());
+    });
 }
 
 #[test]
