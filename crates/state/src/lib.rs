@@ -3,6 +3,7 @@
 //! ```text
 //!  STATE/runs.db                        the run history: a row for each run
 //!  STATE/rows/RUN                       the progress file of a run: how many of its rows are visible
+//!  STATE/status/RUN, STATE/views/RUN    how a live run goes: in short, and all of it
 //!  STATE/live/RUN.lock                  locked by the run's process as long as it lives
 //!  STATE/jobs/KEY.lock                  locked by the one run of a job that loads
 //!  STATE/scheduler.lock                 locked by the one scheduler of the folder
@@ -16,7 +17,7 @@
 //!  STATE/rejects/FIRST/RUN.jsonl.zst    what a run rejected; FIRST is the first run of its resume chain
 //!  STATE/rejects/FIRST/replayed         which of these rejects were loaded later
 //! ```
-//! [`history`] owns the first four, `scheduler.rs` and `cancel.rs` the next two, `shares.rs` and `waits.rs` the three
+//! [`history`] owns the first five, `scheduler.rs` and `cancel.rs` the next two, `shares.rs` and `waits.rs` the three
 //! behind them, `begun.rs` the next one, `sequences.rs` the folder of sequences, [`rejects`] the others;
 //! `occurrences.rs` the tables of `runs.db` for what schedules have decided. The locks are the system's: a process that
 //! is killed releases them, whatever process gets its number later.
@@ -37,11 +38,11 @@ mod waits;
 pub use begun::BegunLoad;
 pub use cancel::CancelFile;
 pub use history::{
-    Ending, JobKey, LiveRun, LogicalRun, OfStep, OnlyRun, Outcome, ProgressFile, QueueStatus, RunHistory, RunKind,
-    RunRecord, RunStatus, StatusFile, began, default_folder, new_name,
+    Ending, JobKey, KnownJob, LiveRun, LogicalRun, OfStep, OnlyRun, Outcome, ProgressFile, QueueStatus, RunFilter,
+    RunHistory, RunKind, RunNumbers, RunRecord, RunStatus, StatusFile, ViewFile, began, default_folder, new_name,
 };
 pub use occurrences::{Claim, Occurrences};
 pub use scheduler::OnlyScheduler;
 pub use sequences::SequenceFolder;
-pub use shares::{MemoryShare, PoolPlace, Wanted};
+pub use shares::{MemoryShare, PoolPlace, Wanted, memory_taken, places_taken};
 pub use waits::{ShownWait, WaitingRun};

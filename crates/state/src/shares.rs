@@ -88,6 +88,23 @@ impl MemoryShare {
     }
 }
 
+/// How many bytes live runs have in the state folder `state`.
+///
+/// # Errors
+/// If that cannot be read.
+pub fn memory_taken(state: &Path) -> Result<u64> {
+    let folder = state.join(SHARES);
+    if !folder.exists() {
+        return Ok(0);
+    }
+    let count = || {
+        let lock = File::create(folder.join(LOCK))?;
+        lock.lock()?;
+        others(&folder)
+    };
+    count().map_err(|cause| Error::io("the memory of runs cannot be counted", &cause))
+}
+
 impl Drop for MemoryShare {
     fn drop(&mut self) {
         // A file that is not locked means the same as none.
@@ -145,6 +162,13 @@ impl PoolPlace {
     }
 }
 
+/// How many of the `size` places of the pool `name` in the state folder `state` are taken.
+pub fn places_taken(state: &Path, name: &str, size: usize) -> usize {
+    let place = |place: usize| state.join(POOLS).join(format!("{:016x}.{place}", hash(name)));
+    let is_taken = |file: File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+    (1..=size).filter(|&number| File::open(place(number)).is_ok_and(is_taken)).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +195,7 @@ mod tests {
         let first = take(Wanted { reserved: Some(700), ..WANTED });
         let second = take(WANTED);
         assert_eq!((second.memory, second.others, second.is_less), (300, 700, true));
+        assert_eq!(memory_taken(state.path()).expect("counted"), 1000);
         drop(first);
         assert_eq!(take(WANTED).memory, 700);
         // One that was killed has left its file.
@@ -189,6 +214,7 @@ mod tests {
         let take = |name: &str| PoolPlace::take(state.path(), name, 2).expect("an answer");
         let (first, second) = (take("db"), take("db"));
         assert!(first.is_some() && second.is_some() && take("db").is_none());
+        assert_eq!((places_taken(state.path(), "db", 2), places_taken(state.path(), "web", 2)), (2, 0));
         assert!(take("web/..").is_some(), "any name");
         drop(first);
         assert!(take("db").is_some());

@@ -12,6 +12,7 @@ use super::progress::ProgressFile;
 use super::record::{Ending, Outcome};
 use super::status::StatusFile;
 use super::store::{RunHistory, signed};
+use super::view::ViewFile;
 use crate::{CancelFile, occurrences};
 
 /// A live run that is in the history. It counts as killed if this is dropped before [`LiveRun::end`].
@@ -22,13 +23,15 @@ pub struct LiveRun {
     pub run: String,
     progress: Arc<ProgressFile>,
     status: Arc<StatusFile>,
+    view: Arc<ViewFile>,
     _lock: RunLock,
 }
 
 impl LiveRun {
     pub(super) fn new(history: Arc<RunHistory>, run: &str, progress: ProgressFile, lock: RunLock) -> Self {
         let status = Arc::new(StatusFile::new(history.folder(), run));
-        LiveRun { history, run: run.to_owned(), progress: Arc::new(progress), status, _lock: lock }
+        let view = Arc::new(ViewFile::new(history.folder(), run));
+        LiveRun { history, run: run.to_owned(), progress: Arc::new(progress), status, view, _lock: lock }
     }
 
     /// Its progress file.
@@ -44,6 +47,18 @@ impl LiveRun {
     /// Its status file.
     pub fn status(&self) -> Arc<StatusFile> {
         Arc::clone(&self.status)
+    }
+
+    /// Its view.
+    pub fn view(&self) -> Arc<ViewFile> {
+        Arc::clone(&self.view)
+    }
+
+    /// Removes what says how the run goes, and what asks it to stop.
+    fn remove_files(&self) {
+        self.status.remove();
+        self.view.remove();
+        self.cancel_file().remove();
     }
 
     /// Stores that loading begins, what the run's rows depend on, and what is expected of it.
@@ -63,8 +78,7 @@ impl LiveRun {
     pub fn skip(&self, why: &str) -> Result<()> {
         let update = "UPDATE runs SET ended = ?2, outcome = ?3, message = ?4 WHERE run = ?1";
         let values = params![self.run, signed(now()), Outcome::Skipped.name(), why];
-        self.status.remove();
-        self.cancel_file().remove();
+        self.remove_files();
         self.store_end(update, values, Outcome::Skipped, Some(why))
     }
 
@@ -109,8 +123,7 @@ impl LiveRun {
         fail_point::pass("state.before");
         let done = self.store_end(update, values, outcome, message.as_deref());
         fail_point::pass("state.after");
-        self.status.remove();
-        self.cancel_file().remove();
+        self.remove_files();
         match done.is_ok() && outcome == Outcome::Done {
             // No run resumes it.
             true => self.progress.clear(),

@@ -87,7 +87,7 @@ impl RunKind {
         }
     }
 
-    fn of(stored: Option<&str>) -> Self {
+    pub(super) fn of(stored: Option<&str>) -> Self {
         if stored == RunKind::Sequence.stored() { RunKind::Sequence } else { RunKind::Job }
     }
 }
@@ -162,6 +162,18 @@ impl RunRecord {
     /// When the logical run began, in milliseconds since 1970.
     pub fn moment(&self) -> i64 {
         self.moment.or_else(|| began(&self.logical)).unwrap_or_else(|| i64::try_from(self.began).unwrap_or(i64::MAX))
+    }
+
+    /// The run without what is not to be seen: the values of variables whose names suggest secrets.
+    pub fn shown(mut self) -> Self {
+        let parameters = self.report.as_mut().and_then(|report| report.get_mut("parameters")?.as_object_mut());
+        for (name, value) in parameters.into_iter().flatten() {
+            if redact::is_secret(name) {
+                *value = redact::SHOWN.into();
+            }
+        }
+        let variables = self.shown_variables();
+        RunRecord { variables, ..self }
     }
 
     /// Its variables, without the values of those whose names suggest secrets.

@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension};
 use super::progress;
 use super::status;
 use super::store::signed;
+use super::view;
 use crate::{cancel, rejects, sequences};
 
 /// How many runs are kept. Runs that are steps of a sequence do not count, and go with the runs of the sequence:
@@ -69,19 +70,20 @@ pub(super) fn whole_runs(connection: &Connection, kept: Kept) -> rusqlite::Resul
     find.query_map([from], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
-/// Removes the rejects, the progress and status files and the folders of sequences of runs that are not among `runs`,
+/// Removes the rejects, the progress and status files, the views and the folders of sequences of runs that are not among `runs`,
 /// which have names and resume chains. These are asked for last, so that a run which has begun meanwhile is among them.
 /// It does no harm if a file cannot be removed.
 pub(super) fn remove_files(state: &Path, runs: impl FnOnce() -> Option<Vec<(String, String)>>) {
-    let folders = [rejects::FOLDER, sequences::FOLDER, progress::FOLDER, status::FOLDER, cancel::FOLDER];
-    let [rejects, sequences, progress, status, cancel] = folders.map(|folder| entries(&state.join(folder)));
+    let of_run = [progress::FOLDER, status::FOLDER, view::FOLDER, cancel::FOLDER];
+    let of_run: Vec<PathBuf> = of_run.iter().flat_map(|folder| entries(&state.join(folder))).collect();
+    let [rejects, sequences] = [rejects::FOLDER, sequences::FOLDER].map(|folder| entries(&state.join(folder)));
     let Some(runs) = runs() else { return };
     let (names, logical): (HashSet<&str>, HashSet<&str>) =
         runs.iter().map(|(run, logical)| (run.as_str(), logical.as_str())).unzip();
     for folder in others(rejects, &logical).chain(others(sequences, &names)) {
         let _ = fs_err::remove_dir_all(folder);
     }
-    for file in others(progress, &names).chain(others(status, &names)).chain(others(cancel, &names)) {
+    for file in others(of_run, &names) {
         let _ = fs_err::remove_file(file);
     }
 }

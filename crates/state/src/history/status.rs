@@ -24,6 +24,9 @@ pub struct RunStatus {
     pub units: u64,
     /// Rows that were read, or messages of a queue, a second, over the last seconds.
     pub rate: f64,
+    /// The part of all bytes that is read, from 0 to 1, if it is known how many they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<f64>,
     /// How the queue is read, if the run reads one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueStatus>,

@@ -17,6 +17,7 @@ use super::progress::{self, ProgressFile};
 use super::record::{COLUMNS, OfStep, Outcome, RunKind, RunRecord, record};
 use super::retention::{self, KEPT, Kept};
 use super::status;
+use super::view;
 
 /// How long to wait while others write to the history. A process that is stopped (Ctrl-Z) in the middle of a write keeps
 /// all others waiting.
@@ -94,7 +95,7 @@ impl RunHistory {
                 .hint("name another one with `--state` or MILLSTREAM_STATE");
             Unopened::Other(error)
         };
-        for part in [locks::RUNS, locks::JOBS, progress::FOLDER, status::FOLDER] {
+        for part in [locks::RUNS, locks::JOBS, progress::FOLDER, status::FOLDER, view::FOLDER] {
             fs_err::create_dir_all(folder.join(part)).map_err(failed)?;
         }
         let unusable = |error: rusqlite::Error| match is_held(&error) {
@@ -161,7 +162,7 @@ impl RunHistory {
     }
 
     /// What `query` gives with `values`: rows of [`COLUMNS`].
-    fn records(&self, query: &str, values: impl Params) -> Result<Vec<RunRecord>> {
+    pub(super) fn records(&self, query: &str, values: impl Params) -> Result<Vec<RunRecord>> {
         let records = || {
             let connection = self.connection();
             let mut query = connection.prepare(query)?;
@@ -205,8 +206,13 @@ impl RunHistory {
     /// The last `most` runs that left something to do, of one job, if `job` is given: neither the same logical run has
     /// a later one, nor is a later one of the same job done. The last one first.
     pub fn unfinished(&self, job: Option<&str>, most: u64) -> Result<Vec<RunRecord>> {
+        self.unfinished_with(COLUMNS, job, most)
+    }
+
+    /// The same, with these columns of a record.
+    pub(super) fn unfinished_with(&self, columns: &str, job: Option<&str>, most: u64) -> Result<Vec<RunRecord>> {
         let query = format!(
-            "SELECT {COLUMNS} FROM runs AS this WHERE (outcome IS NULL OR outcome NOT IN ('done', 'skipped')) AND \
+            "SELECT {columns} FROM runs AS this WHERE (outcome IS NULL OR outcome NOT IN ('done', 'skipped')) AND \
              (?1 IS NULL OR job = ?1) AND NOT EXISTS (SELECT 1 FROM runs AS later WHERE later.job = this.job AND \
              later.variables = this.variables AND later.rowid > this.rowid AND (later.logical = this.logical OR \
              later.outcome = 'done')) ORDER BY rowid DESC"
@@ -307,6 +313,12 @@ impl RunHistory {
     pub fn is_done(&self, logical: &str) -> Result<bool> {
         let query = "SELECT EXISTS (SELECT 1 FROM runs WHERE logical = ?1 AND outcome = 'done')";
         self.checked(self.connection().query_row(query, [logical], |row| row.get(0)))
+    }
+
+    /// How `run` goes, as JSON; of one that was killed, how it went last. `None` if that is not known. `run` is a run of
+    /// the history.
+    pub fn view_of(&self, run: &str) -> Option<String> {
+        view::view_of(&self.folder, run)
     }
 
     /// Whether the process of `run` lives, as far as this machine knows.
