@@ -6,7 +6,7 @@ use millstream_core::queue::Lag;
 use millstream_core::sink::{Changes, Removed};
 use millstream_core::step::StepSnapshot;
 use millstream_core::{Error, Result, StepKind, Steps};
-use millstream_job::CheckSeverity;
+use millstream_job::{CheckSeverity, Job};
 use serde::{Deserialize, Serialize};
 
 use crate::verdict::Verdict;
@@ -129,6 +129,19 @@ pub struct JobEntry {
     pub kind: EntryKind,
     /// The sources and transforms whose rows it reads.
     pub reads: Vec<String>,
+}
+
+impl JobEntry {
+    /// All entries of `job`: sources, transforms, then sinks.
+    pub fn all_of(job: &Job) -> Vec<JobEntry> {
+        let entry = |name: &str, kind, reads: Vec<String>| JobEntry { entry: name.to_owned(), kind, reads };
+        let sources = job.sources.iter().map(|source| entry(&source.name.value, EntryKind::Source, Vec::new()));
+        let transforms = job.transforms.iter();
+        let transforms = transforms.map(|step| entry(&step.name.value, EntryKind::Transform, step.uses.clone()));
+        let sinks = job.sinks.iter();
+        let sinks = sinks.map(|sink| entry(&sink.name.value, EntryKind::Sink, vec![sink.from.value.clone()]));
+        sources.chain(transforms).chain(sinks).collect()
+    }
 }
 
 /// What an entry of a job is.

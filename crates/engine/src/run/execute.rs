@@ -22,8 +22,8 @@ use super::commit::Committed;
 use super::epochs::{self, Heard, Tell, reads_queue};
 use super::outages::Outages;
 use super::passes::together;
-use super::record::{Used, record_failure};
-use super::status::StatusWriter;
+use super::record::{Used, record_failure, verdict_of};
+use super::status::{StatusWriter, View};
 use super::work::{Work, interruption};
 use super::{Event, Observer};
 use crate::context::RunContext;
@@ -35,7 +35,7 @@ use crate::monitor::Moment;
 use crate::options::RunOptions;
 use crate::prepare::{Asked, Prepared, Reach, prepare_with_sinks};
 use crate::rejects::replay::Replay;
-use crate::report::{Progress, Report};
+use crate::report::{JobEntry, Progress, Report};
 use crate::resume::{ResumePoint, ToDo};
 use crate::stages::{StageKind, Stages};
 
@@ -298,9 +298,30 @@ impl<'r> Execution<'r> {
             throttled: run.pace.held(),
         });
         if let Some(live) = self.live.get().and_then(Option::as_ref) {
-            status.write(live, &progress, &self.options.cancel);
+            status.write(live, &progress, || self.view(&progress, governing), &self.options.cancel);
         }
         self.observer.progress(progress);
+    }
+
+    /// How the run goes, for pages.
+    fn view(&self, progress: &Progress, governing: &Governing) -> View {
+        let (run, job, elapsed) = (self.run, self.work.job.as_ref(), progress.elapsed);
+        let moment = Moment {
+            elapsed,
+            steps: progress.steps.clone(),
+            processor: run.threads.used(),
+            held: governing.held(),
+            throttled: run.pace.held(),
+        };
+        View {
+            entries: JobEntry::all_of(job),
+            points: run.monitor.points(elapsed, &progress.totals),
+            verdict: verdict_of(run, job, moment),
+            memory_used: run.budget.used(),
+            memory_limit: run.machine().memory,
+            resident: millstream_core::resident(),
+            ..View::of(progress)
+        }
     }
 
     /// Goes from the job to the commit.

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::memory;
 use crate::monitor::Moment;
 use crate::rejects::replay::Replay;
-use crate::report::{EntryKind, JobEntry, Report, Totals};
+use crate::report::{JobEntry, Report, Totals};
 use crate::resume::{self, ResumePoint};
 use crate::verdict::{Evidence, Verdict, media, verdict};
 
@@ -62,7 +62,7 @@ fn report_of_failed(run: &RunContext, job: &Job, point: &ResumePoint, elapsed: D
         "bytes_read": totals.bytes_read,
         "bytes_written": totals.bytes_written,
         "peak_rss_bytes": peak,
-        "entries": entries(job),
+        "entries": JobEntry::all_of(job),
         "steps": steps,
     });
     if !checks.is_empty() {
@@ -76,15 +76,6 @@ fn report_of_failed(run: &RunContext, job: &Job, point: &ResumePoint, elapsed: D
         false => report["intervals"] = json!(intervals),
     }
     report
-}
-
-/// The entries of a job, and what each reads.
-fn entries(job: &Job) -> Vec<JobEntry> {
-    let entry = |name: &str, kind, reads: Vec<String>| JobEntry { entry: name.to_owned(), kind, reads };
-    let sources = job.sources.iter().map(|source| entry(&source.name.value, EntryKind::Source, Vec::new()));
-    let transforms = job.transforms.iter().map(|step| entry(&step.name.value, EntryKind::Transform, step.uses.clone()));
-    let sinks = job.sinks.iter().map(|sink| entry(&sink.name.value, EntryKind::Sink, vec![sink.from.value.clone()]));
-    sources.chain(transforms).chain(sinks).collect()
 }
 
 impl Committed {
@@ -177,7 +168,7 @@ fn earlier_day(job: &Job, summary: &Summary) -> Option<String> {
 }
 
 /// What limited the run; one that has read a queue for long, in its last minute.
-fn verdict_of(run: &RunContext, job: &Job, end: Moment) -> Verdict {
+pub(super) fn verdict_of(run: &RunContext, job: &Job, end: Moment) -> Verdict {
     let earlier = run.monitor.earlier();
     let of = earlier.as_ref().map_or_else(|| end.clone(), |earlier| end.since(earlier));
     let Moment { elapsed, steps, processor: ProcessorUse { busy: processor, delayed }, held, throttled } = of;
@@ -236,7 +227,7 @@ fn report(run: &RunContext, job: &Job, summary: &Summary, used: Used) -> Report 
         cores: run.machine().cores,
         cpu_seconds: processor.as_secs_f64(),
         results: summary.results.clone(),
-        entries: entries(job),
+        entries: JobEntry::all_of(job),
         steps,
         points: run.monitor.points(elapsed, &totals),
         intervals: run.monitor.intervals(&totals),
