@@ -36,7 +36,7 @@ pub use messages::next_message;
 pub use progress::{Item, Part, Progress, StepProgress};
 pub use read::{ReadOptions, ReadSequence, check, is_sequence, mistakes, read, read_text};
 pub use resume::{Asked, dry_run};
-pub use runner::{Page, RunOptions, SequenceReport, chain, moment, run};
+pub use runner::{Page, RunOptions, SequenceReport, chain, log_of_part, moment, run};
 pub use values::{kind_and_what, when};
 
 /// The reference of the files of sequences as one Markdown document, with what may stand under `schedule`.

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ use millstream_job::sequence::state::{admitted, decide_items};
 use millstream_job::sequence::{Sequence, Step, StepState};
 use millstream_state::{
     CancelFile, Claim, Ending as RunEnding, JobKey, LiveRun, LogicalRun, Occurrences, OfStep, PoolPlace, RunHistory,
-    RunKind, SequenceFolder, new_name,
+    RunKind, SequenceFolder, ViewFile, new_name,
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -180,7 +180,7 @@ pub fn run(
     }
     let failed = |cause: std::io::Error| Error::io("the sequence cannot be run", &cause);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let ended = runtime.block_on(runner.run(&stop));
+    let ended = runtime.block_on(runner.run(&stop, &live.view()));
     runtime.shutdown_background();
     let (json, error) = match ended {
         Ok(ended) => ended,
@@ -292,10 +292,11 @@ struct Runner<'a> {
 
 impl Runner<'_> {
     /// The loop. Returns the report, and why the run has failed, if it has.
-    async fn run(mut self, stop: &watch::Sender<bool>) -> Result<(Value, Option<Error>)> {
+    async fn run(mut self, stop: &watch::Sender<bool>, view: &ViewFile) -> Result<(Value, Option<Error>)> {
         let cancel = self.options.cancel.clone();
         let asked = CancelFile::new(self.history.folder(), &self.name);
         let mut looks = tokio::time::interval(LOOKS);
+        let mut shown = Vec::new();
         loop {
             if !self.is_stopping {
                 self.decide().await?;
@@ -310,9 +311,12 @@ impl Runner<'_> {
                     self.is_stopping = true;
                     stop.send_replace(true);
                 }
-                _ = looks.tick(), if !self.is_stopping => if asked.is_asked() {
-                    self.is_stopping = true;
-                    stop.send_replace(true);
+                _ = looks.tick() => {
+                    self.show(view, &mut shown);
+                    if !self.is_stopping && asked.is_asked() {
+                        self.is_stopping = true;
+                        stop.send_replace(true);
+                    }
                 }
             }
         }
@@ -324,6 +328,17 @@ impl Runner<'_> {
             Some(_) => "failed",
         };
         Ok((self.report(outcome, error.as_ref()), error))
+    }
+
+    /// Writes how the steps stand for pages, unless they stand as they were `shown` last.
+    fn show(&self, view: &ViewFile, shown: &mut Vec<u8>) {
+        let mut steps = self.progress.to_json(&self.sequence);
+        hide(&mut steps, &self.surroundings.secrets);
+        let text = json!({"steps": steps}).to_string().into_bytes();
+        if *shown != text {
+            view.write(&text);
+            *shown = text;
+        }
     }
 
     /// Keeps what has happened before this run.
@@ -571,7 +586,7 @@ impl Runner<'_> {
 
     /// What a part says goes to a file of the run.
     fn lines(&self, (step, part): PartId) -> Lines {
-        let path = self.folder.file(&format!("{}.log", file_name(&self.sequence.steps[step].name.value, part)));
+        let path = self.folder.file(&log_name(&self.sequence.steps[step].name.value, part));
         let file = Mutex::new(None::<std::fs::File>);
         Arc::new(move |line| {
             let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
@@ -777,6 +792,17 @@ fn hide(value: &mut Value, secrets: &Secrets) {
         Value::Object(members) => members.values_mut().for_each(|member| hide(member, secrets)),
         _ => {}
     }
+}
+
+/// The name of the log of a part.
+fn log_name(step: &str, part: usize) -> String {
+    format!("{}.log", file_name(step, part))
+}
+
+/// Where the sequence that is the run `run` keeps what the process of a part of `step` has printed, in the state folder
+/// `state`. Parts count from 0.
+pub fn log_of_part(state: &Path, run: &str, step: &str, part: usize) -> PathBuf {
+    SequenceFolder::of(state, run).file(&log_name(step, part))
 }
 
 /// The name of the files of a part.
