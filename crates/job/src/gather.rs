@@ -7,11 +7,13 @@ use millstream_core::spec::Duration as Time;
 use serde_json::Value;
 
 use crate::around::{
-    Around, AroundKeys, Hook, HookAction, HookKeys, MailKeys, Required, Requirement, RequirementKeys, ThrottleKeys,
+    Allow, Around, AroundKeys, Hook, HookAction, HookKeys, MailKeys, Required, Requirement, RequirementKeys,
+    ThrottleKeys,
 };
 use crate::build::Builder;
 use crate::graph::SourceStep;
-use crate::text::Span;
+use crate::lint::Lint;
+use crate::text::{JobText, Span};
 use crate::tree::{Entry, Kind, Node};
 use crate::walk::Walker;
 
@@ -30,6 +32,13 @@ pub struct Gathering<'b, 'a> {
     pub steps: &'b [SourceStep],
     /// The secrets that were found.
     pub secrets: Vec<String>,
+}
+
+/// What is wrong with `allow`, which is `entry`.
+pub(crate) fn allow_lint(allow: &Allow, entry: &Entry, text: &JobText) -> Option<Lint> {
+    let (pattern, why) = allow.broken_pattern()?;
+    let what = format!("`{pattern}` in `allow` is no regular expression: {why}");
+    Some(text.error(entry.key_span, what).hint("escape what is meant as it stands, or list the values"))
 }
 
 impl Gathering<'_, '_> {
@@ -60,6 +69,10 @@ impl Gathering<'_, '_> {
         }
         if let Some(entry) = self.sound(root, "priority") {
             around.priority = self.builder.read(&entry.value).unwrap_or_default();
+        }
+        if let Some(entry) = self.sound(root, "allow") {
+            around.allow = self.builder.read(&entry.value).unwrap_or_default();
+            self.builder.found.lints.extend(allow_lint(&around.allow, entry, self.builder.text));
         }
         if let Some(entry) = self.sound(root, "on_success") {
             around.on_success = self.hooks(entry);

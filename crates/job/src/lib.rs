@@ -146,7 +146,7 @@ struct Loader<'a> {
 const SECTIONS: [&str; 3] = ["sources", "transforms", "sinks"];
 
 /// The keys of a job file: its sections, and what is said of the whole job.
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "sources",
     FUNCTIONS,
     "transforms",
@@ -163,6 +163,7 @@ const KEYS: [&str; 16] = [
     around::KEYS[7],
     around::KEYS[8],
     around::KEYS[9],
+    around::KEYS[10],
 ];
 
 /// The key of the functions that SQL may call.

@@ -39,6 +39,7 @@ const AROUND: &[&str] = &[
     "throttle",
     "hours",
     "priority",
+    "allow",
 ];
 
 impl Replacements {

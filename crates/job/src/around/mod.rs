@@ -1,8 +1,9 @@
 //! What applies to the runs of a job as a whole: what they require, how they are retried, and what is done after them.
 //!
-//! `spec.rs` what the job file may say, `hours.rs` of its hours; this file is what it becomes in the graph. `gather.rs`
+//! `spec.rs` what the job file may say, `hours.rs` of its hours, `allow.rs` of variables; this file is what it becomes in the graph. `gather.rs`
 //! makes one of the other. Whether requirements hold, and what hooks do, is the engine's.
 
+mod allow;
 mod hours;
 mod spec;
 
@@ -17,6 +18,7 @@ use crate::dates::Moment;
 use crate::graph::SourceStep;
 use crate::text::Span;
 
+pub use allow::{Allow, AllowedValues};
 pub use hours::Hours;
 pub use spec::{
     AgeKeys, AroundKeys, CommitKeys, HookKeys, HookTimeout, MailKeys, Otherwise, Priority, QueryKeys, RequirementKeys,
@@ -24,7 +26,7 @@ pub use spec::{
 };
 
 /// The keys of a job file that are read here.
-pub const KEYS: [&str; 10] = [
+pub const KEYS: [&str; 11] = [
     "until",
     "commit",
     "keep_rejects",
@@ -35,6 +37,7 @@ pub const KEYS: [&str; 10] = [
     "priority",
     "on_success",
     "on_failure",
+    "allow",
 ];
 
 /// What applies to the runs of a job as a whole.
@@ -60,6 +63,8 @@ pub struct Around {
     pub hours: Option<Hours>,
     /// How much of the cores its runs get.
     pub priority: Priority,
+    /// The variables that those may set who may only start it.
+    pub allow: Allow,
     /// What is done after a run that succeeds.
     pub on_success: Vec<Hook>,
     /// What is done after one that does not.

@@ -7,6 +7,7 @@ use millstream_core::spec::{Duration, Size, TextOrSecret};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::allow::Allow;
 use super::hours::Hours;
 use crate::entries::Texts;
 
@@ -40,6 +41,9 @@ pub struct AroundKeys {
     pub hours: Option<Hours>,
     /// How much of the cores its runs get where others want them, too.
     pub priority: Priority,
+    /// The variables that those may set who may start the job at a server, and not change it (the role `operate`): a
+    /// list of names, or names with the values that each may have, a list of them or a regular expression.
+    pub allow: Allow,
     /// What is done after a run that succeeds.
     pub on_success: Vec<HookKeys>,
     /// What is done after a run that fails, is interrupted, or whose requirements do not hold, once it is not retried
@@ -58,6 +62,7 @@ impl Default for AroundKeys {
             throttle: ThrottleKeys::default(),
             hours: None,
             priority: Priority::Normal,
+            allow: Allow::default(),
             on_success: Vec::new(),
             on_failure: Vec::new(),
         }

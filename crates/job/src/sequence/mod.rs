@@ -35,8 +35,10 @@ use millstream_core::hint::{did_you_mean, nearest};
 use millstream_core::spec::Fault;
 use serde_json::Value;
 
+use crate::around::Allow;
 use crate::build::Builder;
 use crate::dates::Moment;
+use crate::gather::allow_lint;
 use crate::lint::{self, Lint, LintCode};
 use crate::text::{JobText, Span};
 use crate::tree::{self, Entry, Kind, NAMES, Node};
@@ -58,7 +60,7 @@ use nested::Nested;
 use step::Steps;
 
 /// The keys of a sequence's file.
-const KEYS: [&str; 5] = ["schedule", "timezone", "priority", fill::PARAMETERS, STEPS];
+const KEYS: [&str; 6] = ["schedule", "timezone", "priority", "allow", fill::PARAMETERS, STEPS];
 
 /// The key by which a file is a sequence.
 const STEPS: &str = "steps";
@@ -200,6 +202,11 @@ impl<'a> Loader<'a> {
             self.lints.extend(model::lints_of(faults, schedule, self.text));
         }
         let priority = root.get("priority").and_then(|priority| serde_json::from_value(priority.to_value()).ok());
+        let allow = root.entry("allow");
+        let allow =
+            allow.and_then(|entry| Some((entry, serde_json::from_value::<Allow>(entry.value.to_value()).ok()?)));
+        self.lints.extend(allow.as_ref().and_then(|(entry, allow)| allow_lint(allow, entry, self.text)));
+        let allow = allow.map(|(_, allow)| allow).unwrap_or_default();
         let entries = self.steps(&root);
         let names: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
         let parameter_names: Vec<&str> = root
@@ -239,6 +246,7 @@ impl<'a> Loader<'a> {
             text: self.text.clone(),
             schedule,
             priority: priority.unwrap_or_default(),
+            allow,
             moment: filled.moment,
             parameters,
             variables: filled.values,

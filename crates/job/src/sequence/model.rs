@@ -9,7 +9,7 @@ use super::graph::Graph;
 use super::references::StepsReference;
 use super::spec::{Attachment, Method, Pace};
 use super::template::Template;
-use crate::around::Priority;
+use crate::around::{Allow, Priority};
 use crate::dates::Moment;
 use crate::graph::Located;
 use crate::lint::Lint;
@@ -26,6 +26,8 @@ pub struct Sequence {
     pub schedule: Option<Entry>,
     /// How much of the cores its steps get.
     pub priority: Priority,
+    /// The parameters that those may set who may only start it.
+    pub allow: Allow,
     /// When the logical run begins: what `today` and `now` are.
     pub moment: Moment,
     /// The values of all parameters.

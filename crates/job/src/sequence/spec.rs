@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::around::Priority;
+use crate::around::{Allow, Priority};
 use crate::entries::{Scalar, Texts};
 
 /// A file with `steps`.
@@ -24,6 +24,10 @@ pub struct SequenceKeys {
     pub timezone: Option<String>,
     /// How much of the cores its steps get where others want them, too. Jobs may have a lower one of their own.
     pub priority: Priority,
+    /// The parameters that those may set who may start the sequence at a server, and not change it (the role
+    /// `operate`): a list of names, or names with the values that each may have, a list of them or a regular
+    /// expression.
+    pub allow: Allow,
     /// Names and values. Steps use them as `${NAME}`, and `--set NAME=…` replaces them. A value may use dates,
     /// variables of the environment, and parameters above it. One without a value has to be given.
     pub parameters: BTreeMap<String, ParameterKeys>,
