@@ -14,7 +14,7 @@
 //! `scheduler.rs` is the loop; `folder.rs` finds files, `entry.rs` is a sequence as the scheduler knows it, `look.rs`
 //! asks its schedule, `files.rs` and `after.rs` look at its other triggers, `messages.rs` and `hear.rs` wait for those
 //! of queues, `slots.rs` starts processes, `follow.rs` sees how they end, `late.rs` looks at deadlines, `logs.rs` keeps
-//! what they print, `list.rs` shows what comes next.
+//! what they print, `list.rs` shows what comes next, `words.rs` says what happens.
 //! There is no async runtime, and nothing of the engine: at rest it is one thread.
 
 mod after;
@@ -31,8 +31,11 @@ mod messages;
 mod notice;
 mod scheduler;
 mod slots;
+mod words;
 
 pub use list::{Listed, list};
+pub use logs::kept as log_of;
 pub use messages::{Listen, ListenFn, Listening};
 pub use notice::{Named, Notice};
 pub use scheduler::{CheckFn, Checker, Clock, End, Options, Scheduler, Stop, wall_clock};
+pub use words::{Said, path_from};
