@@ -1,0 +1,216 @@
+//! Users and tokens of programs, in `STATE/server/access.json`. A command may change the file while a server runs.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+use argon2::password_hash::phc::PasswordHash;
+use argon2::{Argon2, PasswordHasher, PasswordVerifier};
+use millstream::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use super::{Role, failed};
+use crate::private;
+use crate::problem::now;
+
+/// The version of the file.
+const VERSION: u32 = 1;
+
+/// The least characters of a password.
+const SHORTEST: usize = 12;
+
+/// The longest name.
+const LONGEST_NAME: usize = 64;
+
+/// A user.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// The name.
+    pub name: String,
+    /// What they may.
+    pub role: Role,
+    /// The hash of the password, by Argon2id with its parameters.
+    password: String,
+    /// When this was set, in milliseconds since 1970. Sessions from before do not count.
+    pub changed: u64,
+}
+
+impl User {
+    pub(super) fn new(name: &str, password: &str, role: Role) -> Result<Self> {
+        check_name(name)?;
+        if password.chars().count() < SHORTEST {
+            return Err(
+                Error::job(format!("the password has fewer than {SHORTEST} characters")).hint("use a longer one")
+            );
+        }
+        let hashed: PasswordHash = Argon2::default()
+            .hash_password(password.as_bytes())
+            .map_err(|cause| Error::internal("the password cannot be hashed").cause(cause))?;
+        Ok(User { name: name.to_owned(), role, password: hashed.to_string(), changed: now() })
+    }
+}
+
+/// A token of a program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Token {
+    /// Its name.
+    pub name: String,
+    /// What it allows.
+    pub role: Role,
+    /// Its hash.
+    hash: String,
+    /// When it was made, in milliseconds since 1970.
+    pub made: u64,
+    /// When it ends, if it does.
+    pub expires: Option<u64>,
+}
+
+impl Token {
+    pub(super) fn new(name: &str, role: Role, hash: String, lasting: Option<Duration>) -> Result<Self> {
+        check_name(name)?;
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let expires = lasting.map(|lasting| now().saturating_add(milliseconds(lasting)));
+        Ok(Token { name: name.to_owned(), role, hash, made: now(), expires })
+    }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let is_fine = |character: char| character.is_alphanumeric() || "._@-".contains(character);
+    match !name.is_empty() && name.chars().count() <= LONGEST_NAME && name.chars().all(is_fine) {
+        true => Ok(()),
+        false => Err(Error::job("this is no name").text(name).hint("use letters, digits and `.`, `_`, `@`, `-`")),
+    }
+}
+
+/// Users and tokens.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Known {
+    version: u32,
+    /// The users, by name.
+    pub users: Vec<User>,
+    /// The tokens of programs, in the order in which they were made.
+    pub tokens: Vec<Token>,
+    /// What distinguishes the file from another version of it.
+    #[serde(skip)]
+    stamp: Option<(i64, i64, u64, u64)>,
+}
+
+impl Known {
+    /// Those in the folder of the server.
+    pub(super) fn read(folder: &Path) -> Result<Self> {
+        let path = folder.join("access.json");
+        let stamp = stamp(&path);
+        let text = match fs_err::read_to_string(&path) {
+            Ok(text) => text,
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Known { version: VERSION, ..Known::default() });
+            }
+            Err(cause) => return Err(failed(&cause)),
+        };
+        let broken = |cause: serde_json::Error| {
+            let what = format!("{} cannot be read", path.display());
+            Error::refused(what).cause(cause).hint("remove the file, and add the users again")
+        };
+        let known: Known = serde_json::from_str(&text).map_err(broken)?;
+        if known.version > VERSION {
+            return Err(Error::newer(path.display(), known.version, VERSION).hint("upgrade Millstream"));
+        }
+        Ok(Known { stamp, ..known })
+    }
+
+    pub(super) fn refresh(&mut self, folder: &Path) -> Result<()> {
+        if self.stamp != stamp(&folder.join("access.json")) {
+            *self = Known::read(folder)?;
+        }
+        Ok(())
+    }
+
+    /// Changes what is stored. Another process that does the same meanwhile waits.
+    pub(super) fn change(&mut self, folder: &Path, change: impl FnOnce(&mut Known)) -> Result<()> {
+        let lock = private::append(&folder.join("access.lock")).map_err(|cause| failed(&cause))?;
+        lock.lock().map_err(|cause| failed(&cause))?;
+        let mut known = Known::read(folder)?;
+        change(&mut known);
+        let text = serde_json::to_vec_pretty(&known).map_err(|cause| failed(&cause.into()))?;
+        let path = folder.join("access.json");
+        private::write(&path, &text).map_err(|cause| failed(&cause))?;
+        *self = Known { stamp: stamp(&path), ..known };
+        Ok(())
+    }
+
+    pub(super) fn set_user(&mut self, user: User) {
+        self.users.retain(|other| other.name != user.name);
+        self.users.push(user);
+        self.users.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+
+    pub(super) fn remove(&mut self, name: &str) -> bool {
+        let before = self.users.len() + self.tokens.len();
+        self.users.retain(|user| user.name != name);
+        self.tokens.retain(|token| token.name != name);
+        self.users.len() + self.tokens.len() < before
+    }
+
+    /// The user of this name.
+    pub fn user(&self, name: &str) -> Option<&User> {
+        self.users.iter().find(|user| user.name == name)
+    }
+
+    /// The token with this hash, unless it has ended.
+    pub(super) fn token(&self, hash: &str) -> Option<&Token> {
+        let lives = |token: &&Token| token.expires.is_none_or(|expires| now() < expires);
+        self.tokens.iter().find(|token| token.hash == hash).filter(lives)
+    }
+
+    /// The user of this name, if the password is theirs.
+    pub(super) fn check(&self, name: &str, password: &str) -> Option<&User> {
+        let user = self.user(name);
+        // For a name that nobody has, a hash is computed as well: how long it takes says nothing.
+        let stored = user.map_or(NOBODY, |user| user.password.as_str());
+        let is_right = PasswordHash::new(stored)
+            .is_ok_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok());
+        user.filter(|_| is_right)
+    }
+}
+
+/// The hash of a password that nobody has, with the parameters of all others.
+const NOBODY: &str =
+    "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+
+fn stamp(path: &Path) -> Option<(i64, i64, u64, u64)> {
+    let metadata = fs_err::metadata(path).ok()?;
+    Some((metadata.mtime(), metadata.mtime_nsec(), metadata.size(), metadata.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_passwords_are_checked() {
+        let long = "x".repeat(LONGEST_NAME + 1);
+        for name in ["", "a b", "a/b", "a\n", long.as_str()] {
+            assert!(User::new(name, "correct horse battery", Role::Look).is_err(), "{name:?}");
+        }
+        assert!(User::new("ada@example.org", "too short", Role::Look).is_err());
+        assert!(User::new("ada@example.org", "long enough 1", Role::Look).is_ok());
+    }
+
+    #[test]
+    fn a_name_that_nobody_has_costs_a_hash() {
+        let hash = PasswordHash::new(NOBODY).expect("a hash");
+        let user = User::new("ada", "correct horse battery", Role::Look).expect("a user");
+        let other = PasswordHash::new(&user.password).expect("a hash");
+        assert_eq!((hash.algorithm, hash.version, &hash.params), (other.algorithm, other.version, &other.params));
+    }
+
+    #[test]
+    fn a_file_of_a_newer_version_is_refused() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        fs_err::write(folder.path().join("access.json"), r#"{"version": 2, "users": [], "tokens": []}"#)
+            .expect("a file");
+        assert!(Known::read(folder.path()).expect_err("newer").what().contains("newer version"));
+        fs_err::write(folder.path().join("access.json"), "{").expect("a file");
+        assert!(Known::read(folder.path()).expect_err("broken").what().ends_with("cannot be read"));
+    }
+}

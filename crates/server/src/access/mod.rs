@@ -1,0 +1,324 @@
+//! Who asks, and what they may.
+//!
+//! There are three ways in: a link with a one-time token, which a process of the same user can make; a user with a
+//! password; a token for programs. Links and passwords are exchanged for a session. Only hashes are stored, in files
+//! of the state folder that only the user of the server can read.
+//!
+//! `known.rs` the users and tokens, `sessions.rs` sessions and links, `secret.rs` random tokens and their hashes,
+//! `slow.rs` slows down those who guess, `audit.rs` who did what.
+
+mod audit;
+mod known;
+mod secret;
+mod sessions;
+mod slow;
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use millstream::{Error, Result};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use self::audit::{Audit, AuditEntry};
+pub use self::known::{Known, Token, User};
+pub use self::sessions::LINK_LASTS;
+use self::sessions::Sessions;
+pub use self::slow::Slow;
+use crate::private;
+
+/// What somebody may do. Each role may do what those before it may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Sees.
+    Look,
+    /// Starts, cancels, resumes and replays, and sets variables that a job declares under `allow`.
+    Operate,
+    /// Writes files and sets any variable: as much as a shell of the server's user.
+    Edit,
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Role; 3] = [Role::Look, Role::Operate, Role::Edit];
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Look => "look",
+            Role::Operate => "operate",
+            Role::Edit => "edit",
+        }
+    }
+}
+
+/// Somebody who is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// Who.
+    pub user: String,
+    /// What they may.
+    pub role: Role,
+    /// Where they are.
+    pub from: IpAddr,
+    /// When their session ends, in milliseconds since 1970; `None` for a token that does not end.
+    pub expires: Option<u64>,
+}
+
+/// A session that has begun.
+#[derive(Debug, Clone)]
+pub struct Begun {
+    /// Its token, which is nowhere else.
+    pub token: String,
+    /// Whose it is.
+    pub caller: Caller,
+}
+
+/// Who is known, in the state folder.
+#[derive(Debug)]
+pub struct Access {
+    folder: PathBuf,
+    known: Mutex<Known>,
+    sessions: Mutex<Sessions>,
+    audit: Audit,
+    slow: Slow,
+}
+
+fn failed(cause: &std::io::Error) -> Error {
+    Error::io("the users and tokens of the server cannot be used", cause)
+}
+
+impl Access {
+    /// That in the state folder `state`.
+    ///
+    /// # Errors
+    /// If its folder cannot be used, or a newer version has written it.
+    pub fn open(state: &Path) -> Result<Arc<Self>> {
+        let folder = private::folder(state).map_err(|cause| failed(&cause))?;
+        let known = Mutex::new(Known::read(&folder)?);
+        let sessions = Mutex::new(Sessions::read(&folder)?);
+        let audit = Audit::new(&folder);
+        Ok(Arc::new(Access { folder, known, sessions, audit, slow: Slow::default() }))
+    }
+
+    /// The audit log.
+    pub fn audit(&self) -> &Audit {
+        &self.audit
+    }
+
+    /// What slows down those who guess.
+    pub(crate) fn slow(&self) -> &Slow {
+        &self.slow
+    }
+
+    /// Users and tokens, as they are now: another process may have changed them.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn known(&self) -> Result<Known> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.refresh(&self.folder)?;
+        Ok(known.clone())
+    }
+
+    /// Adds a user, or gives one who is there another password and role.
+    ///
+    /// # Errors
+    /// If the name or the password is none, or it cannot be stored.
+    pub fn set_user(&self, name: &str, password: &str, role: Role) -> Result<()> {
+        let user = User::new(name, password, role)?;
+        self.change(|known| known.set_user(user))
+    }
+
+    /// Adds a token for programs, and returns it. It lasts `lasting`, or until it is removed.
+    ///
+    /// # Errors
+    /// If the name is none or taken, or it cannot be stored.
+    pub fn add_token(&self, name: &str, role: Role, lasting: Option<Duration>) -> Result<String> {
+        let secret = secret::new()?;
+        let token = Token::new(name, role, secret::hash(&secret), lasting)?;
+        if self.known()?.tokens.iter().any(|other| other.name == token.name) {
+            return Err(Error::refused(format!("there is a token `{name}` already"))
+                .hint("give this one another name, or remove the other with `millstream access remove`"));
+        }
+        self.change(|known| known.tokens.push(token))?;
+        Ok(secret)
+    }
+
+    /// Removes the user or token of this name, with the sessions of the user. Whether there was one.
+    ///
+    /// # Errors
+    /// If it cannot be stored.
+    pub fn remove(&self, name: &str) -> Result<bool> {
+        let mut was_there = false;
+        self.change(|known| was_there = known.remove(name))?;
+        Ok(was_there)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Known)) -> Result<()> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.change(&self.folder, change)
+    }
+
+    /// A token that begins one session with this role, within [`LINK_LASTS`]. It works as long, even if the server is
+    /// another one then.
+    ///
+    /// # Errors
+    /// If it cannot be stored.
+    pub fn link(&self, role: Role) -> Result<String> {
+        let secret = secret::new()?;
+        sessions::add_link(&self.folder, &secret::hash(&secret), role)?;
+        Ok(secret)
+    }
+
+    /// Who has this token: that of a session, or one for programs. `None` if nobody has.
+    ///
+    /// # Errors
+    /// If users and tokens cannot be read.
+    pub fn caller(&self, token: &str, from: IpAddr) -> Result<Option<Caller>> {
+        let (hash, known) = (secret::hash(token), self.known()?);
+        if let Some(token) = known.token(&hash) {
+            let user = format!("token {}", token.name);
+            return Ok(Some(Caller { user, role: token.role, from, expires: token.expires }));
+        }
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(session) = sessions.find(&hash) else { return Ok(None) };
+        // What a user may is decided now, and not when they came.
+        let role = match &session.of_user {
+            Some(name) => known.user(name).filter(|user| user.changed == session.of_version).map(|user| user.role),
+            None => Some(session.role),
+        };
+        let caller = |role| Caller { user: session.shown().to_owned(), role, from, expires: Some(session.expires) };
+        Ok(role.map(caller))
+    }
+
+    /// Begins a session with the token of a link, which works once. `None` if there is no such link any more.
+    ///
+    /// # Errors
+    /// If the session cannot be stored.
+    pub fn begin_by_link(&self, token: &str, from: IpAddr) -> Result<Option<Begun>> {
+        let Some(role) = sessions::take_link(&self.folder, &secret::hash(token)) else { return Ok(None) };
+        self.begin(None, role, from).map(Some)
+    }
+
+    /// Begins a session of a user. `None` if the name or the password is wrong; both take as long to find out.
+    ///
+    /// # Errors
+    /// If the session cannot be stored.
+    pub fn begin_by_password(&self, name: &str, password: &str, from: IpAddr) -> Result<Option<Begun>> {
+        let known = self.known()?;
+        match known.check(name, password) {
+            Some(user) => self.begin(Some(user), user.role, from).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn begin(&self, user: Option<&User>, role: Role, from: IpAddr) -> Result<Begun> {
+        let token = secret::new()?;
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let session = sessions.begin(&self.folder, &secret::hash(&token), user, role)?;
+        let (user, expires) = (session.shown().to_owned(), Some(session.expires));
+        Ok(Begun { token, caller: Caller { user, role, from, expires } })
+    }
+
+    /// Ends the session with this token.
+    ///
+    /// # Errors
+    /// If that cannot be stored.
+    pub fn end(&self, token: &str) -> Result<()> {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.end(&self.folder, &secret::hash(token))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    fn access() -> (tempfile::TempDir, Arc<Access>) {
+        let state = tempfile::TempDir::new().expect("a folder");
+        let access = Access::open(state.path()).expect("it opens");
+        (state, access)
+    }
+
+    #[test]
+    fn a_link_begins_one_session_which_outlasts_the_server() {
+        let (state, access) = access();
+        let link = access.link(Role::Edit).expect("a link");
+        assert_eq!(access.caller(&link, HERE).expect("an answer"), None, "a link is no session");
+        let begun = access.begin_by_link(&link, HERE).expect("stored").expect("it begins");
+        assert_eq!((begun.caller.user.as_str(), begun.caller.role), ("link", Role::Edit));
+        assert!(access.begin_by_link(&link, HERE).expect("an answer").is_none(), "it works once");
+        let next = Access::open(state.path()).expect("it opens");
+        assert_eq!(next.caller(&begun.token, HERE).expect("an answer"), Some(begun.caller.clone()));
+        next.end(&begun.token).expect("stored");
+        assert_eq!(next.caller(&begun.token, HERE).expect("an answer"), None);
+    }
+
+    #[test]
+    fn a_user_has_the_role_of_now_and_a_new_password_ends_sessions() {
+        let (state, access) = access();
+        access.set_user("ada", "correct horse battery", Role::Operate).expect("stored");
+        let begin = |password: &str| access.begin_by_password("ada", password, HERE).expect("an answer");
+        assert!(begin("wrong").is_none() && access.begin_by_password("bob", "x", HERE).expect("an answer").is_none());
+        let begun = begin("correct horse battery").expect("it begins");
+        assert_eq!((begun.caller.user.as_str(), begun.caller.role), ("ada", Role::Operate));
+        // As another process does it.
+        let command = Access::open(state.path()).expect("it opens");
+        command.set_user("ada", "another long password", Role::Look).expect("stored");
+        assert_eq!(access.caller(&begun.token, HERE).expect("an answer"), None);
+        let begun = begin("another long password").expect("it begins");
+        assert_eq!(begun.caller.role, Role::Look);
+        assert!(command.remove("ada").expect("stored") && !command.remove("ada").expect("stored"));
+        assert_eq!(access.caller(&begun.token, HERE).expect("an answer"), None);
+    }
+
+    #[test]
+    fn tokens_of_programs_work_until_they_end() {
+        let (_state, access) = access();
+        let token = access.add_token("prometheus", Role::Look, None).expect("stored");
+        let ended = access.add_token("old", Role::Look, Some(Duration::ZERO)).expect("stored");
+        assert!(access.add_token("old", Role::Look, None).is_err(), "the name is taken");
+        let caller = access.caller(&token, HERE).expect("an answer").expect("it is known");
+        assert_eq!((caller.user.as_str(), caller.role, caller.expires), ("token prometheus", Role::Look, None));
+        assert_eq!(access.caller(&ended, HERE).expect("an answer"), None);
+    }
+
+    #[test]
+    fn nothing_that_is_stored_lets_anybody_in() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let (state, access) = access();
+        access.set_user("ada", "correct horse battery", Role::Edit).expect("stored");
+        let secrets = [
+            access.add_token("t", Role::Look, None).expect("stored"),
+            access.link(Role::Edit).expect("a link"),
+            access.begin_by_password("ada", "correct horse battery", HERE).expect("stored").expect("begun").token,
+            "correct horse battery".to_owned(),
+        ];
+        let mut folders = vec![state.path().join("server")];
+        let mut files = 0;
+        while let Some(folder) = folders.pop() {
+            assert_eq!(fs_err::metadata(&folder).expect("there").permissions().mode() & 0o077, 0, "{folder:?}");
+            for entry in fs_err::read_dir(&folder).expect("a folder") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                files += 1;
+                let text = format!("{} {}", path.display(), fs_err::read_to_string(&path).expect("a file"));
+                assert!(secrets.iter().all(|secret| !text.contains(secret)), "{text}");
+                assert_eq!(fs_err::metadata(&path).expect("there").permissions().mode() & 0o077, 0, "{path:?}");
+            }
+        }
+        assert!(files >= 3, "{files}");
+    }
+}

@@ -1,0 +1,89 @@
+//! The stream of events.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::{Query, State};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderMap, StatusCode};
+use millstream::Error;
+use serde::Deserialize;
+use tokio::sync::broadcast::error::RecvError;
+
+use super::{caller, token};
+use crate::listen::Peer;
+use crate::problem::Problem;
+use crate::server::Shared;
+use crate::watch::live_json;
+
+/// The most clients of the stream.
+const MOST: usize = 64;
+
+/// So often a client that hears nothing gets a sign that the stream lives.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+
+/// So often it is looked whether the client may still listen.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// What a client wants to hear.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wanted {
+    /// The run that it watches.
+    run: Option<String>,
+}
+
+/// The stream.
+pub async fn stream(
+    State(shared): State<Arc<Shared>>,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    wanted: Result<Query<Wanted>, axum::extract::rejection::QueryRejection>,
+) -> Result<Response, Problem> {
+    let caller = caller(&shared, peer, &headers).await?;
+    let wrong =
+        |cause: axum::extract::rejection::QueryRejection| Error::job("the query is wrong").cause(cause.body_text());
+    let Wanted { run } = wanted.map_err(|cause| Problem::bad(wrong(cause)))?.0;
+    if shared.events.listeners() >= MOST {
+        let error = Error::transient(format!("{MOST} clients listen already")).hint("close some of them");
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, error));
+    }
+    if let Some(run) = &run
+        && shared.history.glance(run)?.is_none()
+    {
+        return Err(Problem::absent(Error::refused("there is no such run").text(run)));
+    }
+    let token = token(&headers).unwrap_or_default().to_owned();
+    let mut events = shared.events.listen();
+    let stream = async_stream::stream! {
+        let _watching = run.as_deref().map(|run| shared.events.watch(run));
+        yield Ok::<_, Infallible>(Event::default().event("hello").data("{}"));
+        if let Some((run, view)) = run.as_deref().and_then(|run| Some((run, shared.history.view_of(run)?))) {
+            yield Ok(Event::default().event("live").data(live_json(run, &view)));
+        }
+        let mut look = tokio::time::interval(LOOK);
+        look.reset();
+        loop {
+            tokio::select! {
+                event = events.recv() => match event {
+                    Ok(event) if event.run.is_some() && event.run.as_deref() != run.as_deref() => {}
+                    Ok(event) => yield Ok(Event::default().event(event.name).data(&*event.data)),
+                    Err(RecvError::Lagged(_)) => yield Ok(Event::default().event("resync").data("{}")),
+                    Err(RecvError::Closed) => break,
+                },
+                _ = look.tick() => {
+                    let is_known = shared.access.caller(&token, peer.0).is_ok_and(|known| {
+                        known.is_some_and(|known| known.user == caller.user)
+                    });
+                    if !is_known {
+                        break;
+                    }
+                }
+            }
+        }
+    };
+    Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(SIGN_OF_LIFE)).into_response())
+}

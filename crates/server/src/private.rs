@@ -1,0 +1,30 @@
+//! Files that only the user of the server may read, in `STATE/server`. Each appears as a whole or not at all.
+
+use std::fs::DirBuilder;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The folder of the server in the state folder `state`; it is created if it is missing.
+pub fn folder(state: &Path) -> io::Result<PathBuf> {
+    let folder = state.join("server");
+    DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+    Ok(folder)
+}
+
+/// Puts `text` in the place of the file at `path`. It outlasts a crash of the machine.
+pub fn write(path: &Path, text: &[u8]) -> io::Result<()> {
+    let new = path.with_extension(format!("{}.new", std::process::id()));
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.create(true).write(true).truncate(true).mode(0o600).open(&new)?;
+    let written = file.write_all(text).and_then(|()| file.sync_all()).and_then(|()| fs_err::rename(&new, path));
+    if written.is_err() {
+        let _ = fs_err::remove_file(&new);
+    }
+    written
+}
+
+/// Opens a file to append to it.
+pub fn append(path: &Path) -> io::Result<std::fs::File> {
+    std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
