@@ -106,6 +106,16 @@ pub enum Command {
     #[command(after_help = "Examples:\n  millstream schedule\n  millstream schedule sequences --parallel 4\n  \
                       millstream schedule --list\n  millstream schedule --once")]
     Schedule(Schedule),
+    /// Serve pages and an API that show and start what is in a folder, and start its sequences when they are due
+    #[cfg(feature = "serve")]
+    #[command(after_help = "Examples:\n  millstream serve\n  millstream serve jobs --listen 9000\n  millstream serve \
+                      jobs --listen 0.0.0.0:8443 --host etl.example.org --tls-cert cert.pem --tls-key key.pem")]
+    Serve(Serve),
+    /// Say who may use the server: links, users, and tokens for programs
+    #[cfg(feature = "serve")]
+    #[command(after_help = "Examples:\n  millstream access link\n  millstream access add-user ada --role operate\n  \
+                      millstream access add-token prometheus --role look\n  millstream access list")]
+    Access(Access),
     /// List the runs so far, or compare one with the run before it
     #[command(
         after_help = "Examples:\n  millstream runs\n  millstream runs --job job.yaml --unfinished\n  millstream runs \
@@ -285,6 +295,9 @@ pub struct Run {
     /// machine can read them; port 0 takes a free one, which is printed
     #[arg(long, value_name = "[HOST:]PORT", env = "MILLSTREAM_METRICS")]
     pub metrics: Option<String>,
+    /// Refuse variables that the file does not declare under `allow`.
+    #[arg(long, hide = true)]
+    pub only_allowed: bool,
     /// The planned time of a sequence that a scheduler starts, in milliseconds since 1970.
     #[arg(long, value_name = "MS", hide = true, conflicts_with_all = ["values", "restart"])]
     pub occurrence: Option<i64>,
@@ -311,6 +324,92 @@ pub struct Schedule {
     /// How many sequences run together [default: one on each core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub parallel: Option<u16>,
+}
+
+/// What to serve, and where.
+#[cfg(feature = "serve")]
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Folder with the jobs and sequences. Those in folders below count, too, but for hidden ones. Paths in jobs begin
+    /// here
+    #[arg(value_name = "FOLDER", default_value = ".")]
+    pub folder: PathBuf,
+    /// Where to listen. Without a host only this machine can connect; port 0 takes a free one [default: 127.0.0.1:8480]
+    #[arg(long, value_name = "[HOST:]PORT", env = "MILLSTREAM_LISTEN")]
+    pub listen: Option<String>,
+    /// Name under which browsers ask for the server, such as that of a proxy in front of it. May be repeated
+    #[arg(long = "host", value_name = "NAME")]
+    pub hosts: Vec<String>,
+    /// PEM file with the certificate for TLS, and those that sign it
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// PEM file with its key
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Start no sequences by their schedules
+    #[arg(long, conflicts_with = "parallel")]
+    pub no_scheduler: bool,
+    /// How many sequences run together that the scheduler starts [default: one on each core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub parallel: Option<u16>,
+}
+
+/// Who may use the server.
+#[cfg(feature = "serve")]
+#[derive(Debug, Args)]
+pub struct Access {
+    #[command(subcommand)]
+    pub command: AccessCommand,
+}
+
+/// What is to be changed of who may use the server.
+#[cfg(feature = "serve")]
+#[derive(Debug, Subcommand)]
+pub enum AccessCommand {
+    /// Print a link that signs one browser in, once, within an hour
+    Link {
+        /// What it allows
+        #[arg(long, default_value = "edit")]
+        role: Role,
+    },
+    /// Add a user, or give one another password and role. Asks for the password, or reads it from standard input
+    AddUser {
+        /// The name
+        name: String,
+        /// What the user may do
+        #[arg(long, default_value = "look")]
+        role: Role,
+    },
+    /// Add a token for a program, and print it: it is not stored, and cannot be shown again
+    AddToken {
+        /// What it is called
+        name: String,
+        /// What it allows
+        #[arg(long, default_value = "look")]
+        role: Role,
+        /// How many days it works [default: until it is removed]
+        #[arg(long, value_name = "N")]
+        days: Option<u32>,
+    },
+    /// List users and tokens
+    List,
+    /// Remove a user with all sessions, or a token
+    Remove {
+        /// The name
+        name: String,
+    },
+}
+
+/// What somebody may do at the server.
+#[cfg(feature = "serve")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Role {
+    /// See everything but secrets
+    Look,
+    /// Start, cancel, resume and replay, too, with the variables that jobs allow
+    Operate,
+    /// Write files, too, which is as much as a shell of the server's user
+    Edit,
 }
 
 impl Run {
@@ -372,6 +471,12 @@ pub struct Rejects {
     /// Serve metrics while they are loaded again, as `run --metrics` does
     #[arg(long, value_name = "[HOST:]PORT", requires = "replay")]
     pub metrics: Option<String>,
+    /// With `--json`: print the reasons with their counts and a few examples, in place of all rejects
+    #[arg(long, conflicts_with = "replay")]
+    pub by_reason: bool,
+    /// Refuse variables that the job does not declare under `allow`.
+    #[arg(long, hide = true)]
+    pub only_allowed: bool,
     #[command(flatten)]
     pub variables: Variables,
 }
@@ -456,6 +561,9 @@ pub struct Preview {
     /// How many rows
     #[arg(long, short = 'n', value_name = "N", default_value_t = 10)]
     pub rows: usize,
+    /// With `--json`: print one object, with the columns and their types, and each row as a list of values
+    #[arg(long)]
+    pub with_columns: bool,
     #[command(flatten)]
     pub variables: Variables,
     #[command(flatten)]

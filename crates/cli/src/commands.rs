@@ -8,6 +8,7 @@ use futures::executor::block_on;
 use millstream::files::{Urls, without_job};
 use millstream::parse::tidy;
 use millstream::rejects::LeftOut;
+use millstream::report::JobEntry;
 use millstream::sequence::Handover;
 use millstream::{Engine, Failure, Job, ParseOptions, Parsed, RunOptions};
 use millstream::{Error, ErrorKind, Result};
@@ -17,9 +18,11 @@ use crate::arguments::{self, Arguments, Command, Global};
 use crate::exit_code::exit_code;
 use crate::message;
 use crate::output::Output;
-use crate::rows::{Form, rows_as_json, rows_as_table};
+use crate::rows::{Form, rows_as_json, rows_as_table, with_columns};
 use crate::sequences;
-use crate::shared::{Followed, engine, machine, parsed, refuse_two_outputs, sound_job, tell_done, tell_lints};
+use crate::shared::{
+    Followed, engine, machine, parsed, refuse_not_allowed, refuse_two_outputs, sound_job, tell_done, tell_lints,
+};
 use crate::shares;
 use crate::telemetry::Telemetry;
 
@@ -48,6 +51,10 @@ pub fn run(mut arguments: Arguments) -> u8 {
             Ok(code) => return code,
             Err(failure) => Err(failure),
         },
+        #[cfg(feature = "serve")]
+        Command::Serve(serve) => crate::serve::serve(global, output, serve),
+        #[cfg(feature = "serve")]
+        Command::Access(access) => crate::access::change(global, output, &access.command),
         Command::Explain(job) => explain(global, output, &job.path),
         Command::Preview(preview) => show_rows(global, output, preview),
         Command::Sql(sql) => query(global, output, sql),
@@ -108,6 +115,7 @@ fn run_job(global: &Global, output: Output, run: &arguments::Run, handed: Option
         Some(handed) => handed_job(global, &engine, output, &run.job.path, handed)?,
         None => sound_job(global, &engine, output, &run.job.path, true)?,
     };
+    refuse_not_allowed(run.only_allowed, &job.around.allow, &global.set)?;
     shares::prefer(job.around.priority.nice());
     refuse_two_outputs(output, &job)?;
     let telemetry = Telemetry::begin(output, run.metrics.as_deref(), &engine)?;
@@ -190,7 +198,10 @@ fn check_job(global: &Global, output: Output, check: &arguments::Check) -> Resul
     lints.extend(checked.warnings);
     tidy(&mut lints);
     if output.json {
-        return Ok(output.json(&json!({"lints": lints, "errors": [], "unknown": checked.unknown}))?);
+        let (entries, allow) = (JobEntry::all_of(&job), job.around.allow.names());
+        let (lints, unknown) = (json!(lints), json!(checked.unknown));
+        return Ok(output
+            .json(&json!({"lints": lints, "errors": [], "unknown": unknown, "entries": entries, "allow": allow}))?);
     }
     tell_lints(output, &lints);
     if !checked.unknown.is_empty() {
@@ -235,7 +246,11 @@ fn show_rows(global: &Global, output: Output, preview: &arguments::Preview) -> R
     let job = sound_job(global, &engine, output, &preview.path, true)?;
     let shown = block_on(engine.preview(job, preview.step.clone(), preview.rows))?;
     tell_lints(output, &shown.warnings);
-    let text = if output.json { rows_as_json(&shown.batches)? } else { rows_as_table(&shown.schema, &shown.batches)? };
+    let text = match output.json {
+        true if preview.with_columns => return Ok(output.json(&with_columns(&shown)?)?),
+        true => rows_as_json(&shown.batches)?,
+        false => rows_as_table(&shown.schema, &shown.batches)?,
+    };
     output.result(&text)?;
     for LeftOut { entry, count, first } in &shown.left_out {
         let records = if *count == 1 { "record" } else { "records" };

@@ -4,6 +4,8 @@
 //! It is a library itself, so that the Python package has the same command inside, and shows errors, reports and
 //! progress in the same words.
 
+#[cfg(feature = "serve")]
+mod access;
 pub mod allocator;
 mod arguments;
 mod cancel;
@@ -25,6 +27,8 @@ mod runs;
 mod schedule;
 mod sequences;
 mod series;
+#[cfg(feature = "serve")]
+mod serve;
 mod shared;
 mod shares;
 mod table;

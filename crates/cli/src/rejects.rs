@@ -17,25 +17,57 @@ use crate::arguments::{Global, Rejects};
 use crate::human;
 use crate::output::{Output, Role};
 use crate::runs::{LOOKED_AT, unknown};
-use crate::shared::{Followed, engine, sound_job};
+use crate::shared::{Followed, engine, refuse_not_allowed, sound_job};
 use crate::telemetry::Telemetry;
+
+/// How many examples of a reason are printed as JSON.
+const REASON_EXAMPLES: usize = 10;
 
 /// Shows the rejects, or replays them.
 pub fn show(global: &Global, output: Output, asked: &Rejects) -> Result<(), Failure> {
     let history = crate::runs::history(global)?;
     let run = find(&history, &asked.run)?;
+    if asked.by_reason && !output.json {
+        return Err(Error::job("`--by-reason` goes with `--json`")
+            .hint("without it, they are shown by reason as well")
+            .into());
+    }
     let passes = passes(&history, &run)?;
     if asked.replay {
         let telemetry = |engine: &Engine| Telemetry::begin(output, asked.metrics.as_deref(), engine);
-        return replay(global, output, history.folder(), &run, &passes, telemetry);
+        return replay(global, output, history.folder(), &run, &passes, asked.only_allowed, telemetry);
     }
     let kept: Vec<Vec<Kept>> =
         passes.iter().map(|pass| rejects::of_run(history.folder(), &pass.logical)).collect::<Result<_>>()?;
     let kept = kept.concat();
+    if output.json && asked.by_reason {
+        return Ok(output.json(&reasons(&run, &kept))?);
+    }
     if output.json {
         return Ok(output.json(&json!({"run": run.run, "job": run.job, "rejects": kept}))?);
     }
     Ok(output.result(&described(output, &run, &kept))?)
+}
+
+/// The reasons of rejects with their counts and a few examples.
+fn reasons(run: &RunRecord, kept: &[Kept]) -> Value {
+    let (waiting, replayed): (Vec<&Kept>, Vec<&Kept>) = kept.iter().partition(|kept| !kept.replayed);
+    let example = |kept: &&Kept| {
+        let Example { what, record } = Example::of(&kept.line.rejected);
+        json!({"what": what, "record": record})
+    };
+    let reason = |reason: &Reason<'_>| {
+        let examples: Vec<Value> = reason.rejects.iter().take(REASON_EXAMPLES).map(example).collect();
+        json!({
+            "step": reason.step, "kind": reason.kind.name(), "column": reason.column, "count": reason.rejects.len(),
+            "examples": examples,
+        })
+    };
+    let reasons: Vec<Value> = by_reason(&waiting).iter().map(reason).collect();
+    json!({
+        "run": run.run, "waiting": waiting.len(), "replayed": replayed.len(), "reasons": reasons,
+        "can_be_replayed": waiting.iter().any(|kept| kept.line.rejected.source.is_some()),
+    })
 }
 
 /// `run`, and before it the runs by which the same command has let sinks catch up.
@@ -65,16 +97,19 @@ fn replay(
     folder: &Path,
     run: &RunRecord,
     passes: &[RunRecord],
+    only_allowed: bool,
     telemetry: impl FnOnce(&Engine) -> Result<Telemetry>,
 ) -> Result<(), Failure> {
     let mut global = global.clone();
     let of_run = run.variables.lines().filter_map(|line| line.split_once('='));
     let of_run: Vec<_> = of_run.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let variables = of_run.clone();
+    let given = global.set.clone();
     // The current variables override those of the run.
     global.set = of_run.into_iter().chain(global.set).collect();
     let engine = engine(&global)?;
     let job = sound_job(&global, &engine, output, &run.job, true)?;
+    refuse_not_allowed(only_allowed, &job.around.allow, &given)?;
     let telemetry = telemetry(&engine)?;
     let followed = Followed::new(output)?;
     let replay = |pass: &RunRecord| {

@@ -3,15 +3,18 @@
 use std::io::IsTerminal;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::array::{Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use arrow_json::writer::{JsonArray, WriterBuilder};
 use futures::TryStreamExt;
 use futures::executor::block_on;
 use millstream::component::Format;
+use millstream::files::FirstRows;
+use millstream::rejects::LeftOut;
+use millstream::types::type_name;
 use millstream::{Engine, Error, Failure, Result, RowStream};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::arguments::Sql;
 use crate::output::Output;
@@ -131,6 +134,33 @@ pub fn rows_as_json(batches: &[RecordBatch]) -> Result<String> {
     }
     text.push('\n');
     Ok(text)
+}
+
+/// The first rows as an object: the columns with their types, and each row as a list of texts, as a table shows them;
+/// null is null.
+pub fn with_columns(shown: &FirstRows) -> Result<Value> {
+    let failed = |cause: arrow::error::ArrowError| Error::internal("rows cannot be shown").cause(cause);
+    let options = FormatOptions::default();
+    let mut rows = Vec::new();
+    for batch in &shown.batches {
+        let columns = batch.columns().iter().map(|column| ArrayFormatter::try_new(column.as_ref(), &options));
+        let columns: Vec<ArrayFormatter<'_>> = columns.collect::<Result<_, _>>().map_err(failed)?;
+        for row in 0..batch.num_rows() {
+            let cell = |(number, column): (usize, &ArrayFormatter<'_>)| match batch.column(number).is_null(row) {
+                true => Value::Null,
+                false => Value::from(column.value(row).to_string()),
+            };
+            rows.push(columns.iter().enumerate().map(cell).collect::<Vec<_>>());
+        }
+    }
+    let column = |field: &Arc<Field>| json!({"name": field.name(), "kind": type_name(field.data_type())});
+    let columns: Vec<Value> = shown.schema.fields().iter().map(column).collect();
+    let left_out = shown
+        .left_out
+        .iter()
+        .map(|LeftOut { entry, count, first }| json!({"entry": entry, "count": count, "first": first}));
+    let left_out: Vec<Value> = left_out.collect();
+    Ok(json!({"columns": columns, "rows": rows, "left_out": left_out, "lints": shown.warnings, "errors": []}))
 }
 
 /// Cells longer than this are cut.

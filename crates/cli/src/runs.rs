@@ -11,7 +11,6 @@ use chrono::{DateTime, Local};
 use millstream::Failure;
 use millstream::history::{OfStep, Outcome, RunHistory, RunKind, RunRecord, WaitingRun, default_folder};
 use millstream::report::Lag;
-use millstream::text::{HIDDEN, is_secret};
 use millstream::{Error, Result};
 use millstream_page::compare::compared;
 use serde_json::{Value, json};
@@ -149,14 +148,7 @@ fn job_path(path: Option<&str>) -> Option<String> {
 
 /// A run without what is not to be seen.
 pub fn to_show(run: &RunRecord) -> RunRecord {
-    let mut report = run.report.clone();
-    let parameters = report.as_mut().and_then(|report| report.get_mut("parameters")?.as_object_mut());
-    for (name, value) in parameters.into_iter().flatten() {
-        if is_secret(name) {
-            *value = json!(HIDDEN);
-        }
-    }
-    RunRecord { variables: run.shown_variables(), report, ..run.clone() }
+    run.clone().shown()
 }
 
 fn row(run: &RunRecord) -> Vec<String> {

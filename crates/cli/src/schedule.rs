@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use millstream::history::{Occurrence, Outcome, default_folder};
 use millstream::{Engine, Error, Failure, Result, sequence};
 use millstream_scheduler::{
-    Checker, End, Listed, Listen, Listening, Named, Notice, Options, Scheduler, list, wall_clock,
+    Checker, End, Listed, Listen, Listening, Notice, Options, Said, Scheduler, list, path_from, wall_clock,
 };
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ use crate::arguments::{Global, Schedule};
 use crate::output::Output;
 use crate::shared::machine;
 use crate::table::table;
-use crate::{exit_code, human, interrupt, message};
+use crate::{exit_code, interrupt, message};
 
 /// How times are shown, to the minute.
 const MINUTES: &str = "%Y-%m-%d %H:%M";
@@ -27,33 +27,52 @@ const MINUTES: &str = "%Y-%m-%d %H:%M";
 /// If the folder or the state folder cannot be used, or another scheduler works on it.
 pub fn run(global: &Global, output: Output, schedule: &Schedule) -> Result<u8, Failure> {
     let machine = machine(global)?;
-    let state = machine.state.clone().or_else(default_folder).ok_or_else(|| {
-        Error::refused("there is no folder for the state").hint("name one with `--state` or MILLSTREAM_STATE")
-    })?;
-    let state = std::path::absolute(&state)
-        .map_err(|cause| Error::io(format!("the state folder {} cannot be used", state.display()), &cause))?;
+    let state = state_folder(machine.state.as_deref())?;
     let parallel = schedule.parallel.map_or(machine.cores, usize::from);
     let engine = Engine::builder().machine(machine).build()?;
     if schedule.list {
         return show_list(output, schedule, &state, &checker(&engine));
     }
-    let options = Options {
-        folder: schedule.folder.clone(),
-        arguments: arguments(global, &state, parallel),
-        state,
-        program: program()?,
-        parallel,
-        once: schedule.once,
-        checker: Some(checker(&engine)),
-        listen: Some(listen(&engine)),
-        clock: wall_clock(),
-    };
+    let options = Options { once: schedule.once, ..options(global, &engine, &schedule.folder, state, parallel)? };
     let folder = fs_err::canonicalize(&schedule.folder).unwrap_or_else(|_| schedule.folder.clone());
     let shown = Shown { output, folder };
     let scheduler = Scheduler::new(options, move |notice| shown.notice(&notice))?;
     let stop = scheduler.stopper();
     interrupt::on_first(move || stop.stop())?;
     ended(output, schedule.once, &scheduler.run()?)
+}
+
+/// The state folder from the root: the one that is named, or the usual one.
+///
+/// # Errors
+/// If there is none.
+pub fn state_folder(named: Option<&Path>) -> Result<PathBuf> {
+    let state = named.map(Path::to_owned).or_else(default_folder).ok_or_else(|| {
+        Error::refused("there is no folder for the state").hint("name one with `--state` or MILLSTREAM_STATE")
+    })?;
+    let failed = |cause| Error::io(format!("the state folder {} cannot be used", state.display()), &cause);
+    std::path::absolute(&state).map_err(failed)
+}
+
+/// What a scheduler of the sequences in `folder` needs, which runs `parallel` of them together.
+///
+/// # Errors
+/// If the path of this program is not known.
+pub fn options(global: &Global, engine: &Engine, folder: &Path, state: PathBuf, parallel: usize) -> Result<Options> {
+    let mut arguments = arguments(global, &state);
+    arguments.splice(0..0, ["--quiet".into()]);
+    arguments.extend(["--beside".into(), parallel.to_string().into()]);
+    Ok(Options {
+        folder: folder.to_owned(),
+        arguments,
+        state,
+        program: program()?,
+        parallel,
+        once: false,
+        checker: Some(checker(engine)),
+        listen: Some(listen(engine)),
+        clock: wall_clock(),
+    })
 }
 
 /// What is printed at the end, and the exit code.
@@ -108,8 +127,11 @@ fn listen(engine: &Engine) -> Listen {
     }))
 }
 
-/// The program that runs sequences: this one.
-fn program() -> Result<PathBuf> {
+/// The program that runs jobs and sequences: this one.
+///
+/// # Errors
+/// If its path is not known.
+pub fn program() -> Result<PathBuf> {
     #[cfg(debug_assertions)]
     if let Some(program) = std::env::var_os("MILLSTREAM_SCHEDULER_PROGRAM") {
         return Ok(program.into());
@@ -117,9 +139,9 @@ fn program() -> Result<PathBuf> {
     std::env::current_exe().map_err(|cause| Error::io("the path of this program cannot be found", &cause))
 }
 
-/// What is said of machine and output is the same for the runs.
-fn arguments(global: &Global, state: &Path, parallel: usize) -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = vec!["--quiet".into(), "--state".into(), state.into()];
+/// What is said of the machine and the state folder is the same for the runs.
+pub fn arguments(global: &Global, state: &Path) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["--state".into(), state.into()];
     let mut add = |name: &str, value: Option<OsString>| {
         if let Some(value) = value {
             arguments.extend([name.into(), value]);
@@ -128,100 +150,33 @@ fn arguments(global: &Global, state: &Path, parallel: usize) -> Vec<OsString> {
     add("--machine", global.machine.as_ref().map(OsString::from));
     add("--node", global.node.as_ref().map(OsString::from));
     add("--memory", global.memory.map(|size| size.0.to_string().into()));
-    add("--beside", Some(parallel.to_string().into()));
     add("--cores", global.cores.map(|cores| cores.to_string().into()));
     global.scratch.iter().for_each(|folder| add("--scratch", Some(folder.into())));
     arguments
 }
 
 /// Shows what happens.
-struct Shown {
-    output: Output,
-    folder: PathBuf,
+pub struct Shown {
+    /// Where.
+    pub output: Output,
+    /// Files are named by their paths from this folder.
+    pub folder: PathBuf,
 }
 
 impl Shown {
-    /// The path of a sequence from the folder.
-    fn path(&self, sequence: &str) -> String {
-        short(&self.folder, sequence)
-    }
-
-    fn of(&self, named: &Named) -> String {
-        format!("{} of {}", self.path(&named.sequence), named.shown())
-    }
-
-    fn notice(&self, notice: &Notice) {
+    /// Shows a notice.
+    pub fn notice(&self, notice: &Notice) {
         let output = self.output;
-        let say = |text: String| output.chat(&format!("{text}\n"));
-        let warn = |error: Error| output.message(&message::warning(output, &error));
-        match notice {
-            Notice::Scheduled { sequence, next, zone, triggers } => {
-                let next = next.map(|planned| Named { sequence: sequence.clone(), planned, zone: *zone }.shown());
-                let next = next.map(|next| format!("next at {next}"));
-                let by = (!triggers.is_empty()).then(|| format!("by {}", triggers.join(", ")));
-                let when: Vec<String> = next.into_iter().chain(by).collect();
-                say(format!("{}: starts {}", self.path(sequence), when.join(", and ")));
+        match notice.said(&self.folder) {
+            Said::Text(text) => output.chat(&format!("{text}\n")),
+            Said::Warning(error) => output.message(&message::warning(output, &error)),
+            Said::Error(error) => output.message(&message::error(output, &error)),
+            Said::Lints(lints, follows) => {
+                output.message(&message::lints(output, &lints));
+                output.message(&format!("{follows}\n"));
             }
-            Notice::Gone { sequence, is_there: true } => {
-                let what = format!("{} is no sequence with a schedule now", self.path(sequence));
-                warn(Error::refused(what).hint("`millstream check` says what is wrong with it"));
-            }
-            Notice::Gone { sequence, is_there: false } => say(format!("{}: its file is gone", self.path(sequence))),
-            Notice::Broken { sequence, lints } => {
-                output.message(&message::lints(output, lints));
-                output.message(&format!("{} does not start until this is corrected\n", self.path(sequence)));
-            }
-            Notice::Mistakes { sequence, lints } => {
-                output.message(&message::lints(output, lints));
-                output.message(&format!("{}: its next start may fail, until this is corrected\n", self.path(sequence)));
-            }
-            Notice::FromTheFuture { sequence, changed } => {
-                let what = format!("{} was changed at {changed}, which is in the future", self.path(sequence));
-                warn(Error::refused(what).cause("its schedule begins then"));
-            }
-            Notice::ClockSet { from, to } => {
-                say(format!("the clock was set from {} to {} UTC", from.format(MINUTES), to.format(MINUTES)));
-            }
-            Notice::Started { of, resumes: false, .. } => say(format!("{}: started", self.of(of))),
-            Notice::Started { of, resumes: true, .. } => say(format!("{}: was killed, and is resumed", self.of(of))),
-            Notice::Found { of, run } => say(format!("{}: runs already, as {run}", self.of(of))),
-            Notice::Ended { of, outcome: Outcome::Done | Outcome::Skipped, .. } => {
-                say(format!("{}: done", self.of(of)))
-            }
-            Notice::Ended { of, outcome, message, log } => {
-                let mut error = Error::refused(format!("{}: {}", self.of(of), outcome.name()));
-                if let Some(message) = message {
-                    error = error.cause(message);
-                }
-                if let Some(log) = log {
-                    error = error.hint(format!("what it printed is in {}", log.display()));
-                }
-                output.message(&message::error(output, &error));
-            }
-            Notice::Skipped { of, why } => say(format!("{}: skipped: {why}", self.of(of))),
-            Notice::Cancelled { of } => say(format!("{}: is cancelled, since the next one waits", self.of(of))),
-            Notice::Missed { first, count: 1, why, .. } => say(format!("{}: missed: {why}", self.of(first))),
-            Notice::Missed { first, last, count, why } => {
-                let last = Named { planned: *last, ..first.clone() }.shown();
-                say(format!("{} to {last}: {} times missed: {why}", self.of(first), human::count(*count)));
-            }
-            Notice::Late { of, deadline, expected } => {
-                let at = |moment: DateTime<Utc>| Named { planned: moment, ..of.clone() }.shown();
-                let error = Error::refused(format!("{} will not have ended by {}", self.of(of), at(*deadline)));
-                warn(match expected {
-                    Some(expected) => error.cause(format!("by earlier runs, it ends at {}", at(*expected))),
-                    None => error,
-                });
-            }
-            Notice::Trouble(error) => output.message(&message::error(output, error)),
         }
     }
-}
-
-/// The path of a sequence from `folder`.
-fn short(folder: &Path, sequence: &str) -> String {
-    let path = Path::new(sequence);
-    path.strip_prefix(folder).unwrap_or(path).display().to_string()
 }
 
 fn show_list(output: Output, schedule: &Schedule, state: &Path, checker: &Checker) -> Result<u8, Failure> {
@@ -263,7 +218,7 @@ fn rows(folder: &Path, listed: &Listed) -> Vec<Vec<String>> {
         Some(last) => (planned(last.planned), last.outcome.map_or("skipped", Outcome::name).to_owned()),
         None => Default::default(),
     };
-    let (zone, sequence) = (listed.zone.name().to_owned(), short(folder, &listed.sequence));
+    let (zone, sequence) = (listed.zone.name().to_owned(), path_from(folder, &listed.sequence));
     let row = |(index, next): (usize, String)| match index {
         0 => vec![next, zone.clone(), sequence.clone(), now.clone(), last.clone(), how.clone()],
         _ => vec![next, zone.clone(), sequence.clone()],

@@ -6,7 +6,7 @@ use futures::executor::block_on;
 use millstream::machine::{Asked, Machine};
 use millstream::report::Report;
 use millstream::text::unreadable;
-use millstream::{Cancel, Engine, Event, Failure, Job, Lint, ParseOptions, Parsed, Running};
+use millstream::{Allow, Cancel, Engine, Event, Failure, Job, Lint, ParseOptions, Parsed, Running};
 use millstream::{Error, Result};
 
 use crate::arguments::Global;
@@ -72,6 +72,18 @@ pub fn parsed(global: &Global, engine: &Engine, path: &str, needs_secrets: bool)
     }
     let options = ParseOptions { set: global.set.iter().cloned().collect(), needs_secrets, now: None };
     block_on(engine.read_job(path, &options))
+}
+
+/// Refuses variables that `allow` does not let the caller set, if only those are to be set.
+pub fn refuse_not_allowed(only_allowed: bool, allow: &Allow, set: &[(String, String)]) -> Result<()> {
+    let refusal = set.iter().find_map(|(name, value)| allow.refusal(name, value));
+    match refusal.filter(|_| only_allowed) {
+        Some(why) => {
+            let error = Error::refused("this variable may not be set").cause(why);
+            Err(error.hint("let somebody who may edit the file add it to `allow`"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Refuses to write both rows and the report to standard output.

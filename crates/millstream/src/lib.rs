@@ -113,6 +113,7 @@ pub use millstream_engine::run::{Event, Run, Running};
 pub use millstream_engine::{
     Checked, Engine, EngineBuilder, Failure, JobPlan, ParseOptions, Parsed, Query, RowStream, Runnable,
 };
+pub use millstream_job::around::Allow;
 pub use millstream_job::{Job, Lint, LintCode, Severity};
 
 /// The guide's page about the library, whose examples are tested with the documentation.
@@ -150,8 +151,8 @@ pub mod sequence {
     pub use millstream_job::sequence::{Sequence, Step, StepState};
     pub use millstream_sequencer::{
         Asked, Ending, Event, Handover, Item, Outcome, Page, Part, Progress, ReadOptions, ReadSequence, RunOptions,
-        Seen, SequenceReport, StepProgress, chain, check, dry_run, is_sequence, kind_and_what, mistakes, moment,
-        next_message, read, read_text, run, when,
+        Seen, SequenceReport, StepProgress, chain, check, dry_run, is_sequence, kind_and_what, log_of_part, mistakes,
+        moment, next_message, read, read_text, run, when,
     };
 }
 
@@ -159,9 +160,10 @@ pub mod sequence {
 pub mod history {
     pub use millstream_state::occurrences::Occurrence;
     pub use millstream_state::{
-        CancelFile, JobKey, OfStep, Outcome, QueueStatus, RunHistory, RunKind, RunRecord, RunStatus, default_folder,
+        CancelFile, JobKey, KnownJob, MemoryShare, Occurrences, OfStep, Outcome, PoolPlace, QueueStatus, RunFilter,
+        RunHistory, RunKind, RunNumbers, RunRecord, RunStatus, WaitingRun, Wanted, default_folder, memory_taken,
+        places_taken,
     };
-    pub use millstream_state::{MemoryShare, WaitingRun, Wanted};
 }
 
 /// What runs have left out since it is not sound, and how it is loaded later.

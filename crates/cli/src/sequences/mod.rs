@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::arguments::{Check, Global, Run};
 use crate::interrupt;
 use crate::output::Output;
-use crate::shared::{engine, machine, tell_lints};
+use crate::shared::{engine, machine, refuse_not_allowed, tell_lints};
 use crate::shares;
 use show::Board;
 
@@ -60,6 +60,7 @@ pub fn run(global: &Global, output: Output, run: &Run, handed: Option<&Handover>
         of_earlier.or(handed.map(|handed| handed.moment)).or(run.occurrence),
         handed,
     )?;
+    refuse_not_allowed(run.only_allowed, &read.sequence.allow, &global.set)?;
     tell_lints(output, &read.warnings);
     if of_earlier.is_none() && !run.resume && handed.is_none() {
         tell_unfinished(output, &history, &key, path)?;
@@ -200,7 +201,10 @@ pub fn check(global: &Global, output: Output, check: &Check, path: &str) -> Resu
     let options = ReadOptions { set: global.set.iter().cloned().collect(), ..ReadOptions::default() };
     let lints = block_on(sequence::check(&engine, path, &options, check.offline))?;
     if output.json {
-        return Ok(output.json(&json!({"lints": lints, "errors": [], "unknown": []}))?);
+        let options = ReadOptions { set: global.set.iter().cloned().collect(), ..ReadOptions::default() };
+        let read = sequence::read(&engine, path, &options)?;
+        let allow = read.sequence.allow.names();
+        return Ok(output.json(&json!({"lints": lints, "errors": [], "unknown": [], "allow": allow}))?);
     }
     tell_lints(output, &lints);
     output.chat(&format!("{path} can run\n"));
