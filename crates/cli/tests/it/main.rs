@@ -54,6 +54,7 @@ mod use_rows;
 mod use_schedule;
 mod use_scratch;
 mod use_sequences;
+mod use_serve;
 mod use_shared;
 mod use_shares;
 mod use_sinks;

@@ -1,6 +1,7 @@
 //! The dependency direction of the workspace: core ← net ← {database, queue} ← {source, sink}, core ← process ←
 //! {source, transform, sink}, core ← {job, codec, format, schedule, sort, state}; {job, schedule, state} ← scheduler,
-//! state ← page; all but these ← engine ← sequencer ← millstream ← cli ← python, and {net, page, scheduler} ← cli.
+//! state ← page; all but these ← engine ← sequencer ← millstream ← cli ← python, {net, page, scheduler} ← cli, and
+//! {millstream, page, scheduler} ← server ← cli.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -58,7 +59,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "millstream",
         &["millstream-core", "millstream-job", "millstream-engine", "millstream-sequencer", "millstream-state"],
     ),
-    ("millstream-cli", &["millstream", "millstream-net", "millstream-page", "millstream-scheduler"]),
+    ("millstream-server", &["millstream", "millstream-page", "millstream-scheduler"]),
+    (
+        "millstream-cli",
+        &["millstream", "millstream-net", "millstream-page", "millstream-scheduler", "millstream-server"],
+    ),
     ("millstream-python", &["millstream", "millstream-cli"]),
     ("millstream-example-components", &["millstream"]),
 ];
