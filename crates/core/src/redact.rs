@@ -55,13 +55,30 @@ pub fn values<'a>(text: &str, secrets: impl IntoIterator<Item = &'a str>) -> Str
     shown
 }
 
-/// `variables`, one a line as `NAME=VALUE`, without the values of those whose names suggest secrets.
+/// `variables`, one a line as `NAME=VALUE`, without the values of those whose names suggest secrets. A line that is none
+/// belongs to the value before it.
 pub fn variables(variables: &str) -> String {
-    let shown = variables.lines().map(|variable| match variable.split_once('=') {
-        Some((name, _)) if is_secret(name) => format!("{name}={SHOWN}"),
-        _ => variable.to_owned(),
-    });
-    shown.collect::<Vec<_>>().join("\n")
+    let (mut shown, mut hides) = (Vec::new(), false);
+    for line in variables.split('\n') {
+        match line.split_once('=').filter(|(name, _)| is_name(name)) {
+            Some((name, _)) if is_secret(name) => {
+                shown.push(format!("{name}={SHOWN}"));
+                hides = true;
+            }
+            Some(_) => {
+                shown.push(line.to_owned());
+                hides = false;
+            }
+            None if hides => {}
+            None => shown.push(line.to_owned()),
+        }
+    }
+    shown.join("\n")
+}
+
+/// Whether it may be the name of a variable.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|character| character.is_alphanumeric() || "_.-".contains(character))
 }
 
 /// Whether the name of a variable suggests that its value is secret.
@@ -172,6 +189,13 @@ fn user_end(rest: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_of_secret_variables_are_hidden_with_their_names() {
+        let text = "A=1\nmore\nDB_PASSWORD=one\ntwo three\n\nB=2";
+        assert_eq!(variables(text), "A=1\nmore\nDB_PASSWORD=***\nB=2");
+        assert_eq!(variables(""), "");
+    }
 
     #[test]
     fn passwords_and_signatures_are_left_out() {

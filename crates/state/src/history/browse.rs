@@ -1,11 +1,12 @@
 //! Queries for those who look at many runs: without reports, which are most of what the history holds.
 
-use millstream_core::Result;
+use millstream_core::{Result, redact};
+use rusqlite::functions::FunctionFlags;
 use rusqlite::types::Value as SqlValue;
-use rusqlite::{params, params_from_iter};
+use rusqlite::{Connection, params, params_from_iter};
 
 use super::record::{Outcome, RunKind, RunRecord};
-use super::store::{RunHistory, signed};
+use super::store::{LAST_WORD, RunHistory, UNFINISHED, signed};
 
 /// The columns of a record without what is large.
 const LIGHT: &str = "run, logical, job, variables, fingerprint, process, began, ended, outcome, message, rows_read, \
@@ -86,7 +87,8 @@ impl RunHistory {
         let is_seen_by_lock = filter.outcome.is_some_and(is_seen_by_lock);
         values.push(SqlValue::Integer(if is_seen_by_lock { -1 } else { signed(most) }));
         let conditions = conditions.join(" AND ");
-        let query = format!("SELECT {LIGHT} FROM runs WHERE {conditions} ORDER BY rowid DESC LIMIT ?");
+        let index = if filter.outcome == Some(Outcome::Killed) { "INDEXED BY unfinished_runs" } else { "" };
+        let query = format!("SELECT {LIGHT} FROM runs {index} WHERE {conditions} ORDER BY rowid DESC LIMIT ?");
         let mut runs = self.records(&query, params_from_iter(values))?;
         if let Some(outcome) = filter.outcome {
             runs.retain(|run| run.outcome == outcome);
@@ -170,12 +172,9 @@ impl RunHistory {
     /// # Errors
     /// If the history cannot be read.
     pub fn is_last_word(&self, run: &RunRecord) -> Result<bool> {
-        let query = "SELECT EXISTS (SELECT 1 FROM runs AS later WHERE later.job = ?1 AND later.variables = ?2 AND \
-                     later.rowid > (SELECT rowid FROM runs WHERE run = ?3) AND (later.logical = ?4 OR later.outcome = \
-                     'done'))";
-        let values = params![run.job, run.variables, run.run, run.logical];
-        let has_later = self.connection().query_row(query, values, |row| row.get::<_, bool>(0));
-        Ok(!self.checked(has_later)?)
+        let query = format!("SELECT EXISTS (SELECT 1 FROM runs AS this WHERE run = ?1 AND {LAST_WORD})");
+        let is_last = self.connection().query_row(&query, [&run.run], |row| row.get::<_, bool>(0));
+        self.checked(is_last)
     }
 
     /// The files of which there are runs that are no steps of sequences, by their paths; each with how many.
@@ -206,7 +205,7 @@ impl RunHistory {
     /// # Errors
     /// If the history cannot be read.
     pub fn numbers(&self, job: Option<&str>, from: u64, most: u64) -> Result<Vec<RunNumbers>> {
-        let of = if job.is_some() { "job = ?1" } else { "?1 IS NULL AND sequence IS NULL" };
+        let of = if job.is_some() { "job = ?1" } else { "?1 IS NULL AND +sequence IS NULL" };
         let query = format!(
             "SELECT run, job, kind, began, ended, outcome, rows_read, rows_written, rows_rejected, \
              json_extract(report, '$.bytes_read') FROM runs WHERE {of} AND began >= ?2 ORDER BY rowid DESC LIMIT ?3"
@@ -251,19 +250,23 @@ impl Demands {
         demands.add("began >= ?", filter.from.map(number));
         demands.add("began < ?", filter.to.map(number));
         demands.add(
-            "instr(lower(job || char(10) || run || char(10) || variables || char(10) || coalesce(message, '')), ?) > 0",
+            "shown_text_has(job, run, variables, message, ?)",
             filter.text.as_ref().map(|wanted| text(&wanted.to_lowercase())),
         );
         demands.add("rowid < (SELECT rowid FROM runs WHERE run = ?)", filter.before.as_deref().map(text));
         match filter.outcome {
             // That a run was killed, its lock says; it is stored where a scheduler has seen it.
-            Some(outcome) if is_seen_by_lock(outcome) => {
+            Some(Outcome::Running) => demands.conditions.push("outcome IS NULL"),
+            Some(Outcome::Killed) => {
+                // The first of these is that of an index.
+                demands.conditions.push(UNFINISHED);
                 demands.conditions.push("(outcome IS NULL OR outcome = 'killed')");
             }
             outcome => demands.add("outcome = ?", outcome.map(|outcome| text(outcome.name()))),
         }
         if !filter.steps {
-            demands.conditions.push("sequence IS NULL");
+            // Most runs are no steps: an index of these helps nobody who looks for others.
+            demands.conditions.push("+sequence IS NULL");
         }
         demands
     }
@@ -276,7 +279,96 @@ impl Demands {
     }
 }
 
+/// Adds to `connection` what the queries here call: what is looked for is looked for in what is shown, so that nobody can
+/// find out a secret letter by letter.
+pub(super) fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
+    connection.create_scalar_function("shown_text_has", 5, flags, |values| {
+        let text = |index| Ok::<_, rusqlite::Error>(values.get::<Option<String>>(index)?.unwrap_or_default());
+        let (variables, message) = (redact::variables(&text(2)?), redact::url(&text(3)?));
+        let shown = [text(0)?, text(1)?, variables, message];
+        let wanted = text(4)?;
+        Ok(shown.iter().any(|text| text.to_lowercase().contains(&wanted)))
+    })
+}
+
 /// Whether the history alone does not know that a run has this outcome.
 fn is_seen_by_lock(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::Running | Outcome::Killed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{JobKey, LogicalRun};
+
+    fn history() -> (tempfile::TempDir, std::sync::Arc<RunHistory>) {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let history = RunHistory::open(folder.path()).expect("it opens");
+        (folder, history)
+    }
+
+    fn insert(history: &RunHistory, run: &str, logical: &str, outcome: Option<&str>, variables: &str) {
+        let insert = "INSERT INTO runs (run, logical, job, variables, process, began, outcome, message) VALUES (?1, ?2, \
+                      '/jobs/a.yaml', ?4, 7, 1, ?3, 'at postgres://u:hunter3@db/x: Größe')";
+        history.connection().execute(insert, params![run, logical, outcome, variables]).expect("inserted");
+    }
+
+    fn names(runs: &[RunRecord]) -> Vec<&str> {
+        runs.iter().map(|run| run.run.as_str()).collect()
+    }
+
+    #[test]
+    fn what_is_not_shown_is_not_found() {
+        let (_folder, history) = history();
+        insert(&history, "1-1", "1-1", Some("failed"), "DAY=2026\nPASSWORD=hunter2\nmore");
+        let found = |text: &str| {
+            let filter = RunFilter { text: Some(text.to_owned()), ..RunFilter::default() };
+            !history.browse(&filter, 10).expect("it answers").is_empty()
+        };
+        assert!(found("day=2026") && found("A.YAML") && found("1-1") && found("GRÖ"));
+        for secret in ["PASSWORD=h", "hunter2", "hunter3", "more"] {
+            assert!(!found(secret), "{secret}");
+        }
+    }
+
+    #[test]
+    fn only_the_last_word_can_be_resumed() {
+        let (_folder, history) = history();
+        for (run, logical, outcome, variables) in [
+            ("1-1", "1-1", Some("failed"), "A=1"),
+            ("2-1", "1-1", Some("failed"), "A=1"),
+            ("3-1", "3-1", Some("failed"), "A=2"),
+            ("4-1", "4-1", Some("done"), "A=2"),
+            ("5-1", "5-1", Some("interrupted"), "A=2"),
+            ("6-1", "6-1", None, "A=3"),
+        ] {
+            insert(&history, run, logical, outcome, variables);
+        }
+        assert_eq!(names(&history.left_over(None, 10).expect("it answers")), ["6-1", "5-1", "2-1"]);
+        assert_eq!(names(&history.unfinished(None, 2).expect("it answers")), ["6-1", "5-1"]);
+        for run in history.browse(&RunFilter::default(), 10).expect("it answers") {
+            let is_last = history.is_last_word(&run).expect("it answers");
+            assert_eq!(is_last, ["2-1", "4-1", "5-1", "6-1"].contains(&run.run.as_str()), "{}", run.run);
+        }
+    }
+
+    #[test]
+    fn runs_are_found_by_how_they_ended() {
+        let (_folder, history) = history();
+        for (number, outcome) in [Some("done"), Some("failed"), None, Some("killed")].into_iter().enumerate() {
+            insert(&history, &format!("{number}-1"), "x", outcome, "");
+        }
+        let key = JobKey { path: "/jobs/a.yaml".to_owned(), variables: String::new() };
+        let of = LogicalRun { first: "9-1", moment: 7, series: None, kind: RunKind::Job, of_step: None };
+        let _live = history.begin("9-1", of, &key).expect("it begins");
+        let found = |outcome| {
+            let filter = RunFilter { outcome: Some(outcome), ..RunFilter::default() };
+            names(&history.browse(&filter, 10).expect("it answers")).join(" ")
+        };
+        let all = [Outcome::Done, Outcome::Failed, Outcome::Running, Outcome::Killed].map(found);
+        assert_eq!(all, ["0-1", "1-1", "9-1", "3-1 2-1"]);
+        assert_eq!(names(&history.without_end().expect("it answers")), ["9-1", "2-1"]);
+        assert_eq!(history.known_jobs().expect("it answers")[0].runs, 5);
+    }
 }

@@ -33,6 +33,8 @@ const MIGRATIONS: &[&str] = &[
     "CREATE INDEX runs_of_jobs ON runs (job); CREATE INDEX runs_of_keys ON runs (job, variables); \
     CREATE INDEX runs_of_chains ON runs (logical); CREATE INDEX unfinished_runs ON runs (outcome) \
     WHERE outcome IS NULL OR outcome NOT IN ('done', 'skipped')",
+    // Whether a later run of a job is done is not asked of each of its later runs.
+    "CREATE INDEX runs_of_outcomes ON runs (job, variables, outcome)",
 ];
 
 /// The version of the history and its folder, stored as SQLite's `user_version`.

@@ -9,6 +9,7 @@ use millstream_core::{Error, Result, fail_point};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Params, params};
 use serde_json::Value;
 
+use super::browse;
 use super::key::JobKey;
 use super::live::LiveRun;
 use super::locks::{self, OnlyRun, RunLock};
@@ -22,6 +23,16 @@ use super::view;
 /// How long to wait while others write to the history. A process that is stopped (Ctrl-Z) in the middle of a write keeps
 /// all others waiting.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Holds for runs that may have left something to do. An index has these alone.
+pub(super) const UNFINISHED: &str = "(outcome IS NULL OR outcome NOT IN ('done', 'skipped'))";
+
+/// Holds for a run `this` if neither its resume chain has a later run, nor a later run of the same job is done. These are
+/// two questions, each with an index: as one, with an `OR`, it would read all later runs of a job for each of its runs.
+pub(super) const LAST_WORD: &str = "NOT EXISTS (SELECT 1 FROM runs AS later INDEXED BY runs_of_outcomes WHERE later.job \
+    = this.job AND later.variables = this.variables AND later.outcome = 'done' AND later.rowid > this.rowid) AND NOT \
+    EXISTS (SELECT 1 FROM runs AS later INDEXED BY runs_of_chains WHERE later.logical = this.logical AND later.rowid > \
+    this.rowid AND later.job = this.job AND later.variables = this.variables)";
 
 /// The version of this program.
 pub(super) const PROGRAM: &str = env!("CARGO_PKG_VERSION");
@@ -107,6 +118,7 @@ impl RunHistory {
         match migrate(&mut connection).map_err(unusable)? {
             Some(newer) => Err(Unopened::Needed(is_newer(folder, newer))),
             None => {
+                browse::add_functions(&connection).map_err(unusable)?;
                 let (folder, connection) = (folder.to_owned(), Mutex::new(connection));
                 Ok(Arc::new(RunHistory { folder, connection, kept: KEPT }))
             }
@@ -212,10 +224,8 @@ impl RunHistory {
     /// The same, with these columns of a record.
     pub(super) fn unfinished_with(&self, columns: &str, job: Option<&str>, most: u64) -> Result<Vec<RunRecord>> {
         let query = format!(
-            "SELECT {columns} FROM runs AS this WHERE (outcome IS NULL OR outcome NOT IN ('done', 'skipped')) AND \
-             (?1 IS NULL OR job = ?1) AND NOT EXISTS (SELECT 1 FROM runs AS later WHERE later.job = this.job AND \
-             later.variables = this.variables AND later.rowid > this.rowid AND (later.logical = this.logical OR \
-             later.outcome = 'done')) ORDER BY rowid DESC"
+            "SELECT {columns} FROM runs AS this INDEXED BY unfinished_runs WHERE {UNFINISHED} AND (?1 IS NULL OR job = \
+             ?1) AND {LAST_WORD} ORDER BY rowid DESC"
         );
         // Some without an outcome run.
         let mut runs = self.records(&query, params![job])?;
