@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use millstream::history::{Outcome, RunHistory, RunRecord};
 use millstream::{Error, Result};
 use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -44,6 +45,9 @@ const STACK: usize = 128 * 1024;
 
 /// Runs are looked for among those that begin so long before the action, in milliseconds: clocks are not exact.
 const BEFORE: u64 = 2_000;
+
+/// And so long behind it: a run waits for a history that others hold, for what its job requires, for its memory.
+const BEHIND: u64 = 10 * 60 * 1_000;
 
 /// What was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -164,7 +168,9 @@ pub struct Actions {
     last: AtomicU64,
     /// Those whose processes this server waits for.
     own: Arc<Mutex<BTreeSet<String>>>,
-    changed: Arc<dyn Fn(&str) + Send + Sync>,
+    /// One is started after the other.
+    starting: Mutex<()>,
+    changed: Arc<dyn Fn(&Action) + Send + Sync>,
 }
 
 impl std::fmt::Debug for Actions {
@@ -182,14 +188,21 @@ fn failed(cause: &io::Error) -> Error {
 }
 
 impl Actions {
-    /// Those in the state folder of `history`. `changed` is called with the name of one that has ended.
+    /// Those in the state folder of `history`. `changed` is called with one that has ended.
     ///
     /// # Errors
     /// If their folder cannot be used.
-    pub fn new(history: Arc<RunHistory>, changed: impl Fn(&str) + Send + Sync + 'static) -> Result<Self> {
+    pub fn new(history: Arc<RunHistory>, changed: impl Fn(&Action) + Send + Sync + 'static) -> Result<Self> {
         let folder = private::folder(history.folder()).map_err(|cause| failed(&cause))?.join("actions");
         DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|cause| failed(&cause))?;
-        Ok(Actions { folder, history, last: AtomicU64::new(0), own: Arc::default(), changed: Arc::new(changed) })
+        Ok(Actions {
+            folder,
+            history,
+            last: AtomicU64::new(0),
+            own: Arc::default(),
+            starting: Mutex::new(()),
+            changed: Arc::new(changed),
+        })
     }
 
     /// Starts the program as `asked`. Returns as soon as its process lives.
@@ -197,7 +210,8 @@ impl Actions {
     /// # Errors
     /// If so many run already, or the process cannot be started.
     pub fn start(&self, program: &Program, asked: Asked<'_>) -> Result<Action> {
-        let running = self.all(KEPT)?.iter().filter(|action| action.state == ActionState::Running).count();
+        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = lock(&self.own).len();
         if running >= MOST_AT_ONCE {
             return Err(Error::transient(format!("{running} runs of this server have not ended"))
                 .hint("wait until some have, or cancel them"));
@@ -208,41 +222,47 @@ impl Actions {
         let last = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
         let id = format!("{}-{}", next(last.unwrap_or_default()), std::process::id());
         let folder = self.folder.join(&id);
-        let begun = DirBuilder::new().mode(0o700).create(&folder).and_then(|()| self.spawn(program, &asked, &folder));
-        let mut child = begun.map_err(|cause| {
-            let _ = fs_err::remove_dir_all(&folder);
-            Error::io("the run cannot be started", &cause)
-        })?;
-        let stored = Stored {
+        let mut stored = Stored {
             id: id.clone(),
             what: asked.what,
             file: asked.file.to_owned(),
             user: asked.user.to_owned(),
             began: now,
-            process: child.id(),
+            process: 0,
             run: asked.run.map(str::to_owned),
         };
-        // A run that nobody can trace back is worse than none: it is ended again.
-        if let Err(cause) = private::write(&folder.join("action.json"), json!(stored).to_string().as_bytes()) {
+        // Noted before there is a process, so that none is there that nobody knows of.
+        let note = |stored: &Stored| private::write(&folder.join("action.json"), json!(stored).to_string().as_bytes());
+        let noted = DirBuilder::new().mode(0o700).create(&folder).and_then(|()| note(&stored));
+        let begun = noted.map_err(|cause| failed(&cause)).and_then(|()| {
+            self.spawn(program, &asked, &folder).map_err(|cause| Error::io("the run cannot be started", &cause))
+        });
+        let mut child = begun.inspect_err(|_| drop(fs_err::remove_dir_all(&folder)))?;
+        stored.process = child.id();
+        if let Err(cause) = note(&stored) {
+            // A run that nobody can trace back is worse than none: it is ended again.
             let _ = child.kill().and_then(|()| child.wait());
             let _ = fs_err::remove_dir_all(&folder);
             return Err(failed(&cause));
         }
-        let (path, name, changed) = (folder.join("ended.json"), id.clone(), Arc::clone(&self.changed));
+        let (path, of_folder, changed) = (folder.join("ended.json"), folder.clone(), Arc::clone(&self.changed));
         let own = Arc::clone(&self.own);
-        lock(&own).insert(id);
+        lock(&own).insert(id.clone());
         let (history, of) = (Arc::clone(&self.history), stored.clone());
         let waits = move || {
             let exit_code = child.wait().ok().and_then(|status| status.code());
             let run = run_of(&history, &of).map(|run| run.run);
             let ended = Ended { ended: crate::problem::now(), exit_code, run };
             let _ = private::write(&path, json!(ended).to_string().as_bytes());
-            lock(&own).remove(&name);
-            changed(&name);
+            lock(&own).remove(&of.id);
+            changed(&action(&history, false, &of, &of_folder));
         };
         let thread = std::thread::Builder::new().name("action".to_owned()).stack_size(STACK);
-        thread.spawn(waits).map_err(|cause| failed(&cause))?;
-        Ok(self.action(&stored, &folder))
+        if thread.spawn(waits).is_err() {
+            // It runs even so: it is followed like one of an earlier server.
+            lock(&self.own).remove(&id);
+        }
+        Ok(self.as_it_is(&stored, &folder))
     }
 
     fn spawn(&self, program: &Program, asked: &Asked<'_>, folder: &Path) -> io::Result<std::process::Child> {
@@ -275,17 +295,22 @@ impl Actions {
             return None;
         }
         let folder = self.folder.join(id);
-        let stored: Stored = serde_json::from_slice(&fs_err::read(folder.join("action.json")).ok()?).ok()?;
-        Some(self.action(&stored, &folder))
+        let stored: Stored = read(&folder.join("action.json"))?;
+        Some(self.as_it_is(&stored, &folder))
     }
 
     /// The log of the action that has begun `run`.
     pub fn log_of(&self, run: &RunRecord) -> Option<PathBuf> {
         let names = self.names().ok()?;
         let found = names.iter().rev().find(|name| {
-            let stored = fs_err::read(self.folder.join(name).join("action.json")).ok();
-            let stored = stored.and_then(|text| serde_json::from_slice::<Stored>(&text).ok());
-            stored.is_some_and(|stored| stored.what != What::Replay && begins(&stored, run))
+            let folder = self.folder.join(name);
+            let Some(stored) = read::<Stored>(&folder.join("action.json")) else { return false };
+            match read::<Ended>(&folder.join("ended.json")) {
+                _ if stored.what == What::Replay => false,
+                // The number of its process may be that of another one by now.
+                Some(ended) => ended.run.as_ref() == Some(&run.run),
+                None => begins(&stored, run),
+            }
         })?;
         Some(self.folder.join(found).join("log"))
     }
@@ -308,56 +333,68 @@ impl Actions {
         }
     }
 
-    fn action(&self, stored: &Stored, folder: &Path) -> Action {
+    fn as_it_is(&self, stored: &Stored, folder: &Path) -> Action {
         // Before it is looked how it has ended, which is written before it is not one of these any more.
         let is_own = lock(&self.own).contains(&stored.id);
-        let ended = fs_err::read(folder.join("ended.json")).ok();
-        let ended: Option<Ended> = ended.and_then(|text| serde_json::from_slice(&text).ok());
-        // Of one that has ended, its run is known.
-        let begun = if ended.is_none() { run_of(&self.history, stored) } else { None };
-        let of_ended = ended.as_ref().and_then(|ended| ended.run.clone());
-        let (state, exit_code, ended) = match (&ended, &begun) {
-            (Some(Ended { ended, exit_code, .. }), _) => {
-                let state = if *exit_code == Some(0) { ActionState::Done } else { ActionState::Failed };
-                (state, *exit_code, Some(*ended))
-            }
-            (None, _) if is_own => (ActionState::Running, None, None),
-            // An earlier server has started it: the history knows how it has ended.
-            (None, Some(run)) => match run.outcome {
-                Outcome::Running => (ActionState::Running, None, None),
-                Outcome::Done | Outcome::Skipped => (ActionState::Done, None, run.ended),
-                _ => (ActionState::Failed, None, run.ended),
-            },
-            (None, None) if is_alive(stored.process, folder) => (ActionState::Running, None, None),
-            (None, None) => (ActionState::Lost, None, None),
-        };
-        Action {
-            id: stored.id.clone(),
-            what: stored.what,
-            file: stored.file.clone(),
-            run: stored.run.clone().or(begun.map(|run| run.run)).or(of_ended),
-            user: stored.user.clone(),
-            began: stored.began,
-            ended,
-            state,
-            exit_code,
-            output: tail(&folder.join("log")).unwrap_or_default(),
-        }
+        action(&self.history, is_own, stored, folder)
     }
 }
 
-/// The run that the process of an action has begun; the last one, if it has begun several.
+/// An action as it is now. `is_own` is whether this server waits for its process.
+fn action(history: &RunHistory, is_own: bool, stored: &Stored, folder: &Path) -> Action {
+    let ended: Option<Ended> = read(&folder.join("ended.json"));
+    // Of one that has ended, its run is known.
+    let begun = if ended.is_none() { run_of(history, stored) } else { None };
+    let of_ended = ended.as_ref().and_then(|ended| ended.run.clone());
+    let (state, exit_code, ended) = match (&ended, &begun) {
+        (Some(Ended { ended, exit_code, .. }), _) => {
+            let state = if *exit_code == Some(0) { ActionState::Done } else { ActionState::Failed };
+            (state, *exit_code, Some(*ended))
+        }
+        (None, _) if is_own => (ActionState::Running, None, None),
+        // An earlier server has started it: the history knows how it has ended.
+        (None, Some(run)) => match run.outcome {
+            Outcome::Running => (ActionState::Running, None, None),
+            Outcome::Done | Outcome::Skipped => (ActionState::Done, None, run.ended),
+            _ => (ActionState::Failed, None, run.ended),
+        },
+        (None, None) if is_alive(stored.process, folder) => (ActionState::Running, None, None),
+        (None, None) => (ActionState::Lost, None, None),
+    };
+    Action {
+        id: stored.id.clone(),
+        what: stored.what,
+        file: stored.file.clone(),
+        run: stored.run.clone().or(begun.map(|run| run.run)).or(of_ended),
+        user: stored.user.clone(),
+        began: stored.began,
+        ended,
+        state,
+        exit_code,
+        output: tail(&folder.join("log")).unwrap_or_default(),
+    }
+}
+
+/// The run that the process of an action has begun.
 fn run_of(history: &RunHistory, stored: &Stored) -> Option<RunRecord> {
     if stored.what == What::Replay {
         return None;
     }
     let runs = history.of_process(stored.process, stored.began.saturating_sub(BEFORE)).ok()?;
-    runs.into_iter().find(|run| begins(stored, run))
+    // The first one, of which there is usually no other.
+    runs.into_iter().rev().find(|run| begins(stored, run))
 }
 
-/// Whether the process of an action has begun `run`.
+/// Whether the process of an action has begun `run`: it does so at once, and its number may be that of another process
+/// later.
 fn begins(stored: &Stored, run: &RunRecord) -> bool {
-    run.process == stored.process && run.began.saturating_add(BEFORE) >= stored.began
+    let (from, to) = (stored.began.saturating_sub(BEFORE), stored.began.saturating_add(BEHIND));
+    run.process == stored.process && (from..to).contains(&run.began)
+}
+
+/// A file with JSON, if it is there and whole.
+fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    serde_json::from_slice(&fs_err::read(path).ok()?).ok()
 }
 
 /// Whether the process still has the log of the action open: its number may be that of another one by now.

@@ -3,20 +3,24 @@
 //! the server lives on.
 
 use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use millstream::{Error, Result};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
 /// How long a question may take.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The most of what it says beside the answer.
-const SAID: usize = 2_000;
+/// The most bytes of an answer, and of what is said beside it.
+const LARGEST: u64 = 16 << 20;
+const SAID: u64 = 2_000;
 
 /// How many questions are answered at once, and how many wait.
 const AT_ONCE: usize = 2;
@@ -28,7 +32,7 @@ pub struct Program {
     pub path: PathBuf,
     /// What is said to each command about the machine and the state folder.
     pub arguments: Vec<OsString>,
-    /// Where it runs: paths in jobs begin there.
+    /// Its working folder: relative paths in jobs begin there.
     pub folder: PathBuf,
 }
 
@@ -36,13 +40,13 @@ pub struct Program {
 #[derive(Debug)]
 pub struct Commands {
     program: Program,
-    places: Semaphore,
+    places: Arc<Semaphore>,
 }
 
 impl Commands {
     /// Questions to `program`.
     pub fn new(program: Program) -> Self {
-        Commands { program, places: Semaphore::new(AT_ONCE) }
+        Commands { program, places: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
     /// The program.
@@ -57,33 +61,71 @@ impl Commands {
     pub async fn ask(&self, arguments: &[OsString]) -> Result<Value> {
         let question = || arguments.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
         let failed = |cause: std::io::Error| Error::io(format!("`millstream {}` cannot be run", question()), &cause);
-        let _place = self.places.acquire().await.map_err(|cause| Error::internal("no place").cause(cause))?;
+        let closed = |cause| Error::internal("there are no places").cause(cause);
+        let place = Arc::clone(&self.places).acquire_owned().await.map_err(closed)?;
         let mut command = Command::new(&self.program.path);
-        // Behind `--` nothing is an option any more.
         command.args(["--json", "--quiet"]).args(&self.program.arguments).args(arguments);
         command.current_dir(&self.program.folder).env_remove("MILLSTREAM_METRICS");
-        let child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
-        let process = Pid::from_child(&child);
-        // On a task of its own: it is waited for even if the client is gone.
-        let answered = tokio::spawn(async move {
-            let mut waiting = tokio::task::spawn_blocking(move || child.wait_with_output());
-            match tokio::time::timeout(LONGEST, &mut waiting).await {
-                Ok(output) => output.map(Some),
-                Err(_) => {
-                    let _ = kill_process(process, Signal::KILL);
-                    waiting.await.map(|_| None)
-                }
-            }
+        // A group of its own, so that what it has started ends with it.
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().map_err(failed)?;
+        // Dropped with the request: nobody waits for the answer any more.
+        let group = Group(Arc::new(Mutex::new(Some(Pid::from_child(&child)))));
+        let living = Arc::clone(&group.0);
+        // The place is free once the process has ended, and not when the client has gone.
+        let waiting = tokio::task::spawn_blocking(move || {
+            let output = output(child, &living);
+            drop(place);
+            output
         });
         let lost = |cause| Error::internal("the process was not waited for").cause(cause);
-        let Some(output) = answered.await.map_err(lost)?.map_err(lost)? else {
+        let Ok(waited) = tokio::time::timeout(LONGEST, waiting).await else {
             let what = format!("`millstream {}` has not answered within {} s", question(), LONGEST.as_secs());
             return Err(Error::transient(what).hint("give the command in a terminal to see what it waits for"));
         };
-        let Output { status, stdout: out, stderr: err } = output.map_err(failed)?;
+        let Output { status, stdout: out, stderr: err } = waited.map_err(lost)?.map_err(failed)?;
         serde_json::from_slice(&out).map_err(|cause| no_answer(&question(), status, &err, &cause))
     }
+}
+
+/// The processes of a question, which are killed when this is dropped, unless the first of them has ended.
+struct Group(Arc<Mutex<Option<Pid>>>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        end(&self.0);
+    }
+}
+
+fn end(living: &Mutex<Option<Pid>>) {
+    if let Some(group) = living.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+/// What `child` prints, and how it ends. One that prints too much is killed.
+fn output(mut child: Child, living: &Mutex<Option<Pid>>) -> io::Result<Output> {
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let errors = std::thread::Builder::new().name("question".to_owned()).spawn(move || read(err, SAID));
+    let stdout = read(out, LARGEST);
+    if stdout.len() as u64 >= LARGEST {
+        end(living);
+    }
+    let status = child.wait();
+    // What it has left behind does not hold its pipes.
+    end(living);
+    let stderr = errors.ok().and_then(|thread| thread.join().ok()).unwrap_or_default();
+    Ok(Output { status: status?, stdout, stderr })
+}
+
+/// The first `most` bytes that come.
+fn read(from: Option<impl Read>, most: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(from) = from {
+        // What came before it broke is all there is.
+        let _ = from.take(most).read_to_end(&mut bytes);
+    }
+    bytes
 }
 
 fn no_answer(question: &str, status: ExitStatus, said: &[u8], cause: &serde_json::Error) -> Error {
@@ -91,6 +133,6 @@ fn no_answer(question: &str, status: ExitStatus, said: &[u8], cause: &serde_json
     let said = String::from_utf8_lossy(said);
     match said.trim() {
         "" => error.cause(cause),
-        said => error.cause(said.chars().take(SAID).collect::<String>()),
+        said => error.cause(said),
     }
 }

@@ -5,13 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cap_std::ambient_authority;
-use cap_std::fs::{Dir, MetadataExt, OpenOptions};
-use millstream::text::{HIDDEN, is_secret};
+use cap_std::fs::{Dir, MetadataExt, OpenOptions, OpenOptionsExt, Permissions, PermissionsExt};
 use millstream::{Error, Result, sequence};
-use regex::Regex;
 use ring::digest::{SHA256, digest};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -81,6 +79,7 @@ pub struct Folder {
     root: PathBuf,
     dir: Dir,
     listing: Mutex<Arc<Listing>>,
+    looking: Mutex<()>,
     writing: Mutex<()>,
 }
 
@@ -102,7 +101,7 @@ impl Folder {
         let root = fs_err::canonicalize(path).map_err(failed)?;
         let dir = Dir::open_ambient_dir(&root, ambient_authority()).map_err(failed)?;
         dir.entries().map_err(failed)?;
-        Ok(Folder { root, dir, listing: Mutex::default(), writing: Mutex::new(()) })
+        Ok(Folder { root, dir, listing: Mutex::default(), looking: Mutex::new(()), writing: Mutex::new(()) })
     }
 
     /// Where it is, from the root.
@@ -123,6 +122,7 @@ impl Folder {
 
     /// Looks at the files. Returns the names of those that are new, have changed or are gone.
     pub fn look(&self) -> BTreeSet<String> {
+        let _looking = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.listing();
         let mut now = Listing::default();
         self.walk(&self.dir, "", 0, &before, &mut now);
@@ -176,7 +176,10 @@ impl Folder {
     /// If there is none in the folder, or it cannot be shown.
     pub fn read(&self, name: &str) -> Result<Opened, Problem> {
         check_name(name)?;
-        let mut file = self.dir.open(name).map_err(|cause| not_there(name, &cause))?;
+        // A pipe or a device is opened without waiting for it, and then refused.
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+        let mut file = self.dir.open_with(name, &options).map_err(|cause| not_there(name, &cause))?;
         let metadata = file.metadata().map_err(|cause| not_there(name, &cause))?;
         if !metadata.is_file() {
             return Err(Problem::absent(Error::refused("this is no file").text(name)));
@@ -187,10 +190,14 @@ impl Folder {
         let mut bytes = Vec::new();
         Read::by_ref(&mut file).take(LARGEST).read_to_end(&mut bytes).map_err(|cause| not_there(name, &cause))?;
         // Where the descriptor leads: what is handed to others is the file that was opened.
-        let path =
-            fs_err::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_else(|_| self.root.join(name));
+        // An editor may have put another one in its place meanwhile.
+        let path = fs_err::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok().filter(|path| path.exists());
+        let path = path.unwrap_or_else(|| self.root.join(name));
         let etag = tag(&bytes);
-        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let text = String::from_utf8(bytes).map_err(|cause| {
+            let error = Error::refused("the file is not in UTF-8").text(name).cause(cause.utf8_error());
+            Problem::conflict(error.hint("save it in UTF-8"))
+        })?;
         Ok(Opened { kind: kind(name, &text), text, etag, modified: millis(&metadata), path })
     }
 
@@ -201,9 +208,8 @@ impl Folder {
     /// If the file is another one, or it cannot be written.
     pub fn write(&self, name: &str, text: &str, etag: Option<&str>) -> Result<String, Problem> {
         check_name(name)?;
-        if !is_shown(name.rsplit('/').next().unwrap_or_default()) {
-            let error = Error::job("only files of jobs and sequences can be written").text(name);
-            return Err(Problem::bad(error.hint("let the name end in `.yaml`")));
+        if text.len() as u64 > LARGEST {
+            return Err(Problem::bad(Error::refused(format!("the text has more than {LARGEST} bytes")).text(name)));
         }
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let there = match self.read(name) {
@@ -240,10 +246,12 @@ impl Folder {
 
     fn put(&self, new: &Path, target: &Path, text: &str) -> io::Result<()> {
         let mut options = OpenOptions::new();
-        let mut file = self.dir.open_with(new, options.create(true).write(true).truncate(true))?;
-        if let Ok(metadata) = self.dir.metadata(target) {
-            file.set_permissions(metadata.permissions())?;
-        }
+        let mut file = self.dir.open_with(new, options.create(true).write(true).truncate(true).mode(0o600))?;
+        let permissions = match self.dir.metadata(target) {
+            Ok(metadata) => metadata.permissions(),
+            Err(_) => Permissions::from_mode(0o644),
+        };
+        file.set_permissions(permissions)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         self.dir.rename(new, &self.dir, target)
@@ -277,7 +285,8 @@ fn not_there(name: &str, cause: &io::Error) -> Problem {
     }
 }
 
-fn tag(bytes: &[u8]) -> String {
+/// What distinguishes a text from others.
+pub fn tag(bytes: &[u8]) -> String {
     digest(&SHA256, bytes).as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -292,27 +301,6 @@ fn kind(name: &str, text: &str) -> FileKind {
     } else {
         FileKind::Other
     }
-}
-
-/// `text` without passwords in URLs and the values of keys whose names suggest secrets, and whether it had any.
-pub fn without_secrets(text: &str) -> (String, bool) {
-    static URL: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r#"(://[^\s:/@'"]*:)([^\s@'"]+)(@)"#).expect("a pattern"));
-    static KEY: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r#"([A-Za-z_][A-Za-z0-9_-]*)(['"]?\s*[:=]\s*)("[^"]*"|'[^']*'|\$\{[^}]*\}|[^\s,}{#]+)"#).expect("a pattern")
-    });
-    let is_reference = |value: &str| value.trim_matches(['"', '\'']).starts_with("${");
-    let urls = URL.replace_all(text, |found: &regex::Captures<'_>| match is_reference(&found[2]) {
-        true => found[0].to_owned(),
-        false => format!("{}{HIDDEN}{}", &found[1], &found[3]),
-    });
-    let keys =
-        KEY.replace_all(&urls, |found: &regex::Captures<'_>| match is_secret(&found[1]) && !is_reference(&found[3]) {
-            true => format!("{}{}{HIDDEN}", &found[1], &found[2]),
-            false => found[0].to_owned(),
-        });
-    let has_changed = keys != text;
-    (keys.into_owned(), has_changed)
 }
 
 #[cfg(test)]
@@ -417,14 +405,24 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_left_out_for_those_who_may_not_edit() {
-        let text = "write: postgres://etl:hunter2@db/x\npassword: 'a b'\nheaders: {api_key: abc, page: 1}\n\
-                    token: ${TOKEN}\nread: https://u:${PASS}@host/a\n# a comment: stays\n";
-        let (shown, has) = without_secrets(text);
-        assert!(has);
-        let expected = "write: postgres://etl:***@db/x\npassword: ***\nheaders: {api_key: ***, page: 1}\n\
-                        token: ${TOKEN}\nread: https://u:${PASS}@host/a\n# a comment: stays\n";
-        assert_eq!(shown, expected);
-        assert_eq!(without_secrets(JOB), (JOB.to_owned(), false));
+    fn what_is_no_file_or_no_text_is_not_read() {
+        let (place, folder) = place();
+        let jobs = place.path().join("jobs");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            jobs.join("pipe.yaml"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RWXU,
+            0,
+        )
+        .expect("a pipe");
+        assert_eq!(folder.read("pipe.yaml").expect_err("a pipe").status, 404);
+        fs_err::write(jobs.join("latin.yaml"), b"name: caf\xe9\n").expect("a file");
+        assert_eq!(folder.read("latin.yaml").expect_err("no text").status, 409);
+        assert!(folder.write("latin.yaml", "x", None).is_err(), "it is not replaced");
+        let large = "x".repeat(usize::try_from(LARGEST).expect("small") + 1);
+        assert_eq!(folder.write("large.yaml", &large, None).expect_err("too large").status, 400);
+        folder.look();
+        assert!(!folder.listing().files.contains_key("pipe.yaml"));
     }
 }

@@ -32,9 +32,17 @@ impl Guard {
         let scheme = if is_tls { "https" } else { "http" };
         let local = ["127.0.0.1", "localhost", "[::1]"].map(str::to_owned);
         let local = local.into_iter().filter(|_| is_loopback);
-        let hosts = local.map(|name| format!("{name}:{port}"));
+        let usual = if is_tls { 443 } else { 80 };
+        // Browsers leave the usual port out.
+        let hosts = local.flat_map(|name| {
+            let bare = (port == usual).then(|| name.clone());
+            bare.into_iter().chain([format!("{name}:{port}")])
+        });
         let named = names.iter().map(|name| name.to_lowercase()).flat_map(|name| match has_port(&name) {
-            true => vec![name],
+            true => {
+                let bare = name.strip_suffix(&format!(":{usual}")).map(str::to_owned);
+                [Some(name.clone()), bare].into_iter().flatten().collect()
+            }
             false => vec![format!("{name}:{port}"), name],
         });
         Guard { scheme, hosts: hosts.chain(named).collect() }

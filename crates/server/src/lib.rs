@@ -13,7 +13,7 @@
 //!
 //! `listen.rs` accepts connections, `guard.rs` refuses what a browser was tricked into, `access/` knows who asks and
 //! what they may, `routes.rs` is the table of the API, `api/` answers, `openapi.rs` describes it. `folder.rs` is the
-//! folder of jobs, `commands.rs` asks the program about files, `actions.rs` starts runs, `watch.rs` looks at what
+//! folder of jobs, `hidden.rs` leaves secrets out of its texts, `commands.rs` asks the program about files, `actions.rs` starts runs, `watch.rs` looks at what
 //! changes, `metrics.rs` is the page for Prometheus, `pages.rs` has the bundle of `ui/`.
 
 mod access;
@@ -22,6 +22,7 @@ mod api;
 mod commands;
 mod folder;
 mod guard;
+mod hidden;
 mod listen;
 mod metrics;
 mod openapi;

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -23,11 +24,14 @@ use tokio_rustls::TlsAcceptor;
 /// The port if none is named.
 const PORT: u16 = 8480;
 
-/// The most connections at once. The one that has been idle or slow for longest gives way to a new one.
+/// The most connections at once. Of clients that are not known, or else of all, the oldest gives way to a new one.
 const MOST_CONNECTIONS: usize = 256;
 
 /// How long a client may take for the head of its request, and for the handshake of TLS.
 const LONGEST_HEAD: Duration = Duration::from_secs(10);
+
+/// How long a client may take nothing of what is sent to it.
+const LONGEST_DEAF: Duration = Duration::from_secs(60);
 
 /// The most bytes of a request's head, and the most headers.
 const LARGEST_HEAD: usize = 32 << 10;
@@ -36,9 +40,20 @@ const MOST_HEADERS: usize = 64;
 /// How long it waits if no connection can be had, such as while the process has too many open files.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The address of a client, for those who answer.
-#[derive(Debug, Clone, Copy)]
-pub struct Peer(pub IpAddr);
+/// A client, for those who answer.
+#[derive(Debug, Clone)]
+pub struct Peer {
+    /// Its address.
+    pub ip: IpAddr,
+    /// Whether it has shown on this connection that it is known.
+    pub known: Arc<AtomicBool>,
+}
+
+/// A connection that is open.
+struct Open {
+    known: Arc<AtomicBool>,
+    task: AbortHandle,
+}
 
 /// Listens at `address`: a port, a host, or both; without one, at the usual port of this machine.
 ///
@@ -105,7 +120,7 @@ pub fn tls(certificates: &Path, key: &Path) -> Result<TlsAcceptor> {
 pub async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, app: Router, mut stop: watch::Receiver<bool>) {
     // It does not block, which is all that this asks for.
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-    let mut open: VecDeque<AbortHandle> = VecDeque::new();
+    let mut open: VecDeque<Open> = VecDeque::new();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -115,18 +130,25 @@ pub async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, app: Router,
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        open.retain(|connection| !connection.is_finished());
+        open.retain(|connection| !connection.task.is_finished());
         if open.len() >= MOST_CONNECTIONS {
-            open.pop_front().into_iter().for_each(|oldest| oldest.abort());
+            let unknown = open.iter().position(|connection| !connection.known.load(Ordering::Relaxed));
+            open.remove(unknown.unwrap_or(0)).into_iter().for_each(|oldest| oldest.task.abort());
         }
-        open.push_back(tokio::spawn(connection(stream, peer, tls.clone(), app.clone())).abort_handle());
+        let peer = Peer { ip: peer.ip(), known: Arc::default() };
+        let known = Arc::clone(&peer.known);
+        let task = tokio::spawn(connection(stream, peer, tls.clone(), app.clone())).abort_handle();
+        open.push_back(Open { known, task });
     }
 }
 
 /// Answers the requests of one connection. What is wrong with the client is its own affair.
-async fn connection(stream: TcpStream, peer: SocketAddr, tls: Option<TlsAcceptor>, app: Router) {
+async fn connection(stream: TcpStream, peer: Peer, tls: Option<TlsAcceptor>, app: Router) {
     let _ = stream.set_nodelay(true);
-    let app = app.layer(axum::Extension(Peer(peer.ip())));
+    // One that does not take what is sent is given up.
+    let milliseconds = u32::try_from(LONGEST_DEAF.as_millis()).unwrap_or(u32::MAX);
+    let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, milliseconds);
+    let app = app.layer(axum::Extension(peer));
     match tls {
         None => answer(TokioIo::new(stream), app).await,
         Some(tls) => {

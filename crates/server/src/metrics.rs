@@ -32,7 +32,7 @@ pub async fn page(
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    caller(&shared, peer, &headers).await?;
+    caller(&shared, &peer, &headers).await?;
     let text = tokio::task::spawn_blocking(move || text(&shared)).await;
     let text = text.map_err(|cause| Problem::from(Error::internal("no metrics").cause(cause)))??;
     let mut response = text.into_response();

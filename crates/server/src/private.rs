@@ -18,6 +18,7 @@ pub fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     let mut file = options.create(true).write(true).truncate(true).mode(0o600).open(&new)?;
     let written = file.write_all(text).and_then(|()| file.sync_all()).and_then(|()| fs_err::rename(&new, path));
+    let written = written.and_then(|()| sync_folder_of(path));
     if written.is_err() {
         let _ = fs_err::remove_file(&new);
     }
@@ -27,4 +28,12 @@ pub fn write(path: &Path, text: &[u8]) -> io::Result<()> {
 /// Opens a file to append to it.
 pub fn append(path: &Path) -> io::Result<std::fs::File> {
     std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+/// What was renamed or removed beside `path` stays so, whatever happens to the machine.
+pub fn sync_folder_of(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(folder) => fs_err::File::open(folder)?.sync_all(),
+        None => Ok(()),
+    }
 }

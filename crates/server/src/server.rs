@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::OsString;
+use std::fs::TryLockError;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +20,7 @@ use tokio::runtime::Builder;
 use tokio::sync::watch;
 
 use crate::access::{Access, Caller, LINK_LASTS, Role};
-use crate::actions::Actions;
+use crate::actions::{Action, Actions};
 use crate::api;
 use crate::api::SchedulerState;
 use crate::commands::{Commands, Program};
@@ -38,6 +39,10 @@ const NOTICES: usize = 100;
 
 /// How long it waits until it looks again whether another scheduler has ended.
 const RETRY: Duration = Duration::from_secs(5);
+
+/// So often it tries to get the lock of the only server, and so long it waits between.
+const LOCK_ATTEMPTS: usize = 10;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
 
 /// What the machine is, as far as the server shows it.
 #[derive(Debug, Clone, Default)]
@@ -80,6 +85,8 @@ pub struct Options {
     pub program: PathBuf,
     /// What is said to it about the machine and the state folder.
     pub arguments: Vec<OsString>,
+    /// Where it runs: relative paths in jobs begin there.
+    pub working_folder: PathBuf,
     /// The machine.
     pub facts: MachineFacts,
     /// The scheduler, if there is to be one.
@@ -225,6 +232,7 @@ pub struct Server {
     url: String,
     scheduler: Option<millstream_scheduler::Options>,
     stop: Stop,
+    _only: std::fs::File,
 }
 
 impl std::fmt::Debug for Server {
@@ -258,9 +266,11 @@ impl Server {
     /// # Errors
     /// If a folder or the address cannot be used, or others could listen in.
     pub fn start(options: Options) -> Result<Self> {
-        let Options { folder, state, listen, hosts, tls, program, arguments, facts, scheduler } = options;
+        let Options { folder, state, listen, hosts, tls, program, arguments, working_folder, facts, scheduler } =
+            options;
         let folder = Arc::new(Folder::open(&folder)?);
         let history = RunHistory::open(&state)?;
+        let only = only_server(&state)?;
         let access = Access::open(&state)?;
         let (listener, address) = listen::bind(listen.as_deref())?;
         let is_loopback = address.ip().is_loopback();
@@ -274,19 +284,24 @@ impl Server {
             ));
         }
         let acceptor = tls.as_ref().map(|files| listen::tls(&files.certificates, &files.key)).transpose()?;
-        let host = hosts.first().filter(|_| !is_loopback).map_or_else(|| address.ip().to_string(), Clone::clone);
+        if address.ip().is_unspecified() && hosts.is_empty() {
+            return Err(Error::job("the server listens at all addresses, and is asked under none")
+                .hint("say under which name browsers ask for it: `--host etl.example.org`"));
+        }
+        let host = hosts.first().filter(|_| address.ip().is_unspecified());
+        let host = host.map_or_else(|| shown_ip(address), Clone::clone);
         let url = url(tls.is_some(), &host, address);
         let mut names = hosts;
-        if !is_loopback && !address.ip().is_unspecified() {
-            names.push(address.ip().to_string());
+        if !address.ip().is_unspecified() {
+            names.push(format!("{}:{}", shown_ip(address), address.port()));
         }
         let events = Arc::new(Events::default());
         let heard = Arc::clone(&events);
-        let ended = move |id: &str| {
+        let ended = move |action: &Action| {
             heard.changed();
-            heard.send("ended", &json!({"id": id}));
+            heard.send("action", &json!(action));
         };
-        let program = Program { path: program, arguments, folder: folder.root().to_owned() };
+        let program = Program { path: program, arguments, folder: working_folder };
         let stopped = SchedulerState { state: "stopped", process: None };
         let shared = Arc::new(Shared {
             guard: Guard::new(tls.is_some(), address.port(), is_loopback, &names),
@@ -303,7 +318,7 @@ impl Server {
         });
         shared.folder.look();
         let stop = Stop { listening: watch::channel(false).0, looking: Arc::default(), scheduler: Arc::default() };
-        let server = Server { shared, listener, tls: acceptor, url, scheduler, stop };
+        let server = Server { shared, listener, tls: acceptor, url, scheduler, stop, _only: only };
         server.note_address(&state)?;
         Ok(server)
     }
@@ -339,7 +354,7 @@ impl Server {
     /// If the system starts no more threads.
     pub fn run(self, tell: impl Fn(&Notice) + Send + Sync + 'static) -> Result<()> {
         let failed = |cause: std::io::Error| Error::io("a thread cannot be started", &cause);
-        let Server { shared, listener, tls, scheduler, stop, .. } = self;
+        let Server { shared, listener, tls, scheduler, stop, url: _, _only } = self;
         let looking = Watch::new(
             RunHistory::open(shared.history.folder())?,
             Arc::clone(&shared.folder),
@@ -369,12 +384,52 @@ impl Server {
     }
 }
 
+/// The lock of the one server of the state folder `state`: two would not know each other's sessions.
+fn only_server(state: &Path) -> Result<std::fs::File> {
+    let failed = |cause: std::io::Error| Error::io("the state folder cannot be locked for the server", &cause);
+    let lock =
+        private::folder(state).and_then(|folder| private::append(&folder.join("server.lock"))).map_err(failed)?;
+    // That of a server that was killed may be held for a moment by a process that it was about to start.
+    let mut attempts = 0;
+    while attempts < LOCK_ATTEMPTS && matches!(lock.try_lock(), Err(TryLockError::WouldBlock)) {
+        attempts += 1;
+        std::thread::sleep(LOCK_PAUSE);
+    }
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => {
+            let error = Error::job("another server works on this state folder");
+            let error = match address_of(state) {
+                Some(address) => error.cause(format!("process {} at {}", address.process, address.url)),
+                None => error,
+            };
+            Err(error
+                .hint("`millstream access link` prints a link to it; `--state` gives this one a folder of its own"))
+        }
+        Err(TryLockError::Error(cause)) => Err(failed(cause)),
+    }
+}
+
+/// The IP as it stands in the address of a browser.
+fn shown_ip(address: SocketAddr) -> String {
+    match address.ip() {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    }
+}
+
 /// The address for browsers.
 fn url(is_tls: bool, host: &str, address: SocketAddr) -> String {
-    let host = if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() };
+    let host = host.to_owned();
     let (scheme, usual) = if is_tls { ("https", 443) } else { ("http", 80) };
     match address.port() {
-        port if port == usual || host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => {
+        port if port == usual
+            || host
+                .rsplit_once(']')
+                .map_or(&*host, |(_, behind)| behind)
+                .rsplit_once(':')
+                .is_some_and(|(_, port)| port.parse::<u16>().is_ok()) =>
+        {
             format!("{scheme}://{host}")
         }
         port => format!("{scheme}://{host}:{port}"),
@@ -388,7 +443,7 @@ fn schedule(
     stop: &Stop,
     tell: &Arc<impl Fn(&Notice) + Send + Sync + 'static>,
 ) {
-    let mut is_told = false;
+    let (mut is_told, mut failed) = (false, None);
     while !stop.looking.load(Ordering::Acquire) {
         let (to, told, root) = (Arc::clone(shared), Arc::clone(tell), shared.folder.root().to_owned());
         let notify = move |notice: Notice| {
@@ -417,7 +472,11 @@ fn schedule(
             Ok(_) => shared.set_scheduler("stopped", None),
             Err(error) => {
                 shared.set_scheduler("stopped", None);
-                shared.notice("error", format!("the scheduler has ended: {}", in_words(&error)));
+                let text = format!("the scheduler has ended, and is started again: {}", in_words(&error));
+                if failed.as_ref() != Some(&text) {
+                    shared.notice("error", text.clone());
+                }
+                failed = Some(text);
             }
         }
         let since = Instant::now();

@@ -1,6 +1,6 @@
 //! The audit log: who did what, a line of JSON each, in `STATE/server/audit.jsonl`.
 
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -14,6 +14,9 @@ use crate::problem::now;
 
 /// A log of this size becomes the older one of two.
 const LARGEST: u64 = 8 << 20;
+
+/// The most characters of a text in an entry: what comes from outside shall not push out what was there.
+const LONGEST: usize = 200;
 
 /// What somebody did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -50,15 +53,18 @@ impl Audit {
     /// If it cannot be written, such as to a full disk.
     pub fn note(&self, user: &str, from: IpAddr, did: &str, what: &str, ok: bool) -> Result<()> {
         let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        let [user, did, what] = [user, did, what].map(str::to_owned);
+        let cut = |text: &str| text.chars().take(LONGEST).collect::<String>();
+        let [user, did, what] = [user, did, what].map(cut);
         let entry = AuditEntry { when: now(), user, from: from.to_string(), did, what, ok };
         let note = || {
             if fs_err::metadata(&self.path).is_ok_and(|metadata| metadata.len() >= LARGEST) {
                 fs_err::rename(&self.path, self.path.with_extension("old.jsonl"))?;
             }
-            let mut line = serde_json::to_vec(&entry)?;
+            let mut file = private::append(&self.path)?;
+            let mut line = if ends_a_line(&self.path)? { Vec::new() } else { vec![b'\n'] };
+            serde_json::to_writer(&mut line, &entry)?;
             line.push(b'\n');
-            private::append(&self.path)?.write_all(&line)
+            file.write_all(&line)
         };
         note().map_err(|cause| Error::io("the audit log cannot be written", &cause))
     }
@@ -70,8 +76,8 @@ impl Audit {
     pub fn last(&self, most: usize) -> Result<Vec<AuditEntry>> {
         let mut entries = Vec::new();
         for path in [self.path.clone(), self.path.with_extension("old.jsonl")] {
-            let text = match fs_err::read_to_string(&path) {
-                Ok(text) => text,
+            let text = match fs_err::read(&path) {
+                Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
                 Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(cause) => return Err(Error::io("the audit log cannot be read", &cause)),
             };
@@ -80,6 +86,18 @@ impl Audit {
         }
         Ok(entries)
     }
+}
+
+/// Whether the file at `path` is empty, or its last line is whole.
+fn ends_a_line(path: &Path) -> std::io::Result<bool> {
+    let mut file = fs_err::File::open(path)?;
+    if file.metadata()?.len() == 0 {
+        return Ok(true);
+    }
+    let mut last = [0];
+    file.seek(SeekFrom::End(-1))?;
+    file.read_exact(&mut last)?;
+    Ok(last == *b"\n")
 }
 
 #[cfg(test)]
@@ -96,11 +114,16 @@ mod tests {
         for what in ["a.yaml", "b.yaml"] {
             audit.note("ada", Ipv4Addr::LOCALHOST.into(), "start", what, true).expect("written");
         }
-        private::append(&audit.path).and_then(|mut file| file.write_all(b"{\"when\": 1, \"us\n")).expect("written");
-        let last = audit.last(2).expect("read");
+        private::append(&audit.path)
+            .and_then(|mut file| file.write_all("{\"when\": 1, \"us\u{e9}".as_bytes().split_last().expect("bytes").1))
+            .expect("written");
+        audit.note("ada", Ipv4Addr::LOCALHOST.into(), "start", &"c".repeat(10_000), true).expect("written");
+        let last = audit.last(3).expect("read");
+        assert_eq!(last[0].what.len(), LONGEST);
+        let last = &last[1..];
         assert_eq!(last.iter().map(|entry| entry.what.as_str()).collect::<Vec<_>>(), ["b.yaml", "a.yaml"]);
         fs_err::rename(&audit.path, audit.path.with_extension("old.jsonl")).expect("renamed");
         audit.note("ada", Ipv4Addr::LOCALHOST.into(), "cancel", "1-1", false).expect("written");
-        assert_eq!(audit.last(2).expect("read")[1].what, "b.yaml");
+        assert_eq!(audit.last(3).expect("read")[2].what, "b.yaml");
     }
 }

@@ -13,6 +13,7 @@ mod secret;
 mod sessions;
 mod slow;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,7 +27,7 @@ pub use self::audit::{Audit, AuditEntry};
 pub use self::known::{Known, Token, User};
 pub use self::sessions::LINK_LASTS;
 use self::sessions::Sessions;
-pub use self::slow::Slow;
+pub use self::slow::{Guess, Slow};
 use crate::private;
 
 /// What somebody may do. Each role may do what those before it may.
@@ -84,7 +85,10 @@ pub struct Access {
     known: Mutex<Known>,
     sessions: Mutex<Sessions>,
     audit: Audit,
-    slow: Slow,
+    tokens: Arc<Slow>,
+    passwords: Arc<Slow>,
+    /// How often each caller was refused something.
+    refused: Mutex<BTreeMap<String, u64>>,
 }
 
 fn failed(cause: &std::io::Error) -> Error {
@@ -101,7 +105,15 @@ impl Access {
         let known = Mutex::new(Known::read(&folder)?);
         let sessions = Mutex::new(Sessions::read(&folder)?);
         let audit = Audit::new(&folder);
-        Ok(Arc::new(Access { folder, known, sessions, audit, slow: Slow::default() }))
+        Ok(Arc::new(Access {
+            folder,
+            known,
+            sessions,
+            audit,
+            tokens: Arc::default(),
+            passwords: Arc::default(),
+            refused: Mutex::default(),
+        }))
     }
 
     /// The audit log.
@@ -109,9 +121,22 @@ impl Access {
         &self.audit
     }
 
-    /// What slows down those who guess.
-    pub(crate) fn slow(&self) -> &Slow {
-        &self.slow
+    /// What slows down those who guess tokens.
+    pub(crate) fn tokens(&self) -> &Arc<Slow> {
+        &self.tokens
+    }
+
+    /// What slows down those who guess passwords.
+    pub(crate) fn passwords(&self) -> &Arc<Slow> {
+        &self.passwords
+    }
+
+    /// How often `user` was refused something, this time included, if the audit log is to note that.
+    pub(crate) fn refused(&self, user: &str) -> Option<u64> {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = refused.entry(user.to_owned()).or_default();
+        *count += 1;
+        slow::is_noted(*count).then_some(*count)
     }
 
     /// Users and tokens, as they are now: another process may have changed them.

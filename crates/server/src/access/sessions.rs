@@ -120,7 +120,7 @@ pub fn take_link(folder: &Path, hash: &str) -> Option<Role> {
     let modified = fs_err::metadata(&path).ok()?.modified().ok()?;
     let text = fs_err::read_to_string(&path).ok()?;
     // Of two that come at once, one removes it.
-    fs_err::remove_file(&path).ok()?;
+    fs_err::remove_file(&path).and_then(|()| private::sync_folder_of(&path)).ok()?;
     let role = Role::ALL.into_iter().find(|role| role.name() == text.trim());
     role.filter(|_| !has_ended(modified))
 }

@@ -61,11 +61,20 @@ fn file(shared: &Shared, name: &str) -> Result<OsString, Problem> {
 
 /// `--set` for each variable, and for those who may not edit the check of what the file allows.
 fn variables(request: &Request, set: &BTreeMap<String, String>, arguments: &mut Vec<OsString>) -> Result<(), Problem> {
+    let is_name = |name: &str| {
+        name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+            && name.chars().all(|one| one.is_ascii_alphanumeric() || one == '_')
+    };
     for (name, value) in set {
-        if name.is_empty() || name.contains('=') || name.contains('\0') || value.contains('\0') {
-            return Err(Problem::bad(Error::job("this is no name of a variable").text(name)));
+        if !is_name(name) {
+            let error = Error::job("this is no name of a variable").text(name);
+            return Err(Problem::bad(error.hint("names have letters, digits and `_`")));
         }
-        arguments.extend(["--set".into(), format!("{name}={value}").into()]);
+        // The history keeps variables as lines: what is behind a line break would be another one when they are read.
+        if value.contains(['\n', '\r', '\0']) {
+            return Err(Problem::bad(Error::job(format!("the value of {name} has more than one line"))));
+        }
+        arguments.push(format!("--set={name}={value}").into());
     }
     if request.caller.role < Role::Edit && !set.is_empty() {
         arguments.push("--only-allowed".into());
@@ -102,7 +111,7 @@ fn of_run(run: &RunRecord, set: &BTreeMap<String, String>) -> Vec<OsString> {
         let name = line.split_once('=').map_or(*line, |(name, _)| name);
         !set.contains_key(name)
     });
-    pairs.flat_map(|pair| ["--set".into(), pair.into()]).collect()
+    pairs.map(|pair| format!("--set={pair}").into()).collect()
 }
 
 /// The name from the folder of the file of `run`.

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::{Query, State};
-use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode};
 use millstream::Error;
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::{caller, token};
+use super::{blocking, caller, token};
 use crate::listen::Peer;
 use crate::problem::Problem;
 use crate::server::Shared;
@@ -22,7 +22,7 @@ use crate::watch::live_json;
 /// The most clients of the stream.
 const MOST: usize = 64;
 
-/// So often a client that hears nothing gets a sign that the stream lives.
+/// So often a client gets a sign that the stream lives, whatever happens.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
 /// So often it is looked whether the client may still listen.
@@ -43,7 +43,7 @@ pub async fn stream(
     headers: HeaderMap,
     wanted: Result<Query<Wanted>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, Problem> {
-    let caller = caller(&shared, peer, &headers).await?;
+    let caller = caller(&shared, &peer, &headers).await?;
     let wrong =
         |cause: axum::extract::rejection::QueryRejection| Error::job("the query is wrong").cause(cause.body_text());
     let Wanted { run } = wanted.map_err(|cause| Problem::bad(wrong(cause)))?.0;
@@ -51,21 +51,26 @@ pub async fn stream(
         let error = Error::transient(format!("{MOST} clients listen already")).hint("close some of them");
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, error));
     }
-    if let Some(run) = &run
-        && shared.history.glance(run)?.is_none()
-    {
-        return Err(Problem::absent(Error::refused("there is no such run").text(run)));
-    }
+    let wanted = run.clone();
+    let view = blocking(&shared, move |shared| match wanted {
+        Some(run) if shared.history.glance(&run)?.is_none() => {
+            Err(Problem::absent(Error::refused("there is no such run").text(run)))
+        }
+        Some(run) => Ok(shared.history.view_of(&run).map(|view| live_json(&run, &view))),
+        None => Ok(None),
+    });
+    let view = view.await?;
     let token = token(&headers).unwrap_or_default().to_owned();
     let mut events = shared.events.listen();
     let stream = async_stream::stream! {
         let _watching = run.as_deref().map(|run| shared.events.watch(run));
         yield Ok::<_, Infallible>(Event::default().event("hello").data("{}"));
-        if let Some((run, view)) = run.as_deref().and_then(|run| Some((run, shared.history.view_of(run)?))) {
-            yield Ok(Event::default().event("live").data(live_json(run, &view)));
+        if let Some(view) = view {
+            yield Ok(Event::default().event("live").data(view));
         }
-        let mut look = tokio::time::interval(LOOK);
+        let [mut look, mut sign] = [LOOK, SIGN_OF_LIFE].map(tokio::time::interval);
         look.reset();
+        sign.reset();
         loop {
             tokio::select! {
                 event = events.recv() => match event {
@@ -74,8 +79,9 @@ pub async fn stream(
                     Err(RecvError::Lagged(_)) => yield Ok(Event::default().event("resync").data("{}")),
                     Err(RecvError::Closed) => break,
                 },
+                _ = sign.tick() => yield Ok(Event::default().comment("")),
                 _ = look.tick() => {
-                    let is_known = shared.access.caller(&token, peer.0).is_ok_and(|known| {
+                    let is_known = shared.access.caller(&token, peer.ip).is_ok_and(|known| {
                         known.is_some_and(|known| known.user == caller.user)
                     });
                     if !is_known {
@@ -85,5 +91,5 @@ pub async fn stream(
             }
         }
     };
-    Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(SIGN_OF_LIFE)).into_response())
+    Ok(Sse::new(stream).into_response())
 }

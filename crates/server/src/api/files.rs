@@ -10,10 +10,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::blocking;
 use super::runs::path_of;
 use super::summary::{RunSummary, summary};
 use crate::access::Role;
-use crate::folder::{FileKind, without_secrets};
+use crate::folder::{FileKind, Opened, tag};
+use crate::hidden::without_secrets;
 use crate::problem::Problem;
 use crate::routes::{Nothing, Request, Route, act, ask, get};
 use crate::server::Shared;
@@ -96,11 +98,16 @@ struct FileText {
 
 fn file(shared: &Shared, request: &Request, Named { file }: Named) -> Result<FileText, Problem> {
     let opened = shared.folder.read(&file)?;
-    let (text, is_redacted) = match request.caller.role {
-        Role::Edit => (opened.text, false),
-        Role::Look | Role::Operate => without_secrets(&opened.text),
+    let (text, etag, is_redacted) = match request.caller.role {
+        Role::Edit => (opened.text, opened.etag, false),
+        Role::Look | Role::Operate => {
+            // A hash of the whole text would let a secret in it be guessed.
+            let (text, is_redacted) = without_secrets(&opened.text);
+            let etag = tag(text.as_bytes());
+            (text, etag, is_redacted)
+        }
     };
-    Ok(FileText { file, kind: opened.kind, text, etag: opened.etag, modified: opened.modified, is_redacted })
+    Ok(FileText { file, kind: opened.kind, text, etag, modified: opened.modified, is_redacted })
 }
 
 /// The new text of a file.
@@ -124,15 +131,18 @@ fn write(shared: &Shared, request: &Request, new: NewText) -> Result<Written, Pr
     let written = shared.folder.write(&new.file, &new.text, new.etag.as_deref());
     shared.note(&request.caller, "write", &new.file, written.is_ok());
     let etag = written?;
-    shared.folder.look();
+    // Others may have changed, too: whatever is seen here is not seen by the next look.
+    let mut changed = shared.folder.look();
+    changed.insert(new.file);
     shared.events.changed();
-    shared.events.send("files", &json!({"files": [new.file]}));
+    shared.events.send("files", &json!({"files": changed}));
     Ok(Written { etag })
 }
 
-/// The path of a file for the program.
-fn path(shared: &Shared, file: &str) -> Result<OsString, Problem> {
-    Ok(shared.folder.read(file)?.path.into())
+/// The file of this name, for the program.
+async fn opened(shared: &Arc<Shared>, file: &str) -> Result<Opened, Problem> {
+    let file = file.to_owned();
+    blocking(shared, move |shared| shared.folder.read(&file)).await
 }
 
 fn list(answer: &Value, key: &str) -> Vec<Value> {
@@ -183,7 +193,7 @@ fn can_run(answer: &Value) -> bool {
 }
 
 async fn check(shared: Arc<Shared>, _: Request, query: CheckQuery) -> Result<Check, Problem> {
-    let mut arguments = vec!["check".into(), path(&shared, &query.file)?];
+    let mut arguments = vec!["check".into(), opened(&shared, &query.file).await?.path.into()];
     if query.offline {
         arguments.push("--offline".into());
     }
@@ -211,10 +221,10 @@ struct Explain {
 }
 
 async fn explain(shared: Arc<Shared>, _: Request, Named { file }: Named) -> Result<Explain, Problem> {
-    let opened = shared.folder.read(&file)?;
+    let opened = opened(&shared, &file).await?;
     let path: OsString = opened.path.into();
     // What needs neither network nor database is known even if the rest is not.
-    let outline = ["check".into(), path.clone(), "--offline".into()];
+    let outline = ["check".into(), path.clone(), "--outline".into()];
     let explained = ["explain".into(), path];
     let (outline, explained) = tokio::join!(shared.commands.ask(&outline), shared.commands.ask(&explained));
     let outline = outline?;
@@ -222,7 +232,7 @@ async fn explain(shared: Arc<Shared>, _: Request, Named { file }: Named) -> Resu
     let explained = explained.unwrap_or_else(|error| json!({"errors": [millstream::report::error_json(&error)]}));
     let of = |key: &str| list(&explained, key);
     let (lints, errors) = match can_run(&outline) {
-        true => (list(&outline, "lints"), of("errors")),
+        true => ([list(&outline, "lints"), of("lints")].concat(), of("errors")),
         false => (list(&outline, "lints"), list(&outline, "errors")),
     };
     let is_sequence = opened.kind == FileKind::Sequence;
@@ -262,7 +272,7 @@ struct Preview {
 }
 
 async fn preview(shared: Arc<Shared>, request: Request, query: PreviewQuery) -> Result<Preview, Problem> {
-    let mut arguments = vec!["preview".into(), path(&shared, &query.file)?];
+    let mut arguments = vec!["preview".into(), opened(&shared, &query.file).await?.path.into()];
     if let Some(step) = query.step.filter(|step| !step.is_empty()) {
         // Behind this, nothing is an option.
         arguments.splice(1..1, ["--".into()]);

@@ -14,6 +14,7 @@ pub mod summary;
 pub use schedule::SchedulerState;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, to_bytes};
@@ -25,15 +26,18 @@ use axum::{Extension, Router};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use millstream::{Error, Result};
 
-use crate::access::Caller;
+use crate::access::{Caller, Guess};
 use crate::listen::Peer;
 use crate::problem::Problem;
 use crate::routes::{Request, Route};
 use crate::server::Shared;
 use crate::{metrics, openapi, pages};
 
-/// The largest body, and how long a client may take to send it.
-const LARGEST_BODY: usize = 10 << 20;
+/// The largest body of what writes a file, of what signs somebody in, and of all else; and how long a client may take to
+/// send it.
+const LARGEST_FILE: usize = 10 << 20;
+const LARGEST_WAY: usize = 4 << 10;
+const LARGEST_BODY: usize = 256 << 10;
 const LONGEST_BODY: Duration = Duration::from_secs(30);
 
 /// The longest token that is looked at.
@@ -116,10 +120,12 @@ async fn answer(
     body: Body,
 ) -> Response {
     let answered = async {
-        let caller = caller(&shared, peer, &headers).await?;
+        let caller = caller(&shared, &peer, &headers).await?;
         if caller.role < route.role {
-            let did = format!("{} {}", route.method, uri.path());
-            shared.note(&caller, "refused", &did, false);
+            if let Some(count) = shared.access.refused(&caller.user) {
+                let did = format!("{} {} ({count} in all)", route.method, uri.path());
+                shared.note(&caller, "refused", &did, false);
+            }
             let what = format!(
                 "this needs the role `{}`, and `{}` has `{}`",
                 route.role.name(),
@@ -128,7 +134,8 @@ async fn answer(
             );
             return Err(Problem::forbidden(Error::refused(what)));
         }
-        let body = read(body).await?;
+        let largest = if route.method == Method::PUT { LARGEST_FILE } else { LARGEST_BODY };
+        let body = read(body, largest).await?;
         let ids = ids.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         (route.handler)(Arc::clone(&shared), Request { caller, ids, uri, body }).await
     };
@@ -139,11 +146,11 @@ async fn answer(
 }
 
 /// The body of a request.
-async fn read(body: Body) -> Result<bytes::Bytes, Problem> {
-    match tokio::time::timeout(LONGEST_BODY, to_bytes(body, LARGEST_BODY)).await {
+async fn read(body: Body, largest: usize) -> Result<bytes::Bytes, Problem> {
+    match tokio::time::timeout(LONGEST_BODY, to_bytes(body, largest)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(cause)) => {
-            let error = Error::refused(format!("the body of a request has at most {LARGEST_BODY} bytes")).cause(cause);
+            let error = Error::refused(format!("the body of this request has at most {largest} bytes")).cause(cause);
             Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, error))
         }
         Err(_) => {
@@ -170,32 +177,45 @@ fn token(headers: &HeaderMap) -> Option<&str> {
 ///
 /// # Errors
 /// If that is not known. A wrong token is slowed down.
-pub async fn caller(shared: &Arc<Shared>, peer: Peer, headers: &HeaderMap) -> Result<Caller, Problem> {
+pub async fn caller(shared: &Arc<Shared>, peer: &Peer, headers: &HeaderMap) -> Result<Caller, Problem> {
     let Some(token) = token(headers) else {
         let error = Error::refused("this needs a token").hint("sign in, or send `Authorization: Bearer TOKEN`");
         return Err(Problem::new(StatusCode::UNAUTHORIZED, error));
     };
-    match shared.access.caller(token, peer.0)? {
-        Some(caller) => Ok(caller),
-        None => Err(wrong(shared, peer, "token", "the token is not known, or has ended").await),
+    let (token, from) = (token.to_owned(), peer.ip);
+    if let Some(caller) = blocking(shared, move |shared| Ok(shared.access.caller(&token, from)?)).await? {
+        peer.known.store(true, Ordering::Relaxed);
+        return Ok(caller);
     }
+    let guess = shared.access.tokens().enter().ok_or_else(too_many)?;
+    Err(wrong(shared, guess, peer, "token", "the token is not known, or has ended").await)
 }
 
-/// Something that lets nobody in, after the time that such a guess costs.
-async fn wrong(shared: &Arc<Shared>, peer: Peer, what: &str, why: &str) -> Problem {
-    let slow = shared.access.slow();
-    if slow.is_full() {
-        return too_many();
-    }
-    let guess = slow.wrong(Instant::now());
-    if let Some(count) = guess.noted {
+/// Something that lets nobody in, after the time that such a guess costs. The guess keeps its place as long, also if the
+/// client does not wait.
+async fn wrong(shared: &Shared, guess: Guess, peer: &Peer, what: &str, why: &str) -> Problem {
+    let wrong = guess.wrong(Instant::now());
+    if let Some(count) = wrong.noted {
         let times = if count == 1 { String::new() } else { format!(" ({count} in all)") };
-        shared.note_of("?", peer.0, "wrong", &format!("{what}{times}"), false);
+        shared.note_of("?", peer.ip, "wrong", &format!("{what}{times}"), false);
     }
-    tokio::time::sleep(guess.wait).await;
-    slow.waited();
+    let waiting = tokio::spawn(async move {
+        tokio::time::sleep(wrong.wait).await;
+        drop(guess);
+    });
+    let _ = waiting.await;
     let error = Error::refused(why).hint("`millstream access link` prints a link that signs you in");
     Problem::new(StatusCode::UNAUTHORIZED, error)
+}
+
+/// Does `work`, which may wait for files or for the history, on a thread of its own.
+async fn blocking<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    work: impl FnOnce(&Shared) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    let shared = Arc::clone(shared);
+    let failed = |cause| Problem::from(Error::internal("the answer was not finished").cause(cause));
+    tokio::task::spawn_blocking(move || work(&shared)).await.map_err(failed)?
 }
 
 fn too_many() -> Problem {

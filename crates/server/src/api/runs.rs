@@ -4,12 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use millstream::history::{Outcome, RunFilter, RunKind, RunRecord};
+use millstream::text::redacted;
 use millstream::{Error, ErrorKind};
 use millstream_page::compare::compared;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::blocking;
 use super::summary::{RunSummary, summary};
 use crate::access::Role;
 use crate::actions::{Log, read_log};
@@ -105,7 +107,7 @@ fn list(shared: &Shared, _: &Request, query: RunsQuery) -> Result<RunList, Probl
         before: query.before.clone(),
     };
     let mut runs = match query.unfinished {
-        true => shared.history.left_over(job.as_deref(), most + 1)?,
+        true => unfinished(shared, &filter, most + 1)?,
         false => shared.history.browse(&filter, most + 1)?,
     };
     let has_more = runs.len() as u64 > most;
@@ -113,6 +115,30 @@ fn list(shared: &Shared, _: &Request, query: RunsQuery) -> Result<RunList, Probl
     let next = runs.last().filter(|_| has_more).map(|last| last.run.clone());
     let runs = runs.iter().map(|run| summary(&shared.history, &shared.folder, run)).collect();
     Ok(RunList { runs, next })
+}
+
+/// The last `most` runs that left something to do and that `filter` lets through.
+fn unfinished(shared: &Shared, filter: &RunFilter, most: u64) -> Result<Vec<RunRecord>, Problem> {
+    let wanted = filter.text.as_ref().map(|text| text.to_lowercase());
+    let has = |run: &RunRecord| {
+        let shown = [&run.job, &run.run, &run.shown_variables(), &redacted(run.message.as_deref().unwrap_or_default())];
+        wanted.as_ref().is_none_or(|wanted| shown.iter().any(|text| text.to_lowercase().contains(wanted)))
+    };
+    let is_right = |run: &RunRecord| {
+        filter.kind.is_none_or(|kind| run.kind == kind)
+            && filter.outcome.is_none_or(|outcome| run.outcome == outcome)
+            && filter.from.is_none_or(|from| run.began >= from)
+            && filter.to.is_none_or(|to| run.began < to)
+            && (filter.steps || run.of_step.is_none())
+            && has(run)
+    };
+    let all = shared.history.left_over(filter.job.as_deref(), u64::MAX)?;
+    let behind = filter
+        .before
+        .as_ref()
+        .map_or(0, |before| all.iter().position(|run| run.run == *before).map_or(all.len(), |position| position + 1));
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    Ok(all.into_iter().skip(behind).filter(is_right).take(most).collect())
 }
 
 /// The run of this name.
@@ -313,7 +339,8 @@ struct Example {
 
 async fn rejects(shared: Arc<Shared>, request: Request, _: Nothing) -> Result<Rejects, Problem> {
     // Names of runs are given to the program: only those of the history are.
-    let run = find(&shared, request.id("run"))?;
+    let name = request.id("run").to_owned();
+    let run = blocking(&shared, move |shared| find(shared, &name)).await?;
     let arguments = ["rejects", run.run.as_str(), "--by-reason"].map(Into::into);
     let answer = shared.commands.ask(&arguments).await?;
     super::files::failed(&answer)?;

@@ -1,6 +1,7 @@
 //! Signing in and out, and the audit log.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::Extension;
 use axum::body::Body;
@@ -10,8 +11,9 @@ use http::HeaderMap;
 use millstream::Error;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 
-use super::{caller, json_answer, read, token, too_many, wrong};
+use super::{LARGEST_WAY, blocking, caller, json_answer, read, token, too_many, wrong};
 use crate::access::{AuditEntry, Begun, Caller, Role};
 use crate::listen::Peer;
 use crate::problem::Problem;
@@ -20,6 +22,9 @@ use crate::server::Shared;
 
 /// The most entries of the audit log that are shown.
 const ENTRIES: usize = 500;
+
+/// How many passwords are looked at together: each takes 19 MiB and a core for a moment.
+static PLACES: Semaphore = Semaphore::const_new(2);
 
 pub fn routes() -> Vec<Route> {
     vec![
@@ -81,30 +86,52 @@ pub async fn begin(
     Extension(peer): Extension<Peer>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let body = read(body).await?;
+    let body = read(body, LARGEST_WAY).await?;
     let unclear = || Problem::bad(Error::job("send `{\"token\": …}`, or `{\"user\": …, \"password\": …}`"));
     let way: Way = serde_json::from_slice(&body).map_err(|_| unclear())?;
-    // Looking at a password is work: those who guess get none of it done.
-    if shared.access.slow().is_full() {
-        return Err(too_many());
-    }
-    let (access, what) = (Arc::clone(&shared.access), if way.token.is_some() { "link" } else { "password" });
-    let begun = tokio::task::spawn_blocking(move || match way {
-        Way { token: Some(token), user: None, password: None } => access.begin_by_link(&token, peer.0).map(Some),
-        Way { token: None, user: Some(user), password: Some(password) } => {
-            access.begin_by_password(&user, &password, peer.0).map(Some)
+    // On a task of its own: it is finished, and counted, even if the client does not wait for the answer.
+    let signing_in = tokio::spawn(async move {
+        match way {
+            Way { token: Some(token), user: None, password: None } => by_link(&shared, &peer, token).await,
+            Way { token: None, user: Some(user), password: Some(password) } => {
+                by_password(&shared, &peer, user, password).await
+            }
+            _ => Err(unclear()),
         }
-        _ => Ok(None),
     });
-    let begun = begun.await.map_err(|cause| Problem::from(Error::internal("not signed in").cause(cause)))??;
-    match begun.ok_or_else(unclear)? {
-        Some(Begun { token, caller }) => {
-            shared.note(&caller, "sign in", what, true);
-            answer(&Session::of(&shared, &caller, Some(token)))
+    signing_in.await.map_err(|cause| Problem::from(Error::internal("not signed in").cause(cause)))?
+}
+
+async fn by_link(shared: &Arc<Shared>, peer: &Peer, token: String) -> Result<Response, Problem> {
+    let from = peer.ip;
+    match blocking(shared, move |shared| Ok(shared.access.begin_by_link(&token, from)?)).await? {
+        Some(begun) => begun_by(shared, peer, "link", begun),
+        None => {
+            let guess = shared.access.tokens().enter().ok_or_else(too_many)?;
+            Err(wrong(shared, guess, peer, "link", "the link was used, or is too old").await)
         }
-        None if what == "link" => Err(wrong(&shared, peer, what, "the link was used, or is too old").await),
-        None => Err(wrong(&shared, peer, what, "the name or the password is wrong").await),
     }
+}
+
+async fn by_password(shared: &Arc<Shared>, peer: &Peer, user: String, password: String) -> Result<Response, Problem> {
+    // Looking at a password is work: those who guess get little of it done.
+    let guess = shared.access.passwords().enter().ok_or_else(too_many)?;
+    let closed = |cause| Problem::from(Error::internal("there are no places").cause(cause));
+    let place = PLACES.acquire().await.map_err(closed)?;
+    let from = peer.ip;
+    let begun = blocking(shared, move |shared| Ok(shared.access.begin_by_password(&user, &password, from)?)).await?;
+    drop(place);
+    match begun {
+        Some(begun) => begun_by(shared, peer, "password", begun),
+        None => Err(wrong(shared, guess, peer, "password", "the name or the password is wrong").await),
+    }
+}
+
+fn begun_by(shared: &Shared, peer: &Peer, what: &str, begun: Begun) -> Result<Response, Problem> {
+    let Begun { token, caller } = begun;
+    peer.known.store(true, Ordering::Relaxed);
+    shared.note(&caller, "sign in", what, true);
+    answer(&Session::of(shared, &caller, Some(token)))
 }
 
 /// Ends a session.
@@ -113,7 +140,7 @@ pub async fn end(
     Extension(peer): Extension<Peer>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let caller = caller(&shared, peer, &headers).await?;
+    let caller = caller(&shared, &peer, &headers).await?;
     shared.access.end(token(&headers).unwrap_or_default())?;
     shared.note(&caller, "sign out", "", true);
     Ok(json_answer("{}".to_owned()).into_response())
