@@ -330,8 +330,8 @@ pub struct Schedule {
 #[cfg(feature = "serve")]
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// Folder with the jobs and sequences. Those in folders below count, too, but for hidden ones. Paths in jobs begin
-    /// here
+    /// Folder with the jobs and sequences. Those in folders below count, too, but for hidden ones. Relative paths in
+    /// jobs begin where the server is started, as for `run`
     #[arg(value_name = "FOLDER", default_value = ".")]
     pub folder: PathBuf,
     /// Where to listen. Without a host only this machine can connect; port 0 takes a free one [default: 127.0.0.1:8480]
@@ -526,6 +526,9 @@ pub struct Check {
     /// Contact neither network nor database
     #[arg(long)]
     pub offline: bool,
+    /// Read the file, and look at nothing else: for pages that draw its graph.
+    #[arg(long, hide = true)]
+    pub outline: bool,
     /// Print the JSON schema of job files, for editors
     #[arg(long, conflicts_with_all = ["path", "offline"])]
     pub schema: bool,

@@ -10,7 +10,7 @@ use millstream::parse::tidy;
 use millstream::rejects::LeftOut;
 use millstream::report::JobEntry;
 use millstream::sequence::Handover;
-use millstream::{Engine, Failure, Job, ParseOptions, Parsed, RunOptions};
+use millstream::{Engine, Failure, Job, Lint, ParseOptions, Parsed, RunOptions};
 use millstream::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
 
@@ -187,6 +187,13 @@ fn check_job(global: &Global, output: Output, check: &arguments::Check) -> Resul
     }
     let engine = engine(global)?;
     let Parsed { job, warnings: mut lints } = parsed(global, &engine, path, false)?;
+    let outline = |lints: &[Lint], unknown: &[String]| {
+        let (entries, allow) = (JobEntry::all_of(&job), job.around.allow.names());
+        json!({"lints": lints, "errors": [], "unknown": unknown, "entries": entries, "allow": allow})
+    };
+    if check.outline {
+        return Ok(output.json(&outline(&lints, &[]))?);
+    }
     let checked = match block_on(engine.check(Arc::clone(&job), check.offline)) {
         Ok(checked) => checked,
         Err(mut failure) => {
@@ -198,10 +205,7 @@ fn check_job(global: &Global, output: Output, check: &arguments::Check) -> Resul
     lints.extend(checked.warnings);
     tidy(&mut lints);
     if output.json {
-        let (entries, allow) = (JobEntry::all_of(&job), job.around.allow.names());
-        let (lints, unknown) = (json!(lints), json!(checked.unknown));
-        return Ok(output
-            .json(&json!({"lints": lints, "errors": [], "unknown": unknown, "entries": entries, "allow": allow}))?);
+        return Ok(output.json(&outline(&lints, &checked.unknown))?);
     }
     tell_lints(output, &lints);
     if !checked.unknown.is_empty() {

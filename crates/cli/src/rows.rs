@@ -153,7 +153,7 @@ pub fn with_columns(shown: &FirstRows) -> Result<Value> {
             rows.push(columns.iter().enumerate().map(cell).collect::<Vec<_>>());
         }
     }
-    let column = |field: &Arc<Field>| json!({"name": field.name(), "kind": type_name(field.data_type())});
+    let column = |field: &Arc<Field>| json!({"name": field.name(), "type": type_name(field.data_type())});
     let columns: Vec<Value> = shown.schema.fields().iter().map(column).collect();
     let left_out = shown
         .left_out

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use millstream::machine::host_name;
-use millstream::{Engine, Failure, Result};
+use millstream::{Engine, Error, Failure, Result};
 use millstream_server::{MachineFacts, Options, Server, TlsFiles};
 use serde_json::json;
 
@@ -36,6 +36,8 @@ pub fn serve(global: &Global, output: Output, serve: &Serve) -> Result<(), Failu
             Some(schedule::options(global, &engine, &serve.folder, state.clone(), parallel)?)
         }
     };
+    let working_folder = std::env::current_dir();
+    let working_folder = working_folder.map_err(|cause| Error::io("the working folder cannot be found", &cause))?;
     let tls = serve.tls_cert.clone().zip(serve.tls_key.clone());
     let options = Options {
         folder: serve.folder.clone(),
@@ -45,6 +47,7 @@ pub fn serve(global: &Global, output: Output, serve: &Serve) -> Result<(), Failu
         hosts: serve.hosts.clone(),
         tls: tls.map(|(certificates, key)| TlsFiles { certificates, key }),
         program: schedule::program()?,
+        working_folder,
         facts,
         scheduler,
     };

@@ -80,7 +80,7 @@ pub fn refuse_not_allowed(only_allowed: bool, allow: &Allow, set: &[(String, Str
     match refusal.filter(|_| only_allowed) {
         Some(why) => {
             let error = Error::refused("this variable may not be set").cause(why);
-            Err(error.hint("let somebody who may edit the file add it to `allow`"))
+            Err(error.hint("let somebody who may edit the file change `allow`"))
         }
         None => Ok(()),
     }

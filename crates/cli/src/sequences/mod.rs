@@ -10,7 +10,7 @@ use std::sync::Arc;
 use futures::executor::block_on;
 use millstream::history::{JobKey, Outcome, RunHistory, default_folder};
 use millstream::sequence::{Asked, Handover, ReadOptions, ReadSequence, RunOptions, dry_run, moment};
-use millstream::{Cancel, Engine, Error, Failure, Result, sequence};
+use millstream::{Cancel, Engine, Error, Failure, Lint, Result, sequence};
 use serde_json::{Value, json};
 
 use crate::arguments::{Check, Global, Run};
@@ -199,12 +199,17 @@ fn tell_dry_run(
 pub fn check(global: &Global, output: Output, check: &Check, path: &str) -> Result<(), Failure> {
     let engine = engine(global)?;
     let options = ReadOptions { set: global.set.iter().cloned().collect(), ..ReadOptions::default() };
+    let outline = |lints: &[Lint]| -> Result<Value, Failure> {
+        let read = sequence::read(&engine, path, &options)?;
+        let lints = if check.outline { &read.warnings } else { lints };
+        Ok(json!({"lints": lints, "errors": [], "unknown": [], "allow": read.sequence.allow.names()}))
+    };
+    if check.outline {
+        return Ok(output.json(&outline(&[])?)?);
+    }
     let lints = block_on(sequence::check(&engine, path, &options, check.offline))?;
     if output.json {
-        let options = ReadOptions { set: global.set.iter().cloned().collect(), ..ReadOptions::default() };
-        let read = sequence::read(&engine, path, &options)?;
-        let allow = read.sequence.allow.names();
-        return Ok(output.json(&json!({"lints": lints, "errors": [], "unknown": [], "allow": allow}))?);
+        return Ok(output.json(&outline(&lints)?)?);
     }
     tell_lints(output, &lints);
     output.chat(&format!("{path} can run\n"));
