@@ -98,10 +98,6 @@ impl Served {
         assert!(begun.elapsed() < PATIENCE);
     }
 
-    pub fn process(&self) -> u32 {
-        self.child.id()
-    }
-
     /// The end of the server, when it is asked to stop.
     pub fn stopped(mut self) -> (Lab, i32) {
         let process = rustix::process::Pid::from_child(&self.child);
@@ -166,7 +162,8 @@ fn start(lab: &Lab, port: &str, arguments: &[&str]) -> (Child, String, String) {
     let mut all = vec!["serve", &folder, "--listen", port, "--json"];
     all.extend(arguments);
     let mut command = lab.command(&all);
-    // Paths in jobs begin at the folder that is served, wherever the server was started.
+    // Relative paths in jobs begin where the server was started.
+    command.current_dir(lab.path("jobs"));
     let log = fs_err::File::create(lab.path("serve.log")).expect("a file").into_parts().0;
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::from(log)).spawn().expect("it starts");
     let mut line = String::new();

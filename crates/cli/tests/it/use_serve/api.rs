@@ -182,6 +182,12 @@ fn a_hundred_thousand_runs_are_listed_page_by_page() {
             .as_array()
             .is_some_and(|runs| !runs.is_empty() && runs.iter().all(|run| run["file"] == "job49.yaml"))
     );
+    let left = browser.get("/api/v1/runs?unfinished=true&limit=1");
+    let next = browser.get(&format!(
+        "/api/v1/runs?unfinished=true&limit=1&before={}",
+        left["runs"][0]["run"].as_str().expect("a run")
+    ));
+    assert_eq!((left["next"].clone(), next["runs"].as_array().map(Vec::len)), (Value::Null, Some(0)), "{left} {next}");
     let history = browser.get("/api/v1/history?file=job7.yaml&days=100000");
     assert_eq!((history["runs"].as_array().map(Vec::len), &history["is_cut"]), (Some(2_000), &json!(false)));
     assert_eq!(history["runs"][1_999]["bytes_read"], 7, "the last ones have reports");

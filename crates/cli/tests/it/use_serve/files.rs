@@ -90,6 +90,10 @@ fn passwords_in_files_are_for_editors() {
     let editor = served.browser_as("edit");
     let run = editor.start(&json!({"file": "b.yaml", "set": {"DAY": "1", "DB_PASSWORD": "hunter2"}}));
     editor.run_ended(&run);
+    for text in ["PASSWORD=h", "hunter2"] {
+        let found = editor.get(&format!("/api/v1/runs?q={text}"));
+        assert_eq!(found["runs"], json!([]), "what is not shown is not found: {text}");
+    }
     for path in
         [format!("runs/{run}"), "runs".to_owned(), "overview".to_owned(), format!("runs/{run}/log"), "audit".to_owned()]
     {
@@ -112,10 +116,10 @@ fn a_job_is_explained_and_its_first_rows_are_shown() {
         (Some("job"), vec![&json!("s"), &json!("t"), &json!("o")]),
         "{explain}"
     );
-    assert_eq!(explain["transforms"][0]["columns"], json!([{"name": "twice", "kind": "int64"}]), "{explain}");
+    assert_eq!(explain["transforms"][0]["columns"], json!([{"name": "twice", "type": "int64"}]), "{explain}");
     assert_eq!((&explain["allow"], &explain["errors"]), (&json!(["DAY"]), &json!([])));
     let rows = browser.get("/api/v1/preview?file=job.yaml&step=s&rows=5");
-    assert_eq!(rows["columns"], json!([{"name": "n", "kind": "int64"}, {"name": "name", "kind": "utf8"}]), "{rows}");
+    assert_eq!(rows["columns"], json!([{"name": "n", "type": "int64"}, {"name": "name", "type": "utf8"}]), "{rows}");
     assert_eq!(rows["rows"], json!([["1", "a"], ["2", null]]), "{rows}");
     let rows = browser.get("/api/v1/preview?file=job.yaml");
     assert_eq!(rows["rows"], json!([["2"], ["4"]]), "{rows}");

@@ -159,7 +159,10 @@ fn rejects_are_shown_by_reason_and_replayed_once_the_job_is_mended() {
 
 #[test]
 fn a_job_with_mistakes_begins_no_run_and_says_why() {
-    let served = Served::new(&[("job.yaml", "sources:\n  s: {read: in.csv, csv: {colums: {n: int64}}}\n")]);
+    let served = Served::new(&[(
+        "job.yaml",
+        "sources:\n  s: {read: in.csv, csv: {colums: {n: int64}}}\nsinks:\n  o: {from: s, write: out.csv}\n",
+    )]);
     let browser = served.browser();
     let action = browser.post("/api/v1/start", &json!({"file": "job.yaml"}));
     let ended = browser.ended(&action);
