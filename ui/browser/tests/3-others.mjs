@@ -1,0 +1,197 @@
+// Several users, files that change, and a server that goes away.
+import assert from "node:assert/strict";
+import { ARCHIVE } from "../lib/demo.mjs";
+import { gone, says, shown, until } from "../lib/wait.mjs";
+
+const outcome = (page) => page.locator("h1 ~ .row");
+const section = (page, name) => page.getByRole("region", { name, exact: true });
+const card = (page, file) => section(page, "Running").locator(".card", { hasText: file });
+
+const SHORT = ARCHIVE.replace("20kB", "600kB").replaceAll("orders", "rows").replace("out.db", "short.db");
+
+export default {
+  name: "others",
+  files: { "short.yaml": SHORT },
+  tests: {
+    "one browser starts a job, and another sees it": async ({ workspace, open }) => {
+      const one = await open("/jobs/short.yaml");
+      const other = await open("/");
+      await says(section(other, "Running"), /Nothing is running|No runs yet/);
+      await one.getByRole("button", { name: "Start…" }).click();
+      await one.getByRole("dialog").getByRole("button", { name: "Start", exact: true }).click();
+      await shown(card(other, "short.yaml"));
+      await shown(other.getByRole("group", { name: "Last runs of short.yaml" }).locator(".bar-running"));
+      await gone(card(other, "short.yaml"));
+      await shown(other.getByRole("group", { name: "Last runs of short.yaml" }).locator(".bar-done"));
+      await says(outcome(one), "done");
+      assert.equal(await other.locator(".toast").count(), 0);
+      const link = await workspace.link();
+      await open("/", { link });
+      const late = await open("/", { link: null });
+      await says(late.locator("h1"), "Sign in");
+    },
+
+    "a link works once": async ({ workspace, open, tolerate }) => {
+      tolerate(/status of 401/);
+      const link = await workspace.link();
+      await open("/", { link });
+      const late = await open("/", { link });
+      await says(late.locator("h1"), "Sign in");
+      await says(late.getByRole("status"), "This link is not valid");
+    },
+
+    "who may only look has nothing to press": async ({ workspace, open }) => {
+      const run = await workspace.begin("archive.yaml");
+      await workspace.run("run", "prices.yaml");
+      await workspace.run("run", "shares.yaml");
+      const page = await open("/", { link: await workspace.link("look") });
+      const does = page.getByRole("button", { name: /Resume|Start|Cancel|Run again|Replay|Edit|Show the first/ });
+      const rejected = (await workspace.last("shares.yaml")).run;
+      for (const [path, text] of [
+        ["/", "prices.yaml"],
+        [`/runs/${run}`, "running"],
+        [`/runs/${(await workspace.last("prices.yaml")).run}`, "failed"],
+        [`/runs/${rejected}/rejects`, "division by zero"],
+        ["/jobs/orders.yaml?view=text", "JOIN customers"],
+        ["/jobs/orders.yaml?view=data", "needs the role operate"],
+      ]) {
+        await page.goto(workspace.url + path);
+        await says(page.locator("main"), text);
+        assert.equal(await does.count(), 0, path);
+      }
+      assert.equal(await page.getByRole("link", { name: "Audit" }).count(), 0);
+      await page.goto(`${workspace.url}/audit`);
+      await says(page.locator("main"), "needs the role edit");
+      await workspace.run("cancel", run);
+    },
+
+    "who may operate sets allowed variables only": async ({ workspace, open, tolerate }) => {
+      tolerate(/status of 40[013]/);
+      await workspace.runWith("correct horse battery\n", "access", "add-user", "ada", "--role", "operate");
+      const page = await open("/jobs/city.yaml", { link: null });
+      await page.getByRole("button", { name: "Use a user name and password" }).click();
+      await page.getByLabel("User").fill("ada");
+      await page.getByLabel("Password").fill("wrong");
+      await page.getByRole("button", { name: "Sign in" }).click();
+      await says(page.getByRole("alert"), "do not match");
+      await page.getByLabel("Password").fill("correct horse battery");
+      await page.getByRole("button", { name: "Sign in" }).click();
+      await page.getByRole("button", { name: "Start…" }).click();
+      const dialog = page.getByRole("dialog");
+      assert.ok(await dialog.getByLabel("CITY").isDisabled());
+      assert.equal(await dialog.getByRole("button", { name: "Add" }).count(), 0);
+      await page.keyboard.press("Escape");
+      await gone(dialog);
+      await page.goto(`${workspace.url}/jobs/orders.yaml?view=text`);
+      await says(page.locator(".code"), "DAY");
+      assert.equal(await page.getByRole("button", { name: "Edit" }).count(), 0);
+      await page.getByRole("button", { name: "Start…" }).click();
+      const day = dialog.getByLabel("DAY");
+      await until("the field", () => day.isEnabled());
+      await day.fill("yesterday");
+      await dialog.getByRole("button", { name: "Start", exact: true }).click();
+      await says(page.locator(".toast"), "this variable may not be set");
+      await page.getByRole("button", { name: "Close this message" }).click();
+      await page.getByRole("button", { name: "Start…" }).click();
+      await day.fill("2026-01-31");
+      await dialog.getByRole("button", { name: "Start", exact: true }).click();
+      await page.waitForURL(/\/runs\//);
+      await says(outcome(page), "done");
+      await says(page.locator(".facts"), "DAY=2026-01-31");
+      assert.equal((await workspace.last("orders.yaml")).rows_written, 1672);
+    },
+
+    "files that change while they are shown": async ({ workspace, open, tolerate }) => {
+      tolerate(/status of 404/);
+      const list = await open("/jobs");
+      const page = await open("/jobs/customers.yaml");
+      await shown(page.locator(".react-flow__node", { hasText: "known" }));
+      const text = workspace.read("customers.yaml");
+      workspace.write("customers.yaml", text.replaceAll("known", "with_city"));
+      await shown(page.locator(".react-flow__node", { hasText: "with_city" }));
+      workspace.write("customers.yaml", "sources: [\n");
+      await says(page.locator("main"), "The file has mistakes");
+      await shown(page.getByRole("link", { name: "1 mistake" }));
+      workspace.write("customers.yaml", text);
+      await shown(page.locator(".react-flow__node", { hasText: "known" }));
+
+      workspace.write("later/new.yaml", text);
+      await shown(list.getByRole("link", { name: "new.yaml" }));
+      workspace.delete("later/new.yaml");
+      await gone(list.getByRole("link", { name: "new.yaml" }));
+    },
+
+    "a file is saved, unless it has changed on disk": async ({ workspace, open, tolerate }) => {
+      tolerate(/status of 412/);
+      const page = await open("/jobs/shares.yaml?view=text");
+      await page.getByRole("button", { name: "Edit" }).click();
+      const area = page.getByRole("textbox", { name: "Text of shares.yaml" });
+      const text = workspace.read("shares.yaml");
+      await area.fill(`# first\n${text}`);
+      await page.getByRole("button", { name: "Save" }).click();
+      await gone(area);
+      await says(page.locator(".code"), "# first");
+      assert.equal(workspace.read("shares.yaml"), `# first\n${text}`);
+
+      await page.getByRole("button", { name: "Edit" }).click();
+      // The event of the change is held back, so that only the answer of the server says that there is one.
+      await page.route("**/api/v1/file?**", (route) =>
+        route.request().method() === "GET" ? route.abort() : route.continue(),
+      );
+      tolerate(/net::ERR_FAILED/);
+      workspace.write("shares.yaml", `# theirs\n${text}`);
+      await area.fill(`# mine\n${text}`);
+      await page.keyboard.press("Control+s");
+      await says(page.getByRole("alert"), "has changed on disk");
+      await page.unroute("**/api/v1/file?**");
+      assert.equal(workspace.read("shares.yaml"), `# theirs\n${text}`);
+      assert.ok(await page.getByRole("button", { name: "Save" }).isDisabled());
+      page.once("dialog", (dialog) => dialog.dismiss());
+      await page.getByRole("link", { name: "Overview" }).click();
+      assert.match(page.url(), /shares\.yaml/);
+      await page.getByRole("button", { name: "Load the new text" }).click();
+      await until("their text", async () => (await area.inputValue()).startsWith("# theirs"));
+      await area.fill(text);
+      await page.keyboard.press("Control+s");
+      await gone(area);
+      assert.equal(workspace.read("shares.yaml"), text);
+    },
+
+    "the server is killed, and starts again": async ({ workspace, open, tolerate }) => {
+      tolerate(/ERR_CONNECTION|ERR_INCOMPLETE|ERR_EMPTY|ERR_FAILED|status of 502/);
+      const page = await open("/");
+      await shown(section(page, "Running"));
+      await workspace.stop("SIGKILL");
+      await says(page.locator(".connection"), "The connection to the server is lost");
+      await workspace.run("run", "customers.yaml");
+      await workspace.start();
+      await gone(page.locator(".connection"));
+      await shown(page.getByRole("group", { name: "Last runs of customers.yaml" }).locator(".bar-done"));
+      await page.getByRole("link", { name: "Machine" }).click();
+      await says(page.locator("main"), "This server");
+    },
+
+    "a hidden tab holds no connection": async ({ workspace, open }) => {
+      const page = await open("/");
+      await shown(section(page, "Running"));
+      const streams = [];
+      page.on("request", (request) => request.url().includes("/events") && streams.push(request));
+      const turn = (state) =>
+        page.evaluate((its) => {
+          Object.defineProperty(document, "visibilityState", { configurable: true, get: () => its });
+          document.dispatchEvent(new Event("visibilitychange"));
+        }, state);
+      const closed = page.waitForEvent("requestfailed", (request) => request.url().includes("/events"));
+      await turn("hidden");
+      await closed;
+      await workspace.run("run", "customers.yaml");
+      assert.equal(streams.length, 0);
+      assert.equal(await page.locator(".connection").count(), 0);
+      const bars = page.getByRole("group", { name: "Last runs of customers.yaml" }).locator("a");
+      const before = await bars.count();
+      await turn("visible");
+      await until("what has happened", async () => (await bars.count()) === before + 1);
+      assert.equal(streams.length, 1);
+    },
+  },
+};

@@ -1,0 +1,90 @@
+import { memo, useDeferredValue } from "react";
+import type { StepSnapshot } from "../../api/types";
+import { Section } from "../../parts/basics";
+import { bytes, count, duration, percent } from "../../parts/format";
+import { useWhileSeen } from "../../parts/seen";
+import { Table } from "../../parts/table";
+
+/** A long table that changes each second could not be read, and would be costly. */
+const LONG = 60;
+
+export function StepTable({ steps: latest }: { steps: StepSnapshot[] }) {
+  const [element, seen] = useWhileSeen(latest, latest.length > LONG ? 5_000 : 0);
+  // Rendered between frames: a long table takes longer than one.
+  const steps = useDeferredValue(seen);
+  return (
+    <div ref={element}>
+      <Steps steps={steps} />
+    </div>
+  );
+}
+
+const Steps = memo(function Steps({ steps }: { steps: StepSnapshot[] }) {
+  const hasSpilled = steps.some((step) => step.spilled_bytes > 0);
+  const hasRejected = steps.some((step) => step.rejected > 0);
+  return (
+    <Section title="Steps in detail">
+      <Table
+        caption="Rows, bytes and times of each step"
+        rows={steps}
+        isBoxed
+        rowKey={(step, index) => `${step.kind} ${step.name} ${index}`}
+        columns={[
+          { name: "Step", isHead: true, cell: (step) => step.name },
+          {
+            name: "Does",
+            cell: (step) => (
+              <>
+                {step.kind} <span className="muted">{step.detail}</span>
+              </>
+            ),
+          },
+          { name: "Units", isNumber: true, isMinor: true, cell: units },
+          { name: "Rows", isNumber: true, cell: (step) => (HAS_ROWS.has(step.kind) ? count(step.rows) : "–") },
+          ...(hasRejected
+            ? [{ name: "Rejected", isNumber: true, cell: (step: StepSnapshot) => count(step.rejected) }]
+            : []),
+          { name: "Bytes", isNumber: true, isMinor: true, cell: (step) => (step.bytes > 0 ? bytes(step.bytes) : "–") },
+          { name: "Busy", isNumber: true, cell: (step) => <Share of={step.busy} step={step} /> },
+          {
+            name: "Waiting for input",
+            isNumber: true,
+            isMinor: true,
+            cell: (step) => <Share of={step.waiting_input} step={step} />,
+          },
+          {
+            name: "Waiting for output",
+            isNumber: true,
+            isMinor: true,
+            cell: (step) => <Share of={step.waiting_output} step={step} />,
+          },
+          ...(hasSpilled
+            ? [
+                {
+                  name: "Spilled",
+                  isNumber: true,
+                  cell: (step: StepSnapshot) => (step.spilled_bytes > 0 ? bytes(step.spilled_bytes) : "–"),
+                },
+              ]
+            : []),
+        ]}
+      />
+    </Section>
+  );
+});
+
+/** The others list, fetch and unpack: they know no rows. */
+const HAS_ROWS = new Set<StepSnapshot["kind"]>(["parse", "transform", "load"]);
+
+const units = ({ units, units_total }: StepSnapshot) =>
+  units_total > 0 ? `${count(units)} / ${count(units_total)}` : units > 0 ? count(units) : "–";
+
+function Share({ of, step }: { of: number; step: StepSnapshot }) {
+  const total = step.busy + step.waiting;
+  if (total <= 0) return <>–</>;
+  return (
+    <>
+      {duration(of)} <span className="muted share">{percent(of / total)}</span>
+    </>
+  );
+}
