@@ -15,7 +15,7 @@ demo:
 
 # Many tests wait for servers, so one more runs at a time than there are cores.
 test:
-	@scripts/install-test-packages.sh
+	@scripts/install-test-packages.sh pages
 	@scripts/install-test-servers.sh
 	@scripts/install-test-kafka.sh
 	RUST_TEST_THREADS=$$(($$(nproc) + 2)) scripts/show-failures.sh cargo test --locked --workspace --no-fail-fast

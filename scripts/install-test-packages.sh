@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the servers and tools that the tests start themselves, where they are missing (Debian, Ubuntu).
+# Installs the servers and tools that the tests start themselves, where they are missing (Debian, Ubuntu). With `pages`,
+# those that build the pages of the server and try them, too.
 set -euo pipefail
 
 declare -A package_of=(
@@ -10,6 +11,8 @@ declare -A package_of=(
     [setpriv]=util-linux
     [sqlite3]=sqlite3 [ssh-agent]=openssh-client [sshd]=openssh-server [unshare]=util-linux [xz]=xz-utils [zstd]=zstd
 )
+# What the tests of the pages need, and nothing else does.
+[ "${1:-}" = pages ] && package_of+=([chromium]=chromium [node]=nodejs [npm]=npm)
 missing=()
 # Debian keeps the programs of PostgreSQL in a folder for each version.
 PATH="$PATH:/usr/sbin:$(echo /usr/lib/postgresql/*/bin | tr ' ' ':')"
