@@ -96,7 +96,10 @@ fn list(output: Output, access: &Access) -> Result<()> {
     let known = access.known()?;
     if output.json {
         let user = |user: &millstream_server::User| json!({"name": user.name, "role": user.role});
-        let token = |token: &millstream_server::Token| json!({"name": token.name, "role": token.role, "made": token.made, "expires": token.expires});
+        let token = |token: &millstream_server::Token| {
+            let millstream_server::Token { name, role, made, expires, .. } = token;
+            json!({"name": name, "role": role, "made": made, "expires": expires})
+        };
         let users: Vec<Value> = known.users.iter().map(user).collect();
         let tokens: Vec<Value> = known.tokens.iter().map(token).collect();
         return output.json(&json!({"users": users, "tokens": tokens}));

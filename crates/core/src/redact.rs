@@ -55,8 +55,8 @@ pub fn values<'a>(text: &str, secrets: impl IntoIterator<Item = &'a str>) -> Str
     shown
 }
 
-/// `variables`, one a line as `NAME=VALUE`, without the values of those whose names suggest secrets. A line that is none
-/// belongs to the value before it.
+/// `variables`, one a line as `NAME=VALUE`, without the values of those whose names suggest secrets. A line that is
+/// none belongs to the value before it.
 pub fn variables(variables: &str) -> String {
     let (mut shown, mut hides) = (Vec::new(), false);
     for line in variables.split('\n') {

@@ -33,8 +33,8 @@ pub(crate) fn open(path: &Path) -> io::Result<std::fs::File> {
     Ok(options.open(path)?.into_parts().0)
 }
 
-/// The log of the occurrence of `sequence` at `planned` in the state folder `state`, if something is in it. An empty one
-/// is removed.
+/// The log of the occurrence of `sequence` at `planned` in the state folder `state`, if something is in it. An empty
+/// one is removed.
 pub fn kept(state: &Path, sequence: &str, planned: i64) -> Option<PathBuf> {
     let path = path(state, sequence, planned);
     match fs_err::metadata(&path).ok()?.len() {

@@ -1,5 +1,5 @@
-//! The folder of jobs and sequences. Nothing outside of it is reached by its interface, whatever a name says and wherever
-//! symbolic links lead.
+//! The folder of jobs and sequences. Nothing outside of it is reached by its interface, whatever a name says and
+//! wherever symbolic links lead.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};

@@ -1,9 +1,9 @@
 //! Texts of files without their secrets, for those who may not edit them.
 //!
-//! It goes by lines, so that a file with mistakes is shown, too, and every line stays where it is. What a key has whose name
-//! suggests a secret is left out to the end of the line and in all lines that are indented further, or in a flow block
-//! up to its end. Of URLs, passwords and signing parameters are left out. References (`${NAME}`) stay, unless they have a
-//! default.
+//! It goes by lines, so that a file with mistakes is shown, too, and every line stays where it is. What a key has whose
+//! name suggests a secret is left out to the end of the line and in all lines that are indented further, or in a flow
+//! block up to its end. Of URLs, passwords and signing parameters are left out. References (`${NAME}`) stay, unless
+//! they have a default.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;

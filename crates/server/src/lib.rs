@@ -13,8 +13,9 @@
 //!
 //! `listen.rs` accepts connections, `guard.rs` refuses what a browser was tricked into, `access/` knows who asks and
 //! what they may, `routes.rs` is the table of the API, `api/` answers, `openapi.rs` describes it. `folder.rs` is the
-//! folder of jobs, `hidden.rs` leaves secrets out of its texts, `commands.rs` asks the program about files, `actions.rs` starts runs, `watch.rs` looks at what
-//! changes, `metrics.rs` is the page for Prometheus, `pages.rs` has the bundle of `ui/`.
+//! folder of jobs, `hidden.rs` leaves secrets out of its texts, `commands.rs` asks the program about files,
+//! `actions.rs` starts runs, `watch.rs` looks at what changes, `metrics.rs` is the page for Prometheus, `pages.rs` has
+//! the bundle of `ui/`.
 
 mod access;
 mod actions;

@@ -1,7 +1,7 @@
 //! What applies to the runs of a job as a whole: what they require, how they are retried, and what is done after them.
 //!
-//! `spec.rs` what the job file may say, `hours.rs` of its hours, `allow.rs` of variables; this file is what it becomes in the graph. `gather.rs`
-//! makes one of the other. Whether requirements hold, and what hooks do, is the engine's.
+//! `spec.rs` what the job file may say, `hours.rs` of its hours, `allow.rs` of variables; this file is what it becomes
+//! in the graph. `gather.rs` makes one of the other. Whether requirements hold, and what hooks do, is the engine's.
 
 mod allow;
 mod hours;

@@ -2,8 +2,8 @@
 //!
 //! Some wrong ones are answered at once: people mistype. After these, the answer to each further one comes later, and
 //! only so many are waited for at a time, also if those who guess do not wait themselves: others are refused at once.
-//! With time, what was wrong is forgotten. All addresses count together: guessing from many of them is no faster. Tokens
-//! that are right are never slowed; passwords have places of their own, since they are looked at in these.
+//! With time, what was wrong is forgotten. All addresses count together: guessing from many of them is no faster.
+//! Tokens that are right are never slowed; passwords have places of their own, since they are looked at in these.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -33,8 +33,8 @@ use crate::routes::{Request, Route};
 use crate::server::Shared;
 use crate::{metrics, openapi, pages};
 
-/// The largest body of what writes a file, of what signs somebody in, and of all else; and how long a client may take to
-/// send it.
+/// The largest body of what writes a file, of what signs somebody in, and of all else; and how long a client may take
+/// to send it.
 const LARGEST_FILE: usize = 10 << 20;
 const LARGEST_WAY: usize = 4 << 10;
 const LARGEST_BODY: usize = 256 << 10;
@@ -191,8 +191,8 @@ pub async fn caller(shared: &Arc<Shared>, peer: &Peer, headers: &HeaderMap) -> R
     Err(wrong(shared, guess, peer, "token", "the token is not known, or has ended").await)
 }
 
-/// Something that lets nobody in, after the time that such a guess costs. The guess keeps its place as long, also if the
-/// client does not wait.
+/// Something that lets nobody in, after the time that such a guess costs. The guess keeps its place as long, also if
+/// the client does not wait.
 async fn wrong(shared: &Shared, guess: Guess, peer: &Peer, what: &str, why: &str) -> Problem {
     let wrong = guess.wrong(Instant::now());
     if let Some(count) = wrong.noted {

@@ -279,8 +279,8 @@ impl Demands {
     }
 }
 
-/// Adds to `connection` what the queries here call: what is looked for is looked for in what is shown, so that nobody can
-/// find out a secret letter by letter.
+/// Adds to `connection` what the queries here call: what is looked for is looked for in what is shown, so that nobody
+/// can find out a secret letter by letter.
 pub(super) fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
     connection.create_scalar_function("shown_text_has", 5, flags, |values| {
@@ -309,7 +309,8 @@ mod tests {
     }
 
     fn insert(history: &RunHistory, run: &str, logical: &str, outcome: Option<&str>, variables: &str) {
-        let insert = "INSERT INTO runs (run, logical, job, variables, process, began, outcome, message) VALUES (?1, ?2, \
+        let insert = "INSERT INTO runs (run, logical, job, variables, process, began, outcome, message) VALUES (?1, \
+            ?2, \
                       '/jobs/a.yaml', ?4, 7, 1, ?3, 'at postgres://u:hunter3@db/x: Größe')";
         history.connection().execute(insert, params![run, logical, outcome, variables]).expect("inserted");
     }

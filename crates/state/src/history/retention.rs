@@ -70,9 +70,9 @@ pub(super) fn whole_runs(connection: &Connection, kept: Kept) -> rusqlite::Resul
     find.query_map([from], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
 }
 
-/// Removes the rejects, the progress and status files, the views and the folders of sequences of runs that are not among `runs`,
-/// which have names and resume chains. These are asked for last, so that a run which has begun meanwhile is among them.
-/// It does no harm if a file cannot be removed.
+/// Removes the rejects, the progress and status files, the views and the folders of sequences of runs that are not
+/// among `runs`, which have names and resume chains. These are asked for last, so that a run which has begun meanwhile
+/// is among them. It does no harm if a file cannot be removed.
 pub(super) fn remove_files(state: &Path, runs: impl FnOnce() -> Option<Vec<(String, String)>>) {
     let of_run = [progress::FOLDER, status::FOLDER, view::FOLDER, cancel::FOLDER];
     let of_run: Vec<PathBuf> = of_run.iter().flat_map(|folder| entries(&state.join(folder))).collect();

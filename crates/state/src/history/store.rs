@@ -20,16 +20,18 @@ use super::retention::{self, KEPT, Kept};
 use super::status;
 use super::view;
 
-/// How long to wait while others write to the history. A process that is stopped (Ctrl-Z) in the middle of a write keeps
-/// all others waiting.
+/// How long to wait while others write to the history. A process that is stopped (Ctrl-Z) in the middle of a write
+/// keeps all others waiting.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Holds for runs that may have left something to do. An index has these alone.
 pub(super) const UNFINISHED: &str = "(outcome IS NULL OR outcome NOT IN ('done', 'skipped'))";
 
-/// Holds for a run `this` if neither its resume chain has a later run, nor a later run of the same job is done. These are
-/// two questions, each with an index: as one, with an `OR`, it would read all later runs of a job for each of its runs.
-pub(super) const LAST_WORD: &str = "NOT EXISTS (SELECT 1 FROM runs AS later INDEXED BY runs_of_outcomes WHERE later.job \
+/// Holds for a run `this` if neither its resume chain has a later run, nor a later run of the same job is done. These
+/// are two questions, each with an index: as one, with an `OR`, it would read all later runs of a job for each of its
+/// runs.
+pub(super) const LAST_WORD: &str = "NOT EXISTS (SELECT 1 FROM runs AS later INDEXED BY runs_of_outcomes WHERE \
+    later.job \
     = this.job AND later.variables = this.variables AND later.outcome = 'done' AND later.rowid > this.rowid) AND NOT \
     EXISTS (SELECT 1 FROM runs AS later INDEXED BY runs_of_chains WHERE later.logical = this.logical AND later.rowid > \
     this.rowid AND later.job = this.job AND later.variables = this.variables)";
@@ -325,8 +327,8 @@ impl RunHistory {
         self.checked(self.connection().query_row(query, [logical], |row| row.get(0)))
     }
 
-    /// How `run` goes, as JSON; of one that was killed, how it went last. `None` if that is not known. `run` is a run of
-    /// the history.
+    /// How `run` goes, as JSON; of one that was killed, how it went last. `None` if that is not known. `run` is a run
+    /// of the history.
     pub fn view_of(&self, run: &str) -> Option<String> {
         view::view_of(&self.folder, run)
     }

@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 use super::{Served, numbers};
 use crate::use_support::Lab;
 
-const JOB: &str = "allow: {DAY: '[0-9]{4}-[0-9]{2}-[0-9]{2}', REGION: [north, south]}\nsources:\n  s: {read: in.csv, csv: \
-                   {columns: {n: int64}}}\nsinks:\n  o: {from: s, write: 'out-${DAY:-none}-${REGION:-none}-${OTHER:-none}.csv'}\n";
+const JOB: &str = "allow: {DAY: '[0-9]{4}-[0-9]{2}-[0-9]{2}', REGION: [north, south]}\nsources:\n  s: {read: in.csv, \
+    csv: \
+                   {columns: {n: int64}}}\nsinks:\n  o: {from: s, write: \
+                   'out-${DAY:-none}-${REGION:-none}-${OTHER:-none}.csv'}\n";
 
 fn bearer(token: &str) -> String {
     format!("authorization: Bearer {token}\r\n")

@@ -150,7 +150,8 @@ fn a_hundred_thousand_runs_are_listed_page_by_page() {
     let jobs = lab.path("jobs");
     let mut connection = Connection::open(lab.path(".state/runs.db")).expect("a history");
     let transaction = connection.transaction().expect("begun");
-    let insert = "INSERT INTO runs (run, logical, job, variables, fingerprint, process, began, ended, outcome, message, \
+    let insert = "INSERT INTO runs (run, logical, job, variables, fingerprint, process, began, ended, outcome, \
+        message, \
                   rows_read, rows_written, report) VALUES (?1, ?1, ?2, '', 'x', 1, ?3, ?3 + 5000, ?4, ?5, ?6, ?6, ?7)";
     let report = json!({"bytes_read": 7, "steps": []}).to_string();
     for number in 0..100_000_i64 {

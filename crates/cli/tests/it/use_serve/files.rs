@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::Served;
 
-const JOB: &str = "sources:\n  s: {read: 'postgres://etl:hunter2@db.example/x', table: t}\nsinks:\n  o: {from: s, write: \
+const JOB: &str = "sources:\n  s: {read: 'postgres://etl:hunter2@db.example/x', table: t}\nsinks:\n  o: {from: s, \
+    write: \
                    out.csv}\n";
 
 #[test]
@@ -104,7 +105,8 @@ fn passwords_in_files_are_for_editors() {
 
 #[test]
 fn a_job_is_explained_and_its_first_rows_are_shown() {
-    let job = "allow: [DAY]\nsources:\n  s: {read: in.csv, csv: {columns: {n: int64, name: utf8}}}\ntransforms:\n  t: {sql: \
+    let job = "allow: [DAY]\nsources:\n  s: {read: in.csv, csv: {columns: {n: int64, name: utf8}}}\ntransforms:\n  t: \
+        {sql: \
                'SELECT n * 2 AS twice FROM s'}\nsinks:\n  o: {from: t, write: out.csv}\n";
     let served = Served::new(&[("job.yaml", job), ("in.csv", "n,name\n1,a\n2,\n")]);
     let browser = served.browser_as("operate");

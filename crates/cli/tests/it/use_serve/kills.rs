@@ -26,7 +26,8 @@ impl Dice {
 fn a_server_that_is_killed_at_any_moment_loses_nothing() {
     let job = |name: &str| {
         format!(
-            "throttle: {{bytes_per_second: 200kB}}\nsources:\n  s: {{read: in.csv, csv: {{columns: {{n: int64}}}}, add: \
+            "throttle: {{bytes_per_second: 200kB}}\nsources:\n  s: {{read: in.csv, csv: {{columns: {{n: int64}}}}, \
+                add: \
              [_line]}}\nsinks:\n  o: {{from: s, write: 'sqlite:{name}.db', table: t}}\n"
         )
     };

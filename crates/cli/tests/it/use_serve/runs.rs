@@ -134,8 +134,10 @@ fn a_sequence_shows_its_steps_as_they_go_and_the_logs_of_its_jobs() {
 
 #[test]
 fn rejects_are_shown_by_reason_and_replayed_once_the_job_is_mended() {
-    let job = "sources:\n  s: {read: in.csv, csv: {columns: {n: utf8, k: int64}}, max_rejects: 10}\ntransforms:\n  t: {sql: \
-               'SELECT n, 10 / k AS k FROM s', max_rejects: 10}\nsinks:\n  o: {from: t, write: 'sqlite:out.db', table: t}\n";
+    let job = "sources:\n  s: {read: in.csv, csv: {columns: {n: utf8, k: int64}}, max_rejects: 10}\ntransforms:\n  t: \
+        {sql: \
+               'SELECT n, 10 / k AS k FROM s', max_rejects: 10}\nsinks:\n  o: {from: t, write: 'sqlite:out.db', \
+               table: t}\n";
     let served = Served::new(&[("job.yaml", job), ("in.csv", "n,k\na,1\nb,x\nc,0\nd,2\n")]);
     let browser = served.browser_as("operate");
     let run = browser.start(&json!({"file": "job.yaml"}));
