@@ -115,6 +115,11 @@ impl Folder {
         Some(name.to_str()?.to_owned()).filter(|name| !name.is_empty())
     }
 
+    /// The path from the root of the file of this name.
+    pub fn path_of(&self, name: &str) -> String {
+        self.root.join(name).display().to_string()
+    }
+
     /// The files as they were at the last look.
     pub fn listing(&self) -> Arc<Listing> {
         Arc::clone(&self.listing.lock().unwrap_or_else(PoisonError::into_inner))

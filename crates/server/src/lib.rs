@@ -19,7 +19,9 @@
 
 mod access;
 mod actions;
+mod answers;
 mod api;
+mod caller;
 mod commands;
 mod folder;
 mod guard;
@@ -32,7 +34,9 @@ mod private;
 mod problem;
 mod routes;
 mod server;
+mod shared;
 mod watch;
 
 pub use access::{Access, Role, Token, User};
-pub use server::{MachineFacts, Options, Server, ServerAddress, Stop, TlsFiles, address_of};
+pub use server::{Options, Server, ServerAddress, Stop, TlsFiles, address_of};
+pub use shared::MachineFacts;

@@ -14,10 +14,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::api::caller;
+use crate::caller::caller;
 use crate::listen::Peer;
 use crate::problem::Problem;
-use crate::server::Shared;
+use crate::shared::Shared;
 
 const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use crate::access::{Caller, Role};
 use crate::problem::Problem;
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// A request whose caller is known.
 #[derive(Debug)]

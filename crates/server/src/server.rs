@@ -1,41 +1,31 @@
-//! The server as a whole: what it is started with, what its parts share, and its threads.
+//! The server as a whole: what it is started with, and its threads.
 
-use std::any::Any;
-use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::OsString;
 use std::fs::TryLockError;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use millstream::history::{Occurrences, RunHistory};
+use millstream::history::RunHistory;
 use millstream::{Error, Result};
 use millstream_scheduler::{End, Notice, Said, Scheduler};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
-use crate::access::{Access, Caller, LINK_LASTS, Role};
+use crate::access::{Access, LINK_LASTS, Role};
 use crate::actions::{Action, Actions};
 use crate::api;
-use crate::api::SchedulerState;
 use crate::commands::{Commands, Program};
 use crate::folder::Folder;
 use crate::guard::Guard;
 use crate::listen;
 use crate::private;
-use crate::problem::{Problem, now};
+use crate::shared::{MachineFacts, Parts, Shared, in_words, lock};
 use crate::watch::{Events, Watch};
-
-/// How long a cached answer is good, if nothing changes.
-const FRESH: Duration = Duration::from_secs(5);
-
-/// The most notices that are kept.
-const NOTICES: usize = 100;
 
 /// How long it waits until it looks again whether another scheduler has ended.
 const RETRY: Duration = Duration::from_secs(5);
@@ -43,21 +33,6 @@ const RETRY: Duration = Duration::from_secs(5);
 /// So often it tries to get the lock of the only server, and so long it waits between.
 const LOCK_ATTEMPTS: usize = 10;
 const LOCK_PAUSE: Duration = Duration::from_millis(50);
-
-/// What the machine is, as far as the server shows it.
-#[derive(Debug, Clone, Default)]
-pub struct MachineFacts {
-    /// The name of the host.
-    pub host: String,
-    /// How many cores runs use.
-    pub cores: usize,
-    /// How much memory runs have together, in bytes.
-    pub memory: u64,
-    /// The folders for what does not fit in memory.
-    pub scratch: Vec<PathBuf>,
-    /// The sizes of pools, by their names.
-    pub pools: BTreeMap<String, usize>,
-}
 
 /// The files of a certificate and its key.
 #[derive(Debug, Clone)]
@@ -91,122 +66,6 @@ pub struct Options {
     pub facts: MachineFacts,
     /// The scheduler, if there is to be one.
     pub scheduler: Option<millstream_scheduler::Options>,
-}
-
-/// Something that the scheduler or the server has noticed.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub struct NoticeText {
-    /// When, in milliseconds since 1970.
-    pub when: u64,
-    /// `info`, `warning` or `error`.
-    pub level: &'static str,
-    /// What.
-    pub text: String,
-}
-
-/// The last notices.
-#[derive(Debug, Default)]
-pub struct Notices(Mutex<VecDeque<NoticeText>>);
-
-impl Notices {
-    /// All of them, the last one first.
-    pub fn all(&self) -> Vec<NoticeText> {
-        lock(&self.0).iter().rev().cloned().collect()
-    }
-}
-
-/// A cached answer: the version of things it is of, and when it was made.
-type Cached = (u64, Instant, Arc<dyn Any + Send + Sync>);
-
-/// What the parts of the server share.
-#[derive(Debug)]
-pub struct Shared {
-    pub folder: Arc<Folder>,
-    pub history: Arc<RunHistory>,
-    pub access: Arc<Access>,
-    pub guard: Guard,
-    pub events: Arc<Events>,
-    pub commands: Commands,
-    pub actions: Actions,
-    pub notices: Notices,
-    pub facts: MachineFacts,
-    scheduler: Mutex<SchedulerState>,
-    cache: Mutex<HashMap<String, Cached>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Shared {
-    /// The starts of sequences.
-    pub fn occurrences(&self) -> Occurrences {
-        Occurrences::new(Arc::clone(&self.history))
-    }
-
-    /// Notes in the audit log what somebody did.
-    pub fn note(&self, caller: &Caller, did: &str, what: &str, ok: bool) {
-        self.note_of(&caller.user, caller.from, did, what, ok);
-    }
-
-    /// The same of somebody who is not known.
-    pub fn note_of(&self, user: &str, from: IpAddr, did: &str, what: &str, ok: bool) {
-        // What is done is not undone, but nobody misses that the log has a gap.
-        if let Err(error) = self.access.audit().note(user, from, did, what, ok) {
-            self.notice("error", in_words(&error));
-        }
-    }
-
-    /// Shows a notice.
-    pub fn notice(&self, level: &'static str, text: String) {
-        let notice = NoticeText { when: now(), level, text };
-        self.events.send("notice", &json!(notice));
-        let mut notices = lock(&self.notices.0);
-        if notices.len() >= NOTICES {
-            notices.pop_front();
-        }
-        notices.push_back(notice);
-    }
-
-    /// Whether a scheduler works.
-    pub fn scheduler_state(&self) -> SchedulerState {
-        lock(&self.scheduler).clone()
-    }
-
-    fn set_scheduler(&self, state: &'static str, process: Option<String>) {
-        *lock(&self.scheduler) = SchedulerState { state, process };
-        self.events.send("schedule", &json!({}));
-    }
-
-    /// What `make` gives, or has given a short while ago, if nothing has changed since.
-    ///
-    /// # Errors
-    /// Those of `make`.
-    pub fn cached<T: Clone + Send + Sync + 'static>(
-        &self,
-        name: &str,
-        make: impl FnOnce() -> Result<T, Problem>,
-    ) -> Result<T, Problem> {
-        let version = self.events.version();
-        let found = lock(&self.cache).get(name).cloned();
-        if let Some((of, made, value)) = found
-            && of == version
-            && made.elapsed() < FRESH
-            && let Some(value) = value.downcast_ref::<T>()
-        {
-            return Ok(value.clone());
-        }
-        let value = make()?;
-        lock(&self.cache).insert(name.to_owned(), (version, Instant::now(), Arc::new(value.clone())));
-        Ok(value)
-    }
-}
-
-fn in_words(error: &Error) -> String {
-    match error.cause_text() {
-        Some(cause) => format!("{}: {cause}", error.what()),
-        None => error.what().to_owned(),
-    }
 }
 
 /// Where a server listens, in `STATE/server/address.json`.
@@ -302,20 +161,16 @@ impl Server {
             heard.send("action", &json!(action));
         };
         let program = Program { path: program, arguments, folder: working_folder };
-        let stopped = SchedulerState { state: "stopped", process: None };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(Shared::new(Parts {
             guard: Guard::new(tls.is_some(), address.port(), is_loopback, &names),
             actions: Actions::new(Arc::clone(&history), ended)?,
             commands: Commands::new(program),
-            notices: Notices::default(),
-            scheduler: Mutex::new(stopped),
-            cache: Mutex::default(),
             folder,
             history,
             access,
             events,
             facts,
-        });
+        }));
         shared.folder.look();
         let stop = Stop { listening: watch::channel(false).0, looking: Arc::default(), scheduler: Arc::default() };
         let server = Server { shared, listener, tls: acceptor, url, scheduler, stop, _only: only };

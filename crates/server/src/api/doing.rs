@@ -15,7 +15,7 @@ use crate::actions::{Action, Asked, What};
 use crate::folder::FileKind;
 use crate::problem::Problem;
 use crate::routes::{Done, Nothing, Request, Route, act, get};
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// How many actions a list has.
 const LISTED: usize = 50;

@@ -13,10 +13,11 @@ use millstream::Error;
 use serde::Deserialize;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::{blocking, caller, token};
+use crate::answers::blocking;
+use crate::caller::{caller, token};
 use crate::listen::Peer;
 use crate::problem::Problem;
-use crate::server::Shared;
+use crate::shared::Shared;
 use crate::watch::live_json;
 
 /// The most clients of the stream.

@@ -4,21 +4,19 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use http::Method;
-use millstream::Error;
 use millstream::history::RunFilter;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::blocking;
-use super::runs::path_of;
 use super::summary::{RunSummary, summary};
 use crate::access::Role;
+use crate::answers::blocking;
 use crate::folder::{FileKind, Opened, tag};
 use crate::hidden::without_secrets;
 use crate::problem::Problem;
 use crate::routes::{Nothing, Request, Route, act, ask, get};
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// The most rows of a preview.
 const MOST_ROWS: usize = 200;
@@ -59,7 +57,7 @@ fn files(shared: &Shared, _: &Request, _: Nothing) -> Result<Files, Problem> {
     let listing = shared.folder.listing();
     let mut files = Vec::new();
     for (file, listed) in &listing.files {
-        let filter = RunFilter { job: Some(path_of(shared, file)), steps: true, ..RunFilter::default() };
+        let filter = RunFilter { job: Some(shared.folder.path_of(file)), steps: true, ..RunFilter::default() };
         let last = match listed.kind {
             FileKind::Job | FileKind::Sequence => shared.history.browse(&filter, 1)?.pop(),
             FileKind::Test | FileKind::Other => None,
@@ -147,23 +145,6 @@ async fn opened(shared: &Arc<Shared>, file: &str) -> Result<Opened, Problem> {
 
 fn list(answer: &Value, key: &str) -> Vec<Value> {
     answer[key].as_array().cloned().unwrap_or_default()
-}
-
-/// Passes on the error of a command, if there is one and no lint says more.
-///
-/// # Errors
-/// That.
-pub fn failed(answer: &Value) -> Result<(), Problem> {
-    let Some(error) = answer["errors"].as_array().and_then(|errors| errors.first()) else { return Ok(()) };
-    let text = |key: &str| error[key].as_str().map(str::to_owned);
-    let mut problem = Error::refused(text("what").unwrap_or_default());
-    if let Some(cause) = text("cause") {
-        problem = problem.cause(cause);
-    }
-    if let Some(hint) = text("hint") {
-        problem = problem.hint(hint);
-    }
-    Err(Problem::bad(problem))
 }
 
 /// How a file is checked.

@@ -6,12 +6,11 @@ use millstream::history::RunNumbers;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::runs::path_of;
 use super::summary::kind_name;
 use crate::access::Role;
 use crate::problem::{Problem, now};
 use crate::routes::{Request, Route, get};
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// The most runs.
 const MOST: u64 = 2_000;
@@ -74,7 +73,7 @@ struct Job {
 }
 
 fn history(shared: &Shared, _: &Request, wanted: Wanted) -> Result<History, Problem> {
-    let job = wanted.job.or_else(|| wanted.file.as_ref().map(|file| path_of(shared, file)));
+    let job = wanted.job.or_else(|| wanted.file.as_ref().map(|file| shared.folder.path_of(file)));
     let days = DAY.saturating_mul(u32::try_from(wanted.days.unwrap_or(DAYS)).unwrap_or(u32::MAX));
     let from = now().saturating_sub(u64::try_from(days.as_millis()).unwrap_or(u64::MAX));
     let mut runs = shared.history.numbers(job.as_deref(), from, MOST + 1)?;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::access::Role;
 use crate::problem::Problem;
 use crate::routes::{Nothing, Request, Route, get};
-use crate::server::Shared;
+use crate::shared::Shared;
 
 pub fn routes() -> Vec<Route> {
     vec![get("/api/v1/machine", Role::Look, "The machine, and what each run takes of it", machine)]

@@ -9,7 +9,7 @@ use super::summary::{RunSummary, StepOf, kind_name, summary};
 use crate::access::Role;
 use crate::problem::Problem;
 use crate::routes::{Nothing, Request, Route, get};
-use crate::server::{NoticeText, Shared};
+use crate::shared::{NoticeText, Shared};
 
 /// How many runs a strip has, and how many strips there are.
 const IN_STRIP: u64 = 20;

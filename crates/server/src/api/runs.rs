@@ -11,13 +11,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::blocking;
 use super::summary::{RunSummary, summary};
 use crate::access::Role;
 use crate::actions::{Log, read_log};
+use crate::answers::{blocking, failed};
 use crate::problem::Problem;
 use crate::routes::{Nothing, Request, Route, ask, get};
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// How many runs a list has if nothing is said, and at most.
 const USUAL: u64 = 50;
@@ -71,11 +71,6 @@ struct RunList {
     next: Option<String>,
 }
 
-/// The path from the root of the file with this name from the folder.
-pub fn path_of(shared: &Shared, file: &str) -> String {
-    shared.folder.root().join(file).display().to_string()
-}
-
 /// One of several words, by which something is chosen.
 fn chosen<T>(what: &str, word: Option<&str>, known: &[(&str, T)]) -> Result<Option<T>, Problem>
 where
@@ -94,7 +89,7 @@ fn list(shared: &Shared, _: &Request, query: RunsQuery) -> Result<RunList, Probl
         [Outcome::Running, Outcome::Done, Outcome::Failed, Outcome::Interrupted, Outcome::Killed, Outcome::Skipped];
     let outcomes = outcomes.map(|outcome| (outcome.name(), outcome));
     let kinds = [("job", RunKind::Job), ("sequence", RunKind::Sequence)];
-    let job = query.job.clone().or_else(|| query.file.as_ref().map(|file| path_of(shared, file)));
+    let job = query.job.clone().or_else(|| query.file.as_ref().map(|file| shared.folder.path_of(file)));
     let most = query.limit.unwrap_or(USUAL).clamp(1, MOST);
     let filter = RunFilter {
         job: job.clone(),
@@ -343,7 +338,7 @@ async fn rejects(shared: Arc<Shared>, request: Request, _: Nothing) -> Result<Re
     let run = blocking(&shared, move |shared| find(shared, &name)).await?;
     let arguments = ["rejects", run.run.as_str(), "--by-reason"].map(Into::into);
     let answer = shared.commands.ask(&arguments).await?;
-    super::files::failed(&answer)?;
+    failed(&answer)?;
     serde_json::from_value(answer)
         .map_err(|cause| Problem::from(Error::new(ErrorKind::Internal, "the rejects cannot be read").cause(cause)))
 }

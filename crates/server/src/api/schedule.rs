@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::access::Role;
 use crate::problem::Problem;
 use crate::routes::{Request, Route, get};
-use crate::server::Shared;
+use crate::shared::{SchedulerState, Shared};
 
 /// The most times of each sequence.
 const MOST: usize = 100;
@@ -37,15 +37,6 @@ pub struct Schedule {
     sequences: Vec<Scheduled>,
     /// What is wrong with schedules.
     lints: Vec<Value>,
-}
-
-/// Whether a scheduler works.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub struct SchedulerState {
-    /// `here`, `elsewhere` or `stopped`.
-    pub state: &'static str,
-    /// The number of another process.
-    pub process: Option<String>,
 }
 
 /// A sequence with a schedule.

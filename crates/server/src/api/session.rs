@@ -13,12 +13,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-use super::{LARGEST_WAY, blocking, caller, json_answer, read, token, too_many, wrong};
 use crate::access::{AuditEntry, Begun, Caller, Role};
+use crate::answers::{LARGEST_WAY, blocking, json_answer, read};
+use crate::caller::{caller, token, too_many, wrong};
 use crate::listen::Peer;
 use crate::problem::Problem;
 use crate::routes::{Nothing, Request, Route, get};
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// The most entries of the audit log that are shown.
 const ENTRIES: usize = 500;

@@ -1,9 +1,8 @@
 //! Queries for those who look at many runs: without reports, which are most of what the history holds.
 
-use millstream_core::{Result, redact};
-use rusqlite::functions::FunctionFlags;
+use millstream_core::Result;
 use rusqlite::types::Value as SqlValue;
-use rusqlite::{Connection, params, params_from_iter};
+use rusqlite::{params, params_from_iter};
 
 use super::record::{Outcome, RunKind, RunRecord};
 use super::store::{LAST_WORD, RunHistory, UNFINISHED, signed};
@@ -277,19 +276,6 @@ impl Demands {
             self.values.push(value);
         }
     }
-}
-
-/// Adds to `connection` what the queries here call: what is looked for is looked for in what is shown, so that nobody
-/// can find out a secret letter by letter.
-pub(super) fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
-    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
-    connection.create_scalar_function("shown_text_has", 5, flags, |values| {
-        let text = |index| Ok::<_, rusqlite::Error>(values.get::<Option<String>>(index)?.unwrap_or_default());
-        let (variables, message) = (redact::variables(&text(2)?), redact::url(&text(3)?));
-        let shown = [text(0)?, text(1)?, variables, message];
-        let wanted = text(4)?;
-        Ok(shown.iter().any(|text| text.to_lowercase().contains(&wanted)))
-    })
 }
 
 /// Whether the history alone does not know that a run has this outcome.

@@ -9,7 +9,6 @@ use millstream_core::{Error, Result, fail_point};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Params, params};
 use serde_json::Value;
 
-use super::browse;
 use super::key::JobKey;
 use super::live::LiveRun;
 use super::locks::{self, OnlyRun, RunLock};
@@ -17,6 +16,7 @@ use super::migrations::{VERSION, migrate};
 use super::progress::{self, ProgressFile};
 use super::record::{COLUMNS, OfStep, Outcome, RunKind, RunRecord, record};
 use super::retention::{self, KEPT, Kept};
+use super::search;
 use super::status;
 use super::view;
 
@@ -120,7 +120,7 @@ impl RunHistory {
         match migrate(&mut connection).map_err(unusable)? {
             Some(newer) => Err(Unopened::Needed(is_newer(folder, newer))),
             None => {
-                browse::add_functions(&connection).map_err(unusable)?;
+                search::add_functions(&connection).map_err(unusable)?;
                 let (folder, connection) = (folder.to_owned(), Mutex::new(connection));
                 Ok(Arc::new(RunHistory { folder, connection, kept: KEPT }))
             }
