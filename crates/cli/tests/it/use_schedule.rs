@@ -120,7 +120,7 @@ fn once_starts_what_is_due_with_the_arguments_of_the_scheduler() {
     let printed = fs_err::read_to_string(log).expect("a file");
     let state = lab.path(".state");
     let expected = format!(
-        "run {} --occurrence 1769821200000 --quiet --state {} --beside 1 --cores 1\n",
+        "run {} --occurrence 1769821200000 --quiet --state {} --cores 1 --beside 1\n",
         sequence.display(),
         state.display()
     );
