@@ -24,7 +24,7 @@ use crate::folder::Folder;
 use crate::guard::Guard;
 use crate::listen;
 use crate::private;
-use crate::shared::{MachineFacts, Parts, Shared, in_words, lock};
+use crate::shared::{MachineFacts, Notices, Shared, in_words, lock};
 use crate::watch::{Events, Watch};
 
 /// How long it waits until it looks again whether another scheduler has ended.
@@ -161,16 +161,19 @@ impl Server {
             heard.send("action", &json!(action));
         };
         let program = Program { path: program, arguments, folder: working_folder };
-        let shared = Arc::new(Shared::new(Parts {
+        let shared = Arc::new(Shared {
             guard: Guard::new(tls.is_some(), address.port(), is_loopback, &names),
             actions: Actions::new(Arc::clone(&history), ended)?,
             commands: Commands::new(program),
+            notices: Notices::default(),
+            scheduler: Mutex::default(),
+            cache: Mutex::default(),
             folder,
             history,
             access,
             events,
             facts,
-        }));
+        });
         shared.folder.look();
         let stop = Stop { listening: watch::channel(false).0, looking: Arc::default(), scheduler: Arc::default() };
         let server = Server { shared, listener, tls: acceptor, url, scheduler, stop, _only: only };

@@ -51,6 +51,12 @@ pub struct SchedulerState {
     pub process: Option<String>,
 }
 
+impl Default for SchedulerState {
+    fn default() -> Self {
+        SchedulerState { state: "stopped", process: None }
+    }
+}
+
 /// Something that the scheduler or the server has noticed.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct NoticeText {
@@ -73,20 +79,11 @@ impl Notices {
     }
 }
 
-/// What a server is made of.
-pub struct Parts {
-    pub folder: Arc<Folder>,
-    pub history: Arc<RunHistory>,
-    pub access: Arc<Access>,
-    pub guard: Guard,
-    pub events: Arc<Events>,
-    pub commands: Commands,
-    pub actions: Actions,
-    pub facts: MachineFacts,
-}
-
 /// A cached answer: the version of things it is of, and when it was made.
 type Cached = (u64, Instant, Arc<dyn Any + Send + Sync>);
+
+/// Cached answers, by their names.
+type Cache = Mutex<HashMap<String, Cached>>;
 
 /// What the parts of the server share.
 #[derive(Debug)]
@@ -100,8 +97,9 @@ pub struct Shared {
     pub actions: Actions,
     pub notices: Notices,
     pub facts: MachineFacts,
-    scheduler: Mutex<SchedulerState>,
-    cache: Mutex<HashMap<String, Cached>>,
+    pub scheduler: Mutex<SchedulerState>,
+    /// What [`Shared::cached`] keeps.
+    pub cache: Cache,
 }
 
 /// The content of a mutex, also if somebody has panicked over it.
@@ -110,14 +108,6 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    /// What is shared by a server of `parts`.
-    pub fn new(parts: Parts) -> Self {
-        let Parts { folder, history, access, guard, events, commands, actions, facts } = parts;
-        let scheduler = Mutex::new(SchedulerState { state: "stopped", process: None });
-        let (notices, cache) = (Notices::default(), Mutex::default());
-        Shared { folder, history, access, guard, events, commands, actions, notices, facts, scheduler, cache }
-    }
-
     /// The starts of sequences.
     pub fn occurrences(&self) -> Occurrences {
         Occurrences::new(Arc::clone(&self.history))
