@@ -10,7 +10,7 @@ use millstream::parse::tidy;
 use millstream::rejects::LeftOut;
 use millstream::report::JobEntry;
 use millstream::sequence::Handover;
-use millstream::{Engine, Failure, Job, Lint, ParseOptions, Parsed, RunOptions};
+use millstream::{Engine, Failure, Job, ParseOptions, Parsed, RunOptions};
 use millstream::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
 
@@ -186,14 +186,14 @@ fn check_job(global: &Global, output: Output, check: &arguments::Check) -> Resul
         return sequences::check(global, output, check, path);
     }
     let engine = engine(global)?;
-    let Parsed { job, warnings: mut lints } = parsed(global, &engine, path, false)?;
-    let outline = |lints: &[Lint], unknown: &[String]| {
-        let (entries, allow) = (JobEntry::all_of(&job), job.around.allow.names());
-        json!({"lints": lints, "errors": [], "unknown": unknown, "entries": entries, "allow": allow})
-    };
     if check.outline {
-        return Ok(output.json(&outline(&lints, &[]))?);
+        let options = ParseOptions { set: global.set.iter().cloned().collect(), ..ParseOptions::default() };
+        let outline = engine.outline(path, &options)?;
+        refuse_not_allowed(check.only_allowed, &outline.allow, &global.set)?;
+        let (lints, entries, allow) = (outline.lints, outline.entries, outline.allow.names());
+        return Ok(output.json(&json!({"lints": lints, "errors": [], "entries": entries, "allow": allow}))?);
     }
+    let Parsed { job, warnings: mut lints } = parsed(global, &engine, path, false)?;
     let checked = match block_on(engine.check(Arc::clone(&job), check.offline)) {
         Ok(checked) => checked,
         Err(mut failure) => {
@@ -205,7 +205,9 @@ fn check_job(global: &Global, output: Output, check: &arguments::Check) -> Resul
     lints.extend(checked.warnings);
     tidy(&mut lints);
     if output.json {
-        return Ok(output.json(&outline(&lints, &checked.unknown))?);
+        let (unknown, entries, allow) = (checked.unknown, JobEntry::all_of(&job), job.around.allow.names());
+        let known = json!({"lints": lints, "errors": [], "unknown": unknown, "entries": entries, "allow": allow});
+        return Ok(output.json(&known)?);
     }
     tell_lints(output, &lints);
     if !checked.unknown.is_empty() {

@@ -58,7 +58,7 @@ pub use engine::{Engine, EngineBuilder};
 pub use failure::Failure;
 pub use job_plan::{JobPlan, Runnable};
 pub use machine::{Asked, Machine};
-pub use parse::{Checked, ParseOptions, Parsed};
+pub use parse::{Checked, Outline, ParseOptions, Parsed};
 pub use query::Query;
 pub use registry::registry;
 pub use resume::HAS_CHANGED;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millstream_core::{Error, Result, clock};
+use millstream_job::around::Allow;
 use millstream_job::lint::tidy;
 use millstream_job::sequence::NamedJob;
-use millstream_job::{Job, Lint, LoadOptions, Loaded};
+use millstream_job::{Job, JobEntry, Lint, LoadOptions, Loaded};
 
 use crate::checks;
 use crate::chunks::sinks;
@@ -55,6 +56,27 @@ pub struct Parsed {
     pub warnings: Vec<Lint>,
 }
 
+/// What can be said of a job file, whatever is wrong with it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outline {
+    /// Its entries.
+    pub entries: Vec<JobEntry>,
+    /// The variables that those may set who may only start it.
+    pub allow: Allow,
+    /// What is wrong with it, or strange.
+    pub lints: Vec<Lint>,
+}
+
+/// The text of the job file at `path`.
+fn read_text(path: &str) -> Result<String, Failure> {
+    let absent = match path.contains("://") {
+        true => "a job file is a local file; `millstream cat URL` writes the text of what is there",
+        false => "`millstream guess URL > job.yaml` writes a first one",
+    };
+    let bytes = fs_err::read(path).map_err(|cause| unreadable("the job file", path, &cause, absent))?;
+    millstream_job::decode(path, &bytes).map(str::to_owned).map_err(|lint| Failure::from(*lint))
+}
+
 impl Engine {
     /// Reads and parses the job file at `path`.
     ///
@@ -62,13 +84,20 @@ impl Engine {
     /// If it cannot be read; else everything that is wrong with it, as far as that is known without a network. Entries
     /// that are sound are checked against their files even where others are not.
     pub async fn read_job(&self, path: &str, options: &ParseOptions) -> Result<Parsed, Failure> {
-        let absent = match path.contains("://") {
-            true => "a job file is a local file; `millstream cat URL` writes the text of what is there",
-            false => "`millstream guess URL > job.yaml` writes a first one",
-        };
-        let bytes = fs_err::read(path).map_err(|cause| unreadable("the job file", path, &cause, absent))?;
-        let text = millstream_job::decode(path, &bytes).map_err(|lint| Failure::from(*lint))?;
-        self.parse_job(path, text, options).await
+        self.parse_job(path, &read_text(path)?, options).await
+    }
+
+    /// Reads the job file at `path`, and says what its entries are, also those that are wrong. Looks at nothing else.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn outline(&self, path: &str, options: &ParseOptions) -> Result<Outline, Failure> {
+        let environment = |name: &str| std::env::var(name).ok();
+        let variables =
+            Variables { set: &options.set, environment: &environment, now: options.now.unwrap_or_else(now) };
+        let Loaded { job, sound, outline, lints, .. } = self.parse(path, &read_text(path)?, variables, false);
+        let allow = job.or(sound).map(|job| job.around.allow).unwrap_or_default();
+        Ok(Outline { entries: outline, allow, lints })
     }
 
     /// Parses a job. `path` names it in messages, and its runs in the run history.

@@ -6,7 +6,7 @@ use millstream_core::queue::Lag;
 use millstream_core::sink::{Changes, Removed};
 use millstream_core::step::StepSnapshot;
 use millstream_core::{Error, Result, StepKind, Steps};
-use millstream_job::{CheckSeverity, Job};
+use millstream_job::{CheckSeverity, JobEntry};
 use serde::{Deserialize, Serialize};
 
 use crate::verdict::Verdict;
@@ -118,42 +118,6 @@ impl Report {
         let loads = self.steps.iter().filter(|step| step.kind == StepKind::Load && step.name == name);
         loads.map(|step| step.rows).sum()
     }
-}
-
-/// An entry of a job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JobEntry {
-    /// Its name. A sink may have the same as a source.
-    pub entry: String,
-    /// What it is.
-    pub kind: EntryKind,
-    /// The sources and transforms whose rows it reads.
-    pub reads: Vec<String>,
-}
-
-impl JobEntry {
-    /// All entries of `job`: sources, transforms, then sinks.
-    pub fn all_of(job: &Job) -> Vec<JobEntry> {
-        let entry = |name: &str, kind, reads: Vec<String>| JobEntry { entry: name.to_owned(), kind, reads };
-        let sources = job.sources.iter().map(|source| entry(&source.name.value, EntryKind::Source, Vec::new()));
-        let transforms = job.transforms.iter();
-        let transforms = transforms.map(|step| entry(&step.name.value, EntryKind::Transform, step.uses.clone()));
-        let sinks = job.sinks.iter();
-        let sinks = sinks.map(|sink| entry(&sink.name.value, EntryKind::Sink, vec![sink.from.value.clone()]));
-        sources.chain(transforms).chain(sinks).collect()
-    }
-}
-
-/// What an entry of a job is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum EntryKind {
-    /// An entry of `sources`.
-    Source,
-    /// An entry of `transforms`.
-    Transform,
-    /// An entry of `sinks`.
-    Sink,
 }
 
 /// How far a run was at a point of its time: all counts are since its beginning.

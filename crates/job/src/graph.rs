@@ -14,6 +14,7 @@ use millstream_core::sink::Sink;
 use millstream_core::source::OnError;
 use millstream_core::source::Source;
 use millstream_core::transform::{Relation, Text, WorkFunction};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::around::Around;
@@ -486,4 +487,40 @@ pub struct SqlFault {
     pub what: String,
     /// What to do.
     pub hint: Option<String>,
+}
+
+/// An entry of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobEntry {
+    /// Its name. A sink may have the same as a source.
+    pub entry: String,
+    /// What it is.
+    pub kind: EntryKind,
+    /// The sources and transforms whose rows it reads.
+    pub reads: Vec<String>,
+}
+
+impl JobEntry {
+    /// All entries of `job`: sources, transforms, then sinks.
+    pub fn all_of(job: &Job) -> Vec<JobEntry> {
+        let entry = |name: &str, kind, reads: Vec<String>| JobEntry { entry: name.to_owned(), kind, reads };
+        let sources = job.sources.iter().map(|source| entry(&source.name.value, EntryKind::Source, Vec::new()));
+        let transforms = job.transforms.iter();
+        let transforms = transforms.map(|step| entry(&step.name.value, EntryKind::Transform, step.uses.clone()));
+        let sinks = job.sinks.iter();
+        let sinks = sinks.map(|sink| entry(&sink.name.value, EntryKind::Sink, vec![sink.from.value.clone()]));
+        sources.chain(transforms).chain(sinks).collect()
+    }
+}
+
+/// What an entry of a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EntryKind {
+    /// An entry of `sources`.
+    Source,
+    /// An entry of `transforms`.
+    Transform,
+    /// An entry of `sinks`.
+    Sink,
 }

@@ -49,7 +49,8 @@ pub use around::Around;
 pub use dates::Moment;
 pub use entries::{AddColumn, AfterLoad, CheckSeverity, OnChange, ReadyKeys, RowsKeys};
 pub use graph::{
-    Check, FunctionStep, Job, Located, Rule, Selected, SinkStep, SortKey, SourceStep, SqlFault, TransformStep,
+    Check, EntryKind, FunctionStep, Job, JobEntry, Located, Rule, Selected, SinkStep, SortKey, SourceStep, SqlFault,
+    TransformStep,
 };
 pub use links::fault_span;
 pub use lint::{Lint, LintCode, Severity};
@@ -93,6 +94,8 @@ pub struct Loaded {
     /// If there are errors: the entries that have none and use none that has, so that an engine can tell what is wrong
     /// with these at the same time. It is not for running.
     pub sound: Option<Job>,
+    /// Its entries, also those that are wrong.
+    pub outline: Vec<JobEntry>,
     /// All lints, sorted by place, each once.
     pub lints: Vec<Lint>,
     /// The text, for lints that others find.
@@ -125,13 +128,13 @@ fn load_before(
     later: &BTreeSet<String>,
 ) -> Loaded {
     let job_text = JobText::new(path, text);
-    let mut loader = Loader { text: &job_text, registry, options, later, lints: Vec::new() };
+    let mut loader = Loader { text: &job_text, registry, options, later, outline: Vec::new(), lints: Vec::new() };
     let job = loader.load(text);
-    let mut lints = loader.lints;
+    let Loader { mut lints, outline, .. } = loader;
     lint::tidy(&mut lints);
     let failed = lints.iter().any(Lint::is_error);
     let (job, sound) = if failed { (None, job) } else { (job, None) };
-    Loaded { job, sound, lints, text: job_text }
+    Loaded { job, sound, outline, lints, text: job_text }
 }
 
 struct Loader<'a> {
@@ -139,6 +142,7 @@ struct Loader<'a> {
     registry: &'a Registry,
     options: &'a LoadOptions<'a>,
     later: &'a BTreeSet<String>,
+    outline: Vec<JobEntry>,
     lints: Vec<Lint>,
 }
 
@@ -377,6 +381,7 @@ impl Loader<'_> {
         let mut links = links::link(sections, self.text, definitions, self.options.references);
         self.lints.append(&mut links.lints);
         exposed::hide(&mut self.lints, &found.exposed);
+        self.outline = outline(sections, &links);
         let transforms = transforms
             .into_iter()
             .filter(|(entry, _)| !links.broken.contains(&entry.key))
@@ -403,6 +408,22 @@ impl Loader<'_> {
         let missing = missing_secrets(self.text, secrets, self.options.environment, self.options.running);
         self.lints.extend(missing);
     }
+}
+
+/// The entries of a job with what they read, as far as that is one of them.
+fn outline(sections: &Sections<'_>, links: &links::Links) -> Vec<JobEntry> {
+    let is_known = |name: &str| sections.sources.iter().chain(sections.transforms).any(|entry| entry.key == name);
+    let entry = |kind: EntryKind, entry: &Entry, reads: Vec<String>| JobEntry {
+        entry: entry.key.clone(),
+        kind,
+        reads: reads.into_iter().filter(|name| is_known(name)).collect(),
+    };
+    let sources = sections.sources.iter().map(|source| entry(EntryKind::Source, source, Vec::new()));
+    let used = |name: &str| links.uses.get(name).cloned().unwrap_or_default();
+    let transforms = sections.transforms.iter().map(|step| entry(EntryKind::Transform, step, used(&step.key)));
+    let from = |sink: &Entry| sink.value.get("from").and_then(Node::scalar).map(|scalar| scalar.text.clone());
+    let sinks = sections.sinks.iter().map(|sink| entry(EntryKind::Sink, sink, from(sink).into_iter().collect()));
+    sources.chain(transforms).chain(sinks).collect()
 }
 
 /// The lints of those of `secrets` that are not in the environment.

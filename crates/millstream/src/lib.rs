@@ -111,7 +111,7 @@ pub use millstream_core::{Error, ErrorKind, Result};
 pub use millstream_engine::options::{Cancel, RunOptions};
 pub use millstream_engine::run::{Event, Run, Running};
 pub use millstream_engine::{
-    Checked, Engine, EngineBuilder, Failure, JobPlan, ParseOptions, Parsed, Query, RowStream, Runnable,
+    Checked, Engine, EngineBuilder, Failure, JobPlan, Outline, ParseOptions, Parsed, Query, RowStream, Runnable,
 };
 pub use millstream_job::around::Allow;
 pub use millstream_job::{Job, Lint, LintCode, Severity};
@@ -137,13 +137,13 @@ pub mod report {
     pub use millstream_core::{Step, StepKind};
     pub use millstream_engine::failure::error_json;
     pub use millstream_engine::report::{
-        CheckResult, DisposedFiles, EntryKind, EpochCounts, HookResult, Interval, JobEntry, LeftFile, LeftFiles,
-        MissingColumn, Phase, Progress, QueueProgress, ReloadedFiles, Report, SinkResult, Skipped, Tally, TimePoint,
-        Totals, UnmatchedPatterns, WindowRead, WorkedRows,
+        CheckResult, DisposedFiles, EpochCounts, HookResult, Interval, LeftFile, LeftFiles, MissingColumn, Phase,
+        Progress, QueueProgress, ReloadedFiles, Report, SinkResult, Skipped, Tally, TimePoint, Totals,
+        UnmatchedPatterns, WindowRead, WorkedRows,
     };
     pub use millstream_engine::stages::{Stage, StageKind};
     pub use millstream_engine::verdict::{Limit, Verdict};
-    pub use millstream_job::CheckSeverity;
+    pub use millstream_job::{CheckSeverity, EntryKind, JobEntry};
 }
 
 /// Sequences: files with steps, which run jobs and other things in order.
@@ -172,7 +172,7 @@ pub mod rejects {
     pub use millstream_core::reject::{MaxRejects, RawText, Rejected, place_of};
     pub use millstream_engine::rejects::{LeftOut, line};
     pub use millstream_engine::replay::Replayed;
-    pub use millstream_state::rejects::{Kept, RejectLine, of_run};
+    pub use millstream_state::rejects::{Kept, RejectLine, has_kept, of_run};
 }
 
 /// What sinks have loaded of incremental sources, and are to load again.
@@ -203,7 +203,7 @@ pub mod types {
 
 /// Helpers for messages.
 pub mod text {
-    pub use millstream_core::counts::{duration, grouped, grouped_in};
+    pub use millstream_core::counts::{counted, duration, grouped, grouped_in};
     pub use millstream_core::error::printable;
     pub use millstream_core::hint::did_you_mean;
     pub use millstream_core::redact::{SHOWN as HIDDEN, is_secret, url as redacted};

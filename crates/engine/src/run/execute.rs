@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use millstream_core::program::StepLines;
 use millstream_core::{Error, Result};
-use millstream_job::Lint;
+use millstream_job::{JobEntry, Lint};
 use millstream_state::{LiveRun, RunRecord};
 
 use super::begin::Planned;
@@ -35,7 +35,7 @@ use crate::monitor::Moment;
 use crate::options::RunOptions;
 use crate::prepare::{Asked, Prepared, Reach, prepare_with_sinks};
 use crate::rejects::replay::Replay;
-use crate::report::{JobEntry, Progress, Report};
+use crate::report::{Progress, Report};
 use crate::resume::{ResumePoint, ToDo};
 use crate::stages::{StageKind, Stages};
 

@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use millstream_core::clock;
 use millstream_core::step::StepSnapshot;
+use millstream_job::JobEntry;
 use millstream_state::{LiveRun, QueueStatus, RunStatus};
 use serde::Serialize;
 use tokio::task::JoinHandle;
 
 use crate::options::Cancel;
-use crate::report::{JobEntry, Phase, Progress, TimePoint, Totals};
+use crate::report::{Phase, Progress, TimePoint, Totals};
 use crate::verdict::Verdict;
 
 /// The time between two writes.
