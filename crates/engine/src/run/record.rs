@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use millstream_core::threads::ProcessorUse;
 use millstream_core::{Error, Result, clock, fail_point};
-use millstream_job::Job;
+use millstream_job::{Job, JobEntry};
 use millstream_state::{Ending, LiveRun};
 use serde_json::{Value, json};
 
@@ -12,11 +12,11 @@ use super::after_load;
 use super::commit::{Committed, Entries, Summary};
 use super::sinks::SinkEntries;
 use crate::context::RunContext;
-use crate::failure::Failure;
+use crate::failure::{Failure, error_json};
 use crate::memory;
 use crate::monitor::Moment;
 use crate::rejects::replay::Replay;
-use crate::report::{JobEntry, Report, Totals};
+use crate::report::{Report, Totals};
 use crate::resume::{self, ResumePoint};
 use crate::verdict::{Evidence, Verdict, media, verdict};
 
@@ -26,6 +26,9 @@ pub(super) struct Recorded {
     summary: Summary,
     entries: Entries,
 }
+
+/// The most errors of a failed run that the history keeps.
+const MOST_ERRORS: usize = 20;
 
 /// How long a run has taken, and what of the processor.
 pub(super) struct Used {
@@ -46,9 +49,10 @@ pub(super) fn record_failure(
 ) {
     let wrong = Error::job("the job file is wrong");
     let error = failure.errors.first().unwrap_or(&wrong);
-    let report = Some(report_of_failed(run, job, point, elapsed));
+    let mut report = report_of_failed(run, job, point, elapsed);
+    report["errors"] = failure.errors.iter().take(MOST_ERRORS).map(error_json).collect();
     // What is wrong is reported in any case, whether or not the run history can be written.
-    let _ = live.map(|live| live.end(Some(error), &Ending { report, ..ending(run) }));
+    let _ = live.map(|live| live.end(Some(error), &Ending { report: Some(report), ..ending(run) }));
 }
 
 /// What the history keeps of the report of a run that has failed: what its page shows.

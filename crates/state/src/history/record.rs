@@ -164,8 +164,15 @@ impl RunRecord {
         self.moment.or_else(|| began(&self.logical)).unwrap_or_else(|| i64::try_from(self.began).unwrap_or(i64::MAX))
     }
 
-    /// The run without what is not to be seen: the values of variables whose names suggest secrets.
+    /// The run without what is not to be seen: the values of variables whose names suggest secrets, and passwords in
+    /// addresses.
     pub fn shown(mut self) -> Self {
+        let errors = self.report.as_mut().and_then(|report| report.get_mut("errors")?.as_array_mut());
+        for text in errors.into_iter().flatten().filter_map(Value::as_object_mut).flat_map(|error| error.values_mut()) {
+            if let Value::String(text) = text {
+                *text = redact::url(text);
+            }
+        }
         let parameters = self.report.as_mut().and_then(|report| report.get_mut("parameters")?.as_object_mut());
         for (name, value) in parameters.into_iter().flatten() {
             if redact::is_secret(name) {

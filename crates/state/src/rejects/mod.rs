@@ -49,6 +49,13 @@ pub fn folder(state: &Path, first: &str) -> PathBuf {
     state.join(FOLDER).join(first)
 }
 
+/// Whether `first` or a run that resumes it has kept rejects: those of a run that fails at its first bad record are
+/// counted, and not kept.
+pub fn has_kept(state: &Path, first: &str) -> bool {
+    fs_err::read_dir(folder(state, first))
+        .is_ok_and(|mut files| files.any(|file| file.is_ok_and(|file| file.path().to_string_lossy().ends_with(ENDING))))
+}
+
 fn cannot_keep(path: &Path, cause: &std::io::Error) -> Error {
     let error = Error::io(format!("the rejects cannot be kept in {}", path.display()), cause);
     match error.hint_text() {
