@@ -8,6 +8,7 @@ use millstream_server::{Access, address_of};
 use serde_json::{Value, json};
 
 use crate::arguments::{AccessCommand, Global, Role};
+use crate::human;
 use crate::output::Output;
 use crate::runs::moment;
 use crate::schedule::state_folder;
@@ -57,6 +58,13 @@ pub fn change(global: &Global, output: Output, command: &AccessCommand) -> Resul
             }
         }
         AccessCommand::List => list(output, &access)?,
+        AccessCommand::SignOut { who } => match access.sign_out(who)? {
+            0 => {
+                let error = Error::refused(format!("there is no session of `{who}`"));
+                return Err(error.hint("`millstream access list` lists them").into());
+            }
+            count => output.chat(&format!("{} ended\n", human::counted(count as u64, "session"))),
+        },
         AccessCommand::Remove { name } => {
             if !access.remove(name)? {
                 let error = Error::refused(format!("there is no user or token `{name}`"));
@@ -93,7 +101,7 @@ fn password(name: &str) -> Result<String> {
 }
 
 fn list(output: Output, access: &Access) -> Result<()> {
-    let known = access.known()?;
+    let (known, sessions) = (access.known()?, access.sessions()?);
     if output.json {
         let user = |user: &millstream_server::User| json!({"name": user.name, "role": user.role});
         let token = |token: &millstream_server::Token| {
@@ -102,17 +110,21 @@ fn list(output: Output, access: &Access) -> Result<()> {
         };
         let users: Vec<Value> = known.users.iter().map(user).collect();
         let tokens: Vec<Value> = known.tokens.iter().map(token).collect();
-        return output.json(&json!({"users": users, "tokens": tokens}));
+        return output.json(&json!({"users": users, "tokens": tokens, "sessions": sessions}));
     }
-    let users = known.users.iter().map(|user| ["user", &user.name, user.role.name(), ""].map(str::to_owned).to_vec());
+    let row = |cells: [&str; 5]| cells.map(str::to_owned).to_vec();
+    let users = known.users.iter().map(|user| row(["user", &user.name, user.role.name(), "", ""]));
     let tokens = known.tokens.iter().map(|token| {
-        let ends = token.expires.map(moment).unwrap_or_default();
-        ["token", &token.name, token.role.name(), &ends].map(str::to_owned).to_vec()
+        row(["token", &token.name, token.role.name(), "", &token.expires.map(moment).unwrap_or_default()])
     });
-    let rows: Vec<Vec<String>> = users.chain(tokens).collect();
+    let sessions = sessions.iter().map(|session| {
+        let of = format!("{} from {}", session.user, session.from);
+        row(["session", &session.id, session.role.name(), &of, &moment(session.expires)])
+    });
+    let rows: Vec<Vec<String>> = users.chain(tokens).chain(sessions).collect();
     if rows.is_empty() {
         return output.result("nobody yet: `millstream access link` signs a browser in, `add-user` adds a user\n");
     }
-    let header = ["", "name", "role", "ends"].map(str::to_owned);
+    let header = ["", "name", "role", "of", "ends"].map(str::to_owned);
     output.result(&table(&header, &rows, &[]))
 }

@@ -391,8 +391,13 @@ pub enum AccessCommand {
         #[arg(long, value_name = "N")]
         days: Option<u32>,
     },
-    /// List users and tokens
+    /// List users, tokens and sessions
     List,
+    /// End sessions: those of a user, of all who came with a link, or a single one
+    SignOut {
+        /// A user, `link`, or what `access list` shows as the name of a session
+        who: String,
+    },
     /// Remove a user with all sessions, or a token
     Remove {
         /// The name
@@ -526,9 +531,12 @@ pub struct Check {
     /// Contact neither network nor database
     #[arg(long)]
     pub offline: bool,
-    /// Read the file, and look at nothing else: for pages that draw its graph.
+    /// Read the file, and look at nothing else: for pages that draw its graph, whatever is wrong with it.
     #[arg(long, hide = true)]
     pub outline: bool,
+    /// Refuse variables that the file does not declare under `allow`.
+    #[arg(long, hide = true, requires = "outline")]
+    pub only_allowed: bool,
     /// Print the JSON schema of job files, for editors
     #[arg(long, conflicts_with_all = ["path", "offline"])]
     pub schema: bool,

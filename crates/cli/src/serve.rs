@@ -52,18 +52,34 @@ pub fn serve(global: &Global, output: Output, serve: &Serve) -> Result<(), Failu
         scheduler,
     };
     let server = Server::start(options)?;
-    let (link, lasts) = server.link()?;
-    match output.json {
-        true => output.json(&json!({"url": server.url(), "link": link}))?,
-        false => output.result(&format!("{link}\n"))?,
+    if is_in_journal() {
+        // Others read it, too, and the link would sign them in.
+        output.result(&format!("{}\n", server.url()))?;
+        output.chat("`millstream access link` prints a link that signs a browser in; journals get none\n");
+    } else {
+        let (link, lasts) = server.link()?;
+        match output.json {
+            true => output.json(&json!({"url": server.url(), "link": link}))?,
+            false => output.result(&format!("{link}\n"))?,
+        }
+        output.chat(&format!(
+            "the link works once, within {}; `millstream access link` prints another; Ctrl-C ends the server, and no \
+             run\n",
+            human::time(lasts)
+        ));
     }
-    output.chat(&format!(
-        "the link works once, within {}; `millstream access link` prints another; Ctrl-C ends the server, and no run\n",
-        human::time(lasts)
-    ));
     let stop = server.stopper();
     interrupt::on_first(move || stop.stop())?;
     let folder: PathBuf = fs_err::canonicalize(&serve.folder).unwrap_or_else(|_| serve.folder.clone());
     let shown = Shown { output, folder };
     Ok(server.run(move |notice| shown.notice(notice))?)
+}
+
+/// Whether standard output is the journal of systemd, which says so by the device and inode of its stream.
+fn is_in_journal() -> bool {
+    use std::os::unix::fs::MetadataExt;
+
+    let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
+    let Ok(metadata) = fs_err::metadata("/dev/stdout") else { return false };
+    stream == format!("{}:{}", metadata.dev(), metadata.ino())
 }

@@ -1,7 +1,8 @@
 //! Starts runs, each in a process of its own that outlives the server, and knows what has become of them.
 //!
 //! ```text
-//!  STATE/server/actions/ID/action.json   what was asked for, by whom, and the process
+//!  STATE/server/actions/ID/action.json   what was asked for, and by whom
+//!  STATE/server/actions/ID/process       the number of its process
 //!  STATE/server/actions/ID/log           what it has printed
 //!  STATE/server/actions/ID/ended.json    how it has ended
 //! ```
@@ -15,7 +16,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -97,9 +98,11 @@ struct Stored {
     file: String,
     user: String,
     began: u64,
-    process: u32,
     /// The run whose rejects are replayed.
     run: Option<String>,
+    /// Its process, from its own file; 0 if there never was one.
+    #[serde(skip)]
+    process: u32,
 }
 
 /// What is stored when its process has ended.
@@ -228,23 +231,17 @@ impl Actions {
             file: asked.file.to_owned(),
             user: asked.user.to_owned(),
             began: now,
-            process: 0,
             run: asked.run.map(str::to_owned),
+            process: 0,
         };
         // Noted before there is a process, so that none is there that nobody knows of.
-        let note = |stored: &Stored| private::write(&folder.join("action.json"), json!(stored).to_string().as_bytes());
-        let noted = DirBuilder::new().mode(0o700).create(&folder).and_then(|()| note(&stored));
+        let note = || private::write(&folder.join("action.json"), json!(stored).to_string().as_bytes());
+        let noted = DirBuilder::new().mode(0o700).create(&folder).and_then(|()| note());
         let begun = noted.map_err(|cause| failed(&cause)).and_then(|()| {
-            self.spawn(program, &asked, &folder).map_err(|cause| Error::io("the run cannot be started", &cause))
+            spawn(program, &asked, &folder).map_err(|cause| Error::io("the run cannot be started", &cause))
         });
         let mut child = begun.inspect_err(|_| drop(fs_err::remove_dir_all(&folder)))?;
         stored.process = child.id();
-        if let Err(cause) = note(&stored) {
-            // A run that nobody can trace back is worse than none: it is ended again.
-            let _ = child.kill().and_then(|()| child.wait());
-            let _ = fs_err::remove_dir_all(&folder);
-            return Err(failed(&cause));
-        }
         let (path, of_folder, changed) = (folder.join("ended.json"), folder.clone(), Arc::clone(&self.changed));
         let own = Arc::clone(&self.own);
         lock(&own).insert(id.clone());
@@ -265,20 +262,6 @@ impl Actions {
         Ok(self.as_it_is(&stored, &folder))
     }
 
-    fn spawn(&self, program: &Program, asked: &Asked<'_>, folder: &Path) -> io::Result<std::process::Child> {
-        let log = private::append(&folder.join("log"))?;
-        let mut command = Command::new(&program.path);
-        command.args(["--color", "never"]).args(&program.arguments).args(&asked.arguments);
-        command.current_dir(&program.folder).env_remove("MILLSTREAM_METRICS");
-        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        // SAFETY: `setsid` is one system call: it takes no lock, and allocates nothing.
-        unsafe {
-            // A session of its own: neither the end of the server nor Ctrl-C in its terminal ends the child.
-            command.pre_exec(|| rustix::process::setsid().map(drop).map_err(io::Error::from));
-        }
-        command.spawn()
-    }
-
     /// The last `most` actions, the last one first.
     ///
     /// # Errors
@@ -295,8 +278,7 @@ impl Actions {
             return None;
         }
         let folder = self.folder.join(id);
-        let stored: Stored = read(&folder.join("action.json"))?;
-        Some(self.as_it_is(&stored, &folder))
+        Some(self.as_it_is(&stored(&folder)?, &folder))
     }
 
     /// The log of the action that has begun `run`.
@@ -304,7 +286,7 @@ impl Actions {
         let names = self.names().ok()?;
         let found = names.iter().rev().find(|name| {
             let folder = self.folder.join(name);
-            let Some(stored) = read::<Stored>(&folder.join("action.json")) else { return false };
+            let Some(stored) = stored(&folder) else { return false };
             match read::<Ended>(&folder.join("ended.json")) {
                 _ if stored.what == What::Replay => false,
                 // The number of its process may be that of another one by now.
@@ -338,6 +320,37 @@ impl Actions {
         let is_own = lock(&self.own).contains(&stored.id);
         action(&self.history, is_own, stored, folder)
     }
+}
+
+/// Starts the program as `asked`. The child notes its number before it becomes the program: whenever the server is
+/// killed, a process that runs can be traced back.
+fn spawn(program: &Program, asked: &Asked<'_>, folder: &Path) -> io::Result<Child> {
+    let log = private::append(&folder.join("log"))?;
+    let process = private::append(&folder.join("process"))?;
+    let mut command = Command::new(&program.path);
+    command.args(["--color", "never"]).args(&program.arguments).args(&asked.arguments);
+    command.current_dir(&program.folder).env_remove("MILLSTREAM_METRICS");
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    // SAFETY: these are three system calls: they take no lock, and allocate nothing.
+    unsafe {
+        command.pre_exec(move || {
+            // A session of its own: neither the end of the server nor Ctrl-C in its terminal ends the child.
+            rustix::process::setsid()?;
+            let number = rustix::process::getpid().as_raw_nonzero().get().to_ne_bytes();
+            match rustix::io::write(&process, &number)? {
+                count if count == number.len() => Ok(()),
+                _ => Err(io::ErrorKind::WriteZero.into()),
+            }
+        });
+    }
+    command.spawn()
+}
+
+/// What is stored in the folder of an action.
+fn stored(folder: &Path) -> Option<Stored> {
+    let stored: Stored = read(&folder.join("action.json"))?;
+    let number = fs_err::read(folder.join("process")).ok().and_then(|bytes| bytes.try_into().ok());
+    Some(Stored { process: number.map_or(0, u32::from_ne_bytes), ..stored })
 }
 
 /// An action as it is now. `is_own` is whether this server waits for its process.

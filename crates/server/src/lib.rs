@@ -37,6 +37,6 @@ mod server;
 mod shared;
 mod watch;
 
-pub use access::{Access, Role, Token, User};
+pub use access::{Access, Role, ShownSession, Token, User};
 pub use server::{Options, Server, ServerAddress, Stop, TlsFiles, address_of};
 pub use shared::MachineFacts;

@@ -8,20 +8,39 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, header};
 use millstream::Error;
-use millstream::history::{Outcome, RunFilter};
+use millstream::history::{Outcome, RunFilter, RunRecord};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
+use schemars::SchemaGenerator;
+use serde_json::json;
 
 use crate::caller::caller;
 use crate::listen::Peer;
 use crate::problem::Problem;
+use crate::routes::Described;
 use crate::shared::Shared;
 
 const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// Among how many of the last runs of a file the last one is looked for that has ended.
+const LOOKED_AT: u64 = 20;
+
 type Labels = Vec<(String, String)>;
+
+/// How the description of the API has the page.
+pub fn described() -> Vec<Described> {
+    let operation = |_: &mut SchemaGenerator| {
+        json!({
+            "operationId": "get_metrics",
+            "summary": "Metrics for Prometheus",
+            "description": "Needs the role `look`.",
+            "responses": {"200": {"description": "The page", "content": {MEDIA_TYPE: {}}}},
+        })
+    };
+    vec![Described { path: "/metrics", method: "get", operation }]
+}
 
 /// The page.
 ///
@@ -38,6 +57,11 @@ pub async fn page(
     let mut response = text.into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
     Ok(response)
+}
+
+/// When a run has ended; of one that was killed, when it was seen last.
+fn ended_at(run: &RunRecord) -> u64 {
+    run.ended.unwrap_or_else(|| run.began + run.took().map_or(0, |took| took.as_millis() as u64))
 }
 
 fn text(shared: &Shared) -> Result<String, Problem> {
@@ -58,18 +82,16 @@ fn text(shared: &Shared) -> Result<String, Problem> {
     unfinished.set(i64::try_from(shared.history.left_over(None, u64::MAX)?.len()).unwrap_or(i64::MAX));
     for known in shared.history.known_jobs()? {
         let filter = RunFilter { job: Some(known.job.clone()), steps: true, ..RunFilter::default() };
-        let Some(last) = shared.history.browse(&filter, 2)?.into_iter().find(|run| run.ended.is_some()) else {
-            continue;
-        };
+        // A job runs once at a time for each of its variables: there are few that run.
+        let last = shared.history.browse(&filter, LOOKED_AT)?.into_iter().find(|run| run.outcome != Outcome::Running);
+        let Some(last) = last else { continue };
         let file = shared.folder.name_of(&known.job).unwrap_or(known.job);
         let labels = |more: Option<(&str, &str)>| {
             let more = more.map(|(name, value)| (name.to_owned(), value.to_owned()));
             [("file".to_owned(), file.clone())].into_iter().chain(more).collect::<Labels>()
         };
         let seconds = |milliseconds: u64| milliseconds as f64 / 1_000.0;
-        ended
-            .get_or_create(&labels(Some(("outcome", last.outcome.name()))))
-            .set(seconds(last.ended.unwrap_or_default()));
+        ended.get_or_create(&labels(Some(("outcome", last.outcome.name())))).set(seconds(ended_at(&last)));
         took.get_or_create(&labels(None)).set(last.took().unwrap_or_default().as_secs_f64());
         for (what, count) in
             [("read", last.rows_read), ("written", last.rows_written), ("rejected", last.rows_rejected)]

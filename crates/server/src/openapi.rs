@@ -5,10 +5,10 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use crate::routes::Route;
+use crate::routes::{Described, Route};
 
-/// The description of `routes`, in OpenAPI 3.1.
-pub fn describe(routes: &[Route]) -> Value {
+/// The description of `routes` and of `others`, in OpenAPI 3.1.
+pub fn describe(routes: &[Route], others: &[Described]) -> Value {
     let mut schemas = SchemaSettings::draft2020_12()
         .with(|settings| settings.definitions_path = "/components/schemas".into())
         .into_generator();
@@ -17,6 +17,12 @@ pub fn describe(routes: &[Route]) -> Value {
         let operation = operation(route, &mut schemas);
         let path = paths.entry(route.path.to_owned()).or_insert_with(|| json!({}));
         path[route.method.as_str().to_lowercase()] = operation;
+    }
+    for other in others {
+        let operation = (other.operation)(&mut schemas);
+        let path = paths.entry(other.path.to_owned()).or_insert_with(|| json!({}));
+        path[other.method] = operation;
+        path[other.method]["responses"]["default"] = failure();
     }
     let mut components = schemas.take_definitions(true);
     components.insert("Problem".to_owned(), problem());
@@ -54,10 +60,7 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
         "description": format!("Needs the role `{}`.", route.role.name()),
         "responses": {
             "200": {"description": "Done", "content": {"application/json": {"schema": answer}}},
-            "default": {
-                "description": "What is wrong",
-                "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
-            },
+            "default": failure(),
         },
     });
     if route.method == Method::GET {
@@ -79,6 +82,13 @@ fn operation(route: &Route, schemas: &mut SchemaGenerator) -> Value {
         operation["parameters"] = json!(parameters);
     }
     operation
+}
+
+fn failure() -> Value {
+    json!({
+        "description": "What is wrong",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    })
 }
 
 /// The names in braces of a path.

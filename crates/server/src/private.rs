@@ -4,6 +4,10 @@ use std::fs::DirBuilder;
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How old a file is that a process does not write any more.
+const LEFT: Duration = Duration::from_secs(60 * 60);
 
 /// The folder of the server in the state folder `state`; it is created if it is missing.
 pub fn folder(state: &Path) -> io::Result<PathBuf> {
@@ -23,6 +27,18 @@ pub fn write(path: &Path, text: &[u8]) -> io::Result<()> {
         let _ = fs_err::remove_file(&new);
     }
     written
+}
+
+/// Removes from `folder` what [`write`] left that was killed. What is younger may be of a process that lives.
+pub fn tidy(folder: &Path) {
+    let is_left = |entry: &fs_err::DirEntry| {
+        let modified = entry.metadata().and_then(|metadata| metadata.modified());
+        entry.path().extension().is_some_and(|extension| extension == "new")
+            && modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age >= LEFT))
+    };
+    for entry in fs_err::read_dir(folder).into_iter().flatten().flatten().filter(is_left) {
+        let _ = fs_err::remove_file(entry.path());
+    }
 }
 
 /// Opens a file to append to it.

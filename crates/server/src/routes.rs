@@ -47,6 +47,16 @@ pub struct Done {}
 /// The schema of a type.
 type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
+/// A path that is not in the table, since it answers otherwise: how the description of the API says that.
+pub struct Described {
+    /// The path.
+    pub path: &'static str,
+    /// The method, in lower case.
+    pub method: &'static str,
+    /// The operation in OpenAPI.
+    pub operation: fn(&mut SchemaGenerator) -> serde_json::Value,
+}
+
 /// What answers, with the text of an answer.
 type Handler = Arc<dyn Fn(Arc<Shared>, Request) -> BoxFuture<'static, Result<String, Problem>> + Send + Sync>;
 
@@ -128,6 +138,28 @@ where
             let body = body::<B>(&request.body)?;
             text(&answer(&shared, &request, body)?)
         }))
+    });
+    Route { method, path, role, summary, input: B::json_schema, answer: A::json_schema, handler }
+}
+
+/// Something that is done with a body, and for which the program is asked.
+pub fn act_asking<B, A, F>(
+    method: Method,
+    path: &'static str,
+    role: Role,
+    summary: &'static str,
+    answer: fn(Arc<Shared>, Request, B) -> F,
+) -> Route
+where
+    B: DeserializeOwned + JsonSchema + Send + 'static,
+    A: Serialize + JsonSchema + 'static,
+    F: Future<Output = Result<A, Problem>> + Send + 'static,
+{
+    let handler: Handler = Arc::new(move |shared, request| {
+        Box::pin(async move {
+            let body = body::<B>(&request.body)?;
+            text(&answer(shared, request, body).await?)
+        })
     });
     Route { method, path, role, summary, input: B::json_schema, answer: A::json_schema, handler }
 }

@@ -130,6 +130,9 @@ impl Server {
         let folder = Arc::new(Folder::open(&folder)?);
         let history = RunHistory::open(&state)?;
         let only = only_server(&state)?;
+        if let Ok(own) = private::folder(&state) {
+            private::tidy(&own);
+        }
         let access = Access::open(&state)?;
         let (listener, address) = listen::bind(listen.as_deref())?;
         let is_loopback = address.ip().is_loopback();

@@ -82,8 +82,8 @@ impl Notices {
 /// A cached answer: the version of things it is of, and when it was made.
 type Cached = (u64, Instant, Arc<dyn Any + Send + Sync>);
 
-/// Cached answers, by their names.
-type Cache = Mutex<HashMap<String, Cached>>;
+/// Cached answers, by their names. Each has a lock of its own, under which it is made.
+type Cache = Mutex<HashMap<String, Arc<Mutex<Option<Cached>>>>>;
 
 /// What the parts of the server share.
 #[derive(Debug)]
@@ -148,7 +148,8 @@ impl Shared {
         self.events.send("schedule", &json!({}));
     }
 
-    /// What `make` gives, or has given a short while ago, if nothing has changed since.
+    /// What `make` gives, or has given a short while ago, if nothing has changed since. Of several who ask at once, one
+    /// makes it.
     ///
     /// # Errors
     /// Those of `make`.
@@ -157,17 +158,18 @@ impl Shared {
         name: &str,
         make: impl FnOnce() -> Result<T, Problem>,
     ) -> Result<T, Problem> {
+        let place = Arc::clone(lock(&self.cache).entry(name.to_owned()).or_default());
+        let mut cached = lock(&place);
         let version = self.events.version();
-        let found = lock(&self.cache).get(name).cloned();
-        if let Some((of, made, value)) = found
-            && of == version
+        if let Some((of, made, value)) = &*cached
+            && *of == version
             && made.elapsed() < FRESH
             && let Some(value) = value.downcast_ref::<T>()
         {
             return Ok(value.clone());
         }
         let value = make()?;
-        lock(&self.cache).insert(name.to_owned(), (version, Instant::now(), Arc::new(value.clone())));
+        *cached = Some((version, Instant::now(), Arc::new(value.clone())));
         Ok(value)
     }
 }

@@ -201,6 +201,7 @@ pub fn check(global: &Global, output: Output, check: &Check, path: &str) -> Resu
     let options = ReadOptions { set: global.set.iter().cloned().collect(), ..ReadOptions::default() };
     let outline = |lints: &[Lint]| -> Result<Value, Failure> {
         let read = sequence::read(&engine, path, &options)?;
+        refuse_not_allowed(check.only_allowed, &read.sequence.allow, &global.set)?;
         let lints = if check.outline { &read.warnings } else { lints };
         Ok(json!({"lints": lints, "errors": [], "unknown": [], "allow": read.sequence.allow.names()}))
     };

@@ -284,6 +284,11 @@ impl Events {
     }
 }
 
+/// Whether the API answers this without JSON, or without asking who it is.
+pub fn is_otherwise(method: &str, path: &str) -> bool {
+    ["/metrics", "/api/v1/events"].contains(&path) || (path == "/api/v1/session" && method != "get")
+}
+
 /// Numbers from 0 on, a line each below `n`.
 pub fn numbers(count: u64) -> String {
     let lines: String = (0..count).map(|number| format!("{number}\n")).collect();

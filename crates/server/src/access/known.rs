@@ -1,6 +1,5 @@
 //! Users and tokens of programs, in `STATE/server/access.json`. A command may change the file while a server runs.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,8 +8,9 @@ use argon2::{Argon2, PasswordHasher, PasswordVerifier};
 use millstream::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{Role, failed};
-use crate::private;
+use super::Role;
+use super::sessions::OF_LINKS;
+use super::stored::Content;
 use crate::problem::now;
 
 /// The version of the file.
@@ -76,6 +76,11 @@ impl Token {
 
 fn check_name(name: &str) -> Result<()> {
     let is_fine = |character: char| character.is_alphanumeric() || "._@-".contains(character);
+    if name == OF_LINKS {
+        return Err(
+            Error::job(format!("`{name}` is what those are called who come with a link")).hint("use another name")
+        );
+    }
     match !name.is_empty() && name.chars().count() <= LONGEST_NAME && name.chars().all(is_fine) {
         true => Ok(()),
         false => Err(Error::job("this is no name").text(name).hint("use letters, digits and `.`, `_`, `@`, `-`")),
@@ -83,65 +88,58 @@ fn check_name(name: &str) -> Result<()> {
 }
 
 /// Users and tokens.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Known {
     version: u32,
     /// The users, by name.
     pub users: Vec<User>,
     /// The tokens of programs, in the order in which they were made.
     pub tokens: Vec<Token>,
-    /// What distinguishes the file from another version of it.
-    #[serde(skip)]
-    stamp: Option<(i64, i64, u64, u64)>,
 }
 
-impl Known {
-    /// Those in the folder of the server.
-    pub(super) fn read(folder: &Path) -> Result<Self> {
-        let path = folder.join("access.json");
-        let stamp = stamp(&path);
-        let text = match fs_err::read_to_string(&path) {
-            Ok(text) => text,
-            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(Known { version: VERSION, ..Known::default() });
-            }
-            Err(cause) => return Err(failed(&cause)),
-        };
+impl Default for Known {
+    fn default() -> Self {
+        Known { version: VERSION, users: Vec::new(), tokens: Vec::new() }
+    }
+}
+
+impl Content for Known {
+    const NAME: &'static str = "access";
+
+    fn parse(path: &Path, text: &str) -> Result<Self> {
         let broken = |cause: serde_json::Error| {
             let what = format!("{} cannot be read", path.display());
             Error::refused(what).cause(cause).hint("remove the file, and add the users again")
         };
-        let known: Known = serde_json::from_str(&text).map_err(broken)?;
-        if known.version > VERSION {
-            return Err(Error::newer(path.display(), known.version, VERSION).hint("upgrade Millstream"));
+        let known: Known = serde_json::from_str(text).map_err(broken)?;
+        match known.version > VERSION {
+            true => Err(Error::newer(path.display(), known.version, VERSION).hint("upgrade Millstream")),
+            false => Ok(known),
         }
-        Ok(Known { stamp, ..known })
     }
+}
 
-    pub(super) fn refresh(&mut self, folder: &Path) -> Result<()> {
-        if self.stamp != stamp(&folder.join("access.json")) {
-            *self = Known::read(folder)?;
+impl Known {
+    /// Adds `user`, or puts it in the place of the one with its name.
+    pub(super) fn set_user(&mut self, user: User) -> Result<()> {
+        if self.tokens.iter().any(|token| token.name == user.name) {
+            return Err(taken("token", &user.name));
         }
-        Ok(())
-    }
-
-    /// Changes what is stored. Another process that does the same meanwhile waits.
-    pub(super) fn change(&mut self, folder: &Path, change: impl FnOnce(&mut Known)) -> Result<()> {
-        let lock = private::append(&folder.join("access.lock")).map_err(|cause| failed(&cause))?;
-        lock.lock().map_err(|cause| failed(&cause))?;
-        let mut known = Known::read(folder)?;
-        change(&mut known);
-        let text = serde_json::to_vec_pretty(&known).map_err(|cause| failed(&cause.into()))?;
-        let path = folder.join("access.json");
-        private::write(&path, &text).map_err(|cause| failed(&cause))?;
-        *self = Known { stamp: stamp(&path), ..known };
-        Ok(())
-    }
-
-    pub(super) fn set_user(&mut self, user: User) {
         self.users.retain(|other| other.name != user.name);
         self.users.push(user);
         self.users.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(())
+    }
+
+    pub(super) fn add_token(&mut self, token: Token) -> Result<()> {
+        if self.tokens.iter().any(|other| other.name == token.name) {
+            return Err(taken("token", &token.name));
+        }
+        if self.user(&token.name).is_some() {
+            return Err(taken("user", &token.name));
+        }
+        self.tokens.push(token);
+        Ok(())
     }
 
     pub(super) fn remove(&mut self, name: &str) -> bool {
@@ -177,19 +175,20 @@ impl Known {
 const NOBODY: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
-fn stamp(path: &Path) -> Option<(i64, i64, u64, u64)> {
-    let metadata = fs_err::metadata(path).ok()?;
-    Some((metadata.mtime(), metadata.mtime_nsec(), metadata.size(), metadata.ino()))
+fn taken(what: &str, name: &str) -> Error {
+    Error::refused(format!("there is a {what} `{name}` already"))
+        .hint("give this one another name, or remove the other with `millstream access remove`")
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::stored::Stored;
     use super::*;
 
     #[test]
     fn names_and_passwords_are_checked() {
         let long = "x".repeat(LONGEST_NAME + 1);
-        for name in ["", "a b", "a/b", "a\n", long.as_str()] {
+        for name in ["", "link", "a b", "a/b", "a\n", long.as_str()] {
             assert!(User::new(name, "correct horse battery", Role::Look).is_err(), "{name:?}");
         }
         assert!(User::new("ada@example.org", "too short", Role::Look).is_err());
@@ -209,8 +208,9 @@ mod tests {
         let folder = tempfile::TempDir::new().expect("a folder");
         fs_err::write(folder.path().join("access.json"), r#"{"version": 2, "users": [], "tokens": []}"#)
             .expect("a file");
-        assert!(Known::read(folder.path()).expect_err("newer").what().contains("newer version"));
+        let read = || Stored::<Known>::read(folder.path()).expect_err("refused");
+        assert!(read().what().contains("newer version"));
         fs_err::write(folder.path().join("access.json"), "{").expect("a file");
-        assert!(Known::read(folder.path()).expect_err("broken").what().ends_with("cannot be read"));
+        assert!(read().what().ends_with("cannot be read"));
     }
 }

@@ -4,19 +4,20 @@
 //! password; a token for programs. Links and passwords are exchanged for a session. Only hashes are stored, in files
 //! of the state folder that only the user of the server can read.
 //!
-//! `known.rs` the users and tokens, `sessions.rs` sessions and links, `secret.rs` random tokens and their hashes,
-//! `slow.rs` slows down those who guess, `audit.rs` who did what.
+//! `known.rs` the users and tokens, `sessions.rs` sessions and links, `stored.rs` the files of both, `secret.rs` random
+//! tokens and their hashes, `slow.rs` slows down those who guess, `audit.rs` who did what.
 
 mod audit;
 mod known;
 mod secret;
 mod sessions;
 mod slow;
+mod stored;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use millstream::{Error, Result};
@@ -26,8 +27,9 @@ use serde::{Deserialize, Serialize};
 pub use self::audit::{Audit, AuditEntry};
 pub use self::known::{Known, Token, User};
 pub use self::sessions::LINK_LASTS;
-use self::sessions::Sessions;
+use self::sessions::{Session, Sessions};
 pub use self::slow::{Guess, Slow};
+use self::stored::Stored;
 use crate::private;
 
 /// What somebody may do. Each role may do what those before it may.
@@ -78,17 +80,38 @@ pub struct Begun {
     pub caller: Caller,
 }
 
+/// A session, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ShownSession {
+    /// What it is called among others.
+    pub id: String,
+    /// The user, or `link`.
+    pub user: String,
+    /// What it allows.
+    pub role: Role,
+    /// From where it began.
+    pub from: IpAddr,
+    /// When it began, in milliseconds since 1970.
+    pub began: u64,
+    /// When it ends.
+    pub expires: u64,
+}
+
 /// Who is known, in the state folder.
 #[derive(Debug)]
 pub struct Access {
     folder: PathBuf,
-    known: Mutex<Known>,
-    sessions: Mutex<Sessions>,
+    known: Mutex<Stored<Known>>,
+    sessions: Mutex<Stored<Sessions>>,
     audit: Audit,
     tokens: Arc<Slow>,
     passwords: Arc<Slow>,
     /// How often each caller was refused something.
     refused: Mutex<BTreeMap<String, u64>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn failed(cause: &std::io::Error) -> Error {
@@ -102,8 +125,8 @@ impl Access {
     /// If its folder cannot be used, or a newer version has written it.
     pub fn open(state: &Path) -> Result<Arc<Self>> {
         let folder = private::folder(state).map_err(|cause| failed(&cause))?;
-        let known = Mutex::new(Known::read(&folder)?);
-        let sessions = Mutex::new(Sessions::read(&folder)?);
+        let known = Mutex::new(Stored::read(&folder)?);
+        let sessions = Mutex::new(Stored::read(&folder)?);
         let audit = Audit::new(&folder);
         Ok(Arc::new(Access {
             folder,
@@ -133,7 +156,7 @@ impl Access {
 
     /// How often `user` was refused something, this time included, if the audit log is to note that.
     pub(crate) fn refused(&self, user: &str) -> Option<u64> {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = lock(&self.refused);
         let count = refused.entry(user.to_owned()).or_default();
         *count += 1;
         slow::is_noted(*count).then_some(*count)
@@ -144,18 +167,16 @@ impl Access {
     /// # Errors
     /// If they cannot be read.
     pub fn known(&self) -> Result<Known> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.refresh(&self.folder)?;
-        Ok(known.clone())
+        lock(&self.known).now().cloned()
     }
 
     /// Adds a user, or gives one who is there another password and role.
     ///
     /// # Errors
-    /// If the name or the password is none, or it cannot be stored.
+    /// If the name or the password is none, the name is that of a token, or it cannot be stored.
     pub fn set_user(&self, name: &str, password: &str, role: Role) -> Result<()> {
         let user = User::new(name, password, role)?;
-        self.change(|known| known.set_user(user))
+        lock(&self.known).change(|known| known.set_user(user))
     }
 
     /// Adds a token for programs, and returns it. It lasts `lasting`, or until it is removed.
@@ -165,11 +186,7 @@ impl Access {
     pub fn add_token(&self, name: &str, role: Role, lasting: Option<Duration>) -> Result<String> {
         let secret = secret::new()?;
         let token = Token::new(name, role, secret::hash(&secret), lasting)?;
-        if self.known()?.tokens.iter().any(|other| other.name == token.name) {
-            return Err(Error::refused(format!("there is a token `{name}` already"))
-                .hint("give this one another name, or remove the other with `millstream access remove`"));
-        }
-        self.change(|known| known.tokens.push(token))?;
+        lock(&self.known).change(|known| known.add_token(token))?;
         Ok(secret)
     }
 
@@ -178,14 +195,30 @@ impl Access {
     /// # Errors
     /// If it cannot be stored.
     pub fn remove(&self, name: &str) -> Result<bool> {
-        let mut was_there = false;
-        self.change(|known| was_there = known.remove(name))?;
-        Ok(was_there)
+        lock(&self.known).change(|known| Ok(known.remove(name)))
     }
 
-    fn change(&self, change: impl FnOnce(&mut Known)) -> Result<()> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.change(&self.folder, change)
+    /// The sessions that have not ended, those that began last first.
+    ///
+    /// # Errors
+    /// If they cannot be read.
+    pub fn sessions(&self) -> Result<Vec<ShownSession>> {
+        let known = self.known()?;
+        let shown = |(id, session): (&str, &Session)| {
+            let &Session { began, from, expires, .. } = session;
+            let (id, user) = (id.to_owned(), session.shown().to_owned());
+            Some(ShownSession { id, user, role: session.role(&known)?, from, began, expires })
+        };
+        Ok(lock(&self.sessions).now()?.all().into_iter().filter_map(shown).collect())
+    }
+
+    /// Ends the sessions of `who`: of a user, of all who came with a `link`, or the one with this id. How many there
+    /// were.
+    ///
+    /// # Errors
+    /// If that cannot be stored.
+    pub fn sign_out(&self, who: &str) -> Result<usize> {
+        lock(&self.sessions).change(|sessions| Ok(sessions.remove_those_of(who)))
     }
 
     /// A token that begins one session with this role, within [`LINK_LASTS`]. It works as long, even if the server is
@@ -209,15 +242,10 @@ impl Access {
             let user = format!("token {}", token.name);
             return Ok(Some(Caller { user, role: token.role, from, expires: token.expires }));
         }
-        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(session) = sessions.find(&hash) else { return Ok(None) };
-        // What a user may is decided now, and not when they came.
-        let role = match &session.of_user {
-            Some(name) => known.user(name).filter(|user| user.changed == session.of_version).map(|user| user.role),
-            None => Some(session.role),
-        };
+        let mut sessions = lock(&self.sessions);
+        let Some(session) = sessions.now()?.find(&hash) else { return Ok(None) };
         let caller = |role| Caller { user: session.shown().to_owned(), role, from, expires: Some(session.expires) };
-        Ok(role.map(caller))
+        Ok(session.role(&known).map(caller))
     }
 
     /// Begins a session with the token of a link, which works once. `None` if there is no such link any more.
@@ -243,10 +271,14 @@ impl Access {
 
     fn begin(&self, user: Option<&User>, role: Role, from: IpAddr) -> Result<Begun> {
         let token = secret::new()?;
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        let session = sessions.begin(&self.folder, &secret::hash(&token), user, role)?;
-        let (user, expires) = (session.shown().to_owned(), Some(session.expires));
-        Ok(Begun { token, caller: Caller { user, role, from, expires } })
+        let session = Session::new(user, role, from);
+        let caller = Caller { user: session.shown().to_owned(), role, from, expires: Some(session.expires) };
+        let hash = secret::hash(&token);
+        lock(&self.sessions).change(|sessions| {
+            sessions.add(hash, session);
+            Ok(())
+        })?;
+        Ok(Begun { token, caller })
     }
 
     /// Ends the session with this token.
@@ -254,8 +286,11 @@ impl Access {
     /// # Errors
     /// If that cannot be stored.
     pub fn end(&self, token: &str) -> Result<()> {
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.end(&self.folder, &secret::hash(token))
+        let hash = secret::hash(token);
+        lock(&self.sessions).change(|sessions| {
+            sessions.remove(&hash);
+            Ok(())
+        })
     }
 }
 
@@ -303,6 +338,41 @@ mod tests {
         assert_eq!(begun.caller.role, Role::Look);
         assert!(command.remove("ada").expect("stored") && !command.remove("ada").expect("stored"));
         assert_eq!(access.caller(&begun.token, HERE).expect("an answer"), None);
+    }
+
+    #[test]
+    fn sessions_are_listed_and_ended_by_another_process() {
+        let (state, access) = access();
+        access.set_user("ada", "correct horse battery", Role::Look).expect("stored");
+        let by_link = |role| {
+            let link = access.link(role).expect("a link");
+            access.begin_by_link(&link, HERE).expect("stored").expect("it begins").token
+        };
+        let links = [by_link(Role::Edit), by_link(Role::Operate)];
+        let ada = access.begin_by_password("ada", "correct horse battery", HERE).expect("stored").expect("begun").token;
+        let is_in = |token: &str| access.caller(token, HERE).expect("an answer").is_some();
+        let command = Access::open(state.path()).expect("it opens");
+        let shown = command.sessions().expect("read");
+        let mut who: Vec<_> = shown.iter().map(|session| (session.user.as_str(), session.role)).collect();
+        who.sort_unstable();
+        assert_eq!(who, [("ada", Role::Look), ("link", Role::Operate), ("link", Role::Edit)]);
+        let edit = shown.iter().find(|session| session.role == Role::Edit).expect("it is listed");
+        assert_eq!(command.sign_out(&edit.id).expect("stored"), 1);
+        assert!(!is_in(&links[0]) && is_in(&links[1]) && is_in(&ada));
+        assert_eq!(command.sign_out("link").expect("stored"), 1);
+        assert!(!is_in(&links[1]) && is_in(&ada));
+        assert_eq!(command.sign_out("ada").expect("stored") + command.sign_out("bob").expect("stored"), 1);
+        assert!(!is_in(&ada) && command.sessions().expect("read").is_empty());
+    }
+
+    #[test]
+    fn a_name_is_that_of_a_user_or_of_a_token() {
+        let (_state, access) = access();
+        access.set_user("ada", "correct horse battery", Role::Look).expect("stored");
+        assert!(access.add_token("ada", Role::Look, None).expect_err("taken").what().contains("a user `ada` already"));
+        access.add_token("t", Role::Look, None).expect("stored");
+        let taken = access.set_user("t", "correct horse battery", Role::Look).expect_err("taken");
+        assert!(taken.what().contains("a token `t` already"), "{taken}");
     }
 
     #[test]

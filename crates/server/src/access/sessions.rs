@@ -2,13 +2,15 @@
 //! as its name. Taking a link removes its file, so that it works once, whatever else happens.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use millstream::Result;
 use serde::{Deserialize, Serialize};
 
-use super::known::User;
+use super::known::{Known, User};
+use super::stored::Content;
 use super::{Role, failed};
 use crate::private;
 use crate::problem::now;
@@ -22,80 +24,110 @@ const SESSION_LASTS: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 /// The most sessions. The oldest gives way to a new one.
 const MOST: usize = 1_000;
 
+/// What sessions that began with links are called.
+pub const OF_LINKS: &str = "link";
+
+/// How many digits of its hash name a session.
+const ID_DIGITS: usize = 12;
+
 /// A session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
     /// The user, unless it began with a link.
     pub of_user: Option<String>,
     /// When the user was set.
-    pub of_version: u64,
+    of_version: u64,
     /// What it allows, if it began with a link.
-    pub role: Role,
-    /// When it ends, in milliseconds since 1970.
+    role: Role,
+    /// When it began, in milliseconds since 1970.
+    pub began: u64,
+    /// From where.
+    pub from: IpAddr,
+    /// When it ends.
     pub expires: u64,
 }
 
 impl Session {
+    /// One of `user`, or of somebody with a link, that begins now.
+    pub fn new(user: Option<&User>, role: Role, from: IpAddr) -> Self {
+        let lasting = u64::try_from(SESSION_LASTS.as_millis()).unwrap_or(u64::MAX);
+        Session {
+            of_user: user.map(|user| user.name.clone()),
+            of_version: user.map_or(0, |user| user.changed),
+            role,
+            began: now(),
+            from,
+            expires: now().saturating_add(lasting),
+        }
+    }
+
     /// Who, for people.
     pub fn shown(&self) -> &str {
-        self.of_user.as_deref().unwrap_or("link")
+        self.of_user.as_deref().unwrap_or(OF_LINKS)
+    }
+
+    /// What it allows now: its user may have another role, another password, or none any more.
+    pub fn role(&self, known: &Known) -> Option<Role> {
+        match &self.of_user {
+            _ if now() >= self.expires => None,
+            Some(name) => known.user(name).filter(|user| user.changed == self.of_version).map(|user| user.role),
+            None => Some(self.role),
+        }
     }
 }
 
 /// All sessions, by the hashes of their tokens.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Sessions(BTreeMap<String, Session>);
 
+impl Content for Sessions {
+    const NAME: &'static str = "sessions";
+
+    /// If they cannot be read, everybody has to come again.
+    fn parse(_: &Path, text: &str) -> Result<Self> {
+        Ok(serde_json::from_str(text).unwrap_or_default())
+    }
+}
+
 impl Sessions {
-    /// Those in the folder of the server. If they cannot be read, everybody has to come again.
-    pub fn read(folder: &Path) -> Result<Self> {
-        match fs_err::read_to_string(folder.join("sessions.json")) {
-            Ok(text) => Ok(serde_json::from_str(&text).unwrap_or_default()),
-            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(Sessions::default()),
-            Err(cause) => Err(failed(&cause)),
-        }
-    }
-
-    /// The session with this hash, unless it has ended.
+    /// The session with this hash.
     pub fn find(&self, hash: &str) -> Option<&Session> {
-        self.0.get(hash).filter(|session| now() < session.expires)
+        self.0.get(hash)
     }
 
-    /// Begins a session.
-    pub fn begin(&mut self, folder: &Path, hash: &str, user: Option<&User>, role: Role) -> Result<Session> {
-        let lasting = u64::try_from(SESSION_LASTS.as_millis()).unwrap_or(u64::MAX);
-        let session = Session {
-            of_user: user.map(|user| user.name.clone()),
-            of_version: user.map_or(0, |user| user.changed),
-            role,
-            expires: now().saturating_add(lasting),
-        };
+    /// Adds a session. Those that have ended are removed.
+    pub fn add(&mut self, hash: String, session: Session) {
         self.0.retain(|_, other| now() < other.expires);
         while self.0.len() >= MOST {
             let oldest = self.0.iter().min_by_key(|(_, session)| session.expires).map(|(hash, _)| hash.clone());
             oldest.and_then(|oldest| self.0.remove(&oldest));
         }
-        self.0.insert(hash.to_owned(), session.clone());
-        if let Err(error) = self.store(folder) {
-            // One that nobody would know of after a restart has not begun.
-            self.0.remove(hash);
-            return Err(error);
-        }
-        Ok(session)
+        self.0.insert(hash, session);
     }
 
-    /// Ends a session.
-    pub fn end(&mut self, folder: &Path, hash: &str) -> Result<()> {
-        match self.0.remove(hash) {
-            Some(_) => self.store(folder),
-            None => Ok(()),
-        }
+    /// Removes the session with this hash.
+    pub fn remove(&mut self, hash: &str) {
+        self.0.remove(hash);
     }
 
-    fn store(&self, folder: &Path) -> Result<()> {
-        let text = serde_json::to_vec(self).map_err(|cause| failed(&cause.into()))?;
-        private::write(&folder.join("sessions.json"), &text).map_err(|cause| failed(&cause))
+    /// All of them with their ids, those that began last first.
+    pub fn all(&self) -> Vec<(&str, &Session)> {
+        let mut all: Vec<_> = self.0.iter().map(|(hash, session)| (id(hash), session)).collect();
+        all.sort_by_key(|(_, session)| std::cmp::Reverse(session.began));
+        all
     }
+
+    /// Removes those of `who`: a user, `link`, or the id of one. How many these were.
+    pub fn remove_those_of(&mut self, who: &str) -> usize {
+        let before = self.0.len();
+        self.0.retain(|hash, session| session.shown() != who && id(hash) != who);
+        before - self.0.len()
+    }
+}
+
+/// How a session is named among others: the beginning of its hash, from which nobody gets its token.
+fn id(hash: &str) -> &str {
+    hash.get(..ID_DIGITS).unwrap_or(hash)
 }
 
 /// Stores a link. Links that have ended are removed.

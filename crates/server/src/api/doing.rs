@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::sync::Arc;
 
 use http::Method;
 use millstream::Error;
@@ -12,9 +13,10 @@ use serde::{Deserialize, Serialize};
 use super::runs::find;
 use crate::access::Role;
 use crate::actions::{Action, Asked, What};
+use crate::answers::{blocking, failed};
 use crate::folder::FileKind;
 use crate::problem::Problem;
-use crate::routes::{Done, Nothing, Request, Route, act, get};
+use crate::routes::{Done, Nothing, Request, Route, act, act_asking, get};
 use crate::shared::Shared;
 
 /// How many actions a list has.
@@ -23,10 +25,10 @@ const LISTED: usize = 50;
 pub fn routes() -> Vec<Route> {
     let operate = Role::Operate;
     vec![
-        act(Method::POST, "/api/v1/start", operate, "Start a job or a sequence of the folder", start),
+        act_asking(Method::POST, "/api/v1/start", operate, "Start a job or a sequence of the folder", start),
         act(Method::POST, "/api/v1/runs/{run}/resume", operate, "Resume what a run left", resume),
         act(Method::POST, "/api/v1/runs/{run}/cancel", operate, "Ask a run to stop, as Ctrl-C does", cancel),
-        act(Method::POST, "/api/v1/runs/{run}/replay", operate, "Load the rejects of a run again", replay),
+        act_asking(Method::POST, "/api/v1/runs/{run}/replay", operate, "Load the rejects of a run again", replay),
         get("/api/v1/actions", Role::Look, "What was asked of the server, the last first", actions),
         get("/api/v1/actions/{id}", Role::Look, "One of these", action),
     ]
@@ -59,8 +61,9 @@ fn file(shared: &Shared, name: &str) -> Result<OsString, Problem> {
     }
 }
 
-/// `--set` for each variable, and for those who may not edit the check of what the file allows.
-fn variables(request: &Request, set: &BTreeMap<String, String>, arguments: &mut Vec<OsString>) -> Result<(), Problem> {
+/// `--set` for each variable.
+fn variables(set: &BTreeMap<String, String>) -> Result<Vec<OsString>, Problem> {
+    let mut arguments = Vec::new();
     let is_name = |name: &str| {
         name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
             && name.chars().all(|one| one.is_ascii_alphanumeric() || one == '_')
@@ -76,15 +79,48 @@ fn variables(request: &Request, set: &BTreeMap<String, String>, arguments: &mut 
         }
         arguments.push(format!("--set={name}={value}").into());
     }
-    if request.caller.role < Role::Edit && !set.is_empty() {
-        arguments.push("--only-allowed".into());
-    }
-    Ok(())
+    Ok(arguments)
 }
 
-fn start(shared: &Shared, request: &Request, body: Start) -> Result<Action, Problem> {
-    let mut arguments = vec!["run".into(), file(shared, &body.file)?];
-    variables(request, &body.set, &mut arguments)?;
+/// The arguments that set variables for a command on the file `path`: those who may not edit it set only what it
+/// allows. The command looks again, since the file may change meanwhile.
+///
+/// # Errors
+/// If it does not allow that.
+async fn allowed(
+    shared: &Shared,
+    request: &Request,
+    path: &OsString,
+    set: &BTreeMap<String, String>,
+) -> Result<Vec<OsString>, Problem> {
+    let mut arguments = variables(set)?;
+    if request.caller.role < Role::Edit && !set.is_empty() {
+        arguments.push("--only-allowed".into());
+        let question = ["check".into(), path.clone(), "--outline".into()];
+        let answer = shared.commands.ask(&[&question[..], &arguments[..]].concat()).await?;
+        failed(&answer).map_err(|problem| {
+            shared.note(&request.caller, "refused", &format!("variables of {}", path.display()), false);
+            Problem::forbidden(problem.error)
+        })?;
+    }
+    Ok(arguments)
+}
+
+async fn start(shared: Arc<Shared>, request: Request, body: Start) -> Result<Action, Problem> {
+    let name = body.file.clone();
+    let path = blocking(&shared, move |shared| file(shared, &name)).await?;
+    let set = allowed(&shared, &request, &path, &body.set).await?;
+    blocking(&shared, move |shared| started(shared, &request, &body, path, set)).await
+}
+
+fn started(
+    shared: &Shared,
+    request: &Request,
+    body: &Start,
+    path: OsString,
+    set: Vec<OsString>,
+) -> Result<Action, Problem> {
+    let mut arguments = [vec!["run".into(), path], set].concat();
     if body.restart {
         arguments.push("--restart".into());
     }
@@ -160,8 +196,22 @@ struct Replay {
     set: BTreeMap<String, String>,
 }
 
-fn replay(shared: &Shared, request: &Request, Replay { set }: Replay) -> Result<Action, Problem> {
-    let run = find(shared, request.id("run"))?;
+async fn replay(shared: Arc<Shared>, request: Request, Replay { set }: Replay) -> Result<Action, Problem> {
+    let of = request.id("run").to_owned();
+    let (run, name, path) = blocking(&shared, move |shared| can_be_replayed(shared, &of)).await?;
+    let set = allowed(&shared, &request, &path, &set).await?;
+    blocking(&shared, move |shared| {
+        let arguments = [vec!["rejects".into(), run.run.clone().into(), "--replay".into()], set].concat();
+        let user = &request.caller.user;
+        let asked = Asked { what: What::Replay, file: &name, user, run: Some(&run.run), arguments };
+        begin(shared, &request, asked, &run.run)
+    })
+    .await
+}
+
+/// The run whose rejects are to be replayed, and its file: by its name, and as an argument.
+fn can_be_replayed(shared: &Shared, run: &str) -> Result<(RunRecord, String, OsString), Problem> {
+    let run = find(shared, run)?;
     if run.kind != RunKind::Job {
         return Err(Problem::conflict(Error::refused("a sequence has no rejects: the runs of its steps have")));
     }
@@ -169,11 +219,8 @@ fn replay(shared: &Shared, request: &Request, Replay { set }: Replay) -> Result<
         return Err(Problem::conflict(Error::refused("the run has not ended").hint("wait until it has")));
     }
     let name = file_of(shared, &run)?;
-    file(shared, &name)?;
-    let mut arguments: Vec<OsString> = vec!["rejects".into(), run.run.clone().into(), "--replay".into()];
-    variables(request, &set, &mut arguments)?;
-    let user = &request.caller.user;
-    begin(shared, request, Asked { what: What::Replay, file: &name, user, run: Some(&run.run), arguments }, &run.run)
+    let path = file(shared, &name)?;
+    Ok((run, name, path))
 }
 
 /// What was asked of the server.

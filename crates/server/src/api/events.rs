@@ -10,13 +10,16 @@ use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, StatusCode};
 use millstream::Error;
+use schemars::SchemaGenerator;
 use serde::Deserialize;
+use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::answers::blocking;
 use crate::caller::{caller, token};
 use crate::listen::Peer;
 use crate::problem::Problem;
+use crate::routes::Described;
 use crate::shared::Shared;
 use crate::watch::live_json;
 
@@ -28,6 +31,25 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
 /// So often it is looked whether the client may still listen.
 const LOOK: Duration = Duration::from_secs(30);
+
+/// How the description of the API has the stream.
+pub fn described() -> Vec<Described> {
+    let operation = |_: &mut SchemaGenerator| {
+        json!({
+            "operationId": "get_events",
+            "summary": "What happens, as server-sent events",
+            "description": "Needs the role `look`. Events are `hello`, `runs`, `live`, `action`, `files`, `schedule`, \
+                            `notice` and `resync`, after which a client asks again for what it shows. The data of \
+                            each is JSON.",
+            "parameters": [{
+                "name": "run", "in": "query", "required": false, "schema": {"type": "string"},
+                "description": "A run that is watched: its `live` events say how it goes, once a second.",
+            }],
+            "responses": {"200": {"description": "The stream", "content": {"text/event-stream": {}}}},
+        })
+    };
+    vec![Described { path: "/api/v1/events", method: "get", operation }]
+}
 
 /// What a client wants to hear.
 #[derive(Debug, Deserialize)]

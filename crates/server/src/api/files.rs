@@ -214,6 +214,8 @@ async fn explain(shared: Arc<Shared>, _: Request, Named { file }: Named) -> Resu
     let of = |key: &str| list(&explained, key);
     let (lints, errors) = match can_run(&outline) {
         true => ([list(&outline, "lints"), of("lints")].concat(), of("errors")),
+        // Where it fails, it says all that is wrong.
+        false if !of("lints").is_empty() => (of("lints"), of("errors")),
         false => (list(&outline, "lints"), list(&outline, "errors")),
     };
     let is_sequence = opened.kind == FileKind::Sequence;

@@ -26,7 +26,7 @@ use crate::answers::{LARGEST_BODY, LARGEST_FILE, json_answer, read};
 use crate::caller::caller;
 use crate::listen::Peer;
 use crate::problem::Problem;
-use crate::routes::{Request, Route};
+use crate::routes::{Described, Request, Route};
 use crate::shared::Shared;
 use crate::{metrics, openapi, pages};
 
@@ -48,7 +48,9 @@ pub fn routes() -> Vec<Route> {
 /// What answers all requests.
 pub fn router(shared: &Arc<Shared>) -> Router {
     let routes = routes();
-    let description: Arc<str> = openapi::describe(&routes).to_string().into();
+    let others = [session::described(), events::described(), metrics::described()];
+    let others: Vec<Described> = others.into_iter().flatten().collect();
+    let description: Arc<str> = openapi::describe(&routes, &others).to_string().into();
     let mut router = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/metrics", get(metrics::page))

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use millstream::history::{Outcome, RunFilter, RunKind, RunRecord};
+use millstream::rejects::has_kept;
 use millstream::text::redacted;
 use millstream::{Error, ErrorKind};
 use millstream_page::compare::compared;
@@ -154,6 +155,8 @@ struct Beside {
 #[derive(Debug, Serialize, JsonSchema)]
 struct RunDetail {
     run: RunSummary,
+    /// Why it has failed, with places and hints; empty if the history has only the message of the run.
+    errors: Vec<Value>,
     /// Its report; of one that has failed, what there was of it.
     report: Option<Value>,
     /// What it is compared with.
@@ -234,10 +237,16 @@ fn detail(shared: &Shared, request: &Request, query: Beside) -> Result<RunDetail
         cancel: may && run.outcome == Outcome::Running,
         resume: may && is_here && shown.is_unfinished && run.of_step.is_none(),
         start: may && is_here && run.outcome != Outcome::Running && run.of_step.is_none(),
-        replay: may && is_here && run.kind == RunKind::Job && run.rows_rejected > 0 && run.outcome != Outcome::Running,
+        replay: may
+            && is_here
+            && run.kind == RunKind::Job
+            && run.rows_rejected > 0
+            && run.outcome != Outcome::Running
+            && has_kept(history.folder(), &run.logical),
     };
     Ok(RunDetail {
         has_log: log_path(shared, &run).is_some(),
+        errors: run.report.as_ref().and_then(|report| report["errors"].as_array().cloned()).unwrap_or_default(),
         report: run.report.clone(),
         before: before.map(|before| Earlier { run: summary(history, folder, &before), report: before.report }),
         compared: numbers.map(number).collect(),

@@ -9,8 +9,9 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::HeaderMap;
 use millstream::Error;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tokio::sync::Semaphore;
 
 use crate::access::{AuditEntry, Begun, Caller, Role};
@@ -18,7 +19,7 @@ use crate::answers::{LARGEST_WAY, blocking, json_answer, read};
 use crate::caller::{caller, token, too_many, wrong};
 use crate::listen::Peer;
 use crate::problem::Problem;
-use crate::routes::{Nothing, Request, Route, get};
+use crate::routes::{Described, Nothing, Request, Route, get};
 use crate::shared::Shared;
 
 /// The most entries of the audit log that are shown.
@@ -32,6 +33,34 @@ pub fn routes() -> Vec<Route> {
         get("/api/v1/session", Role::Look, "Who you are, and what is served", session),
         get("/api/v1/audit", Role::Edit, "Who did what, the last first", audit),
     ]
+}
+
+/// How the description of the API has what begins and ends a session.
+pub fn described() -> Vec<Described> {
+    let begin = |schemas: &mut SchemaGenerator| {
+        let [way, session] = [schemas.subschema_for::<Way>(), schemas.subschema_for::<Session>()];
+        json!({
+            "operationId": "post_session",
+            "summary": "Sign in",
+            "description": "Needs no token, but that of a link, or a user with a password.",
+            "security": [],
+            "requestBody": {"required": true, "content": {"application/json": {"schema": way}}},
+            "responses": {"200": {"description": "Done", "content": {"application/json": {"schema": session}}}},
+        })
+    };
+    let end = |_: &mut SchemaGenerator| {
+        json!({
+            "operationId": "delete_session",
+            "summary": "Sign out",
+            "description": "Ends the session whose token is sent.",
+            "responses": {"200": {
+                "description": "Done",
+                "content": {"application/json": {"schema": {"type": "object"}}},
+            }},
+        })
+    };
+    let path = "/api/v1/session";
+    vec![Described { path, method: "post", operation: begin }, Described { path, method: "delete", operation: end }]
 }
 
 /// Who somebody is, and what is served.
@@ -73,7 +102,7 @@ fn session(shared: &Shared, request: &Request, _: Nothing) -> Result<Session, Pr
 }
 
 /// What signs somebody in: the token of a link, or a user with a password.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Way {
     token: Option<String>,

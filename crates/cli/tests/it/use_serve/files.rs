@@ -104,6 +104,30 @@ fn passwords_in_files_are_for_editors() {
 }
 
 #[test]
+fn a_broken_job_has_a_graph_too() {
+    let served = Served::new(&[(
+        "job.yaml",
+        "sources:\n  s: {read: 'in-${DAY}.csv', csv: {columns: {n: int64}}}\ntransforms:\n  t: {sql: SELECT n FROM \
+         s}\n  u: {sort: {from: t, bye: [n]}}\nsinks:\n  o: {from: u, write: 'out-${DAY}.csv'}\n  p: {from: nothing, \
+         write: p.csv}\n",
+    )]);
+    let explain = served.browser().get("/api/v1/explain?file=job.yaml");
+    let lints = explain["lints"].to_string();
+    assert!(lints.contains("the variable DAY is not set") && lints.contains("`bye`"), "{explain}");
+    let entry = |name: &str, kind: &str, reads: &[&str]| json!({"entry": name, "kind": kind, "reads": reads});
+    assert_eq!(
+        explain["entries"],
+        json!([
+            entry("s", "source", &[]),
+            entry("t", "transform", &["s"]),
+            entry("u", "transform", &["t"]),
+            entry("o", "sink", &["u"]),
+            entry("p", "sink", &[]),
+        ])
+    );
+}
+
+#[test]
 fn a_job_is_explained_and_its_first_rows_are_shown() {
     let job = "allow: [DAY]\nsources:\n  s: {read: in.csv, csv: {columns: {n: int64, name: utf8}}}\ntransforms:\n  t: \
         {sql: \

@@ -1,11 +1,13 @@
 //! Runs: started, watched, cancelled, resumed and replayed, whatever has started them.
 
+use std::io::Write;
 use std::process::Stdio;
 
+use millstream_testkit::Mount;
 use serde_json::{Value, json};
 
 use super::{SLOW, Served, numbers};
-use crate::use_support::sqlite;
+use crate::use_support::{Lab, sqlite};
 
 #[test]
 fn a_run_is_started_watched_cancelled_resumed_and_done() {
@@ -157,6 +159,95 @@ fn rejects_are_shown_by_reason_and_replayed_once_the_job_is_mended() {
     let rejects = browser.get(&format!("/api/v1/runs/{run}/rejects"));
     assert_eq!((&rejects["waiting"], &rejects["replayed"]), (&json!(1), &json!(1)), "{rejects}");
     browser.send("GET", "/api/v1/runs/1-1/rejects", &Value::Null).is(404);
+}
+
+#[test]
+fn a_run_that_failed_says_where_and_what_to_do() {
+    let served = Served::new(&[
+        (
+            "job.yaml",
+            "sources:\n  s: {read: in.csv, csv: {columns: {n: int64}}}\nsinks:\n  o: {from: s, write: out.csv}\n",
+        ),
+        ("in.csv", "n\n1\ntwo\n"),
+        (
+            "url.yaml",
+            "sources:\n  s:\n    read: 'http://ada:hidden@127.0.0.1:9/in.csv'\n    http: {retries: 0}\n    csv: {columns: \
+             {n: int64}}\nsinks:\n  o: {from: s, write: out.csv}\n",
+        ),
+    ]);
+    let browser = served.browser_as("look");
+    let operator = served.browser_as("operate");
+    let run = operator.start(&json!({"file": "job.yaml"}));
+    let detail = operator.run_ended(&run);
+    let error = &detail["errors"][0];
+    assert_eq!((&error["line"], &error["column"], &error["text"]), (&json!(3), &json!("n"), &json!("two")), "{detail}");
+    assert!(error["hint"].is_string() && error["uri"].as_str().is_some_and(|uri| uri.ends_with("in.csv")), "{error}");
+    // It is counted, and was not kept.
+    assert_eq!((&detail["run"]["rows_rejected"], &detail["can"]["replay"]), (&json!(1), &json!(false)), "{detail}");
+    let run = operator.start(&json!({"file": "url.yaml"}));
+    operator.run_ended(&run);
+    let detail = browser.get(&format!("/api/v1/runs/{run}"));
+    assert!(!detail["errors"].as_array().expect("a list").is_empty(), "{detail}");
+    assert!(!detail.to_string().contains("hidden"), "{detail}");
+}
+
+#[test]
+fn a_full_disk_loses_nothing_and_is_reported() {
+    let Some(disk) = Mount::tmpfs("size=8m") else { return };
+    let lab = Lab::new();
+    fs_err::create_dir_all(disk.path().join("jobs")).expect("a folder");
+    fs_err::os::unix::fs::symlink(disk.path().join("jobs"), lab.path("jobs")).expect("a link");
+    let job = "sources:\n  s: {read: in.csv, csv: {columns: {n: int64}}}\nsinks:\n  o: {from: s, write: discard}\n";
+    lab.file("jobs/job.yaml", job);
+    lab.file("jobs/in.csv", numbers(10));
+    let state = disk.path().join("state").display().to_string();
+    let served = Served::in_lab(lab, &["--state", &state]);
+    let browser = served.browser();
+    let run = browser.start(&json!({"file": "job.yaml"}));
+    assert_eq!(browser.run_ended(&run)["run"]["outcome"], "done");
+    let fill = || {
+        let mut file = fs_err::File::create(disk.path().join("fill")).expect("a file");
+        let mut size = 1 << 20;
+        while size > 0 {
+            if file.write_all(&vec![b'x'; size]).is_err() {
+                size /= 2;
+            }
+        }
+    };
+    fill();
+    // What is known is shown.
+    assert_eq!(browser.get(&format!("/api/v1/runs/{run}"))["run"]["outcome"], "done");
+    assert_eq!(browser.get("/api/v1/overview")["strips"][0]["runs"][0]["run"], run.as_str());
+    let seen = browser.get("/api/v1/file?file=job.yaml");
+    // What cannot be stored is not done.
+    let text = format!("{job}# {}\n", "x".repeat(100_000));
+    let write = json!({"file": "job.yaml", "text": text, "etag": seen["etag"]});
+    let refused = browser.send("PUT", "/api/v1/file", &write);
+    assert!(refused.status >= 500 && refused.problem().contains("no space left"), "{refused:?}");
+    assert_eq!(browser.get("/api/v1/file?file=job.yaml")["text"], job);
+    let refused = browser.send("POST", "/api/v1/start", &json!({"file": "job.yaml"}));
+    assert!(refused.status >= 500 && refused.problem().contains("no space left"), "{refused:?}");
+    let link = served.lab.run(&["access", "link", "--state", &state]);
+    link.ended(1).says(&["no space left"]);
+    // The last page of the audit log has room for some entries.
+    let noticed = (0..100).find_map(|_| {
+        browser.send("PUT", "/api/v1/file", &write);
+        let notices = browser.get("/api/v1/overview")["notices"].to_string();
+        (notices != "[]").then_some(notices)
+    });
+    assert!(
+        noticed.as_ref().is_some_and(|text| text.contains("audit") && text.contains("no space left")),
+        "{noticed:?}"
+    );
+    // Once there is room, all goes on, and nobody has to sign in again.
+    fs_err::remove_file(disk.path().join("fill")).expect("it is removed");
+    let run = browser.start(&json!({"file": "job.yaml"}));
+    assert_eq!(browser.run_ended(&run)["run"]["outcome"], "done");
+    browser.send("PUT", "/api/v1/file", &write).is(200);
+    let runs = browser.get("/api/v1/runs");
+    assert_eq!(runs["runs"].as_array().map(Vec::len), Some(2), "{runs}");
+    let audit = browser.get("/api/v1/audit")["entries"].to_string();
+    assert!(audit.contains("write") && audit.contains("start"), "{audit}");
 }
 
 #[test]
