@@ -17,6 +17,7 @@ from harness.queues import QUEUES
 from harness.reading import TABLES_READ
 from harness.report import Done, Report
 from harness.sequences import SEQUENCES
+from harness.serving import SERVING
 from harness.sorting import SORTS
 from harness.steps import STEPS
 from harness.store import Made, Store, warm
@@ -24,7 +25,7 @@ from harness.techniques import TECHNIQUES as TABLES
 from harness.workloads import WORKLOADS as READS
 from harness.workloads import Context
 
-COMPARED = {**READS, **SORTS, **LOADS, **COSTS, **TABLES_READ, **STEPS, **QUEUES, **SEQUENCES, **OWN_CODE}
+COMPARED = {**READS, **SORTS, **LOADS, **COSTS, **TABLES_READ, **STEPS, **QUEUES, **SEQUENCES, **SERVING, **OWN_CODE}
 WORKLOADS = {**COMPARED, **WITH_PACKAGES}
 TECHNIQUES = {**TABLES, "loading-curve": curves}
 ALL = [*WORKLOADS, *TECHNIQUES]

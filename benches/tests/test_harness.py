@@ -265,6 +265,7 @@ class SmallestScale(unittest.TestCase):
         chosen += [name for name in queues.QUEUES if not name.startswith("kafka")]
         # The scheduler would wait for the next minute.
         chosen += [name for name in sequences.SEQUENCES if name != "schedule-starts"]
+        chosen += ["serve-watched"]
         with tempfile.TemporaryDirectory() as folder:
             line = ["benches/run", *chosen, "--scale", SMALLEST, "--repetitions", "1", "--without-peers"]
             line += ["--millstream", str(programs / "millstream"), "--programs", str(programs)]
