@@ -171,8 +171,8 @@ fn a_run_that_failed_says_where_and_what_to_do() {
         ("in.csv", "n\n1\ntwo\n"),
         (
             "url.yaml",
-            "sources:\n  s:\n    read: 'http://ada:hidden@127.0.0.1:9/in.csv'\n    http: {retries: 0}\n    csv: {columns: \
-             {n: int64}}\nsinks:\n  o: {from: s, write: out.csv}\n",
+            "sources:\n  s:\n    read: 'http://ada:hidden@127.0.0.1:9/in.csv'\n    http: {retries: 0}\n    csv: \
+             {columns: {n: int64}}\nsinks:\n  o: {from: s, write: out.csv}\n",
         ),
     ]);
     let browser = served.browser_as("look");
