@@ -88,6 +88,7 @@ export function detail(id, beside) {
     steps: run.kind === "sequence" ? sequence(run, !isLive) : null,
     step_runs: runs.filter((its) => its.of_step?.sequence === run.run),
     chain: runs.filter((its) => its.logical === run.logical).reverse(),
+    errors: [],
     can: { cancel: isLive, resume: run.is_unfinished, start: !isLive, replay: run.rows_rejected > 0 },
     has_log: true,
   });

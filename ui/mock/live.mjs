@@ -45,7 +45,7 @@ export function steps(entries, seconds, share) {
         does === "list" || does === "fetch" || does === "decode"
           ? 0
           : Math.round(seconds * (61_200 - 1_700 * (index % 9)) * wobble);
-      const busy = seconds * (does === "parse" ? 0.82 : does === "load" ? 0.35 : 0.2 + 0.05 * (index % 7));
+      const busy = seconds * wobble * (does === "parse" ? 0.82 : does === "load" ? 0.35 : 0.2 + 0.05 * (index % 7));
       made.push({
         name: entry,
         kind: does,

@@ -50,7 +50,7 @@ export default {
     "a live run of a job": async ({ workspace, open, accessible }) => {
       const { job } = await ready(workspace);
       const page = await open(`/runs/${job}`);
-      await there(page.locator(".react-flow__edge"));
+      await there(page.locator(".edge"));
       assert.equal(await page.locator(".react-flow__node").count(), 2);
       const read = () => fact(page, "Bytes read").innerText();
       const before = await read();
@@ -110,7 +110,11 @@ export default {
       const { run, message } = await workspace.last("prices.yaml", "failed");
       const page = await open(`/runs/${run}`);
       await says(page.locator("h1 ~ .row"), "failed");
-      await says(page.locator(".run-message"), message);
+      // With its place, and what to do.
+      const error = page.getByRole("alert");
+      await says(error, message.split(":")[0]);
+      await says(error, "prices.csv, line");
+      await says(error, "hint");
       await shown(page.getByRole("button", { name: "Resume" }));
       await accessible(page, "a failed run");
     },
@@ -187,7 +191,7 @@ export default {
     "a job": async ({ workspace, open, accessible }) => {
       await ready(workspace);
       const page = await open("/jobs/orders.yaml");
-      await there(page.locator(".react-flow__edge"));
+      await there(page.locator(".edge"));
       assert.equal(await page.locator(".react-flow__node").count(), 7);
       await accessible(page, "a job");
       await page.getByRole("link", { name: "Text", exact: true }).click();

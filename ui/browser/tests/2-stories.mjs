@@ -35,7 +35,7 @@ export default {
       const page = await open("/");
       const failed = page.getByRole("region", { name: "Failed or unfinished" });
       await failed.getByRole("link", { name: "prices.yaml" }).click();
-      await says(page.locator(".run-message"), "the value is not an int64");
+      await says(page.getByRole("alert"), "the value is not an int64");
       await page.locator("h1").getByRole("link", { name: "prices.yaml" }).click();
       await views(page).getByRole("link", { name: "Text" }).click();
       await says(page.locator(".code"), "price: int64");
@@ -122,6 +122,7 @@ export default {
     "a job that needs a variable": async ({ workspace, open }) => {
       const page = await open("/jobs/city.yaml");
       await says(page.locator("main"), "variables that have no default");
+      await shown(page.locator(".react-flow__node", { hasText: "here" }));
       await page.getByRole("button", { name: "Start…" }).click();
       const dialog = page.getByRole("dialog");
       await dialog.getByLabel("CITY").fill("Oslo");
@@ -145,7 +146,7 @@ export default {
       const failed = page.getByRole("region", { name: "Failed or unfinished" });
       await tabTo(page, failed.getByRole("link", { name: "failing.yaml" }));
       await page.keyboard.press("Enter");
-      await says(page.locator(".run-message"), "the value is not an int64");
+      await says(page.getByRole("alert"), "the value is not an int64");
 
       await page.keyboard.press("g");
       await page.keyboard.press("j");

@@ -59,14 +59,14 @@ const tests = {
     await picture(page, "machine", 600);
     await go(`/runs/${sequence}`);
     await says(page.locator(".react-flow__node", { hasText: "cities" }), "done");
-    await there(page.locator(".react-flow__edge"));
+    await there(page.locator(".edge"));
     await picture(page, "sequence", 900);
     workspace.delete("hold");
     await go(`/runs/${(await workspace.last("shares.yaml")).run}/rejects`);
     await says(page.locator(".lead"), "5 records");
     await picture(page, "rejects", 620);
     await go("/jobs/orders.yaml");
-    await there(page.locator(".react-flow__edge"));
+    await there(page.locator(".edge"));
     await shown(page.locator(".strip"));
     await picture(page, "job", 760);
   },

@@ -240,6 +240,8 @@ export interface Compared {
 /** GET /api/v1/runs/{run}?beside=RUN: `beside` compares with another run than the one before. */
 export interface RunDetail {
   run: RunSummary;
+  /** Why it has failed; empty if only the message of the run is known. */
+  errors: ErrorJson[];
   report: Report | null;
   /** The last run of the same job before it that is done, or the one that was asked for. */
   before: { run: RunSummary; report: Report | null } | null;

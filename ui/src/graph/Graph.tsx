@@ -1,26 +1,19 @@
-/**
- * Draws a graph whose nodes another component fills. It knows nothing of jobs: `Node` decides what a node
- * shows, and `flow` what can be done with the graph (drag, connect).
- */
+/** Draws a graph whose nodes another component fills. It knows nothing of jobs: `Node` decides what a node shows. */
 import { createContext, memo, useContext, useEffect, useMemo, useRef, useState, type ComponentType } from "react";
 import {
-  BaseEdge,
   Controls,
+  EdgeLabelRenderer,
   getBezierPath,
-  Handle,
   Position,
   ReactFlow,
   useReactFlow,
   useStore,
-  type Edge,
-  type EdgeProps,
   type Node,
   type NodeProps,
-  type ReactFlowProps,
 } from "@xyflow/react";
 import { place, shapeKey, type Direction, type Placed, type Size } from "./layout";
-import type { Shape } from "./model";
-import { useValue, Values, ValuesContext } from "./values";
+import type { GraphEdge, Shape } from "./model";
+import { setText, useWritten, Values, ValuesContext } from "./values";
 
 export interface EdgeValue {
   label: string;
@@ -34,57 +27,98 @@ export interface GraphProps {
   /** What the nodes show, by their ids. */
   nodeValues: Map<string, unknown>;
   edgeValues?: Map<string, EdgeValue>;
-  /** Shows a node; it gets its value with `useValue(id)`. */
+  /** Shows a node; it gets its value with `useValue(id)` or `useWritten(id)`. */
   Node: ComponentType<{ id: string }>;
   /** The name of a node for screen readers. */
   nodeLabel: (id: string) => string;
   /** The name of the graph. */
   label: string;
   onOpen?: (id: string) => void;
-  flow?: Partial<ReactFlowProps>;
 }
 
-const Content = createContext<{ Node: ComponentType<{ id: string }>; direction: Direction }>({
-  Node: () => null,
-  direction: "LR",
-});
+const Content = createContext<ComponentType<{ id: string }>>(() => null);
 
 const Box = memo(function Box({ id }: NodeProps) {
-  const { Node, direction } = useContext(Content);
-  const [from, into] = direction === "LR" ? [Position.Right, Position.Left] : [Position.Bottom, Position.Top];
-  return (
-    <>
-      <Handle type="target" position={into} isConnectable={false} />
-      <Node id={id} />
-      <Handle type="source" position={from} isConnectable={false} />
-    </>
-  );
+  const Node = useContext(Content);
+  return <Node id={id} />;
 });
 
-const Line = memo(function Line(props: EdgeProps) {
-  const value = useValue<EdgeValue>(props.id);
-  const [path, x, y] = getBezierPath(props);
+/** An edge as it is drawn; its label stands at `x` and `y`. */
+interface Line extends GraphEdge {
+  path: string;
+  x: number;
+  y: number;
+  /** It is no further than this from there. */
+  reach: number;
+}
+
+function lineOf(edge: GraphEdge, { positions }: Placed, { width, height }: Size, direction: Direction): Line {
+  const [from, into] = [positions.get(edge.source)!, positions.get(edge.target)!];
+  const isRow = direction === "LR";
+  const [path, x, y] = getBezierPath({
+    sourceX: from.x + (isRow ? width : width / 2),
+    sourceY: from.y + (isRow ? height / 2 : height),
+    sourcePosition: isRow ? Position.Right : Position.Bottom,
+    targetX: into.x + (isRow ? 0 : width / 2),
+    targetY: into.y + (isRow ? height / 2 : 0),
+    targetPosition: isRow ? Position.Left : Position.Top,
+  });
+  const reach = width + Math.max(Math.abs(from.x - into.x), Math.abs(from.y - into.y)) / 2;
+  return { ...edge, path, x, y, reach };
+}
+
+/** All edges in one drawing: those of React Flow follow each move of the graph, each for itself. */
+function Lines({ lines, hasLabels }: { lines: Line[]; hasLabels: boolean }) {
   return (
-    <>
-      <BaseEdge path={path} className={value?.isFlowing ? "is-flowing" : undefined} />
-      {value?.label && (
-        <text className="edge-label" x={x} y={y} dy="-0.5em" textAnchor="middle">
-          {value.label}
-        </text>
-      )}
-    </>
+    <EdgeLabelRenderer>
+      <svg className="edges">
+        {lines.map((line) => (
+          <Path key={line.id} line={line} />
+        ))}
+      </svg>
+      {hasLabels && lines.map((line) => <Label key={line.id} line={line} />)}
+    </EdgeLabelRenderer>
   );
+}
+
+/** Whether the middle of an edge is so near to what is in view that a part of the edge may be. */
+function useIsSeen({ x, y, reach }: Line): boolean {
+  return useStore(({ transform: [left, top, zoom], width, height }) => {
+    const [atX, atY, far] = [left + x * zoom, top + y * zoom, reach * zoom];
+    return atX > -far && atX < width + far && atY > -far && atY < height + far;
+  });
+}
+
+const Path = memo(function Path({ line }: { line: Line }) {
+  return useIsSeen(line) && <Curve {...line} />;
 });
+
+function Curve({ id, source, target, path }: Line) {
+  const element = useRef<SVGPathElement>(null);
+  useWritten<EdgeValue>(id, (value) => element.current!.classList.toggle("is-flowing", value?.isFlowing ?? false));
+  return <path className="edge" d={path} role="img" aria-label={`Edge from ${source} to ${target}`} ref={element} />;
+}
+
+/** The text at an edge where it can be read: as HTML, since SVG has a new layout at each zoom. */
+const Label = memo(function Label({ line }: { line: Line }) {
+  const isFar = useStore(({ transform }) => transform[2] < FAR);
+  return useIsSeen(line) && !isFar && <LabelText {...line} />;
+});
+
+function LabelText({ id, x, y }: Line) {
+  const element = useRef<HTMLDivElement>(null);
+  useWritten<EdgeValue>(id, (value) => setText(element.current!, value?.label ?? ""));
+  return <div className="edge-label" style={{ left: `${x}px`, top: `${y}px` }} ref={element} aria-hidden="true" />;
+}
 
 const NODE_TYPES = { box: Box };
-const EDGE_TYPES = { line: Line };
 const SMALL = 640;
 const TALLEST = 560;
 /** Smaller nodes could not be read: of a large graph, a part is shown at first. */
 const LEAST_ZOOM = 0.5;
 /** More nodes than this are only drawn where they are in view. */
 const LARGE = 60;
-/** Numbers that are too small to be read change less often. */
+/** Numbers that are too small to be read are not painted, and bars change less often. */
 const FAR = 0.3;
 const FAR_PAUSE = 5_000;
 /** Below the graph are the controls. */
@@ -108,7 +142,6 @@ export default function Graph({
   nodeLabel,
   label,
   onOpen,
-  flow,
 }: GraphProps) {
   const frame = useRef<HTMLDivElement>(null);
   const [width, setWidth] = useState(0);
@@ -149,28 +182,30 @@ export default function Graph({
       })),
     [placed],
   );
-  const edges = useMemo<Edge[]>(
-    () => shape.edges.map((edge) => ({ ...edge, type: "line", focusable: false })),
-    [placed],
-  );
+  const lines = useMemo(() => shape.edges.map((edge) => lineOf(edge, placed, size, direction)), [placed]);
   const zoom = firstZoom(placed, width);
   const height = Math.round(Math.min(TALLEST, placed.height * zoom + ABOVE_AND_BELOW));
-  const content = useMemo(() => ({ Node, direction }), [Node, direction]);
   const open = useRef(onOpen);
   open.current = onOpen;
   return (
-    <div className="graph" ref={frame} style={{ height: `${height}px` }} role="group" aria-label={label}>
+    <div
+      className={isFar ? "graph is-far" : "graph"}
+      ref={frame}
+      style={{ height: `${height}px` }}
+      role="group"
+      aria-label={label}
+    >
       {width > 0 && (
         <ValuesContext value={values}>
-          <Content value={content}>
+          <Content value={Node}>
             <Canvas
               nodes={nodes}
-              edges={edges}
+              lines={lines}
               zoom={zoom}
               onFar={setFar}
               open={open}
               canOpen={onOpen !== undefined}
-              flow={flow}
+              hasLabels={edgeValues !== undefined}
             />
           </Content>
         </ValuesContext>
@@ -182,27 +217,25 @@ export default function Graph({
 /** The drawing itself, which new numbers do not render again. */
 const Canvas = memo(function Canvas({
   nodes,
-  edges,
+  lines,
   zoom,
   onFar,
   open,
   canOpen,
-  flow,
+  hasLabels,
 }: {
   nodes: Node[];
-  edges: Edge[];
+  lines: Line[];
   zoom: number;
   onFar: (isFar: boolean) => void;
   open: { current: ((id: string) => void) | undefined };
   canOpen: boolean;
-  flow: Partial<ReactFlowProps> | undefined;
+  hasLabels: boolean;
 }) {
   return (
     <ReactFlow
       nodes={nodes}
-      edges={edges}
       nodeTypes={NODE_TYPES}
-      edgeTypes={EDGE_TYPES}
       onNodeClick={canOpen ? (_, node) => open.current?.(node.id) : undefined}
       onKeyDown={(event) => {
         const id = event.key === "Enter" && (event.target as HTMLElement).dataset.id;
@@ -214,14 +247,13 @@ const Canvas = memo(function Canvas({
       maxZoom={1.5}
       nodesDraggable={false}
       nodesConnectable={false}
-      edgesFocusable={false}
       elementsSelectable={canOpen}
       onlyRenderVisibleElements={nodes.length > LARGE}
       zoomOnScroll={false}
       preventScrolling={false}
       deleteKeyCode={null}
-      {...flow}
     >
+      <Lines lines={lines} hasLabels={hasLabels} />
       <Fit nodes={nodes} zoom={zoom} onFar={onFar} />
       <Controls showInteractive={false} orientation="horizontal" fitViewOptions={FIT} />
     </ReactFlow>

@@ -1,5 +1,5 @@
 /** The graphs of jobs and sequences. The drawing comes as a file of its own, once a page needs it. */
-import { lazy, Suspense, useMemo } from "react";
+import { lazy, memo, Suspense, useMemo } from "react";
 import type { JobEntry, Live, SequenceStep, StepSnapshot } from "../api/types";
 import { compact, rate } from "../parts/format";
 import type { EdgeValue } from "./Graph";
@@ -11,7 +11,7 @@ const Graph = lazy(() => import("./Graph"));
 const Waiting = () => <div className="graph graph-waiting" aria-hidden="true" />;
 
 /** A job: with its numbers, if it has run or runs. */
-export function JobGraph({
+export const JobGraph = memo(function JobGraph({
   entries,
   steps,
   live,
@@ -84,7 +84,7 @@ export function JobGraph({
       />
     </Suspense>
   );
-}
+});
 
 export interface PlanStep {
   name: string;

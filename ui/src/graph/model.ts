@@ -81,8 +81,17 @@ function ownerOf(entries: JobEntry[], steps: StepSnapshot[]): (step: StepSnapsho
   };
 }
 
-/** The numbers of each entry by its id. Rows are those that came out of its last step. */
+const known = new WeakMap<StepSnapshot[], Map<string, EntryNumbers>>();
+
+/** The numbers of each entry by its id. Those of a live run are asked for again, for its rates: they are kept. */
 export function numbersOf(steps: StepSnapshot[], entries: JobEntry[]): Map<string, EntryNumbers> {
+  const numbers = known.get(steps) ?? count(steps, entries);
+  known.set(steps, numbers);
+  return numbers;
+}
+
+/** Rows are those that came out of the last step of an entry. */
+function count(steps: StepSnapshot[], entries: JobEntry[]): Map<string, EntryNumbers> {
   const groups = new Map<string, StepSnapshot[]>();
   const owner = ownerOf(entries, steps);
   for (const step of steps) {

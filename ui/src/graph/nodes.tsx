@@ -1,9 +1,10 @@
 /** What the nodes of jobs and of sequences show. */
+import { useRef } from "react";
 import { bytes, compact, count, percent } from "../parts/format";
 import { OutcomeBadge } from "../parts/outcome";
 import { Took } from "../parts/clock";
 import type { SequenceStep } from "../api/types";
-import { useValue } from "./values";
+import { setText, useValue, useWritten } from "./values";
 
 export interface EntryValue {
   name: string;
@@ -26,8 +27,12 @@ export interface EntryValue {
 export const ENTRY_SIZE = { width: 204, height: 92 };
 export const PLAN_SIZE = { width: 204, height: 58 };
 
+/** Whether two values differ in numbers only. */
+const sameFace = (a: EntryValue, b: EntryValue): boolean =>
+  a.name === b.name && a.kind === b.kind && a.detail === b.detail && a.isPlan === b.isPlan && a.within === b.within;
+
 export function EntryNode({ id }: { id: string }) {
-  const value = useValue<EntryValue>(id);
+  const value = useValue(id, sameFace);
   if (!value) return null;
   return (
     <div className={`node node-${value.kind}`} title={value.detail || undefined}>
@@ -36,41 +41,51 @@ export function EntryNode({ id }: { id: string }) {
         <span className="node-kind">{value.kind}</span>
       </div>
       <div className="node-detail">{value.detail || "\u00a0"}</div>
-      {!value.isPlan && <Work value={value} />}
-      {value.within && <div className="node-numbers muted">computed within {value.within}</div>}
+      {!value.isPlan && <Work id={id} />}
+      {value.within && <div className="node-detail">computed within {value.within}</div>}
     </div>
   );
 }
 
-function Work({ value }: { value: EntryValue }) {
-  const { busy, waitingInput, waitingOutput, rejected, units, unitsTotal, spilled } = value;
-  const waits = `waiting for rows ${percent(waitingInput)}, waiting for the next ${percent(waitingOutput)}`;
-  const title = `busy ${percent(busy)}, ${waits}`;
+/** What changes all the time: its elements stay, and have a fixed size, so that nothing else has a new layout. */
+function Work({ id }: { id: string }) {
+  const rows = useRef<HTMLElement>(null);
+  const unit = useRef<HTMLSpanElement>(null);
+  const aside = useRef<HTMLSpanElement>(null);
+  const work = useRef<HTMLDivElement>(null);
+  useWritten<EntryValue>(id, (value) => {
+    if (!value) return;
+    const { busy, waitingInput, waitingOutput, rejected, spilled } = value;
+    setText(rows.current!, count(value.rows));
+    setText(unit.current!, rejected === 0 && spilled === 0 ? "rows" : "");
+    setText(aside.current!, besideRows(value));
+    aside.current!.classList.toggle("bad", rejected > 0);
+    const { style } = work.current!;
+    style.setProperty("--busy", ends(busy));
+    style.setProperty("--in", ends(busy + waitingInput));
+    style.setProperty("--out", ends(busy + waitingInput + waitingOutput));
+    const waits = `waiting for rows ${percent(waitingInput)}, waiting for the next ${percent(waitingOutput)}`;
+    work.current!.title = `busy ${percent(busy)}, ${waits}`;
+  });
   return (
     <>
       <div className="node-numbers">
-        <strong>{count(value.rows)}</strong>
-        {rejected === 0 && spilled === 0 && <span className="muted"> rows</span>}
-        <span className="node-aside">
-          {rejected > 0 ? (
-            <span className="bad">{compact(rejected)} rejected</span>
-          ) : spilled > 0 ? (
-            `${bytes(spilled)} spilled`
-          ) : unitsTotal > 0 ? (
-            `${compact(units)}/${compact(unitsTotal)}`
-          ) : (
-            ""
-          )}
-        </span>
+        <strong ref={rows} />
+        <span className="muted" ref={unit} />
+        <span className="node-aside" ref={aside} />
       </div>
-      <div className="work" title={title}>
-        <span className="work-busy" style={{ flexGrow: busy }} />
-        <span className="work-in" style={{ flexGrow: waitingInput }} />
-        <span className="work-out" style={{ flexGrow: waitingOutput }} />
-        <span style={{ flexGrow: Math.max(0, 1 - busy - waitingInput - waitingOutput) }} />
-      </div>
+      <div className="work" ref={work} />
     </>
   );
+}
+
+/** Where a part of the bar ends. */
+const ends = (share: number): string => `${Math.round(share * 100)}%`;
+
+function besideRows({ rejected, spilled, units, unitsTotal }: EntryValue): string {
+  if (rejected > 0) return `${compact(rejected)} rejected`;
+  if (spilled > 0) return `${bytes(spilled)} spilled`;
+  return unitsTotal > 0 ? `${compact(units)}/${compact(unitsTotal)}` : "";
 }
 
 export interface StepValue {

@@ -1,11 +1,11 @@
 /**
- * What stands in the nodes and on the edges of a graph, apart from the graph: a new number renders the one node that
+ * What stands in the nodes and on the edges of a graph, apart from the graph: a new number changes the one node that
  * shows it, and neither the layout nor the other nodes.
  */
-import { createContext, useContext, useSyncExternalStore } from "react";
+import { createContext, useContext, useLayoutEffect, useRef, useSyncExternalStore } from "react";
 
-/** So many nodes and edges are drawn anew in a frame: the others follow in the next ones, so that none takes long. */
-const PER_FRAME = 20;
+/** So many nodes and edges change in a frame: the others follow in the next ones, so that none takes long. */
+const PER_FRAME = 12;
 
 export class Values {
   private readonly waiting = new Set<string>();
@@ -64,10 +64,34 @@ export function same(a: unknown, b: unknown): boolean {
 
 export const ValuesContext = createContext(new Values());
 
-export function useValue<T>(id: string): T | undefined {
+/** The value of a node or an edge. The component only renders again when `isSame` tells two values apart. */
+export function useValue<T>(id: string, isSame: (a: T, b: T) => boolean = Object.is): T | undefined {
   const values = useContext(ValuesContext);
+  const shown = useRef<T | undefined>(undefined);
   return useSyncExternalStore(
     (listener) => values.subscribe(id, listener),
-    () => values.get(id),
-  ) as T | undefined;
+    () => {
+      const next = values.get(id) as T | undefined;
+      const isKept = shown.current !== undefined && next !== undefined && isSame(shown.current, next);
+      if (!isKept) shown.current = next;
+      return shown.current;
+    },
+  );
+}
+
+/** Has `write` put each new value into the elements of the component: without rendering, many change in a frame. */
+export function useWritten<T>(id: string, write: (value: T | undefined) => void): void {
+  const values = useContext(ValuesContext);
+  const latest = useRef(write);
+  latest.current = write;
+  useLayoutEffect(() => {
+    const show = () => latest.current(values.get(id) as T | undefined);
+    show();
+    return values.subscribe(id, show);
+  }, [values, id]);
+}
+
+/** Changes the text of an element, which React leaves empty, where it is another one. */
+export function setText(element: Element, text: string): void {
+  if (element.textContent !== text) element.textContent = text;
 }

@@ -1,5 +1,5 @@
 /** The small pieces that all pages are made of. */
-import { useEffect, useRef, type ReactNode } from "react";
+import { useEffect, useRef, useState, type ReactNode } from "react";
 import { errorJson } from "../api/client";
 import type { ErrorJson } from "../api/types";
 import { Icon } from "./icons";
@@ -67,6 +67,17 @@ export function Section({
 /** A sentence in which `names` stand in backticks. */
 export function Text({ children }: { children: string }) {
   return children.split("`").map((part, index) => (index % 2 === 1 ? <code key={index}>{part}</code> : part));
+}
+
+/** What is only there when it is opened: it would cost time as often as it changes. */
+export function Folded({ summary, children }: { summary: string; children: ReactNode }) {
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <details onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>{summary}</summary>
+      {isOpen && children}
+    </details>
+  );
 }
 
 /** What to say where there is nothing. */

@@ -1,5 +1,6 @@
 /** Charts over time. The drawing (uPlot) comes as a file of its own, once a page needs it. */
 import { lazy, Suspense, type ReactNode } from "react";
+import { Folded } from "./basics";
 import type { PlotProps } from "./plot";
 
 const Plot = lazy(() => import("./plot"));
@@ -35,12 +36,7 @@ export function Chart({
           <Plot {...plot} />
         </Suspense>
       </div>
-      {table && (
-        <details>
-          <summary>As a table</summary>
-          {table}
-        </details>
-      )}
+      {table && <Folded summary="As a table">{table}</Folded>}
     </figure>
   );
 }

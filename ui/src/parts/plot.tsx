@@ -23,6 +23,8 @@ export interface PlotProps {
 }
 
 const HEIGHT = 190;
+/** New data is drawn a little later, apart from what else changes with it, so that no frame takes long. */
+const PAUSE = 300;
 
 export default function Plot(props: PlotProps) {
   const box = useRef<HTMLDivElement>(null);
@@ -47,7 +49,10 @@ export default function Plot(props: PlotProps) {
     };
   }, [names, time, isDots, isDark]);
 
-  useEffect(() => plot.current?.setData(data(latest.current)), [x, series]);
+  useEffect(() => {
+    const timer = window.setTimeout(() => plot.current?.setData(data(latest.current)), PAUSE);
+    return () => window.clearTimeout(timer);
+  }, [x, series]);
 
   return (
     <div className="plot-box" ref={box}>

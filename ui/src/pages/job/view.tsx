@@ -39,11 +39,12 @@ function JobView({ file, explain }: { file: string; explain: Explain }) {
   return (
     <>
       <Errors explain={explain} />
+      {isOnlyUnset(explain.lints) && (
+        <p className="muted">It uses variables that have no default: columns and targets are known once it runs.</p>
+      )}
       {explain.entries.length === 0 ? (
         <Empty>
-          {isOnlyUnset(explain.lints)
-            ? "The graph depends on variables that have no default."
-            : "The file has mistakes, so there is no graph."}{" "}
+          {explain.lints.length > 0 ? "The file has mistakes, so there is no graph." : "The file has no entries."}{" "}
           <Link href="?view=text">See its text</Link>
         </Empty>
       ) : (

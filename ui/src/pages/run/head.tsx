@@ -1,7 +1,7 @@
 import { useState } from "react";
 import type { Live, RunDetail } from "../../api/types";
 import { useMay } from "../../api/session";
-import { Fact, PageHead, Progress, Text } from "../../parts/basics";
+import { ErrorNote, Fact, PageHead, Progress, Text } from "../../parts/basics";
 import { Ago, Took, When } from "../../parts/clock";
 import { bytes, count, duration, percent, rate, wholeDuration } from "../../parts/format";
 import { OutcomeBadge } from "../../parts/outcome";
@@ -74,7 +74,10 @@ export function RunHead({ detail, live }: { detail: RunDetail; live: Live | null
           </span>
         </p>
       </PageHead>
-      {run.message && (
+      {detail.errors.map((error, index) => (
+        <ErrorNote key={index} error={error} />
+      ))}
+      {run.message && detail.errors.length === 0 && (
         <p className={`run-message is-${run.outcome}`}>
           <Text>{run.message}</Text>
         </p>

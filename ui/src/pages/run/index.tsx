@@ -50,7 +50,7 @@ function Content({ detail, error }: { detail: RunDetail; error: unknown }) {
   const steps = live?.steps ?? stepsOf(report?.steps);
   // Each live report brings its own copy of the entries, which rarely differ.
   const allEntries = live?.entries ?? report?.entries;
-  const entriesKey = JSON.stringify(allEntries ?? []);
+  const entriesKey = useMemo(() => JSON.stringify(allEntries ?? []), [allEntries]);
   const entries = useMemo(() => allEntries ?? [], [entriesKey]);
   const points = live?.points ?? report?.points;
   const verdict = live?.verdict ?? report?.verdict;
@@ -98,7 +98,7 @@ function Content({ detail, error }: { detail: RunDetail; error: unknown }) {
         </>
       )}
       {points && isLongEnough(points) && <Throughput points={points} />}
-      {steps && steps.length > 0 && <StepTable steps={steps} />}
+      {steps && steps.length > 0 && <StepTable steps={steps} isLive={live !== null} />}
       <Beside detail={detail} />
       {report?.checks && report.checks.length > 0 && <Checks checks={report.checks} />}
       {report && <Skipped report={report} />}

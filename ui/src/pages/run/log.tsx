@@ -47,8 +47,12 @@ export function LogView({ run, isRunning }: { run: string; isRunning: boolean })
     };
   }, [read, isRunning]);
 
+  // With the next frame, which has a new layout anyway: to ask for the height now would make one more.
   useEffect(() => {
-    if (isAtEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight;
+    const frame = requestAnimationFrame(() => {
+      if (isAtEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight;
+    });
+    return () => cancelAnimationFrame(frame);
   }, [text]);
 
   return (
