@@ -8,8 +8,7 @@ use argon2::{Argon2, PasswordHasher, PasswordVerifier};
 use millstream::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use super::Role;
-use super::sessions::OF_LINKS;
+use super::role::Role;
 use super::stored::Content;
 use crate::problem::now;
 
@@ -18,6 +17,9 @@ const VERSION: u32 = 1;
 
 /// The least characters of a password.
 const SHORTEST: usize = 12;
+
+/// What those are called who come with a link: no user is.
+pub const OF_LINKS: &str = "link";
 
 /// The longest name.
 const LONGEST_NAME: usize = 64;

@@ -4,11 +4,12 @@
 //! password; a token for programs. Links and passwords are exchanged for a session. Only hashes are stored, in files
 //! of the state folder that only the user of the server can read.
 //!
-//! `known.rs` the users and tokens, `sessions.rs` sessions and links, `stored.rs` the files of both, `secret.rs` random
-//! tokens and their hashes, `slow.rs` slows down those who guess, `audit.rs` who did what.
+//! `role.rs` what they may, `known.rs` the users and tokens, `sessions.rs` sessions and links, `stored.rs` the files of
+//! both, `secret.rs` random tokens and their hashes, `slow.rs` slows down those who guess, `audit.rs` who did what.
 
 mod audit;
 mod known;
+mod role;
 mod secret;
 mod sessions;
 mod slow;
@@ -20,43 +21,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use millstream::{Error, Result};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use millstream::Result;
+use serde::Serialize;
 
 pub use self::audit::{Audit, AuditEntry};
 pub use self::known::{Known, Token, User};
+pub use self::role::Role;
 pub use self::sessions::LINK_LASTS;
 use self::sessions::{Session, Sessions};
 pub use self::slow::{Guess, Slow};
-use self::stored::Stored;
+use self::stored::{Stored, failed};
 use crate::private;
-
-/// What somebody may do. Each role may do what those before it may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Sees.
-    Look,
-    /// Starts, cancels, resumes and replays, and sets variables that a job declares under `allow`.
-    Operate,
-    /// Writes files and sets any variable: as much as a shell of the server's user.
-    Edit,
-}
-
-impl Role {
-    /// All of them.
-    pub const ALL: [Role; 3] = [Role::Look, Role::Operate, Role::Edit];
-
-    /// What it is called.
-    pub fn name(self) -> &'static str {
-        match self {
-            Role::Look => "look",
-            Role::Operate => "operate",
-            Role::Edit => "edit",
-        }
-    }
-}
 
 /// Somebody who is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,10 +87,6 @@ pub struct Access {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn failed(cause: &std::io::Error) -> Error {
-    Error::io("the users and tokens of the server cannot be used", cause)
 }
 
 impl Access {

@@ -9,9 +9,9 @@ use std::time::{Duration, SystemTime};
 use millstream::Result;
 use serde::{Deserialize, Serialize};
 
-use super::known::{Known, User};
-use super::stored::Content;
-use super::{Role, failed};
+use super::known::{Known, OF_LINKS, User};
+use super::role::Role;
+use super::stored::{Content, failed};
 use crate::private;
 use crate::problem::now;
 
@@ -23,9 +23,6 @@ const SESSION_LASTS: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 /// The most sessions. The oldest gives way to a new one.
 const MOST: usize = 1_000;
-
-/// What sessions that began with links are called.
-pub const OF_LINKS: &str = "link";
 
 /// How many digits of its hash name a session.
 const ID_DIGITS: usize = 12;

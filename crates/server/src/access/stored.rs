@@ -3,10 +3,9 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use millstream::Result;
+use millstream::{Error, Result};
 use serde::Serialize;
 
-use super::failed;
 use crate::private;
 
 /// What such a file holds.
@@ -70,4 +69,9 @@ impl<T: Content> Stored<T> {
 fn stamp(path: &Path) -> Stamp {
     let metadata = fs_err::metadata(path).ok()?;
     Some((metadata.mtime(), metadata.mtime_nsec(), metadata.size(), metadata.ino()))
+}
+
+/// The error if a file of the folder cannot be used.
+pub fn failed(cause: &std::io::Error) -> Error {
+    Error::io("the users and tokens of the server cannot be used", cause)
 }
