@@ -67,6 +67,16 @@ def asked(link: http.client.HTTPConnection, path: str, token: str) -> http.clien
     return link.getresponse()
 
 
+def runs(link: http.client.HTTPConnection, token: str) -> list[dict]:
+    """The last runs."""
+    return json.loads(asked(link, "/api/v1/runs", token).read())["runs"]
+
+
+def run_of(link: http.client.HTTPConnection, token: str, name: str) -> dict:
+    """A run."""
+    return json.loads(asked(link, f"/api/v1/runs/{name}", token).read())["run"]
+
+
 def events(answer: http.client.HTTPResponse) -> Iterator[tuple[str, str]]:
     """The name and the data of each event."""
     name = ""
@@ -80,20 +90,26 @@ def events(answer: http.client.HTTPResponse) -> Iterator[tuple[str, str]]:
 
 def watch(address: str, token: str, ready: threading.Barrier, heard: list[int]) -> None:
     """Waits for the next run, and hears how it goes until it ends."""
+    link = http.client.HTTPConnection(address, timeout=HEARS)
+    before = {run["run"] for run in runs(link, token)}
     for_all = asked(http.client.HTTPConnection(address, timeout=HEARS), "/api/v1/events", token)
+    run = None
     for name, data in events(for_all):
         if name == "hello":
             ready.wait()
         elif name == "runs":
-            run = json.loads(data)["runs"][0]
+            # The end of an earlier run may come first.
+            run = next((its for its in json.loads(data)["runs"] if its["run"] not in before), None)
+        if run:
             break
     lives = 0
-    if not run["ended"]:
-        of_run = asked(http.client.HTTPConnection(address, timeout=HEARS), f"/api/v1/events?run={run['run']}", token)
-        for name, data in events(of_run):
-            lives += name == "live"
-            if name == "runs" and any(its["run"] == run["run"] and its["ended"] for its in json.loads(data)["runs"]):
-                break
+    of_run = asked(http.client.HTTPConnection(address, timeout=HEARS), f"/api/v1/events?run={run['run']}", token)
+    for name, data in events(of_run):
+        lives += name == "live"
+        # It may have ended between the two streams.
+        ended = run_of(link, token, run["run"])["ended"] if name in ("hello", "runs") else None
+        if ended:
+            break
     heard.append(lives)
 
 

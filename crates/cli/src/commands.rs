@@ -10,7 +10,7 @@ use millstream::parse::tidy;
 use millstream::rejects::LeftOut;
 use millstream::report::JobEntry;
 use millstream::sequence::Handover;
-use millstream::{Engine, Failure, Job, ParseOptions, Parsed, RunOptions};
+use millstream::{Allow, Engine, Failure, Job, Outline, ParseOptions, Parsed, RunOptions};
 use millstream::{Error, ErrorKind, Result};
 use serde_json::{Value, json};
 
@@ -21,7 +21,8 @@ use crate::output::Output;
 use crate::rows::{Form, rows_as_json, rows_as_table, with_columns};
 use crate::sequences;
 use crate::shared::{
-    Followed, engine, machine, parsed, refuse_not_allowed, refuse_two_outputs, sound_job, tell_done, tell_lints,
+    Followed, engine, machine, parsed, refusal, refuse_not_allowed, refuse_two_outputs, sound_job, tell_done,
+    tell_lints,
 };
 use crate::shares;
 use crate::telemetry::Telemetry;
@@ -188,10 +189,11 @@ fn check_job(global: &Global, output: Output, check: &arguments::Check) -> Resul
     let engine = engine(global)?;
     if check.outline {
         let options = ParseOptions { set: global.set.iter().cloned().collect(), ..ParseOptions::default() };
-        let outline = engine.outline(path, &options)?;
-        refuse_not_allowed(check.only_allowed, &outline.allow, &global.set)?;
-        let (lints, entries, allow) = (outline.lints, outline.entries, outline.allow.names());
-        return Ok(output.json(&json!({"lints": lints, "errors": [], "entries": entries, "allow": allow}))?);
+        let Outline { lints, entries, allow } = engine.outline(path, &options)?;
+        let refusal = allow.as_ref().map(|allow| refusal(check.only_allowed, allow, &global.set));
+        let allow = allow.as_ref().map(Allow::names).unwrap_or_default();
+        let known = json!({"lints": lints, "errors": [], "entries": entries, "allow": allow, "refusal": refusal});
+        return Ok(output.json(&known)?);
     }
     let Parsed { job, warnings: mut lints } = parsed(global, &engine, path, false)?;
     let checked = match block_on(engine.check(Arc::clone(&job), check.offline)) {

@@ -54,8 +54,11 @@ pub fn serve(global: &Global, output: Output, serve: &Serve) -> Result<(), Failu
     let server = Server::start(options)?;
     if is_in_journal() {
         // Others read it, too, and the link would sign them in.
-        output.result(&format!("{}\n", server.url()))?;
-        output.chat("`millstream access link` prints a link that signs a browser in; journals get none\n");
+        match output.json {
+            true => output.json(&json!({"url": server.url()}))?,
+            false => output.result(&format!("{}\n", server.url()))?,
+        }
+        output.chat("no link is printed into a journal: `millstream access link` prints one\n");
     } else {
         let (link, lasts) = server.link()?;
         match output.json {
@@ -75,11 +78,12 @@ pub fn serve(global: &Global, output: Output, serve: &Serve) -> Result<(), Failu
     Ok(server.run(move |notice| shown.notice(notice))?)
 }
 
-/// Whether standard output is the journal of systemd, which says so by the device and inode of its stream.
+/// Whether standard output goes to the journal of systemd, which says so by the device and inode of its stream. Of two
+/// streams it names that of standard error.
 fn is_in_journal() -> bool {
-    use std::os::unix::fs::MetadataExt;
-
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
-    let Ok(metadata) = fs_err::metadata("/dev/stdout") else { return false };
-    stream == format!("{}:{}", metadata.dev(), metadata.ino())
+    let is_it = |stat: &rustix::fs::Stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino);
+    let is_socket = |stat: &rustix::fs::Stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_socket();
+    let Ok(out) = rustix::fs::fstat(std::io::stdout()) else { return false };
+    is_it(&out) || (is_socket(&out) && rustix::fs::fstat(std::io::stderr()).is_ok_and(|err| is_it(&err)))
 }

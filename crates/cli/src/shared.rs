@@ -4,10 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::executor::block_on;
 use millstream::machine::{Asked, Machine};
-use millstream::report::Report;
+use millstream::report::{Report, error_json};
 use millstream::text::unreadable;
 use millstream::{Allow, Cancel, Engine, Event, Failure, Job, Lint, ParseOptions, Parsed, Running};
 use millstream::{Error, Result};
+use serde_json::Value;
 
 use crate::arguments::Global;
 use crate::output::Output;
@@ -76,14 +77,18 @@ pub fn parsed(global: &Global, engine: &Engine, path: &str, needs_secrets: bool)
 
 /// Refuses variables that `allow` does not let the caller set, if only those are to be set.
 pub fn refuse_not_allowed(only_allowed: bool, allow: &Allow, set: &[(String, String)]) -> Result<()> {
-    let refusal = set.iter().find_map(|(name, value)| allow.refusal(name, value));
-    match refusal.filter(|_| only_allowed) {
-        Some(why) => {
-            let error = Error::refused("this variable may not be set").cause(why);
-            Err(error.hint("let somebody who may edit the file change `allow`"))
-        }
-        None => Ok(()),
-    }
+    not_allowed(only_allowed, allow, set).map_or(Ok(()), Err)
+}
+
+fn not_allowed(only_allowed: bool, allow: &Allow, set: &[(String, String)]) -> Option<Error> {
+    let why = set.iter().find_map(|(name, value)| allow.refusal(name, value)).filter(|_| only_allowed)?;
+    let error = Error::refused("this variable may not be set").cause(why);
+    Some(error.hint("ask somebody who may edit the file to change `allow`"))
+}
+
+/// Why that is refused, as JSON; null if it is not.
+pub fn refusal(only_allowed: bool, allow: &Allow, set: &[(String, String)]) -> Value {
+    not_allowed(only_allowed, allow, set).map_or(Value::Null, |error| error_json(&error))
 }
 
 /// Refuses to write both rows and the report to standard output.

@@ -42,6 +42,14 @@ pub fn url(url: &str) -> String {
     shown
 }
 
+/// `text` with that done to each URL in it. Of several, each ends where white space follows.
+pub fn urls(text: &str) -> String {
+    if text.matches("://").count() < 2 {
+        return url(text);
+    }
+    text.split_inclusive(char::is_whitespace).map(url).collect()
+}
+
 /// `text` without the values `secrets`; of several at one place, without the longest.
 pub fn values<'a>(text: &str, secrets: impl IntoIterator<Item = &'a str>) -> String {
     let secrets: Vec<&str> = secrets.into_iter().filter(|secret| !secret.is_empty()).collect();
@@ -189,6 +197,14 @@ fn user_end(rest: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_urls_of_a_text_are_hidden() {
+        let text = "proxy http://p:8080 refused “postgres://ada:hunter2@db/x” and s3://b/k?sig=abc&x=1, http://a:b@c";
+        let shown = "proxy http://p:8080 refused “postgres://ada:***@db/x” and s3://b/k?sig=***&x=1, http://a:***@c";
+        assert_eq!(urls(text), shown);
+        assert_eq!((urls("no URL: a@b"), urls("")), ("no URL: a@b".to_owned(), String::new()));
+    }
 
     #[test]
     fn lines_of_secret_variables_are_hidden_with_their_names() {

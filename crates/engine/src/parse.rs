@@ -61,8 +61,8 @@ pub struct Parsed {
 pub struct Outline {
     /// Its entries.
     pub entries: Vec<JobEntry>,
-    /// The variables that those may set who may only start it.
-    pub allow: Allow,
+    /// The variables that those may set who may only start it; `None` if the file is too broken to know.
+    pub allow: Option<Allow>,
     /// What is wrong with it, or strange.
     pub lints: Vec<Lint>,
 }
@@ -96,7 +96,7 @@ impl Engine {
         let variables =
             Variables { set: &options.set, environment: &environment, now: options.now.unwrap_or_else(now) };
         let Loaded { job, sound, outline, lints, .. } = self.parse(path, &read_text(path)?, variables, false);
-        let allow = job.or(sound).map(|job| job.around.allow).unwrap_or_default();
+        let allow = job.or(sound).map(|job| job.around.allow);
         Ok(Outline { entries: outline, allow, lints })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  STATE/server/actions/ID/action.json   what was asked for, and by whom
-//!  STATE/server/actions/ID/process       the number of its process
+//!  STATE/server/actions/ID/process       the number of its process, in four bytes
 //!  STATE/server/actions/ID/log           what it has printed
 //!  STATE/server/actions/ID/ended.json    how it has ended
 //! ```
@@ -18,7 +18,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use millstream::history::{Outcome, RunHistory, RunRecord};
 use millstream::{Error, Result};
@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::commands::Program;
+use crate::lock::lock;
 use crate::private;
 use crate::problem::now;
 
@@ -182,10 +183,6 @@ impl std::fmt::Debug for Actions {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn failed(cause: &io::Error) -> Error {
     Error::io("what the server does cannot be noted", cause)
 }
@@ -213,7 +210,7 @@ impl Actions {
     /// # Errors
     /// If so many run already, or the process cannot be started.
     pub fn start(&self, program: &Program, asked: Asked<'_>) -> Result<Action> {
-        let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _starting = lock(&self.starting);
         let running = lock(&self.own).len();
         if running >= MOST_AT_ONCE {
             return Err(Error::transient(format!("{running} runs of this server have not ended"))
@@ -242,6 +239,8 @@ impl Actions {
         });
         let mut child = begun.inspect_err(|_| drop(fs_err::remove_dir_all(&folder)))?;
         stored.process = child.id();
+        // The child has noted its number: it stays, whatever happens to the machine.
+        let _ = fs_err::File::open(folder.join("process")).and_then(|process| process.sync_data());
         let (path, of_folder, changed) = (folder.join("ended.json"), folder.clone(), Arc::clone(&self.changed));
         let own = Arc::clone(&self.own);
         lock(&own).insert(id.clone());

@@ -56,8 +56,15 @@ pub async fn blocking<T: Send + 'static>(
 /// # Errors
 /// That.
 pub fn failed(answer: &Value) -> Result<(), Problem> {
-    let Some(error) = answer["errors"].as_array().and_then(|errors| errors.first()) else { return Ok(()) };
-    let text = |key: &str| error[key].as_str().map(str::to_owned);
+    match answer["errors"].as_array().and_then(|errors| errors.first()) {
+        Some(error) => Err(Problem::bad(error_of(error))),
+        None => Ok(()),
+    }
+}
+
+/// The error that a command has printed as JSON.
+pub fn error_of(json: &Value) -> Error {
+    let text = |key: &str| json[key].as_str().map(str::to_owned);
     let mut problem = Error::refused(text("what").unwrap_or_default());
     if let Some(cause) = text("cause") {
         problem = problem.cause(cause);
@@ -65,5 +72,5 @@ pub fn failed(answer: &Value) -> Result<(), Problem> {
     if let Some(hint) = text("hint") {
         problem = problem.hint(hint);
     }
-    Err(Problem::bad(problem))
+    problem
 }

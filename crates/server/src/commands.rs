@@ -22,7 +22,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 const LARGEST: u64 = 16 << 20;
 const SAID: u64 = 2_000;
 
-/// How many questions are answered at once, and how many wait.
+/// How many questions are answered at once; others wait.
 const AT_ONCE: usize = 2;
 
 /// The program.
@@ -41,12 +41,15 @@ pub struct Program {
 pub struct Commands {
     program: Program,
     places: Arc<Semaphore>,
+    /// Of questions that are answered by a look at the file: they do not wait for the others.
+    soon: Arc<Semaphore>,
 }
 
 impl Commands {
     /// Questions to `program`.
     pub fn new(program: Program) -> Self {
-        Commands { program, places: Arc::new(Semaphore::new(AT_ONCE)) }
+        let places = || Arc::new(Semaphore::new(AT_ONCE));
+        Commands { program, places: places(), soon: places() }
     }
 
     /// The program.
@@ -59,10 +62,22 @@ impl Commands {
     /// # Errors
     /// If it prints none, or takes too long.
     pub async fn ask(&self, arguments: &[OsString]) -> Result<Value> {
+        self.ask_at(&self.places, arguments).await
+    }
+
+    /// The same of a question that is answered at once.
+    ///
+    /// # Errors
+    /// As those of [`Commands::ask`].
+    pub async fn ask_soon(&self, arguments: &[OsString]) -> Result<Value> {
+        self.ask_at(&self.soon, arguments).await
+    }
+
+    async fn ask_at(&self, places: &Arc<Semaphore>, arguments: &[OsString]) -> Result<Value> {
         let question = || arguments.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
         let failed = |cause: std::io::Error| Error::io(format!("`millstream {}` cannot be run", question()), &cause);
         let closed = |cause| Error::internal("there are no places").cause(cause);
-        let place = Arc::clone(&self.places).acquire_owned().await.map_err(closed)?;
+        let place = Arc::clone(places).acquire_owned().await.map_err(closed)?;
         let mut command = Command::new(&self.program.path);
         command.args(["--json", "--quiet"]).args(&self.program.arguments).args(arguments);
         command.current_dir(&self.program.folder).env_remove("MILLSTREAM_METRICS");

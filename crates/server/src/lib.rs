@@ -27,6 +27,7 @@ mod folder;
 mod guard;
 mod hidden;
 mod listen;
+mod lock;
 mod metrics;
 mod openapi;
 mod pages;

@@ -24,12 +24,12 @@ use crate::shared::Shared;
 
 const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Among how many of the last runs of a file the last one is looked for that has ended.
+/// How many runs of a file are looked at together for the last one that has ended.
 const LOOKED_AT: u64 = 20;
 
 type Labels = Vec<(String, String)>;
 
-/// How the description of the API has the page.
+/// The page in the description of the API.
 pub fn described() -> Vec<Described> {
     let operation = |_: &mut SchemaGenerator| {
         json!({
@@ -59,6 +59,18 @@ pub async fn page(
     Ok(response)
 }
 
+/// The last run that has ended, of those that `filter` lets through.
+fn last_over(shared: &Shared, mut filter: RunFilter) -> Result<Option<RunRecord>, Problem> {
+    loop {
+        let runs = shared.history.browse(&filter, LOOKED_AT)?;
+        let Some(last) = runs.last() else { return Ok(None) };
+        filter.before = Some(last.run.clone());
+        if let Some(over) = runs.into_iter().find(|run| run.outcome != Outcome::Running) {
+            return Ok(Some(over));
+        }
+    }
+}
+
 /// When a run has ended; of one that was killed, when it was seen last.
 fn ended_at(run: &RunRecord) -> u64 {
     run.ended.unwrap_or_else(|| run.began + run.took().map_or(0, |took| took.as_millis() as u64))
@@ -82,9 +94,7 @@ fn text(shared: &Shared) -> Result<String, Problem> {
     unfinished.set(i64::try_from(shared.history.left_over(None, u64::MAX)?.len()).unwrap_or(i64::MAX));
     for known in shared.history.known_jobs()? {
         let filter = RunFilter { job: Some(known.job.clone()), steps: true, ..RunFilter::default() };
-        // A job runs once at a time for each of its variables: there are few that run.
-        let last = shared.history.browse(&filter, LOOKED_AT)?.into_iter().find(|run| run.outcome != Outcome::Running);
-        let Some(last) = last else { continue };
+        let Some(last) = last_over(shared, filter)? else { continue };
         let file = shared.folder.name_of(&known.job).unwrap_or(known.job);
         let labels = |more: Option<(&str, &str)>| {
             let more = more.map(|(name, value)| (name.to_owned(), value.to_owned()));

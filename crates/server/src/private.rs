@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How old a file is that a process does not write any more.
+/// A file that is older is not being written any more.
 const LEFT: Duration = Duration::from_secs(60 * 60);
 
 /// The folder of the server in the state folder `state`; it is created if it is missing.

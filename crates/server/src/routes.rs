@@ -47,13 +47,13 @@ pub struct Done {}
 /// The schema of a type.
 type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
-/// A path that is not in the table, since it answers otherwise: how the description of the API says that.
+/// A path that is not in the table, since it does not answer with JSON or does not ask who it is.
 pub struct Described {
     /// The path.
     pub path: &'static str,
     /// The method, in lower case.
     pub method: &'static str,
-    /// The operation in OpenAPI.
+    /// The operation, for the description of the API.
     pub operation: fn(&mut SchemaGenerator) -> serde_json::Value,
 }
 

@@ -23,8 +23,9 @@ use crate::commands::{Commands, Program};
 use crate::folder::Folder;
 use crate::guard::Guard;
 use crate::listen;
+use crate::lock::lock;
 use crate::private;
-use crate::shared::{MachineFacts, Notices, Shared, in_words, lock};
+use crate::shared::{MachineFacts, Notices, Shared, in_words};
 use crate::watch::{Events, Watch};
 
 /// How long it waits until it looks again whether another scheduler has ended.

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use millstream::Error;
@@ -18,6 +18,7 @@ use crate::actions::Actions;
 use crate::commands::Commands;
 use crate::folder::Folder;
 use crate::guard::Guard;
+use crate::lock::lock;
 use crate::problem::{Problem, now};
 use crate::watch::Events;
 
@@ -102,11 +103,6 @@ pub struct Shared {
     pub cache: Cache,
 }
 
-/// The content of a mutex, also if somebody has panicked over it.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Shared {
     /// The starts of sequences.
     pub fn occurrences(&self) -> Occurrences {
@@ -158,16 +154,18 @@ impl Shared {
         name: &str,
         make: impl FnOnce() -> Result<T, Problem>,
     ) -> Result<T, Problem> {
+        // Before it waits: what another makes meanwhile is new enough.
+        let version = self.events.version();
         let place = Arc::clone(lock(&self.cache).entry(name.to_owned()).or_default());
         let mut cached = lock(&place);
-        let version = self.events.version();
         if let Some((of, made, value)) = &*cached
-            && *of == version
+            && *of >= version
             && made.elapsed() < FRESH
             && let Some(value) = value.downcast_ref::<T>()
         {
             return Ok(value.clone());
         }
+        let version = self.events.version();
         let value = make()?;
         *cached = Some((version, Instant::now(), Arc::new(value.clone())));
         Ok(value)

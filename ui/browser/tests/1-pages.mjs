@@ -111,7 +111,7 @@ export default {
       const page = await open(`/runs/${run}`);
       await says(page.locator("h1 ~ .row"), "failed");
       // With its place, and what to do.
-      const error = page.getByRole("alert");
+      const error = page.locator(".note-error");
       await says(error, message.split(":")[0]);
       await says(error, "prices.csv, line");
       await says(error, "hint");

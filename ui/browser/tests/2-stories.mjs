@@ -35,7 +35,7 @@ export default {
       const page = await open("/");
       const failed = page.getByRole("region", { name: "Failed or unfinished" });
       await failed.getByRole("link", { name: "prices.yaml" }).click();
-      await says(page.getByRole("alert"), "the value is not an int64");
+      await says(page.locator(".note-error"), "the value is not an int64");
       await page.locator("h1").getByRole("link", { name: "prices.yaml" }).click();
       await views(page).getByRole("link", { name: "Text" }).click();
       await says(page.locator(".code"), "price: int64");
@@ -146,7 +146,7 @@ export default {
       const failed = page.getByRole("region", { name: "Failed or unfinished" });
       await tabTo(page, failed.getByRole("link", { name: "failing.yaml" }));
       await page.keyboard.press("Enter");
-      await says(page.getByRole("alert"), "the value is not an int64");
+      await says(page.locator(".note-error"), "the value is not an int64");
 
       await page.keyboard.press("g");
       await page.keyboard.press("j");

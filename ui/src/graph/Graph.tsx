@@ -67,7 +67,7 @@ function lineOf(edge: GraphEdge, { positions }: Placed, { width, height }: Size,
   return { ...edge, path, x, y, reach };
 }
 
-/** All edges in one drawing: those of React Flow follow each move of the graph, each for itself. */
+/** All edges in one drawing: it moves as a whole, and only those that come into view or leave it render again. */
 function Lines({ lines, hasLabels }: { lines: Line[]; hasLabels: boolean }) {
   return (
     <EdgeLabelRenderer>
@@ -93,10 +93,13 @@ const Path = memo(function Path({ line }: { line: Line }) {
   return useIsSeen(line) && <Curve {...line} />;
 });
 
+/** `source:orders` is shown as `orders`. */
+const nodeName = (id: string): string => id.slice(id.indexOf(":") + 1);
+
 function Curve({ id, source, target, path }: Line) {
   const element = useRef<SVGPathElement>(null);
   useWritten<EdgeValue>(id, (value) => element.current!.classList.toggle("is-flowing", value?.isFlowing ?? false));
-  return <path className="edge" d={path} role="img" aria-label={`Edge from ${source} to ${target}`} ref={element} />;
+  return <path className="edge" d={path} role="img" aria-label={`Edge from ${nodeName(source)} to ${nodeName(target)}`} ref={element} />;
 }
 
 /** The text at an edge where it can be read: as HTML, since SVG has a new layout at each zoom. */
@@ -151,10 +154,14 @@ export default function Graph({
   const [isFar, setFar] = useState(false);
   const replaced = useRef(0);
   useEffect(() => {
-    const now = performance.now();
-    if (isFar && now - replaced.current < FAR_PAUSE) return;
-    replaced.current = now;
-    values.replace(new Map<string, unknown>([...nodeValues, ...(edgeValues ?? [])]));
+    const show = () => {
+      replaced.current = performance.now();
+      values.replace(new Map<string, unknown>([...nodeValues, ...(edgeValues ?? [])]));
+    };
+    const pause = isFar ? replaced.current + FAR_PAUSE - performance.now() : 0;
+    if (pause <= 0) return show();
+    const timer = window.setTimeout(show, pause);
+    return () => window.clearTimeout(timer);
   }, [nodeValues, edgeValues, values, isFar]);
   useEffect(() => {
     const element = frame.current;
@@ -205,7 +212,7 @@ export default function Graph({
               onFar={setFar}
               open={open}
               canOpen={onOpen !== undefined}
-              hasLabels={edgeValues !== undefined}
+              hasLabels={(edgeValues?.size ?? 0) > 0}
             />
           </Content>
         </ValuesContext>

@@ -81,17 +81,19 @@ function ownerOf(entries: JobEntry[], steps: StepSnapshot[]): (step: StepSnapsho
   };
 }
 
-const known = new WeakMap<StepSnapshot[], Map<string, EntryNumbers>>();
+const computed = new WeakMap<StepSnapshot[], { entries: JobEntry[]; numbers: Map<string, EntryNumbers> }>();
 
 /** The numbers of each entry by its id. Those of a live run are asked for again, for its rates: they are kept. */
 export function numbersOf(steps: StepSnapshot[], entries: JobEntry[]): Map<string, EntryNumbers> {
-  const numbers = known.get(steps) ?? count(steps, entries);
-  known.set(steps, numbers);
+  const kept = computed.get(steps);
+  if (kept?.entries === entries) return kept.numbers;
+  const numbers = computeNumbers(steps, entries);
+  computed.set(steps, { entries, numbers });
   return numbers;
 }
 
 /** Rows are those that came out of the last step of an entry. */
-function count(steps: StepSnapshot[], entries: JobEntry[]): Map<string, EntryNumbers> {
+function computeNumbers(steps: StepSnapshot[], entries: JobEntry[]): Map<string, EntryNumbers> {
   const groups = new Map<string, StepSnapshot[]>();
   const owner = ownerOf(entries, steps);
   for (const step of steps) {

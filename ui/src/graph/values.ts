@@ -67,14 +67,15 @@ export const ValuesContext = createContext(new Values());
 /** The value of a node or an edge. The component only renders again when `isSame` tells two values apart. */
 export function useValue<T>(id: string, isSame: (a: T, b: T) => boolean = Object.is): T | undefined {
   const values = useContext(ValuesContext);
-  const shown = useRef<T | undefined>(undefined);
+  const shown = useRef<{ id: string; value: T | undefined }>({ id, value: undefined });
   return useSyncExternalStore(
     (listener) => values.subscribe(id, listener),
     () => {
       const next = values.get(id) as T | undefined;
-      const isKept = shown.current !== undefined && next !== undefined && isSame(shown.current, next);
-      if (!isKept) shown.current = next;
-      return shown.current;
+      const { id: of, value } = shown.current;
+      const isKept = of === id && value !== undefined && next !== undefined && isSame(value, next);
+      if (!isKept) shown.current = { id, value: next };
+      return shown.current.value;
     },
   );
 }
@@ -83,7 +84,9 @@ export function useValue<T>(id: string, isSame: (a: T, b: T) => boolean = Object
 export function useWritten<T>(id: string, write: (value: T | undefined) => void): void {
   const values = useContext(ValuesContext);
   const latest = useRef(write);
-  latest.current = write;
+  useLayoutEffect(() => {
+    latest.current = write;
+  });
   useLayoutEffect(() => {
     const show = () => latest.current(values.get(id) as T | undefined);
     show();

@@ -85,8 +85,8 @@ export function Empty({ children }: { children: ReactNode }) {
   return <p className="empty">{children}</p>;
 }
 
-/** An error as the terminal shows it: what, where, text, cause, and what to do. */
-export function ErrorNote({ error }: { error: ErrorJson }) {
+/** An error as the terminal shows it: what, where, text, cause, and what to do. One that `isOld` is not announced. */
+export function ErrorNote({ error, isOld = false }: { error: ErrorJson; isOld?: boolean }) {
   const place = [
     error.uri,
     error.member && `member ${error.member}`,
@@ -95,7 +95,7 @@ export function ErrorNote({ error }: { error: ErrorJson }) {
     error.column && `column ${error.column}`,
   ].filter(Boolean);
   return (
-    <div className="note note-error" role="alert">
+    <div className="note note-error" role={isOld ? undefined : "alert"}>
       <Icon name="error" />
       <div>
         <p>

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::arguments::{Check, Global, Run};
 use crate::interrupt;
 use crate::output::Output;
-use crate::shared::{engine, machine, refuse_not_allowed, tell_lints};
+use crate::shared::{engine, machine, refusal, refuse_not_allowed, tell_lints};
 use crate::shares;
 use show::Board;
 
@@ -201,9 +201,9 @@ pub fn check(global: &Global, output: Output, check: &Check, path: &str) -> Resu
     let options = ReadOptions { set: global.set.iter().cloned().collect(), ..ReadOptions::default() };
     let outline = |lints: &[Lint]| -> Result<Value, Failure> {
         let read = sequence::read(&engine, path, &options)?;
-        refuse_not_allowed(check.only_allowed, &read.sequence.allow, &global.set)?;
-        let lints = if check.outline { &read.warnings } else { lints };
-        Ok(json!({"lints": lints, "errors": [], "unknown": [], "allow": read.sequence.allow.names()}))
+        let (lints, allow) = (if check.outline { &read.warnings } else { lints }, &read.sequence.allow);
+        let refusal = refusal(check.only_allowed, allow, &global.set);
+        Ok(json!({"lints": lints, "errors": [], "unknown": [], "allow": allow.names(), "refusal": refusal}))
     };
     if check.outline {
         return Ok(output.json(&outline(&[])?)?);

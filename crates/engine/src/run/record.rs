@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use millstream_core::threads::ProcessorUse;
-use millstream_core::{Error, Result, clock, fail_point};
+use millstream_core::{Error, ErrorKind, Result, clock, fail_point};
 use millstream_job::{Job, JobEntry};
 use millstream_state::{Ending, LiveRun};
 use serde_json::{Value, json};
@@ -50,7 +50,9 @@ pub(super) fn record_failure(
     let wrong = Error::job("the job file is wrong");
     let error = failure.errors.first().unwrap_or(&wrong);
     let mut report = report_of_failed(run, job, point, elapsed);
-    report["errors"] = failure.errors.iter().take(MOST_ERRORS).map(error_json).collect();
+    if error.kind() != ErrorKind::Interrupted {
+        report["errors"] = failure.errors.iter().take(MOST_ERRORS).map(error_json).collect();
+    }
     // What is wrong is reported in any case, whether or not the run history can be written.
     let _ = live.map(|live| live.end(Some(error), &Ending { report: Some(report), ..ending(run) }));
 }

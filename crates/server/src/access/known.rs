@@ -18,7 +18,7 @@ const VERSION: u32 = 1;
 /// The least characters of a password.
 const SHORTEST: usize = 12;
 
-/// What those are called who come with a link: no user is.
+/// What stands for those who came with a link; no user has this name.
 pub const OF_LINKS: &str = "link";
 
 /// The longest name.
@@ -79,9 +79,7 @@ impl Token {
 fn check_name(name: &str) -> Result<()> {
     let is_fine = |character: char| character.is_alphanumeric() || "._@-".contains(character);
     if name == OF_LINKS {
-        return Err(
-            Error::job(format!("`{name}` is what those are called who come with a link")).hint("use another name")
-        );
+        return Err(Error::job(format!("`{name}` stands for those who came with a link")).hint("use another name"));
     }
     match !name.is_empty() && name.chars().count() <= LONGEST_NAME && name.chars().all(is_fine) {
         true => Ok(()),
@@ -90,7 +88,7 @@ fn check_name(name: &str) -> Result<()> {
 }
 
 /// Users and tokens.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Known {
     version: u32,
     /// The users, by name.
@@ -210,7 +208,7 @@ mod tests {
         let folder = tempfile::TempDir::new().expect("a folder");
         fs_err::write(folder.path().join("access.json"), r#"{"version": 2, "users": [], "tokens": []}"#)
             .expect("a file");
-        let read = || Stored::<Known>::read(folder.path()).expect_err("refused");
+        let read = || Stored::<Known>::open(folder.path()).expect_err("refused");
         assert!(read().what().contains("newer version"));
         fs_err::write(folder.path().join("access.json"), "{").expect("a file");
         assert!(read().what().ends_with("cannot be read"));

@@ -18,7 +18,7 @@ mod stored;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use millstream::Result;
@@ -31,6 +31,7 @@ pub use self::sessions::LINK_LASTS;
 use self::sessions::{Session, Sessions};
 pub use self::slow::{Guess, Slow};
 use self::stored::{Stored, failed};
+use crate::lock::lock;
 use crate::private;
 
 /// Somebody who is known.
@@ -76,17 +77,13 @@ pub struct ShownSession {
 #[derive(Debug)]
 pub struct Access {
     folder: PathBuf,
-    known: Mutex<Stored<Known>>,
-    sessions: Mutex<Stored<Sessions>>,
+    known: Stored<Known>,
+    sessions: Stored<Sessions>,
     audit: Audit,
     tokens: Arc<Slow>,
     passwords: Arc<Slow>,
     /// How often each caller was refused something.
     refused: Mutex<BTreeMap<String, u64>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Access {
@@ -96,8 +93,7 @@ impl Access {
     /// If its folder cannot be used, or a newer version has written it.
     pub fn open(state: &Path) -> Result<Arc<Self>> {
         let folder = private::folder(state).map_err(|cause| failed(&cause))?;
-        let known = Mutex::new(Stored::read(&folder)?);
-        let sessions = Mutex::new(Stored::read(&folder)?);
+        let (known, sessions) = (Stored::open(&folder)?, Stored::open(&folder)?);
         let audit = Audit::new(&folder);
         Ok(Arc::new(Access {
             folder,
@@ -138,7 +134,7 @@ impl Access {
     /// # Errors
     /// If they cannot be read.
     pub fn known(&self) -> Result<Known> {
-        lock(&self.known).now().cloned()
+        self.known.look(Known::clone)
     }
 
     /// Adds a user, or gives one who is there another password and role.
@@ -147,7 +143,7 @@ impl Access {
     /// If the name or the password is none, the name is that of a token, or it cannot be stored.
     pub fn set_user(&self, name: &str, password: &str, role: Role) -> Result<()> {
         let user = User::new(name, password, role)?;
-        lock(&self.known).change(|known| known.set_user(user))
+        self.known.change(|known| known.set_user(user))
     }
 
     /// Adds a token for programs, and returns it. It lasts `lasting`, or until it is removed.
@@ -157,7 +153,7 @@ impl Access {
     pub fn add_token(&self, name: &str, role: Role, lasting: Option<Duration>) -> Result<String> {
         let secret = secret::new()?;
         let token = Token::new(name, role, secret::hash(&secret), lasting)?;
-        lock(&self.known).change(|known| known.add_token(token))?;
+        self.known.change(|known| known.add_token(token))?;
         Ok(secret)
     }
 
@@ -166,7 +162,7 @@ impl Access {
     /// # Errors
     /// If it cannot be stored.
     pub fn remove(&self, name: &str) -> Result<bool> {
-        lock(&self.known).change(|known| Ok(known.remove(name)))
+        self.known.change(|known| Ok(known.remove(name)))
     }
 
     /// The sessions that have not ended, those that began last first.
@@ -180,7 +176,7 @@ impl Access {
             let (id, user) = (id.to_owned(), session.shown().to_owned());
             Some(ShownSession { id, user, role: session.role(&known)?, from, began, expires })
         };
-        Ok(lock(&self.sessions).now()?.all().into_iter().filter_map(shown).collect())
+        self.sessions.look(|sessions| sessions.all().into_iter().filter_map(shown).collect())
     }
 
     /// Ends the sessions of `who`: of a user, of all who came with a `link`, or the one with this id. How many there
@@ -189,7 +185,8 @@ impl Access {
     /// # Errors
     /// If that cannot be stored.
     pub fn sign_out(&self, who: &str) -> Result<usize> {
-        lock(&self.sessions).change(|sessions| Ok(sessions.remove_those_of(who)))
+        let known = self.known()?;
+        self.sessions.change(|sessions| Ok(sessions.remove_those_of(who, &known)))
     }
 
     /// A token that begins one session with this role, within [`LINK_LASTS`]. It works as long, even if the server is
@@ -213,10 +210,11 @@ impl Access {
             let user = format!("token {}", token.name);
             return Ok(Some(Caller { user, role: token.role, from, expires: token.expires }));
         }
-        let mut sessions = lock(&self.sessions);
-        let Some(session) = sessions.now()?.find(&hash) else { return Ok(None) };
-        let caller = |role| Caller { user: session.shown().to_owned(), role, from, expires: Some(session.expires) };
-        Ok(session.role(&known).map(caller))
+        self.sessions.look(|sessions| {
+            let session = sessions.find(&hash)?;
+            let (user, role) = (session.shown().to_owned(), session.role(&known)?);
+            Some(Caller { user, role, from, expires: Some(session.expires) })
+        })
     }
 
     /// Begins a session with the token of a link, which works once. `None` if there is no such link any more.
@@ -245,7 +243,7 @@ impl Access {
         let session = Session::new(user, role, from);
         let caller = Caller { user: session.shown().to_owned(), role, from, expires: Some(session.expires) };
         let hash = secret::hash(&token);
-        lock(&self.sessions).change(|sessions| {
+        self.sessions.change(|sessions| {
             sessions.add(hash, session);
             Ok(())
         })?;
@@ -258,7 +256,7 @@ impl Access {
     /// If that cannot be stored.
     pub fn end(&self, token: &str) -> Result<()> {
         let hash = secret::hash(token);
-        lock(&self.sessions).change(|sessions| {
+        self.sessions.change(|sessions| {
             sessions.remove(&hash);
             Ok(())
         })

@@ -74,7 +74,7 @@ impl Session {
 }
 
 /// All sessions, by the hashes of their tokens.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sessions(BTreeMap<String, Session>);
 
 impl Content for Sessions {
@@ -114,11 +114,13 @@ impl Sessions {
         all
     }
 
-    /// Removes those of `who`: a user, `link`, or the id of one. How many these were.
-    pub fn remove_those_of(&mut self, who: &str) -> usize {
-        let before = self.0.len();
-        self.0.retain(|hash, session| session.shown() != who && id(hash) != who);
-        before - self.0.len()
+    /// Removes those of `who`: a user, `link`, or the id of one. How many of them somebody had.
+    pub fn remove_those_of(&mut self, who: &str, known: &Known) -> usize {
+        let is_theirs = |hash: &str, session: &Session| session.shown() == who || id(hash) == who;
+        let living = |(hash, session): &(&String, &Session)| is_theirs(hash, session) && session.role(known).is_some();
+        let count = self.0.iter().filter(living).count();
+        self.0.retain(|hash, session| !is_theirs(hash, session));
+        count
     }
 }
 

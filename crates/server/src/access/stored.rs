@@ -2,14 +2,16 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use millstream::{Error, Result};
 use serde::Serialize;
 
+use crate::lock::lock;
 use crate::private;
 
 /// What such a file holds.
-pub trait Content: Clone + Default + Serialize {
+pub trait Content: Clone + Default + PartialEq + Serialize {
     /// Its name, to which `.json` and `.lock` are added.
     const NAME: &'static str;
 
@@ -20,50 +22,63 @@ pub trait Content: Clone + Default + Serialize {
 /// What distinguishes one version of a file from another: when it was changed, its size, its inode.
 type Stamp = Option<(i64, i64, u64, u64)>;
 
-/// A file with `T`, as it was when it was read last.
+/// What a file holds, and which version of it that is.
 #[derive(Debug)]
-pub struct Stored<T> {
-    path: PathBuf,
+struct Known<T> {
     content: T,
     stamp: Stamp,
 }
 
+/// A file with `T`.
+#[derive(Debug)]
+pub struct Stored<T> {
+    path: PathBuf,
+    known: Mutex<Known<T>>,
+}
+
 impl<T: Content> Stored<T> {
     /// That in the folder of the server. One that is missing is empty.
-    pub fn read(folder: &Path) -> Result<Self> {
+    pub fn open(folder: &Path) -> Result<Self> {
         let path = folder.join(T::NAME).with_extension("json");
-        let stamp = stamp(&path);
-        let content = match fs_err::read_to_string(&path) {
-            Ok(text) => T::parse(&path, &text)?,
-            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => T::default(),
-            Err(cause) => return Err(failed(&cause)),
-        };
-        Ok(Stored { path, content, stamp })
+        let known = Mutex::new(read(&path)?);
+        Ok(Stored { path, known })
     }
 
-    /// What the file holds now.
-    pub fn now(&mut self) -> Result<&T> {
-        if self.stamp != stamp(&self.path) {
-            *self = Stored::read(self.folder())?;
+    /// Looks at what the file holds now.
+    pub fn look<R>(&self, look: impl FnOnce(&T) -> R) -> Result<R> {
+        let mut known = lock(&self.known);
+        if known.stamp != stamp(&self.path) {
+            *known = read(&self.path)?;
         }
-        Ok(&self.content)
+        Ok(look(&known.content))
     }
 
-    /// Changes what the file holds, unless `change` fails. Another process that does the same meanwhile waits.
-    pub fn change<R>(&mut self, change: impl FnOnce(&mut T) -> Result<R>) -> Result<R> {
-        let lock = private::append(&self.path.with_extension("lock")).map_err(|cause| failed(&cause))?;
-        lock.lock().map_err(|cause| failed(&cause))?;
-        let mut content = Stored::<T>::read(self.folder())?.content;
+    /// Changes what the file holds, unless `change` fails. Others who change it wait meanwhile, in this process and in
+    /// others; those who look do not.
+    pub fn change<R>(&self, change: impl FnOnce(&mut T) -> Result<R>) -> Result<R> {
+        let only = private::append(&self.path.with_extension("lock")).map_err(|cause| failed(&cause))?;
+        only.lock().map_err(|cause| failed(&cause))?;
+        let before: T = read(&self.path)?.content;
+        let mut content = before.clone();
         let changed = change(&mut content)?;
-        let text = serde_json::to_vec_pretty(&content).map_err(|cause| failed(&cause.into()))?;
-        private::write(&self.path, &text).map_err(|cause| failed(&cause))?;
-        (self.content, self.stamp) = (content, stamp(&self.path));
+        if content != before {
+            let text = serde_json::to_vec_pretty(&content).map_err(|cause| failed(&cause.into()))?;
+            private::write(&self.path, &text).map_err(|cause| failed(&cause))?;
+            *lock(&self.known) = Known { content, stamp: stamp(&self.path) };
+        }
         Ok(changed)
     }
+}
 
-    fn folder(&self) -> &Path {
-        self.path.parent().unwrap_or(Path::new("."))
-    }
+fn read<T: Content>(path: &Path) -> Result<Known<T>> {
+    // Before the text: if it changes in between, it is read again.
+    let stamp = stamp(path);
+    let content = match fs_err::read_to_string(path) {
+        Ok(text) => T::parse(path, &text)?,
+        Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => T::default(),
+        Err(cause) => return Err(failed(&cause)),
+    };
+    Ok(Known { content, stamp })
 }
 
 fn stamp(path: &Path) -> Stamp {

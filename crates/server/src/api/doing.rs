@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::runs::find;
 use crate::access::Role;
 use crate::actions::{Action, Asked, What};
-use crate::answers::{blocking, failed};
+use crate::answers::{blocking, error_of};
 use crate::folder::FileKind;
 use crate::problem::Problem;
 use crate::routes::{Done, Nothing, Request, Route, act, act_asking, get};
@@ -88,7 +88,7 @@ fn variables(set: &BTreeMap<String, String>) -> Result<Vec<OsString>, Problem> {
 /// # Errors
 /// If it does not allow that.
 async fn allowed(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     request: &Request,
     path: &OsString,
     set: &BTreeMap<String, String>,
@@ -97,11 +97,20 @@ async fn allowed(
     if request.caller.role < Role::Edit && !set.is_empty() {
         arguments.push("--only-allowed".into());
         let question = ["check".into(), path.clone(), "--outline".into()];
-        let answer = shared.commands.ask(&[&question[..], &arguments[..]].concat()).await?;
-        failed(&answer).map_err(|problem| {
-            shared.note(&request.caller, "refused", &format!("variables of {}", path.display()), false);
-            Problem::forbidden(problem.error)
-        })?;
+        // What else is wrong with the file is reported when it is started, as in a terminal.
+        let answer = shared.commands.ask_soon(&[&question[..], &arguments[..]].concat()).await?;
+        if answer["refusal"].is_object() {
+            let (caller, names) = (request.caller.clone(), set.keys().cloned().collect::<Vec<_>>().join(", "));
+            let what = format!("{} with {names}", path.display());
+            blocking(shared, move |shared| {
+                if let Some(count) = shared.access.refused(&caller.user) {
+                    shared.note(&caller, "refused", &format!("{what} ({count} in all)"), false);
+                }
+                Ok(())
+            })
+            .await?;
+            return Err(Problem::forbidden(error_of(&answer["refusal"])));
+        }
     }
     Ok(arguments)
 }

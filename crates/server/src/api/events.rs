@@ -32,7 +32,7 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 /// So often it is looked whether the client may still listen.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// How the description of the API has the stream.
+/// The stream in the description of the API.
 pub fn described() -> Vec<Described> {
     let operation = |_: &mut SchemaGenerator| {
         json!({

@@ -207,7 +207,7 @@ async fn explain(shared: Arc<Shared>, _: Request, Named { file }: Named) -> Resu
     // What needs neither network nor database is known even if the rest is not.
     let outline = ["check".into(), path.clone(), "--outline".into()];
     let explained = ["explain".into(), path];
-    let (outline, explained) = tokio::join!(shared.commands.ask(&outline), shared.commands.ask(&explained));
+    let (outline, explained) = tokio::join!(shared.commands.ask_soon(&outline), shared.commands.ask(&explained));
     let outline = outline?;
     // One that cannot be asked has an outline even so.
     let explained = explained.unwrap_or_else(|error| json!({"errors": [millstream::report::error_json(&error)]}));

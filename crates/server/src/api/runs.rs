@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use millstream::history::{Outcome, RunFilter, RunKind, RunRecord};
 use millstream::rejects::has_kept;
-use millstream::text::redacted;
 use millstream::{Error, ErrorKind};
 use millstream_page::compare::compared;
 use schemars::JsonSchema;
@@ -117,7 +116,7 @@ fn list(shared: &Shared, _: &Request, query: RunsQuery) -> Result<RunList, Probl
 fn unfinished(shared: &Shared, filter: &RunFilter, most: u64) -> Result<Vec<RunRecord>, Problem> {
     let wanted = filter.text.as_ref().map(|text| text.to_lowercase());
     let has = |run: &RunRecord| {
-        let shown = [&run.job, &run.run, &run.shown_variables(), &redacted(run.message.as_deref().unwrap_or_default())];
+        let shown = [&run.job, &run.run, &run.shown_variables(), &run.shown_message().unwrap_or_default()];
         wanted.as_ref().is_none_or(|wanted| shown.iter().any(|text| text.to_lowercase().contains(wanted)))
     };
     let is_right = |run: &RunRecord| {
@@ -204,7 +203,8 @@ struct Can {
 
 fn detail(shared: &Shared, request: &Request, query: Beside) -> Result<RunDetail, Problem> {
     let (history, folder) = (&shared.history, &shared.folder);
-    let run = find(shared, request.id("run"))?.shown();
+    let mut run = find(shared, request.id("run"))?.shown();
+    let errors = run.report.as_mut().and_then(|report| report.as_object_mut()?.remove("errors"));
     let before = match query.beside.as_deref().filter(|name| !name.is_empty()) {
         Some(name) => Some(find(shared, name)?),
         None => history.done_before(&run)?,
@@ -246,7 +246,7 @@ fn detail(shared: &Shared, request: &Request, query: Beside) -> Result<RunDetail
     };
     Ok(RunDetail {
         has_log: log_path(shared, &run).is_some(),
-        errors: run.report.as_ref().and_then(|report| report["errors"].as_array().cloned()).unwrap_or_default(),
+        errors: errors.and_then(|errors| errors.as_array().cloned()).unwrap_or_default(),
         report: run.report.clone(),
         before: before.map(|before| Earlier { run: summary(history, folder, &before), report: before.report }),
         compared: numbers.map(number).collect(),

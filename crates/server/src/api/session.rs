@@ -35,7 +35,7 @@ pub fn routes() -> Vec<Route> {
     ]
 }
 
-/// How the description of the API has what begins and ends a session.
+/// Signing in and out in the description of the API.
 pub fn described() -> Vec<Described> {
     let begin = |schemas: &mut SchemaGenerator| {
         let [way, session] = [schemas.subschema_for::<Way>(), schemas.subschema_for::<Session>()];
@@ -171,8 +171,13 @@ pub async fn end(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let caller = caller(&shared, &peer, &headers).await?;
-    shared.access.end(token(&headers).unwrap_or_default())?;
-    shared.note(&caller, "sign out", "", true);
+    let token = token(&headers).unwrap_or_default().to_owned();
+    blocking(&shared, move |shared| {
+        shared.access.end(&token)?;
+        shared.note(&caller, "sign out", "", true);
+        Ok(())
+    })
+    .await?;
     Ok(json_answer("{}".to_owned()).into_response())
 }
 

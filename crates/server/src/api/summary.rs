@@ -1,7 +1,6 @@
 //! A run as lists have it, and the shapes that several answers share.
 
 use millstream::history::{OfStep, Outcome, RunHistory, RunKind, RunRecord};
-use millstream::text::redacted;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -94,7 +93,7 @@ pub fn summary(history: &RunHistory, folder: &Folder, run: &RunRecord) -> RunSum
         ended: run.ended,
         seconds: run.took().map(|took| took.as_secs_f64()),
         outcome: run.outcome.name(),
-        message: run.message.as_deref().map(redacted),
+        message: run.shown_message(),
         rows_read: run.rows_read,
         rows_written: run.rows_written,
         rows_rejected: run.rows_rejected,

@@ -164,23 +164,36 @@ impl RunRecord {
         self.moment.or_else(|| began(&self.logical)).unwrap_or_else(|| i64::try_from(self.began).unwrap_or(i64::MAX))
     }
 
-    /// The run without what is not to be seen: the values of variables whose names suggest secrets, and passwords in
-    /// addresses.
+    /// The run without what is not to be seen: the values of variables whose names suggest secrets, also in errors, and
+    /// passwords in addresses.
     pub fn shown(mut self) -> Self {
-        let errors = self.report.as_mut().and_then(|report| report.get_mut("errors")?.as_array_mut());
+        self.message = self.shown_message();
+        let mut report = self.report.take();
+        let errors = report.as_mut().and_then(|report| report.get_mut("errors")?.as_array_mut());
         for text in errors.into_iter().flatten().filter_map(Value::as_object_mut).flat_map(|error| error.values_mut()) {
             if let Value::String(text) = text {
-                *text = redact::url(text);
+                *text = self.shown_text(text);
             }
         }
-        let parameters = self.report.as_mut().and_then(|report| report.get_mut("parameters")?.as_object_mut());
+        let parameters = report.as_mut().and_then(|report| report.get_mut("parameters")?.as_object_mut());
         for (name, value) in parameters.into_iter().flatten() {
             if redact::is_secret(name) {
                 *value = redact::SHOWN.into();
             }
         }
         let variables = self.shown_variables();
-        RunRecord { variables, ..self }
+        RunRecord { variables, report, ..self }
+    }
+
+    /// Its error, without what is not to be seen.
+    pub fn shown_message(&self) -> Option<String> {
+        self.message.as_deref().map(|message| self.shown_text(message))
+    }
+
+    fn shown_text(&self, text: &str) -> String {
+        let pairs = self.variables.lines().filter_map(|line| line.split_once('='));
+        let secrets = pairs.filter(|(name, _)| redact::is_secret(name)).map(|(_, value)| value);
+        redact::urls(&redact::values(text, secrets))
     }
 
     /// Its variables, without the values of those whose names suggest secrets.

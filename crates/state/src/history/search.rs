@@ -10,7 +10,7 @@ pub(super) fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
     connection.create_scalar_function("shown_text_has", 5, flags, |values| {
         let text = |index| Ok::<_, rusqlite::Error>(values.get::<Option<String>>(index)?.unwrap_or_default());
-        let (variables, message) = (redact::variables(&text(2)?), redact::url(&text(3)?));
+        let (variables, message) = (redact::variables(&text(2)?), redact::urls(&text(3)?));
         let shown = [text(0)?, text(1)?, variables, message];
         let wanted = text(4)?;
         Ok(shown.iter().any(|text| text.to_lowercase().contains(&wanted)))

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use fs_err::File;
 use millstream_core::Error;
 use rusqlite::{Connection, params};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::migrations::{VERSION, version};
 use super::retention::Kept;
@@ -44,6 +44,28 @@ fn a_run_that_does_not_store_how_it_ended_was_killed() {
     assert!(other.is_done("1-1").expect("it answers") && !other.is_done("2-2").expect("it answers"));
     assert_eq!(other.list(None, 10).expect("it answers").len(), 2);
     assert_eq!(other.list(Some("/jobs/b.yaml"), 10).expect("it answers").len(), 0);
+}
+
+#[test]
+fn what_is_shown_of_a_run_that_failed_has_no_secrets() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let history = RunHistory::open(folder.path()).expect("it opens");
+    let key = JobKey { variables: "API_TOKEN=abc123\nDAY=2026-01-31".to_owned(), ..key() };
+    let run = history.begin("1-1", of("1-1"), &key).expect("it begins");
+    let error = Error::job("http://h/abc123/x does not answer").cause("proxy http://p:1 and ftp://a:hunter2@b");
+    let report = json!({
+        "errors": [{"what": "no abc123", "cause": "at http://p:1 and ftp://a:hunter2@b", "line": 3, "hint": null}],
+        "parameters": {"API_TOKEN": "abc123", "DAY": "2026-01-31"},
+    });
+    run.end(Some(&error), &Ending { report: Some(report), ..Ending::default() }).expect("noted");
+    let shown = history.find("1-1").expect("it answers").expect("it is there").shown();
+    let report = shown.report.as_ref().expect("a report");
+    assert_eq!(report["errors"][0]["what"], "no ***");
+    assert_eq!(report["errors"][0]["cause"], "at http://p:1 and ftp://a:***@b");
+    assert_eq!((&report["errors"][0]["line"], &report["parameters"]["DAY"]), (&json!(3), &json!("2026-01-31")));
+    assert_eq!(shown.message.as_deref(), Some("http://h/***/x does not answer: proxy http://p:1 and ftp://a:***@b"));
+    let all = format!("{shown:?}");
+    assert!(!all.contains("abc123") && !all.contains("hunter2"), "{all}");
 }
 
 /// A history of version 0 with a run that was killed.

@@ -23,6 +23,9 @@ function Errors({ explain }: { explain: Explain }) {
   );
 }
 
+const hasMistakes = ({ lints, errors }: Explain): boolean =>
+  errors.length > 0 || lints.some(({ severity }) => severity === "error");
+
 function JobView({ file, explain }: { file: string; explain: Explain }) {
   const details = useMemo(() => {
     const found = new Map<string, string>();
@@ -44,7 +47,7 @@ function JobView({ file, explain }: { file: string; explain: Explain }) {
       )}
       {explain.entries.length === 0 ? (
         <Empty>
-          {explain.lints.length > 0 ? "The file has mistakes, so there is no graph." : "The file has no entries."}{" "}
+          {hasMistakes(explain) ? "The file has mistakes, so there is no graph." : "The file has no entries."}{" "}
           <Link href="?view=text">See its text</Link>
         </Empty>
       ) : (

@@ -75,7 +75,7 @@ export function RunHead({ detail, live }: { detail: RunDetail; live: Live | null
         </p>
       </PageHead>
       {detail.errors.map((error, index) => (
-        <ErrorNote key={index} error={error} />
+        <ErrorNote key={index} error={error} isOld />
       ))}
       {run.message && detail.errors.length === 0 && (
         <p className={`run-message is-${run.outcome}`}>

@@ -1,4 +1,4 @@
-import { memo, useDeferredValue } from "react";
+import { memo, useDeferredValue, useState } from "react";
 import type { StepSnapshot } from "../../api/types";
 import { Folded, Section } from "../../parts/basics";
 import { bytes, count, duration, percent, plural } from "../../parts/format";
@@ -9,7 +9,9 @@ import { Table } from "../../parts/table";
 const LONG = 60;
 
 export function StepTable({ steps: latest, isLive }: { steps: StepSnapshot[]; isLive: boolean }) {
-  const isLong = isLive && latest.length > LONG;
+  // It stays as it is when the run ends while somebody looks.
+  const [wasLive] = useState(isLive);
+  const isLong = wasLive && latest.length > LONG;
   const [element, seen] = useWhileSeen(latest, isLong ? 5_000 : 0);
   // Rendered between frames.
   const steps = useDeferredValue(seen);

@@ -171,6 +171,16 @@ fn operators_set_what_jobs_allow() {
         let refused = operator.send("POST", "/api/v1/start", &json!({"file": "job.yaml", "set": set, "restart": true}));
         assert!(refused.is(403).problem().contains(why), "{refused:?}");
     }
+    // So does a sequence.
+    served.lab.file("jobs/nightly.yaml", "allow: [DAY]\nsteps:\n  x: {command: ['true', '${DAY:-}', '${OTHER:-}']}\n");
+    let refused = operator.send("POST", "/api/v1/start", &json!({"file": "nightly.yaml", "set": {"OTHER": "x"}}));
+    assert!(refused.is(403).problem().contains("does not name the variable `OTHER`"), "{refused:?}");
+    let audit = editor.get("/api/v1/audit")["entries"].to_string();
+    assert!(audit.contains("jobs/nightly.yaml with OTHER"), "{audit}");
+    // Of a broken file nobody knows what it allows: it is started, and says what is wrong.
+    served.lab.file("jobs/broken.yaml", "allow: [DAY\n");
+    let action = operator.post("/api/v1/start", &json!({"file": "broken.yaml", "set": {"DAY": "x"}}));
+    assert_eq!(operator.ended(&action)["exit_code"], 2);
     // The run looks again.
     let late = served.lab.run(&["run", "jobs/job.yaml", "--set", "REGION=west", "--only-allowed", "--restart"]);
     late.ended(1).says(&["is none of the values"]);
