@@ -1,6 +1,7 @@
 //! What sequences ask between the runs of their jobs: the rows of a query, files, whether a condition holds. The
 //! processes of a sequence are not the engine's.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, NullArray, RecordBatch, StringArray};
@@ -10,6 +11,7 @@ use datafusion::common::{DFSchema, ScalarValue};
 use millstream_core::spec::TextOrSecret;
 use millstream_core::{Error, Result};
 use millstream_job::{JobText, Moment, SourceStep};
+use millstream_source::pattern::escape;
 use serde_json::{Map, Value};
 
 use crate::context::RunContext;
@@ -45,6 +47,19 @@ pub struct Answered {
     pub status: u16,
     /// The first 16 KiB of the body.
     pub body: String,
+}
+
+/// `pattern` of files as it stands in a file of `folder`: a relative path begins there, and so does one of a list. URLs
+/// stay as they are.
+pub fn pattern_in(folder: &Path, pattern: &str) -> String {
+    let (list, path) = match pattern.strip_prefix('@') {
+        Some(path) => ("@", path),
+        None => ("", pattern),
+    };
+    match path.contains("://") || path.starts_with('/') {
+        true => pattern.to_owned(),
+        false => format!("{list}{}/{path}", escape(&folder.to_string_lossy())),
+    }
 }
 
 impl Engine {

@@ -75,6 +75,41 @@ fn steps_run_in_the_folder_of_their_file_however_started() {
     assert_eq!(sqlite(&lab.path("etc/out.db"), "SELECT id, tag FROM t"), [["7", "a"]]);
 }
 
+/// A folder whose name has wildcards, and patterns in it: what is waited for, loops, queries and items.
+#[test]
+fn files_and_databases_are_found_from_the_folder_of_the_file() {
+    let lab = Lab::new();
+    fs_err::create_dir_all(lab.path("sub [1]/in")).expect("a folder");
+    lab.file("sub [1]/in/a.csv", "n\n1\n");
+    lab.file("sub [1]/in/b.csv", "n\n2\n");
+    lab.file("sub [1]/list.txt", "in/b.csv\n");
+    lab.file(
+        "sub [1]/job.yaml",
+        "sources:\n  s: {read: 'in/*.csv', csv: {columns: {n: int64}}}\nsinks:\n  o: {from: s, write: 'sqlite:x.db', \
+         table: t}\n",
+    );
+    lab.file(
+        "sub [1]/seq.yaml",
+        "steps:\n  load: {job: job.yaml}\n  waits: {needs: load, wait: {file: 'in/{b,c}.csv', for: 60s}}\n  \
+         asks: {needs: load, query: SELECT sum(n) AS sum FROM t, from: 'sqlite:x.db'}\n  \
+         loops: {needs: load, for_each: {FILE: {files: 'in/*.csv'}}, command: [cat, '${FILE}']}\n  \
+         lists: {needs: load, for_each: {FILE: {files: '@list.txt'}}, command: [cat, '${FILE}']}\n  \
+         rows: {needs: load, for_each: {N: {query: SELECT n FROM t, from: 'sqlite:x.db'}}, command: ['true', \
+         '${N}']}\n  \
+         tells: {needs: [waits, asks], command: [echo, '${steps.waits.file} ${steps.asks.sum}']}\n",
+    );
+    let ran = lab.run(&["run", "sub [1]/seq.yaml", "--json"]);
+    let report = ran.ok().json();
+    assert!(outcomes_of(&report).iter().all(|outcome| outcome == "success"), "{report}");
+    let items = |name: &str| -> Vec<Value> {
+        step(&report, name)["parts"].as_array().expect("parts").iter().map(|part| part["item"].clone()).collect()
+    };
+    assert_eq!(items("loops"), ["FILE=in/a.csv", "FILE=in/b.csv"], "{report}");
+    assert_eq!(items("lists"), ["FILE=in/b.csv"], "{report}");
+    assert_eq!(items("rows").len(), 2, "{report}");
+    assert_eq!(step(&report, "tells")["results"]["output"], "in/b.csv 3", "{report}");
+}
+
 #[test]
 fn every_kind_of_when() {
     let lab = lab("steps:\n  good: {command: ['true']}\n  bad: {command: [sh, -c, 'echo no >&2; exit 3']}\n  behind: \

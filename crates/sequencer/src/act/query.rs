@@ -1,20 +1,25 @@
 //! Queries, waits, and the items of loops that are rows or files.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use millstream_core::program::Lines;
 use millstream_core::{Error, Result};
 use millstream_engine::Failure;
-use millstream_engine::sequences::Row;
+use millstream_engine::sequences::{Row, pattern_in};
 use millstream_job::Lint;
 use millstream_job::graph::{Located, SourceStep};
 use millstream_job::sequence::model::{Awaited, Items, QueryAction, WaitAction};
 use millstream_job::sequence::sources;
+use millstream_job::sequence::template::Template;
 use serde_json::{Value, json};
 
 use crate::progress::Item;
 use crate::surroundings::{Done, Surroundings, in_words as words};
 use crate::values::Values;
+
+/// With what the URL of a database begins that is a file.
+const SQLITE: &str = "sqlite:";
 
 /// The most items of a loop.
 const MOST_ITEMS: usize = 100_000;
@@ -35,8 +40,29 @@ fn in_words(failure: &Failure) -> String {
     failure.errors.first().map_or_else(|| failure.to_string(), words)
 }
 
+/// The URL of a database: that of a file begins at the folder of the sequence.
+fn in_folder(surroundings: &Surroundings, url: &str) -> String {
+    match url.strip_prefix(SQLITE).filter(|path| !path.starts_with('/')) {
+        Some(path) => format!("{SQLITE}{}", surroundings.folder.join(path).display()),
+        None => url.to_owned(),
+    }
+}
+
+/// What lists the files of a pattern that `template` gives.
+fn files(values: &Values<'_>, surroundings: &Surroundings, template: &Template) -> Result<SourceStep> {
+    let pattern = pattern_in(&surroundings.folder, &values.fill(template)?);
+    let (text, registry) = (&surroundings.sequence.text, surroundings.engine.registry());
+    sources::of_files(template, &pattern, text, registry).map_err(refused)
+}
+
+/// The name of a file as the steps of the sequence see it, which run in its folder.
+fn from_folder(surroundings: &Surroundings, name: String) -> String {
+    let of_folder = Path::new(&name).strip_prefix(&surroundings.folder).ok().and_then(Path::to_str);
+    of_folder.map(str::to_owned).unwrap_or(name)
+}
+
 fn source(values: &Values<'_>, surroundings: &Surroundings, query: &QueryAction) -> Result<SourceStep> {
-    let (url, sql) = (values.fill(&query.from)?, values.fill(&query.query)?);
+    let (url, sql) = (in_folder(surroundings, &values.fill(&query.from)?), values.fill(&query.query)?);
     let registry = surroundings.engine.registry();
     sources::of_query(query, &url, &sql, &surroundings.sequence.text, registry).map_err(refused)
 }
@@ -85,11 +111,7 @@ pub(crate) struct Wait {
 impl Wait {
     pub(super) fn new(values: &Values<'_>, surroundings: &Surroundings, wait: &WaitAction) -> Result<Self> {
         let what = match &wait.what {
-            Awaited::File(template) => {
-                let pattern = values.fill(template)?;
-                let (text, registry) = (&surroundings.sequence.text, surroundings.engine.registry());
-                For::File(sources::of_files(template, &pattern, text, registry).map_err(refused)?)
-            }
+            Awaited::File(template) => For::File(files(values, surroundings, template)?),
             Awaited::Query { query, until } => {
                 let asked = Asked::new(values, surroundings, query)?;
                 For::Query { asked, until: until.clone() }
@@ -135,7 +157,9 @@ impl Wait {
         match &self.what {
             For::File(source) => {
                 let found = engine.files_of(source.clone(), 1).await.map_err(failed)?;
-                let results = |file: String| json!({"file": file}).as_object().cloned().unwrap_or_default();
+                let results = |file: String| {
+                    json!({"file": from_folder(surroundings, file)}).as_object().cloned().unwrap_or_default()
+                };
                 Ok(found.into_iter().next().map(results))
             }
             For::Query { asked, until } => {
@@ -172,12 +196,10 @@ pub(crate) async fn items_of(values: &Values<'_>, surroundings: &Surroundings) -
             rows.map_err(failed)?.0.into_iter().map(Item::Row).collect()
         }
         Items::Files(template) => {
-            let pattern = values.fill(template).map_err(error)?;
-            let source = sources::of_files(template, &pattern, &sequence.text, engine.registry());
-            let source = source.map_err(|lints| words(&refused(lints)))?;
+            let source = files(values, surroundings, template).map_err(error)?;
             let mut files = engine.files_of(source, MOST_ITEMS + 1).await.map_err(failed)?;
             files.sort();
-            files.into_iter().map(Item::Text).collect()
+            files.into_iter().map(|file| Item::Text(from_folder(surroundings, file))).collect()
         }
         Items::List(_) | Items::Days(_) => Vec::new(),
     };

@@ -41,6 +41,8 @@ struct MachineNow {
 struct Disk {
     path: String,
     size: u64,
+    used: u64,
+    /// What this user may still take.
     free: u64,
 }
 
@@ -106,8 +108,12 @@ fn machine(shared: &Shared, _: &Request, _: Nothing) -> Result<MachineNow, Probl
 fn disk(folder: &Path) -> Disk {
     let path = folder.display().to_string();
     match rustix::fs::statvfs(folder) {
-        Ok(system) => Disk { path, size: system.f_blocks * system.f_frsize, free: system.f_bavail * system.f_frsize },
-        Err(_) => Disk { path, size: 0, free: 0 },
+        Ok(system) => {
+            let bytes = |blocks: u64| blocks * system.f_frsize;
+            let used = bytes(system.f_blocks.saturating_sub(system.f_bfree));
+            Disk { path, size: bytes(system.f_blocks), used, free: bytes(system.f_bavail) }
+        }
+        Err(_) => Disk { path, size: 0, used: 0, free: 0 },
     }
 }
 
