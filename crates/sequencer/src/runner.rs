@@ -737,7 +737,7 @@ impl Runner<'_> {
             true => format!("once it is mended, `millstream run --resume {}` continues there", self.sequence.path()),
             false => "once it is mended, give the same command again".to_owned(),
         };
-        let hint = format!("{again}; what its steps have said is in {}", self.folder.file("").display());
+        let hint = format!("{again}; the output of its steps is in {}", self.folder.file("").display());
         Some(error.hint(hint))
     }
 
