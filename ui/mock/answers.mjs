@@ -100,10 +100,12 @@ export function answer(method, path, query, body, role) {
         last: runs.find((run) => run.file === name) ?? null,
       })),
     });
-  if (path === "/file" && !files.has(file)) return problem(404, "io", `there is no file ${file}`);
+  const isNew = method === "PUT" && body.etag === null;
+  if (path === "/file" && !files.has(file) && !isNew) return problem(404, "io", `there is no file ${file}`);
   if (path === "/file" && method === "PUT") {
     if (!may("edit")) return problem(403, "refused", "this needs the role `edit`");
-    if (body.etag !== etag(files.get(file))) return problem(412, "refused", "the file has changed meanwhile");
+    const there = files.has(file) ? etag(files.get(file)) : null;
+    if (body.etag !== there) return problem(412, "refused", "the file has changed meanwhile");
     files.set(file, body.text);
     emit("files", { files: [file] });
   }
@@ -184,8 +186,8 @@ export function answer(method, path, query, body, role) {
       memory: 32 * 2 ** 30,
       memory_available: 19.2 * 2 ** 30,
       load: [2.41 + Math.random() / 10, 1.9, 1.22],
-      scratch: [{ path: "/var/tmp/millstream", size: 400e9, free: 21e9 }],
-      state: { path: "/var/lib/millstream", size: 100e9, free: 71e9 },
+      scratch: [{ path: "/var/tmp/millstream", size: 400e9, used: 379e9, free: 21e9 }],
+      state: { path: "/var/lib/millstream", size: 100e9, used: 29e9, free: 71e9 },
       pools: [{ name: "db", size: 4, used: 3 }],
       run_memory: 24 * 2 ** 30,
       run_memory_shared: 6 * 2 ** 30,

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
+  ago,
   bytes,
   compact,
   count,
@@ -97,6 +98,15 @@ test("times", () => {
       [5400, "in 1 h 30 min"],
       [-40000, "11 h ago"],
       [-200000, "2 d ago"],
+      [39, "in 39 s"],
+    ],
+  );
+  table(
+    (seconds: number) => ago(now + seconds * 1000, now),
+    [
+      [39, "now"],
+      [-30, "30 s ago"],
+      [3600, "in 1 h"],
     ],
   );
 });

@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { SequenceStep } from "../src/api/types";
-import { variablesOf } from "../src/pages/job/names";
+import { variablesOf, wrongName } from "../src/pages/job/names";
 import { tokens } from "../src/pages/job/yaml";
 import { lanes, ticks } from "../src/pages/run/lanes";
 import { speeds } from "../src/pages/run/speeds";
+import { failure, isCancelled } from "../src/parts/failure";
 import { readFilter, runsUrl, writeFilter } from "../src/pages/runs-filter";
 
 test("a filter survives the address", () => {
@@ -35,6 +36,26 @@ test("variables of a file", () => {
     { name: "DAY", fallback: "x" },
     { name: "OUT", fallback: "out" },
   ]);
+});
+
+test("names of new files", () => {
+  for (const name of ["load.yaml", "shop/load.yaml", "a..b.yaml"]) assert.equal(wrongName(name), null, name);
+  for (const name of ["", "load", "load.yml", "/load.yaml", "../load.yaml", "a/../b.yaml", "a//b.yaml", ".yaml"]) {
+    assert.ok(wrongName(name), name);
+  }
+});
+
+test("why an action has failed", () => {
+  const error = "error: unknown key `x`\n --> load.yaml:2:25\n  |\n2 |   x\n";
+  assert.deepEqual(failure(`reading\r50 %\r\u001b[31m${error}\nerror: another\n`), {
+    what: "unknown key `x`",
+    place: "load.yaml:2:25",
+  });
+  assert.deepEqual(failure("error: it is full\n= hint: remove something\n"), { what: "it is full", place: null });
+  assert.deepEqual(failure("one\n  two\n\n"), { what: "two", place: null });
+  assert.deepEqual(failure(""), { what: "", place: null });
+  assert.ok(isCancelled({ state: "failed", exit_code: 130 }));
+  assert.ok(!isCancelled({ state: "failed", exit_code: 1 }));
 });
 
 test("colours of YAML lose nothing", () => {

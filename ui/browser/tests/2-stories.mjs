@@ -65,12 +65,18 @@ export default {
       const page = await open("/");
       const failed = page.getByRole("region", { name: "Failed or unfinished" });
       await says(failed, "again.yaml");
+      const strip = page.getByRole("group", { name: "Last runs of again.yaml" });
+      await failed.getByRole("button", { name: "Resume" }).click();
+      await says(page.locator(".toast"), /again\.yaml: failed .*the value is not an int64/);
+      assert.doesNotMatch(await page.locator(".toast").innerText(), /hint|error:/);
+      await page.getByRole("button", { name: "Close this message" }).click();
+      await until("the failed run", async () => (await strip.locator(".bar-failed").count()) === 2);
       workspace.write("data/again.csv", "product,price\ntea,12\n");
       await failed.getByRole("button", { name: "Resume" }).click();
       await gone(failed);
-      const strip = page.getByRole("group", { name: "Last runs of again.yaml" });
-      await until("the second run", async () => (await strip.locator(".bar-done").count()) === 1);
+      await until("the third run", async () => (await strip.locator(".bar-done").count()) === 1);
       await says(page.locator(".toast"), "again.yaml: done");
+      assert.equal(await page.locator(".toast p").count(), 1);
       await page.getByRole("button", { name: "Close this message" }).click();
       await gone(page.locator(".toast"));
     },
@@ -108,6 +114,9 @@ export default {
       await dialog.getByRole("button", { name: "Cancel the run" }).click();
       await says(outcome(page), "interrupted");
       await gone(page.getByRole("button", { name: /Cancel/ }));
+      await page.getByRole("link", { name: "Overview" }).click();
+      await says(page.locator(".toast"), "archive.yaml: cancelled");
+      await page.goBack();
 
       workspace.write("archive.yaml", ARCHIVE.replace(/^throttle.*\n/, ""));
       await page.getByRole("button", { name: "Resume" }).click();

@@ -45,13 +45,16 @@ export default {
       await workspace.run("run", "prices.yaml");
       await workspace.run("run", "shares.yaml");
       const page = await open("/", { link: await workspace.link("look") });
-      const does = page.getByRole("button", { name: /Resume|Start|Cancel|Run again|Replay|Edit|Show the first/ });
+      const names = /Resume|Start|Cancel|Run again|Replay|Edit|New file|Show the first/;
+      const does = page.getByRole("button", { name: names });
       const rejected = (await workspace.last("shares.yaml")).run;
       for (const [path, text] of [
         ["/", "prices.yaml"],
         [`/runs/${run}`, "running"],
         [`/runs/${(await workspace.last("prices.yaml")).run}`, "failed"],
         [`/runs/${rejected}/rejects`, "division by zero"],
+        ["/jobs", "orders.yaml"],
+        ["/jobs?new=own.yaml", "orders.yaml"],
         ["/jobs/orders.yaml?view=text", "JOIN customers"],
         ["/jobs/orders.yaml?view=data", "needs the role operate"],
       ]) {
@@ -117,6 +120,14 @@ export default {
       await shown(list.getByRole("link", { name: "new.yaml" }));
       workspace.delete("later/new.yaml");
       await gone(list.getByRole("link", { name: "new.yaml" }));
+
+      await page.getByRole("link", { name: "Text", exact: true }).click();
+      workspace.delete("customers.yaml");
+      await says(page.getByRole("alert"), "not there any more");
+      assert.ok(await page.getByRole("button", { name: "Start…" }).isDisabled());
+      assert.ok(await page.getByRole("button", { name: "Edit" }).isDisabled());
+      workspace.write("customers.yaml", text);
+      await gone(page.getByRole("alert"));
     },
 
     "a file is saved, unless it has changed on disk": async ({ workspace, open, tolerate }) => {
@@ -153,6 +164,81 @@ export default {
       await page.keyboard.press("Control+s");
       await gone(area);
       assert.equal(workspace.read("shares.yaml"), text);
+    },
+
+    "changes that are not saved are not lost silently": async ({ workspace, open, accessible }) => {
+      const page = await open("/jobs/city.yaml");
+      const views = page.getByRole("navigation", { name: "Views of the file" });
+      await views.getByRole("link", { name: "Text" }).click();
+      await page.getByRole("button", { name: "Edit" }).click();
+      const area = page.getByRole("textbox", { name: "Text of city.yaml" });
+      await says(page.getByRole("region", { name: "Mistakes of the saved file" }), "CITY");
+      await accessible(page, "the editor");
+      await area.fill("# mine\n");
+      let asked = 0;
+      let answer = "dismiss";
+      page.on("dialog", (dialog) => {
+        asked += 1;
+        return dialog[answer]();
+      });
+      await views.getByRole("link", { name: "Graph" }).click();
+      assert.equal(asked, 1);
+      await views.getByRole("link", { name: "Text" }).click();
+      assert.equal(asked, 1);
+      // The second one is of the entry that the first one has come back to.
+      for (const times of [2, 3]) {
+        await page.evaluate(() => history.back());
+        await until("the question", () => asked === times);
+        await until("the address", () => page.url().endsWith("view=text"));
+        assert.equal(await area.inputValue(), "# mine\n");
+      }
+      answer = "accept";
+      await page.evaluate(() => history.back());
+      await gone(area);
+      await shown(page.locator(".react-flow__node"));
+      assert.equal(asked, 4);
+      assert.doesNotMatch(page.url(), /view=/);
+      assert.match(workspace.read("city.yaml"), /CITY/);
+    },
+
+    "a new file": async ({ workspace, open, accessible, tolerate }) => {
+      tolerate(/status of 412/);
+      const page = await open("/jobs");
+      const dialog = page.getByRole("dialog");
+      await shown(page.getByRole("link", { name: "prices.yaml" }));
+      await page.getByRole("button", { name: "New file…" }).click();
+      for (const [name, wrong] of [
+        ["../own.yaml", "must be in the folder"],
+        ["own.txt", "must end with .yaml"],
+        ["prices.yaml", "There is a file prices.yaml already"],
+      ]) {
+        await dialog.getByLabel("Name").fill(name);
+        await page.keyboard.press("Enter");
+        await says(dialog.getByRole("alert"), wrong);
+      }
+      await accessible(page, "the dialog for a new file");
+      await dialog.getByLabel("Name").fill("own/new.yaml");
+      await page.keyboard.press("Enter");
+      const area = page.getByRole("textbox", { name: "Text of own/new.yaml" });
+      const text = workspace.read("prices.yaml");
+      await area.fill(text);
+      workspace.write("own/new.yaml", "steps: {}\n");
+      await page.getByRole("button", { name: "Save" }).click();
+      await says(page.getByRole("alert"), "There is a file with this name already");
+      assert.equal(workspace.read("own/new.yaml"), "steps: {}\n");
+      page.once("dialog", (asked) => asked.accept());
+      await page.getByRole("button", { name: "Discard" }).click();
+      await page.getByRole("button", { name: "New file…" }).click();
+      await dialog.getByLabel("Name").fill("own/other.yaml");
+      await page.keyboard.press("Enter");
+      await page.getByRole("textbox", { name: "Text of own/other.yaml" }).fill(text);
+      await page.keyboard.press("Tab");
+      await page.keyboard.press("Tab");
+      await page.keyboard.press("Enter");
+      await says(page.locator(".code"), "price: int64");
+      assert.equal(workspace.read("own/other.yaml"), text);
+      workspace.delete("own/other.yaml");
+      workspace.delete("own/new.yaml");
     },
 
     "the server is killed, and starts again": async ({ workspace, open, tolerate }) => {

@@ -451,8 +451,8 @@ export interface Machine {
   memory_available: number;
   /** Load averages over 1, 5 and 15 minutes. */
   load: [number, number, number];
-  scratch: { path: string; size: number; free: number }[];
-  state: { path: string; size: number; free: number };
+  scratch: { path: string; size: number; used: number; free: number }[];
+  state: { path: string; size: number; used: number; free: number };
   pools: { name: string; size: number; used: number }[];
   /** What runs may take together; `shared` is taken. */
   run_memory: number;

@@ -99,7 +99,8 @@ const nodeName = (id: string): string => id.slice(id.indexOf(":") + 1);
 function Curve({ id, source, target, path }: Line) {
   const element = useRef<SVGPathElement>(null);
   useWritten<EdgeValue>(id, (value) => element.current!.classList.toggle("is-flowing", value?.isFlowing ?? false));
-  return <path className="edge" d={path} role="img" aria-label={`Edge from ${nodeName(source)} to ${nodeName(target)}`} ref={element} />;
+  const label = `Edge from ${nodeName(source)} to ${nodeName(target)}`;
+  return <path className="edge" d={path} role="img" aria-label={label} ref={element} />;
 }
 
 /** The text at an edge where it can be read: as HTML, since SVG has a new layout at each zoom. */

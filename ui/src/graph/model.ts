@@ -47,7 +47,7 @@ export interface EntryNumbers {
   bytes: number;
   units: number;
   unitsTotal: number;
-  /** Shares of the time of its steps: at work, waiting for rows, waiting for what takes them. */
+  /** Shares of the time of its steps: at work, waiting for rows, waiting for the next step. */
   busy: number;
   waitingInput: number;
   waitingOutput: number;

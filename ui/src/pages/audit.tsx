@@ -52,7 +52,7 @@ function Entries({ data, text }: { data: Audit; text: string }) {
   if (entries.length === 0) return <Empty>{text ? "Nothing matches this filter." : "The log is empty."}</Empty>;
   return (
     <Table
-      caption="Who did what, the last first"
+      caption="Who did what, newest first"
       rows={entries}
       rowKey={(entry, index) => `${entry.when} ${index}`}
       columns={[

@@ -1,20 +1,28 @@
-import { useMemo } from "react";
+import { useMemo, useState } from "react";
 import { endpoint } from "../api/client";
 import { useData } from "../api/data";
-import { useSession } from "../api/session";
+import { useMay, useSession } from "../api/session";
 import type { Files, Schedule } from "../api/types";
 import { Empty, PageHead, Ready, useTitle } from "../parts/basics";
-import { Ago, Took } from "../parts/clock";
+import { Ago, Took, Until } from "../parts/clock";
 import { baseName, localMoment } from "../parts/format";
 import { Icon } from "../parts/icons";
 import { OutcomeBadge } from "../parts/outcome";
 import { Link, setQuery, to, useQuery } from "../parts/route";
 import { Table } from "../parts/table";
+import { NewFile, NewFileDialog } from "./job/new";
 
 type File = Files["files"][0];
 
 export function JobsPage() {
+  const fresh = useQuery().get("new");
+  const mayEdit = useMay("edit");
+  return fresh && mayEdit ? <NewFile key={fresh} file={fresh} /> : <FileList mayEdit={mayEdit} />;
+}
+
+function FileList({ mayEdit }: { mayEdit: boolean }) {
   useTitle("Jobs");
+  const [isAsking, setAsking] = useState(false);
   const session = useSession();
   const files = useData<Files>(endpoint("/files"));
   const schedule = useData<Schedule>(endpoint("/schedule", { times: 1 })).data;
@@ -24,7 +32,16 @@ export function JobsPage() {
   const next = useMemo(() => new Map(schedule?.sequences.map((its) => [its.file, its.next[0]]) ?? []), [schedule]);
   return (
     <>
-      <PageHead title="Jobs">
+      <PageHead
+        title="Jobs"
+        tools={
+          mayEdit && (
+            <button type="button" onClick={() => setAsking(true)}>
+              New file…
+            </button>
+          )
+        }
+      >
         <p className="muted">
           Files in <code>{session?.folder}</code>
         </p>
@@ -65,6 +82,7 @@ export function JobsPage() {
           />
         )}
       </Ready>
+      {isAsking && <NewFileDialog onClose={() => setAsking(false)} />}
     </>
   );
 }
@@ -144,7 +162,7 @@ function Folders({
                   return (
                     time && (
                       <span className="nowrap" title={localMoment(time)}>
-                        <Ago at={Date.parse(time)} />
+                        <Until at={Date.parse(time)} />
                       </span>
                     )
                   );

@@ -49,9 +49,9 @@ function Content({ data }: { data: Machine }) {
           <Use name="Memory of the machine" used={used} size={data.memory} />
           <Use name="Memory that runs may take" isLimit used={data.run_memory_shared} size={data.run_memory} />
           {data.scratch.map((disk) => (
-            <Use key={disk.path} name="Scratch" path={disk.path} used={disk.size - disk.free} size={disk.size} />
+            <Use key={disk.path} name="Scratch" path={disk.path} used={disk.used} size={disk.used + disk.free} />
           ))}
-          <Use name="State" path={data.state.path} used={data.state.size - data.state.free} size={data.state.size} />
+          <Use name="State" path={data.state.path} used={data.state.used} size={data.state.used + data.state.free} />
           {data.pools.map((pool) => (
             <li key={pool.name}>
               <span>

@@ -1,8 +1,8 @@
 import { useData } from "../api/data";
 import { endpoint } from "../api/client";
 import type { Overview, RunSummary, Scheduled } from "../api/types";
-import { Empty, PageHead, Progress, Ready, Section, useTitle } from "../parts/basics";
-import { Ago, Took } from "../parts/clock";
+import { Empty, PageHead, Progress, Ready, Section, Text, useTitle } from "../parts/basics";
+import { Ago, Took, Until } from "../parts/clock";
 import { compact, localMoment, moment, percent, rate } from "../parts/format";
 import { Icon } from "../parts/icons";
 import { OutcomeBadge } from "../parts/outcome";
@@ -130,7 +130,11 @@ function Unfinished({ run }: { run: RunSummary }) {
             <Ago at={run.ended ?? run.began} />
           </span>
         </div>
-        {run.message && <p className="message">{run.message}</p>}
+        {run.message && (
+          <p className="message">
+            <Text>{run.message}</Text>
+          </p>
+        )}
       </div>
       <ResumeButton run={run} />
     </li>
@@ -181,7 +185,7 @@ function Next({ sequences }: { sequences: Scheduled[] }) {
                   {localMoment(row.next[0])} <span className="muted">{row.timezone}</span>
                 </span>{" "}
                 <span className="muted nowrap">
-                  <Ago at={Date.parse(row.next[0])} />
+                  <Until at={Date.parse(row.next[0])} />
                 </span>
               </>
             ) : (
@@ -218,7 +222,7 @@ function Notices({ notices }: { notices: Overview["notices"] }) {
             <Icon name={notice.level} />
             <span>
               <span className="visually-hidden">{notice.level}: </span>
-              {notice.text}
+              <Text>{notice.text}</Text>
             </span>
             <span className="muted nowrap">
               <Ago at={notice.when} />

@@ -5,8 +5,9 @@ import { refresh, useData } from "../api/data";
 import { useMay } from "../api/session";
 import { useStore } from "../api/store";
 import type { ErrorJson, Rejects, RunDetail } from "../api/types";
-import { Empty, ErrorNote, PageHead, Ready, Section, useTitle } from "../parts/basics";
+import { Empty, ErrorNote, PageHead, Ready, Section, Text, useTitle } from "../parts/basics";
 import { Dialog } from "../parts/dialog";
+import { isCancelled } from "../parts/failure";
 import { count, plural } from "../parts/format";
 import { Link, to } from "../parts/route";
 import { VariableFields } from "./job/variables";
@@ -67,7 +68,9 @@ function Reasons({ data }: { data: Rejects }) {
             <ul className="rejects">
               {reason.examples.map((example, index) => (
                 <li key={index}>
-                  <p>{example.what}</p>
+                  <p>
+                    <Text>{example.what}</Text>
+                  </p>
                   {example.record !== null && (
                     <pre tabIndex={0} aria-label="Record">
                       {example.record}
@@ -95,7 +98,11 @@ function Replays({ run }: { run: string }) {
       {all.map((action) => (
         <div key={action.id} className={`note ${action.state === "failed" ? "note-error" : "note-info"}`} role="status">
           <div>
-            <p>{action.state === "running" ? "The replay is running…" : `The replay has ended: ${action.state}`}</p>
+            <p>
+              {action.state === "running"
+                ? "The replay is running…"
+                : `The replay has ended: ${isCancelled(action) ? "cancelled" : action.state}`}
+            </p>
             {action.output && <pre>{action.output.trimEnd()}</pre>}
           </div>
         </div>
@@ -131,8 +138,8 @@ function ReplayDialog({
   return (
     <Dialog title="Replay the rejects" onClose={onClose}>
       <p>
-        The job as it is now reads {plural(waiting, "record")} again. Those that succeed are loaded; the others stay
-        rejected.
+        {plural(waiting, "record")}, as read by this run, {waiting === 1 ? "is" : "are"} loaded again with the job as it
+        is now. A mended data file is not read again. Records that fail again stay rejected.
       </p>
       {file && <VariableFields file={file} values={{}} onChange={setSet} />}
       {error && <ErrorNote error={error} />}

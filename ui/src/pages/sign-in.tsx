@@ -40,14 +40,16 @@ export function SignIn({ message }: { message: string | null }) {
           <ThemeButton />
         </div>
         {message && (
-          <p className="note note-info" role="status">
-            <Text>{message}</Text>
-          </p>
+          <div className="note note-info" role="status">
+            <p>
+              <Text>{message}</Text>
+            </p>
+          </div>
         )}
         <form onSubmit={(event) => void submit(event)}>
           {way === "link" ? (
             <label>
-              Link that the server has printed, or its token
+              Link printed by the server, or its token
               <input ref={first} name="token" type="password" autoComplete="off" required spellCheck={false} />
             </label>
           ) : (

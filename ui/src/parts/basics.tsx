@@ -66,7 +66,8 @@ export function Section({
 
 /** A sentence in which `names` stand in backticks. */
 export function Text({ children }: { children: string }) {
-  return children.split("`").map((part, index) => (index % 2 === 1 ? <code key={index}>{part}</code> : part));
+  // One backtick alone is text.
+  return children.split(/`([^`]*)`/).map((part, index) => (index % 2 === 1 ? <code key={index}>{part}</code> : part));
 }
 
 /** What is only there when it is opened: it would cost time as often as it changes. */
@@ -100,7 +101,7 @@ export function ErrorNote({ error, isOld = false }: { error: ErrorJson; isOld?: 
       <div>
         <p>
           <span className="visually-hidden">Error: </span>
-          {error.what}
+          <Text>{error.what}</Text>
         </p>
         {place.length > 0 && <p className="muted">at {place.join(", ")}</p>}
         {error.step && <p className="muted">step {error.step}</p>}
@@ -109,7 +110,7 @@ export function ErrorNote({ error, isOld = false }: { error: ErrorJson; isOld?: 
             text <code>{error.text}</code>
           </p>
         )}
-        {error.cause && <p className="muted">cause {error.cause}</p>}
+        {error.cause && <p className="muted">cause <Text>{error.cause}</Text></p>}
         {error.hint && <p>
             hint: <Text>{error.hint}</Text>
           </p>}

@@ -1,6 +1,6 @@
 /** Times that go on by themselves: each element renders alone, and the page around it does not. */
 import { useSyncExternalStore } from "react";
-import { duration, moment, relative, wholeDuration } from "./format";
+import { ago, duration, moment, relative, wholeDuration } from "./format";
 
 const listeners = new Set<() => void>();
 let now = Date.now();
@@ -8,6 +8,8 @@ let timer: number | null = null;
 
 function subscribe(listener: () => void): () => void {
   listeners.add(listener);
+  // It stood still while nobody looked, and goes slowly in a hidden tab.
+  now = Date.now();
   timer ??= window.setInterval(() => {
     now = Date.now();
     listeners.forEach((listener) => listener());
@@ -28,7 +30,16 @@ function useTimed(of: (now: number) => string): string {
 
 /** `3 min ago`, with the exact time as its title. */
 export function Ago({ at }: { at: number }) {
-  const text = useTimed((now) => relative(at, now));
+  return <Relative at={at} of={ago} />;
+}
+
+/** `in 3 min`: for a time that is planned. */
+export function Until({ at }: { at: number }) {
+  return <Relative at={at} of={relative} />;
+}
+
+function Relative({ at, of }: { at: number; of: (at: number, now: number) => string }) {
+  const text = useTimed((now) => of(at, now));
   return (
     <time dateTime={new Date(at).toISOString()} title={moment(at)}>
       {text}

@@ -93,6 +93,9 @@ export function relative(ms: number, now: number): string {
   return seconds < 0 ? `${text} ago` : `in ${text}`;
 }
 
+/** The same of what has happened already: the clock of the server may be a little ahead of that of the browser. */
+export const ago = (ms: number, now: number): string => relative(ms > now && ms - now < 60_000 ? now : ms, now);
+
 /** A duration in seconds as one says it: with minutes only if there are few hours. */
 function roughly(seconds: number): string {
   const [minutes, hours, days] = [60, 3600, 86400].map((unit) => Math.floor(seconds / unit)) as [

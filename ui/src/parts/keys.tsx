@@ -44,6 +44,7 @@ const KEYS: [string[], string][] = [
   [["?"], "Show these shortcuts"],
   [["←", "→"], "Go from run to run in a strip"],
   [["Esc"], "Close a dialog"],
+  [["Ctrl", "S"], "Save the text that is edited"],
 ];
 
 export function ShortcutHelp({ onClose }: { onClose: () => void }) {

@@ -4,33 +4,65 @@ import { useMemo, useSyncExternalStore, type AnchorHTMLAttributes, type MouseEve
 const listeners = new Set<() => void>();
 const notify = () => listeners.forEach((listener) => listener());
 let isHeadingNext = false;
-/** Says why the page must not be left, or nothing. */
+/** Says why what is shown must not be left, or nothing. */
 let guard: (() => string | null) | null = null;
 
-window.addEventListener("popstate", notify);
+/** What is shown. The address is another one while the user is asked whether to go back. */
+let shown = { path: location.pathname, search: location.search };
+/** Where it is in the history of this tab: each entry has its number as its state. */
+let place = placeOf(history.state) ?? 0;
+history.replaceState({ place }, "");
+
+function placeOf(state: unknown): number | null {
+  const known = (state as { place?: unknown } | null)?.place;
+  return typeof known === "number" ? known : null;
+}
+
+const isShown = ({ pathname, search }: { pathname: string; search: string }) =>
+  pathname === shown.path && search === shown.search;
+
+/** Whether `target` may be shown instead. What is shown already loses nothing. */
+function mayLeave(target: { pathname: string; search: string }): boolean {
+  const reason = isShown(target) ? null : guard?.();
+  return !reason || window.confirm(reason);
+}
+
+function show(): void {
+  shown = { path: location.pathname, search: location.search };
+  notify();
+}
+
+window.addEventListener("popstate", ({ state }) => {
+  const next = placeOf(state);
+  // A link to a part of the page makes an entry without a number.
+  if (next === null) history.replaceState({ place: (place += 1) }, "");
+  else if (mayLeave(location)) place = next;
+  else if (next !== place) return history.go(place - next);
+  show();
+});
 
 const subscribe = (listener: () => void) => {
   listeners.add(listener);
   return () => listeners.delete(listener);
 };
 
-export const usePath = () => useSyncExternalStore(subscribe, () => location.pathname);
+export const usePath = () => useSyncExternalStore(subscribe, () => shown.path);
 
 export function useQuery(): URLSearchParams {
-  const search = useSyncExternalStore(subscribe, () => location.search);
+  const search = useSyncExternalStore(subscribe, () => shown.search);
   return useMemo(() => new URLSearchParams(search), [search]);
 }
 
 export function navigate(to: string, { replace = false } = {}): void {
   const target = new URL(to, location.href);
   const isOtherPage = target.pathname !== location.pathname;
-  if (isOtherPage) {
-    const reason = guard?.();
-    if (reason && !window.confirm(reason)) return;
-  }
-  history[replace ? "replaceState" : "pushState"](null, "", to);
+  if (!mayLeave(target)) return;
+  // As browsers do: a link to what is shown adds nothing to go back to.
+  const isSame = replace || isShown(target);
+  if (!isSame) place += 1;
+  history[isSame ? "replaceState" : "pushState"]({ place }, "", to);
   isHeadingNext = isOtherPage;
-  notify();
+  show();
   if (isOtherPage) window.scrollTo(0, 0);
 }
 
@@ -52,7 +84,7 @@ export function setQuery(changes: Record<string, string | null>, { replace = tru
   navigate(`${location.pathname}${text && `?${text}`}`, { replace });
 }
 
-/** Asks before the page is left, as long as `reason` gives one. */
+/** Asks before another page or view is shown, as long as `reason` gives one. */
 export function setGuard(reason: (() => string | null) | null): void {
   guard = reason;
 }
@@ -86,6 +118,7 @@ export const to = {
   run: (run: string) => `/runs/${encodeURIComponent(run)}`,
   rejects: (run: string) => `/runs/${encodeURIComponent(run)}/rejects`,
   job: (file: string) => `/jobs/${encoded(file)}`,
+  newFile: (file: string) => `/jobs?${new URLSearchParams({ new: file })}`,
   runsOf: (file: string) => `/runs?${new URLSearchParams({ file })}`,
   history: (file: string) => `/history?${new URLSearchParams({ file })}`,
 };

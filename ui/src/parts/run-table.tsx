@@ -1,7 +1,7 @@
 import type { RunSummary } from "../api/types";
 import { Ago, Took } from "./clock";
 import { count, moment } from "./format";
-import { Progress } from "./basics";
+import { Progress, Text } from "./basics";
 import { OutcomeBadge } from "./outcome";
 import { Link, to } from "./route";
 import { Table, type Column } from "./table";
@@ -24,7 +24,11 @@ const COLUMNS: Column<RunSummary>[] = [
         <Link href={to.run(run.run)}>{run.file ?? run.job}</Link>
         {run.of_step && <span className="step-of muted">step {run.of_step.step}</span>}
         {run.variables && <span className="variables">{run.variables.split("\n").join(", ")}</span>}
-        {run.message && run.outcome !== "done" && <span className="message">{run.message}</span>}
+        {run.message && run.outcome !== "done" && (
+          <span className="message">
+            <Text>{run.message}</Text>
+          </span>
+        )}
       </>
     ),
   },

@@ -1,11 +1,12 @@
 import { useState, type ReactNode } from "react";
-import { endpoint } from "../../api/client";
+import { ApiError, endpoint } from "../../api/client";
 import { useData } from "../../api/data";
 import { useMay } from "../../api/session";
 import type { Check, Explain, Files, FileText, Overview } from "../../api/types";
 import { PageHead, Ready, useTitle } from "../../parts/basics";
 import { Ago } from "../../parts/clock";
 import { baseName } from "../../parts/format";
+import { Icon } from "../../parts/icons";
 import { OutcomeBadge } from "../../parts/outcome";
 import { Link, to, useQuery } from "../../parts/route";
 import { Strip } from "../../parts/strip";
@@ -38,6 +39,7 @@ export function JobPage({ file }: { file: string }) {
   const [isStarting, setStarting] = useState(false);
   const mayOperate = useMay("operate");
 
+  const isGone = text.data !== undefined && text.error instanceof ApiError && text.error.status === 404;
   const kind = text.data?.kind;
   const isRunnable = kind === "job" || kind === "sequence";
   const views = VIEWS.filter(
@@ -68,8 +70,8 @@ export function JobPage({ file }: { file: string }) {
               type="button"
               className="primary"
               onClick={() => setStarting(true)}
-              disabled={!canStart}
-              title={!canStart ? "The file has mistakes: see Text" : undefined}
+              disabled={!canStart || isGone}
+              title={!isGone && !canStart ? "The file has mistakes: see Text" : undefined}
             >
               Start…
             </button>
@@ -100,9 +102,15 @@ export function JobPage({ file }: { file: string }) {
           </Link>
         ))}
       </nav>
+      {isGone && (
+        <div className="note note-warning" role="alert">
+          <Icon name="warning" />
+          <p>This file is not there any more. What is shown is how it was.</p>
+        </div>
+      )}
       <Ready of={text}>
         {(data) => {
-          if (view === "text") return <JobText text={data} check={check} />;
+          if (view === "text") return <JobText text={data} check={check} isGone={isGone} />;
           if (view === "runs") return <JobRuns file={file} />;
           if (view === "schedule") return <JobSchedule file={file} />;
           return (

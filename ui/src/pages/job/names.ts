@@ -9,6 +9,17 @@ export function isOnlyUnset(lints: Lint[]): boolean {
   return errors.length > 0 && errors.every(isUnset);
 }
 
+/** What is wrong with the name of a new file. */
+export function wrongName(name: string): string | null {
+  if (name.startsWith("/")) return "The name begins at the folder that is served: no slash at its beginning.";
+  const parts = name.split("/");
+  if (parts.includes("..")) return "The file must be in the folder that is served: no `..` in its name.";
+  if (parts.some((part) => part === "" || part.startsWith("."))) {
+    return "Each part of the name needs a text that does not begin with a dot.";
+  }
+  return name.endsWith(".yaml") ? null : "The name must end with `.yaml`.";
+}
+
 /** A variable that a file uses. */
 export interface Variable {
   name: string;

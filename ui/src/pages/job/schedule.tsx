@@ -2,7 +2,7 @@ import { endpoint } from "../../api/client";
 import { useData } from "../../api/data";
 import type { Occurrence, Schedule, Scheduled } from "../../api/types";
 import { Empty, Fact, Ready, Section } from "../../parts/basics";
-import { Ago } from "../../parts/clock";
+import { Until } from "../../parts/clock";
 import { localMoment, moment, plural } from "../../parts/format";
 import { OutcomeBadge } from "../../parts/outcome";
 import { Link, to } from "../../parts/route";
@@ -69,7 +69,7 @@ function Times({ schedule, its }: { schedule: Schedule; its: Scheduled }) {
             columns={[
               { name: `In ${its.timezone}`, isHead: true, cell: (time) => localMoment(time) },
               { name: "Here", cell: (time) => moment(Date.parse(time), false) },
-              { name: "From now", cell: (time) => <Ago at={Date.parse(time)} /> },
+              { name: "From now", cell: (time) => <Until at={Date.parse(time)} /> },
             ]}
           />
         ) : (

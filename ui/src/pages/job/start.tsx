@@ -42,7 +42,10 @@ export function StartDialog({
         <VariableFields file={file} values={known} onChange={setSet} />
         <label className="check">
           <input type="checkbox" checked={restart} onChange={({ target }) => setRestart(target.checked)} />
-          Start from the beginning, and discard what an unfinished run has left
+          <span>
+            Start from the beginning. Rows that an unfinished run has loaded stay where they are, and may then be there
+            twice.
+          </span>
         </label>
         {error && <ErrorNote error={error} />}
         <div className="dialog-buttons">

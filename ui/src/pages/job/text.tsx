@@ -2,22 +2,22 @@ import { useState } from "react";
 import { useMay } from "../../api/session";
 import type { Check, FileText, Lint } from "../../api/types";
 import { ErrorNote, Text } from "../../parts/basics";
-import { Icon } from "../../parts/icons";
 import { Editor } from "./editor";
+import { LintList } from "./lints";
 import { tokens } from "./yaml";
 
 /** The file with line numbers, and what is wrong at the lines where it is. */
-export function JobText({ text, check }: { text: FileText; check: Check | undefined }) {
+export function JobText({ text, check, isGone }: { text: FileText; check: Check | undefined; isGone: boolean }) {
   const mayEdit = useMay("edit");
   const [isEditing, setEditing] = useState(false);
-  if (isEditing) return <Editor text={text} onClose={() => setEditing(false)} />;
+  if (isEditing) return <Editor text={text} check={check} isGone={isGone} onClose={() => setEditing(false)} />;
   const lints = check?.lints ?? [];
   return (
     <>
       {check?.errors.map((error, index) => (
         <ErrorNote key={index} error={error} />
       ))}
-      {lints.length > 0 && <LintList lints={lints} />}
+      {lints.length > 0 && <LintList lints={lints} onJump={jump} />}
       {check && check.unknown.length > 0 && (
         <p className="muted">Not checked, since that reads from elsewhere: {check.unknown.join(", ")}</p>
       )}
@@ -25,7 +25,7 @@ export function JobText({ text, check }: { text: FileText; check: Check | undefi
         <h2>Text</h2>
         {text.is_redacted && <span className="muted">passwords are shown as ***</span>}
         {mayEdit && !text.is_redacted && (
-          <button type="button" onClick={() => setEditing(true)}>
+          <button type="button" disabled={isGone} onClick={() => setEditing(true)}>
             Edit
           </button>
         )}
@@ -35,36 +35,10 @@ export function JobText({ text, check }: { text: FileText; check: Check | undefi
   );
 }
 
-function LintList({ lints }: { lints: Lint[] }) {
-  const jump = (line: number) => {
-    const element = document.getElementById(`line-${line}`);
-    element?.scrollIntoView({ block: "center" });
-    element?.focus({ preventScroll: true });
-  };
-  return (
-    <ul className="lints" aria-label="Mistakes and warnings">
-      {lints.map((lint, index) => (
-        <li key={index} className={`tone-${lint.severity === "error" ? "bad" : "warn"}`}>
-          <Icon name={lint.severity} />
-          <div>
-            {lint.line > 0 && (
-              <button type="button" className="link" onClick={() => jump(lint.line)}>
-                line {lint.line}
-              </button>
-            )}{" "}
-            <span className="visually-hidden">{lint.severity}: </span>
-            <Text>{lint.what}</Text>
-            {lint.hint && (
-              <span className="muted">
-                {" "}
-                hint: <Text>{lint.hint}</Text>
-              </span>
-            )}
-          </div>
-        </li>
-      ))}
-    </ul>
-  );
+function jump(line: number): void {
+  const element = document.getElementById(`line-${line}`);
+  element?.scrollIntoView({ block: "center" });
+  element?.focus({ preventScroll: true });
 }
 
 function Code({ text, lints }: { text: string; lints: Lint[] }) {

@@ -24,7 +24,7 @@ export function Beside({ detail }: { detail: RunDetail }) {
         <label className="inline">
           <span>Compare with</span>
           <select value={beside} onChange={({ target }) => setQuery({ beside: target.value || null })}>
-            <option value="">the last that is done</option>
+            <option value="">the last successful run</option>
             {beside && !others.some((other) => other.run === beside) && <option>{beside}</option>}
             {others.map((other) => (
               <option key={other.run} value={other.run}>
@@ -61,7 +61,7 @@ export function Beside({ detail }: { detail: RunDetail }) {
           ]}
         />
       ) : (
-        <Empty>There is no earlier run that is done to compare with.</Empty>
+        <Empty>There is no earlier successful run to compare with.</Empty>
       )}
     </Section>
   );

@@ -113,7 +113,7 @@ function Legend() {
     <p className="work-legend muted">
       <span className="key key-busy">busy</span>
       <span className="key key-in">waiting for rows</span>
-      <span className="key key-out">waiting for what takes them</span>
+      <span className="key key-out">waiting for the next step</span>
     </p>
   );
 }

@@ -1,5 +1,5 @@
 import type { RunSummary, SequenceStep } from "../../api/types";
-import { Section } from "../../parts/basics";
+import { Section, Text } from "../../parts/basics";
 import { Took } from "../../parts/clock";
 import { clock, duration, plural } from "../../parts/format";
 import { OutcomeBadge } from "../../parts/outcome";
@@ -51,7 +51,11 @@ export function Timeline({ steps, run, runs }: { steps: SequenceStep[]; run: Run
             cell: (step) => (
               <>
                 <span className="muted">{step.kind}</span> {step.what}
-                {step.message && <span className="message">{step.message}</span>}
+                {step.message && (
+                  <span className="message">
+                    <Text>{step.message}</Text>
+                  </span>
+                )}
               </>
             ),
           },
