@@ -1,0 +1,494 @@
+//! Who reads what: bundles of units, leased to workers. A function of what happens and of the time, without a clock, a
+//! network, or a thread.
+//!
+//! ```text
+//!  listed ─▶ pool ─bundle─▶ leased ─▶ done             each unit is in one place
+//!              ▲              │
+//!              └─ again ◀─────┘ its worker is lost
+//! ```
+//! A bundle is taken by one worker at a time. The last ones may be taken over: by a second worker, while the first is
+//! still at it. The first of them that is done counts, and the other is refused.
+//!
+//! Of a lost worker, the units that it was reading are suspects. Each is read in a bundle of its own, so that the next
+//! loss shows whether it was to blame: two workers lost over the same unit end the run with its name.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::io;
+
+use crate::pool::{ListedUnit, Pool};
+
+/// A worker, by the number that it got when it joined.
+pub type Worker = u64;
+
+/// A bundle, by its number. A number is never used twice.
+pub type Bundle = u64;
+
+/// As many bundles as there should be for each slot, so that all slots end at about the same time.
+const FOR_EACH_SLOT: u64 = 8;
+
+/// How long a bundle should take, in milliseconds: short enough that a loss costs little, long enough that asking for
+/// it costs nothing.
+const LONGEST: u64 = 120_000;
+const SHORTEST: u64 = 1_000;
+
+/// The bytes a second of a slot, as long as nobody has measured them.
+const FIRST_RATE: u64 = 20_000_000;
+
+/// The most units of a bundle.
+const MOST_UNITS: u64 = 100_000;
+
+/// How many workers may be lost over a unit.
+const MOST_LOSSES: u32 = 2;
+
+/// A bundle that runs so many times as long as it should is taken over, once it has run for this long.
+const TAKEN_OVER_AFTER: (f64, u64) = (1.5, 3_000);
+
+/// What a worker gets that asks for work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// These units.
+    Read {
+        /// The bundle.
+        bundle: Bundle,
+        /// Its units.
+        units: Vec<ListedUnit>,
+    },
+    /// Nothing now: ask again later.
+    Wait,
+    /// Nothing any more.
+    Finished,
+}
+
+/// Whether what a worker has made of a bundle counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Counts {
+    /// It does. These are still at it, and can stop.
+    Yes {
+        /// The others.
+        stop: Vec<Worker>,
+    },
+    /// Another was first, or the worker was believed to be lost.
+    No,
+}
+
+/// A unit over which so many workers were lost that no other is to try.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deadly(pub ListedUnit);
+
+/// All that is leased, and what is not yet.
+#[derive(Debug, Default)]
+pub struct Leases {
+    pool: Pool,
+    listed: Listed,
+    workers: BTreeMap<Worker, Slots>,
+    leased: BTreeMap<Bundle, Lease>,
+    /// Bundles of lost workers.
+    again: VecDeque<Vec<ListedUnit>>,
+    /// How many workers were lost while they read a unit.
+    losses: HashMap<(u32, String), u32>,
+    next: Bundle,
+    done: Done,
+}
+
+/// What was listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Listed {
+    /// How many units.
+    pub units: u64,
+    /// How many bytes they have.
+    pub bytes: u64,
+    /// Whether that is all.
+    pub is_all: bool,
+}
+
+/// What is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Done {
+    /// How many units.
+    pub units: u64,
+    /// How many bytes they had.
+    pub bytes: u64,
+    /// How many bundles they were in.
+    pub bundles: u64,
+    /// How long all of these took together, in milliseconds.
+    pub milliseconds: u64,
+}
+
+#[derive(Debug)]
+struct Slots {
+    count: u64,
+    /// Whether it gets no more: it is about to leave.
+    is_leaving: bool,
+    holds: BTreeSet<Bundle>,
+}
+
+#[derive(Debug)]
+struct Lease {
+    units: Vec<ListedUnit>,
+    bytes: u64,
+    /// Who is at it, and since when.
+    holders: Vec<Holder>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    worker: Worker,
+    since: u64,
+    /// The positions of the units that it is reading, as it has said last.
+    reading: Vec<usize>,
+}
+
+impl Leases {
+    /// A unit was listed.
+    ///
+    /// # Errors
+    /// If memory is short.
+    pub fn add(&mut self, unit: ListedUnit) -> io::Result<()> {
+        self.listed.units += 1;
+        self.listed.bytes = self.listed.bytes.saturating_add(unit.bytes);
+        self.pool.add(unit)
+    }
+
+    /// There are no more units.
+    pub fn all_listed(&mut self) {
+        self.listed.is_all = true;
+    }
+
+    /// What was listed so far.
+    pub fn listed(&self) -> Listed {
+        self.listed
+    }
+
+    /// What is done so far.
+    pub fn done(&self) -> Done {
+        self.done
+    }
+
+    /// Whether all is done.
+    pub fn is_finished(&self) -> bool {
+        self.listed.is_all && self.leased.is_empty() && self.again.is_empty() && self.pool.units() == 0
+    }
+
+    /// A worker has come that does so much at once.
+    pub fn join(&mut self, worker: Worker, slots: u64) {
+        let slots = Slots { count: slots.max(1), is_leaving: false, holds: BTreeSet::new() };
+        self.workers.insert(worker, slots);
+    }
+
+    /// A worker is about to leave: it ends what it has, and gets no more.
+    pub fn leave(&mut self, worker: Worker) {
+        if let Some(slots) = self.workers.get_mut(&worker) {
+            slots.is_leaving = true;
+        }
+    }
+
+    /// A slot of a worker is free, `now`, in milliseconds.
+    ///
+    /// # Errors
+    /// If packed units cannot be unpacked.
+    pub fn ask(&mut self, worker: Worker, now: u64) -> io::Result<Answer> {
+        if self.is_finished() {
+            return Ok(Answer::Finished);
+        }
+        match self.workers.get(&worker) {
+            None => return Ok(Answer::Finished),
+            Some(slots) if slots.is_leaving && slots.holds.is_empty() => return Ok(Answer::Finished),
+            Some(slots) if slots.is_leaving => return Ok(Answer::Wait),
+            Some(_) => {}
+        }
+        let units = match self.again.pop_front() {
+            Some(units) => units,
+            None => {
+                let (bytes, most) = self.size();
+                self.pool.take(bytes, most)?
+            }
+        };
+        if units.is_empty() {
+            return Ok(self.take_over(worker, now));
+        }
+        let bundle = self.next;
+        self.next += 1;
+        let bytes = units.iter().map(|unit| unit.bytes).sum();
+        let holders = vec![Holder { worker, since: now, reading: Vec::new() }];
+        self.hold(worker, bundle);
+        self.leased.insert(bundle, Lease { units: units.clone(), bytes, holders });
+        Ok(Answer::Read { bundle, units })
+    }
+
+    fn hold(&mut self, worker: Worker, bundle: Bundle) {
+        if let Some(slots) = self.workers.get_mut(&worker) {
+            slots.holds.insert(bundle);
+        }
+    }
+
+    /// How many bytes and units the next bundle has at most.
+    fn size(&self) -> (u64, usize) {
+        let slots = self.workers.values().filter(|slots| !slots.is_leaving).map(|slots| slots.count).sum::<u64>();
+        let bundles = (slots * FOR_EACH_SLOT).max(1);
+        let within = |milliseconds: u64| self.bytes_within(milliseconds);
+        let bytes = (self.listed.bytes / bundles).clamp(within(SHORTEST), within(LONGEST));
+        let units = (self.listed.units / bundles).clamp(1, MOST_UNITS);
+        (bytes, usize::try_from(units).unwrap_or(usize::MAX))
+    }
+
+    /// How many bytes a slot reads in this time.
+    fn bytes_within(&self, milliseconds: u64) -> u64 {
+        let rate = match self.done.milliseconds {
+            0 => FIRST_RATE as f64 / 1_000.0,
+            measured => self.done.bytes as f64 / measured as f64,
+        };
+        ((rate * milliseconds as f64) as u64).max(1)
+    }
+
+    /// The bundle that takes longest of those that take much longer than they should.
+    fn take_over(&mut self, worker: Worker, now: u64) -> Answer {
+        if !self.listed.is_all || self.done.bundles == 0 {
+            return Answer::Wait;
+        }
+        let usual = self.done.milliseconds as f64 / self.done.bundles as f64;
+        let late = |lease: &Lease| {
+            let [holder] = lease.holders.as_slice() else { return None };
+            let age = now.saturating_sub(holder.since);
+            let by_size = lease.bytes as f64 / self.bytes_within(1_000) as f64 * 1_000.0;
+            let is_late = age as f64 > by_size.max(usual) * TAKEN_OVER_AFTER.0 && age >= TAKEN_OVER_AFTER.1;
+            (holder.worker != worker && is_late).then_some(age)
+        };
+        let found = self.leased.iter().filter_map(|(bundle, lease)| Some((late(lease)?, *bundle))).max();
+        let Some(lease) = found.and_then(|(_, bundle)| self.leased.get_mut(&bundle)) else { return Answer::Wait };
+        lease.holders.push(Holder { worker, since: now, reading: Vec::new() });
+        let units = lease.units.clone();
+        let bundle = found.map_or(0, |(_, bundle)| bundle);
+        self.hold(worker, bundle);
+        Answer::Read { bundle, units }
+    }
+
+    /// A worker says which units of a bundle it is reading, by their positions.
+    pub fn reading(&mut self, worker: Worker, bundle: Bundle, reading: Vec<usize>) {
+        let lease = self.leased.get_mut(&bundle);
+        let holder = lease.and_then(|lease| lease.holders.iter_mut().find(|holder| holder.worker == worker));
+        if let Some(holder) = holder {
+            holder.reading = reading;
+        }
+    }
+
+    /// Whether a worker may commit what it has made of a bundle: it is still leased to it. Asked before the commit
+    /// where the target does not know itself what it has.
+    pub fn may_commit(&self, worker: Worker, bundle: Bundle) -> bool {
+        self.leased.get(&bundle).is_some_and(|lease| lease.holders.iter().any(|holder| holder.worker == worker))
+    }
+
+    /// A worker is done with a bundle.
+    pub fn end(&mut self, worker: Worker, bundle: Bundle, now: u64) -> Counts {
+        if !self.may_commit(worker, bundle) {
+            return Counts::No;
+        }
+        let Some(lease) = self.leased.remove(&bundle) else { return Counts::No };
+        let mut stop = Vec::new();
+        for holder in &lease.holders {
+            if let Some(slots) = self.workers.get_mut(&holder.worker) {
+                slots.holds.remove(&bundle);
+            }
+            match holder.worker == worker {
+                true => self.done.milliseconds += now.saturating_sub(holder.since).max(1),
+                false => stop.push(holder.worker),
+            }
+        }
+        self.done.units += lease.units.len() as u64;
+        self.done.bytes = self.done.bytes.saturating_add(lease.bytes);
+        self.done.bundles += 1;
+        Counts::Yes { stop }
+    }
+
+    /// A worker is lost. What it had is read again.
+    ///
+    /// # Errors
+    /// If it is the second one that was lost over a unit.
+    pub fn lose(&mut self, worker: Worker) -> Result<(), Deadly> {
+        let Some(slots) = self.workers.remove(&worker) else { return Ok(()) };
+        let mut deadly = None;
+        for bundle in slots.holds {
+            let Some(lease) = self.leased.get_mut(&bundle) else { continue };
+            let Some(position) = lease.holders.iter().position(|holder| holder.worker == worker) else { continue };
+            let reading: BTreeSet<usize> = lease.holders.swap_remove(position).reading.into_iter().collect();
+            let is_left = lease.holders.is_empty();
+            for unit in reading.iter().filter_map(|position| lease.units.get(*position)) {
+                let losses = self.losses.entry((unit.source, unit.text.clone())).or_default();
+                *losses += 1;
+                if *losses >= MOST_LOSSES {
+                    deadly.get_or_insert_with(|| Deadly(unit.clone()));
+                }
+            }
+            if is_left && let Some(lease) = self.leased.remove(&bundle) {
+                self.read_again(lease.units, &reading);
+            }
+        }
+        deadly.map_or(Ok(()), Err)
+    }
+
+    /// The suspects come last, each in a bundle of its own: most of the work does not wait for another loss.
+    fn read_again(&mut self, units: Vec<ListedUnit>, suspects: &BTreeSet<usize>) {
+        let numbered = units.into_iter().enumerate();
+        let (suspected, others): (Vec<_>, Vec<_>) = numbered.partition(|(position, _)| suspects.contains(position));
+        let others: Vec<ListedUnit> = others.into_iter().map(|(_, unit)| unit).collect();
+        if !others.is_empty() {
+            self.again.push_front(others);
+        }
+        self.again.extend(suspected.into_iter().map(|(_, unit)| vec![unit]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unit(number: u64, bytes: u64) -> ListedUnit {
+        ListedUnit { source: 0, bytes, text: format!("unit {number}") }
+    }
+
+    fn leases(units: u64, workers: u64) -> Leases {
+        let mut leases = Leases::default();
+        for number in 0..units {
+            leases.add(unit(number, 1_000_000)).expect("added");
+        }
+        leases.all_listed();
+        (0..workers).for_each(|worker| leases.join(worker, 1));
+        leases
+    }
+
+    fn read(leases: &mut Leases, worker: Worker, now: u64) -> (Bundle, Vec<ListedUnit>) {
+        match leases.ask(worker, now).expect("an answer") {
+            Answer::Read { bundle, units } => (bundle, units),
+            other => panic!("{worker} gets {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_lost_worker_gives_back_what_it_had_and_its_late_answer_is_refused() {
+        let mut leases = leases(32, 2);
+        let (bundle, units) = read(&mut leases, 0, 0);
+        leases.reading(0, bundle, vec![1]);
+        leases.lose(0).expect("one loss");
+        assert_eq!(leases.end(0, bundle, 9), Counts::No);
+        assert_eq!(leases.ask(0, 9).expect("an answer"), Answer::Finished, "it has to join again");
+        let (_, others) = read(&mut leases, 1, 10);
+        assert_eq!((others.len(), others.contains(&units[1])), (units.len() - 1, false));
+        let (_, suspect) = read(&mut leases, 1, 10);
+        assert_eq!(suspect, [units[1].clone()]);
+    }
+
+    #[test]
+    fn two_workers_lost_over_one_unit_end_the_run_with_its_name() {
+        let mut leases = leases(8, 3);
+        let (bundle, units) = read(&mut leases, 0, 0);
+        leases.reading(0, bundle, vec![0]);
+        leases.lose(0).expect("one loss");
+        loop {
+            let (bundle, again) = read(&mut leases, 1, 1);
+            leases.reading(1, bundle, vec![0]);
+            if again == units {
+                break;
+            }
+            leases.end(1, bundle, 2);
+        }
+        assert_eq!(leases.lose(1), Err(Deadly(units[0].clone())));
+    }
+
+    #[test]
+    fn the_last_bundle_of_a_slow_worker_is_taken_over_and_counts_once() {
+        let mut leases = leases(2, 2);
+        let (slow, _) = read(&mut leases, 0, 0);
+        assert_eq!(leases.ask(1, 1).map(|answer| matches!(answer, Answer::Read { .. })).ok(), Some(true));
+        assert_eq!(leases.end(1, 1, 100), Counts::Yes { stop: Vec::new() });
+        assert_eq!(leases.ask(1, 101).expect("an answer"), Answer::Wait, "it is not late yet");
+        let (same, _) = read(&mut leases, 1, 10_000);
+        assert_eq!(same, slow);
+        assert_eq!(leases.ask(1, 10_001).expect("an answer"), Answer::Wait, "two are enough");
+        assert_eq!(leases.end(1, slow, 10_100), Counts::Yes { stop: vec![0] });
+        assert_eq!(leases.end(0, slow, 10_101), Counts::No);
+        assert!(leases.is_finished());
+    }
+
+    #[test]
+    fn who_leaves_ends_what_it_has() {
+        let mut leases = leases(100, 2);
+        let (bundle, _) = read(&mut leases, 0, 0);
+        leases.leave(0);
+        assert_eq!(leases.ask(0, 1).expect("an answer"), Answer::Wait);
+        assert_eq!(leases.end(0, bundle, 1), Counts::Yes { stop: Vec::new() });
+        assert_eq!(leases.ask(0, 2).expect("an answer"), Answer::Finished);
+        assert!(!leases.is_finished());
+    }
+
+    #[test]
+    fn there_are_eight_bundles_a_slot_and_none_takes_minutes() {
+        let mut leases = leases(6_400, 4);
+        let (_, units) = read(&mut leases, 0, 0);
+        assert_eq!(units.len(), 200);
+        let mut large = Leases::default();
+        (0..100_000).for_each(|number| large.add(unit(number, 1_000_000_000)).expect("added"));
+        large.all_listed();
+        large.join(0, 1);
+        let (_, units) = read(&mut large, 0, 0);
+        assert_eq!(units.len() as u64, FIRST_RATE * LONGEST / 1_000 / 1_000_000_000 + 1);
+    }
+
+    /// Workers come, go, are lost, are slow and believed to be lost, in any order: each unit counts once.
+    #[test]
+    fn whatever_happens_each_unit_counts_once() {
+        for seed in 0..300 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let count = random.u64(0..2_000);
+            let mut leases = Leases::default();
+            let (mut listed, mut now, mut next) = (0, 0, 0);
+            let mut living: Vec<Worker> = Vec::new();
+            let mut held: Vec<(Worker, Bundle, Vec<ListedUnit>)> = Vec::new();
+            let mut counted: Vec<ListedUnit> = Vec::new();
+            let mut steps = 0;
+            while !leases.is_finished() {
+                steps += 1;
+                assert!(steps < 1_000_000, "seed {seed} does not end");
+                now += random.u64(0..500);
+                match random.u32(0..100) {
+                    0..=19 if listed < count => {
+                        for _ in 0..random.u64(1..200).min(count - listed) {
+                            leases.add(unit(listed, random.u64(0..3_000_000))).expect("added");
+                            listed += 1;
+                        }
+                    }
+                    20..=24 if listed == count => leases.all_listed(),
+                    25..=29 if living.len() < 6 => {
+                        leases.join(next, random.u64(1..4));
+                        living.push(next);
+                        next += 1;
+                    }
+                    30..=31 if living.len() > 1 => {
+                        let worker = living.swap_remove(random.usize(0..living.len()));
+                        match random.bool() {
+                            // What it reads is never the same unit twice: no unit is deadly here.
+                            true => leases.lose(worker).expect("no unit is to blame"),
+                            false => leases.leave(worker),
+                        }
+                    }
+                    32..=65 if !living.is_empty() => {
+                        let worker = living[random.usize(0..living.len())];
+                        if let Answer::Read { bundle, units } = leases.ask(worker, now).expect("an answer") {
+                            assert!(!units.is_empty());
+                            held.push((worker, bundle, units));
+                        }
+                    }
+                    66.. if !held.is_empty() => {
+                        let (worker, bundle, units) = held.swap_remove(random.usize(0..held.len()));
+                        if let Counts::Yes { .. } = leases.end(worker, bundle, now) {
+                            counted.extend(units);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            assert_eq!((counted.len() as u64, leases.done().units), (count, count), "seed {seed}");
+            counted.sort_by(|a, b| a.text.cmp(&b.text));
+            counted.dedup_by(|a, b| a.text == b.text);
+            assert_eq!(counted.len() as u64, count, "seed {seed}");
+        }
+    }
+}
