@@ -128,6 +128,27 @@ export default {
       workspace.write("archive.yaml", ARCHIVE);
     },
 
+    "a run whose process is killed says how far it came, and is resumed": async ({ workspace, open }) => {
+      const page = await open("/jobs/archive.yaml");
+      await start(page);
+      await says(outcome(page), "running");
+      await says(fact(page, "Rows read"), /[1-9]/);
+      // So that its last view has rows, too.
+      await new Promise((resolve) => setTimeout(resolve, 2_500));
+      process.kill((await workspace.last("archive.yaml", "running")).process, "SIGKILL");
+      await says(outcome(page), "killed");
+      await says(page.locator(".run-message"), "What it had committed stays");
+      await says(fact(page, "Rows read"), /[1-9]/);
+      await shown(page.locator(".react-flow__node"));
+
+      workspace.write("archive.yaml", ARCHIVE.replace(/^throttle.*\n/, ""));
+      await page.getByRole("button", { name: "Resume" }).click();
+      await says(outcome(page), "done");
+      await says(page.getByRole("navigation", { name: "Attempts" }), /1 killed 2 done/);
+      assert.equal((await workspace.last("archive.yaml")).rows_written, ARCHIVE_ROWS);
+      workspace.write("archive.yaml", ARCHIVE);
+    },
+
     "a job that needs a variable": async ({ workspace, open }) => {
       const page = await open("/jobs/city.yaml");
       await says(page.locator("main"), "variables that have no default");

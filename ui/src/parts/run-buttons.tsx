@@ -97,7 +97,8 @@ export function CancelButton({ run }: { run: RunSummary }) {
           onClose={() => setAsking(false)}
         >
           <p>
-            It stops at the next safe point, within 20 seconds. You can resume it later: what it has committed stays.
+            It stops at the next safe point, within 20 seconds. You can resume it later. Rows that a table has taken stay;
+            files appear only once a run is done.
           </p>
         </Confirm>
       )}

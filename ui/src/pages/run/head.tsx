@@ -59,7 +59,7 @@ export function RunHead({ detail, live }: { detail: RunDetail; live: Live | null
       >
         <p className="row">
           <OutcomeBadge outcome={run.outcome} />
-          {live && live.phase !== "reading" && <span className="badge">{live.phase}</span>}
+          {live && run.outcome === "running" && live.phase !== "reading" && <span className="badge">{live.phase}</span>}
           <Took began={run.began} seconds={run.seconds} isRunning={run.outcome === "running"} />
           <span className="muted">
             {run.ended ? (
@@ -80,6 +80,12 @@ export function RunHead({ detail, live }: { detail: RunDetail; live: Live | null
       {run.message && detail.errors.length === 0 && (
         <p className={`run-message is-${run.outcome}`}>
           <Text>{run.message}</Text>
+        </p>
+      )}
+      {run.outcome === "killed" && (
+        <p className="run-message is-killed">
+          Its process was killed, or the machine went down. What it had committed stays.
+          {can.resume && " Resume loads the rest, and nothing twice."}
         </p>
       )}
       {run.outcome === "running" && <RunProgress detail={detail} live={live} />}
@@ -122,12 +128,14 @@ function Chain({ detail: { chain, run } }: { detail: RunDetail }) {
 export function RunFacts({ detail: { run, report }, live }: { detail: RunDetail; live: Live | null }) {
   const written = live?.bytes_written ?? report?.bytes_written;
   const read = live?.bytes_read ?? report?.bytes_read;
+  // One that was killed has stored nothing at its end.
+  const last = run.outcome === "killed" ? live?.points.at(-1) : undefined;
   return (
     <dl className="facts">
       {run.kind === "job" && (
         <>
-          <Fact name="Rows read">{count(run.rows_read)}</Fact>
-          <Fact name="Rows written">{count(run.rows_written)}</Fact>
+          <Fact name="Rows read">{count(last?.rows_read ?? run.rows_read)}</Fact>
+          <Fact name="Rows written">{count(last?.rows_written ?? run.rows_written)}</Fact>
           <Fact name="Rejected">
             {run.rows_rejected > 0 ? <Link href={to.rejects(run.run)}>{count(run.rows_rejected)}</Link> : "0"}
           </Fact>

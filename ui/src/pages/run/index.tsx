@@ -35,7 +35,8 @@ function useLive(detail: RunDetail) {
     return () => watch(null);
   }, [run, isRunning]);
   const streamed = useStore(liveRun, (now) => (now?.run === run ? now : null));
-  const live = isRunning ? (streamed?.live ?? detail.live) : null;
+  // Of a run that was killed, it says how the run went last.
+  const live = isRunning ? (streamed?.live ?? detail.live) : detail.live;
   return {
     live,
     previous: isRunning ? (streamed?.previous ?? null) : null,
