@@ -339,6 +339,10 @@ impl Leases {
 
 #[cfg(test)]
 mod tests {
+    use std::cmp::Reverse;
+    use std::collections::BinaryHeap;
+    use std::time::Instant;
+
     use super::*;
 
     fn unit(number: u64, bytes: u64) -> ListedUnit {
@@ -490,5 +494,49 @@ mod tests {
             counted.dedup_by(|a, b| a.text == b.text);
             assert_eq!(counted.len() as u64, count, "seed {seed}");
         }
+    }
+
+    /// Ten million objects for a thousand workers. Prints what it takes: `cargo test --release -p millstream-cluster --
+    /// --ignored --nocapture`.
+    #[test]
+    #[ignore = "takes a minute"]
+    fn ten_million_units_for_a_thousand_workers() {
+        const UNITS: u64 = 10_000_000;
+        let mut random = fastrand::Rng::with_seed(1);
+        let (begun, mut leases) = (Instant::now(), Leases::default());
+        for number in 0..UNITS {
+            let (day, etag, modified) = (number / 30_000, random.u128(..), 1_795_000_000_000 + number);
+            let uri = format!("s3://bucket/raw/day={day:03}/part-{number:08}-{:016x}.json.gz", random.u64(..));
+            let text = format!("{{\"uri\":\"{uri}\",\"etag\":\"{etag:032x}\",\"modified\":{modified}}}");
+            leases.add(ListedUnit { source: 0, bytes: random.u64(50_000..1_000_000), text }).expect("added");
+        }
+        leases.all_listed();
+        println!("listed in {:?}, {}", begun.elapsed(), peak());
+        (0..1_000).for_each(|worker| leases.join(worker, 8));
+        // What ends when, and where; a slot begins without a bundle.
+        let mut slots: BinaryHeap<(Reverse<u64>, Worker, Option<Bundle>)> =
+            (0..8_000).map(|slot| (Reverse(0), slot % 1_000, None)).collect();
+        let (begun, mut now) = (Instant::now(), 0);
+        while let Some((Reverse(at), worker, bundle)) = slots.pop() {
+            now = at;
+            bundle.into_iter().for_each(|bundle| drop(leases.end(worker, bundle, now)));
+            match leases.ask(worker, now).expect("an answer") {
+                Answer::Read { bundle, units } => {
+                    let bytes: u64 = units.iter().map(|unit| unit.bytes).sum();
+                    slots.push((Reverse(now + 1 + bytes / 20_000), worker, Some(bundle)));
+                }
+                Answer::Wait => slots.push((Reverse(now + 1_000), worker, None)),
+                Answer::Finished => {}
+            }
+        }
+        let rate = UNITS as f64 / begun.elapsed().as_secs_f64();
+        println!("{rate:.0} units a second, {} s of a cluster, {:?}, {}", now / 1_000, leases.done(), peak());
+        assert_eq!(leases.done().units, UNITS);
+    }
+
+    /// The most memory that this process has had.
+    fn peak() -> String {
+        let status = std::fs::read_to_string("/proc/self/status").expect("it is there");
+        status.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or_default().to_owned()
     }
 }
