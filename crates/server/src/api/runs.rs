@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use millstream::history::{Outcome, RunFilter, RunKind, RunRecord};
+use millstream::history::{Outcome, RunFilter, RunHistory, RunKind, RunRecord};
 use millstream::rejects::has_kept;
 use millstream::{Error, ErrorKind};
 use millstream_page::compare::compared;
@@ -259,16 +259,26 @@ fn detail(shared: &Shared, request: &Request, query: Beside) -> Result<RunDetail
     })
 }
 
-/// From where on a log is wanted.
+/// Which log is wanted, and from where on.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-struct From {
-    /// The byte with which the part begins.
+struct LogQuery {
+    /// The byte with which it begins.
     from: u64,
+    /// Of this step of a sequence, in place of the sequence itself.
+    step: Option<String>,
+    /// Of this part of the step, counted from 0.
+    part: usize,
 }
 
-fn log(shared: &Shared, request: &Request, From { from }: From) -> Result<Log, Problem> {
+fn log(shared: &Shared, request: &Request, LogQuery { from, step, part }: LogQuery) -> Result<Log, Problem> {
     let run = find(shared, request.id("run"))?;
+    if let Some(step) = step {
+        let path = log_of_part_of(shared, &run, &step, part);
+        let path = path.ok_or_else(|| Problem::absent(Error::refused("the run has no such step").text(step)))?;
+        let nothing = Log { text: String::new(), next: 0, is_cut: false };
+        return if path.is_file() { Ok(read_log(&path, from)?) } else { Ok(nothing) };
+    }
     match log_path(shared, &run) {
         Some(path) => Ok(read_log(&path, from)?),
         None => {
@@ -287,20 +297,36 @@ fn log_path(shared: &Shared, run: &RunRecord) -> Option<PathBuf> {
     shared.actions.log_of(run).or_else(of_scheduler).or_else(|| log_of_step(shared, run))
 }
 
+/// The steps of a sequence, as they are or were last.
+fn steps_of(history: &RunHistory, sequence: &RunRecord) -> Vec<Value> {
+    let view = history.view_of(&sequence.run).and_then(|view| serde_json::from_str(&view).ok());
+    let steps = match view.or_else(|| history.find(&sequence.run).ok()??.report) {
+        Some(Value::Object(mut known)) => known.remove("steps"),
+        _ => None,
+    };
+    match steps {
+        Some(Value::Array(steps)) => steps,
+        _ => Vec::new(),
+    }
+}
+
+/// Where the sequence that is `run` keeps what a part of a step has printed. The name of the step comes from outside:
+/// only one that the sequence has leads to a file.
+fn log_of_part_of(shared: &Shared, run: &RunRecord, step: &str, part: usize) -> Option<PathBuf> {
+    let steps = steps_of(&shared.history, run);
+    let known = steps.iter().find(|known| known["name"] == step)?;
+    known["parts"].get(part)?;
+    Some(millstream::sequence::log_of_part(shared.history.folder(), &run.run, step, part))
+}
+
 /// Where a sequence keeps what the process of its step printed that is `run`.
 fn log_of_step(shared: &Shared, run: &RunRecord) -> Option<PathBuf> {
     let of = run.of_step.as_ref()?;
-    let history = &shared.history;
-    for sequence in history.chain(&of.sequence).ok()?.iter().rev() {
-        let steps = match history.view_of(&sequence.run).and_then(|view| serde_json::from_str::<Value>(&view).ok()) {
-            Some(view) => view["steps"].clone(),
-            None => history.find(&sequence.run).ok()??.report?["steps"].clone(),
-        };
-        for step in steps.as_array().into_iter().flatten() {
+    for sequence in shared.history.chain(&of.sequence).ok()?.iter().rev() {
+        for step in steps_of(&shared.history, sequence) {
             let parts = step["parts"].as_array()?;
             let Some(part) = parts.iter().position(|part| part["run"] == run.run.as_str()) else { continue };
-            let path = millstream::sequence::log_of_part(history.folder(), &sequence.run, step["name"].as_str()?, part);
-            return Some(path).filter(|path| path.is_file());
+            return log_of_part_of(shared, sequence, step["name"].as_str()?, part).filter(|path| path.is_file());
         }
     }
     None

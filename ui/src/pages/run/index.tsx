@@ -13,7 +13,7 @@ import { navigate, to, useQuery } from "../../parts/route";
 import { Beside } from "./beside";
 import { Checks, RejectsNote, Results, Skipped } from "./extras";
 import { RunHead, RunFacts } from "./head";
-import { LogView } from "./log";
+import { LogView, StepOutputs } from "./log";
 import { StepTable } from "./steps";
 import { Throughput } from "./throughput";
 import { Timeline } from "./timeline";
@@ -104,6 +104,7 @@ function Content({ detail, error }: { detail: RunDetail; error: unknown }) {
       {report?.checks && report.checks.length > 0 && <Checks checks={report.checks} />}
       {report && <Skipped report={report} />}
       {report && <Results report={report} />}
+      {sequenceSteps && <StepOutputs run={detail.run} steps={sequenceSteps} />}
       {!hasFailed && log}
     </div>
   );

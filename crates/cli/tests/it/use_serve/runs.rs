@@ -162,6 +162,26 @@ fn rejects_are_shown_by_reason_and_replayed_once_the_job_is_mended() {
 }
 
 #[test]
+fn what_the_steps_of_a_sequence_have_printed_is_there() {
+    let served = Served::new(&[(
+        "seq.yaml",
+        "steps:\n  says: {command: [sh, -c, 'echo 13 people; echo but >&2']}\n  each: {for_each: {N: [1, 2]}, command: \
+         [echo, 'number ${N}']}\n  fails: {needs: each, command: [sh, -c, 'echo no disk; exit 3']}\n",
+    )]);
+    let browser = served.browser();
+    let run = browser.start(&json!({"file": "seq.yaml"}));
+    assert_eq!(browser.run_ended(&run)["run"]["outcome"], "failed");
+    let log = |query: &str| browser.get(&format!("/api/v1/runs/{run}/log?{query}"))["text"].clone();
+    let said = log("step=says").to_string();
+    assert!(said.contains("13 people") && said.contains("but"), "{said}");
+    assert_eq!((log("step=each"), log("step=each&part=1")), (json!("number 1\n"), json!("number 2\n")));
+    assert_eq!(log("step=fails"), "no disk\n");
+    for query in ["step=each&part=2", "step=nothing", "step=..%2fruns", "step=.%2fsays"] {
+        browser.send("GET", &format!("/api/v1/runs/{run}/log?{query}"), &Value::Null).is(404);
+    }
+}
+
+#[test]
 fn a_run_that_failed_says_where_and_what_to_do() {
     let served = Served::new(&[
         (
