@@ -115,6 +115,6 @@ export function demo() {
     "nightly.yaml": NIGHTLY,
     "city.yaml": CITY,
     // The step goes on as long as there is this file.
-    "publish.sh": "while [ -e hold ]; do sleep 0.1; done\n",
+    "publish.sh": "while [ -e hold ]; do sleep 0.1; done\necho all is published\n",
   };
 }

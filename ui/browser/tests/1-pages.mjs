@@ -75,6 +75,10 @@ export default {
       await says(page.locator("h1 ~ .row"), "done");
       await says(node("publish"), "done");
       await says(node("alarm"), /skipped|not run/);
+      const outputs = page.getByRole("region", { name: "Output of the steps" });
+      await outputs.getByText("publish", { exact: true }).click();
+      await says(outputs, "all is published");
+      await accessible(page, "a sequence that has ended");
       await page.getByRole("link", { name: "CITY=Ulm" }).last().click();
       await says(page.locator("h1"), "city.yaml");
       await says(fact(page, "Variables"), "CITY=Ulm");
