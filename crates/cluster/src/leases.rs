@@ -536,7 +536,7 @@ mod tests {
 
     /// The most memory that this process has had.
     fn peak() -> String {
-        let status = std::fs::read_to_string("/proc/self/status").expect("it is there");
+        let status = fs_err::read_to_string("/proc/self/status").expect("it is there");
         status.lines().find(|line| line.starts_with("VmHWM:")).unwrap_or_default().to_owned()
     }
 }
