@@ -29,7 +29,7 @@ pub fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Removes from `folder` what [`write`] left that was killed. What is younger may be of a process that lives.
+/// Removes from `folder` what a [`write()`] left that was killed. What is younger may be of a process that lives.
 pub fn tidy(folder: &Path) {
     let is_left = |entry: &fs_err::DirEntry| {
         let modified = entry.metadata().and_then(|metadata| metadata.modified());
