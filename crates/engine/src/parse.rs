@@ -92,10 +92,7 @@ impl Engine {
     /// # Errors
     /// If the file cannot be read.
     pub fn outline(&self, path: &str, options: &ParseOptions) -> Result<Outline, Failure> {
-        let environment = |name: &str| std::env::var(name).ok();
-        let variables =
-            Variables { set: &options.set, environment: &environment, now: options.now.unwrap_or_else(now) };
-        let Loaded { job, sound, outline, lints, .. } = self.parse(path, &read_text(path)?, variables, false);
+        let Loaded { job, sound, outline, lints, .. } = self.parse_as(path, &read_text(path)?, options);
         let allow = job.or(sound).map(|job| job.around.allow);
         Ok(Outline { entries: outline, allow, lints })
     }
@@ -105,15 +102,20 @@ impl Engine {
     /// # Errors
     /// As those of [`Engine::read_job`].
     pub async fn parse_job(&self, path: &str, text: &str, options: &ParseOptions) -> Result<Parsed, Failure> {
-        let environment = |name: &str| std::env::var(name).ok();
-        let variables =
-            Variables { set: &options.set, environment: &environment, now: options.now.unwrap_or_else(now) };
-        let Loaded { job, sound, lints, .. } = self.parse(path, text, variables, options.needs_secrets);
+        let Loaded { job, sound, lints, .. } = self.parse_as(path, text, options);
         let Some(job) = job else {
             let sound = sound.map(Arc::new);
             return Err(self.with_faults_of(sound, Failure { lints, errors: Vec::new() }).await);
         };
         Ok(Parsed { job: Arc::new(job), warnings: lints })
+    }
+
+    /// Parses a job as `options` say, with the environment of this process.
+    fn parse_as(&self, path: &str, text: &str, options: &ParseOptions) -> Loaded {
+        let environment = |name: &str| std::env::var(name).ok();
+        let now = options.now.unwrap_or_else(now);
+        let variables = Variables { set: &options.set, environment: &environment, now };
+        self.parse(path, text, variables, options.needs_secrets)
     }
 
     pub(crate) fn parse(&self, path: &str, text: &str, variables: Variables<'_>, needs_secrets: bool) -> Loaded {

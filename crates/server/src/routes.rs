@@ -101,7 +101,15 @@ fn text<A: Serialize>(answer: &A) -> Result<String, Problem> {
     serde_json::to_string(answer).map_err(failed)
 }
 
-/// A question that is answered from files and the history, on a thread of its own: these may be slow.
+/// What is asked with: the query of a GET, the body of others.
+fn input<I: DeserializeOwned>(method: &Method, request: &Request) -> Result<I, Problem> {
+    match *method {
+        Method::GET => query(&request.uri),
+        _ => body(&request.body),
+    }
+}
+
+/// A question that is answered from files and the history.
 pub fn get<Q, A>(
     path: &'static str,
     role: Role,
@@ -112,56 +120,30 @@ where
     Q: DeserializeOwned + JsonSchema + Send + 'static,
     A: Serialize + JsonSchema + 'static,
 {
-    let handler: Handler = Arc::new(move |shared, request| {
-        Box::pin(blocking(move || {
-            let query = query::<Q>(&request.uri)?;
-            text(&answer(&shared, &request, query)?)
-        }))
-    });
-    Route { method: Method::GET, path, role, summary, input: Q::json_schema, answer: A::json_schema, handler }
+    act(Method::GET, path, role, summary, answer)
 }
 
-/// Something that is done, with a body.
-pub fn act<B, A>(
+/// Something that is done on a thread of its own: files and the history may be slow.
+pub fn act<I, A>(
     method: Method,
     path: &'static str,
     role: Role,
     summary: &'static str,
-    answer: fn(&Shared, &Request, B) -> Result<A, Problem>,
+    answer: fn(&Shared, &Request, I) -> Result<A, Problem>,
 ) -> Route
 where
-    B: DeserializeOwned + JsonSchema + Send + 'static,
+    I: DeserializeOwned + JsonSchema + Send + 'static,
     A: Serialize + JsonSchema + 'static,
 {
+    let of = method.clone();
     let handler: Handler = Arc::new(move |shared, request| {
+        let method = of.clone();
         Box::pin(blocking(move || {
-            let body = body::<B>(&request.body)?;
-            text(&answer(&shared, &request, body)?)
+            let input = input::<I>(&method, &request)?;
+            text(&answer(&shared, &request, input)?)
         }))
     });
-    Route { method, path, role, summary, input: B::json_schema, answer: A::json_schema, handler }
-}
-
-/// Something that is done with a body, and for which the program is asked.
-pub fn act_asking<B, A, F>(
-    method: Method,
-    path: &'static str,
-    role: Role,
-    summary: &'static str,
-    answer: fn(Arc<Shared>, Request, B) -> F,
-) -> Route
-where
-    B: DeserializeOwned + JsonSchema + Send + 'static,
-    A: Serialize + JsonSchema + 'static,
-    F: Future<Output = Result<A, Problem>> + Send + 'static,
-{
-    let handler: Handler = Arc::new(move |shared, request| {
-        Box::pin(async move {
-            let body = body::<B>(&request.body)?;
-            text(&answer(shared, request, body).await?)
-        })
-    });
-    Route { method, path, role, summary, input: B::json_schema, answer: A::json_schema, handler }
+    Route { method, path, role, summary, input: I::json_schema, answer: A::json_schema, handler }
 }
 
 /// A question that is answered by asking the program.
@@ -176,13 +158,31 @@ where
     A: Serialize + JsonSchema + 'static,
     F: Future<Output = Result<A, Problem>> + Send + 'static,
 {
+    act_asking(Method::GET, path, role, summary, answer)
+}
+
+/// Something that is done, and for which the program is asked.
+pub fn act_asking<I, A, F>(
+    method: Method,
+    path: &'static str,
+    role: Role,
+    summary: &'static str,
+    answer: fn(Arc<Shared>, Request, I) -> F,
+) -> Route
+where
+    I: DeserializeOwned + JsonSchema + Send + 'static,
+    A: Serialize + JsonSchema + 'static,
+    F: Future<Output = Result<A, Problem>> + Send + 'static,
+{
+    let of = method.clone();
     let handler: Handler = Arc::new(move |shared, request| {
+        let method = of.clone();
         Box::pin(async move {
-            let query = query::<Q>(&request.uri)?;
-            text(&answer(shared, request, query).await?)
+            let input = input::<I>(&method, &request)?;
+            text(&answer(shared, request, input).await?)
         })
     });
-    Route { method: Method::GET, path, role, summary, input: Q::json_schema, answer: A::json_schema, handler }
+    Route { method, path, role, summary, input: I::json_schema, answer: A::json_schema, handler }
 }
 
 async fn blocking(work: impl FnOnce() -> Result<String, Problem> + Send + 'static) -> Result<String, Problem> {

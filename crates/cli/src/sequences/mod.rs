@@ -202,8 +202,11 @@ pub fn check(global: &Global, output: Output, check: &Check, path: &str) -> Resu
     let outline = |lints: &[Lint]| -> Result<Value, Failure> {
         let read = sequence::read(&engine, path, &options)?;
         let (lints, allow) = (if check.outline { &read.warnings } else { lints }, &read.sequence.allow);
-        let refusal = refusal(check.only_allowed, allow, &global.set);
-        Ok(json!({"lints": lints, "errors": [], "unknown": [], "allow": allow.names(), "refusal": refusal}))
+        let mut known = json!({"lints": lints, "errors": [], "unknown": [], "allow": allow.names()});
+        if check.outline {
+            known["refusal"] = refusal(check.only_allowed, allow, &global.set);
+        }
+        Ok(known)
     };
     if check.outline {
         return Ok(output.json(&outline(&[])?)?);

@@ -284,7 +284,7 @@ impl Events {
     }
 }
 
-/// Whether the API answers this without JSON, or without asking who it is.
+/// Whether the API answers this without JSON or without asking who it is, or ends the session that asks.
 pub fn is_otherwise(method: &str, path: &str) -> bool {
     ["/metrics", "/api/v1/events"].contains(&path) || (path == "/api/v1/session" && method != "get")
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{REGISTRY, loaded, loaded_with, shown};
-use crate::{Job, reference, schema};
+use crate::{Job, JobEntry, reference, schema};
 
 /// A job that uses nearly everything.
 pub const FULL: &str = r#"# a comment
@@ -242,4 +242,11 @@ fn the_registry_knows_the_keys_beside_a_transform() {
     let mut keys: Vec<&str> = keys.keys().map(String::as_str).collect();
     keys.sort_unstable();
     assert_eq!(keys, known);
+}
+
+/// Of a sound job, its file and the job itself say the same.
+#[test]
+fn the_outline_of_a_job_has_its_entries() {
+    let loaded = loaded(FULL);
+    assert_eq!(loaded.outline, JobEntry::all_of(&loaded.job.expect("it is sound")));
 }

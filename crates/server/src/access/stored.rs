@@ -24,7 +24,7 @@ type Stamp = Option<(i64, i64, u64, u64)>;
 
 /// What a file holds, and which version of it that is.
 #[derive(Debug)]
-struct Known<T> {
+struct Version<T> {
     content: T,
     stamp: Stamp,
 }
@@ -33,7 +33,7 @@ struct Known<T> {
 #[derive(Debug)]
 pub struct Stored<T> {
     path: PathBuf,
-    known: Mutex<Known<T>>,
+    known: Mutex<Version<T>>,
 }
 
 impl<T: Content> Stored<T> {
@@ -64,13 +64,13 @@ impl<T: Content> Stored<T> {
         if content != before {
             let text = serde_json::to_vec_pretty(&content).map_err(|cause| failed(&cause.into()))?;
             private::write(&self.path, &text).map_err(|cause| failed(&cause))?;
-            *lock(&self.known) = Known { content, stamp: stamp(&self.path) };
+            *lock(&self.known) = Version { content, stamp: stamp(&self.path) };
         }
         Ok(changed)
     }
 }
 
-fn read<T: Content>(path: &Path) -> Result<Known<T>> {
+fn read<T: Content>(path: &Path) -> Result<Version<T>> {
     // Before the text: if it changes in between, it is read again.
     let stamp = stamp(path);
     let content = match fs_err::read_to_string(path) {
@@ -78,7 +78,7 @@ fn read<T: Content>(path: &Path) -> Result<Known<T>> {
         Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => T::default(),
         Err(cause) => return Err(failed(&cause)),
     };
-    Ok(Known { content, stamp })
+    Ok(Version { content, stamp })
 }
 
 fn stamp(path: &Path) -> Stamp {

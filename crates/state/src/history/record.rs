@@ -191,9 +191,7 @@ impl RunRecord {
     }
 
     fn shown_text(&self, text: &str) -> String {
-        let pairs = self.variables.lines().filter_map(|line| line.split_once('='));
-        let secrets = pairs.filter(|(name, _)| redact::is_secret(name)).map(|(_, value)| value);
-        redact::urls(&redact::values(text, secrets))
+        shown_text(&self.variables, text)
     }
 
     /// Its variables, without the values of those whose names suggest secrets.
@@ -209,6 +207,14 @@ impl RunRecord {
         };
         Some(Duration::from_millis(self.ended.or_else(so_far)?.saturating_sub(self.began)))
     }
+}
+
+/// `text` of a run with these variables, without the values of those whose names suggest secrets, and without passwords
+/// in addresses.
+pub(super) fn shown_text(variables: &str, text: &str) -> String {
+    let pairs = variables.lines().filter_map(|line| line.split_once('='));
+    let secrets = pairs.filter(|(name, _)| redact::is_secret(name)).map(|(_, value)| value);
+    redact::urls(&redact::values(text, secrets))
 }
 
 /// When the run of this name began, in milliseconds since 1970: names begin with that.

@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use super::migrations::{VERSION, version};
 use super::retention::Kept;
 use super::store::{PROGRAM, Unopened, signed};
-use super::{Ending, JobKey, LogicalRun, OfStep, Outcome, RunHistory, RunKind, RunStatus, locks, progress, status};
+use super::{
+    Ending, JobKey, LogicalRun, OfStep, Outcome, RunFilter, RunHistory, RunKind, RunStatus, locks, progress, status,
+};
 use crate::{Occurrences, rejects};
 
 fn key() -> JobKey {
@@ -66,6 +68,12 @@ fn what_is_shown_of_a_run_that_failed_has_no_secrets() {
     assert_eq!(shown.message.as_deref(), Some("http://h/***/x does not answer: proxy http://p:1 and ftp://a:***@b"));
     let all = format!("{shown:?}");
     assert!(!all.contains("abc123") && !all.contains("hunter2"), "{all}");
+    // Nor is it found by a search, letter by letter.
+    let found = |text: &str| {
+        let filter = RunFilter { text: Some(text.to_owned()), ..RunFilter::default() };
+        history.browse(&filter, 10).expect("it answers").len()
+    };
+    assert_eq!((found("does not answer"), found("abc"), found("hunter")), (1, 0, 0));
 }
 
 /// A history of version 0 with a run that was killed.
