@@ -3,12 +3,12 @@
 use std::io::{BufRead, IsTerminal};
 use std::time::Duration;
 
+use millstream::text::counted;
 use millstream::{Error, Failure, Result};
 use millstream_server::{Access, address_of};
 use serde_json::{Value, json};
 
 use crate::arguments::{AccessCommand, Global, Role};
-use crate::human;
 use crate::output::Output;
 use crate::runs::moment;
 use crate::schedule::state_folder;
@@ -63,7 +63,7 @@ pub fn change(global: &Global, output: Output, command: &AccessCommand) -> Resul
                 let error = Error::refused(format!("there is no session of `{who}`"));
                 return Err(error.hint("`millstream access list` lists them").into());
             }
-            count => output.chat(&format!("{} ended\n", human::counted(count as u64, "session"))),
+            count => output.chat(&format!("{} ended\n", counted(count as u64, "session"))),
         },
         AccessCommand::Remove { name } => {
             if !access.remove(name)? {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-pub use millstream::text::{counted, duration as time, grouped as count};
+pub use millstream::text::{duration as time, grouped as count};
 
 /// A size: `12.3 MB`.
 pub fn size(bytes: u64) -> String {
