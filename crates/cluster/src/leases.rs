@@ -164,6 +164,16 @@ impl Leases {
         self.done
     }
 
+    /// How many bundles are being read.
+    pub fn bundles(&self) -> usize {
+        self.leased.len()
+    }
+
+    /// How many bundles a worker reads.
+    pub fn held_by(&self, worker: Worker) -> usize {
+        self.workers.get(&worker).map_or(0, |slots| slots.holds.len())
+    }
+
     /// Whether all is done.
     pub fn is_finished(&self) -> bool {
         self.listed.is_all && self.leased.is_empty() && self.again.is_empty() && self.pool.units() == 0

@@ -4,6 +4,8 @@
 use std::collections::VecDeque;
 use std::io;
 
+use serde::{Deserialize, Serialize};
+
 /// Units of a packed block.
 const BLOCK: usize = 1024;
 
@@ -11,7 +13,7 @@ const BLOCK: usize = 1024;
 const CLASSES: usize = u64::BITS as usize + 1;
 
 /// A unit, as it is sent to a worker.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedUnit {
     /// The number of the source in the job.
     pub source: u32,

@@ -23,7 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("millstream-codec", &["millstream-core"]),
     ("millstream-format", &["millstream-core"]),
     ("millstream-sink", &["millstream-core", "millstream-database", "millstream-process", "millstream-queue"]),
-    ("millstream-cluster", &[]),
+    ("millstream-cluster", &["millstream-core"]),
     ("millstream-schedule", &["millstream-core"]),
     ("millstream-scheduler", &["millstream-core", "millstream-job", "millstream-schedule", "millstream-state"]),
     ("millstream-sort", &["millstream-core"]),

@@ -1,0 +1,517 @@
+//! The coordinator: lets workers join, hands out bundles, and hears of what becomes of them.
+//!
+//! ```text
+//!  connections ── what each worker says ──▶ Coordination ── who reads what ──▶ Leases
+//!       ▲                                       │  ▲
+//!       └──────── units, answers ───────────────┘  └── kept, counted, fenced ── Load
+//! ```
+//! One task decides everything, one thing after the other. A worker that has closed its connection, or was silent for
+//! too long, is lost: its bundles are read again once [`Load::lose`] has seen to it that it commits nothing any more.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use millstream_core::{Error, Result};
+use serde_json::Value;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::identity::Identity;
+use crate::leases::{Answer, Counts, Deadly, Done, Leases, Listed, Worker};
+use crate::pool::ListedUnit;
+use crate::wire::{FromCoordinator, FromWorker, Hello, PROTOCOL, SentError, Welcome, receive, send};
+
+/// How long a stranger may take to show that it is none.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// The time between two looks at what takes long.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// How long workers are waited for to hear that nothing is left.
+const LONGEST_GOODBYE: Duration = Duration::from_secs(2);
+
+/// The most that the clock of a worker may differ, in milliseconds: with more, stores refuse what it signs.
+const MOST_SKEW: i64 = 60_000;
+
+/// What a load does about its workers.
+#[async_trait]
+pub trait Load: Send + Sync {
+    /// Keeps what a worker is about to commit.
+    ///
+    /// # Errors
+    /// If the run ends for it.
+    async fn keep(&self, worker: Worker, what: Value) -> Result<()>;
+
+    /// A bundle is done and counts, with this outcome.
+    ///
+    /// # Errors
+    /// If the run ends for it.
+    async fn count(&self, worker: Worker, outcome: Value) -> Result<()>;
+
+    /// Sees to it that a lost worker commits nothing any more. Never fails: where that is not possible, it waits as
+    /// long as it makes sense.
+    async fn lose(&self, worker: Worker);
+
+    /// The error of a unit over which workers were lost.
+    fn deadly(&self, unit: &ListedUnit) -> Error;
+
+    /// How things stand.
+    fn see(&self, seen: Seen);
+}
+
+/// What the coordinator reports.
+#[derive(Debug, Clone)]
+pub enum Seen {
+    /// A worker has joined.
+    Joined(Worker, Hello),
+    /// A worker cannot join.
+    Refused(String, Error),
+    /// A worker has left, as it had said.
+    Left(Worker),
+    /// A worker is lost, for this reason; so many of its bundles are read again.
+    Lost(Worker, String, usize),
+    /// How far a worker is.
+    Progress(Worker, Value),
+    /// How far all are.
+    Standing(Standing),
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Standing {
+    /// What was listed.
+    pub listed: Listed,
+    /// What is done.
+    pub done: Done,
+    /// How many bundles are being read.
+    pub reading: usize,
+    /// How many workers there are.
+    pub workers: usize,
+}
+
+/// What a coordinator goes by.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The version that all workers must have.
+    pub version: String,
+    /// How often each side says that it is there.
+    pub beat: Duration,
+    /// After how long without a word a worker is lost.
+    pub patience: Duration,
+    /// How long the run waits for a worker if there is none; for ever without.
+    pub wait: Option<Duration>,
+}
+
+/// Where workers join.
+pub struct Listening {
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+    address: SocketAddr,
+}
+
+impl Listening {
+    /// Listens at `address`, such as `0.0.0.0:7447`, for workers that have the secret.
+    ///
+    /// # Errors
+    /// If nobody can listen there.
+    pub async fn at(address: &str, identity: &Identity) -> Result<Self> {
+        let cannot = |cause: std::io::Error| {
+            Error::io(format!("the coordinator cannot listen at {address}"), &cause)
+                .hint("name another address with `--listen`; does another run coordinate workers there?")
+        };
+        let listener = TcpListener::bind(address).await.map_err(cannot)?;
+        let address = listener.local_addr().map_err(cannot)?;
+        Ok(Listening { listener, acceptor: identity.acceptor()?, address })
+    }
+
+    /// The address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// How the work of workers has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// All units are read.
+    Finished,
+    /// There was no worker for too long: some units are not read.
+    Alone,
+}
+
+/// Lets workers do `task` with all `units` that come, until nothing is left. Dropped, it cuts all connections, and
+/// workers end what they are at.
+///
+/// # Errors
+/// Those of workers that end the run, and those of `load`.
+pub async fn coordinate(
+    listening: Listening,
+    task: Value,
+    settings: Settings,
+    units: mpsc::Receiver<ListedUnit>,
+    load: Arc<dyn Load>,
+) -> Result<Outcome, Vec<Error>> {
+    let (sender, events) = mpsc::channel(1024);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(accept(listening, sender));
+    let coordination = Coordination {
+        task,
+        settings,
+        load,
+        leases: Leases::default(),
+        began: Instant::now(),
+        members: BTreeMap::new(),
+        asking: VecDeque::new(),
+        losing: JoinSet::new(),
+        alone_since: Some(Instant::now()),
+        next: 1,
+    };
+    coordination.run(units, events).await
+}
+
+/// What happens at a connection.
+enum Event {
+    /// A worker wants to join.
+    Hello(Hello, mpsc::UnboundedSender<FromCoordinator>, mpsc::Sender<Worker>),
+    /// It says something.
+    Says(Worker, FromWorker),
+    /// Its connection has ended.
+    Gone(Worker, String),
+}
+
+/// Lets connections in that show the secret.
+async fn accept(listening: Listening, events: mpsc::Sender<Event>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listening.listener.accept() => match accepted {
+                Ok((stream, _)) => drop(connections.spawn(connection(stream, listening.acceptor.clone(), events.clone()))),
+                // No file for one more: others may end.
+                Err(_) => tokio::time::sleep(LOOK).await,
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+/// Brings what a worker says to the coordination, and its answers to the worker.
+async fn connection(stream: TcpStream, acceptor: TlsAcceptor, events: mpsc::Sender<Event>) {
+    let _ = stream.set_nodelay(true);
+    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
+    let (mut from, mut to) = tokio::io::split(stream);
+    let Ok(Ok(Some(FromWorker::Hello(hello)))) = tokio::time::timeout(HANDSHAKE, receive(&mut from)).await else {
+        return;
+    };
+    let (answers, mut answered) = mpsc::unbounded_channel::<FromCoordinator>();
+    let (joined, mut number) = mpsc::channel(1);
+    if events.send(Event::Hello(hello, answers, joined)).await.is_err() {
+        return;
+    }
+    let sending = async {
+        while let Some(answer) = answered.recv().await {
+            if let Err(cause) = send(&mut to, &answer).await {
+                return cause.to_string();
+            }
+        }
+        let _ = tokio::io::AsyncWriteExt::shutdown(&mut to).await;
+        "it was sent away".to_owned()
+    };
+    tokio::pin!(sending);
+    let worker = tokio::select! {
+        number = number.recv() => number,
+        _ = &mut sending => None,
+    };
+    let Some(worker) = worker else {
+        // What is said to one that is refused is sent.
+        let _ = tokio::time::timeout(HANDSHAKE, sending).await;
+        return;
+    };
+    let receiving = async {
+        loop {
+            match receive(&mut from).await {
+                Ok(Some(said)) => drop(events.send(Event::Says(worker, said)).await),
+                Ok(None) => return "it has closed the connection".to_owned(),
+                Err(cause) => return cause.to_string(),
+            }
+        }
+    };
+    let why = tokio::select! {
+        why = receiving => why,
+        why = sending => why,
+    };
+    let _ = events.send(Event::Gone(worker, why)).await;
+}
+
+/// A worker.
+struct Member {
+    hello: Hello,
+    answers: mpsc::UnboundedSender<FromCoordinator>,
+    heard: Instant,
+    /// Whether it has its task and can work.
+    is_ready: bool,
+    is_leaving: bool,
+}
+
+/// Who reads what, as it goes.
+struct Coordination {
+    task: Value,
+    settings: Settings,
+    load: Arc<dyn Load>,
+    leases: Leases,
+    began: Instant,
+    members: BTreeMap<Worker, Member>,
+    /// Workers with free slots, each once for a slot.
+    asking: VecDeque<Worker>,
+    /// Lost workers, until they commit nothing any more.
+    losing: JoinSet<Worker>,
+    /// Since when there is no worker.
+    alone_since: Option<Instant>,
+    next: Worker,
+}
+
+impl Coordination {
+    async fn run(
+        mut self,
+        mut units: mpsc::Receiver<ListedUnit>,
+        mut events: mpsc::Receiver<Event>,
+    ) -> Result<Outcome, Vec<Error>> {
+        let mut looks = tokio::time::interval(LOOK);
+        let mut beats = tokio::time::interval(self.settings.beat);
+        let mut listing = true;
+        while !(self.leases.is_finished() && self.losing.is_empty()) {
+            tokio::select! {
+                Some(event) = events.recv() => self.hear(event).await?,
+                unit = units.recv(), if listing => match unit {
+                    Some(unit) => self.leases.add(unit).map_err(unpacked)?,
+                    None => {
+                        listing = false;
+                        self.leases.all_listed();
+                    }
+                },
+                Some(lost) = self.losing.join_next() => {
+                    if let Ok(worker) = lost {
+                        self.leases.lose(worker).map_err(|Deadly(unit)| vec![self.load.deadly(&unit)])?;
+                    }
+                }
+                _ = beats.tick() => self.say_to_all(|| FromCoordinator::Beat),
+                _ = looks.tick() => {
+                    self.look();
+                    if self.is_alone_for_too_long() {
+                        return Ok(Outcome::Alone);
+                    }
+                }
+            }
+            self.hand_out()?;
+        }
+        self.say_to_all(|| FromCoordinator::Finished);
+        self.report();
+        // Their connections end when they have heard it.
+        let patience = self.settings.beat.min(LONGEST_GOODBYE);
+        let until = tokio::time::sleep(patience);
+        tokio::pin!(until);
+        while !self.members.is_empty() {
+            tokio::select! {
+                event = events.recv() => if let Some(Event::Gone(worker, _)) = event {
+                    self.members.remove(&worker);
+                },
+                () = &mut until => break,
+            }
+        }
+        Ok(Outcome::Finished)
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn say(&self, worker: Worker, what: FromCoordinator) {
+        // One that is gone is heard of.
+        let _ = self.members.get(&worker).map(|member| member.answers.send(what));
+    }
+
+    fn say_to_all(&self, what: impl Fn() -> FromCoordinator) {
+        self.members.values().for_each(|member| drop(member.answers.send(what())));
+    }
+
+    async fn hear(&mut self, event: Event) -> Result<(), Vec<Error>> {
+        match event {
+            Event::Hello(hello, answers, joined) => self.welcome(hello, answers, &joined),
+            Event::Gone(worker, why) => self.lose(worker, why),
+            Event::Says(worker, said) => {
+                let Some(member) = self.members.get_mut(&worker) else { return Ok(()) };
+                member.heard = Instant::now();
+                self.hear_of(worker, said).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn hear_of(&mut self, worker: Worker, said: FromWorker) -> Result<(), Vec<Error>> {
+        match said {
+            FromWorker::Hello(_) | FromWorker::Beat => {}
+            FromWorker::Ready(None) => self.ready(worker),
+            FromWorker::Ready(Some(error)) => {
+                if let Some(member) = self.members.remove(&worker) {
+                    self.load.see(Seen::Refused(member.hello.name(), error.into()));
+                }
+            }
+            FromWorker::Ask => self.asking.push_back(worker),
+            FromWorker::Reading(bundle, reading) => self.leases.reading(worker, bundle, reading),
+            FromWorker::Keep(bundle, number, what) => {
+                let kept = match self.leases.may_commit(worker, bundle) {
+                    true => self.load.keep(worker, what).await,
+                    false => Err(Error::refused("another worker reads the files of this one")),
+                };
+                self.say(worker, FromCoordinator::Kept(number, kept.as_ref().err().map(SentError::from)));
+                if self.leases.may_commit(worker, bundle) {
+                    kept.map_err(|error| vec![error])?;
+                }
+            }
+            FromWorker::Done(bundle, outcome) => {
+                if let Counts::Yes { stop } = self.leases.end(worker, bundle, self.now()) {
+                    stop.into_iter().for_each(|other| self.say(other, FromCoordinator::Stop(bundle)));
+                    self.load.count(worker, outcome).await.map_err(|error| vec![error])?;
+                }
+            }
+            FromWorker::Failed(bundle, errors) => {
+                if self.leases.may_commit(worker, bundle) {
+                    let name = self.members.get(&worker).map(|member| member.hello.name()).unwrap_or_default();
+                    let named = |error: SentError| of_worker(error.into(), &name);
+                    return Err(errors.into_iter().map(named).collect());
+                }
+            }
+            FromWorker::Progress(progress) => self.load.see(Seen::Progress(worker, progress)),
+            FromWorker::Leaving => {
+                self.leases.leave(worker);
+                if let Some(member) = self.members.get_mut(&worker) {
+                    member.is_leaving = true;
+                }
+                // Its slots ask no more; it ends when it has nothing.
+                self.asking.push_back(worker);
+            }
+        }
+        Ok(())
+    }
+
+    fn welcome(&mut self, hello: Hello, answers: mpsc::UnboundedSender<FromCoordinator>, joined: &mpsc::Sender<Worker>) {
+        if let Err(error) = fits(&hello, &self.settings.version) {
+            let _ = answers.send(FromCoordinator::Refused(SentError::from(&error)));
+            self.load.see(Seen::Refused(hello.name(), error));
+            return;
+        }
+        let worker = self.next;
+        self.next += 1;
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let welcome = Welcome {
+            worker,
+            task: self.task.clone(),
+            beat: milliseconds(self.settings.beat),
+            patience: milliseconds(self.settings.patience),
+        };
+        let _ = answers.send(FromCoordinator::Welcome(welcome));
+        let _ = joined.try_send(worker);
+        let member = Member { hello, answers, heard: Instant::now(), is_ready: false, is_leaving: false };
+        self.members.insert(worker, member);
+    }
+
+    fn ready(&mut self, worker: Worker) {
+        let Some(member) = self.members.get_mut(&worker) else { return };
+        member.is_ready = true;
+        self.leases.join(worker, member.hello.slots);
+        self.alone_since = None;
+        self.load.see(Seen::Joined(worker, member.hello.clone()));
+    }
+
+    /// A worker has gone: well, or not.
+    fn lose(&mut self, worker: Worker, why: String) {
+        let Some(member) = self.members.remove(&worker) else { return };
+        self.asking.retain(|one| *one != worker);
+        if !self.members.values().any(|member| member.is_ready) {
+            self.alone_since = Some(Instant::now());
+        }
+        if !member.is_ready {
+            return;
+        }
+        let holds = self.leases.held_by(worker);
+        if holds == 0 && member.is_leaving {
+            self.load.see(Seen::Left(worker));
+        } else {
+            self.load.see(Seen::Lost(worker, why, holds));
+        }
+        let load = Arc::clone(&self.load);
+        self.losing.spawn(async move {
+            load.lose(worker).await;
+            worker
+        });
+    }
+
+    /// Looks who was silent for too long, and reports how things stand.
+    fn look(&mut self) {
+        let patience = self.settings.patience;
+        let silent = |(worker, member): (&Worker, &Member)| (member.heard.elapsed() > patience).then_some(*worker);
+        let silent: Vec<Worker> = self.members.iter().filter_map(silent).collect();
+        for worker in silent {
+            self.lose(worker, format!("it was silent for {} s", patience.as_secs()));
+        }
+        self.report();
+    }
+
+    fn report(&self) {
+        let (listed, done, reading) = (self.leases.listed(), self.leases.done(), self.leases.bundles());
+        let workers = self.members.values().filter(|member| member.is_ready).count();
+        self.load.see(Seen::Standing(Standing { listed, done, reading, workers }));
+    }
+
+    fn is_alone_for_too_long(&self) -> bool {
+        let waited = self.alone_since.map(|since| since.elapsed()).filter(|_| self.losing.is_empty());
+        waited.zip(self.settings.wait).is_some_and(|(waited, wait)| waited > wait)
+    }
+
+    /// Gives to those who ask.
+    fn hand_out(&mut self) -> Result<(), Vec<Error>> {
+        let mut waiting = VecDeque::new();
+        while let Some(worker) = self.asking.pop_front() {
+            match self.leases.ask(worker, self.now()).map_err(unpacked)? {
+                Answer::Read { bundle, units } => self.say(worker, FromCoordinator::Read(bundle, units)),
+                Answer::Wait => waiting.push_back(worker),
+                Answer::Finished => self.say(worker, FromCoordinator::Finished),
+            }
+        }
+        self.asking = waiting;
+        Ok(())
+    }
+}
+
+fn unpacked(cause: std::io::Error) -> Vec<Error> {
+    vec![Error::internal("files that wait cannot be packed").cause(cause)]
+}
+
+/// An error with the worker that it is of.
+fn of_worker(error: Error, worker: &str) -> Error {
+    let cause = match error.cause_text() {
+        Some(cause) => format!("{cause}\non the worker {worker}"),
+        None => format!("on the worker {worker}"),
+    };
+    error.cause(cause)
+}
+
+/// Whether a worker may join.
+fn fits(hello: &Hello, version: &str) -> Result<()> {
+    if hello.protocol != PROTOCOL || hello.version != version {
+        let what = format!("it has version {} of Millstream, and the coordinator has {version}", hello.version);
+        return Err(Error::refused(what).hint("install the same version on all machines"));
+    }
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let skew = i64::try_from(now.as_millis()).unwrap_or(i64::MAX).saturating_sub(hello.now);
+    if skew.abs() > MOST_SKEW {
+        let which = if skew > 0 { "behind" } else { "ahead of" };
+        let what = format!("its clock is {} s {which} the coordinator's", skew.abs() / 1_000);
+        return Err(Error::refused(what).hint("set the clocks of all machines, by NTP for example"));
+    }
+    Ok(())
+}
