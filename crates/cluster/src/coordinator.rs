@@ -477,7 +477,9 @@ impl Coordination {
         let mut waiting = VecDeque::new();
         while let Some(worker) = self.asking.pop_front() {
             match self.leases.ask(worker, self.now()).map_err(unpacked)? {
-                Answer::Read { bundle, units } => self.say(worker, FromCoordinator::Read(bundle, units)),
+                Answer::Read { bundle, units, is_again } => {
+                    self.say(worker, FromCoordinator::Read(bundle, units, is_again));
+                }
                 Answer::Wait => waiting.push_back(worker),
                 Answer::Finished => self.say(worker, FromCoordinator::Finished),
             }

@@ -52,6 +52,8 @@ pub enum Answer {
         bundle: Bundle,
         /// Its units.
         units: Vec<ListedUnit>,
+        /// Whether another worker may have written some of them.
+        is_again: bool,
     },
     /// Nothing now: ask again later.
     Wait,
@@ -206,11 +208,11 @@ impl Leases {
             Some(slots) if slots.is_leaving => return Ok(Answer::Wait),
             Some(_) => {}
         }
-        let units = match self.again.pop_front() {
-            Some(units) => units,
+        let (units, is_again) = match self.again.pop_front() {
+            Some(units) => (units, true),
             None => {
                 let (bytes, most) = self.size();
-                self.pool.take(bytes, most)?
+                (self.pool.take(bytes, most)?, false)
             }
         };
         if units.is_empty() {
@@ -222,7 +224,7 @@ impl Leases {
         let holders = vec![Holder { worker, since: now, reading: Vec::new() }];
         self.hold(worker, bundle);
         self.leased.insert(bundle, Lease { units: units.clone(), bytes, holders });
-        Ok(Answer::Read { bundle, units })
+        Ok(Answer::Read { bundle, units, is_again })
     }
 
     fn hold(&mut self, worker: Worker, bundle: Bundle) {
@@ -269,7 +271,7 @@ impl Leases {
         lease.holders.push(Holder { worker, since: now, reading: Vec::new() });
         let units = lease.units.clone();
         self.hold(worker, bundle);
-        Answer::Read { bundle, units }
+        Answer::Read { bundle, units, is_again: true }
     }
 
     /// A worker says which units of a bundle it is reading, by their positions.
@@ -319,7 +321,10 @@ impl Leases {
         for bundle in slots.holds {
             let Some(lease) = self.leased.get_mut(&bundle) else { continue };
             let Some(position) = lease.holders.iter().position(|holder| holder.worker == worker) else { continue };
-            let reading: BTreeSet<usize> = lease.holders.swap_remove(position).reading.into_iter().collect();
+            let mut reading: BTreeSet<usize> = lease.holders.swap_remove(position).reading.into_iter().collect();
+            if lease.units.len() == 1 {
+                reading.insert(0);
+            }
             let is_left = lease.holders.is_empty();
             for unit in reading.iter().filter_map(|position| lease.units.get(*position)) {
                 let losses = self.losses.entry((unit.source, unit.text.clone())).or_default();
@@ -335,8 +340,14 @@ impl Leases {
         deadly.map_or(Ok(()), Err)
     }
 
-    /// The suspects come last, each in a bundle of its own: most of the work does not wait for another loss.
-    fn read_again(&mut self, units: Vec<ListedUnit>, suspects: &BTreeSet<usize>) {
+    /// The suspects come last, each in a bundle of its own: most of the work does not wait for another loss. If a
+    /// worker has gone before it said what it was reading, half of its units are read after the other half.
+    fn read_again(&mut self, mut units: Vec<ListedUnit>, suspects: &BTreeSet<usize>) {
+        if suspects.is_empty() {
+            let half = units.split_off(units.len().div_ceil(2));
+            self.again.extend([units, half].into_iter().filter(|units| !units.is_empty()));
+            return;
+        }
         let numbered = units.into_iter().enumerate();
         let (suspected, others): (Vec<_>, Vec<_>) = numbered.partition(|(position, _)| suspects.contains(position));
         let others: Vec<ListedUnit> = others.into_iter().map(|(_, unit)| unit).collect();
@@ -371,7 +382,7 @@ mod tests {
 
     fn read(leases: &mut Leases, worker: Worker, now: u64) -> (Bundle, Vec<ListedUnit>) {
         match leases.ask(worker, now).expect("an answer") {
-            Answer::Read { bundle, units } => (bundle, units),
+            Answer::Read { bundle, units, .. } => (bundle, units),
             other => panic!("{worker} gets {other:?}"),
         }
     }
@@ -449,7 +460,8 @@ mod tests {
     /// Workers come, go, are lost, are slow and believed to be lost, in any order: each unit counts once.
     #[test]
     fn whatever_happens_each_unit_counts_once() {
-        for seed in 0..300 {
+        let mut finished = 0;
+        'seeds: for seed in 0..300 {
             let mut random = fastrand::Rng::with_seed(seed);
             let count = random.u64(0..2_000);
             let mut leases = Leases::default();
@@ -479,17 +491,19 @@ mod tests {
                     30..=31 if living.len() > 1 => {
                         let worker = living.swap_remove(random.usize(0..living.len()));
                         match random.bool() {
-                            // No unit is lost over twice: each is a suspect once at most.
-                            true => leases.lose(worker).expect("no unit is to blame"),
+                            // The last ones have bundles of their own, and may be lost twice by chance.
+                            true if leases.lose(worker).is_err() => continue 'seeds,
+                            true => {}
                             false => leases.leave(worker),
                         }
                     }
                     32..=65 if !living.is_empty() => {
                         let worker = living[random.usize(0..living.len())];
-                        if let Answer::Read { bundle, units } = leases.ask(worker, now).expect("an answer") {
+                        if let Answer::Read { bundle, units, .. } = leases.ask(worker, now).expect("an answer") {
                             assert!(!units.is_empty());
                             let position = random.usize(0..units.len());
-                            if suspects.insert(units[position].text.clone()) {
+                            let is_new = units.len() > 1 && suspects.insert(units[position].text.clone());
+                            if is_new {
                                 leases.reading(worker, bundle, vec![position]);
                             }
                             held.push((worker, bundle, units));
@@ -508,7 +522,9 @@ mod tests {
             counted.sort_by(|a, b| a.text.cmp(&b.text));
             counted.dedup_by(|a, b| a.text == b.text);
             assert_eq!(counted.len() as u64, count, "seed {seed}");
+            finished += 1;
         }
+        assert!(finished > 150, "only {finished} of 300 ended");
     }
 
     /// Very many objects for a thousand workers. Prints what it takes, of ten million with
@@ -535,7 +551,7 @@ mod tests {
             now = at;
             bundle.into_iter().for_each(|bundle| drop(leases.end(worker, bundle, now)));
             match leases.ask(worker, now).expect("an answer") {
-                Answer::Read { bundle, units } => {
+                Answer::Read { bundle, units, .. } => {
                     let bytes: u64 = units.iter().map(|unit| unit.bytes).sum();
                     slots.push((Reverse(now + 1 + bytes / 20_000), worker, Some(bundle)));
                 }

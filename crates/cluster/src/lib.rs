@@ -23,4 +23,4 @@ pub use identity::Identity;
 pub use leases::{Answer, Bundle, Counts, Deadly, Done, Leases, Listed, Worker};
 pub use pool::{ListedUnit, Pool};
 pub use wire::{Hello, PROTOCOL, SentError};
-pub use worker::{Link, Parted, ReadBundle, Work, join};
+pub use worker::{Link, Parted, ReadBundle, ToRead, Work, join};

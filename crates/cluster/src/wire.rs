@@ -79,8 +79,8 @@ pub(crate) enum FromCoordinator {
     Refused(SentError),
     /// It joins.
     Welcome(Welcome),
-    /// It is to read these units.
-    Read(Bundle, Vec<ListedUnit>),
+    /// It is to read these units; whether another worker may have written some of them.
+    Read(Bundle, Vec<ListedUnit>, bool),
     /// It is kept, or may not be committed.
     Kept(u64, Option<SentError>),
     /// Another worker was faster: the bundle does not count any more.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc as std_mpsc};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -10,7 +10,7 @@ use millstream_core::{Error, ErrorKind, Result};
 use serde_json::Value;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::identity::Identity;
@@ -38,7 +38,16 @@ pub trait ReadBundle: Send + Sync {
     ///
     /// # Errors
     /// If they cannot be read, or not written. They end the run, unless another worker reads the bundle.
-    async fn read(&self, units: Vec<ListedUnit>, link: Link) -> Result<Value, Vec<Error>>;
+    async fn read(&self, to_read: ToRead, link: Link) -> Result<Value, Vec<Error>>;
+}
+
+/// The units of a bundle.
+#[derive(Debug, Clone)]
+pub struct ToRead {
+    /// The units.
+    pub units: Vec<ListedUnit>,
+    /// Whether another worker may have written some of them.
+    pub is_again: bool,
 }
 
 /// How work on a bundle speaks to the coordinator.
@@ -54,7 +63,8 @@ pub struct Link {
 struct Connection {
     out: mpsc::UnboundedSender<FromWorker>,
     next: AtomicU64,
-    kept: Mutex<HashMap<u64, oneshot::Sender<Option<SentError>>>>,
+    /// Who waits for an answer; `None` once no more answers come.
+    kept: Mutex<Option<HashMap<u64, std_mpsc::Sender<Option<SentError>>>>>,
     stops: Mutex<HashMap<Bundle, watch::Sender<bool>>>,
 }
 
@@ -80,10 +90,13 @@ impl Link {
     /// If nothing may be committed.
     pub fn keep(&self, what: Value) -> Result<()> {
         let number = self.connection.next.fetch_add(1, Ordering::Relaxed);
-        let (answer, answered) = oneshot::channel();
-        locked(&self.connection.kept).insert(number, answer);
+        let (answer, answered) = std_mpsc::channel();
+        match locked(&self.connection.kept).as_mut() {
+            Some(kept) => drop(kept.insert(number, answer)),
+            None => return Err(lost()),
+        }
         let _ = self.connection.out.send(FromWorker::Keep(self.bundle, number, what));
-        match answered.blocking_recv() {
+        match answered.recv() {
             Ok(None) => Ok(()),
             Ok(Some(error)) => Err(error.into()),
             Err(_) => Err(lost()),
@@ -231,7 +244,7 @@ impl Member {
             connection: Arc::new(Connection {
                 out,
                 next: AtomicU64::new(1),
-                kept: Mutex::default(),
+                kept: Mutex::new(Some(HashMap::new())),
                 stops: Mutex::default(),
             }),
             leave,
@@ -308,9 +321,9 @@ impl Member {
     fn hear(&mut self, message: FromCoordinator) -> bool {
         match message {
             FromCoordinator::Welcome(_) | FromCoordinator::Refused(_) | FromCoordinator::Beat => {}
-            FromCoordinator::Read(bundle, units) => self.read(bundle, units),
+            FromCoordinator::Read(bundle, units, is_again) => self.read(bundle, ToRead { units, is_again }),
             FromCoordinator::Kept(number, error) => {
-                let waits = locked(&self.connection.kept).remove(&number);
+                let waits = locked(&self.connection.kept).as_mut().and_then(|kept| kept.remove(&number));
                 waits.into_iter().for_each(|waits| drop(waits.send(error.clone())));
             }
             FromCoordinator::Stop(bundle) => {
@@ -323,7 +336,7 @@ impl Member {
         false
     }
 
-    fn read(&mut self, bundle: Bundle, units: Vec<ListedUnit>) {
+    fn read(&mut self, bundle: Bundle, to_read: ToRead) {
         let Some(reads) = self.reads.clone() else { return };
         let (stop, stopped) = watch::channel(false);
         locked(&self.connection.stops).insert(bundle, stop);
@@ -331,7 +344,7 @@ impl Member {
         let (leave, link) = (self.leave.clone(), Link { bundle, connection: Arc::clone(&connection), stopped });
         self.bundles.spawn(async move {
             let (own, is_stopped) = (link.clone(), link.stopped.clone());
-            let done = reads.read(units, own).await;
+            let done = reads.read(to_read, own).await;
             locked(&connection.stops).remove(&bundle);
             let answer = match done {
                 _ if *is_stopped.borrow() => None,
@@ -347,8 +360,10 @@ impl Member {
 
     /// Ends all bundles, and waits until they have ended.
     async fn end(&mut self) {
-        locked(&self.connection.stops).values().for_each(|stop| drop(stop.send_replace(true)));
-        locked(&self.connection.kept).clear();
+        for stop in locked(&self.connection.stops).values() {
+            stop.send_replace(true);
+        }
+        *locked(&self.connection.kept) = None;
         while self.bundles.join_next().await.is_some() {}
         self.beginning.abort_all();
     }

@@ -86,6 +86,9 @@ pub struct LoadContext {
     /// Whether a load that another run has begun may be taken over from it: its connections are ended then, so that
     /// nothing of it can commit, or keep others waiting. Otherwise a load whose run still has connections is refused.
     pub take_over: bool,
+    /// The number of this process among the workers of a cluster. It joins the load that `run` has begun, and leaves it
+    /// to that to begin, to complete and to forget it. `None` for the run itself.
+    pub worker: Option<u64>,
     /// The columns, without the route.
     pub schema: SchemaRef,
     /// How many writers there will be.
@@ -321,6 +324,11 @@ pub trait Sink: Debug + Send + Sync {
         false
     }
 
+    /// Whether the workers of a cluster can deliver into one ledger of it together, as far as its settings say.
+    fn takes_workers(&self) -> bool {
+        false
+    }
+
     /// Whether it can note units with rows that become visible all at once ([`LoadContext::notes`]), as far as its
     /// settings say: rows that are there stay.
     fn may_note_units(&self) -> bool {
@@ -526,6 +534,14 @@ pub trait Ledger: Send + Sync {
     /// Drops all chunks of a [`StagedLoad`] and their rows, which nobody has seen.
     async fn begin_anew(&self) -> Result<()> {
         Err(Error::internal(format!("rows of {} cannot be dropped", self.target())))
+    }
+
+    /// Ends the connections of a worker that has joined the load, so that what it has not committed is rolled back.
+    ///
+    /// # Errors
+    /// If some of them are still there after a while.
+    async fn end_worker(&self, _worker: u64) -> Result<()> {
+        Err(Error::internal(format!("workers cannot join a load into {}", self.target())))
     }
 
     /// How many deliveries the target takes at once.

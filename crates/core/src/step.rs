@@ -343,6 +343,16 @@ impl Step {
         result
     }
 
+    /// Adds the bytes and times that another process has counted of the same step.
+    pub fn add_elsewhere(&self, other: &StepSnapshot) {
+        let time = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        self.add_bytes(other.bytes);
+        self.add_busy(time(other.busy));
+        self.add_waiting_input(time(other.waiting_input));
+        self.add_waiting_output(time(other.waiting_output));
+        self.add_waiting_scratch(time(other.waiting_scratch));
+    }
+
     /// The counters as they stand now.
     pub fn snapshot(&self) -> StepSnapshot {
         let seconds = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64 / 1e9;

@@ -1,5 +1,6 @@
 //! What one run, or one look at a job, works with: its threads, its share of the memory, its tables and counters.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use millstream_core::format::BATCH_ROWS;
 use millstream_core::program::{ProgramContext, StepLines};
 use millstream_core::source::{CacheUse, SourceContext};
 use millstream_core::step::StepSnapshot;
-use millstream_core::{Budget, Error, Pace, Registry, Result, Steps, ThreadGroup};
+use millstream_core::{Budget, Error, Pace, Registry, Result, Steps, ThreadGroup, Unit};
 use millstream_job::Job;
 use tokio::sync::oneshot;
 
@@ -70,6 +71,8 @@ pub struct RunContext {
     pub scratch: Arc<Scratch>,
     /// How the run goes.
     pub monitor: Monitor,
+    /// The units that are read of each source, if these are not all.
+    pub only: Option<HashMap<String, Vec<Unit>>>,
 }
 
 impl RunContext {
@@ -110,6 +113,7 @@ impl RunContext {
             runtimes,
             scratch,
             monitor: Monitor::default(),
+            only: None,
         })
     }
 

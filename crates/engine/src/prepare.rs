@@ -780,11 +780,19 @@ async fn reader(context: &RunContext, source: &SourceStep, programs: Arc<Program
         source.look_up(&reader.context)?;
         reader.steps.fetch.add_detail(source.name());
     }
+    let only = context.only.as_ref().map(|only| only.get(&source.name.value).cloned().unwrap_or_default());
+    // Of which format a source is says its files; if none of them is read, any will do.
+    let (first, last) = only.map_or((None, None), |only| match only.is_empty() {
+        true => (None, Some(only)),
+        false => (Some(only), None),
+    });
+    first.into_iter().for_each(|only| reader.restrict(only));
     let reader = Arc::new(reader);
     let reader = match format {
         Some(_) => reader,
         None => with_named_format(reader).await?,
     };
+    last.into_iter().for_each(|only| reader.restrict(only));
     reader.steps.parse.add_detail(reader.format.name());
     Ok(reader)
 }

@@ -402,6 +402,20 @@ fn is_zero(count: &u64) -> bool {
 }
 
 impl Tally {
+    /// The sum of both.
+    pub fn and(self, other: Tally) -> Tally {
+        Tally {
+            read: self.read + other.read,
+            written: self.written + other.written,
+            filtered: self.filtered + other.filtered,
+            rejected: self.rejected + other.rejected,
+            ignored: self.ignored + other.ignored,
+            before: self.before + other.before,
+            answered: self.answered + other.answered,
+            given: self.given + other.given,
+        }
+    }
+
     /// None of the records may be missing.
     pub fn check(&self, sink: &str) -> Result<()> {
         let Tally { read, written, filtered, rejected, ignored, before, answered, given } = *self;

@@ -118,6 +118,7 @@ pub(crate) fn context(partitions: usize) -> LoadContext {
         marker: None,
         notes: None,
         take_over: false,
+        worker: None,
         schema: schema(),
         partitions,
         ordered: false,

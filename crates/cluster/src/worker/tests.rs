@@ -72,7 +72,7 @@ impl Work for Does {
 
 #[async_trait]
 impl ReadBundle for Does {
-    async fn read(&self, units: Vec<ListedUnit>, link: Link) -> Result<Value, Vec<Error>> {
+    async fn read(&self, ToRead { units, .. }: ToRead, link: Link) -> Result<Value, Vec<Error>> {
         match self {
             Does::Read => {}
             Does::Fail => return Err(vec![Error::data("a number is expected")]),

@@ -112,6 +112,7 @@ impl Assembler {
             (None, _) => {}
         }
         self.units.complete(uri);
+        self.loading.load.bundle.iter().for_each(|bundle| bundle.keeper.reading(uri, false));
     }
 
     fn gather(&mut self, rows: ChunkRows) {

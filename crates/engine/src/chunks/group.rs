@@ -408,6 +408,11 @@ impl Group {
         self.rows.iter().map(ChunkRows::count).sum()
     }
 
+    /// How many rows there are, and how many records parsers have refused.
+    pub fn counts(&self) -> (u64, u64) {
+        counts(&self.rows)
+    }
+
     /// What parsers have refused, and the chunk of each.
     pub fn rejects(&self) -> impl Iterator<Item = (&RejectLine, &Chunk)> {
         self.rows.iter().flat_map(|rows| rows.rejects.iter().map(|line| (line, &rows.chunk)))

@@ -28,6 +28,7 @@ use super::group::Group;
 use super::pipeline::Pipeline;
 use super::references::References;
 use super::refused::Attempt;
+use super::shared::{BundleLoad, ByWorkers};
 use super::units::{COMPLETE, ReadWhen, SettledUnit, Slots, Standing, Units, WhenChanged};
 use super::versions::Versions;
 use super::{chunk_bytes, instance};
@@ -37,7 +38,7 @@ use crate::plan::checked::CheckExec;
 use crate::plan::lenient::LenientExec;
 use crate::plan::lookup::LookupExec;
 use crate::plan::work::WorkExec;
-use crate::read::sample;
+use crate::read::{Reader, sample};
 use crate::rejects::take::TakeRow;
 use crate::rejects::{Entry, Rejects};
 use crate::report::{LeftFiles, ReloadedFiles, Tally};
@@ -107,6 +108,10 @@ pub struct ChunkLoad {
     pub scratch: PathBuf,
     /// Whether rows are staged: nobody sees them before all of them are there.
     pub is_staged: bool,
+    /// What workers of a cluster have done of it, before this runs.
+    pub by_workers: Arc<ByWorkers>,
+    /// If this is a worker, which part of the load it does.
+    pub bundle: Option<BundleLoad>,
 }
 
 /// So long the end of a run waits for commits that may themselves be waiting for a lock. What supervises processes
@@ -235,6 +240,39 @@ pub(super) struct Loading {
     /// Whether some of them are not there any more.
     is_lost: AtomicBool,
     pub(super) came: Came,
+    /// What workers had done when it began.
+    before: Before,
+}
+
+/// What the counters of a load had counted before it began: they are those of the run, which counts what workers do.
+#[derive(Default)]
+struct Before {
+    rows: u64,
+    /// For each pipeline: what was read, rejected and filtered.
+    read: Vec<ReadBefore>,
+}
+
+#[derive(Default, Clone, Copy)]
+struct ReadBefore {
+    rows: u64,
+    rejected: u64,
+    filtered: u64,
+}
+
+impl ReadBefore {
+    fn of(reader: &Reader) -> Self {
+        let parse = reader.steps.parse.snapshot();
+        let filtered = reader.filtered.load(Ordering::Relaxed);
+        ReadBefore { rows: parse.rows + parse.passed_over, rejected: parse.rejected, filtered }
+    }
+
+    fn since(self, before: ReadBefore) -> Self {
+        ReadBefore {
+            rows: self.rows - before.rows,
+            rejected: self.rejected - before.rejected,
+            filtered: self.filtered - before.filtered,
+        }
+    }
 }
 
 /// What has become of rows that were handed out by readers.
@@ -271,12 +309,17 @@ impl ChunkLoad {
             noted: AtomicU64::new(0),
             is_lost: AtomicBool::new(false),
             came: Came::default(),
+            before: Before::default(),
         })
     }
 
     /// Reads and delivers everything that is not in the target. `rows` counts what has become visible.
     pub async fn run(self, rows: Arc<AtomicU64>) -> Result<Loaded> {
-        let written = Arc::new(self.ledger.written().await?);
+        let known = self.bundle.as_ref().and_then(|bundle| bundle.known.clone());
+        let written = match known {
+            Some(known) => Arc::new(known),
+            None => Arc::new(self.ledger.written().await?),
+        };
         check_rules(&written, &self.ledger.target())?;
         self.carry_over(&written)?;
         let count = self.pipelines.len() as u64;
@@ -297,12 +340,28 @@ impl ChunkLoad {
         let notes = Mutex::new(self.fingerprint.clone().filter(missing).into_iter().collect());
         let rules = Mutex::new(Some(rules_note()).filter(missing));
         let came = Came::default();
-        let noted = AtomicU64::new(written.len());
+        let noted = AtomicU64::new(written.len().max(self.by_workers.done().noted));
+        let readers = self.pipelines.iter().map(|pipeline| pipeline.read().reader());
+        let before = Before {
+            rows: rows.load(Ordering::Relaxed),
+            read: readers.map(|reader| ReadBefore::of(reader)).collect(),
+        };
         let is_lost = AtomicBool::new(false);
         let versions = Versions::default();
-        let loading =
-            Loading { load: self, units, group_bytes, chunk_bytes, notes, rules, versions, rows, noted, is_lost, came };
-        let loading = Arc::new(loading);
+        let loading = Arc::new(Loading {
+            load: self,
+            units,
+            group_bytes,
+            chunk_bytes,
+            notes,
+            rules,
+            versions,
+            rows,
+            noted,
+            is_lost,
+            came,
+            before,
+        });
         let loaded = loading.clone().load_all(written.is_empty()).await;
         if loading.is_lost.load(Ordering::Relaxed) {
             // Units are noted as complete of which the target has lost a part.
@@ -447,8 +506,12 @@ impl Loading {
     ) -> Result<Option<Group>> {
         let (read, units) = (self.load.pipelines[number].read(), Arc::clone(&self.units[number]));
         let (of_reader, admitting) = (Arc::clone(read.reader()), Arc::clone(&units));
+        let keeper = self.load.bundle.as_ref().map(|bundle| Arc::clone(&bundle.keeper));
         let admit = move |unit: &Unit| {
             let when = admitting.admit(unit)?;
+            if let (ReadWhen::Now, Some(keeper)) = (when, &keeper) {
+                keeper.reading(&unit.uri, true);
+            }
             if when == ReadWhen::Never {
                 of_reader.rejects.pass(Some(&unit.uri));
                 of_reader.steps.fetch.expect_less(unit.size.unwrap_or(0));
@@ -502,13 +565,17 @@ impl Loading {
             let hint = if self.load.is_staged { NOTHING_IS_VISIBLE } else { ALL_ELSE_IS_LOADED };
             return Err(changed_units(changed, hint).in_step(&self.load.name));
         }
-        let found = self.load.ledger.count().await.map_err(|error| error.in_step(&self.load.name))?;
-        self.nothing_is_lost(self.noted.load(Ordering::Relaxed), found)?;
-        let units_before = self.units.iter().map(|units| units.passed_over()).sum();
+        if self.load.bundle.is_none() {
+            let found = self.load.ledger.count().await.map_err(|error| error.in_step(&self.load.name))?;
+            self.nothing_is_lost(self.noted.load(Ordering::Relaxed), found)?;
+        }
+        let by_workers = self.load.by_workers.done();
+        let passed_over: u64 = self.units.iter().map(|units| units.passed_over()).sum();
+        let units_before = passed_over.saturating_sub(by_workers.units);
         let rows = self.rows.load(Ordering::Relaxed);
-        let tally = self.tally(rows)?;
+        let tally = self.tally(rows - self.before.rows)?.and(by_workers.tally);
         let sink = self.load.name.clone();
-        let nothing_new = rows == 0 && !was_empty && reloaded.is_none();
+        let nothing_new = rows == 0 && !was_empty && reloaded.is_none() && by_workers.units == 0;
         let settled = self.units.iter().map(|units| (units.source().to_owned(), units.take_settled())).collect();
         let skipped = self.units.iter().filter_map(|units| LeftFiles::of(units.source(), units.skipped()));
         Ok(Loaded { sink, rows, units_before, nothing_new, tally, skipped: skipped.collect(), reloaded, settled })
@@ -548,15 +615,14 @@ impl Loading {
             answered: count(&self.came.answered),
             given: count(&self.came.given),
         };
-        let readers = self.load.pipelines.iter().map(|pipeline| pipeline.read().reader());
         let mut handed_out = 0;
-        for reader in readers {
-            let parse = reader.steps.parse.snapshot();
-            let filtered = count(&reader.filtered);
-            tally.read += parse.rows + parse.passed_over + parse.rejected;
+        for (number, pipeline) in self.load.pipelines.iter().enumerate() {
+            let before = self.before.read.get(number).copied().unwrap_or_default();
+            let ReadBefore { rows, rejected, filtered } = ReadBefore::of(pipeline.read().reader()).since(before);
+            tally.read += rows + rejected;
             tally.filtered += filtered;
-            tally.rejected += parse.rejected;
-            handed_out += parse.rows + parse.passed_over - filtered;
+            tally.rejected += rejected;
+            handed_out += rows - filtered;
         }
         tally.rejected -= count(&self.came.rejected_before);
         match handed_out == count(&self.came.read) {
@@ -644,6 +710,7 @@ impl Loading {
             return Ok(Delivered::Moved(Vec::new()));
         }
         attempt.checked(computing.as_ref().map(Computing::checked).unwrap_or_default());
+        attempt.computed(computing.as_ref().map_or(Computed::default(), Computing::computed));
         let asked = Arc::clone(&attempt);
         let accept: Accept = Box::new(move |refused| asked.accept(refused));
         let delivered = self.commit(delivery, accept, notes, &attempt).await;
@@ -679,9 +746,7 @@ impl Loading {
         if written + refused != sent {
             return Err(Error::internal(format!("of {sent} rows {written} were written")));
         }
-        // Negative if steps gave more rows than they got.
-        let left_out = computed.map_or(0, |computed| computed.left_out.load(Ordering::Relaxed));
-        let (answered, given) = computed.map(|computed| instance::in_batches(&computed.plan)).unwrap_or_default();
+        let Computed { left_out, answered, given } = computed.map_or(Computed::default(), Computing::computed);
         let filtered = left_out + given as i64 - answered as i64 - failed as i64;
         if sent as i64 + left_out != group.count() as i64 || filtered < 0 {
             return Err(Error::internal(format!(
@@ -716,6 +781,7 @@ impl Loading {
             let _until_counted = permit;
             let delivered = delivery.commit_if(accept).await;
             if let Ok(Delivered::Written { rows, .. }) = &delivered {
+                attempt.committed();
                 loading.noted.fetch_add(notes + attempt.further(), Ordering::Relaxed);
                 loading.load.step.add_rows(*rows);
                 loading.rows.fetch_add(*rows, Ordering::Relaxed);
@@ -727,6 +793,17 @@ impl Loading {
         self.load.commits.begun(task.abort_handle());
         joined(task.await)
     }
+}
+
+/// How many records of a group have become how many rows.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Computed {
+    /// Records of which there is no row. Negative if steps gave more rows than they got.
+    pub(super) left_out: i64,
+    /// Rows that steps have answered in batches.
+    pub(super) answered: u64,
+    /// Rows that these steps gave for them.
+    pub(super) given: u64,
 }
 
 /// The rows of a group while they are computed.
@@ -754,6 +831,12 @@ impl Computing {
             None => Ok(Some(batch)),
             Some(arrivals) => with_arrivals(&batch, arrivals).map(Some).map_err(unfit),
         }
+    }
+
+    /// How many records have become how many rows, once all rows are computed.
+    pub(super) fn computed(&self) -> Computed {
+        let (answered, given) = instance::in_batches(&self.plan);
+        Computed { left_out: self.left_out.load(Ordering::Relaxed), answered, given }
     }
 
     /// What checks have counted.

@@ -17,14 +17,16 @@ use millstream_core::sink::{Chunk, RefusedRow};
 use millstream_core::{Error, Result, fail_point};
 
 use super::group::{ChunkRows, Group};
-use super::load::Loading;
+use super::load::{Computed, Loading};
 use super::pipeline::Pipeline;
+use super::shared::{Keeper, KeptDelivery};
 use super::span::Span;
 use super::units::{UnitNotes, Units};
 use crate::checks::{CheckCounts, EntryChecks};
 use crate::member::MemberPlace;
 use crate::rejects::take::TakeRow;
 use crate::rejects::{Entry, Refusal, Rejects, allowing, line, of_parser, of_refused, of_row};
+use crate::report::Tally;
 use millstream_state::rejects::{CheckedRows, ChunkId, RejectLine};
 
 /// What the parser has refused of the member that a task reads, and no group has yet, in the order of the text.
@@ -89,6 +91,8 @@ pub(super) struct Attempt {
     group: Arc<Group>,
     /// The first run of the resume chain, if the ledger notes of which units records are rejected.
     notes_units_of: Option<String>,
+    /// Keeps what is refused, if this is a worker of a cluster.
+    keeper: Option<Arc<dyn Keeper>>,
     state: Mutex<State>,
     counted: AtomicBool,
 }
@@ -107,6 +111,10 @@ struct State {
     is_inexact: bool,
     /// How much is noted of units of which records are rejected.
     further: u64,
+    /// What its records have become.
+    computed: Computed,
+    /// The number under which it is kept.
+    kept: Option<u64>,
 }
 
 impl Attempt {
@@ -118,6 +126,7 @@ impl Attempt {
             source: loading.load.pipelines[group.pipeline].read().source().to_owned(),
             group: Arc::clone(group),
             notes_units_of: loading.load.notes_rejects_of.clone(),
+            keeper: loading.load.bundle.as_ref().map(|bundle| Arc::clone(&bundle.keeper)),
             state: Mutex::default(),
             counted: AtomicBool::new(false),
         }
@@ -140,6 +149,35 @@ impl Attempt {
     /// Takes what checks have counted of its rows.
     pub(super) fn checked(&self, checked: Vec<(Arc<EntryChecks>, Arc<CheckCounts>)>) {
         self.lock().checked = checked;
+    }
+
+    /// Takes what its records have become.
+    pub(super) fn computed(&self, computed: Computed) {
+        self.lock().computed = computed;
+    }
+
+    /// It is committed.
+    pub(super) fn committed(&self) {
+        let kept = self.lock().kept;
+        self.keeper.iter().zip(kept).for_each(|(keeper, number)| keeper.committed(number));
+    }
+
+    /// What becomes of its records, of which the target refuses so many.
+    fn tally(&self) -> Tally {
+        let (sent, (count, by_parser)) = (self.sent_rows(), self.group.counts());
+        let state = self.lock();
+        let (failed, refused, Computed { left_out, answered, given }) =
+            (state.failed.len() as u64, state.refused, state.computed);
+        let filtered = left_out + given as i64 - answered as i64 - failed as i64;
+        Tally {
+            read: count + by_parser,
+            written: sent.saturating_sub(refused),
+            filtered: filtered.unsigned_abs(),
+            rejected: failed + refused + by_parser,
+            answered,
+            given,
+            ..Tally::default()
+        }
     }
 
     /// It is committed: what checks have counted is counted for the run.
@@ -252,6 +290,21 @@ impl Attempt {
     }
 
     fn keep(&self, lines: Vec<RejectLine>, checked: Vec<CheckedRows>) -> Result<()> {
+        if let Some(keeper) = &self.keeper {
+            let number = keeper.number();
+            let chunks = self.group.chunks().into_iter().map(|chunk| (chunk.unit, chunk.number)).collect();
+            let tally = self.tally();
+            self.lock().kept = Some(number);
+            return keeper.keep(KeptDelivery {
+                number,
+                sink: self.sink.clone(),
+                source: self.source.clone(),
+                chunks,
+                tally,
+                rejects: lines,
+                checked,
+            });
+        }
         let Some(log) = self.rejects.log() else {
             return if lines.is_empty() { Ok(()) } else { self.rejects.known_log().map(drop) };
         };

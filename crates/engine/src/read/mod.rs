@@ -106,6 +106,8 @@ pub struct Opened {
     streams: Mutex<HashMap<String, ByteStream>>,
     /// All units, if they are few enough to be kept.
     units: Mutex<Option<Vec<Unit>>>,
+    /// All units, as they were listed, for whoever lists them next.
+    listed: Mutex<Option<BoxStream<'static, Result<Unit>>>>,
     /// The units to be read, if these are not all.
     only: OnceLock<Vec<Unit>>,
     /// Of the servers whose units were opened, by their name.
@@ -231,8 +233,16 @@ impl Reader {
         futures::stream::iter(self.patterns.clone()).flat_map(move |pattern| reader.list_pattern(&pattern)).boxed()
     }
 
-    /// The units as [`Reader::list`] finds them, without listing again what a sample has listed to its end.
+    /// Gives these units, which were listed, to whoever lists them once more.
+    pub fn list_next(&self, units: BoxStream<'static, Result<Unit>>) {
+        *locked(&self.opened.listed) = Some(units);
+    }
+
+    /// The units as [`Reader::list`] finds them, without listing again what was listed to its end.
     pub fn list_once(self: &Arc<Self>) -> BoxStream<'static, Result<Unit>> {
+        if let Some(listed) = locked(&self.opened.listed).take() {
+            return listed;
+        }
         let kept = locked(&self.opened.units).take();
         match kept.filter(|_| self.opened.only.get().is_none()) {
             Some(units) => futures::stream::iter(units.into_iter().map(Ok)).boxed(),

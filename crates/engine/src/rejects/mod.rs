@@ -30,6 +30,7 @@ use millstream_state::rejects::{Line, RejectLine, RejectLog, Rotation};
 use serde_json::Value;
 
 use self::replay::Replay;
+use crate::chunks::shared::Keeper;
 use crate::member::MemberPlace;
 
 /// How many rejects an error shows.
@@ -80,6 +81,8 @@ pub struct Rejects {
     cutters: RwLock<HashMap<String, Arc<dyn CutRecord>>>,
     /// Whether rejects are counted and not kept.
     only_counted: OnceLock<()>,
+    /// Keeps them elsewhere, for a worker of a cluster.
+    keeper: OnceLock<Arc<dyn Keeper>>,
 }
 
 /// The units of which records were rejected.
@@ -168,7 +171,12 @@ impl Rejects {
             Entry::Step(name) => all && job.sinks.iter().any(|sink| job.gives_rows_of(&sink.from.value, name)),
             Entry::Sink(_) => all,
         };
-        let most = |entry: &Entry, most| if is_free(entry) { MaxRejects::Count(u64::MAX) } else { most };
+        // How much all workers together may leave out is judged where all of it is known.
+        let is_part = self.keeper.get().is_some();
+        let most = |entry: &Entry, most: MaxRejects| match is_free(entry) || (is_part && most.allows_some()) {
+            true => MaxRejects::Count(u64::MAX),
+            false => most,
+        };
         let allowed = steps.chain(sinks).map(|(entry, asked)| {
             let most = most(&entry, asked);
             (entry, most)
@@ -208,6 +216,11 @@ impl Rejects {
         let log = keep.into_iter().fold(log, |log, keep| log.in_pieces(Rotation::new(keep)));
         let _ = self.log.set(log);
         let _ = self.run.set(first.to_owned());
+    }
+
+    /// Keeps them elsewhere: this is a worker of a cluster. Call it before [`Rejects::allow`].
+    pub fn keep_by(&self, keeper: &Arc<dyn Keeper>) {
+        let _ = self.keeper.set(Arc::clone(keeper));
     }
 
     /// Where they are kept.
@@ -319,6 +332,10 @@ impl Rejects {
     pub fn add(&self, lines: impl Iterator<Item = Line>, now: bool) -> Result<()> {
         let mut lines = lines.peekable();
         if lines.peek().is_none() || self.only_counted.get().is_some() {
+            return Ok(());
+        }
+        if let Some(keeper) = self.keeper.get() {
+            keeper.lines(lines.collect());
             return Ok(());
         }
         self.known_log()?.add(lines, now)

@@ -13,6 +13,7 @@ use super::point::ResumePoint;
 use crate::chunks::load::{ChunkLoad, Commits, is_complete, note_complete, says_all_else_is_loaded};
 use crate::chunks::pipeline::{Pipeline, is_incremental};
 use crate::chunks::references::References;
+use crate::chunks::shared::ByWorkers;
 use crate::context::RunContext;
 use crate::fingerprint::Fingerprints;
 use crate::report::{SinkResult, Tally};
@@ -32,6 +33,8 @@ pub struct OpenLedger {
     /// What has become of the records, once all have come.
     tally: Mutex<Option<Tally>>,
     commits: Commits,
+    /// What workers of a cluster do of it.
+    pub by_workers: Arc<ByWorkers>,
 }
 
 impl ResumePoint {
@@ -82,6 +85,7 @@ impl ResumePoint {
             rows: Arc::default(),
             tally: Mutex::default(),
             commits: Commits::default(),
+            by_workers: Arc::default(),
         }))
     }
 
@@ -160,6 +164,8 @@ impl OpenLedger {
             commits: self.commits.clone(),
             scratch: run.scratch.folder().to_owned(),
             is_staged: false,
+            by_workers: Arc::clone(&self.by_workers),
+            bundle: None,
         })
     }
 

@@ -25,6 +25,7 @@ impl ResumePoint {
             marker: None,
             notes: None,
             take_over: false,
+            worker: None,
             schema: Arc::new(Schema::empty()),
             partitions: 1,
             ordered: false,

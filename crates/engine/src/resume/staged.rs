@@ -130,6 +130,8 @@ impl OpenStaged {
             commits: self.commits.clone(),
             scratch: run.scratch.folder().to_owned(),
             is_staged: true,
+            by_workers: Arc::default(),
+            bundle: None,
         }
     }
 

@@ -415,6 +415,7 @@ impl<'j> Begun<'_, 'j> {
             marker: None,
             notes: None,
             take_over: false,
+            worker: None,
             schema,
             partitions: plan.output_partitioning().partition_count(),
             ordered: plan.output_ordering().is_some(),

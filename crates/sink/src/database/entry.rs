@@ -10,6 +10,9 @@
 //! the server rolls back their transactions, and then writes itself into the entry. Each transaction of a load locks
 //! the entry and checks that its run is still the owner. No wait for a lock is repeated here, and each timeout names
 //! possible holders.
+//!
+//! The workers of a cluster **join** the load of a run: they are the same owner. Their connections have tags of their
+//! own beside, so that the run can end those of a worker that is lost, before another reads the same units.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,6 +28,9 @@ use crate::table_version::LEDGER;
 
 /// The ledger's table.
 pub(crate) const TABLE: &str = LEDGER.name;
+
+/// What stands in a tag between the owner and the number of a worker.
+pub(crate) const WORKER: char = '/';
 
 /// How long the server may take to notice that a process is gone.
 const LEAVING: Duration = Duration::from_secs(5);
@@ -135,6 +141,24 @@ impl Entry {
         let is_still = format!("{} AND attempt = {}", self.is_it(), self.server.dialect().literal(&former));
         let taken = connection.execute(&format!("UPDATE {table} SET attempt = '{owner}' WHERE {is_still}")).await?;
         Ok(taken == 1)
+    }
+
+    /// The tag of connections of the worker `worker`; of the run's own without one.
+    pub(crate) fn tag(&self, worker: Option<u64>) -> String {
+        match worker {
+            None => self.owner.clone(),
+            Some(worker) => format!("{}{WORKER}{worker}", self.owner),
+        }
+    }
+
+    /// Joins the load that this run has begun, in another process.
+    pub(crate) async fn join(&self, connection: &mut dyn Connection) -> Result<()> {
+        self.check_locked(connection, "").await.map_err(Failure::into_error)
+    }
+
+    /// Ends the connections of a worker that has joined.
+    pub(crate) async fn end_worker(&self, connection: &mut dyn Connection, worker: u64) -> Result<()> {
+        self.fence(connection, &self.tag(Some(worker)), true).await.map_err(Failure::into_error)
     }
 
     /// Whether no other run owns the load.

@@ -101,22 +101,27 @@ async fn set_up(
     context: LoadContext,
 ) -> Result<Option<LedgerState>> {
     let entry = Entry::new(&server, &spec, &load, &context.run);
-    let mut connection = connect_as(server.as_ref(), &spec, &entry.owner).await?;
-    if !entry.enter(connection.as_mut(), context.take_over).await? {
-        return Ok(None);
+    let tag = entry.tag(context.worker);
+    let mut connection = connect_as(server.as_ref(), &spec, &tag).await?;
+    match context.worker {
+        Some(_) => entry.join(connection.as_mut()).await?,
+        None if entry.enter(connection.as_mut(), context.take_over).await? => {}
+        None => return Ok(None),
     }
     let has_rows = entry.has_written(connection.as_mut()).await.map_err(Failure::into_error)?;
     if has_rows && connection.as_mut().describe(&spec.table).await.map_err(Failure::into_error)?.is_none() {
         return Err(super::table::is_gone(&target_of(server.as_ref(), &spec)));
     }
-    Waiting::new(&server, &spec).build_all(connection.as_mut()).await?;
-    load::clean(&server, connection.as_mut(), &spec).await?;
+    if context.worker.is_none() {
+        Waiting::new(&server, &spec).build_all(connection.as_mut()).await?;
+        load::clean(&server, connection.as_mut(), &spec).await?;
+    }
     let facts = load::ready_target(server.as_ref(), connection.as_mut(), &spec, &context.schema).await?;
     let columns = load::bulk_columns(server.as_ref(), &spec, &context.schema, Some(&facts));
     spec.name_like(&columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>());
     let count = if context.ordered { 1 } else { spec.connections.unwrap_or(CONNECTIONS) };
     let bulk = server.dialect().bulk(&server.dialect().table(&spec.table), columns, &context.schema);
-    let pool = Pool::new(&server, &spec, count).tagged(Some(&entry.owner));
+    let pool = Pool::new(&server, &spec, count).tagged(Some(&tag));
     let shared = Arc::new(Shared::new(&server, &spec, bulk, pool, Scope::Transaction, &context.step));
     let LoadContext { run, schema, budget, io, .. } = context;
     shared.pool.give(connection);
@@ -250,6 +255,18 @@ impl Ledger for DatabaseLedger {
             state.into.shared.pool.give(connection);
             let count = rows.into_iter().flatten().flatten().next().and_then(|text| text.parse().ok());
             count.ok_or_else(|| Error::internal("the ledger cannot be counted"))
+        })
+        .await
+    }
+
+    async fn end_worker(&self, worker: u64) -> Result<()> {
+        let state = Arc::clone(&self.0);
+        on_io(&self.0.into.io, async move {
+            let _permit = state.into.shared.pool.permit().await?;
+            let mut connection = state.into.shared.pool.take().await?;
+            state.entry.end_worker(connection.as_mut(), worker).await?;
+            state.into.shared.pool.give(connection);
+            Ok(())
         })
         .await
     }

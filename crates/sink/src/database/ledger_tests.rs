@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
-use millstream_core::sink::{Chunk, Delivered, Ledger, LoadContext, Sink};
+use millstream_core::sink::{Accept, Chunk, Delivered, Delivery, Ledger, LoadContext, Sink};
 use millstream_core::{ErrorKind, Result};
 use millstream_testkit::{Break, MariaDb, MariaDbOptions, Postgres, PostgresOptions, Proxy};
 use serde_json::{Value, json};
@@ -69,6 +69,8 @@ for_both!(
     loads_are_known_and_forgotten,
     who_loses_a_load_writes_nothing_more,
     a_load_that_somebody_has_is_not_taken_without_being_asked,
+    workers_share_a_load_and_a_lost_one_blocks_nobody,
+    a_run_that_takes_a_load_over_ends_all_of_its_workers,
     who_holds_a_lock_is_named,
     who_still_looks_into_the_ledger_is_named,
     only_rows_that_are_added_one_by_one_have_a_ledger,
@@ -285,6 +287,60 @@ async fn a_noted_commit_without_an_answer_is_found_out(kind: Kind) {
         sink.forget_marker("run 1\nall at once", again, false).await.expect("it forgets");
         assert_eq!(database.tables(), ["t"]);
     }
+}
+
+/// The ledger of `run 1` as the run `run` of a cluster has it, or one of its workers.
+async fn shared_ledger(sink: &Arc<dyn Sink>, run: &str, worker: Option<u64>) -> Result<Arc<dyn Ledger>> {
+    let (schema, run) = (people(&[]).schema(), run.to_owned());
+    let context = LoadContext { schema, run, take_over: true, worker, ..context(1) };
+    Ok(sink.ledger("run 1", context).await?.expect("there is one"))
+}
+
+/// A delivery that has sent its rows and sleeps, as on a machine that is suspended.
+async fn asleep(ledger: &Arc<dyn Ledger>, numbers: std::ops::Range<u64>) -> Box<dyn Delivery> {
+    let mut delivery = ledger.delivery(chunks(numbers.clone()), 0).await.expect("a delivery");
+    delivery.write(rows(numbers)).await.expect("it writes");
+    delivery.send().await.expect("it sends");
+    delivery
+}
+
+async fn workers_share_a_load_and_a_lost_one_blocks_nobody(kind: Kind) {
+    let database = new_table(kind);
+    let sink = database.sink(json!({"lock_timeout": "20s"}));
+    let run = shared_ledger(&sink, "a run", None).await.expect("it begins");
+    let one = shared_ledger(&sink, "a run", Some(1)).await.expect("it joins");
+    let other = shared_ledger(&sink, "a run", Some(11)).await.expect("it joins, and fences nobody");
+    assert_eq!(deliver(&one, 0..1).await.expect("it delivers"), written(100));
+    let mut sleeping = asleep(&one, 1..2).await;
+    assert_eq!(deliver(&other, 2..3).await.expect("it is not in the way"), written(100));
+    let began = std::time::Instant::now();
+    run.end_worker(1).await.expect("it is lost");
+    assert_eq!(deliver(&other, 1..2).await.expect("it reads again"), written(100));
+    assert!(began.elapsed() < std::time::Duration::from_secs(10), "it waited for the lost worker's lock");
+    // It wakes up.
+    let accept: Accept = Box::new(|_| Ok(Vec::new()));
+    let woken = sleeping.commit_if(accept).await;
+    assert!(!matches!(woken, Ok(Delivered::Written { .. })), "{woken:?}");
+    assert_eq!(deliver(&one, 1..2).await.expect("it answers"), Delivered::AlreadyDone(chunks(1..2)));
+    assert_eq!(deliver(&other, 3..4).await.expect("its sessions were left alone"), written(100));
+    assert_exactly(|sql| database.query(sql), 4);
+}
+
+async fn a_run_that_takes_a_load_over_ends_all_of_its_workers(kind: Kind) {
+    let database = new_table(kind);
+    let sink = database.sink(json!({}));
+    let _run = shared_ledger(&sink, "a run", None).await.expect("it begins");
+    let worker = shared_ledger(&sink, "a run", Some(3)).await.expect("it joins");
+    let mut sleeping = asleep(&worker, 0..1).await;
+    let next = shared_ledger(&sink, "another run", None).await.expect("it takes over");
+    assert_eq!(deliver(&next, 0..2).await.expect("nothing blocks it"), written(200));
+    let accept: Accept = Box::new(|_| Ok(Vec::new()));
+    assert!(!matches!(sleeping.commit_if(accept).await, Ok(Delivered::Written { .. })));
+    let error = deliver(&worker, 2..3).await.expect_err("it is of another run");
+    assert!(error.what().starts_with("another run has taken over this load"), "{error:?}");
+    let late = shared_ledger(&sink, "a run", Some(4)).await.err().expect("it cannot join");
+    assert!(late.what().starts_with("another run has taken over this load"), "{late:?}");
+    assert_exactly(|sql| database.query(sql), 2);
 }
 
 /// In the second group of a delivery a bad row is found, and then a lock times out: rows of the group must not be sent

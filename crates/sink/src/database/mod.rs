@@ -198,6 +198,10 @@ impl Sink for DatabaseSink {
         ledger::may_keep(&self.spec)
     }
 
+    fn takes_workers(&self) -> bool {
+        self.may_keep_ledger()
+    }
+
     fn may_note_units(&self) -> bool {
         matches!(self.spec.mode, Mode::Append | Mode::Merge | Mode::Ignore)
     }

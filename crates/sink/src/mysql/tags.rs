@@ -4,10 +4,14 @@
 use millstream_database::mysql::MysqlDialect;
 use millstream_database::{Dialect, first_cell};
 
+use crate::database::entry::WORKER;
 use crate::database::server::{Connection, Failure, SeenSession};
 
-/// The most tagged connections of one owner.
-const TAGS: usize = 80;
+/// The most tagged connections of one owner, with those of its workers.
+const TAGS: usize = 1_000;
+
+/// Connections of a worker: so far apart they look for their tags, since each look asks the server.
+const APART: usize = 4;
 
 /// How many connections a message names.
 const SHOWN: usize = 3;
@@ -16,10 +20,21 @@ fn tag_name(owner: &str, number: usize) -> String {
     MysqlDialect.literal(&format!("millstream:{owner}:{number}"))
 }
 
-/// Gives `connection` the first free tag of `owner`.
+/// Gives `connection` the first free tag of `owner`; one of a worker gets that of the run that it works for, too.
 pub(super) async fn tag(connection: &mut dyn Connection, owner: &str) -> Result<(), Failure> {
+    let of_worker = owner.split_once(WORKER);
+    if let Some((run, worker)) = of_worker {
+        let first = worker.parse::<usize>().map_or(0, |worker| worker * APART);
+        take_tag(connection, run, first).await?;
+    }
+    take_tag(connection, owner, 0).await
+}
+
+/// Takes the first free tag, from the one numbered `first` on.
+async fn take_tag(connection: &mut dyn Connection, owner: &str, first: usize) -> Result<(), Failure> {
     for number in 0..TAGS {
-        let rows = connection.query(&format!("SELECT GET_LOCK({}, 0)", tag_name(owner, number))).await?;
+        let tag = tag_name(owner, (first + number) % TAGS);
+        let rows = connection.query(&format!("SELECT GET_LOCK({tag}, 0)")).await?;
         if first_cell(rows).as_deref() == Some("1") {
             break;
         }

@@ -3,6 +3,7 @@
 use millstream_database::Dialect;
 use millstream_database::postgres::PostgresDialect;
 
+use crate::database::entry::WORKER;
 use crate::database::server::{Connection, Failure, SeenSession};
 
 /// How many connections a message names.
@@ -21,11 +22,17 @@ pub(super) async fn tag(connection: &mut dyn Connection, owner: &str) -> Result<
     connection.execute(&format!("SET application_name = {}", tag_name(owner))).await.map(drop)
 }
 
+/// The condition for connections with the tag of `owner`, or of a worker of it.
+fn has_tag(owner: &str) -> String {
+    let of_workers = PostgresDialect.literal(&format!("millstream {owner}{WORKER}"));
+    format!("(a.application_name = {} OR starts_with(a.application_name, {of_workers}))", tag_name(owner))
+}
+
 /// The connections with the tag of `owner`.
 pub(super) async fn sessions_of(connection: &mut dyn Connection, owner: &str) -> Result<Vec<SeenSession>, Failure> {
     let query = format!(
-        "SELECT {SEEN} FROM pg_stat_activity a WHERE a.application_name = {} AND a.datname = current_database()",
-        tag_name(owner)
+        "SELECT {SEEN} FROM pg_stat_activity a WHERE {} AND a.datname = current_database()",
+        has_tag(owner)
     );
     Ok(connection.query(&query).await?.iter().map(|row| seen(row)).collect())
 }
@@ -33,8 +40,8 @@ pub(super) async fn sessions_of(connection: &mut dyn Connection, owner: &str) ->
 /// Ends the connection, unless its process id has been reused.
 pub(super) async fn end_session(connection: &mut dyn Connection, owner: &str, id: &str) -> Result<(), Failure> {
     let query = format!(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = {id} AND application_name = {}",
-        tag_name(owner)
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity a WHERE pid = {id} AND {}",
+        has_tag(owner)
     );
     connection.query(&query).await.map(drop)
 }

@@ -223,6 +223,8 @@ impl<'w, 'j> Consuming<'w, 'j> {
                 commits: Commits::new(target.epochs().connections()),
                 scratch: run.scratch.folder().to_owned(),
                 is_staged: false,
+                by_workers: Arc::default(),
+                bundle: None,
             });
             sinks.push(EpochSink { sink, load: Arc::new(load), known });
             positions.push(target.positions().cloned());

@@ -1,0 +1,124 @@
+//! A load that several processes share, the workers of a cluster: what each of them tells before it commits, and what
+//! has come of it.
+//!
+//! ```text
+//!  worker:       group ─▶ rows sent ─▶ keep ─▶ commit ─▶ committed
+//!  coordinator:                        rejects in the log, counts open ─▶ counted, once
+//! ```
+//! What is kept of a delivery whose commit nobody has reported is open until the ledger is asked.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use millstream_core::Result;
+use millstream_core::sink::{Chunk, WrittenChunks};
+use millstream_state::rejects::{CheckedRows, Line, RejectLine};
+use serde::{Deserialize, Serialize};
+
+use crate::report::Tally;
+
+/// A delivery that is about to be committed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct KeptDelivery {
+    /// A number that the worker uses once.
+    pub number: u64,
+    /// The sink.
+    pub sink: String,
+    /// The source that its records are of.
+    pub source: String,
+    /// The chunks and notes, as unit and number.
+    pub chunks: Vec<(String, u64)>,
+    /// What becomes of its records.
+    pub tally: Tally,
+    /// What was refused.
+    pub rejects: Vec<RejectLine>,
+    /// What checks have counted.
+    pub checked: Vec<CheckedRows>,
+}
+
+impl KeptDelivery {
+    /// The chunks and notes.
+    pub fn chunks(&self) -> impl Iterator<Item = Chunk> {
+        self.chunks.iter().map(|(unit, number)| Chunk { unit: unit.clone(), number: *number })
+    }
+
+    /// Whether the target has it.
+    pub fn is_in(&self, written: &WrittenChunks) -> bool {
+        self.chunks().all(|chunk| written.contains(&chunk))
+    }
+}
+
+/// Keeps for a worker what has to be known before it commits.
+pub trait Keeper: Debug + Send + Sync {
+    /// A number for a delivery.
+    fn number(&self) -> u64;
+
+    /// Keeps what is known of a delivery. Returns when it is durable.
+    ///
+    /// # Errors
+    /// If the delivery must not be committed.
+    fn keep(&self, delivery: KeptDelivery) -> Result<()>;
+
+    /// A delivery is committed.
+    fn committed(&self, number: u64);
+
+    /// A unit is being read, or is not any more.
+    fn reading(&self, uri: &str, is_read: bool);
+
+    /// Keeps rejects that belong to no delivery yet.
+    fn lines(&self, lines: Vec<Line>);
+}
+
+/// The part of a load that a worker does: the units of a bundle.
+#[derive(Clone)]
+pub struct BundleLoad {
+    /// Keeps what it rejects.
+    pub keeper: Arc<dyn Keeper>,
+    /// What is known to be written, if nothing of the units is; otherwise the ledger is asked.
+    pub known: Option<WrittenChunks>,
+}
+
+/// What workers have done of a load.
+#[derive(Debug, Default)]
+pub struct ByWorkers(Mutex<Done>);
+
+/// The sums of what workers have committed.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Done {
+    /// What has become of the records.
+    pub tally: Tally,
+    /// Chunks and notes.
+    pub noted: u64,
+    /// Units that they have read to their ends.
+    pub units: u64,
+}
+
+impl ByWorkers {
+    fn lock(&self) -> MutexGuard<'_, Done> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a delivery that is committed.
+    pub fn add(&self, delivery: &KeptDelivery) {
+        let mut done = self.lock();
+        done.tally = done.tally.and(delivery.tally);
+        done.noted += delivery.chunks.len() as u64;
+    }
+
+    /// Adds records that readers have left out before any delivery.
+    pub fn add_filtered(&self, records: u64) {
+        let mut done = self.lock();
+        done.tally.read += records;
+        done.tally.filtered += records;
+    }
+
+    /// So many units are read.
+    pub fn set_units(&self, units: u64) {
+        self.lock().units = units;
+    }
+
+    /// The sums.
+    pub fn done(&self) -> Done {
+        *self.lock()
+    }
+}
