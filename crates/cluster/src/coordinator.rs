@@ -47,6 +47,12 @@ pub trait Load: Send + Sync {
     /// If the run ends for it.
     async fn keep(&self, worker: Worker, what: Value) -> Result<()>;
 
+    /// A worker tells something about a bundle.
+    ///
+    /// # Errors
+    /// If the run ends for it.
+    fn tell(&self, worker: Worker, told: Value) -> Result<()>;
+
     /// A bundle is done and counts, with this outcome.
     ///
     /// # Errors
@@ -75,8 +81,6 @@ pub enum Seen {
     Left(Worker),
     /// A worker is lost, for this reason; so many of its bundles are read again.
     Lost(Worker, String, usize),
-    /// How far a worker is.
-    Progress(Worker, Value),
     /// How far all are.
     Standing(Standing),
 }
@@ -385,7 +389,7 @@ impl Coordination {
                     return Err(errors.into_iter().map(named).collect());
                 }
             }
-            FromWorker::Progress(progress) => self.load.see(Seen::Progress(worker, progress)),
+            FromWorker::Tells(told) => self.load.tell(worker, told).map_err(|error| vec![error])?,
             FromWorker::Leaving => {
                 self.leases.leave(worker);
                 if let Some(member) = self.members.get_mut(&worker) {

@@ -63,8 +63,8 @@ pub(crate) enum FromWorker {
     Done(Bundle, Value),
     /// A bundle cannot be done.
     Failed(Bundle, Vec<SentError>),
-    /// How far it is.
-    Progress(Value),
+    /// It tells something.
+    Tells(Value),
     /// It wants nothing more.
     Leaving,
     /// It is there.
@@ -232,12 +232,12 @@ mod tests {
     async fn messages_come_whole_and_one_that_is_too_long_is_refused() {
         let (mut one, mut other) = tokio::io::duplex(64);
         let sending = tokio::spawn(async move {
-            send(&mut one, &FromWorker::Progress(Value::String("x".repeat(1_000)))).await.expect("sent");
+            send(&mut one, &FromWorker::Tells(Value::String("x".repeat(1_000)))).await.expect("sent");
             send(&mut one, &FromWorker::Beat).await.expect("sent");
             one.write_all(&u32::MAX.to_be_bytes()).await.expect("sent");
         });
         let long = receive::<FromWorker>(&mut other).await.expect("received");
-        assert!(matches!(long, Some(FromWorker::Progress(Value::String(text))) if text.len() == 1_000));
+        assert!(matches!(long, Some(FromWorker::Tells(Value::String(text))) if text.len() == 1_000));
         assert!(matches!(receive::<FromWorker>(&mut other).await, Ok(Some(FromWorker::Beat))));
         assert!(receive::<FromWorker>(&mut other).await.is_err());
         sending.await.expect("it has ended");

@@ -78,9 +78,9 @@ impl Link {
         let _ = self.connection.out.send(FromWorker::Reading(self.bundle, units));
     }
 
-    /// Says how far the worker is.
-    pub fn progress(&self, progress: Value) {
-        let _ = self.connection.out.send(FromWorker::Progress(progress));
+    /// Tells the coordinator something.
+    pub fn tell(&self, told: Value) {
+        let _ = self.connection.out.send(FromWorker::Tells(told));
     }
 
     /// Lets the coordinator keep what is about to be committed. Returns once it is kept. It blocks: the connection is

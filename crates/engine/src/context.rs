@@ -1,7 +1,7 @@
 //! What one run, or one look at a job, works with: its threads, its share of the memory, its tables and counters.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
@@ -26,6 +26,7 @@ use crate::memory::BudgetPool;
 use crate::monitor::Monitor;
 use crate::rejects::Rejects;
 use crate::rejects::replay::Replay;
+use crate::report::ClusterReport;
 use crate::runtime::Runtimes;
 use crate::scratch::Scratch;
 use crate::stages::Stages;
@@ -72,7 +73,9 @@ pub struct RunContext {
     /// How the run goes.
     pub monitor: Monitor,
     /// The units that are read of each source, if these are not all.
-    pub only: Option<HashMap<String, Vec<Unit>>>,
+    only: OnceLock<HashMap<String, Vec<Unit>>>,
+    /// What the workers of a cluster do for the run, if it has one.
+    pub cluster: Arc<Mutex<Option<ClusterReport>>>,
 }
 
 impl RunContext {
@@ -113,7 +116,8 @@ impl RunContext {
             runtimes,
             scratch,
             monitor: Monitor::default(),
-            only: None,
+            only: OnceLock::new(),
+            cluster: Arc::default(),
         })
     }
 
@@ -131,6 +135,17 @@ impl RunContext {
     pub fn paced(self, job: &Job) -> Self {
         let rate = job.around.throttle.bytes_per_second.map(|size| size.0);
         RunContext { pace: Arc::new(Pace::new(rate)), ..self }
+    }
+
+    /// Lets only these units be read of each source.
+    pub fn read_only(&self, units: HashMap<String, Vec<Unit>>) {
+        // A context reads one bundle.
+        let _ = self.only.set(units);
+    }
+
+    /// The units that are read of `source`, if these are not all.
+    pub fn only(&self, source: &str) -> Option<Vec<Unit>> {
+        self.only.get().map(|only| only.get(source).cloned().unwrap_or_default())
     }
 
     /// The counters of all steps as they are.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::planner_names::PlannerNames;
 
 /// How a job would run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     /// What the run may use.
     pub machine: MachineSummary,
@@ -78,7 +78,7 @@ impl RunsSummary {
 }
 
 /// What a run may use.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct MachineSummary {
     /// Workers.
     pub cores: usize,

@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::explain::Explanation;
+use crate::prepare::Prepared;
+use crate::read::Reader;
 
 /// The version of a plan that is written down.
 const VERSION: u32 = 1;
@@ -105,6 +107,26 @@ impl JobPlan {
         };
         serde_json::to_value(written).map_err(|cause| Error::internal("a plan cannot be written").cause(cause))
     }
+}
+
+/// The plan of `job` as JSON, as far as workers have to know it: without its explanation.
+pub(crate) fn written_plan(job: &Job, prepared: &Prepared<'_>) -> Result<Value> {
+    let of_files = |reader: &Arc<Reader>| {
+        let columns = prepared.source_columns(&reader.name)?;
+        Some((reader.name.clone(), WrittenColumns::of(columns.as_ref())))
+    };
+    let written = WrittenPlan {
+        version: VERSION,
+        path: job.path().to_owned(),
+        text: job.text.whole(),
+        variables: job.variables.clone(),
+        set: job.set.clone(),
+        now: Some(job.around.moment.milliseconds()),
+        sources: prepared.readers.iter().filter_map(of_files).collect(),
+        columns: BTreeMap::new(),
+        explanation: Explanation::default(),
+    };
+    serde_json::to_value(written).map_err(|cause| Error::internal("a plan cannot be written").cause(cause))
 }
 
 impl WrittenPlan {

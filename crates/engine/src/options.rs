@@ -1,8 +1,10 @@
 //! What is asked of a run beside its job, and how it is cancelled.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use futures::future::select_all;
 use millstream_state::OfStep;
@@ -71,6 +73,40 @@ impl fmt::Debug for Cancel {
     }
 }
 
+/// How a run uses the workers of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterOptions {
+    /// Where they join: `0.0.0.0:7447`.
+    pub listen: String,
+    /// The file with the secret of the cluster.
+    pub secret: PathBuf,
+    /// Folders that all machines see under the same path.
+    pub shared: Vec<PathBuf>,
+    /// Whether the run fails if its job cannot be distributed, and waits for workers for ever.
+    pub always: bool,
+    /// How long it waits if there is no worker; then it reads by itself what is left.
+    pub wait: Duration,
+    /// How often coordinator and workers say that they are there.
+    pub beat: Duration,
+    /// After how long without a word one of them is lost to the other.
+    pub patience: Duration,
+}
+
+impl ClusterOptions {
+    /// With workers that join at `listen` and have the secret in the file `secret`.
+    pub fn new(listen: impl Into<String>, secret: impl Into<PathBuf>) -> Self {
+        ClusterOptions {
+            listen: listen.into(),
+            secret: secret.into(),
+            shared: Vec::new(),
+            always: false,
+            wait: Duration::from_secs(30),
+            beat: Duration::from_secs(5),
+            patience: Duration::from_secs(30),
+        }
+    }
+}
+
 /// What is asked of a run beside its job.
 #[derive(Debug, Clone, Default)]
 pub struct RunOptions {
@@ -94,6 +130,8 @@ pub struct RunOptions {
     pub environment: Vec<(String, String)>,
     /// Whether [`Event::Stage`](crate::run::Event::Stage) reports what the run has spent its time with.
     pub stages: bool,
+    /// Lets the workers of a cluster read.
+    pub cluster: Option<ClusterOptions>,
     /// Cancels the run, and all others that have a clone of it. To drop or cancel the handle of one run leaves the
     /// others alone.
     pub cancel: Cancel,

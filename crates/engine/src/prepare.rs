@@ -780,7 +780,7 @@ async fn reader(context: &RunContext, source: &SourceStep, programs: Arc<Program
         source.look_up(&reader.context)?;
         reader.steps.fetch.add_detail(source.name());
     }
-    let only = context.only.as_ref().map(|only| only.get(&source.name.value).cloned().unwrap_or_default());
+    let only = context.only(&source.name.value);
     // Of which format a source is says its files; if none of them is read, any will do.
     let (first, last) = only.map_or((None, None), |only| match only.is_empty() {
         true => (None, Some(only)),

@@ -107,9 +107,59 @@ pub struct Report {
     pub intervals: Vec<Interval>,
     /// What limited the run; if it has read a queue for more than a minute, in the last minute.
     pub verdict: Verdict,
+    /// What the workers of a cluster have done, if it had one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterReport>,
     /// What was done after it, as the job says.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<HookResult>,
+}
+
+/// What the workers of a cluster do, or have done, for a run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClusterReport {
+    /// How many workers there are now.
+    pub now: u64,
+    /// Bundles that are done.
+    pub bundles: u64,
+    /// Bundles that are being read.
+    pub reading: u64,
+    /// Units that are done, and those that were listed so far.
+    pub units: (u64, u64),
+    /// Their bytes, as stored.
+    pub bytes: (u64, u64),
+    /// All workers that have joined, in the order in which they did.
+    pub workers: Vec<WorkerReport>,
+}
+
+/// What a worker has done.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WorkerReport {
+    /// Its machine and process.
+    pub worker: String,
+    /// Its cores.
+    pub cores: u64,
+    /// The memory that it may use, in bytes.
+    pub memory_bytes: u64,
+    /// Bundles that it has read.
+    pub bundles: u64,
+    /// Units that these had.
+    pub units: u64,
+    /// Rows that it has committed.
+    pub rows: u64,
+    /// Bytes that it has fetched.
+    pub bytes: u64,
+    /// How long its bundles took together, in seconds.
+    pub seconds: f64,
+    /// Its processor time, in seconds.
+    pub cpu_seconds: f64,
+    /// The most memory that its process had, in bytes.
+    pub peak_rss_bytes: u64,
+    /// Why it was lost, if it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
 }
 
 impl Report {

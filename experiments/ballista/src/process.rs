@@ -1,7 +1,7 @@
 //! Executors as processes: one can be killed and paused, and none outlives who started it.
 
 use std::ffi::OsString;
-use std::fs;
+use fs_err as fs;
 use std::io::Read;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -78,8 +78,8 @@ impl Executor {
         let child = Command::new(program)
             .args(options.to_arguments())
             .stdin(Stdio::piped())
-            .stdout(fs::File::create(options.folder.join("stdout"))?)
-            .stderr(fs::File::create(options.folder.join("stderr"))?)
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::from(fs::File::create(options.folder.join("stderr"))?))
             .spawn()?;
         Ok(Executor { name: options.name.clone(), child, peak: 0 })
     }

@@ -244,8 +244,8 @@ fn number(name: &str, default: u64) -> u64 {
 #[test]
 fn lost_executors_change_no_result() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("recovery");
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).expect("a folder");
+    let _ = fs_err::remove_dir_all(&folder);
+    fs_err::create_dir_all(&folder).expect("a folder");
     log_to(&folder.join("scheduler.log")).expect("a log");
     let (rounds, seed) = (number("ROUNDS", 5), number("SEED", 1));
     let rounds = Round::special().into_iter().chain((0..rounds).map(|round| Round::seeded(seed * 1000 + round)));

@@ -27,6 +27,10 @@ impl Load for TestLoad {
         Ok(())
     }
 
+    fn tell(&self, _worker: Worker, _told: Value) -> Result<()> {
+        Ok(())
+    }
+
     async fn count(&self, _worker: Worker, outcome: Value) -> Result<()> {
         for unit in outcome.as_array().into_iter().flatten().filter_map(Value::as_str) {
             *locked(&self.0).counted.entry(unit.to_owned()).or_default() += 1;

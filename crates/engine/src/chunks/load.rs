@@ -198,6 +198,12 @@ fn rules_note() -> Chunk {
     Chunk { unit: RULES_NOTE.to_owned(), number: RULES }
 }
 
+/// What a load has begun with that has this fingerprint; nothing without one.
+pub fn first_notes(fingerprint: Option<&Chunk>) -> WrittenChunks {
+    let notes = fingerprint.into_iter().flat_map(|fingerprint| [fingerprint.clone(), rules_note()]);
+    WrittenChunks::new(notes.map(|note| (note.unit, note.number)), str::to_owned)
+}
+
 /// Refuses to resume a load into `place` whose rules only a newer program knows.
 pub fn check_rules(written: &WrittenChunks, place: &str) -> Result<()> {
     match written.of_unit(RULES_NOTE).last() {

@@ -301,6 +301,7 @@ impl Attempt {
                 source: self.source.clone(),
                 chunks,
                 tally,
+                by_parser: self.group.counts().1,
                 rejects: lines,
                 checked,
             });

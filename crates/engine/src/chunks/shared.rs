@@ -30,6 +30,8 @@ pub struct KeptDelivery {
     pub chunks: Vec<(String, u64)>,
     /// What becomes of its records.
     pub tally: Tally,
+    /// How many of those that are refused a parser has refused.
+    pub by_parser: u64,
     /// What was refused.
     pub rejects: Vec<RejectLine>,
     /// What checks have counted.

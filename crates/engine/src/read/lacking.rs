@@ -39,6 +39,15 @@ impl Lacking {
         }
     }
 
+    /// Adds what another process has counted, whose columns are `schema`.
+    pub fn add_elsewhere(&self, missing: &MissingColumn, schema: &Schema) {
+        let Ok(column) = schema.index_of(&missing.column) else { return };
+        let mut columns = self.lock();
+        let files = columns.entry(column).or_default();
+        files.count += missing.files;
+        files.first.extend(missing.first.iter().take(NAMED.saturating_sub(files.first.len())).cloned());
+    }
+
     /// What is missing in `source`, whose columns are `schema`, in their order.
     pub fn report(&self, source: &str, schema: &Schema) -> Vec<MissingColumn> {
         let column = |(index, files): (&usize, &Files)| {

@@ -219,6 +219,12 @@ impl Reader {
         let _ = self.opened.only.set(units);
     }
 
+    /// Whether it reads files of this machine, as far as its patterns say.
+    pub fn reads_files(&self) -> bool {
+        let place = |pattern: &String| pattern.strip_prefix('@').unwrap_or(pattern).to_owned();
+        self.patterns.iter().map(place).any(|place| self.source_of(&place).is_ok_and(|source| source.is_local()))
+    }
+
     /// Whether it is fine if there is nothing to read.
     pub fn may_be_empty(&self) -> bool {
         self.allow_empty || self.opened.only.get().is_some()

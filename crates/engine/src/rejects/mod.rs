@@ -365,6 +365,23 @@ impl Rejects {
         shares.map(|(entry, limit)| (entry.key(), limit.came())).collect()
     }
 
+    /// How many records have come to all that may leave something out.
+    pub fn all_came(&self) -> HashMap<String, u64> {
+        let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+        limits.iter().map(|(entry, limit)| (entry.key(), limit.came())).filter(|(_, came)| *came > 0).collect()
+    }
+
+    /// An error if any entry that counts its rejects has left out more than it may, whatever is still to come.
+    pub fn passed(&self) -> Result<()> {
+        let limits: BTreeMap<Entry, Arc<RejectLimit>> = {
+            let limits = self.limits.read().unwrap_or_else(PoisonError::into_inner);
+            let counts = limits.iter().filter(|(_, limit)| matches!(limit.most(), MaxRejects::Count(_)));
+            counts.map(|(entry, limit)| (entry.clone(), Arc::clone(limit))).collect()
+        };
+        let passed = limits.iter().find(|(_, limit)| limit.is_passed());
+        passed.map_or(Ok(()), |(entry, limit)| Err(self.too_many(entry, limit, None)))
+    }
+
     /// Takes over how many records had come to `entries` in earlier runs.
     pub fn carry_over(&self, came: &HashMap<String, u64>, entries: &[Entry]) {
         for entry in entries {

@@ -169,6 +169,26 @@ impl OpenLedger {
         })
     }
 
+    /// The name of its sink.
+    pub fn sink(&self) -> &str {
+        &self.sink
+    }
+
+    /// The name of its load.
+    pub fn load_name(&self) -> &str {
+        &self.load
+    }
+
+    /// Whether its load belongs to all runs.
+    pub fn is_incremental(&self) -> bool {
+        self.incremental
+    }
+
+    /// The ledger itself.
+    pub fn ledger(&self) -> Arc<dyn Ledger> {
+        Arc::clone(&self.ledger)
+    }
+
     /// Whether it is that of `sink`.
     pub fn is_of(&self, sink: &str) -> bool {
         self.sink == sink

@@ -352,7 +352,8 @@ impl<'r> Execution<'r> {
         }
         let live = self.live.get().and_then(Option::as_ref);
         let warn = |warnings: &[Lint]| self.observer.warn(warnings);
-        let work = Work { run, job, prepared: &prepared, point, live, cancel: &self.options.cancel, warn: &warn };
+        let (cancel, reports) = (&self.options.cancel, &self.observer.reports());
+        let work = Work { run, job, prepared: &prepared, point, live, cancel, warn: &warn, reports };
         // Rejects of a queue that are loaded again are no messages of it.
         if reads_queue(job) && run.replay.is_none() {
             let reading = epochs::run(work, tell);

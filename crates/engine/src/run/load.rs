@@ -40,6 +40,13 @@ impl<'w, 'j> Begun<'w, 'j> {
     /// Loads everything. If that fails, or too much is rejected, what is not committed is rolled back.
     pub(super) async fn load(mut self) -> Result<Loaded<'w, 'j>, Failure> {
         let Work { run, cancel, .. } = self.work;
+        if let Err(mut errors) = self.distribute().await {
+            self.settle();
+            let first = errors.remove(0);
+            let mut failure = self.fail(first).await;
+            failure.errors.extend(errors);
+            return Err(failure);
+        }
         let mut loaded = drive(run, std::mem::take(&mut self.tasks), cancel).await;
         if loaded.is_ok()
             && let Err(error) = self.read_rest().await
@@ -159,7 +166,7 @@ impl<'w, 'j> Begun<'w, 'j> {
 /// Drives all partitions of the plans, each as a task on the workers, and the loads chunk by chunk beside them. The
 /// first error, processes that hold too much memory, or the user, ends them all, and no task is left when this returns:
 /// what they have written can then be rolled back.
-async fn drive(run: &RunContext, tasks: Tasks, cancel: &Cancel) -> Result<Vec<LoadedChunks>> {
+pub(super) async fn drive(run: &RunContext, tasks: Tasks, cancel: &Cancel) -> Result<Vec<LoadedChunks>> {
     joined(spawn(run, tasks)?, cancel, run.threads.processes()).await
 }
 

@@ -4,12 +4,13 @@
 //! `execute.rs` takes a run from its start to its report, on a thread that the run has for itself. The states of a run
 //! and the steps between them: `begin.rs`, `load.rs`, `commit.rs`, `record.rs`. `epochs` a run that reads a queue,
 //! `outages.rs` what it reports; `passes.rs` adds up the runs of one command; `after_load.rs` what becomes of files
-//! that are loaded; `sinks.rs` the sinks of a run; `status.rs` what other processes see of it; `work.rs` what it works
+//! that are loaded; `cluster` what its workers do; `sinks.rs` the sinks of a run; `status.rs` what other processes see of it; `work.rs` what it works
 //! with.
 
 mod after_load;
 mod attempts;
 mod begin;
+pub mod cluster;
 mod commit;
 mod epochs;
 mod execute;
@@ -101,6 +102,46 @@ pub enum Event {
         /// What.
         error: Error,
     },
+    /// Workers of a cluster can join.
+    Listening {
+        /// Where.
+        address: String,
+    },
+    /// The run has workers, and its job cannot be distributed: it runs on this machine alone.
+    NotDistributed {
+        /// Why, in words that end a sentence.
+        why: String,
+    },
+    /// A worker has joined.
+    Joined {
+        /// Its machine and process.
+        worker: String,
+        /// Its cores.
+        cores: u64,
+    },
+    /// A worker cannot join.
+    NotJoined {
+        /// Its machine and process.
+        worker: String,
+        /// Why.
+        error: Error,
+    },
+    /// A worker has left, as it was asked to.
+    Left {
+        /// Its machine and process.
+        worker: String,
+    },
+    /// A worker is lost. What it was reading is read again.
+    Lost {
+        /// Its machine and process.
+        worker: String,
+        /// Why.
+        why: String,
+        /// How many bundles it was reading.
+        bundles: u64,
+    },
+    /// There was no worker for too long: the run reads what is left on this machine.
+    Alone,
     /// Something that the job does after a run has failed.
     HookFailed {
         /// What.
@@ -181,6 +222,7 @@ impl Observer {
 }
 
 /// What reports events until the run has ended.
+#[derive(Clone)]
 pub(crate) struct Reports(WeakUnboundedSender<Event>);
 
 impl Reports {

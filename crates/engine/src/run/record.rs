@@ -1,5 +1,6 @@
 //! The end of a run: its report, its entry in the run history, and what targets forget then.
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use millstream_core::threads::ProcessorUse;
@@ -238,6 +239,7 @@ fn report(run: &RunContext, job: &Job, summary: &Summary, used: Used) -> Report 
         points: run.monitor.points(elapsed, &totals),
         intervals: run.monitor.intervals(&totals),
         verdict,
+        cluster: run.cluster.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         hooks: Vec::new(),
     }
 }

@@ -4,6 +4,7 @@ use millstream_core::{Error, ErrorKind, Result};
 use millstream_job::{Job, Lint};
 use millstream_state::LiveRun;
 
+use super::Reports;
 use crate::context::RunContext;
 use crate::options::Cancel;
 use crate::prepare::Prepared;
@@ -21,6 +22,8 @@ pub(super) struct Work<'w, 'j> {
     pub(super) cancel: &'w Cancel,
     /// Reports what is strange about the run.
     pub(super) warn: &'w (dyn Fn(&[Lint]) + Sync),
+    /// Reports what happens.
+    pub(super) reports: &'w Reports,
 }
 
 impl Work<'_, '_> {

@@ -38,6 +38,6 @@ async fn main() -> Result<()> {
         override_physical_codec: Some(Arc::new(Codec::default())),
         ..ExecutorProcessConfig::default()
     };
-    std::fs::create_dir_all(options.folder.join("work"))?;
+    fs_err::create_dir_all(options.folder.join("work"))?;
     Ok(start_executor_process(Arc::new(config)).await?)
 }

@@ -1,0 +1,481 @@
+//! The coordinator's side: hands out the units that no sink has, keeps what workers reject, and counts what they commit.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use millstream_cluster::{Identity, ListedUnit, Listening, Load, Outcome, Pool, Seen, Settings, Worker, coordinate};
+use millstream_core::sink::{Ledger, WrittenChunks};
+use millstream_core::{Error, Result, Step, StepKind, Steps, Unit};
+use millstream_job::Job;
+use millstream_state::ProgressFile;
+use millstream_state::rejects::{ChunkId, Line};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::hindrance::hindrance;
+use super::task::{BundleOutcome, Keep, SharedLoad, Task, Told, from_value, to_value};
+use super::tracked::Tracked;
+use crate::chunks::shared::{ByWorkers, KeptDelivery};
+use crate::chunks::units::{Standing, Units, WhenChanged};
+use crate::fingerprint::Fingerprints;
+use crate::job_plan::written_plan;
+use crate::options::ClusterOptions;
+use crate::read::Reader;
+use crate::rejects::Rejects;
+use crate::report::{ClusterReport, WorkerReport};
+use crate::run::begin::Begun;
+use crate::run::work::Work;
+use crate::run::{Event, Reports};
+
+/// How many units wait for the coordinator.
+const LISTED: usize = 1024;
+
+/// Units that are unpacked together.
+const TOGETHER: usize = 1024;
+
+impl Begun<'_, '_> {
+    /// Lets workers read what they can, if the run has a cluster. What they leave is read here.
+    ///
+    /// # Errors
+    /// Those of workers; if the run is to be distributed in any case, and cannot be.
+    pub(in crate::run) async fn distribute(&self) -> Result<(), Vec<Error>> {
+        let Some(options) = self.work.point.options.cluster.clone() else { return Ok(()) };
+        let one = |error: Error| vec![error];
+        let Work { run, job, prepared, .. } = self.work;
+        let why = match self.work.run.replay {
+            Some(_) => Err("rejects are loaded again".to_owned()),
+            None => hindrance(job, prepared, &self.physical, &options.shared),
+        };
+        let why = why.and_then(|()| match run.rejects.log() {
+            Some(_) => Ok(()),
+            None => Err("there is no folder for the run history, where rejects are kept".to_owned()),
+        });
+        if let Err(why) = why {
+            if options.always {
+                let error = Error::refused("the workers of a cluster cannot run this job").cause(why);
+                return Err(vec![error.hint("leave out `--cluster=always`: then it runs on this machine alone")]);
+            }
+            self.work.reports.report(Event::NotDistributed { why });
+            return Ok(());
+        }
+        let task = self.task().and_then(|task| to_value(&task)).map_err(one)?;
+        let distribution = Arc::new(self.distribution().map_err(one)?);
+        let done = self.work.unless_interrupted(self.coordinate(&options, task, &distribution)).await;
+        let done = done.map_err(one).and_then(|done| done);
+        distribution.end(done.is_err()).await;
+        done
+    }
+
+    async fn coordinate(
+        &self,
+        options: &ClusterOptions,
+        task: Value,
+        distribution: &Arc<Distribution>,
+    ) -> Result<Result<(), Vec<Error>>> {
+        let identity = Identity::read(&options.secret)?;
+        let (address, io) = (options.listen.clone(), self.work.run.runtimes.io());
+        let settings = Settings {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            beat: options.beat,
+            patience: options.patience,
+            wait: (!options.always).then_some(options.wait),
+        };
+        let (sender, units) = mpsc::channel(LISTED);
+        let (load, reports) = (Arc::clone(distribution), self.work.reports.clone());
+        let mut coordinating = tokio::task::JoinSet::new();
+        coordinating.spawn_on(
+            async move {
+                let listening = Listening::at(&address, &identity).await.map_err(|error| vec![error])?;
+                reports.report(Event::Listening { address: listening.address().to_string() });
+                coordinate(listening, task, settings, units, load).await
+            },
+            &io,
+        );
+        let listing = self.list(sender, distribution);
+        let coordinated = async {
+            let joined = coordinating.join_next().await;
+            let joined = joined.ok_or_else(|| Error::internal("nothing was coordinated"))?;
+            joined.map_err(|join| Error::internal("the coordinator has failed").cause(join))
+        };
+        tokio::pin!(listing, coordinated);
+        let ended = tokio::select! {
+            biased;
+            ended = &mut coordinated => {
+                let ended = ended?;
+                // What is left is read here, of what was listed once.
+                if ended.is_ok() {
+                    listing.await?;
+                }
+                ended
+            }
+            listed = &mut listing => {
+                listed?;
+                coordinated.await?
+            }
+        };
+        Ok(ended.map(|outcome| {
+            if outcome == Outcome::Alone {
+                self.work.reports.report(Event::Alone);
+            }
+        }))
+    }
+
+    /// What workers have to know.
+    fn task(&self) -> Result<Task> {
+        let Work { job, prepared, point, .. } = self.work;
+        let load = |ledger: &&crate::resume::OpenLedger| {
+            (ledger.sink().to_owned(), SharedLoad { name: ledger.load_name().to_owned(), incremental: ledger.is_incremental() })
+        };
+        let folder = std::env::current_dir();
+        Ok(Task {
+            plan: written_plan(job, prepared)?,
+            fingerprint: Fingerprints::of(job, prepared).current().to_owned(),
+            run: point.run.clone(),
+            first: point.first().to_owned(),
+            folder: folder.map_err(|cause| Error::io("the working folder is not known", &cause))?,
+            reads_files: prepared.readers.iter().any(|reader| reader.reads_files()),
+            loads: self.sinks.ledgers().iter().map(load).collect(),
+            accept_changed: point.accepts_changed(),
+        })
+    }
+
+    fn distribution(&self) -> Result<Distribution> {
+        let Work { run, job, prepared, live, .. } = self.work;
+        let sinks = self.sinks.ledgers().into_iter().map(|ledger| SharedSink {
+            name: ledger.sink().to_owned(),
+            ledger: ledger.ledger(),
+            rows: Arc::clone(&ledger.rows),
+            by_workers: Arc::clone(&ledger.by_workers),
+        });
+        let judging = Rejects::default();
+        judging.allow(job);
+        let came = run.rejects.log().map(|log| log.earlier()).transpose()?.map(|earlier| earlier.came);
+        Ok(Distribution {
+            sinks: sinks.collect(),
+            sources: sources_of_sinks(job),
+            readers: prepared.readers.clone(),
+            columns: prepared
+                .readers
+                .iter()
+                .filter_map(|reader| Some((reader.name.clone(), prepared.columns(&reader.name)?)))
+                .collect(),
+            steps: Arc::clone(&run.steps),
+            rejects: Arc::clone(&run.rejects),
+            judging,
+            progress: live.map(millstream_state::LiveRun::progress),
+            cache: Arc::clone(&run.cache),
+            report: Arc::clone(&run.cluster),
+            reports: self.work.reports.clone(),
+            state: Mutex::new(State { came: came.unwrap_or_default(), ..State::default() }),
+        })
+    }
+
+    /// Lists all units, hands out those that no sink knows, and keeps all of them for the load that follows.
+    async fn list(&self, sender: mpsc::Sender<ListedUnit>, distribution: &Distribution) -> Result<()> {
+        let mut written: BTreeMap<String, Arc<WrittenChunks>> = BTreeMap::new();
+        for sink in &distribution.sinks {
+            written.insert(sink.name.clone(), Arc::new(sink.ledger.written().await?));
+        }
+        for (number, reader) in (0_u32..).zip(&distribution.readers) {
+            let Some(known) = distribution.sources.get(&reader.name).and_then(|sink| written.get(sink)) else { continue };
+            let units = Units::new(&reader.name, Arc::clone(known), WhenChanged::of(reader.on_change, self.work.point.accepts_changed()));
+            let mut kept = Pool::default();
+            let mut listed = reader.list_once();
+            while let Some(unit) = listed.next().await {
+                let unit = unit.map_err(|error| error.in_step(&reader.name))?;
+                let text = serde_json::to_string(&unit);
+                let text = text.map_err(|cause| Error::internal("a unit cannot be written").cause(cause))?;
+                let listed = ListedUnit { source: number, bytes: unit.size.unwrap_or(0), text };
+                kept.add(listed.clone()).map_err(unpacked)?;
+                if matches!(units.standing(&unit), Standing::New(_)) {
+                    // Without workers, all of them are read here.
+                    let _ = sender.send(listed).await;
+                }
+            }
+            reader.list_next(unpack(kept));
+        }
+        Ok(())
+    }
+}
+
+/// The sink to which the rows of each source go.
+fn sources_of_sinks(job: &Job) -> BTreeMap<String, String> {
+    let sink_of = |source: &str| job.sinks.iter().find(|sink| job.gives_rows_of(&sink.from.value, source));
+    let sources = job.sources.iter().map(|source| &source.name.value);
+    sources.filter_map(|source| Some((source.clone(), sink_of(source)?.name.value.clone()))).collect()
+}
+
+/// The units of `kept`.
+fn unpack(kept: Pool) -> BoxStream<'static, Result<Unit>> {
+    let next = |mut kept: Pool| async move {
+        let taken = match kept.take(u64::MAX, TOGETHER) {
+            Ok(taken) if taken.is_empty() => return None,
+            Ok(taken) => taken.into_iter().map(|unit| unit_of(&unit)).collect(),
+            Err(cause) => vec![Err(unpacked(cause))],
+        };
+        Some((futures::stream::iter(taken), kept))
+    };
+    futures::stream::unfold(kept, next).flatten().boxed()
+}
+
+fn unpacked(cause: std::io::Error) -> Error {
+    Error::internal("files that were listed cannot be packed").cause(cause)
+}
+
+/// The unit that `listed` holds.
+pub(super) fn unit_of(listed: &ListedUnit) -> Result<Unit> {
+    serde_json::from_str(&listed.text).map_err(|cause| Error::internal("a unit cannot be read").cause(cause))
+}
+
+/// A sink into which workers deliver.
+struct SharedSink {
+    name: String,
+    ledger: Arc<dyn Ledger>,
+    /// Rows that have become visible.
+    rows: Arc<AtomicU64>,
+    by_workers: Arc<ByWorkers>,
+}
+
+/// What the coordinator knows of what workers do.
+struct Distribution {
+    sinks: Vec<SharedSink>,
+    /// The sink of each source.
+    sources: BTreeMap<String, String>,
+    readers: Vec<Arc<Reader>>,
+    /// The columns of each source.
+    columns: BTreeMap<String, SchemaRef>,
+    steps: Arc<Steps>,
+    rejects: Arc<Rejects>,
+    /// Counts rejects of committed deliveries while workers are at it: too many end the run at once.
+    judging: Rejects,
+    progress: Option<Arc<ProgressFile>>,
+    cache: Arc<millstream_core::source::CacheUse>,
+    report: Arc<Mutex<Option<ClusterReport>>>,
+    reports: Reports,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    tracked: Tracked,
+    workers: BTreeMap<Worker, WorkerReport>,
+    /// How many records have come to entries that may leave something out.
+    came: HashMap<String, u64>,
+    /// Units that are done.
+    units: u64,
+}
+
+impl Distribution {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sink(&self, name: &str) -> Option<&SharedSink> {
+        self.sinks.iter().find(|sink| sink.name == name)
+    }
+
+    fn step(&self, name: &str, kind: StepKind) -> Option<Arc<Step>> {
+        self.steps.all().into_iter().find(|step| step.name == name && step.kind == kind)
+    }
+
+    /// A delivery of `worker` is committed.
+    fn committed(&self, worker: Worker, delivery: &KeptDelivery) -> Result<()> {
+        let Some(sink) = self.sink(&delivery.sink) else { return Ok(()) };
+        let tally = delivery.tally;
+        sink.by_workers.add(delivery);
+        sink.rows.fetch_add(tally.written, Ordering::Relaxed);
+        self.progress.iter().for_each(|progress| progress.add_rows(tally.written));
+        let parsed = delivery.by_parser;
+        if let Some(load) = self.step(&delivery.sink, StepKind::Load) {
+            load.add_rows(tally.written);
+            load.add_rejected(tally.rejected - parsed);
+        }
+        if let Some(parse) = self.step(&delivery.source, StepKind::Parse) {
+            parse.add_rows(tally.read - parsed);
+            parse.add_rejected(parsed);
+        }
+        if let Some(report) = self.state().workers.get_mut(&worker) {
+            report.rows += tally.written;
+        }
+        delivery.rejects.iter().for_each(|line| self.judging.count_earlier(&line.rejected));
+        self.judging.passed()
+    }
+
+    /// Asks the ledgers what of the open deliveries of `worker`, or of all, is there.
+    async fn settle(&self, worker: Option<Worker>) {
+        let sinks = self.state().tracked.sinks(worker);
+        for name in sinks {
+            let Some(sink) = self.sink(&name) else { continue };
+            // One that does not answer is asked again by the load that follows: the rows are counted as loaded before.
+            let Ok(written) = sink.ledger.written().await else { continue };
+            let committed = self.state().tracked.settle(worker, &name, &written);
+            for delivery in committed {
+                let of = worker.unwrap_or_default();
+                // Too many rejects end the run when all has come.
+                let _ = self.committed(of, &delivery);
+            }
+        }
+    }
+
+    /// Workers have ended, or are to: of a run that fails, nothing is written after this.
+    async fn end(&self, has_failed: bool) {
+        let workers: Vec<Worker> = self.state().workers.keys().copied().collect();
+        if has_failed {
+            for worker in workers {
+                self.fence(worker).await;
+            }
+        }
+        self.settle(None).await;
+        let (came, units) = {
+            let state = self.state();
+            (state.came.clone(), state.units)
+        };
+        self.sinks.iter().for_each(|sink| sink.by_workers.set_units(units));
+        if let Some(log) = self.rejects.log().filter(|_| !came.is_empty()) {
+            // Where they cannot be kept, the load that follows says so.
+            let _ = log.add([Line::Came { came }], false);
+        }
+        self.show();
+    }
+
+    async fn fence(&self, worker: Worker) {
+        for sink in &self.sinks {
+            // Whoever reads its units waits for its locks then, and writes nothing twice all the same.
+            let _ = sink.ledger.end_worker(worker).await;
+        }
+    }
+
+    fn show(&self) {
+        let workers = self.state().workers.values().cloned().collect();
+        let mut shown = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        shown.get_or_insert_default().workers = workers;
+    }
+}
+
+#[async_trait]
+impl Load for Distribution {
+    async fn keep(&self, worker: Worker, what: Value) -> Result<()> {
+        let Keep(delivery) = from_value(what)?;
+        let chunks: Vec<ChunkId> = delivery.chunks().map(|chunk| ChunkId::new(&delivery.sink, &chunk)).collect();
+        let came = self.state().came.clone();
+        self.rejects.known_log()?.add_delivery(chunks, delivery.rejects.clone(), delivery.checked.clone(), came)?;
+        self.state().tracked.keep(worker, delivery);
+        Ok(())
+    }
+
+    fn tell(&self, worker: Worker, told: Value) -> Result<()> {
+        match from_value(told)? {
+            Told::Committed(number) => {
+                let committed = self.state().tracked.committed(worker, number);
+                committed.map_or(Ok(()), |delivery| self.committed(worker, &delivery))
+            }
+            Told::Lines(lines) => {
+                let lines = lines.into_iter().filter(|line| matches!(line, Line::Reject(_)));
+                self.rejects.known_log()?.add(lines, false)
+            }
+        }
+    }
+
+    async fn count(&self, worker: Worker, outcome: Value) -> Result<()> {
+        let outcome: BundleOutcome = from_value(outcome)?;
+        for step in &outcome.steps {
+            if let Some(own) = self.step(&step.name, step.kind) {
+                own.add_elsewhere(step);
+            }
+        }
+        for (source, filtered) in &outcome.filtered {
+            let Some(reader) = self.readers.iter().find(|reader| reader.name == *source) else { continue };
+            reader.filtered.fetch_add(filtered.records, Ordering::Relaxed);
+            reader.steps.parse.add_rows(filtered.records - filtered.passed_over);
+            reader.steps.parse.add_passed_over(filtered.passed_over);
+            let sink = self.sources.get(source).and_then(|sink| self.sink(sink));
+            sink.into_iter().for_each(|sink| sink.by_workers.add_filtered(filtered.records));
+        }
+        for missing in &outcome.missing_columns {
+            if let Some(reader) = self.readers.iter().find(|reader| reader.name == missing.source) {
+                let columns = self.columns.get(&missing.source);
+                columns.into_iter().for_each(|columns| reader.lacking.add_elsewhere(missing, columns));
+            }
+        }
+        self.cache.add_cached(outcome.cached.0);
+        self.cache.add_disk(outcome.cached.1);
+        let mut state = self.state();
+        for (entry, came) in outcome.came {
+            *state.came.entry(entry).or_default() += came;
+        }
+        if let Some(report) = state.workers.get_mut(&worker) {
+            report.bundles += 1;
+            report.units += outcome.units;
+            report.bytes += outcome.steps.iter().filter(|step| step.kind == StepKind::Fetch).map(|step| step.bytes).sum::<u64>();
+            report.seconds += outcome.seconds;
+            report.cpu_seconds += outcome.cpu_seconds;
+            report.peak_rss_bytes = report.peak_rss_bytes.max(outcome.peak_rss_bytes);
+        }
+        state.units += outcome.units;
+        drop(state);
+        self.show();
+        Ok(())
+    }
+
+    async fn lose(&self, worker: Worker) {
+        self.fence(worker).await;
+        self.settle(Some(worker)).await;
+    }
+
+    fn deadly(&self, unit: &ListedUnit) -> Error {
+        let name = unit_of(unit).map_or_else(|_| unit.text.clone(), |unit| unit.name());
+        let source = self.readers.get(unit.source as usize).map(|reader| reader.name.clone()).unwrap_or_default();
+        Error::refused("two workers were lost while they read this file")
+            .in_unit(&name, None)
+            .in_step(&source)
+            .hint("look into it: does it need more memory than a worker has? Then give them more, or leave it out")
+    }
+
+    fn see(&self, seen: Seen) {
+        match seen {
+            Seen::Joined(worker, hello) => {
+                let report = WorkerReport {
+                    worker: hello.name(),
+                    cores: hello.cores,
+                    memory_bytes: hello.memory,
+                    ..WorkerReport::default()
+                };
+                self.reports.report(Event::Joined { worker: report.worker.clone(), cores: hello.cores });
+                self.state().workers.insert(worker, report);
+                self.show();
+            }
+            Seen::Refused(worker, error) => self.reports.report(Event::NotJoined { worker, error }),
+            Seen::Left(worker) => self.parted(worker, None, 0),
+            Seen::Lost(worker, why, bundles) => self.parted(worker, Some(why), bundles),
+            Seen::Standing(standing) => {
+                let mut shown = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+                let report = shown.get_or_insert_default();
+                report.now = standing.workers as u64;
+                report.bundles = standing.done.bundles;
+                report.reading = standing.reading as u64;
+                report.bytes = (standing.done.bytes, standing.listed.bytes);
+                report.units = (standing.done.units, standing.listed.units);
+            }
+        }
+    }
+}
+
+impl Distribution {
+    fn parted(&self, worker: Worker, why: Option<String>, bundles: usize) {
+        let mut state = self.state();
+        let Some(report) = state.workers.get_mut(&worker) else { return };
+        report.lost.clone_from(&why);
+        let name = report.worker.clone();
+        drop(state);
+        self.reports.report(match why {
+            Some(why) => Event::Lost { worker: name, why, bundles: bundles as u64 },
+            None => Event::Left { worker: name },
+        });
+        self.show();
+    }
+}

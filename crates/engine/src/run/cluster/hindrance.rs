@@ -1,0 +1,91 @@
+//! Why the units of a job are not read by workers. Only what is known to give the same rows is distributed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use millstream_job::Job;
+
+use crate::chunks::pipeline::Pipeline;
+use crate::chunks::sinks;
+use crate::plan::shared::Physical;
+use crate::prepare::Prepared;
+use crate::read::Reader;
+
+/// Whether workers can read the units of `job`, which see the folders `shared` where this machine has them.
+///
+/// # Errors
+/// Why not, in words that end a sentence.
+pub fn hindrance(job: &Job, prepared: &Prepared<'_>, physical: &Physical, shared: &[PathBuf]) -> Result<(), String> {
+    if job.sources.iter().any(|source| source.queue().is_some()) {
+        return Err("it reads a queue, of which several processes can read by themselves".to_owned());
+    }
+    if job.sinks.is_empty() {
+        return Err("it has no sinks".to_owned());
+    }
+    if !physical.for_checks.is_empty() {
+        return Err("some of its checks look at rows that go to no sink".to_owned());
+    }
+    let by_chunk = sinks::by_chunk(job, physical).map_err(|error| error.what().to_owned())?;
+    for (sink, by_chunk) in job.sinks.iter().zip(by_chunk) {
+        let name = &sink.name.value;
+        let pipelines = by_chunk.map_err(|why| format!("`{name}` is loaded all at once: {why}"))?;
+        if !sink.sink.takes_workers() {
+            return Err(format!("`{name}` writes to this machine ({})", sink.sink.name()));
+        }
+        pipelines.iter().try_for_each(of_pipeline)?;
+    }
+    prepared.readers.iter().try_for_each(|reader| of_reader(reader, shared))
+}
+
+fn of_pipeline(pipeline: &Pipeline) -> Result<(), String> {
+    if let Some(lookup) = pipeline.lookups().next() {
+        return Err(format!("`{}` looks up, for which each worker would read the whole reference", lookup.shape().step));
+    }
+    match pipeline.promising().next() {
+        Some(step) => Err(format!("`{step}` is code of your own, which workers do not have")),
+        None => Ok(()),
+    }
+}
+
+/// Locations must be valid on all machines.
+fn of_reader(reader: &Arc<Reader>, shared: &[PathBuf]) -> Result<(), String> {
+    for pattern in &reader.patterns {
+        let place = pattern.strip_prefix('@').unwrap_or(pattern);
+        let is_local = reader.source_of(place).is_ok_and(|source| source.is_local());
+        if is_local && !is_shared(place, shared) {
+            return Err(format!(
+                "`{}` reads {place} of this machine; if all machines see its folder under the same path, name that \
+                 with `--shared FOLDER`, or under `cluster: shared:` in the machine file",
+                reader.name
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether `pattern` is below one of the folders `shared`.
+fn is_shared(pattern: &str, shared: &[PathBuf]) -> bool {
+    let absolute = |path: &Path| std::path::absolute(path).ok();
+    // Of a pattern only what comes before its first wildcard is a path.
+    let fixed = pattern.split(['*', '?', '[', '{']).next().unwrap_or_default();
+    let Some(place) = absolute(Path::new(if fixed.is_empty() { "." } else { fixed })) else { return false };
+    shared.iter().filter_map(|folder| absolute(folder)).any(|folder| place.starts_with(folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_below_a_shared_folder_is_shared() {
+        let shared = [PathBuf::from("/mnt/data")];
+        for pattern in ["/mnt/data/a.csv", "/mnt/data/*/b.csv", "/mnt/data/x{1..3}.gz"] {
+            assert!(is_shared(pattern, &shared), "{pattern}");
+        }
+        for pattern in ["/mnt/dat*/a.csv", "/mnt/database/a.csv", "a.csv", "*.csv", "/mnt/*.csv"] {
+            assert!(!is_shared(pattern, &shared), "{pattern}");
+        }
+        let here = std::env::current_dir().expect("it is there");
+        assert!(is_shared("*.csv", &[here.clone()]) && is_shared("a/b.csv", &[here]));
+    }
+}

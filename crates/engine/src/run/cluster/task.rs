@@ -1,0 +1,102 @@
+//! What coordinator and workers give each other.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+use millstream_core::step::StepSnapshot;
+use millstream_core::{Error, Result};
+use millstream_state::rejects::Line;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::chunks::shared::KeptDelivery;
+use crate::report::{MissingColumn, Skipped};
+
+/// What a worker has to know of a run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Task {
+    /// The job, as [`crate::JobPlan::to_json`] writes it.
+    pub plan: Value,
+    /// The job's fingerprint: rows of a job with another one are others.
+    pub fingerprint: String,
+    /// The run.
+    pub run: String,
+    /// The first run of its resume chain.
+    pub first: String,
+    /// The folder at which paths begin.
+    pub folder: PathBuf,
+    /// Whether it reads files.
+    pub reads_files: bool,
+    /// The loads in the ledgers of the sinks, by the sinks' names.
+    pub loads: BTreeMap<String, SharedLoad>,
+    /// Whether units that have changed are loaded as they are now.
+    pub accept_changed: bool,
+}
+
+/// A load that workers join.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct SharedLoad {
+    /// Its name in the ledger.
+    pub name: String,
+    /// Whether it belongs to all runs.
+    pub incremental: bool,
+}
+
+/// What a worker wants to be kept before it commits.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Keep(pub KeptDelivery);
+
+/// What a worker tells while it reads.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Told {
+    /// The delivery of this number is committed.
+    Committed(u64),
+    /// Rejects that belong to no delivery yet.
+    Lines(Vec<Line>),
+}
+
+/// What has come of a bundle.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct BundleOutcome {
+    /// How many units it had.
+    pub units: u64,
+    /// What was counted of each step; of rows only what belongs to no delivery.
+    pub steps: Vec<StepSnapshot>,
+    /// Records that readers have left out before any delivery, by source: all, and those that were not parsed.
+    pub filtered: BTreeMap<String, Filtered>,
+    /// How many records have come to entries that may leave something out.
+    pub came: HashMap<String, u64>,
+    /// Columns that files lacked.
+    pub missing_columns: Vec<MissingColumn>,
+    /// Units that could not be opened.
+    pub skipped: (u64, Vec<Skipped>),
+    /// Bytes of local files that were in the page cache, and that were not.
+    pub cached: (u64, u64),
+    /// Seconds of processor time.
+    pub cpu_seconds: f64,
+    /// Seconds.
+    pub seconds: f64,
+    /// The most memory of the worker's process so far, in bytes.
+    pub peak_rss_bytes: u64,
+}
+
+/// Records that a reader has left out.
+#[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Filtered {
+    /// All of them.
+    pub records: u64,
+    /// Those that were not parsed.
+    pub passed_over: u64,
+}
+
+/// `value` as JSON.
+pub(super) fn to_value(value: &impl Serialize) -> Result<Value> {
+    serde_json::to_value(value).map_err(|cause| Error::internal("a message cannot be written").cause(cause))
+}
+
+/// What `value` holds.
+pub(super) fn from_value<T: DeserializeOwned>(value: Value) -> Result<T> {
+    serde_json::from_value(value).map_err(|cause| Error::internal("a message cannot be read").cause(cause))
+}

@@ -1,0 +1,351 @@
+//! The worker's side: reads the units of bundles, and delivers what the targets do not have.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use futures::FutureExt;
+use millstream_cluster::{Hello, Identity, Link, Parted, ReadBundle, ToRead, Worker, join};
+use millstream_core::sink::LoadContext;
+use millstream_core::{Error, ErrorKind, Result, StepKind, Unit, clock};
+use millstream_job::SinkStep;
+use millstream_state::rejects::Line;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::distribute::unit_of;
+use super::task::{BundleOutcome, Filtered, Keep, Task, Told, from_value, to_value};
+use crate::chunks::load::{ChunkLoad, Commits, first_notes};
+use crate::chunks::pipeline::Pipeline;
+use crate::chunks::references::References;
+use crate::chunks::shared::{BundleLoad, Keeper, KeptDelivery};
+use crate::chunks::sinks;
+use crate::context::RunContext;
+use crate::engine::Engine;
+use crate::failure::Failure;
+use crate::fingerprint::{Compared, Fingerprints};
+use crate::job_plan::{JobPlan, Runnable};
+use crate::machine::host_name;
+use crate::memory;
+use crate::options::Cancel;
+use crate::prepare::{Asked, Prepared, Reach, prepare, prepare_with_sinks};
+use crate::run::begin::Tasks;
+use crate::run::load::drive;
+
+/// Bundles that a worker reads at once: while one is at its end, the next one has begun.
+const SLOTS: u64 = 2;
+
+/// How often the coordinator hears which units are being read.
+const TOLD: Duration = Duration::from_millis(50);
+
+/// A worker of a cluster, with the machine of an engine.
+#[derive(Debug)]
+pub struct EngineWork(Engine);
+
+impl EngineWork {
+    /// One that works with `engine`.
+    pub fn new(engine: Engine) -> Self {
+        EngineWork(engine)
+    }
+
+    /// Joins the coordinator at `address`, and reads what that hands out until nothing is left, or `leave` is true.
+    ///
+    /// # Errors
+    /// If no coordinator answers there that has the same secret.
+    pub async fn join(self, address: &str, identity: &Identity, leave: watch::Receiver<bool>) -> Result<Parted> {
+        let machine = self.0.machine();
+        let hello = Hello {
+            protocol: millstream_cluster::PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            host: host_name(),
+            process: std::process::id(),
+            slots: SLOTS,
+            cores: machine.cores as u64,
+            memory: machine.memory,
+            now: i64::try_from(clock::now()).unwrap_or(i64::MAX),
+        };
+        join(address, identity, hello, Arc::new(self), leave).await
+    }
+}
+
+#[async_trait]
+impl millstream_cluster::Work for EngineWork {
+    async fn begin(&self, worker: Worker, task: Value) -> Result<Arc<dyn ReadBundle>> {
+        let task: Task = from_value(task)?;
+        if task.reads_files {
+            std::env::set_current_dir(&task.folder).map_err(|cause| {
+                let what = format!("the folder {}, in which the run was started, is not here", task.folder.display());
+                Error::io(what, &cause).hint("start the run in a folder that all machines have, or name whole paths")
+            })?;
+        }
+        let plan = self.0.restore(&task.plan).map_err(first_error)?;
+        let joined = Joined { engine: self.0.clone(), worker, task, plan, next: Arc::default(), noted: Arc::default() };
+        joined.check().await.map_err(first_error)?;
+        Ok(Arc::new(Reads(Arc::new(joined))))
+    }
+}
+
+/// The first of what is wrong.
+fn first_error(failure: Failure) -> Error {
+    let lint = failure.lints.first().map(|lint| Error::job(lint.what.clone()));
+    let error = failure.errors.into_iter().next().or(lint);
+    error.unwrap_or_else(|| Error::internal("it is not known what is wrong"))
+}
+
+/// A task that a worker has.
+struct Joined {
+    engine: Engine,
+    worker: Worker,
+    task: Task,
+    plan: JobPlan,
+    /// The number of the next delivery.
+    next: Arc<AtomicU64>,
+    /// Whether the ledgers have the notes with which each load begins.
+    noted: Arc<AtomicBool>,
+}
+
+impl Joined {
+    /// Whether the job is the same here: its files can be seen, its targets answer, and its rows would be the same.
+    async fn check(&self) -> Result<(), Failure> {
+        let (plan, fingerprint) = (self.plan.clone(), self.task.fingerprint.clone());
+        let work = self.engine.fresh(Runnable::from(&plan))?;
+        self.engine
+            .with_looking_context(async move |context: &RunContext| {
+                let Runnable { job, known } = work;
+                let known = known.as_deref();
+                let prepared = prepare_with_sinks(context, &job, known, Reach::Online, Asked::Check).await?;
+                match Fingerprints::of(&job, &prepared).compare(&fingerprint) {
+                    Compared::Same => Ok(()),
+                    _ => Err(Error::refused("the job would give other rows here")
+                        .hint("are the program and the files of the job the same on all machines?")
+                        .into()),
+                }
+            })
+            .await
+    }
+}
+
+/// Reads the bundles of a task.
+struct Reads(Arc<Joined>);
+
+#[async_trait]
+impl ReadBundle for Reads {
+    async fn read(&self, to_read: ToRead, link: Link) -> Result<Value, Vec<Error>> {
+        let internal = |error: Error| vec![error];
+        let (joined, stopped) = (Arc::clone(&self.0), link.clone());
+        let ToRead { units, is_again } = to_read;
+        let sources: Vec<String> = joined.plan.job().sources.iter().map(|source| source.name.value.clone()).collect();
+        let mut only: HashMap<String, Vec<Unit>> = HashMap::new();
+        let mut positions = HashMap::new();
+        for (position, listed) in units.iter().enumerate() {
+            let unit = unit_of(listed).map_err(internal)?;
+            let source = sources.get(listed.source as usize);
+            let source = source.ok_or_else(|| internal(Error::internal("a unit of no source")))?;
+            positions.insert(unit.uri.clone(), position);
+            only.entry(source.clone()).or_default().push(unit);
+        }
+        let (count, next) = (units.len() as u64, Arc::clone(&joined.next));
+        let keeper: Arc<dyn Keeper> = Arc::new(LinkKeeper { link, next, positions, reading: Mutex::default() });
+        let bundle = Bundle { only, is_again, keeper };
+        let engine = joined.engine.clone();
+        let reading =
+            engine.with_context(async move |context: &RunContext| read_bundle(context, &joined, bundle).await);
+        let outcome = tokio::select! {
+            biased;
+            () = stopped.stopped() => return Err(vec![Error::new(ErrorKind::Interrupted, "the bundle was stopped")]),
+            outcome = reading => outcome,
+        };
+        match outcome {
+            Ok(outcome) => to_value(&BundleOutcome { units: count, ..outcome }).map_err(internal),
+            Err(Failure { errors, .. }) if !errors.is_empty() => Err(errors),
+            Err(failure) => Err(vec![first_error(failure)]),
+        }
+    }
+}
+
+/// What is to be read.
+struct Bundle {
+    /// The units, by source.
+    only: HashMap<String, Vec<Unit>>,
+    is_again: bool,
+    keeper: Arc<dyn Keeper>,
+}
+
+async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> Result<BundleOutcome, Failure> {
+    let (_governing, began) = (context.govern()?, Instant::now());
+    let Bundle { only, is_again, keeper } = bundle;
+    context.rejects.keep_by(&keeper);
+    let read: BTreeSet<String> = only.keys().cloned().collect();
+    context.read_only(only);
+    let Runnable { job, known } = joined.engine.fresh(Runnable::from(&joined.plan))?;
+    let prepared = prepare(context, &job, known.as_deref(), Reach::Online).await?;
+    let physical = prepared.plan_sinks(&job).await?;
+    let by_chunk = sinks::by_chunk(&job, &physical)?;
+    let fingerprint = Fingerprints::of(&job, &prepared).note();
+    let mut tasks = Tasks::default();
+    for ((sink, root), pipelines) in job.sinks.iter().zip(&physical.roots).zip(by_chunk) {
+        let name = &sink.name.value;
+        let pipelines = pipelines.map_err(|why| Error::internal(format!("`{name}` cannot be shared: {why}")))?;
+        if !pipelines.iter().any(|pipeline| read.contains(pipeline.read().source())) {
+            continue;
+        }
+        let shared = joined.task.loads.get(name);
+        let shared = shared.ok_or_else(|| Error::internal(format!("`{name}` is not shared")))?;
+        let fingerprint = (!shared.incremental).then(|| fingerprint.clone());
+        let known = (!is_again).then(|| match joined.noted.load(Ordering::Relaxed) {
+            true => first_notes(fingerprint.as_ref()),
+            false => first_notes(None),
+        });
+        let load_context = load_context(context, joined, &prepared, sink, &root.plan)?;
+        let step = Arc::clone(&load_context.step);
+        let ledger = sink.sink.ledger(&shared.name, load_context).await.map_err(|error| error.in_step(name))?;
+        let ledger = ledger.ok_or_else(|| Error::internal(format!("`{name}` keeps no ledger")))?;
+        let load = ChunkLoad {
+            name: name.clone(),
+            notes_rejects_of: shared.incremental.then(|| joined.task.first.clone()),
+            references: references(&pipelines)?,
+            pipelines,
+            ledger,
+            step,
+            budget: Arc::clone(&context.budget),
+            context: context.session.task_ctx(),
+            workers: context.runtimes.workers(),
+            accept_changed: joined.task.accept_changed,
+            rejects: Arc::clone(&context.rejects),
+            fingerprint,
+            progress: None,
+            commits: Commits::default(),
+            scratch: context.scratch.folder().to_owned(),
+            is_staged: false,
+            by_workers: Arc::default(),
+            bundle: Some(BundleLoad { keeper: Arc::clone(&keeper), known }),
+        };
+        tasks.chunk_loads.push(load.run(Arc::default()).boxed());
+    }
+    drive(context, tasks, &Cancel::default()).await?;
+    prepared.finish_workers().await?;
+    physical.metered.iter().for_each(|metered| metered.settle());
+    context.steps.all().iter().try_for_each(|step| step.check())?;
+    let unopened = prepared.unopened();
+    if !unopened.is_empty() {
+        return Err(Failure { lints: Vec::new(), errors: unopened });
+    }
+    joined.noted.store(true, Ordering::Relaxed);
+    Ok(outcome(context, &prepared, began))
+}
+
+fn references(pipelines: &[Pipeline]) -> Result<References> {
+    References::of(pipelines, None)
+}
+
+fn outcome(context: &RunContext, prepared: &Prepared<'_>, began: Instant) -> BundleOutcome {
+    let filtered = prepared.readers.iter().map(|reader| {
+        let passed_over = reader.steps.parse.snapshot().passed_over;
+        (reader.name.clone(), Filtered { records: reader.filtered.load(Ordering::Relaxed), passed_over })
+    });
+    BundleOutcome {
+        units: 0,
+        steps: context.snapshots(),
+        filtered: filtered.filter(|(_, filtered)| filtered.records > 0).collect(),
+        came: context.rejects.all_came(),
+        missing_columns: prepared.missing_columns(),
+        skipped: prepared.skipped(),
+        cached: (context.cache.cached(), context.cache.disk()),
+        cpu_seconds: context.threads.used().busy.as_secs_f64(),
+        seconds: began.elapsed().as_secs_f64(),
+        peak_rss_bytes: memory::peak_resident(),
+    }
+}
+
+fn load_context(
+    context: &RunContext,
+    joined: &Joined,
+    prepared: &Prepared<'_>,
+    sink: &SinkStep,
+    plan: &Arc<dyn ExecutionPlan>,
+) -> Result<LoadContext> {
+    let name = &sink.name.value;
+    let schema = prepared.sink_columns(sink);
+    let schema = schema.ok_or_else(|| Error::internal(format!("the columns of sink `{name}` are not known")))?;
+    Ok(LoadContext {
+        run: joined.task.run.clone(),
+        first: joined.task.first.clone(),
+        sink: name.clone(),
+        marker: None,
+        notes: None,
+        take_over: false,
+        worker: Some(joined.worker),
+        schema,
+        partitions: plan.output_partitioning().partition_count(),
+        ordered: plan.output_ordering().is_some(),
+        io: context.runtimes.io(),
+        scratch: context.scratch.folder().to_owned(),
+        programs: prepared.programs(name),
+        budget: Arc::clone(&context.budget),
+        step: context.steps.add(name, StepKind::Load, sink.sink.name()),
+        refusals: None,
+    })
+}
+
+/// Keeps what a bundle rejects at the coordinator.
+struct LinkKeeper {
+    link: Link,
+    next: Arc<AtomicU64>,
+    /// The positions of the units in the bundle, by their URIs.
+    positions: HashMap<String, usize>,
+    reading: Mutex<Reading>,
+}
+
+/// Which units are being read.
+#[derive(Default)]
+struct Reading {
+    positions: BTreeSet<usize>,
+    told: Option<Instant>,
+}
+
+impl std::fmt::Debug for LinkKeeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LinkKeeper")
+    }
+}
+
+impl LinkKeeper {
+    fn tell(&self, told: &Told) {
+        // It is of our own making.
+        to_value(told).into_iter().for_each(|told| self.link.tell(told));
+    }
+}
+
+impl Keeper for LinkKeeper {
+    fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn keep(&self, delivery: KeptDelivery) -> Result<()> {
+        self.link.keep(to_value(&Keep(delivery))?)
+    }
+
+    fn committed(&self, number: u64) {
+        self.tell(&Told::Committed(number));
+    }
+
+    fn reading(&self, uri: &str, is_read: bool) {
+        let Some(position) = self.positions.get(uri) else { return };
+        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        match is_read {
+            true => drop(reading.positions.insert(*position)),
+            false => drop(reading.positions.remove(position)),
+        }
+        if reading.told.is_none_or(|told| told.elapsed() >= TOLD) {
+            reading.told = Some(Instant::now());
+            self.link.reading(reading.positions.iter().copied().collect());
+        }
+    }
+
+    fn lines(&self, lines: Vec<Line>) {
+        self.tell(&Told::Lines(lines));
+    }
+}
