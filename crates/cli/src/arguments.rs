@@ -6,6 +6,7 @@ use clap::builder::PossibleValuesParser;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use millstream::component::Duration;
 use millstream::text::Size;
 
 use crate::rows::TABLE;
@@ -116,6 +117,15 @@ pub enum Command {
     #[command(after_help = "Examples:\n  millstream access link\n  millstream access add-user ada --role operate\n  \
                       millstream access add-token prometheus --role look\n  millstream access list")]
     Access(Access),
+    /// Read for the runs of another machine, as long as it has some: see `run --cluster`
+    #[command(after_help = "Examples:\n  millstream worker --join etl.example.org\n  millstream worker --join \
+                      10.0.0.5:7447 --memory 4GiB --cores 4")]
+    Worker(Worker),
+    /// Make the secret that all machines of a cluster have
+    #[command(
+        after_help = "Examples:\n  millstream cluster init\n  millstream cluster init /etc/millstream/cluster.pem"
+    )]
+    Cluster(Cluster),
     /// List the runs so far, or compare one with the run before it
     #[command(
         after_help = "Examples:\n  millstream runs\n  millstream runs --job job.yaml --unfinished\n  millstream runs \
@@ -295,6 +305,8 @@ pub struct Run {
     /// machine can read them; port 0 takes a free one, which is printed
     #[arg(long, value_name = "[HOST:]PORT", env = "MILLSTREAM_METRICS")]
     pub metrics: Option<String>,
+    #[command(flatten)]
+    pub distributed: InCluster,
     /// Refuse variables that the file does not declare under `allow`.
     #[arg(long, hide = true)]
     pub only_allowed: bool,
@@ -304,6 +316,82 @@ pub struct Run {
     /// How many runs of a scheduler share the memory of the machine, which `--memory` then says.
     #[arg(long, value_name = "N", hide = true)]
     pub beside: Option<u64>,
+}
+
+/// How a run uses the workers of a cluster.
+#[derive(Debug, Args)]
+pub struct InCluster {
+    /// Let workers read that join with `millstream worker`. A job that cannot be distributed runs here alone, and says
+    /// why; with `always` it fails
+    #[arg(
+        long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "auto",
+        help_heading = "Cluster"
+    )]
+    pub cluster: Option<WhenDistributed>,
+    /// Where workers join [default: 0.0.0.0:7447]
+    #[arg(long, value_name = "HOST:PORT", requires = "cluster", help_heading = "Cluster")]
+    pub listen: Option<String>,
+    /// File with the secret of the cluster [default: cluster.pem in the state folder]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "cluster",
+        env = "MILLSTREAM_CLUSTER_SECRET",
+        help_heading = "Cluster"
+    )]
+    pub secret: Option<PathBuf>,
+    /// Folder that all machines see under the same path. May be repeated
+    #[arg(long, value_name = "FOLDER", requires = "cluster", help_heading = "Cluster")]
+    pub shared: Vec<PathBuf>,
+    /// How long to wait if there is no worker, before this machine reads what is left [default: 30s]
+    #[arg(
+        long = "wait-for-workers", value_name = "TIME", value_parser = time, requires = "cluster",
+        help_heading = "Cluster"
+    )]
+    pub wait: Option<Duration>,
+}
+
+/// When a run is distributed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WhenDistributed {
+    /// If the job allows it
+    Auto,
+    /// In any case, or the run fails
+    Always,
+    /// Not at all
+    Never,
+}
+
+/// For which runs to work.
+#[derive(Debug, Args)]
+pub struct Worker {
+    /// The machine that runs `millstream run --cluster`. The port is 7447, if none is named
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub join: String,
+    /// File with the secret of the cluster [default: cluster.pem in the state folder]
+    #[arg(long, value_name = "FILE", env = "MILLSTREAM_CLUSTER_SECRET")]
+    pub secret: Option<PathBuf>,
+    /// Work for one run, and exit when it has ended
+    #[arg(long)]
+    pub once: bool,
+}
+
+/// What is done for a cluster as a whole.
+#[derive(Debug, Args)]
+pub struct Cluster {
+    #[command(subcommand)]
+    pub command: ClusterCommand,
+}
+
+/// What is done for a cluster as a whole.
+#[derive(Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Make a secret. Who has it can join, and read and write what jobs read and write
+    Init {
+        /// Where [default: cluster.pem in the state folder]
+        #[arg(value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
 }
 
 /// What to start when it is due.
@@ -628,6 +716,11 @@ pub struct Urls {
     /// Only members of archives that match this glob. May be repeated
     #[arg(long = "member", value_name = "GLOB")]
     pub members: Vec<String>,
+}
+
+/// A length of time, such as `30s`.
+fn time(text: &str) -> Result<Duration, String> {
+    Duration::try_from(text.to_owned())
 }
 
 /// `NAME=VALUE`.

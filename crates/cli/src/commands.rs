@@ -56,6 +56,8 @@ pub fn run(mut arguments: Arguments) -> u8 {
         Command::Serve(serve) => crate::serve::serve(global, output, serve),
         #[cfg(feature = "serve")]
         Command::Access(access) => crate::access::change(global, output, &access.command),
+        Command::Worker(worker) => crate::cluster::work(global, output, worker),
+        Command::Cluster(cluster) => crate::cluster::change(global, output, &cluster.command),
         Command::Explain(job) => explain(global, output, &job.path),
         Command::Preview(preview) => show_rows(global, output, preview),
         Command::Sql(sql) => query(global, output, sql),
@@ -119,6 +121,7 @@ fn run_job(global: &Global, output: Output, run: &arguments::Run, handed: Option
     refuse_not_allowed(run.only_allowed, &job.around.allow, &global.set)?;
     shares::prefer(job.around.priority.nice());
     refuse_two_outputs(output, &job)?;
+    let cluster = crate::cluster::options(global, &run.distributed)?;
     let telemetry = Telemetry::begin(output, run.metrics.as_deref(), &engine)?;
     let followed = Followed::new(output)?;
     let observed = telemetry.run(&job);
@@ -130,6 +133,7 @@ fn run_job(global: &Global, output: Output, run: &arguments::Run, handed: Option
             variables: Some(global.set.clone()),
             now: handed.map(|handed| handed.moment),
             of_step: handed.map(Handover::of_step),
+            cluster: cluster.clone(),
             cancel: followed.cancel(),
             ..observed.options()
         };

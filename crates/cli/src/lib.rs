@@ -9,6 +9,7 @@ mod access;
 pub mod allocator;
 mod arguments;
 mod cancel;
+mod cluster;
 mod commands;
 mod exit_code;
 mod explain;

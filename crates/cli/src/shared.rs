@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::executor::block_on;
 use millstream::machine::{Asked, Machine};
 use millstream::report::{Report, error_json};
-use millstream::text::unreadable;
+use millstream::text::{counted, unreadable};
 use millstream::{Allow, Cancel, Engine, Event, Failure, Job, Lint, ParseOptions, Parsed, Running};
 use millstream::{Error, Result};
 use serde_json::Value;
@@ -163,6 +163,30 @@ impl Followed {
             }),
             Event::Back { of } => display.hide_while(|| output.message(&format!("`{of}` continues\n"))),
             Event::Gap { error } => display.hide_while(|| output.message(&message::warning(output, &error))),
+            Event::Listening { address } => display.hide_while(|| {
+                output.chat(&format!("workers can join at {address}: millstream worker --join {address}\n"));
+            }),
+            Event::NotDistributed { why } => {
+                display.hide_while(|| output.message(&format!("runs on this machine alone: {why}\n")));
+            }
+            Event::Joined { worker, cores } => display.hide_while(|| {
+                let cores = counted(cores, "core");
+                output.chat(&format!("{worker} has joined, with {cores}\n"));
+            }),
+            Event::NotJoined { worker, error } => display.hide_while(|| {
+                output.message(&format!("{worker} cannot join:\n{}", message::warning(output, &error)));
+            }),
+            Event::Left { worker } => display.hide_while(|| output.chat(&format!("{worker} has left\n"))),
+            Event::Lost { worker, why, bundles } => display.hide_while(|| {
+                let again = match bundles {
+                    0 => String::new(),
+                    bundles => format!("; {} read again", are(bundles, "bundle")),
+                };
+                output.message(&format!("{worker} is lost ({why}){again}\n"));
+            }),
+            Event::Alone => display.hide_while(|| {
+                output.message("there is no worker: this machine reads what is left\n");
+            }),
             Event::HookFailed { hook, error } => display.hide_while(|| {
                 output.message(&message::hook(output, &hook, &error));
             }),
@@ -170,6 +194,11 @@ impl Followed {
             _ => {}
         }
     }
+}
+
+/// `1 bundle is`, `2 bundles are`.
+fn are(count: u64, what: &str) -> String {
+    format!("{} {}", counted(count, what), if count == 1 { "is" } else { "are" })
 }
 
 /// Shows the report.

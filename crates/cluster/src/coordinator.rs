@@ -402,7 +402,12 @@ impl Coordination {
         Ok(())
     }
 
-    fn welcome(&mut self, hello: Hello, answers: mpsc::UnboundedSender<FromCoordinator>, joined: &mpsc::Sender<Worker>) {
+    fn welcome(
+        &mut self,
+        hello: Hello,
+        answers: mpsc::UnboundedSender<FromCoordinator>,
+        joined: &mpsc::Sender<Worker>,
+    ) {
         if let Err(error) = fits(&hello, &self.settings.version) {
             let _ = answers.send(FromCoordinator::Refused(SentError::from(&error)));
             self.load.see(Seen::Refused(hello.name(), error));

@@ -137,13 +137,20 @@ pub mod report {
     pub use millstream_core::{Step, StepKind};
     pub use millstream_engine::failure::error_json;
     pub use millstream_engine::report::{
-        CheckResult, DisposedFiles, EpochCounts, HookResult, Interval, LeftFile, LeftFiles, MissingColumn, Phase,
-        Progress, QueueProgress, ReloadedFiles, Report, SinkResult, Skipped, Tally, TimePoint, Totals,
-        UnmatchedPatterns, WindowRead, WorkedRows,
+        CheckResult, ClusterReport, DisposedFiles, EpochCounts, HookResult, Interval, LeftFile, LeftFiles,
+        MissingColumn, Phase, Progress, QueueProgress, ReloadedFiles, Report, SinkResult, Skipped, Tally, TimePoint,
+        Totals, UnmatchedPatterns, WindowRead, WorkedRows, WorkerReport,
     };
     pub use millstream_engine::stages::{Stage, StageKind};
     pub use millstream_engine::verdict::{Limit, Verdict};
     pub use millstream_job::{CheckSeverity, EntryKind, JobEntry};
+}
+
+/// Many machines: runs whose units workers read.
+pub mod cluster {
+    pub use millstream_cluster::{Identity, Parted};
+    pub use millstream_engine::options::ClusterOptions;
+    pub use millstream_engine::run::cluster::EngineWork;
 }
 
 /// Sequences: files with steps, which run jobs and other things in order.

@@ -1,8 +1,7 @@
 //! A scheduler in this process, and executors in others, all on loopback addresses.
 
 use crate::codec::Codec;
-use crate::process::{CHECK, Executor, Options, Result, TIMEOUT};
-use ballista_core::config::TaskSchedulingPolicy;
+use crate::process::{CHECK, Executor, Options, Result, TIMEOUT, policy};
 use ballista_core::execution_plans::execute_physical_plan;
 use ballista_core::extension::SessionConfigExt;
 use ballista_core::serde::protobuf::task_status;
@@ -69,7 +68,7 @@ impl Cluster {
         let config = Arc::new(SchedulerConfig {
             external_host: Ipv4Addr::LOCALHOST.to_string(),
             bind_port: port,
-            scheduling_policy: TaskSchedulingPolicy::PushStaged,
+            scheduling_policy: policy(),
             executor_timeout_seconds: TIMEOUT.as_secs(),
             expire_dead_executor_interval_seconds: CHECK.as_secs(),
             no_executors_grace_period_seconds: 4 * TIMEOUT.as_secs(),

@@ -1,6 +1,7 @@
 //! Executors as processes: one can be killed and paused, and none outlives who started it.
 
 use std::ffi::OsString;
+use ballista_core::config::TaskSchedulingPolicy;
 use fs_err as fs;
 use std::io::Read;
 use std::net::Ipv4Addr;
@@ -15,6 +16,14 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
 pub const TIMEOUT: Duration = Duration::from_secs(5);
 pub const CHECK: Duration = Duration::from_secs(1);
+
+/// Executors are given tasks; with `POLICY=pull` they ask for them.
+pub fn policy() -> TaskSchedulingPolicy {
+    match std::env::var("POLICY") {
+        Ok(policy) if policy == "pull" => TaskSchedulingPolicy::PullStaged,
+        _ => TaskSchedulingPolicy::PushStaged,
+    }
+}
 
 /// The ports of each executor, whose address is its own.
 pub const FLIGHT_PORT: u16 = 50051;

@@ -15,6 +15,7 @@ mod use_buckets;
 mod use_cancel;
 mod use_check;
 mod use_checks;
+mod use_cluster;
 mod use_commands;
 mod use_contains;
 mod use_cookbook;

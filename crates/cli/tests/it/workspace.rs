@@ -1,6 +1,6 @@
 //! The dependency direction of the workspace: core ← net ← {database, queue} ← {source, sink}, core ← process ←
 //! {source, transform, sink}, core ← {job, codec, format, schedule, sort, state}; {job, schedule, state} ← scheduler,
-//! state ← page; all but these ← engine ← sequencer ← millstream ← cli ← python, {net, page, scheduler} ← cli, and
+//! state ← page; core ← cluster; all but these ← engine ← sequencer ← millstream ← cli ← python, {net, page, scheduler} ← cli, and
 //! {millstream, page, scheduler} ← server ← cli.
 
 use std::collections::BTreeMap;
@@ -33,6 +33,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "millstream-engine",
         &[
+            "millstream-cluster",
             "millstream-core",
             "millstream-job",
             "millstream-source",
@@ -58,7 +59,14 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "millstream",
-        &["millstream-core", "millstream-job", "millstream-engine", "millstream-sequencer", "millstream-state"],
+        &[
+            "millstream-cluster",
+            "millstream-core",
+            "millstream-job",
+            "millstream-engine",
+            "millstream-sequencer",
+            "millstream-state",
+        ],
     ),
     ("millstream-server", &["millstream", "millstream-page", "millstream-scheduler"]),
     (

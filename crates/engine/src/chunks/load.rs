@@ -348,10 +348,8 @@ impl ChunkLoad {
         let came = Came::default();
         let noted = AtomicU64::new(written.len().max(self.by_workers.done().noted));
         let readers = self.pipelines.iter().map(|pipeline| pipeline.read().reader());
-        let before = Before {
-            rows: rows.load(Ordering::Relaxed),
-            read: readers.map(|reader| ReadBefore::of(reader)).collect(),
-        };
+        let before =
+            Before { rows: rows.load(Ordering::Relaxed), read: readers.map(|reader| ReadBefore::of(reader)).collect() };
         let is_lost = AtomicBool::new(false);
         let versions = Versions::default();
         let loading = Arc::new(Loading {

@@ -307,11 +307,11 @@ async fn asleep(ledger: &Arc<dyn Ledger>, numbers: std::ops::Range<u64>) -> Box<
 async fn workers_share_a_load_and_a_lost_one_blocks_nobody(kind: Kind) {
     let database = new_table(kind);
     let sink = database.sink(json!({"lock_timeout": "20s"}));
-    let run = shared_ledger(&sink, "a run", None).await.expect("it begins");
-    let one = shared_ledger(&sink, "a run", Some(1)).await.expect("it joins");
-    let other = shared_ledger(&sink, "a run", Some(11)).await.expect("it joins, and fences nobody");
+    let run = shared_ledger(&sink, "a run of workers", None).await.expect("it begins");
+    let one = shared_ledger(&sink, "a run of workers", Some(1)).await.expect("it joins");
+    let other = shared_ledger(&sink, "a run of workers", Some(11)).await.expect("it joins, and fences nobody");
     assert_eq!(deliver(&one, 0..1).await.expect("it delivers"), written(100));
-    let mut sleeping = asleep(&one, 1..2).await;
+    let sleeping = asleep(&one, 1..2).await;
     assert_eq!(deliver(&other, 2..3).await.expect("it is not in the way"), written(100));
     let began = std::time::Instant::now();
     run.end_worker(1).await.expect("it is lost");
@@ -329,16 +329,16 @@ async fn workers_share_a_load_and_a_lost_one_blocks_nobody(kind: Kind) {
 async fn a_run_that_takes_a_load_over_ends_all_of_its_workers(kind: Kind) {
     let database = new_table(kind);
     let sink = database.sink(json!({}));
-    let _run = shared_ledger(&sink, "a run", None).await.expect("it begins");
-    let worker = shared_ledger(&sink, "a run", Some(3)).await.expect("it joins");
-    let mut sleeping = asleep(&worker, 0..1).await;
+    let _run = shared_ledger(&sink, "a first run", None).await.expect("it begins");
+    let worker = shared_ledger(&sink, "a first run", Some(3)).await.expect("it joins");
+    let sleeping = asleep(&worker, 0..1).await;
     let next = shared_ledger(&sink, "another run", None).await.expect("it takes over");
     assert_eq!(deliver(&next, 0..2).await.expect("nothing blocks it"), written(200));
     let accept: Accept = Box::new(|_| Ok(Vec::new()));
     assert!(!matches!(sleeping.commit_if(accept).await, Ok(Delivered::Written { .. })));
     let error = deliver(&worker, 2..3).await.expect_err("it is of another run");
     assert!(error.what().starts_with("another run has taken over this load"), "{error:?}");
-    let late = shared_ledger(&sink, "a run", Some(4)).await.err().expect("it cannot join");
+    let late = shared_ledger(&sink, "a first run", Some(4)).await.err().expect("it cannot join");
     assert!(late.what().starts_with("another run has taken over this load"), "{late:?}");
     assert_exactly(|sql| database.query(sql), 2);
 }

@@ -30,19 +30,15 @@ fn has_tag(owner: &str) -> String {
 
 /// The connections with the tag of `owner`.
 pub(super) async fn sessions_of(connection: &mut dyn Connection, owner: &str) -> Result<Vec<SeenSession>, Failure> {
-    let query = format!(
-        "SELECT {SEEN} FROM pg_stat_activity a WHERE {} AND a.datname = current_database()",
-        has_tag(owner)
-    );
+    let query =
+        format!("SELECT {SEEN} FROM pg_stat_activity a WHERE {} AND a.datname = current_database()", has_tag(owner));
     Ok(connection.query(&query).await?.iter().map(|row| seen(row)).collect())
 }
 
 /// Ends the connection, unless its process id has been reused.
 pub(super) async fn end_session(connection: &mut dyn Connection, owner: &str, id: &str) -> Result<(), Failure> {
-    let query = format!(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity a WHERE pid = {id} AND {}",
-        has_tag(owner)
-    );
+    let query =
+        format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity a WHERE pid = {id} AND {}", has_tag(owner));
     connection.query(&query).await.map(drop)
 }
 

@@ -1,13 +1,12 @@
 //! A Ballista executor in push mode, whose tasks share one pool of memory.
 
-use ballista_core::config::TaskSchedulingPolicy;
 use ballista_executor::executor_process::{ExecutorProcessConfig, start_executor_process};
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use millstream_ballista_experiments::codec::Codec;
 use millstream_ballista_experiments::logging::log_to;
 use millstream_ballista_experiments::process::{
-    FLIGHT_PORT, GRPC_PORT, HEARTBEAT, Options, Result, end_with_parent,
+    FLIGHT_PORT, GRPC_PORT, HEARTBEAT, Options, Result, end_with_parent, policy,
 };
 use std::sync::Arc;
 
@@ -29,7 +28,7 @@ async fn main() -> Result<()> {
         scheduler_host: "127.0.0.1".into(),
         scheduler_port: options.scheduler,
         vcores: options.cores,
-        task_scheduling_policy: TaskSchedulingPolicy::PushStaged,
+        task_scheduling_policy: policy(),
         work_dir: options.folder.join("work").to_str().map(str::to_owned),
         executor_heartbeat_interval_seconds: HEARTBEAT.as_secs(),
         // Without a number, Ballista puts a pool for each task in the place of that of the runtime.

@@ -129,7 +129,10 @@ impl Begun<'_, '_> {
     fn task(&self) -> Result<Task> {
         let Work { job, prepared, point, .. } = self.work;
         let load = |ledger: &&crate::resume::OpenLedger| {
-            (ledger.sink().to_owned(), SharedLoad { name: ledger.load_name().to_owned(), incremental: ledger.is_incremental() })
+            (
+                ledger.sink().to_owned(),
+                SharedLoad { name: ledger.load_name().to_owned(), incremental: ledger.is_incremental() },
+            )
         };
         let folder = std::env::current_dir();
         Ok(Task {
@@ -182,8 +185,14 @@ impl Begun<'_, '_> {
             written.insert(sink.name.clone(), Arc::new(sink.ledger.written().await?));
         }
         for (number, reader) in (0_u32..).zip(&distribution.readers) {
-            let Some(known) = distribution.sources.get(&reader.name).and_then(|sink| written.get(sink)) else { continue };
-            let units = Units::new(&reader.name, Arc::clone(known), WhenChanged::of(reader.on_change, self.work.point.accepts_changed()));
+            let Some(known) = distribution.sources.get(&reader.name).and_then(|sink| written.get(sink)) else {
+                continue;
+            };
+            let units = Units::new(
+                &reader.name,
+                Arc::clone(known),
+                WhenChanged::of(reader.on_change, self.work.point.accepts_changed()),
+            );
             let mut kept = Pool::default();
             let mut listed = reader.list_once();
             while let Some(unit) = listed.next().await {
@@ -338,7 +347,7 @@ impl Distribution {
         self.sinks.iter().for_each(|sink| sink.by_workers.set_units(units));
         if let Some(log) = self.rejects.log().filter(|_| !came.is_empty()) {
             // Where they cannot be kept, the load that follows says so.
-            let _ = log.add([Line::Came { came }], false);
+            let _ = log.add([Line::Came { came }], true);
         }
         self.show();
     }
@@ -411,7 +420,8 @@ impl Load for Distribution {
         if let Some(report) = state.workers.get_mut(&worker) {
             report.bundles += 1;
             report.units += outcome.units;
-            report.bytes += outcome.steps.iter().filter(|step| step.kind == StepKind::Fetch).map(|step| step.bytes).sum::<u64>();
+            report.bytes +=
+                outcome.steps.iter().filter(|step| step.kind == StepKind::Fetch).map(|step| step.bytes).sum::<u64>();
             report.seconds += outcome.seconds;
             report.cpu_seconds += outcome.cpu_seconds;
             report.peak_rss_bytes = report.peak_rss_bytes.max(outcome.peak_rss_bytes);

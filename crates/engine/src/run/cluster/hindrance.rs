@@ -39,7 +39,10 @@ pub fn hindrance(job: &Job, prepared: &Prepared<'_>, physical: &Physical, shared
 
 fn of_pipeline(pipeline: &Pipeline) -> Result<(), String> {
     if let Some(lookup) = pipeline.lookups().next() {
-        return Err(format!("`{}` looks up, for which each worker would read the whole reference", lookup.shape().step));
+        return Err(format!(
+            "`{}` looks up, for which each worker would read the whole reference",
+            lookup.shape().step
+        ));
     }
     match pipeline.promising().next() {
         Some(step) => Err(format!("`{step}` is code of your own, which workers do not have")),

@@ -1,0 +1,310 @@
+//! Runs whose units workers read: processes on this machine, in place of machines.
+//!
+//! `use_cluster/kills.rs` has the rounds in which they are killed, stopped and cut off.
+
+mod kills;
+
+use std::fmt::Write as _;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use millstream_testkit::TempTree;
+use serde_json::Value;
+
+use crate::harness::{MILLSTREAM, program};
+use crate::use_databases::Database;
+use crate::use_support::{Lab, Ran, finish, gzip};
+
+/// Records of each file.
+const RECORDS: usize = 500;
+
+/// A folder with files, a job, a database, and the secret of a cluster.
+struct Cluster {
+    lab: Lab,
+    database: Database,
+    address: String,
+    /// The names of the workers so far.
+    started: usize,
+}
+
+fn mariadb() -> Database {
+    let [mariadb, _] = Database::both();
+    mariadb
+}
+
+fn postgres() -> Database {
+    let [_, postgres] = Database::both();
+    postgres
+}
+
+/// A process, which ends with the test.
+struct Process(Child);
+
+impl Process {
+    fn id(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.0)
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(self.id(), signal).expect("it is ours");
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().expect("it is ours");
+        self.0.wait().expect("it has ended");
+    }
+
+    /// Waits until it ends by itself.
+    fn ends(&mut self) -> bool {
+        let until = Instant::now() + Duration::from_secs(60);
+        while Instant::now() < until {
+            if let Some(status) = self.0.try_wait().expect("it is ours") {
+                return status.success();
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        false
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The records of file number `file`: every seventh is left out by the job, and in each file one is bad.
+fn records(file: usize, bad: bool) -> String {
+    (file * RECORDS..(file + 1) * RECORDS).fold(String::new(), |mut text, id| {
+        let value = if bad && id % RECORDS == 77 { "no number".to_owned() } else { (id % 7).to_string() };
+        let _ = writeln!(text, "{id},row {id},{value}");
+        text
+    })
+}
+
+fn job(url: &str, more: &str) -> String {
+    format!(
+        "sources:\n  s: {{read: 'in/*', csv: {{header: false, columns: {{id: int64, name: utf8, v: int64}}}}{more}}}\n\
+         transforms:\n  kept: {{filter: {{from: s, where: 'v > 0'}}}}\nsinks:\n  \
+         out: {{from: kept, write: '{url}', table: t}}\n"
+    )
+}
+
+impl Cluster {
+    /// With `files` files, of which each has a bad record if `more`, the settings of the source, allows that.
+    fn new(database: Database, files: usize, more: &str) -> Self {
+        let lab = Lab::new();
+        lab.file("job.yaml", job(&database.url, more));
+        for file in 0..files {
+            lab.file(&format!("in/{file:03}.csv.gz"), gzip(records(file, more.contains("max_rejects")).as_bytes()));
+        }
+        let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = free.local_addr().expect("an address").to_string();
+        let cluster = Cluster { lab, database, address, started: 0 };
+        cluster.lab.run(&["cluster", "init", "secret.pem"]).ok();
+        cluster
+    }
+
+    fn in_beats(&self, mut command: Command) -> Command {
+        command.env("MILLSTREAM_BEAT_MS", "250").env("MILLSTREAM_CHUNK_BYTES", "2000");
+        command.env("MILLSTREAM_CLUSTER_SECRET", self.lab.path("secret.pem"));
+        command
+    }
+
+    fn coordinator(&self, more: &[&str]) -> Command {
+        let own = ["run", "job.yaml", "--json", "--cluster", "--shared", "in", "--listen", &self.address];
+        let all: Vec<&str> = own.iter().chain(more).copied().collect();
+        self.in_beats(self.lab.command(&all))
+    }
+
+    /// A worker, with a state folder of its own, as on another machine.
+    fn worker(&mut self, more: &[&str]) -> Process {
+        let join = ["--join", &self.address.clone()];
+        let all: Vec<&str> = join.iter().chain(more).copied().collect();
+        self.worker_in(&all, None)
+    }
+
+    /// The same, which does not see the folder `without`.
+    fn worker_in(&mut self, more: &[&str], without: Option<&Path>) -> Process {
+        let own = ["worker", "--cores", "1", "--memory", "256MiB"];
+        let all: Vec<&str> = own.iter().chain(more).copied().collect();
+        let mut command = self.lab.command(&all);
+        if let Some(without) = without {
+            // In a namespace of its own, in which the folder is empty.
+            let hide = format!("mount -t tmpfs none {} && exec \"$0\" \"$@\"", without.display());
+            let mut hidden = program(self.lab.0.root(), "unshare");
+            hidden.args(["--mount", "--map-root-user", "sh", "-c", &hide, MILLSTREAM]).args(&all);
+            command = hidden;
+        }
+        let mut command = self.in_beats(command);
+        let state = self.lab.path(&format!(".state-{}", self.started));
+        let log = fs_err::File::create(self.lab.path(&format!("worker-{}.log", self.started))).expect("a log");
+        self.started += 1;
+        command.env("MILLSTREAM_STATE", state).stderr(log.into_parts().0).stdout(Stdio::null());
+        Process(command.spawn().expect("it starts"))
+    }
+
+    /// Runs the job, with `workers` workers.
+    fn run(&mut self, workers: usize, more: &[&str]) -> Ran {
+        let _workers: Vec<Process> = (0..workers).map(|_| self.worker(&[])).collect();
+        finish(self.coordinator(more), None)
+    }
+
+    /// Asserts that each record is a row once, but for those that the job leaves out or rejects.
+    fn has_all(&self, files: usize, bad: bool) {
+        let ids = (0..files * RECORDS).filter(|id| id % 7 > 0 && !(bad && id % RECORDS == 77));
+        let (count, sum) = ids.fold((0, 0), |(count, sum), id| (count + 1, sum + id));
+        let found = self.database.query("SELECT COUNT(*), COUNT(DISTINCT id), SUM(id) FROM t");
+        assert_eq!(found, [format!("{count}\t{count}\t{sum}")]);
+        assert_eq!(self.database.tables(), ["t"], "the ledger is gone");
+    }
+}
+
+#[track_caller]
+fn cluster_of(report: &Value) -> &Vec<Value> {
+    report["cluster"]["workers"].as_array().unwrap_or_else(|| panic!("no workers in {report:#}"))
+}
+
+fn counts(report: &Value) -> [u64; 3] {
+    ["rows_read", "rows_written", "rows_rejected"].map(|key| report[key].as_u64().expect("a count"))
+}
+
+#[test]
+fn workers_load_what_one_process_loads() {
+    for (number, database) in Database::both().into_iter().enumerate() {
+        let mut cluster = Cluster::new(database, 40, ", max_rejects: 100");
+        let ran = cluster.run([2, 5][number], &[]);
+        ran.ok();
+        cluster.has_all(40, true);
+        let report = ran.json();
+        assert_eq!(counts(&report), [40 * RECORDS as u64, written(40), 40]);
+        assert_eq!(report["units_loaded_before"], 0);
+        assert_eq!(report["results"][0]["tally"]["filtered"], 40 * RECORDS as u64 - 40 - written(40));
+        let workers = cluster_of(&report);
+        let sum = |key: &str| workers.iter().map(|worker| worker[key].as_u64().expect("a count")).sum::<u64>();
+        assert_eq!((sum("units"), sum("rows")), (40, written(40)));
+        let rejects = cluster.lab.run(&["rejects", "--json"]);
+        assert_eq!(rejects.ok().json()["rejects"].as_array().map(Vec::len), Some(40));
+        // Everything is there.
+        let again = cluster.run(1, &["--resume"]);
+        assert_eq!(again.ok().json()["nothing_new"], true);
+        cluster.has_all(40, true);
+    }
+}
+
+/// How many rows `files` files give that have a bad record each.
+fn written(files: usize) -> u64 {
+    (0..files * RECORDS).filter(|id| id % 7 > 0 && id % RECORDS != 77).count() as u64
+}
+
+#[test]
+fn a_job_that_cannot_be_distributed_runs_here_and_says_why() {
+    let cluster = Cluster::new(postgres(), 3, "");
+    let elsewhere = |shared: &'static str, when: &'static str| {
+        ["run", "job.yaml", when, "--shared", shared, "--listen", "127.0.0.1:0", "--secret", "secret.pem"]
+    };
+    let local = cluster.lab.run(&elsewhere("elsewhere", "--cluster"));
+    local.ok().says(&["runs on this machine alone: `s` reads in/* of this machine", "--shared FOLDER"]);
+    cluster.has_all(3, false);
+    let always = cluster.lab.run(&elsewhere("elsewhere", "--cluster=always"));
+    always.ended(1).says(&["the workers of a cluster cannot run this job", "`s` reads in/* of this machine"]);
+    cluster.lab.file(
+        "job.yaml",
+        job(&cluster.database.url, "").replace("filter: {from: s, where: 'v > 0'}", "sort: {from: s, by: id}"),
+    );
+    let sorted = cluster.lab.run(&elsewhere("in", "--cluster=always"));
+    sorted.ended(1).says(&["`out` is loaded all at once: a sort needs all rows"]);
+}
+
+#[test]
+fn without_workers_the_run_reads_by_itself() {
+    let mut cluster = Cluster::new(mariadb(), 5, "");
+    let ran = cluster.run(0, &["--wait-for-workers", "1s"]);
+    ran.ok().says(&["workers can join at 127.0.0.1:", "there is no worker: this machine reads what is left"]);
+    cluster.has_all(5, false);
+    assert_eq!(ran.json()["units_loaded_before"], 0);
+}
+
+#[test]
+fn a_bad_record_ends_the_run_with_its_place_and_resume_loads_the_rest() {
+    let mut cluster = Cluster::new(postgres(), 12, "");
+    let good = records(7, false);
+    cluster.lab.file("in/007.csv.gz", gzip(good.replace("row 3600,", "row 3600,x").as_bytes()));
+    let ran = cluster.run(2, &[]);
+    ran.ended(1).says(&["in/007.csv.gz", "line 101", "on the worker "]);
+    cluster.lab.file("in/007.csv.gz", gzip(good.as_bytes()));
+    cluster.run(2, &["--resume"]).ok();
+    cluster.has_all(12, false);
+}
+
+#[test]
+fn too_many_rejects_of_all_workers_together_end_the_run() {
+    let mut cluster = Cluster::new(mariadb(), 30, ", max_rejects: 20");
+    let ran = cluster.run(3, &[]);
+    ran.ended(3).says(&["`max_rejects` of `s` allows 20"]);
+    let mut share = Cluster::new(mariadb(), 30, ", max_rejects: '0.1%'");
+    share.run(3, &[]).ended(3).says(&["30 of 15000 records (0.20%) were rejected", "allows 0.1%"]);
+}
+
+#[test]
+fn a_worker_without_the_secret_reads_nothing() {
+    let mut cluster = Cluster::new(postgres(), 6, "");
+    cluster.lab.run(&["cluster", "init", "other.pem"]).ok();
+    cluster.lab.run(&["cluster", "init", "other.pem"]).ended(1).says(&["other.pem is there"]);
+    let _stranger = cluster.worker(&["--secret", "other.pem"]);
+    let ran = cluster.run(0, &["--wait-for-workers", "3s"]);
+    ran.ok().says(&["there is no worker: this machine reads what is left"]);
+    assert!(cluster_of(&ran.json()).is_empty());
+    cluster.has_all(6, false);
+    assert!(cluster.lab.read("worker-0.log").contains("waits for a coordinator"));
+}
+
+#[test]
+fn a_worker_that_does_not_see_the_files_cannot_join_and_says_why() {
+    let mut cluster = Cluster::new(postgres(), 6, "");
+    let shared = TempTree::new();
+    (0..6).for_each(|file| drop(shared.file(&format!("{file}.csv.gz"), gzip(records(file, false).as_bytes()))));
+    let all = format!("{}/*", shared.root().display());
+    cluster.lab.file("job.yaml", job(&cluster.database.url, "").replace("in/*", &all));
+    let _blind = cluster.worker_in(&["--join", &cluster.address.clone()], Some(shared.root()));
+    let shared = shared.root().display().to_string();
+    let ran = cluster.run(0, &["--shared", &shared, "--wait-for-workers", "4s"]);
+    ran.ok().says(&["cannot join", "no file matches", "this machine reads what is left"]);
+    cluster.has_all(6, false);
+}
+
+#[test]
+fn a_worker_that_is_asked_to_ends_what_it_has_and_leaves() {
+    let mut cluster = Cluster::new(mariadb(), 40, "");
+    let mut leaving = cluster.worker(&[]);
+    let coordinator = cluster.coordinator(&["--wait-for-workers", "60s"]);
+    let running = std::thread::spawn(move || finish(coordinator, None));
+    cluster.until_rows(1);
+    leaving.signal(rustix::process::Signal::TERM);
+    assert!(leaving.ends(), "{}", cluster.lab.read("worker-0.log"));
+    let _other = cluster.worker(&[]);
+    let ran = running.join().expect("it has ended");
+    ran.ok();
+    cluster.has_all(40, false);
+    assert_eq!(cluster_of(&ran.json())[0].get("lost"), None);
+}
+
+impl Cluster {
+    /// Waits until the table has so many rows.
+    fn until_rows(&self, rows: u64) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while Instant::now() < until {
+            if self.database.tables().contains(&"t".to_owned()) {
+                let found = self.database.query("SELECT COUNT(*) FROM t");
+                if found[0].parse::<u64>().expect("a count") >= rows {
+                    return;
+                }
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("no rows come");
+    }
+}

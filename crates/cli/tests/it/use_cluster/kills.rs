@@ -1,0 +1,138 @@
+//! Rounds in which workers and coordinators are killed, stopped and cut off, by seeds. In the end each record is a row
+//! once, and each bad one a reject. With `MILLSTREAM_CLUSTER_ROUNDS=1000` there are so many rounds for each database.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use millstream_testkit::Proxy;
+use rustix::process::Signal;
+
+use super::{Cluster, Process, RECORDS, mariadb, postgres, written};
+use crate::use_databases::Database;
+use crate::use_support::finish;
+
+/// Files of a round.
+const FILES: usize = 24;
+
+/// Workers of a round.
+const WORKERS: usize = 3;
+
+fn rounds() -> u64 {
+    std::env::var("MILLSTREAM_CLUSTER_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(5)
+}
+
+/// What happens in a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Blow {
+    /// A worker is killed, and another one comes.
+    KillWorker,
+    /// A worker stands still for longer than it is waited for.
+    StopWorker,
+    /// The connections of a worker to the coordinator are cut.
+    Cut,
+    /// The coordinator is killed, and the run is resumed.
+    KillCoordinator,
+}
+
+const BLOWS: [Blow; 4] = [Blow::KillWorker, Blow::StopWorker, Blow::Cut, Blow::KillCoordinator];
+
+#[test]
+fn whatever_dies_each_record_is_in_postgresql_once() {
+    (0..rounds()).for_each(|seed| round(postgres(), seed));
+}
+
+#[test]
+fn whatever_dies_each_record_is_in_mariadb_once() {
+    (0..rounds()).for_each(|seed| round(mariadb(), seed + 1_000_000));
+}
+
+/// A worker of a round, and the way that its connections take.
+struct Member {
+    process: Process,
+    proxy: Proxy,
+    /// When it is to go on, if it stands still.
+    stopped: Option<Instant>,
+}
+
+impl Member {
+    fn new(cluster: &mut Cluster) -> Self {
+        let port = cluster.address.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).expect("a port");
+        let proxy = Proxy::start(port, &[]);
+        let join = format!("127.0.0.1:{}", proxy.port());
+        let process = cluster.worker_in(&["--join", &join], None);
+        Member { process, proxy, stopped: None }
+    }
+
+    fn go_on(&mut self) {
+        if self.stopped.take_if(|until| *until <= Instant::now()).is_some() {
+            self.process.signal(Signal::CONT);
+        }
+    }
+}
+
+fn round(database: Database, seed: u64) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut cluster = Cluster::new(database, FILES, ", max_rejects: 1000");
+    // Slow enough that something is under way when it is hit.
+    let slow = format!("throttle: {{bytes_per_second: 8kB}}\n{}", cluster.lab.read("job.yaml"));
+    cluster.lab.file("job.yaml", slow);
+    let mut members: Vec<Member> = (0..WORKERS).map(|_| Member::new(&mut cluster)).collect();
+    let (mut resumed, mut blows, mut hit) = (false, random.u32(1..4), Vec::new());
+    let (mut resumes, began) = (0, Instant::now());
+    loop {
+        let more: &[&str] = if resumed { &["--resume"] } else { &[] };
+        let mut coordinator = cluster.coordinator(&[more, &["--wait-for-workers", "60s"]].concat());
+        coordinator.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let mut coordinator = Process(coordinator.spawn().expect("it starts"));
+        let mut next = Instant::now() + Duration::from_millis(random.u64(300..2_500));
+        let ended = loop {
+            assert!(began.elapsed() < Duration::from_secs(240), "seed {seed} hangs after {hit:?}");
+            if let Some(status) = coordinator.0.try_wait().expect("it is ours") {
+                break status.success();
+            }
+            members.iter_mut().for_each(Member::go_on);
+            if blows > 0 && Instant::now() >= next {
+                blows -= 1;
+                next = Instant::now() + Duration::from_millis(random.u64(300..2_500));
+                let (blow, which) = (BLOWS[random.usize(0..BLOWS.len())], random.usize(0..members.len()));
+                hit.push(blow);
+                match blow {
+                    Blow::KillWorker => members[which] = Member::new(&mut cluster),
+                    Blow::StopWorker => {
+                        members[which].process.signal(Signal::STOP);
+                        members[which].stopped = Some(Instant::now() + Duration::from_millis(random.u64(1_500..4_000)));
+                    }
+                    Blow::Cut => members[which].proxy.close_all(),
+                    Blow::KillCoordinator => {
+                        coordinator.kill();
+                        break false;
+                    }
+                }
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        if ended {
+            break;
+        }
+        // Of a coordinator that was killed before it began, there is nothing to resume.
+        assert!(hit.contains(&Blow::KillCoordinator), "seed {seed} fails after {hit:?}");
+        resumes += 1;
+        assert!(resumes < 10, "seed {seed} fails again and again after {hit:?}");
+        resumed = true;
+    }
+    println!("seed {seed}: {hit:?} in {:?}", began.elapsed());
+    cluster.has_all(FILES, true);
+    let report = cluster.lab.run(&["rejects", "--json"]);
+    let rejects = report.ok().json();
+    let places = rejects["rejects"].as_array().into_iter().flatten().map(|reject| reject["uri"].to_string());
+    let places: Vec<String> = places.collect();
+    assert_eq!((places.len(), places.iter().collect::<BTreeSet<_>>().len()), (FILES, FILES), "seed {seed}, {hit:?}");
+    if resumes == 0 {
+        let history = cluster.lab.run(&["report", "--json"]);
+        let report = history.ok().json();
+        let counts = ["rows_written", "rows_rejected"].map(|key| report[key].as_u64());
+        assert_eq!(counts, [Some(written(FILES)), Some(FILES as u64)], "seed {seed}, {hit:?}");
+        assert_eq!(report["rows_read"], (FILES * RECORDS) as u64, "seed {seed}, {hit:?}");
+    }
+    drop(finish(cluster.lab.command(&["runs"]), None));
+}
