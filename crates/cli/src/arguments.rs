@@ -6,6 +6,7 @@ use clap::builder::PossibleValuesParser;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use millstream::cluster::Hours;
 use millstream::component::Duration;
 use millstream::text::Size;
 
@@ -159,8 +160,9 @@ pub enum Command {
                       totals\n  millstream test load.test.yaml --json")]
     Test(Test),
     /// Show how a job would run: sources, columns, plans, targets; of a sequence its steps and how long they took
-    #[command(after_help = "Examples:\n  millstream explain job.yaml")]
-    Explain(Job),
+    #[command(after_help = "Examples:\n  millstream explain job.yaml\n  millstream explain --cluster job.yaml \
+                            --shared /mnt/data")]
+    Explain(Explain),
     /// Show the first rows of a step of a job
     #[command(after_help = "Examples:\n  millstream preview job.yaml\n  millstream preview job.yaml places --rows 100")]
     Preview(Preview),
@@ -218,7 +220,7 @@ impl Command {
             Command::Rejects(rejects) => &rejects.variables.set,
             Command::Forget(forget) => &forget.variables.set,
             Command::Check(check) => &check.variables.set,
-            Command::Explain(job) => &job.variables.set,
+            Command::Explain(explain) => &explain.job.variables.set,
             Command::Preview(preview) => &preview.variables.set,
             _ => &[],
         }
@@ -228,7 +230,7 @@ impl Command {
     pub fn first_value(&self) -> Option<(String, String)> {
         let each = match self {
             Command::Check(check) => &check.each,
-            Command::Explain(job) => &job.each,
+            Command::Explain(explain) => &explain.job.each,
             Command::Preview(preview) => &preview.each,
             _ => return None,
         };
@@ -318,6 +320,15 @@ pub struct Run {
     pub beside: Option<u64>,
 }
 
+/// What to explain.
+#[derive(Debug, Args)]
+pub struct Explain {
+    #[command(flatten)]
+    pub job: Job,
+    #[command(flatten)]
+    pub distributed: InCluster,
+}
+
 /// How a run uses the workers of a cluster.
 #[derive(Debug, Args)]
 pub struct InCluster {
@@ -329,7 +340,7 @@ pub struct InCluster {
     )]
     pub cluster: Option<WhenDistributed>,
     /// Where workers join [default: 0.0.0.0:7447]
-    #[arg(long, value_name = "HOST:PORT", requires = "cluster", help_heading = "Cluster")]
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Cluster")]
     pub listen: Option<String>,
     /// File with the secret of the cluster [default: cluster.pem in the state folder]
     #[arg(
@@ -341,13 +352,10 @@ pub struct InCluster {
     )]
     pub secret: Option<PathBuf>,
     /// Folder that all machines see under the same path. May be repeated
-    #[arg(long, value_name = "FOLDER", requires = "cluster", help_heading = "Cluster")]
+    #[arg(long, value_name = "FOLDER", help_heading = "Cluster")]
     pub shared: Vec<PathBuf>,
     /// How long to wait if there is no worker, before this machine reads what is left [default: 30s]
-    #[arg(
-        long = "wait-for-workers", value_name = "TIME", value_parser = time, requires = "cluster",
-        help_heading = "Cluster"
-    )]
+    #[arg(long = "wait-for-workers", value_name = "TIME", value_parser = time, help_heading = "Cluster")]
     pub wait: Option<Duration>,
 }
 
@@ -362,15 +370,23 @@ pub enum WhenDistributed {
     Never,
 }
 
-/// For which runs to work.
+/// For which runs to work, and when.
 #[derive(Debug, Args)]
 pub struct Worker {
-    /// The machine that runs `millstream run --cluster`. The port is 7447, if none is named
+    /// The machine that runs `millstream run --cluster`. The port is 7447, if none is named [default: `cluster: join:`
+    /// of the machine file]
     #[arg(long, value_name = "HOST[:PORT]")]
-    pub join: String,
+    pub join: Option<String>,
     /// File with the secret of the cluster [default: cluster.pem in the state folder]
     #[arg(long, value_name = "FILE", env = "MILLSTREAM_CLUSTER_SECRET")]
     pub secret: Option<PathBuf>,
+    /// Hours in which to work, by the clock of this machine, such as `20:00-06:00`. When they end, what was begun is
+    /// ended first
+    #[arg(long, value_name = "FROM-TO")]
+    pub hours: Option<Hours>,
+    /// Work as long as other programs use fewer cores than this, such as `0.5`
+    #[arg(long, value_name = "CORES")]
+    pub max_load: Option<f64>,
     /// Work for one run, and exit when it has ended
     #[arg(long)]
     pub once: bool,

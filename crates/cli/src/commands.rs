@@ -58,7 +58,7 @@ pub fn run(mut arguments: Arguments) -> u8 {
         Command::Access(access) => crate::access::change(global, output, &access.command),
         Command::Worker(worker) => crate::cluster::work(global, output, worker),
         Command::Cluster(cluster) => crate::cluster::change(global, output, &cluster.command),
-        Command::Explain(job) => explain(global, output, &job.path),
+        Command::Explain(asked) => explain(global, output, asked),
         Command::Preview(preview) => show_rows(global, output, preview),
         Command::Sql(sql) => query(global, output, sql),
         Command::Guess(guess) => guess_job(global, output, &guess.url),
@@ -121,7 +121,7 @@ fn run_job(global: &Global, output: Output, run: &arguments::Run, handed: Option
     refuse_not_allowed(run.only_allowed, &job.around.allow, &global.set)?;
     shares::prefer(job.around.priority.nice());
     refuse_two_outputs(output, &job)?;
-    let cluster = crate::cluster::options(global, &run.distributed)?;
+    let cluster = crate::cluster::options(engine.machine(), &run.distributed)?;
     let telemetry = Telemetry::begin(output, run.metrics.as_deref(), &engine)?;
     let followed = Followed::new(output)?;
     let observed = telemetry.run(&job);
@@ -238,17 +238,28 @@ fn left_out(job: &Job) -> String {
     }
 }
 
-fn explain(global: &Global, output: Output, path: &str) -> Result<(), Failure> {
+fn explain(global: &Global, output: Output, asked: &arguments::Explain) -> Result<(), Failure> {
+    let path = &asked.job.path;
     if sequences::is_sequence(path) {
         return sequences::explain(global, output, path);
     }
     let engine = engine(global)?;
     let job = sound_job(global, &engine, output, path, false)?;
-    let plan = block_on(engine.plan(job))?;
+    let plan = block_on(engine.plan(Arc::clone(&job)))?;
     tell_lints(output, plan.warnings());
-    match output.json {
-        true => output.json(plan.explain())?,
-        false => output.result(&crate::explain::explanation(plan.explain()))?,
+    let distributed = match crate::cluster::options(engine.machine(), &asked.distributed)? {
+        Some(options) => Some(block_on(engine.distribution(job, options.shared))?),
+        None => None,
+    };
+    if output.json {
+        let mut json = serde_json::to_value(plan.explain()).unwrap_or_default();
+        if let Some(distributed) = &distributed {
+            json["cluster"] = json!(distributed);
+        }
+        output.json(&json)?;
+    } else {
+        let distributed = distributed.as_ref().map(crate::explain::distribution).unwrap_or_default();
+        output.result(&format!("{}{distributed}", crate::explain::explanation(plan.explain())))?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use millstream::cluster::Distribution;
 use millstream::explain::{ColumnSummary, Explanation, Operator, RunsSummary, Visibility, WorkersSummary};
 use millstream::text::Size;
 
@@ -52,6 +53,20 @@ pub fn explanation(explanation: &Explanation) -> String {
     }
     text.push_str(&runs(around));
     text
+}
+
+/// What the workers of a cluster would do, as text.
+pub fn distribution(distribution: &Distribution) -> String {
+    let Distribution { read, written, here } = distribution;
+    match here {
+        Some(why) => format!("\ncluster: all of it runs on this machine: {why}\n"),
+        None => format!(
+            "\ncluster: workers read {}, and write into {}\n  this machine lists the files, keeps what is rejected, \
+             counts, and ends the run\n",
+            read.join(", "),
+            written.join(", ")
+        ),
+    }
 }
 
 /// What applies to the runs of the job; empty if nothing does.

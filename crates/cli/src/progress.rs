@@ -5,7 +5,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use millstream::report::{Lag, Phase, Progress, QueueProgress, WorkedRows};
+use millstream::report::{ClusterReport, Lag, Phase, Progress, QueueProgress, WorkedRows};
+
+use millstream::text::counted;
 
 use crate::human;
 use crate::output::Output;
@@ -97,6 +99,11 @@ pub fn line(progress: &Progress) -> String {
     if let Some(queue) = &progress.queue {
         return of_queue(progress, queue);
     }
+    if let Some(cluster) = &progress.cluster
+        && cluster.now > 0
+    {
+        return of_cluster(progress, cluster);
+    }
     let mut parts = Vec::new();
     if totals.bytes_expected > totals.bytes_read {
         parts.push(format!("{} of {}", human::size(totals.bytes_read), human::size(totals.bytes_expected)));
@@ -129,6 +136,23 @@ fn rows(progress: &Progress) -> Vec<String> {
         parts.push(format!("{step}: {} in, {} out", human::count(*rows_in), human::count(*rows_out)));
     }
     parts
+}
+
+/// The progress of a run whose files workers read: `3 workers, 120 of 2,000 files, 12 MB of 90 MB, 40,000 rows`.
+fn of_cluster(progress: &Progress, cluster: &ClusterReport) -> String {
+    let ((files, all_files), (bytes, all_bytes)) = (cluster.units, cluster.bytes);
+    let mut parts = vec![
+        counted(cluster.now, "worker"),
+        format!("{} of {} files", human::count(files), human::count(all_files)),
+        format!("{} of {}", human::size(bytes), human::size(all_bytes)),
+        format!("{} rows", human::count(progress.totals.rows_written)),
+    ];
+    if progress.totals.rows_rejected > 0 {
+        parts.push(format!("{} rejected", human::count(progress.totals.rows_rejected)));
+    }
+    let lost = cluster.workers.iter().filter(|worker| worker.lost.is_some()).count();
+    parts.extend((lost > 0).then(|| format!("{} lost", counted(lost as u64, "worker"))));
+    parts.join(", ")
 }
 
 /// The progress of a run that reads a queue: what it does now, and what it has done.

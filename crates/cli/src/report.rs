@@ -6,8 +6,8 @@ use std::time::Duration;
 use millstream::report::Removed;
 use millstream::report::StepKind;
 use millstream::report::{CheckResult, CheckSeverity, DisposedFiles, LeftFiles, MissingColumn, ReloadedFiles, Report};
-use millstream::report::{StepSnapshot, UnmatchedPatterns, WindowRead, WorkSnapshot};
-use millstream::text::grouped_in;
+use millstream::report::{ClusterReport, StepSnapshot, UnmatchedPatterns, WindowRead, WorkSnapshot, WorkerReport};
+use millstream::text::{counted, grouped_in};
 
 use crate::human;
 use crate::output::{Output, Role};
@@ -15,6 +15,9 @@ use crate::table::table;
 
 /// A step that was busy for less than this share of the run is only shown with all steps.
 const NO_WORK: f64 = 0.01;
+
+/// So many workers are shown.
+const MOST_WORKERS: usize = 20;
 
 /// Times below this many seconds are not shown.
 const NO_TIME: f64 = 0.005;
@@ -92,6 +95,7 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
         1 => text.push_str("1 idle step not shown (--verbose)\n"),
         hidden => text.push_str(&format!("{hidden} idle steps not shown (--verbose)\n")),
     }
+    report.cluster.iter().for_each(|cluster| text.push_str(&workers(cluster)));
     text.push('\n');
     if report.bytes_from_cache + report.bytes_from_disk > 0 {
         text.push_str(&format!(
@@ -111,6 +115,38 @@ pub fn report(output: Output, report: &Report, all: bool) -> String {
     ));
     text.push_str(&format!("{}\n", output.paint(Role::Strong, &report.verdict.sentence)));
     text
+}
+
+/// What each worker has done; the busiest ones first, if they are many.
+fn workers(cluster: &ClusterReport) -> String {
+    if cluster.workers.is_empty() {
+        return String::new();
+    }
+    let mut all: Vec<&WorkerReport> = cluster.workers.iter().collect();
+    all.sort_by(|a, b| b.bytes.cmp(&a.bytes));
+    let bytes: u64 = all.iter().map(|worker| worker.bytes).sum();
+    let shown = all.iter().take(MOST_WORKERS).map(|worker| {
+        let share = worker.bytes as f64 / bytes.max(1) as f64;
+        [
+            worker.worker.clone(),
+            human::count(worker.cores),
+            human::count(worker.units),
+            human::count(worker.rows),
+            human::size(worker.bytes),
+            format!("{:.0} %", share * 100.0),
+            human::time(Duration::from_secs_f64(worker.cpu_seconds.max(0.0))),
+            human::size(worker.peak_rss_bytes),
+            worker.lost.as_ref().map_or(String::new(), |why| format!("lost: {why}")),
+        ]
+    });
+    let heads = ["worker", "cores", "files", "rows", "bytes", "share", "cpu", "memory", ""].map(str::to_owned);
+    let rows: Vec<Vec<String>> = shown.map(Vec::from).collect();
+    let more = match all.len().saturating_sub(MOST_WORKERS) {
+        0 => String::new(),
+        more => format!("and {} more\n", counted(more as u64, "worker")),
+    };
+    let right = [false, true, true, true, true, true, true, true, false];
+    format!("\n{}{more}", table(&heads, &rows, &right))
 }
 
 /// What was replaced of files that have changed.

@@ -194,7 +194,7 @@ impl Series<'_> {
             restart: self.run.restarts(),
             accept_changed: self.run.accept_changed,
             variables: Some(global.set.clone()),
-            cluster: crate::cluster::options(&global, &self.run.distributed)?,
+            cluster: crate::cluster::options(self.engine.machine(), &self.run.distributed)?,
             cancel: followed.cancel(),
             series: Some(self.name.clone()),
             ..observed.options()

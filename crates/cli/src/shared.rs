@@ -47,7 +47,11 @@ pub fn machine_of(path: &str, node: Option<String>, asked: Asked, named: &str) -
 
 /// The engine, which owns this process.
 pub fn engine(global: &Global) -> Result<Engine, Failure> {
-    let machine = machine(global)?;
+    engine_of(machine(global)?)
+}
+
+/// The same with `machine`.
+pub fn engine_of(machine: Machine) -> Result<Engine, Failure> {
     allocator::fit(machine.memory);
     Ok(Engine::builder().machine(machine).own_process().build()?)
 }

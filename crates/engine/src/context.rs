@@ -1,7 +1,7 @@
 //! What one run, or one look at a job, works with: its threads, its share of the memory, its tables and counters.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
@@ -146,6 +146,11 @@ impl RunContext {
     /// The units that are read of `source`, if these are not all.
     pub fn only(&self, source: &str) -> Option<Vec<Unit>> {
         self.only.get().map(|only| only.get(source).cloned().unwrap_or_default())
+    }
+
+    /// What the workers of a cluster do for the run, or have done.
+    pub fn cluster_report(&self) -> Option<ClusterReport> {
+        self.cluster.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The counters of all steps as they are.

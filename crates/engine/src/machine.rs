@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use millstream_core::hint::did_you_mean;
 use millstream_core::spec::Size;
 use millstream_core::{Error, Result};
-use millstream_job::machine::{DEFAULT_POOL, ScratchDisk, Smtp};
+use millstream_job::machine::{ClusterKeys, DEFAULT_POOL, ScratchDisk, Smtp};
 use millstream_job::{Lint, MachineFile, RunCompression};
 use millstream_sort::Compression;
 
@@ -37,6 +37,8 @@ pub struct Machine {
     /// How many steps of sequences run together that name the same pool, by the names of the pools; `None` without a
     /// machine file.
     pub pools: Option<BTreeMap<String, usize>>,
+    /// The cluster that it belongs to, if the machine file says so.
+    pub cluster: Option<ClusterKeys>,
 }
 
 /// What is set for one run: it comes before what the machine file says.
@@ -174,7 +176,7 @@ impl Machine {
         if !asked.scratch.is_empty() {
             scratch.disks = asked.scratch.into_iter().map(|folder| Disk { folder, pools: Vec::new() }).collect();
         }
-        Ok(Machine { cores, memory, scratch, state: asked.state, smtp: None, pools: None })
+        Ok(Machine { cores, memory, scratch, state: asked.state, smtp: None, pools: None, cluster: None })
     }
 
     /// This machine as `file` has it, with what was `asked` for in place of it.
@@ -190,7 +192,7 @@ impl Machine {
         let machine = Machine::detect(Asked { cores, memory, scratch: Vec::new(), state })?;
         let pools = file.pools.iter().map(|(name, size)| (name.clone(), size.value)).collect();
         let (scratch, smtp) = (Disks::of_file(file, folders), file.smtp.clone());
-        Ok(Machine { scratch, smtp, pools: Some(pools), ..machine })
+        Ok(Machine { scratch, smtp, pools: Some(pools), cluster: file.cluster.clone(), ..machine })
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use millstream_core::queue::Lag;
 use millstream_core::sink::{Changes, Removed};
 use millstream_core::step::StepSnapshot;
+use millstream_core::threads::ProcessorUse;
 use millstream_core::{Error, Result, StepKind, Steps};
 use millstream_job::{CheckSeverity, JobEntry};
 use serde::{Deserialize, Serialize};
@@ -133,6 +134,19 @@ pub struct ClusterReport {
     pub workers: Vec<WorkerReport>,
 }
 
+impl ClusterReport {
+    /// The processor time of all workers, and how many cores they have together.
+    pub(crate) fn processor(&self) -> (ProcessorUse, usize) {
+        let time = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        let mut used = ProcessorUse::default();
+        for worker in &self.workers {
+            used.add(ProcessorUse { busy: time(worker.cpu_seconds), delayed: time(worker.delayed_seconds) });
+        }
+        let cores = self.workers.iter().filter(|worker| worker.bundles > 0).map(|worker| worker.cores).sum::<u64>();
+        (used, usize::try_from(cores).unwrap_or(usize::MAX))
+    }
+}
+
 /// What a worker has done.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -155,6 +169,8 @@ pub struct WorkerReport {
     pub seconds: f64,
     /// Its processor time, in seconds.
     pub cpu_seconds: f64,
+    /// How long its threads were ready to run while others had the processor, in seconds.
+    pub delayed_seconds: f64,
     /// The most memory that its process had, in bytes.
     pub peak_rss_bytes: u64,
     /// Why it was lost, if it was.
@@ -520,6 +536,8 @@ pub struct Progress {
     pub throttle: Option<u64>,
     /// How the queue is read, if the run reads one.
     pub queue: Option<QueueProgress>,
+    /// What workers of a cluster do, if the run has some.
+    pub cluster: Option<ClusterReport>,
 }
 
 /// How far a run is with a queue.

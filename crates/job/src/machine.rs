@@ -5,12 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use millstream_core::spec::{Secret, Size, TextOrSecret};
+use millstream_core::spec::{Duration, Secret, Size, TextOrSecret};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::around::Hours;
 use crate::build::{text as text_of, texts};
 use crate::graph::Located;
 use crate::lint::{self, Lint};
@@ -44,6 +45,10 @@ pub struct MachineKeys {
     /// How many steps of sequences run together that name the same `pool`: names, and numbers from 1.
     #[serde(default)]
     pub pools: BTreeMap<String, PoolSize>,
+    /// The cluster that this machine belongs to: whose runs let workers read, and for whom it works itself.
+    #[serde(default)]
+    #[schemars(with = "ClusterKeys")]
+    pub cluster: Option<ClusterKeys>,
     /// Several machines that share the file, by their host names: the settings of one take precedence over those above.
     #[serde(default)]
     pub nodes: BTreeMap<String, NodeKeys>,
@@ -74,6 +79,70 @@ pub struct NodeKeys {
     /// As above; each pool by itself.
     #[serde(default)]
     pub pools: BTreeMap<String, PoolSize>,
+    /// As above, as a whole.
+    #[serde(default)]
+    #[schemars(with = "ClusterKeys")]
+    pub cluster: Option<ClusterKeys>,
+}
+
+/// A cluster: machines with a secret in common, of which some read for the runs of others.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterKeys {
+    /// When runs of this machine let workers read: `auto` if the job allows it, `always` or else they fail, `never`. If
+    /// left out, `never` on a machine that works for others (`join`), and `auto` on others.
+    #[serde(default)]
+    #[schemars(with = "Distribute")]
+    pub run: Option<Distribute>,
+    /// Where workers join runs of this machine, such as `10.0.0.5:7447`; on all addresses at port 7447 if left out.
+    #[serde(default)]
+    #[schemars(with = "String", length(min = 1))]
+    pub listen: Option<String>,
+    /// The path of the file with the secret of the cluster, which `millstream cluster init` makes; `cluster.pem` in the
+    /// state folder if left out.
+    #[serde(default)]
+    #[schemars(with = "String", length(min = 1))]
+    pub secret: Option<String>,
+    /// Folders that all machines of the cluster see under the same path. Files elsewhere on this machine are read by it
+    /// alone.
+    #[serde(default)]
+    pub shared: Vec<String>,
+    /// How long a run waits if there is no worker, before it reads by itself what is left; 30s if left out.
+    #[serde(default)]
+    #[schemars(with = "Duration")]
+    pub wait: Option<Duration>,
+    /// For whose runs `millstream worker` works on this machine: `HOST` or `HOST:PORT`.
+    #[serde(default)]
+    #[schemars(with = "String", length(min = 1))]
+    pub join: Option<String>,
+    /// The hours in which it works, by its clock, such as `20:00-06:00`; always if left out.
+    #[serde(default)]
+    #[schemars(with = "String", length(min = 1))]
+    pub hours: Option<Hours>,
+    /// It works as long as other programs use fewer cores than this, such as `0.5`; always if left out.
+    #[serde(default)]
+    #[schemars(with = "f64", range(min = 0.01))]
+    pub max_load: Option<f64>,
+}
+
+impl ClusterKeys {
+    /// When runs of this machine let workers read.
+    pub fn distributes(&self) -> Distribute {
+        self.run.unwrap_or(if self.join.is_some() { Distribute::Never } else { Distribute::Auto })
+    }
+}
+
+/// When a run is distributed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Distribute {
+    /// If the job allows it.
+    #[default]
+    Auto,
+    /// In any case, or the run fails.
+    Always,
+    /// Not at all: the machine only works for others.
+    Never,
 }
 
 /// How many steps of a pool run together.
@@ -228,6 +297,8 @@ pub struct MachineFile {
     pub smtp: Option<Smtp>,
     /// How many steps of sequences run together that name the same pool.
     pub pools: BTreeMap<String, Placed<usize>>,
+    /// The cluster that it belongs to.
+    pub cluster: Option<ClusterKeys>,
 }
 
 /// The pool of which everything makes use that names none.
@@ -268,11 +339,17 @@ pub fn load(
         let hint = format!("nodes: {}; `--node` says which of them this is", names.join(", "));
         lints.push(job_text.error(nodes.key_span, what).hint(hint));
     }
+    let parts = [own, root.as_ref()];
+    let cluster = match find(parts, &["cluster"]) {
+        Some(node) => serde_json::from_value::<ClusterKeys>(node.to_value())
+            .map_err(|cause| lints.push(job_text.error(node.span, cause.to_string())))
+            .ok(),
+        None => None,
+    };
     lint::tidy(&mut lints);
     if lints.iter().any(Lint::is_error) {
         return Err(lints);
     }
-    let parts = [own, root.as_ref()];
     Ok(MachineFile {
         memory: number(parts, &["memory"]),
         cores: number(parts, &["cores"]).and_then(|cores| {
@@ -288,6 +365,7 @@ pub fn load(
         buffer: find(parts, &["scratch", "buffer"]).is_some_and(|node| node.to_value() == Value::Bool(true)),
         smtp: find(parts, &["smtp"]).and_then(|node| serde_json::from_value(node.to_value()).ok()),
         pools: pools(parts),
+        cluster,
         text: job_text,
     })
 }

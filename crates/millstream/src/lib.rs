@@ -150,7 +150,9 @@ pub mod report {
 pub mod cluster {
     pub use millstream_cluster::{Identity, Parted};
     pub use millstream_engine::options::ClusterOptions;
-    pub use millstream_engine::run::cluster::EngineWork;
+    pub use millstream_engine::run::cluster::{Distribution, EngineWork};
+    pub use millstream_job::around::Hours;
+    pub use millstream_job::machine::{ClusterKeys, Distribute};
 }
 
 /// Sequences: files with steps, which run jobs and other things in order.

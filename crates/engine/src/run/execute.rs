@@ -284,7 +284,8 @@ impl<'r> Execution<'r> {
         let progress = Progress::of(&self.run.steps, elapsed, self.committing.load(Ordering::Relaxed));
         let (rate, queue) = self.run.monitor.tick(elapsed, &progress.totals);
         let throttle = self.run.pace.bytes_per_second();
-        Progress { run: self.point.run.clone(), rate, queue, throttle, ..progress }
+        let (run, cluster) = (self.point.run.clone(), self.run.cluster_report());
+        Progress { run, rate, queue, throttle, cluster, ..progress }
     }
 
     /// Reports how far the run is, to its observer and, for other processes, in the state folder.

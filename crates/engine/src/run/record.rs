@@ -1,6 +1,5 @@
 //! The end of a run: its report, its entry in the run history, and what targets forget then.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use millstream_core::threads::ProcessorUse;
@@ -179,7 +178,9 @@ pub(super) fn verdict_of(run: &RunContext, job: &Job, end: Moment) -> Verdict {
     let earlier = run.monitor.earlier();
     let of = earlier.as_ref().map_or_else(|| end.clone(), |earlier| end.since(earlier));
     let Moment { elapsed, steps, processor: ProcessorUse { busy: processor, delayed }, held, throttled } = of;
-    let (cores, media) = (run.machine().cores, media(job));
+    let (by_workers, cores) = run.cluster_report().map_or((ProcessorUse::default(), 0), |cluster| cluster.processor());
+    let (processor, delayed) = (processor + by_workers.busy, delayed + by_workers.delayed);
+    let (cores, media) = (run.machine().cores.max(cores), media(job));
     let throttle = run.pace.bytes_per_second().map(|rate| (rate, throttled));
     let evidence = Evidence { steps: &steps, elapsed, processor, delayed, cores, held, throttle, media: &media };
     let verdict = verdict(&evidence);
@@ -195,6 +196,7 @@ fn report(run: &RunContext, job: &Job, summary: &Summary, used: Used) -> Report 
     let elapsed = used.elapsed;
     let (resident, peak) = (memory::peak_resident(), run.threads.processes().peak());
     let (held, throttled) = (used.held, run.pace.held());
+    let by_workers = run.cluster_report().map_or(0.0, |cluster| cluster.processor().0.busy.as_secs_f64());
     let end = Moment { elapsed, steps: steps.clone(), processor: used.processor, held, throttled };
     let verdict = verdict_of(run, job, end);
     Report {
@@ -232,14 +234,14 @@ fn report(run: &RunContext, job: &Job, summary: &Summary, used: Used) -> Report 
         peak_workers_bytes: peak.processes,
         memory_bytes: run.machine().memory,
         cores: run.machine().cores,
-        cpu_seconds: processor.as_secs_f64(),
+        cpu_seconds: processor.as_secs_f64() + by_workers,
         results: summary.results.clone(),
         entries: JobEntry::all_of(job),
         steps,
         points: run.monitor.points(elapsed, &totals),
         intervals: run.monitor.intervals(&totals),
         verdict,
-        cluster: run.cluster.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        cluster: run.cluster_report(),
         hooks: Vec::new(),
     }
 }

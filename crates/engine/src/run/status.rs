@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio::task::JoinHandle;
 
 use crate::options::Cancel;
-use crate::report::{Phase, Progress, TimePoint, Totals};
+use crate::report::{ClusterReport, Phase, Progress, TimePoint, Totals};
 use crate::verdict::Verdict;
 
 /// The time between two writes.
@@ -43,6 +43,9 @@ pub(super) struct View {
     pub memory_limit: u64,
     pub resident: u64,
     pub queue: Option<QueueStatus>,
+    /// What the workers of a cluster do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterReport>,
 }
 
 impl View {
@@ -72,6 +75,7 @@ impl View {
             memory_limit: 0,
             resident: 0,
             queue: queue(progress),
+            cluster: progress.cluster.clone(),
         }
     }
 }

@@ -24,7 +24,15 @@ impl Hours {
     /// Whether the moment (milliseconds since 1970) is within them, in `zone`.
     fn has(&self, zone: Tz, moment: i64) -> bool {
         let utc = DateTime::<Utc>::from_timestamp_millis(moment).unwrap_or_default();
-        let time = zone.from_utc_datetime(&utc.naive_utc()).time();
+        self.are_at(zone.from_utc_datetime(&utc.naive_utc()).time())
+    }
+
+    /// Whether a time of day is within them, in minutes since midnight.
+    pub fn have(&self, minute: u32) -> bool {
+        NaiveTime::from_num_seconds_from_midnight_opt(minute * 60, 0).is_some_and(|time| self.are_at(time))
+    }
+
+    fn are_at(&self, time: NaiveTime) -> bool {
         match self.from < self.to {
             true => self.from <= time && time < self.to,
             false => self.from <= time || time < self.to,

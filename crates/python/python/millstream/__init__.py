@@ -16,6 +16,7 @@ from millstream._millstream import Batch, __version__
 from millstream._report import (
     Changes,
     CheckResult,
+    ClusterReport,
     DisposedFiles,
     HookResult,
     Interval,
@@ -34,6 +35,7 @@ from millstream._report import (
     UnmatchedPatterns,
     Verdict,
     WindowRead,
+    WorkerReport,
 )
 from millstream._rows import Rows, read, sql
 from millstream._run import run
@@ -43,6 +45,7 @@ __all__ = [
     "Batch",
     "Changes",
     "CheckResult",
+    "ClusterReport",
     "DisposedFiles",
     "Error",
     "HookResult",
@@ -67,6 +70,7 @@ __all__ = [
     "UnmatchedPatterns",
     "Verdict",
     "WindowRead",
+    "WorkerReport",
     "__version__",
     "read",
     "run",

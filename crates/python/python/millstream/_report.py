@@ -215,6 +215,35 @@ class Verdict(_Record):
     sentence: str
 
 
+class WorkerReport(_Record):
+    """What a worker of a cluster has done for a run. Times are in seconds."""
+
+    #: Its machine and process.
+    worker: str
+    cores: int
+    memory_bytes: int
+    bundles: int
+    units: int
+    rows: int
+    bytes: int
+    seconds: float
+    cpu_seconds: float
+    delayed_seconds: float
+    peak_rss_bytes: int
+    #: Why it was lost, if it was.
+    lost: str | None = None
+
+
+class ClusterReport(_Record):
+    """What the workers of a cluster have done for a run."""
+
+    bundles: int
+    #: Files that they have read, and those that there were.
+    units: list[int]
+    bytes: list[int]
+    workers: Sequence[WorkerReport] = ()
+
+
 class Report(_Record):
     """What a run has done. As text it is the report that the command prints; a notebook shows it as tables.
 
@@ -268,6 +297,7 @@ class Report(_Record):
     entries: Sequence[JobEntry] = ()
     points: Sequence[TimePoint] = ()
     catch_up_runs: Sequence[str] = ()
+    cluster: ClusterReport | None = None
 
     def __init__(self, values: Mapping[str, Any], text: str) -> None:
         super().__init__(values)
@@ -283,6 +313,7 @@ class Report(_Record):
         self.intervals = [Interval(_named(one)) for one in values.get("intervals", ())]
         self.entries = [JobEntry(one) for one in values.get("entries", ())]
         self.points = [TimePoint(one) for one in values.get("points", ())]
+        self.cluster = _cluster(values["cluster"]) if values.get("cluster") else None
         self.unmatched = [UnmatchedPatterns(one) for one in values.get("unmatched", ())]
         self.missing_columns = [MissingColumn(one) for one in values["missing_columns"]]
         self.results = [_result(one) for one in values["results"]]
@@ -317,6 +348,10 @@ def _result(values: Mapping[str, Any]) -> SinkResult:
 
 def _named(values: Mapping[str, Any]) -> dict[str, Any]:
     return {"from_" if name == "from" else name: value for name, value in values.items()}
+
+
+def _cluster(values: Mapping[str, Any]) -> ClusterReport:
+    return ClusterReport({**values, "workers": [WorkerReport(one) for one in values["workers"]]})
 
 
 def _disposed(values: Mapping[str, Any]) -> DisposedFiles:

@@ -424,6 +424,7 @@ impl Load for Distribution {
                 outcome.steps.iter().filter(|step| step.kind == StepKind::Fetch).map(|step| step.bytes).sum::<u64>();
             report.seconds += outcome.seconds;
             report.cpu_seconds += outcome.cpu_seconds;
+            report.delayed_seconds += outcome.delayed_seconds;
             report.peak_rss_bytes = report.peak_rss_bytes.max(outcome.peak_rss_bytes);
         }
         state.units += outcome.units;

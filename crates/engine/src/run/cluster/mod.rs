@@ -18,5 +18,46 @@ mod task;
 mod tracked;
 mod work;
 
-pub use hindrance::hindrance;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use millstream_job::Job;
+use serde::{Deserialize, Serialize};
+
+use crate::context::RunContext;
+use crate::engine::Engine;
+use crate::failure::Failure;
+use crate::prepare::{Reach, prepare};
+
 pub use work::EngineWork;
+
+/// What the workers of a cluster would do of a job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Distribution {
+    /// The sources that they would read.
+    pub read: Vec<String>,
+    /// The sinks into which they would write.
+    pub written: Vec<String>,
+    /// Why all of it runs on one machine, if it does, in words that end a sentence.
+    pub here: Option<String>,
+}
+
+impl Engine {
+    /// What workers would do of `job` that see the folders `shared` where this machine has them.
+    ///
+    /// # Errors
+    /// If the job cannot be planned.
+    pub async fn distribution(&self, job: Arc<Job>, shared: Vec<PathBuf>) -> Result<Distribution, Failure> {
+        self.with_looking_context(async move |context: &RunContext| {
+            let prepared = prepare(context, &job, None, Reach::Online).await?;
+            let physical = prepared.plan_sinks(&job).await?;
+            let here = hindrance::hindrance(&job, &prepared, &physical, &shared).err();
+            let names =
+                |all: Vec<&String>| if here.is_some() { Vec::new() } else { all.into_iter().cloned().collect() };
+            let read = names(job.sources.iter().map(|source| &source.name.value).collect());
+            let written = names(job.sinks.iter().map(|sink| &sink.name.value).collect());
+            Ok(Distribution { read, written, here })
+        })
+        .await
+    }
+}

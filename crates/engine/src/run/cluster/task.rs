@@ -76,6 +76,8 @@ pub(super) struct BundleOutcome {
     pub cached: (u64, u64),
     /// Seconds of processor time.
     pub cpu_seconds: f64,
+    /// Seconds that its threads were ready to run while others had the processor.
+    pub delayed_seconds: f64,
     /// Seconds.
     pub seconds: f64,
     /// The most memory of the worker's process so far, in bytes.

@@ -246,6 +246,7 @@ fn outcome(context: &RunContext, prepared: &Prepared<'_>, began: Instant) -> Bun
         let passed_over = reader.steps.parse.snapshot().passed_over;
         (reader.name.clone(), Filtered { records: reader.filtered.load(Ordering::Relaxed), passed_over })
     });
+    let used = context.threads.used();
     BundleOutcome {
         units: 0,
         steps: context.snapshots(),
@@ -254,7 +255,8 @@ fn outcome(context: &RunContext, prepared: &Prepared<'_>, began: Instant) -> Bun
         missing_columns: prepared.missing_columns(),
         skipped: prepared.skipped(),
         cached: (context.cache.cached(), context.cache.disk()),
-        cpu_seconds: context.threads.used().busy.as_secs_f64(),
+        cpu_seconds: used.busy.as_secs_f64(),
+        delayed_seconds: used.delayed.as_secs_f64(),
         seconds: began.elapsed().as_secs_f64(),
         peak_rss_bytes: memory::peak_resident(),
     }

@@ -1,0 +1,218 @@
+//! `millstream worker` and `millstream cluster`: machines that read for the runs of others.
+
+mod idle;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use millstream::cluster::{ClusterKeys, ClusterOptions, Distribute, EngineWork, Identity, Parted};
+use millstream::machine::Machine;
+use millstream::{Engine, Error, Failure, Result};
+use serde_json::json;
+use tokio::sync::watch;
+
+use self::idle::Idle;
+use crate::arguments::{self, ClusterCommand, Global, WhenDistributed};
+use crate::output::Output;
+use crate::schedule::state_folder;
+use crate::shared::{engine_of, machine};
+use crate::{interrupt, message};
+
+/// The name of the file with the secret, in the state folder.
+const SECRET: &str = "cluster.pem";
+
+/// Where workers join if nothing else is said.
+const LISTEN: &str = "0.0.0.0:7447";
+
+/// The port of that.
+const PORT: u16 = 7447;
+
+/// How long a worker waits before it looks for a coordinator again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The same if that did not let it join.
+const PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(10);
+
+/// What is done for a cluster as a whole.
+///
+/// # Errors
+/// If its secret is there already, or cannot be written.
+pub fn change(global: &Global, output: Output, command: &ClusterCommand) -> Result<(), Failure> {
+    match command {
+        ClusterCommand::Init { file } => {
+            let path = secret(&machine(global)?, file.as_ref())?;
+            Identity::create(&path)?;
+            match output.json {
+                true => output.json(&json!({"secret": path}))?,
+                false => output.chat(&format!(
+                    "the secret of the cluster is in {path}: copy it to the same path on all of its machines, or name \
+                     it there with `--secret`\n",
+                    path = path.display()
+                )),
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Where the secret is: as an option says, or the machine file, or in the state folder.
+fn secret(machine: &Machine, named: Option<&PathBuf>) -> Result<PathBuf, Failure> {
+    let of_file = machine.cluster.as_ref().and_then(|cluster| cluster.secret.as_ref()).map(PathBuf::from);
+    match named.cloned().or(of_file) {
+        Some(path) => Ok(path),
+        None => Ok(state_folder(machine.state.as_deref())?.join(SECRET)),
+    }
+}
+
+/// How a run on `machine` uses a cluster, if it does.
+///
+/// # Errors
+/// If no folder is known in which the secret could be.
+pub fn options(machine: &Machine, run: &arguments::InCluster) -> Result<Option<ClusterOptions>, Failure> {
+    let of_file = machine.cluster.as_ref().map(ClusterKeys::distributes);
+    let when = run.cluster.map(Distribute::from).or(of_file).unwrap_or(Distribute::Never);
+    if when == Distribute::Never {
+        return Ok(None);
+    }
+    let file = machine.cluster.clone().unwrap_or_default();
+    let listen = run.listen.clone().or(file.listen).unwrap_or_else(|| LISTEN.to_owned());
+    let options = ClusterOptions::new(listen, secret(machine, run.secret.as_ref())?);
+    let wait = run.wait.or(file.wait).map_or(options.wait, |wait| wait.0);
+    let (beat, patience) = beats().unwrap_or((options.beat, options.patience));
+    let always = when == Distribute::Always;
+    Ok(Some(ClusterOptions { always, shared: shared(machine, run), wait, beat, patience, ..options }))
+}
+
+/// The folders that all machines see.
+pub fn shared(machine: &Machine, run: &arguments::InCluster) -> Vec<PathBuf> {
+    let of_file = machine.cluster.iter().flat_map(|cluster| cluster.shared.iter().map(PathBuf::from));
+    run.shared.iter().cloned().chain(of_file).collect()
+}
+
+impl From<WhenDistributed> for Distribute {
+    fn from(when: WhenDistributed) -> Self {
+        match when {
+            WhenDistributed::Auto => Distribute::Auto,
+            WhenDistributed::Always => Distribute::Always,
+            WhenDistributed::Never => Distribute::Never,
+        }
+    }
+}
+
+/// How often both sides say that they are there, and how long they wait for that: in tests less than usual.
+fn beats() -> Option<(Duration, Duration)> {
+    if !cfg!(debug_assertions) {
+        return None;
+    }
+    let beat: u64 = std::env::var("MILLSTREAM_BEAT_MS").ok()?.parse().ok()?;
+    Some((Duration::from_millis(beat), Duration::from_millis(beat * 4)))
+}
+
+/// Reads for the runs of a coordinator, until it is to end.
+///
+/// # Errors
+/// If the secret cannot be read, or the machine not be used.
+pub fn work(global: &Global, output: Output, worker: &arguments::Worker) -> Result<(), Failure> {
+    let machine = machine(global)?;
+    let file = machine.cluster.clone().unwrap_or_default();
+    let identity = Identity::read(&secret(&machine, worker.secret.as_ref())?)?;
+    let Some(join) = worker.join.clone().or(file.join) else {
+        let error = Error::job("it is not known for whose runs to work");
+        return Err(error
+            .hint("name the machine with `--join HOST`, or under `cluster: join:` in a machine file")
+            .into());
+    };
+    let address = match join.rsplit_once(':') {
+        Some((_, port)) if port.parse::<u16>().is_ok() => join,
+        _ => format!("{join}:{PORT}"),
+    };
+    let (end, ending) = watch::channel(false);
+    interrupt::on_first(move || {
+        output.chat("leaving; what was begun is ended first, a second Ctrl-C ends at once\n");
+        end.send_replace(true);
+    })?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|cause| Error::io("threads cannot be started", &cause))?;
+    let idle = Idle::new(worker.hours.or(file.hours), worker.max_load.or(file.max_load));
+    let mut working =
+        Working { engine: engine_of(machine)?, output, address, identity, ending, idle, said: String::new() };
+    runtime.block_on(working.until_it_ends(worker.once));
+    Ok(())
+}
+
+/// A worker and what it goes by.
+struct Working {
+    engine: Engine,
+    output: Output,
+    address: String,
+    identity: Identity,
+    ending: watch::Receiver<bool>,
+    idle: Idle,
+    /// What was said last: the same is not said again.
+    said: String,
+}
+
+impl Working {
+    fn say(&mut self, text: String) {
+        if self.said != text {
+            self.output.chat(&text);
+            self.said = text;
+        }
+    }
+
+    async fn until_it_ends(&mut self, once: bool) {
+        while !*self.ending.borrow() {
+            if let Some(why) = self.idle.why_not() {
+                self.say(format!("rests: {why}\n"));
+                self.pause(idle::LOOK).await;
+                continue;
+            }
+            let pause = match self.join().await {
+                Ok(parted) => {
+                    let (text, pause) = match parted {
+                        Parted::Well => ("has left the run\n".to_owned(), PAUSE),
+                        Parted::Lost(why) => (format!("lost the coordinator at {}: {why}\n", self.address), PAUSE),
+                        Parted::Refused(error) => (message::error(self.output, &error), PAUSE_AFTER_REFUSAL),
+                    };
+                    self.say(text);
+                    if once && pause == PAUSE {
+                        return;
+                    }
+                    pause
+                }
+                Err(error) => {
+                    let why = error.cause_text().unwrap_or(error.what()).to_owned();
+                    self.say(format!("waits for a coordinator at {} ({why})\n", self.address));
+                    PAUSE
+                }
+            };
+            self.pause(pause).await;
+        }
+    }
+
+    /// Works for one run, until that ends, or this machine has something else to do.
+    async fn join(&mut self) -> Result<Parted> {
+        let (leave, leaving) = watch::channel(false);
+        let joining = EngineWork::new(self.engine.clone()).join(&self.address, &self.identity, leaving);
+        tokio::pin!(joining);
+        let mut looks = tokio::time::interval(idle::LOOK);
+        loop {
+            let leaves = tokio::select! {
+                parted = &mut joining => return parted,
+                _ = self.ending.wait_for(|ending| *ending), if !*leave.borrow() => Some("it is to end".to_owned()),
+                _ = looks.tick(), if !*leave.borrow() => self.idle.why_not(),
+            };
+            if let Some(why) = leaves {
+                self.output.chat(&format!("ends what it has begun, and leaves: {why}\n"));
+                leave.send_replace(true);
+            }
+        }
+    }
+
+    async fn pause(&mut self, time: Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(time) => {}
+            _ = self.ending.changed() => {}
+        }
+    }
+}
