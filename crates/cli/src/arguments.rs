@@ -120,7 +120,8 @@ pub enum Command {
     Access(Access),
     /// Read for the runs of another machine, as long as it has some: see `run --cluster`
     #[command(after_help = "Examples:\n  millstream worker --join etl.example.org\n  millstream worker --join \
-                      10.0.0.5:7447 --memory 4GiB --cores 4")]
+                      10.0.0.5:7447 --memory 4GiB --cores 4\n  millstream worker --join 10.0.0.5 --ssh node1 node2 \
+                      node3")]
     Worker(Worker),
     /// Make the secret that all machines of a cluster have
     #[command(
@@ -336,7 +337,7 @@ pub struct InCluster {
     /// why; with `always` it fails
     #[arg(
         long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "auto",
-        help_heading = "Cluster"
+        overrides_with = "cluster", help_heading = "Cluster"
     )]
     pub cluster: Option<WhenDistributed>,
     /// Where workers join [default: 0.0.0.0:7447]
@@ -390,6 +391,13 @@ pub struct Worker {
     /// Work for one run, and exit when it has ended
     #[arg(long)]
     pub once: bool,
+    /// Start workers on these machines instead, by `ssh` and without passwords: this program and the secret are copied
+    /// there. They leave when this command ends
+    #[arg(long, value_name = "HOST", num_args = 1..)]
+    pub ssh: Vec<String>,
+    /// Leave when standard input ends.
+    #[arg(long, hide = true)]
+    pub until_input_ends: bool,
 }
 
 /// What is done for a cluster as a whole.
@@ -721,6 +729,8 @@ pub struct Count {
     /// Print a line for each file: its lines, a tab, its name
     #[arg(long)]
     pub by_unit: bool,
+    #[command(flatten)]
+    pub distributed: InCluster,
 }
 
 /// What to read.

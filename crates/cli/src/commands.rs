@@ -310,7 +310,16 @@ fn all_without_job(failure: Failure) -> Failure {
 }
 
 fn count_lines(global: &Global, output: Output, count: &arguments::Count) -> Result<(), Failure> {
-    let counted = block_on(engine(global)?.count(urls(&count.urls), count.by_unit));
+    let (engine, urls) = (engine(global)?, urls(&count.urls));
+    // What is counted with a machine file that has a cluster is rarely worth one.
+    let asked = count.distributed.cluster.is_some();
+    let counted = match crate::cluster::options(engine.machine(), &count.distributed)?.filter(|_| asked) {
+        None => block_on(engine.count(urls, count.by_unit)),
+        Some(options) => {
+            let tell = move |event| crate::shared::tell_of_cluster(output, &event);
+            block_on(engine.count_in_cluster(urls, count.by_unit, options, tell))
+        }
+    };
     let mut counts = counted.map_err(all_without_job)?;
     counts.units.sort_by(|a, b| a.unit.cmp(&b.unit));
     let lines = counts.lines;

@@ -167,36 +167,45 @@ impl Followed {
             }),
             Event::Back { of } => display.hide_while(|| output.message(&format!("`{of}` continues\n"))),
             Event::Gap { error } => display.hide_while(|| output.message(&message::warning(output, &error))),
-            Event::Listening { address } => display.hide_while(|| {
-                output.chat(&format!("workers can join at {address}: millstream worker --join {address}\n"));
-            }),
-            Event::NotDistributed { why } => {
-                display.hide_while(|| output.message(&format!("runs on this machine alone: {why}\n")));
-            }
-            Event::Joined { worker, cores } => display.hide_while(|| {
-                let cores = counted(cores, "core");
-                output.chat(&format!("{worker} has joined, with {cores}\n"));
-            }),
-            Event::NotJoined { worker, error } => display.hide_while(|| {
-                output.message(&format!("{worker} cannot join:\n{}", message::warning(output, &error)));
-            }),
-            Event::Left { worker } => display.hide_while(|| output.chat(&format!("{worker} has left\n"))),
-            Event::Lost { worker, why, bundles } => display.hide_while(|| {
-                let again = match bundles {
-                    0 => String::new(),
-                    bundles => format!("; {} read again", are(bundles, "bundle")),
-                };
-                output.message(&format!("{worker} is lost ({why}){again}\n"));
-            }),
-            Event::Alone => display.hide_while(|| {
-                output.message("there is no worker: this machine reads what is left\n");
-            }),
+            event @ (Event::Listening { .. }
+            | Event::NotDistributed { .. }
+            | Event::Joined { .. }
+            | Event::NotJoined { .. }
+            | Event::Left { .. }
+            | Event::Lost { .. }
+            | Event::Alone) => display.hide_while(|| tell_of_cluster(output, &event)),
             Event::HookFailed { hook, error } => display.hide_while(|| {
                 output.message(&message::hook(output, &hook, &error));
             }),
             Event::Line { step, line } => display.hide_while(|| output.chat(&format!("{step}: {line}\n"))),
             _ => {}
         }
+    }
+}
+
+/// Says what happens to the workers of a cluster.
+pub fn tell_of_cluster(output: Output, event: &Event) {
+    match event {
+        Event::Listening { address } => {
+            output.chat(&format!("workers can join at {address}: millstream worker --join {address}\n"));
+        }
+        Event::NotDistributed { why } => output.message(&format!("runs on this machine alone: {why}\n")),
+        Event::Joined { worker, cores } => {
+            output.chat(&format!("{worker} has joined, with {}\n", counted(*cores, "core")));
+        }
+        Event::NotJoined { worker, error } => {
+            output.message(&format!("{worker} cannot join:\n{}", message::warning(output, error)));
+        }
+        Event::Left { worker } => output.chat(&format!("{worker} has left\n")),
+        Event::Lost { worker, why, bundles } => {
+            let again = match bundles {
+                0 => String::new(),
+                bundles => format!("; {} read again", are(*bundles, "bundle")),
+            };
+            output.message(&format!("{worker} is lost ({why}){again}\n"));
+        }
+        Event::Alone => output.message("there is no worker: this machine reads what is left\n"),
+        _ => {}
     }
 }
 

@@ -140,12 +140,26 @@ impl Listening {
 }
 
 /// How the work of workers has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Outcome {
     /// All units are read.
     Finished,
-    /// There was no worker for too long: some units are not read.
-    Alone,
+    /// There was no worker for too long: these units are not read.
+    Alone(Left),
+}
+
+/// Units that workers have not read.
+#[derive(Debug)]
+pub struct Left(Leases);
+
+impl Left {
+    /// All of them.
+    ///
+    /// # Errors
+    /// If what was packed cannot be unpacked.
+    pub fn units(self) -> std::io::Result<Vec<ListedUnit>> {
+        self.0.into_left()
+    }
 }
 
 /// Lets workers do `task` with all `units` that come, until nothing is left. Dropped, it cuts all connections, and
@@ -306,7 +320,7 @@ impl Coordination {
                 _ = looks.tick() => {
                     self.look();
                     if self.is_alone_for_too_long() {
-                        return Ok(Outcome::Alone);
+                        return Ok(Outcome::Alone(Left(self.leases)));
                     }
                 }
             }

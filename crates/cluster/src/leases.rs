@@ -181,6 +181,17 @@ impl Leases {
         self.listed.is_all && self.leased.is_empty() && self.again.is_empty() && self.pool.units() == 0
     }
 
+    /// All units that are not done.
+    ///
+    /// # Errors
+    /// If packed units cannot be unpacked.
+    pub fn into_left(mut self) -> io::Result<Vec<ListedUnit>> {
+        let mut left = self.pool.take(u64::MAX, usize::MAX)?;
+        left.extend(self.again.into_iter().flatten());
+        left.extend(self.leased.into_values().flat_map(|lease| lease.units));
+        Ok(left)
+    }
+
     /// A worker has come that does so much at once.
     pub fn join(&mut self, worker: Worker, slots: u64) {
         let slots = Slots { count: slots.max(1), is_leaving: false, holds: BTreeSet::new() };

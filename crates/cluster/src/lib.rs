@@ -18,7 +18,7 @@ mod pool;
 mod wire;
 mod worker;
 
-pub use coordinator::{Listening, Load, Outcome, Seen, Settings, Standing, coordinate};
+pub use coordinator::{Left, Listening, Load, Outcome, Seen, Settings, Standing, coordinate};
 pub use identity::Identity;
 pub use leases::{Answer, Bundle, Counts, Deadly, Done, Leases, Listed, Worker};
 pub use pool::{ListedUnit, Pool};

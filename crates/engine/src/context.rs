@@ -145,7 +145,7 @@ impl RunContext {
 
     /// The units that are read of `source`, if these are not all.
     pub fn only(&self, source: &str) -> Option<Vec<Unit>> {
-        self.only.get().map(|only| only.get(source).cloned().unwrap_or_default())
+        self.only.get()?.get(source).cloned()
     }
 
     /// What the workers of a cluster do for the run, or have done.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use futures::TryStreamExt;
 use millstream_codec::Unpacked;
-use millstream_core::{Error, Result};
+use millstream_core::{Error, Result, Unit};
+use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
 use crate::context::RunContext;
@@ -23,7 +24,7 @@ use crate::read::{ReadSteps, Reader, SchemeSource, SourcePlan};
 const BUFFER: usize = 64 << 10;
 
 /// What to read.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Urls {
     /// Paths, globs, URLs, `@lists`, `-`.
     pub patterns: Vec<String>,
@@ -32,7 +33,7 @@ pub struct Urls {
 }
 
 /// The lines of one unit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnitCount {
     /// The unit's name.
     pub unit: String,
@@ -78,7 +79,7 @@ impl Urls {
 }
 
 /// The lines of all units.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Together.
     pub lines: u64,
@@ -88,7 +89,18 @@ pub struct Counts {
 
 /// Counts the lines of all units; `by_unit` keeps those of each.
 pub async fn count(context: &RunContext, urls: &Urls, by_unit: bool) -> Result<Counts, Failure> {
+    count_units(context, urls, by_unit, None).await
+}
+
+/// The same of `only` these units, if some are given.
+pub async fn count_units(
+    context: &RunContext,
+    urls: &Urls,
+    by_unit: bool,
+    only: Option<Vec<Unit>>,
+) -> Result<Counts, Failure> {
     let reader = urls.reader(context, "count")?;
+    only.into_iter().for_each(|units| reader.restrict(units));
     let _governor = context.govern()?;
     let queue = UnitQueue::new(Arc::clone(&reader));
     let pool = ReadHelpers::new(reader.context.io.clone());

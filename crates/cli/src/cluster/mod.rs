@@ -1,6 +1,7 @@
 //! `millstream worker` and `millstream cluster`: machines that read for the runs of others.
 
 mod idle;
+mod ssh;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use self::idle::Idle;
+use self::ssh::Remote;
 use crate::arguments::{self, ClusterCommand, Global, WhenDistributed};
 use crate::output::Output;
 use crate::schedule::state_folder;
@@ -115,7 +117,8 @@ fn beats() -> Option<(Duration, Duration)> {
 pub fn work(global: &Global, output: Output, worker: &arguments::Worker) -> Result<(), Failure> {
     let machine = machine(global)?;
     let file = machine.cluster.clone().unwrap_or_default();
-    let identity = Identity::read(&secret(&machine, worker.secret.as_ref())?)?;
+    let secret = secret(&machine, worker.secret.as_ref())?;
+    let identity = Identity::read(&secret)?;
     let Some(join) = worker.join.clone().or(file.join) else {
         let error = Error::job("it is not known for whose runs to work");
         return Err(error
@@ -126,7 +129,21 @@ pub fn work(global: &Global, output: Output, worker: &arguments::Worker) -> Resu
         Some((_, port)) if port.parse::<u16>().is_ok() => join,
         _ => format!("{join}:{PORT}"),
     };
+    if !worker.ssh.is_empty() {
+        let arguments = remote_arguments(global, worker, &address);
+        return Remote { hosts: &worker.ssh, secret, arguments }.work(output);
+    }
     let (end, ending) = watch::channel(false);
+    if worker.until_input_ends {
+        let end = end.clone();
+        let wait = move || {
+            // However it ends, nobody is there any more who has started this.
+            let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+            end.send_replace(true);
+        };
+        let waiting = std::thread::Builder::new().name("input".to_owned()).spawn(wait);
+        waiting.map_err(|cause| Error::io("a thread cannot be started", &cause))?;
+    }
     interrupt::on_first(move || {
         output.chat("leaving; what was begun is ended first, a second Ctrl-C ends at once\n");
         end.send_replace(true);
@@ -138,6 +155,21 @@ pub fn work(global: &Global, output: Output, worker: &arguments::Worker) -> Resu
         Working { engine: engine_of(machine)?, output, address, identity, ending, idle, said: String::new() };
     runtime.block_on(working.until_it_ends(worker.once));
     Ok(())
+}
+
+/// What a worker on another machine is started with.
+fn remote_arguments(global: &Global, worker: &arguments::Worker, address: &str) -> Vec<String> {
+    let mut all = vec!["--join".to_owned(), address.to_owned()];
+    let mut add = |name: &str, value: Option<String>| {
+        all.extend(value.into_iter().flat_map(|value| [name.to_owned(), value]));
+    };
+    add("--memory", global.memory.map(|memory| memory.0.to_string()));
+    add("--cores", global.cores.map(|cores| cores.to_string()));
+    add("--hours", worker.hours.map(|hours| hours.to_string()));
+    add("--max-load", worker.max_load.map(|load| load.to_string()));
+    global.scratch.iter().for_each(|folder| add("--scratch", Some(folder.display().to_string())));
+    all.extend(worker.once.then(|| "--once".to_owned()));
+    all
 }
 
 /// A worker and what it goes by.

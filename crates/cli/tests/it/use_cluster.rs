@@ -308,3 +308,151 @@ impl Cluster {
         panic!("no rows come");
     }
 }
+
+#[test]
+fn code_and_references_go_with_the_bundles() {
+    for database in Database::both() {
+        let mut cluster = Cluster::new(database, 12, ", max_rejects: 100");
+        let code = cluster.lab.path("code");
+        fs_err::create_dir_all(code.join("more")).expect("made");
+        fs_err::write(code.join("more/factor.py"), "FACTOR = 3\n").expect("written");
+        fs_err::write(
+            code.join("steps.py"),
+            "from more.factor import FACTOR\n\ndef triple(row):\n    return {'w': row['v'] * FACTOR}\n",
+        )
+        .expect("written");
+        let names = (0..7).fold("v,called\n".to_owned(), |text, v| format!("{text}{v},number {v}\n"));
+        cluster.lab.file("in/names/names.csv", names);
+        let url = &cluster.database.url;
+        cluster.lab.file(
+            "code/job.yaml",
+            format!(
+                "sources:\n  s: {{read: 'in/*.csv.gz', csv: {{header: false, columns: {{id: int64, name: utf8, v: \
+                 int64}}}}, max_rejects: 100}}\n  names: {{read: in/names/names.csv, csv: {{columns: {{v: int64, \
+                 called: utf8}}}}}}\ntransforms:\n  kept: {{filter: {{from: s, where: 'v > 0'}}}}\n  tripled: {{map: \
+                 {{from: kept, python: 'steps.py:triple', columns: {{w: int64}}, keep: [id, v], deterministic: \
+                 true}}}}\n  named: {{lookup: {{from: tripled, in: names, on: v, columns: [called]}}}}\nsinks:\n  \
+                 out: {{from: named, write: '{url}', table: t}}\n"
+            ),
+        );
+        fs_err::remove_file(cluster.lab.path("job.yaml")).expect("it is there");
+        cluster.lab.file("job.yaml", cluster.lab.read("code/job.yaml").replace("steps.py", "code/steps.py"));
+        let code = cluster.lab.path("code");
+        let join = cluster.address.clone();
+        let _without = cluster.worker_in(&["--join", &join], Some(&code));
+        let ran = cluster.run(1, &["--cluster=always"]);
+        ran.ok();
+        let wrong = "SELECT COUNT(*) FROM t WHERE w <> v * 3 OR called <> CONCAT('number ', v)";
+        assert_eq!(cluster.database.query(wrong), ["0"]);
+        cluster.has_all(12, true);
+        assert!(cluster_of(&ran.json()).iter().all(|worker| worker["units"].as_u64() > Some(0)), "{:#}", ran.json());
+    }
+}
+
+#[test]
+fn explain_says_what_workers_would_do() {
+    let cluster = Cluster::new(postgres(), 2, "");
+    let explained = |more: &[&str]| {
+        let own = ["explain", "--cluster", "job.yaml"];
+        cluster.lab.run(&own.iter().chain(more).copied().collect::<Vec<_>>())
+    };
+    explained(&["--shared", "in"]).ok().prints(&["cluster: workers read s, and write into out"]);
+    explained(&[]).ok().prints(&["cluster: all of it runs on this machine: `s` reads in/* of this machine"]);
+    let json = explained(&["--shared", "in", "--json"]).ok().json();
+    assert_eq!(json["cluster"], serde_json::json!({"read": ["s"], "written": ["out"], "here": null}));
+}
+
+#[test]
+fn a_machine_file_says_which_runs_are_distributed_and_for_whom_a_machine_works() {
+    let mut cluster = Cluster::new(mariadb(), 8, "");
+    let secret = cluster.lab.path("secret.pem").display().to_string();
+    let address = cluster.address.clone();
+    cluster.lab.file(
+        "cluster.yaml",
+        format!(
+            "cluster: {{listen: '{address}', secret: {secret}, shared: [in], wait: 20s}}\nnodes:\n  boss: {{}}\n  \
+             helper: {{cluster: {{join: '{address}', secret: {secret}}}, cores: 1}}\n  late: {{cluster: {{join: \
+             '{address}', secret: {secret}, hours: '{}'}}}}\n",
+            not_now()
+        ),
+    );
+    let node = |name: &str, arguments: &[&str]| {
+        let mut command = cluster.lab.command(arguments);
+        command.env("MILLSTREAM_MACHINE", "cluster.yaml").env("MILLSTREAM_NODE", name);
+        command.env("MILLSTREAM_BEAT_MS", "250").env("MILLSTREAM_STATE", cluster.lab.path(&format!(".state-{name}")));
+        command
+    };
+    let log = |name: &str| fs_err::File::create(cluster.lab.path(name)).expect("a log").into_parts().0;
+    let _helper = Process(node("helper", &["worker"]).stderr(log("helper.log")).spawn().expect("it starts"));
+    let _late = Process(node("late", &["worker"]).stderr(log("late.log")).spawn().expect("it starts"));
+    let ran = finish(node("boss", &["run", "job.yaml", "--json"]), None);
+    ran.ok();
+    assert_eq!(cluster_of(&ran.json()).len(), 1, "{}", ran.stderr);
+    assert!(cluster.lab.read("late.log").contains("rests: it works at "));
+    cluster.has_all(8, false);
+    // A machine that works for others does not wait for workers.
+    let alone = finish(node("helper", &["run", "job.yaml", "--restart", "--json"]), None);
+    assert_eq!(alone.ok().json().get("cluster"), None);
+    let _ = &mut cluster;
+}
+
+/// Hours that begin in three hours, by the clock of this machine.
+fn not_now() -> String {
+    let clock = std::process::Command::new("date").arg("+%H").output().expect("a clock");
+    let hour: u32 = String::from_utf8_lossy(&clock.stdout).trim().parse().expect("an hour");
+    format!("{:02}:00-{:02}:00", (hour + 3) % 24, (hour + 4) % 24)
+}
+
+#[test]
+fn workers_count_lines() {
+    let mut cluster = Cluster::new(mariadb(), 20, "");
+    let _workers = [cluster.worker(&[]), cluster.worker(&[])];
+    let counted = |cluster: &Cluster, more: &[&str]| {
+        let own = ["count", "in/*.gz", "--cluster", "--listen", &cluster.address, "--shared", "in"];
+        let all: Vec<&str> = own.iter().chain(more).copied().collect();
+        finish(cluster.in_beats(cluster.lab.command(&all)), None)
+    };
+    assert_eq!(counted(&cluster, &["--cluster=always"]).ok().stdout, format!("{}\n", 20 * RECORDS));
+    let by_unit = counted(&cluster, &["--by-unit", "--json"]).ok().json();
+    assert_eq!(by_unit["units"].as_array().map(Vec::len), Some(20));
+    drop(_workers);
+    let alone = counted(&cluster, &["--wait-for-workers", "300ms"]);
+    assert_eq!(alone.ok().stdout, format!("{}\n", 20 * RECORDS));
+    alone.says(&["there is no worker: this machine reads what is left"]);
+    let local = finish(cluster.in_beats(cluster.lab.command(&["count", "in/*.gz", "--cluster=always"])), None);
+    local.ended(1).says(&["the workers of a cluster cannot count this", "--shared FOLDER"]);
+}
+
+#[test]
+fn workers_are_started_by_ssh() {
+    let mut cluster = Cluster::new(postgres(), 10, "");
+    // In place of the network: the command runs here, in another home.
+    let home = cluster.lab.path("other-home");
+    fs_err::create_dir_all(&home).expect("made");
+    let ssh = "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift\n[ \"$1\" = gone ] && { echo 'no route' >&2; exit \
+               255; }\nshift\ncd \"$OTHER_HOME\" && HOME=$OTHER_HOME exec sh -c \"$1\"\n";
+    let tool = cluster.lab.file("bin/ssh", ssh);
+    fs_err::set_permissions(&tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
+    let path = format!("{}:{}", cluster.lab.path("bin").display(), std::env::var("PATH").expect("a path"));
+    let join = cluster.address.clone();
+    let started = |hosts: &[&str]| {
+        let own = ["worker", "--join", &join, "--cores", "1", "--memory", "256MiB", "--once", "--ssh"];
+        let mut command = cluster.in_beats(cluster.lab.command(&own.iter().chain(hosts).copied().collect::<Vec<_>>()));
+        command.env("PATH", &path).env("OTHER_HOME", &home).env_remove("MILLSTREAM_CLUSTER_SECRET");
+        command.args(["--secret", "secret.pem"]);
+        command
+    };
+    let ssh = std::thread::spawn({
+        let command = started(&["one", "two"]);
+        move || finish(command, None)
+    });
+    let ran = finish(cluster.coordinator(&["--cluster=always"]), None);
+    ran.ok();
+    assert_eq!(cluster_of(&ran.json()).len(), 2, "{}", ran.stderr);
+    let ended = ssh.join().expect("it has ended");
+    ended.ok().says(&["one: has left the run", "two: has left the run"]);
+    cluster.has_all(10, false);
+    let unreachable = finish(started(&["gone"]), None);
+    unreachable.ended(1).says(&["gone cannot be reached by `ssh`", "no route", "without a password"]);
+    let _ = &mut cluster;
+}

@@ -149,7 +149,7 @@ impl<'j> Begun<'_, 'j> {
     }
 
     /// The hashes of what is looked up in, by the steps that do it.
-    fn reference_hashes(&self) -> BTreeMap<String, String> {
+    pub(super) fn reference_hashes(&self) -> BTreeMap<String, String> {
         let hash = |lookup: &LookupExec| {
             let reference = lookup.shared().loaded()?;
             Some((lookup.shape().step.clone(), format!("{:016x}", reference.hash())))

@@ -138,6 +138,11 @@ enum Store {
 }
 
 impl Reference {
+    /// Bytes of memory that it holds.
+    pub fn bytes(&self) -> usize {
+        self._held.bytes()
+    }
+
     /// The hash of all its rows, in whatever order they came.
     pub fn hash(&self) -> u64 {
         self.digest.hash()

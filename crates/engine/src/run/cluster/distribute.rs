@@ -8,7 +8,7 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use millstream_cluster::{Identity, ListedUnit, Listening, Load, Outcome, Pool, Seen, Settings, Worker, coordinate};
+use millstream_cluster::{ListedUnit, Load, Pool, Seen, Worker};
 use millstream_core::sink::{Ledger, WrittenChunks};
 use millstream_core::{Error, Result, Step, StepKind, Steps, Unit};
 use millstream_job::Job;
@@ -17,23 +17,21 @@ use millstream_state::rejects::{ChunkId, Line};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::hindrance::hindrance;
-use super::task::{BundleOutcome, Keep, SharedLoad, Task, Told, from_value, to_value};
+use super::code::gather;
+use super::hindrance::{self, hindrance};
+use super::session::{Tell, coordinated, deadly, listed, unit_of, unpacked};
+use super::task::{Assignment, BundleOutcome, Keep, SharedLoad, Task, Told, from_value, to_value};
 use super::tracked::Tracked;
 use crate::chunks::shared::{ByWorkers, KeptDelivery};
 use crate::chunks::units::{Standing, Units, WhenChanged};
 use crate::fingerprint::Fingerprints;
 use crate::job_plan::written_plan;
-use crate::options::ClusterOptions;
 use crate::read::Reader;
 use crate::rejects::Rejects;
 use crate::report::{ClusterReport, WorkerReport};
+use crate::run::Event;
 use crate::run::begin::Begun;
 use crate::run::work::Work;
-use crate::run::{Event, Reports};
-
-/// How many units wait for the coordinator.
-const LISTED: usize = 1024;
 
 /// Units that are unpacked together.
 const TOGETHER: usize = 1024;
@@ -49,7 +47,8 @@ impl Begun<'_, '_> {
         let Work { run, job, prepared, .. } = self.work;
         let why = match self.work.run.replay {
             Some(_) => Err("rejects are loaded again".to_owned()),
-            None => hindrance(job, prepared, &self.physical, &options.shared),
+            None => hindrance(job, prepared, &self.physical, &options.shared)
+                .and_then(|()| hindrance::of_references(&self.physical)),
         };
         let why = why.and_then(|()| match run.rejects.log() {
             Some(_) => Ok(()),
@@ -63,66 +62,15 @@ impl Begun<'_, '_> {
             self.work.reports.report(Event::NotDistributed { why });
             return Ok(());
         }
-        let task = self.task().and_then(|task| to_value(&task)).map_err(one)?;
+        let task = self.task().and_then(|task| to_value(&Assignment::Load(Box::new(task)))).map_err(one)?;
         let distribution = Arc::new(self.distribution().map_err(one)?);
-        let done = self.work.unless_interrupted(self.coordinate(&options, task, &distribution)).await;
+        let (io, load) = (run.runtimes.io(), Arc::clone(&distribution) as Arc<dyn Load>);
+        let list = |sender| self.list(sender, &distribution);
+        let coordinating = coordinated(&options, &io, task, load, &distribution.tell, list);
+        let done = self.work.unless_interrupted(coordinating).await;
         let done = done.map_err(one).and_then(|done| done);
         distribution.end(done.is_err()).await;
-        done
-    }
-
-    async fn coordinate(
-        &self,
-        options: &ClusterOptions,
-        task: Value,
-        distribution: &Arc<Distribution>,
-    ) -> Result<Result<(), Vec<Error>>> {
-        let identity = Identity::read(&options.secret)?;
-        let (address, io) = (options.listen.clone(), self.work.run.runtimes.io());
-        let settings = Settings {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            beat: options.beat,
-            patience: options.patience,
-            wait: (!options.always).then_some(options.wait),
-        };
-        let (sender, units) = mpsc::channel(LISTED);
-        let (load, reports) = (Arc::clone(distribution), self.work.reports.clone());
-        let mut coordinating = tokio::task::JoinSet::new();
-        coordinating.spawn_on(
-            async move {
-                let listening = Listening::at(&address, &identity).await.map_err(|error| vec![error])?;
-                reports.report(Event::Listening { address: listening.address().to_string() });
-                coordinate(listening, task, settings, units, load).await
-            },
-            &io,
-        );
-        let listing = self.list(sender, distribution);
-        let coordinated = async {
-            let joined = coordinating.join_next().await;
-            let joined = joined.ok_or_else(|| Error::internal("nothing was coordinated"))?;
-            joined.map_err(|join| Error::internal("the coordinator has failed").cause(join))
-        };
-        tokio::pin!(listing, coordinated);
-        let ended = tokio::select! {
-            biased;
-            ended = &mut coordinated => {
-                let ended = ended?;
-                // What is left is read here, of what was listed once.
-                if ended.is_ok() {
-                    listing.await?;
-                }
-                ended
-            }
-            listed = &mut listing => {
-                listed?;
-                coordinated.await?
-            }
-        };
-        Ok(ended.map(|outcome| {
-            if outcome == Outcome::Alone {
-                self.work.reports.report(Event::Alone);
-            }
-        }))
+        done.map(drop)
     }
 
     /// What workers have to know.
@@ -137,6 +85,9 @@ impl Begun<'_, '_> {
         let folder = std::env::current_dir();
         Ok(Task {
             plan: written_plan(job, prepared)?,
+            code: gather(job, prepared)?,
+            references: self.reference_hashes(),
+            distributed: sources_of_sinks(job).into_keys().collect(),
             fingerprint: Fingerprints::of(job, prepared).current().to_owned(),
             run: point.run.clone(),
             first: point.first().to_owned(),
@@ -149,6 +100,7 @@ impl Begun<'_, '_> {
 
     fn distribution(&self) -> Result<Distribution> {
         let Work { run, job, prepared, live, .. } = self.work;
+        let reports = self.work.reports.clone();
         let sinks = self.sinks.ledgers().into_iter().map(|ledger| SharedSink {
             name: ledger.sink().to_owned(),
             ledger: ledger.ledger(),
@@ -173,7 +125,7 @@ impl Begun<'_, '_> {
             progress: live.map(millstream_state::LiveRun::progress),
             cache: Arc::clone(&run.cache),
             report: Arc::clone(&run.cluster),
-            reports: self.work.reports.clone(),
+            tell: Arc::new(move |event| reports.report(event)),
             state: Mutex::new(State { came: came.unwrap_or_default(), ..State::default() }),
         })
     }
@@ -194,12 +146,10 @@ impl Begun<'_, '_> {
                 WhenChanged::of(reader.on_change, self.work.point.accepts_changed()),
             );
             let mut kept = Pool::default();
-            let mut listed = reader.list_once();
-            while let Some(unit) = listed.next().await {
+            let mut all = reader.list_once();
+            while let Some(unit) = all.next().await {
                 let unit = unit.map_err(|error| error.in_step(&reader.name))?;
-                let text = serde_json::to_string(&unit);
-                let text = text.map_err(|cause| Error::internal("a unit cannot be written").cause(cause))?;
-                let listed = ListedUnit { source: number, bytes: unit.size.unwrap_or(0), text };
+                let listed = listed(number, &unit)?;
                 kept.add(listed.clone()).map_err(unpacked)?;
                 if matches!(units.standing(&unit), Standing::New(_)) {
                     // Without workers, all of them are read here.
@@ -232,15 +182,6 @@ fn unpack(kept: Pool) -> BoxStream<'static, Result<Unit>> {
     futures::stream::unfold(kept, next).flatten().boxed()
 }
 
-fn unpacked(cause: std::io::Error) -> Error {
-    Error::internal("files that were listed cannot be packed").cause(cause)
-}
-
-/// The unit that `listed` holds.
-pub(super) fn unit_of(listed: &ListedUnit) -> Result<Unit> {
-    serde_json::from_str(&listed.text).map_err(|cause| Error::internal("a unit cannot be read").cause(cause))
-}
-
 /// A sink into which workers deliver.
 struct SharedSink {
     name: String,
@@ -265,7 +206,7 @@ struct Distribution {
     progress: Option<Arc<ProgressFile>>,
     cache: Arc<millstream_core::source::CacheUse>,
     report: Arc<Mutex<Option<ClusterReport>>>,
-    reports: Reports,
+    tell: Tell,
     state: Mutex<State>,
 }
 
@@ -383,10 +324,7 @@ impl Load for Distribution {
                 let committed = self.state().tracked.committed(worker, number);
                 committed.map_or(Ok(()), |delivery| self.committed(worker, &delivery))
             }
-            Told::Lines(lines) => {
-                let lines = lines.into_iter().filter(|line| matches!(line, Line::Reject(_)));
-                self.rejects.known_log()?.add(lines, false)
-            }
+            Told::Lines(lines) => self.rejects.known_log()?.add(lines, false),
         }
     }
 
@@ -439,12 +377,7 @@ impl Load for Distribution {
     }
 
     fn deadly(&self, unit: &ListedUnit) -> Error {
-        let name = unit_of(unit).map_or_else(|_| unit.text.clone(), |unit| unit.name());
-        let source = self.readers.get(unit.source as usize).map(|reader| reader.name.clone()).unwrap_or_default();
-        Error::refused("two workers were lost while they read this file")
-            .in_unit(&name, None)
-            .in_step(&source)
-            .hint("look into it: does it need more memory than a worker has? Then give them more, or leave it out")
+        deadly(unit, self.readers.get(unit.source as usize).map(|reader| reader.name.as_str()))
     }
 
     fn see(&self, seen: Seen) {
@@ -456,11 +389,11 @@ impl Load for Distribution {
                     memory_bytes: hello.memory,
                     ..WorkerReport::default()
                 };
-                self.reports.report(Event::Joined { worker: report.worker.clone(), cores: hello.cores });
+                (self.tell)(Event::Joined { worker: report.worker.clone(), cores: hello.cores });
                 self.state().workers.insert(worker, report);
                 self.show();
             }
-            Seen::Refused(worker, error) => self.reports.report(Event::NotJoined { worker, error }),
+            Seen::Refused(worker, error) => (self.tell)(Event::NotJoined { worker, error }),
             Seen::Left(worker) => self.parted(worker, None, 0),
             Seen::Lost(worker, why, bundles) => self.parted(worker, Some(why), bundles),
             Seen::Standing(standing) => {
@@ -483,7 +416,7 @@ impl Distribution {
         report.lost.clone_from(&why);
         let name = report.worker.clone();
         drop(state);
-        self.reports.report(match why {
+        (self.tell)(match why {
             Some(why) => Event::Lost { worker: name, why, bundles: bundles as u64 },
             None => Event::Left { worker: name },
         });

@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use millstream_job::Job;
 
-use crate::chunks::pipeline::Pipeline;
 use crate::chunks::sinks;
+use crate::plan::lookup::lookups;
 use crate::plan::shared::Physical;
 use crate::prepare::Prepared;
 use crate::read::Reader;
+
+/// The most bytes of a reference that each worker reads.
+const LARGEST_REFERENCE: usize = 64 << 20;
 
 /// Whether workers can read the units of `job`, which see the folders `shared` where this machine has them.
 ///
@@ -28,30 +31,36 @@ pub fn hindrance(job: &Job, prepared: &Prepared<'_>, physical: &Physical, shared
     let by_chunk = sinks::by_chunk(job, physical).map_err(|error| error.what().to_owned())?;
     for (sink, by_chunk) in job.sinks.iter().zip(by_chunk) {
         let name = &sink.name.value;
-        let pipelines = by_chunk.map_err(|why| format!("`{name}` is loaded all at once: {why}"))?;
+        by_chunk.map_err(|why| format!("`{name}` is loaded all at once: {why}"))?;
         if !sink.sink.takes_workers() {
             return Err(format!("`{name}` writes to this machine ({})", sink.sink.name()));
         }
-        pipelines.iter().try_for_each(of_pipeline)?;
     }
     prepared.readers.iter().try_for_each(|reader| of_reader(reader, shared))
 }
 
-fn of_pipeline(pipeline: &Pipeline) -> Result<(), String> {
-    if let Some(lookup) = pipeline.lookups().next() {
-        return Err(format!(
-            "`{}` looks up, for which each worker would read the whole reference",
-            lookup.shape().step
-        ));
-    }
-    match pipeline.promising().next() {
-        Some(step) => Err(format!("`{step}` is code of your own, which workers do not have")),
-        None => Ok(()),
-    }
+/// Whether workers can read what `physical` looks up in, which this machine has read: each reads all of it with each
+/// bundle.
+///
+/// # Errors
+/// Why not, in words that end a sentence.
+pub fn of_references(physical: &Physical) -> Result<(), String> {
+    let mut lookups = physical.plans().flat_map(lookups);
+    let large = lookups.find(|lookup| {
+        let reference = lookup.shared().loaded();
+        reference.is_none_or(|reference| reference.is_in_scratch() || reference.bytes() > LARGEST_REFERENCE)
+    });
+    large.map_or(Ok(()), |lookup| {
+        let what = "each worker would read the whole reference with each bundle, and it is large";
+        Err(format!("`{}` looks up in `{}`: {what}", lookup.shape().step, lookup.shape().reference))
+    })
 }
 
-/// Locations must be valid on all machines.
-fn of_reader(reader: &Arc<Reader>, shared: &[PathBuf]) -> Result<(), String> {
+/// Whether what `reader` reads has locations that are valid on all machines.
+///
+/// # Errors
+/// Why not, in words that end a sentence.
+pub fn of_reader(reader: &Arc<Reader>, shared: &[PathBuf]) -> Result<(), String> {
     for pattern in &reader.patterns {
         let place = pattern.strip_prefix('@').unwrap_or(pattern);
         let is_local = reader.source_of(place).is_ok_and(|source| source.is_local());

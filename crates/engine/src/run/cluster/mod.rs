@@ -9,11 +9,14 @@
 //! When they have ended, the run loads what is left, as if it had been resumed: it finds all units complete, or reads
 //! those that are not. So whatever becomes of workers, whether the load is complete is decided in one place.
 //!
-//! `hindrance.rs` why a job is not distributed; `task.rs` what workers get, and what they give back; `distribute.rs`
-//! the coordinator's side; `tracked.rs` which deliveries are committed; `work.rs` the worker's side.
+//! `code.rs` code of one's own on its way to workers; `hindrance.rs` why a job is not distributed; `task.rs` what workers get, and what they give back; `distribute.rs`
+//! the coordinator's side, with `session.rs` what it has in common with `count.rs`, where lines are counted; `tracked.rs` which deliveries are committed; `work.rs` the worker's side.
 
+mod code;
+mod count;
 mod distribute;
 mod hindrance;
+mod session;
 mod task;
 mod tracked;
 mod work;

@@ -1,7 +1,7 @@
 //! What coordinator and workers give each other.
 
-use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
 
 use millstream_core::step::StepSnapshot;
 use millstream_core::{Error, Result};
@@ -10,14 +10,43 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::code::CodeFile;
+use super::count::CountTask;
 use crate::chunks::shared::KeptDelivery;
 use crate::report::{MissingColumn, Skipped};
+
+/// What workers are to do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Assignment {
+    /// Units are loaded into the sinks of a job.
+    Load(Box<Task>),
+    /// Their lines are counted.
+    Count(CountTask),
+}
+
+impl Assignment {
+    /// The folder at which paths begin, if files are read.
+    pub(super) fn folder(&self) -> Option<&Path> {
+        let (folder, reads_files) = match self {
+            Assignment::Load(task) => (&task.folder, task.reads_files),
+            Assignment::Count(task) => (&task.folder, task.reads_files),
+        };
+        reads_files.then_some(folder.as_path())
+    }
+}
 
 /// What a worker has to know of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Task {
     /// The job, as [`crate::JobPlan::to_json`] writes it.
     pub plan: Value,
+    /// The code that it runs.
+    pub code: Vec<CodeFile>,
+    /// The hashes of what its lookups look up in, by the steps that do it.
+    pub references: BTreeMap<String, String>,
+    /// The sources whose units are handed out.
+    pub distributed: BTreeSet<String>,
     /// The job's fingerprint: rows of a job with another one are others.
     pub fingerprint: String,
     /// The run.

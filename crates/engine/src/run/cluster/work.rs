@@ -16,11 +16,12 @@ use millstream_state::rejects::Line;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::distribute::unit_of;
-use super::task::{BundleOutcome, Filtered, Keep, Task, Told, from_value, to_value};
+use super::code::place;
+use super::count::CountWork;
+use super::session::unit_of;
+use super::task::{Assignment, BundleOutcome, Filtered, Keep, Task, Told, from_value, to_value};
 use crate::chunks::load::{ChunkLoad, Commits, first_notes};
-use crate::chunks::pipeline::Pipeline;
-use crate::chunks::references::References;
+use crate::chunks::references::{References, has_changed};
 use crate::chunks::shared::{BundleLoad, Keeper, KeptDelivery};
 use crate::chunks::sinks;
 use crate::context::RunContext;
@@ -31,6 +32,8 @@ use crate::job_plan::{JobPlan, Runnable};
 use crate::machine::host_name;
 use crate::memory;
 use crate::options::Cancel;
+use crate::plan::lookup::lookups;
+use crate::plan::shared::Physical;
 use crate::prepare::{Asked, Prepared, Reach, prepare, prepare_with_sinks};
 use crate::run::begin::Tasks;
 use crate::run::load::drive;
@@ -74,15 +77,32 @@ impl EngineWork {
 #[async_trait]
 impl millstream_cluster::Work for EngineWork {
     async fn begin(&self, worker: Worker, task: Value) -> Result<Arc<dyn ReadBundle>> {
-        let task: Task = from_value(task)?;
-        if task.reads_files {
-            std::env::set_current_dir(&task.folder).map_err(|cause| {
-                let what = format!("the folder {}, in which the run was started, is not here", task.folder.display());
-                Error::io(what, &cause).hint("start the run in a folder that all machines have, or name whole paths")
+        let assignment: Assignment = from_value(task)?;
+        if let Some(folder) = assignment.folder() {
+            std::env::set_current_dir(folder).map_err(|cause| {
+                let what = format!("the folder {}, in which the run was started, is not here", folder.display());
+                Error::io(what, &cause).hint("start the run in a folder that all machines have")
             })?;
         }
+        let mut task = match assignment {
+            Assignment::Load(task) => *task,
+            Assignment::Count(task) => return Ok(Arc::new(CountWork::new(self.0.clone(), task))),
+        };
+        let code = match task.code.is_empty() {
+            true => None,
+            false => {
+                let scratch = self.0.machine().scratch.disks.first().map(|disk| disk.folder.clone());
+                let mut builder = tempfile::Builder::new();
+                let folder = builder.prefix("millstream-code-").tempdir_in(scratch.unwrap_or_else(std::env::temp_dir));
+                let folder = folder.map_err(|cause| Error::io("a folder for the code cannot be made", &cause))?;
+                let path = task.plan["path"].as_str().unwrap_or_default().to_owned();
+                task.plan["path"] = Value::String(place(&task.code, &path, folder.path())?);
+                Some(folder)
+            }
+        };
         let plan = self.0.restore(&task.plan).map_err(first_error)?;
-        let joined = Joined { engine: self.0.clone(), worker, task, plan, next: Arc::default(), noted: Arc::default() };
+        let (engine, next, noted) = (self.0.clone(), Arc::default(), Arc::default());
+        let joined = Joined { engine, worker, task, plan, next, noted, _code: code };
         joined.check().await.map_err(first_error)?;
         Ok(Arc::new(Reads(Arc::new(joined))))
     }
@@ -105,6 +125,8 @@ struct Joined {
     next: Arc<AtomicU64>,
     /// Whether the ledgers have the notes with which each load begins.
     noted: Arc<AtomicBool>,
+    /// The folder of its code, if that has one of its own.
+    _code: Option<tempfile::TempDir>,
 }
 
 impl Joined {
@@ -138,7 +160,8 @@ impl ReadBundle for Reads {
         let (joined, stopped) = (Arc::clone(&self.0), link.clone());
         let ToRead { units, is_again } = to_read;
         let sources: Vec<String> = joined.plan.job().sources.iter().map(|source| source.name.value.clone()).collect();
-        let mut only: HashMap<String, Vec<Unit>> = HashMap::new();
+        let all = joined.task.distributed.iter().map(|source| (source.clone(), Vec::new()));
+        let mut only: HashMap<String, Vec<Unit>> = all.collect();
         let mut positions = HashMap::new();
         for (position, listed) in units.iter().enumerate() {
             let unit = unit_of(listed).map_err(internal)?;
@@ -178,11 +201,13 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
     let (_governing, began) = (context.govern()?, Instant::now());
     let Bundle { only, is_again, keeper } = bundle;
     context.rejects.keep_by(&keeper);
-    let read: BTreeSet<String> = only.keys().cloned().collect();
+    let read: BTreeSet<String> =
+        only.iter().filter(|(_, units)| !units.is_empty()).map(|(source, _)| source.clone()).collect();
     context.read_only(only);
     let Runnable { job, known } = joined.engine.fresh(Runnable::from(&joined.plan))?;
     let prepared = prepare(context, &job, known.as_deref(), Reach::Online).await?;
     let physical = prepared.plan_sinks(&job).await?;
+    read_references(context, joined, &physical).await?;
     let by_chunk = sinks::by_chunk(&job, &physical)?;
     let fingerprint = Fingerprints::of(&job, &prepared).note();
     let mut tasks = Tasks::default();
@@ -195,10 +220,8 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
         let shared = joined.task.loads.get(name);
         let shared = shared.ok_or_else(|| Error::internal(format!("`{name}` is not shared")))?;
         let fingerprint = (!shared.incremental).then(|| fingerprint.clone());
-        let known = (!is_again).then(|| match joined.noted.load(Ordering::Relaxed) {
-            true => first_notes(fingerprint.as_ref()),
-            false => first_notes(None),
-        });
+        let is_noted = joined.noted.load(Ordering::Relaxed);
+        let known = (!is_again).then(|| first_notes(fingerprint.as_ref().filter(|_| is_noted)));
         let load_context = load_context(context, joined, &prepared, sink, &root.plan)?;
         let step = Arc::clone(&load_context.step);
         let ledger = sink.sink.ledger(&shared.name, load_context).await.map_err(|error| error.in_step(name))?;
@@ -206,7 +229,10 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
         let load = ChunkLoad {
             name: name.clone(),
             notes_rejects_of: shared.incremental.then(|| joined.task.first.clone()),
-            references: references(&pipelines)?,
+            references: match is_noted {
+                true => References::default(),
+                false => References::of(&pipelines, shared.incremental.then_some(joined.task.first.as_str()))?,
+            },
             pipelines,
             ledger,
             step,
@@ -237,8 +263,19 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
     Ok(outcome(context, &prepared, began))
 }
 
-fn references(pipelines: &[Pipeline]) -> Result<References> {
-    References::of(pipelines, None)
+/// Reads what is looked up in, which has to be what the coordinator has read.
+async fn read_references(context: &RunContext, joined: &Joined, physical: &Physical) -> Result<()> {
+    let task_context = context.session.task_ctx();
+    for lookup in physical.plans().flat_map(lookups) {
+        let step = &lookup.shape().step;
+        let ready = lookup.shared().ready(lookup.reference(), &task_context).await;
+        ready.map_err(|error| if error.step_name().is_some() { error } else { error.in_step(step) })?;
+        let hash = lookup.shared().loaded().map(|reference| format!("{:016x}", reference.hash()));
+        if hash.as_ref() != joined.task.references.get(step) {
+            return Err(has_changed(&format!("what `{step}` looks up in")));
+        }
+    }
+    Ok(())
 }
 
 fn outcome(context: &RunContext, prepared: &Prepared<'_>, began: Instant) -> BundleOutcome {
@@ -347,7 +384,11 @@ impl Keeper for LinkKeeper {
         }
     }
 
-    fn lines(&self, lines: Vec<Line>) {
-        self.tell(&Told::Lines(lines));
+    fn lines(&self, mut lines: Vec<Line>) {
+        // What belongs to no chunk is of a reference, which the coordinator has read, too.
+        lines.retain(|line| matches!(line, Line::Reject(line) if line.chunk.is_some()));
+        if !lines.is_empty() {
+            self.tell(&Told::Lines(lines));
+        }
     }
 }

@@ -1,0 +1,105 @@
+//! What all coordinators do: listen for workers, list units, and hear how both end.
+
+use std::sync::Arc;
+
+use millstream_cluster::{Identity, ListedUnit, Listening, Load, Outcome, Settings, coordinate};
+use millstream_core::{Error, Result, Unit};
+use serde_json::Value;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::options::ClusterOptions;
+use crate::run::Event;
+
+/// How many units wait for the coordinator.
+const LISTED: usize = 1024;
+
+/// Takes what happens.
+pub(super) type Tell = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// Lets workers do `task` with the units that `list` sends, with the network of `io`.
+///
+/// # Errors
+/// If nobody can listen, or listing fails. Inside, those of workers and of `load`.
+pub(super) async fn coordinated<F>(
+    options: &ClusterOptions,
+    io: &Handle,
+    task: Value,
+    load: Arc<dyn Load>,
+    tell: &Tell,
+    list: impl FnOnce(mpsc::Sender<ListedUnit>) -> F,
+) -> Result<Result<Outcome, Vec<Error>>>
+where
+    F: Future<Output = Result<()>>,
+{
+    let identity = Identity::read(&options.secret)?;
+    let settings = Settings {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        beat: options.beat,
+        patience: options.patience,
+        wait: (!options.always).then_some(options.wait),
+    };
+    let (sender, units) = mpsc::channel(LISTED);
+    let (address, telling) = (options.listen.clone(), Arc::clone(tell));
+    let mut coordinating = JoinSet::new();
+    coordinating.spawn_on(
+        async move {
+            let listening = Listening::at(&address, &identity).await.map_err(|error| vec![error])?;
+            telling(Event::Listening { address: listening.address().to_string() });
+            coordinate(listening, task, settings, units, load).await
+        },
+        io,
+    );
+    let listing = list(sender);
+    let ending = async {
+        let joined = coordinating.join_next().await;
+        let joined = joined.ok_or_else(|| Error::internal("nothing was coordinated"))?;
+        joined.map_err(|join| Error::internal("the coordinator has failed").cause(join))
+    };
+    tokio::pin!(listing, ending);
+    let ended = tokio::select! {
+        biased;
+        ended = &mut ending => {
+            let ended = ended?;
+            // What is left is read here, of what was listed once.
+            if ended.is_ok() {
+                listing.await?;
+            }
+            ended
+        }
+        listed = &mut listing => {
+            listed?;
+            ending.await?
+        }
+    };
+    if matches!(ended, Ok(Outcome::Alone(_))) {
+        tell(Event::Alone);
+    }
+    Ok(ended)
+}
+
+/// `unit` of the source number `source`, as it is handed out.
+pub(super) fn listed(source: u32, unit: &Unit) -> Result<ListedUnit> {
+    let text = serde_json::to_string(unit);
+    let text = text.map_err(|cause| Error::internal("a unit cannot be written").cause(cause))?;
+    Ok(ListedUnit { source, bytes: unit.size.unwrap_or(0), text })
+}
+
+/// The unit that `listed` holds.
+pub(super) fn unit_of(listed: &ListedUnit) -> Result<Unit> {
+    serde_json::from_str(&listed.text).map_err(|cause| Error::internal("a unit cannot be read").cause(cause))
+}
+
+/// The error of units that cannot be packed or unpacked.
+pub(super) fn unpacked(cause: std::io::Error) -> Error {
+    Error::internal("files that were listed cannot be packed").cause(cause)
+}
+
+/// The error of a unit over which two workers were lost.
+pub(super) fn deadly(unit: &ListedUnit, source: Option<&str>) -> Error {
+    let name = unit_of(unit).map_or_else(|_| unit.text.clone(), |unit| unit.name());
+    let error = Error::refused("two workers were lost while they read this file").in_unit(&name, None);
+    let error = source.into_iter().fold(error, Error::in_step);
+    error.hint("look into it: does it need more memory than a worker has? Then give them more, or leave it out")
+}
