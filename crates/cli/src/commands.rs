@@ -105,6 +105,10 @@ fn run_file(global: &Global, output: Output, run: &arguments::Run) -> Result<u8,
         None if sequences::is_sequence(&run.job.path) => {}
         _ => return run_job(&global, output, run, handed.as_ref()),
     }
+    if run.distributed.cluster.is_some() {
+        let error = Error::job("`--cluster` is for jobs, and this is a sequence");
+        return Err(error.hint("write `cluster` into the machine file: then its jobs are distributed").into());
+    }
     sequences::run(&global, output, run, handed.as_ref())
 }
 

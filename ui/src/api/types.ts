@@ -169,6 +169,34 @@ export interface Live {
   memory_limit: number;
   resident: number;
   queue: { lag: number | null; oldest_seconds: number | null; epochs: number } | null;
+  /** What workers do, if the run has some. */
+  cluster?: ClusterReport;
+}
+
+/** What the workers of a cluster do for a run. */
+export interface ClusterReport {
+  /** How many there are now. */
+  now: number;
+  bundles: number;
+  reading: number;
+  /** Those that are done, and those that were listed. */
+  units: [number, number];
+  bytes: [number, number];
+  workers: WorkerReport[];
+}
+
+export interface WorkerReport {
+  worker: string;
+  cores: number;
+  bundles: number;
+  units: number;
+  rows: number;
+  bytes: number;
+  seconds: number;
+  cpu_seconds: number;
+  peak_rss_bytes: number;
+  /** Why it was lost, if it was. */
+  lost?: string;
 }
 
 /** A step of a sequence. */
@@ -226,6 +254,7 @@ export interface Report {
   points?: TimePoint[];
   verdict?: { limit: string; sentence: string };
   hooks?: { hook: string; error: string | null }[];
+  cluster?: ClusterReport;
 }
 
 /** A number of a run beside that of the run before it, in words. */

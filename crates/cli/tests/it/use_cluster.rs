@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use millstream_testkit::TempTree;
+use millstream_testkit::{PASSWORD, TempTree, USER};
 use serde_json::Value;
 
 use crate::harness::{MILLSTREAM, program};
@@ -331,7 +331,7 @@ fn code_and_references_go_with_the_bundles() {
                  int64}}}}, max_rejects: 100}}\n  names: {{read: in/names/names.csv, csv: {{columns: {{v: int64, \
                  called: utf8}}}}}}\ntransforms:\n  kept: {{filter: {{from: s, where: 'v > 0'}}}}\n  tripled: {{map: \
                  {{from: kept, python: 'steps.py:triple', columns: {{w: int64}}, keep: [id, v], deterministic: \
-                 true}}}}\n  named: {{lookup: {{from: tripled, in: names, on: v, columns: [called]}}}}\nsinks:\n  \
+                 true}}}}\n  named: {{lookup: {{from: tripled, in: names, on: [v], take: [called]}}}}\nsinks:\n  \
                  out: {{from: named, write: '{url}', table: t}}\n"
             ),
         );
@@ -455,4 +455,31 @@ fn workers_are_started_by_ssh() {
     let unreachable = finish(started(&["gone"]), None);
     unreachable.ended(1).says(&["gone cannot be reached by `ssh`", "no route", "without a password"]);
     let _ = &mut cluster;
+}
+
+#[test]
+fn a_worker_without_the_password_cannot_join_and_says_why() {
+    let mut cluster = Cluster::new(mariadb(), 4, "");
+    let url = cluster.database.url.replace(&format!("{USER}:{PASSWORD}@"), "");
+    let sink =
+        format!("out: {{from: kept, write: '{url}', user: {USER}, password: {{secret: env:DB_PASSWORD}}, table: t}}");
+    let job = cluster.lab.read("job.yaml");
+    let own = job.lines().find(|line| line.contains("out: {")).expect("a sink").trim().to_owned();
+    cluster.lab.file("job.yaml", job.replace(&own, &sink));
+    let _poor = cluster.worker(&[]);
+    let mut coordinator = cluster.coordinator(&["--wait-for-workers", "3s"]);
+    coordinator.env("DB_PASSWORD", PASSWORD);
+    let ran = finish(coordinator, None);
+    ran.ok().says(&["cannot join", "DB_PASSWORD", "this machine reads what is left"]);
+    cluster.has_all(4, false);
+}
+
+#[test]
+fn while_a_run_has_the_workers_another_one_runs_alone() {
+    let mut cluster = Cluster::new(postgres(), 4, "");
+    let _taken = TcpListener::bind(&cluster.address).expect("it is free");
+    let ran = cluster.run(0, &[]);
+    ran.ok().says(&["runs on this machine alone: the coordinator cannot listen at"]);
+    cluster.has_all(4, false);
+    cluster.run(0, &["--cluster=always", "--restart"]).ended(1).says(&["does another run coordinate workers there?"]);
 }

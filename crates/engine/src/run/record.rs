@@ -71,6 +71,9 @@ fn report_of_failed(run: &RunContext, job: &Job, point: &ResumePoint, elapsed: D
         "entries": JobEntry::all_of(job),
         "steps": steps,
     });
+    if let Some(cluster) = run.cluster_report() {
+        report["cluster"] = json!(cluster);
+    }
     if !checks.is_empty() {
         report["checks"] = json!(checks);
     }

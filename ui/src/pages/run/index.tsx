@@ -17,6 +17,7 @@ import { LogView, StepOutputs } from "./log";
 import { StepTable } from "./steps";
 import { Throughput } from "./throughput";
 import { Timeline } from "./timeline";
+import { Workers } from "./workers";
 
 export function RunPage({ run }: { run: string }) {
   const beside = useQuery().get("beside");
@@ -55,6 +56,7 @@ function Content({ detail, error }: { detail: RunDetail; error: unknown }) {
   const entries = useMemo(() => allEntries ?? [], [entriesKey]);
   const points = live?.points ?? report?.points;
   const verdict = live?.verdict ?? report?.verdict;
+  const cluster = live?.cluster ?? report?.cluster;
   const runOfStep = useMemo(() => {
     const runs = new Map<string, string>();
     for (const step of sequenceSteps ?? []) {
@@ -100,6 +102,7 @@ function Content({ detail, error }: { detail: RunDetail; error: unknown }) {
       )}
       {points && isLongEnough(points) && <Throughput points={points} />}
       {steps && steps.length > 0 && <StepTable steps={steps} isLive={live !== null} />}
+      {cluster && <Workers cluster={cluster} isLive={live !== null && detail.run.outcome === "running"} />}
       <Beside detail={detail} />
       {report?.checks && report.checks.length > 0 && <Checks checks={report.checks} />}
       {report && <Skipped report={report} />}

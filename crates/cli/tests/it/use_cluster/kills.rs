@@ -74,8 +74,11 @@ fn round(database: Database, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut cluster = Cluster::new(database, FILES, ", max_rejects: 1000");
     // Slow enough that something is under way when it is hit.
-    let slow = format!("throttle: {{bytes_per_second: 8kB}}\n{}", cluster.lab.read("job.yaml"));
-    cluster.lab.file("job.yaml", slow);
+    cluster.lab.file("slow.py", "import time\n\ndef slow(row):\n    time.sleep(0.001)\n    return {}\n");
+    let slow = "  slow: {map: {from: kept, python: 'slow.py:slow', columns: {}, keep: [id, name, v], deterministic: \
+                true, workers: 1}}\nsinks:";
+    let job = cluster.lab.read("job.yaml").replace("sinks:", slow).replace("from: kept, write", "from: slow, write");
+    cluster.lab.file("job.yaml", job);
     let mut members: Vec<Member> = (0..WORKERS).map(|_| Member::new(&mut cluster)).collect();
     let (mut resumed, mut blows, mut hit) = (false, random.u32(1..4), Vec::new());
     let (mut resumes, began) = (0, Instant::now());

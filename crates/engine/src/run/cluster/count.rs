@@ -86,12 +86,14 @@ async fn count(
     let ended = coordinated(options, &context.runtimes.io(), task, load, tell, list).await?;
     let ended = ended.map_err(|errors| Failure { lints: Vec::new(), errors })?;
     let mut counts = std::mem::take(&mut *counting.counts());
-    if let Outcome::Alone(left) = ended {
-        let units: Result<Vec<Unit>> = left.units().map_err(unpacked)?.iter().map(unit_of).collect();
-        let rest = urls::count_units(context, &urls, by_unit, Some(units?)).await?;
-        counts.lines += rest.lines;
-        counts.units.extend(rest.units);
-    }
+    let left = match ended {
+        Some(Outcome::Finished) => return Ok(counts),
+        Some(Outcome::Alone(left)) => Some(left.units().map_err(unpacked)?.iter().map(unit_of).collect::<Result<_>>()?),
+        None => None,
+    };
+    let rest = urls::count_units(context, &urls, by_unit, left).await?;
+    counts.lines += rest.lines;
+    counts.units.extend(rest.units);
     Ok(counts)
 }
 

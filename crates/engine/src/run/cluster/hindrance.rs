@@ -22,6 +22,9 @@ pub fn hindrance(job: &Job, prepared: &Prepared<'_>, physical: &Physical, shared
     if job.sources.iter().any(|source| source.queue().is_some()) {
         return Err("it reads a queue, of which several processes can read by themselves".to_owned());
     }
+    if job.around.throttle.bytes_per_second.is_some() {
+        return Err("its `throttle` holds for one machine".to_owned());
+    }
     if job.sinks.is_empty() {
         return Err("it has no sinks".to_owned());
     }

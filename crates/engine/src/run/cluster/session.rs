@@ -18,10 +18,11 @@ const LISTED: usize = 1024;
 /// Takes what happens.
 pub(super) type Tell = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// Lets workers do `task` with the units that `list` sends, with the network of `io`.
+/// Lets workers do `task` with the units that `list` sends, with the network of `io`. `None` if nobody can listen, which
+/// is said: nothing is listed then.
 ///
 /// # Errors
-/// If nobody can listen, or listing fails. Inside, those of workers and of `load`.
+/// If listing fails; if nobody can listen, and the run is to be distributed in any case. Inside, those of workers and of `load`.
 pub(super) async fn coordinated<F>(
     options: &ClusterOptions,
     io: &Handle,
@@ -29,7 +30,7 @@ pub(super) async fn coordinated<F>(
     load: Arc<dyn Load>,
     tell: &Tell,
     list: impl FnOnce(mpsc::Sender<ListedUnit>) -> F,
-) -> Result<Result<Outcome, Vec<Error>>>
+) -> Result<Result<Option<Outcome>, Vec<Error>>>
 where
     F: Future<Output = Result<()>>,
 {
@@ -40,17 +41,23 @@ where
         patience: options.patience,
         wait: (!options.always).then_some(options.wait),
     };
+    let address = options.listen.clone();
+    let opened = io.spawn(async move { Listening::at(&address, &identity).await }).await;
+    let opened = opened.map_err(|join| Error::internal("a task failed").cause(join))?;
+    let listening = match opened {
+        Ok(listening) => listening,
+        // Another run has the workers.
+        Err(error) if !options.always => {
+            let cause = error.cause_text().map_or(String::new(), |cause| format!(": {cause}"));
+            tell(Event::NotDistributed { why: format!("{}{cause}", error.what()) });
+            return Ok(Ok(None));
+        }
+        Err(error) => return Err(error),
+    };
+    tell(Event::Listening { address: listening.address().to_string() });
     let (sender, units) = mpsc::channel(LISTED);
-    let (address, telling) = (options.listen.clone(), Arc::clone(tell));
     let mut coordinating = JoinSet::new();
-    coordinating.spawn_on(
-        async move {
-            let listening = Listening::at(&address, &identity).await.map_err(|error| vec![error])?;
-            telling(Event::Listening { address: listening.address().to_string() });
-            coordinate(listening, task, settings, units, load).await
-        },
-        io,
-    );
+    coordinating.spawn_on(async move { coordinate(listening, task, settings, units, load).await }, io);
     let listing = list(sender);
     let ending = async {
         let joined = coordinating.join_next().await;
@@ -76,7 +83,7 @@ where
     if matches!(ended, Ok(Outcome::Alone(_))) {
         tell(Event::Alone);
     }
-    Ok(ended)
+    Ok(ended.map(Some))
 }
 
 /// `unit` of the source number `source`, as it is handed out.
