@@ -105,6 +105,10 @@ impl Assembler {
 
     /// The unit has been read. If its last rows are in the group of this task, the group says that it is complete.
     fn end(&mut self, uri: &str, unit: &Arc<UnitNotes>) {
+        if let Some(bundle) = &self.loading.load.bundle {
+            let left_out = self.pipeline().read().reader().take_left_out(uri);
+            bundle.keeper.ended(&unit.complete_note().unit, left_out);
+        }
         let own = self.group.as_mut().filter(|group| group.has(unit));
         match (unit.end(own.is_some()), own) {
             (Some(note), Some(group)) => group.complete(unit, note),

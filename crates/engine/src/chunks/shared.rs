@@ -15,6 +15,8 @@ use millstream_core::sink::{Chunk, WrittenChunks};
 use millstream_state::rejects::{CheckedRows, Line, RejectLine};
 use serde::{Deserialize, Serialize};
 
+use super::units::COMPLETE;
+use crate::read::Filtered;
 use crate::report::Tally;
 
 /// A delivery that is about to be committed.
@@ -32,6 +34,8 @@ pub struct KeptDelivery {
     pub tally: Tally,
     /// How many of those that are refused a parser has refused.
     pub by_parser: u64,
+    /// What filters have left out of units that are complete with it: it is part of the tally.
+    pub left_out: Filtered,
     /// What was refused.
     pub rejects: Vec<RejectLine>,
     /// What checks have counted.
@@ -42,6 +46,18 @@ impl KeptDelivery {
     /// The chunks and notes.
     pub fn chunks(&self) -> impl Iterator<Item = Chunk> {
         self.chunks.iter().map(|(unit, number)| Chunk { unit: unit.clone(), number: *number })
+    }
+
+    /// The units that are complete with it.
+    pub fn completes(&self) -> impl Iterator<Item = &str> {
+        self.chunks.iter().filter(|(_, number)| *number == COMPLETE).map(|(unit, _)| unit.as_str())
+    }
+
+    /// Adds what filters have left out of a unit.
+    pub fn leave_out(&mut self, left_out: Filtered) {
+        self.left_out += left_out;
+        self.tally.read += left_out.records;
+        self.tally.filtered += left_out.records;
     }
 
     /// Whether the target has it.
@@ -66,6 +82,9 @@ pub trait Keeper: Debug + Send + Sync {
 
     /// A unit is being read, or is not any more.
     fn reading(&self, uri: &str, is_read: bool);
+
+    /// The unit that is noted as `unit` is at its end, and filters have left out so much of it.
+    fn ended(&self, unit: &str, left_out: Filtered);
 
     /// Keeps rejects that belong to no delivery yet.
     fn lines(&self, lines: Vec<Line>);
@@ -105,13 +124,6 @@ impl ByWorkers {
         let mut done = self.lock();
         done.tally = done.tally.and(delivery.tally);
         done.noted += delivery.chunks.len() as u64;
-    }
-
-    /// Adds records that readers have left out before any delivery.
-    pub fn add_filtered(&self, records: u64) {
-        let mut done = self.lock();
-        done.tally.read += records;
-        done.tally.filtered += records;
     }
 
     /// So many units are read.

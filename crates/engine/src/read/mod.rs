@@ -41,8 +41,8 @@ pub mod unopened;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::ops::Deref;
-use std::sync::atomic::AtomicU64;
+use std::ops::{AddAssign, Deref};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use bytes::Bytes;
@@ -52,6 +52,7 @@ use millstream_core::contains::Contains;
 use millstream_core::format::{Format, StreamFormat};
 use millstream_core::source::{OpenedUnit, SourceContext};
 use millstream_core::{ByteStream, Error, Reservation, Result, Step, StepKind, Steps, Unit};
+use serde::{Deserialize, Serialize};
 
 use self::concurrency::ConcurrencyLimit;
 use self::lacking::Lacking;
@@ -78,6 +79,8 @@ pub struct Reader {
     pub rejects: Arc<Rejects>,
     /// How many sound records were left out by a filter that was pushed down.
     pub filtered: AtomicU64,
+    /// The same of each unit that is not at its end yet, by its URI, where that is asked for.
+    left_out: OnceLock<Mutex<HashMap<String, Filtered>>>,
     /// The rejects that are loaded again in place of the source's files.
     pub replay: Option<Arc<Replay>>,
     /// Where I/O runs and what it is charged to.
@@ -154,6 +157,22 @@ impl fmt::Debug for Opened {
     }
 }
 
+/// Sound records that a filter which was pushed down has left out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Filtered {
+    /// All of them.
+    pub records: u64,
+    /// Those that were not even parsed.
+    pub passed_over: u64,
+}
+
+impl AddAssign for Filtered {
+    fn add_assign(&mut self, other: Filtered) {
+        self.records += other.records;
+        self.passed_over += other.passed_over;
+    }
+}
+
 /// The counters of one source.
 #[derive(Debug, Clone)]
 pub struct ReadSteps {
@@ -191,6 +210,7 @@ impl Reader {
             unmatched: Mutex::default(),
             rejects,
             filtered: AtomicU64::new(0),
+            left_out: OnceLock::new(),
             replay: None,
             context,
             steps,
@@ -372,6 +392,24 @@ impl Reader {
         let limit = Arc::new(ConcurrencyLimit::new(most));
         limits.insert(server.to_owned(), Arc::clone(&limit));
         limit
+    }
+
+    /// Counts what is left out of each unit from now on.
+    pub fn watch_left_out(&self) {
+        let _ = self.left_out.set(Mutex::default());
+    }
+
+    /// Counts records of `uri` that a filter has left out.
+    pub fn leave_out(&self, uri: &str, left_out: Filtered) {
+        self.filtered.fetch_add(left_out.records, Ordering::Relaxed);
+        if let Some(by_unit) = self.left_out.get() {
+            *locked(by_unit).entry(uri.to_owned()).or_default() += left_out;
+        }
+    }
+
+    /// What was left out of `uri`, which is at its end.
+    pub fn take_left_out(&self, uri: &str) -> Filtered {
+        self.left_out.get().and_then(|by_unit| locked(by_unit).remove(uri)).unwrap_or_default()
     }
 
     /// Counts records that have come, rejected ones among them.

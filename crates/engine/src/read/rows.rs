@@ -6,7 +6,6 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions, StringViewArray};
@@ -30,7 +29,7 @@ use super::order::{OrderCheck, SortedBy};
 use super::ranges::Collected;
 use super::split::{SplitParser, cut};
 use super::unit::{OpenUnit, UnitBytes, UnitText};
-use super::{Provenance, Reader};
+use super::{Filtered, Provenance, Reader};
 use crate::fault;
 use crate::member::MemberPlace;
 use crate::read::raw::Tape;
@@ -174,7 +173,7 @@ pub fn pieces(
             let rows = finish(&request, rows, raw, &uri, member, reader.replay.as_deref())?;
             let left = rows.as_ref().map_or(0, |rows| rows.batch.num_rows() as u64);
             if left < count {
-                reader.filtered.fetch_add(count - left, Ordering::Relaxed);
+                reader.leave_out(&uri, Filtered { records: count - left, passed_over: 0 });
             }
             let Some(rows) = rows else { continue };
             yield Piece::Rows(rows);
@@ -252,7 +251,7 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
                 if passed_over > 0 {
                     reader.steps.parse.add_passed_over(passed_over);
                     reader.came(passed_over);
-                    reader.filtered.fetch_add(passed_over, Ordering::Relaxed);
+                    reader.leave_out(&text.unit().uri, Filtered { records: passed_over, passed_over });
                 }
                 if let Some(tape) = tape.as_ref() {
                     member.beginning = tape.beginning();

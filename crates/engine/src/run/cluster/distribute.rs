@@ -240,13 +240,17 @@ impl Distribution {
         sink.by_workers.add(delivery);
         sink.rows.fetch_add(tally.written, Ordering::Relaxed);
         self.progress.iter().for_each(|progress| progress.add_rows(tally.written));
-        let parsed = delivery.by_parser;
+        let (parsed, left_out) = (delivery.by_parser, delivery.left_out);
+        if let Some(reader) = self.readers.iter().find(|reader| reader.name == delivery.source) {
+            reader.filtered.fetch_add(left_out.records, Ordering::Relaxed);
+        }
         if let Some(load) = self.step(&delivery.sink, StepKind::Load) {
             load.add_rows(tally.written);
             load.add_rejected(tally.rejected - parsed);
         }
         if let Some(parse) = self.step(&delivery.source, StepKind::Parse) {
-            parse.add_rows(tally.read - parsed);
+            parse.add_rows(tally.read - parsed - left_out.passed_over);
+            parse.add_passed_over(left_out.passed_over);
             parse.add_rejected(parsed);
         }
         if let Some(report) = self.state().workers.get_mut(&worker) {
@@ -334,14 +338,6 @@ impl Load for Distribution {
             if let Some(own) = self.step(&step.name, step.kind) {
                 own.add_elsewhere(step);
             }
-        }
-        for (source, filtered) in &outcome.filtered {
-            let Some(reader) = self.readers.iter().find(|reader| reader.name == *source) else { continue };
-            reader.filtered.fetch_add(filtered.records, Ordering::Relaxed);
-            reader.steps.parse.add_rows(filtered.records - filtered.passed_over);
-            reader.steps.parse.add_passed_over(filtered.passed_over);
-            let sink = self.sources.get(source).and_then(|sink| self.sink(sink));
-            sink.into_iter().for_each(|sink| sink.by_workers.add_filtered(filtered.records));
         }
         for missing in &outcome.missing_columns {
             if let Some(reader) = self.readers.iter().find(|reader| reader.name == missing.source) {

@@ -93,8 +93,6 @@ pub(super) struct BundleOutcome {
     pub units: u64,
     /// What was counted of each step; of rows only what belongs to no delivery.
     pub steps: Vec<StepSnapshot>,
-    /// Records that readers have left out before any delivery, by source: all, and those that were not parsed.
-    pub filtered: BTreeMap<String, Filtered>,
     /// How many records have come to entries that may leave something out.
     pub came: HashMap<String, u64>,
     /// Columns that files lacked.
@@ -111,15 +109,6 @@ pub(super) struct BundleOutcome {
     pub seconds: f64,
     /// The most memory of the worker's process so far, in bytes.
     pub peak_rss_bytes: u64,
-}
-
-/// Records that a reader has left out.
-#[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Filtered {
-    /// All of them.
-    pub records: u64,
-    /// Those that were not parsed.
-    pub passed_over: u64,
 }
 
 /// `value` as JSON.

@@ -74,6 +74,7 @@ impl Tracked {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::read::Filtered;
     use crate::report::Tally;
 
     fn delivery(number: u64, chunks: std::ops::Range<u64>) -> KeptDelivery {
@@ -84,6 +85,7 @@ mod tests {
             chunks: chunks.map(|number| ("a".to_owned(), number)).collect(),
             tally: Tally::default(),
             by_parser: 0,
+            left_out: Filtered::default(),
             rejects: Vec::new(),
             checked: Vec::new(),
         }

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use super::code::place;
 use super::count::CountWork;
 use super::session::unit_of;
-use super::task::{Assignment, BundleOutcome, Filtered, Keep, Task, Told, from_value, to_value};
+use super::task::{Assignment, BundleOutcome, Keep, Task, Told, from_value, to_value};
 use crate::chunks::load::{ChunkLoad, Commits, first_notes};
 use crate::chunks::references::{References, has_changed};
 use crate::chunks::shared::{BundleLoad, Keeper, KeptDelivery};
@@ -35,6 +35,7 @@ use crate::options::Cancel;
 use crate::plan::lookup::lookups;
 use crate::plan::shared::Physical;
 use crate::prepare::{Asked, Prepared, Reach, prepare, prepare_with_sinks};
+use crate::read::Filtered;
 use crate::run::begin::Tasks;
 use crate::run::load::drive;
 
@@ -171,7 +172,8 @@ impl ReadBundle for Reads {
             only.entry(source.clone()).or_default().push(unit);
         }
         let (count, next) = (units.len() as u64, Arc::clone(&joined.next));
-        let keeper: Arc<dyn Keeper> = Arc::new(LinkKeeper { link, next, positions, reading: Mutex::default() });
+        let keeper: Arc<dyn Keeper> =
+            Arc::new(LinkKeeper { link, next, positions, reading: Mutex::default(), left_out: Mutex::default() });
         let bundle = Bundle { only, is_again, keeper };
         let engine = joined.engine.clone();
         let reading =
@@ -206,6 +208,7 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
     context.read_only(only);
     let Runnable { job, known } = joined.engine.fresh(Runnable::from(&joined.plan))?;
     let prepared = prepare(context, &job, known.as_deref(), Reach::Online).await?;
+    prepared.readers.iter().for_each(|reader| reader.watch_left_out());
     let physical = prepared.plan_sinks(&job).await?;
     read_references(context, joined, &physical).await?;
     let by_chunk = sinks::by_chunk(&job, &physical)?;
@@ -279,15 +282,10 @@ async fn read_references(context: &RunContext, joined: &Joined, physical: &Physi
 }
 
 fn outcome(context: &RunContext, prepared: &Prepared<'_>, began: Instant) -> BundleOutcome {
-    let filtered = prepared.readers.iter().map(|reader| {
-        let passed_over = reader.steps.parse.snapshot().passed_over;
-        (reader.name.clone(), Filtered { records: reader.filtered.load(Ordering::Relaxed), passed_over })
-    });
     let used = context.threads.used();
     BundleOutcome {
         units: 0,
         steps: context.snapshots(),
-        filtered: filtered.filter(|(_, filtered)| filtered.records > 0).collect(),
         came: context.rejects.all_came(),
         missing_columns: prepared.missing_columns(),
         skipped: prepared.skipped(),
@@ -336,6 +334,8 @@ struct LinkKeeper {
     /// The positions of the units in the bundle, by their URIs.
     positions: HashMap<String, usize>,
     reading: Mutex<Reading>,
+    /// What filters have left out of units that are at their ends.
+    left_out: Mutex<HashMap<String, Filtered>>,
 }
 
 /// Which units are being read.
@@ -363,12 +363,23 @@ impl Keeper for LinkKeeper {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn keep(&self, delivery: KeptDelivery) -> Result<()> {
+    fn keep(&self, mut delivery: KeptDelivery) -> Result<()> {
+        let left_out: Vec<Filtered> = {
+            let known = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
+            delivery.completes().filter_map(|unit| known.get(unit).copied()).collect()
+        };
+        left_out.into_iter().for_each(|left_out| delivery.leave_out(left_out));
         self.link.keep(to_value(&Keep(delivery))?)
     }
 
     fn committed(&self, number: u64) {
         self.tell(&Told::Committed(number));
+    }
+
+    fn ended(&self, unit: &str, left_out: Filtered) {
+        if left_out.records > 0 {
+            self.left_out.lock().unwrap_or_else(PoisonError::into_inner).insert(unit.to_owned(), left_out);
+        }
     }
 
     fn reading(&self, uri: &str, is_read: bool) {
