@@ -344,13 +344,7 @@ pub struct InCluster {
     #[arg(long, value_name = "HOST:PORT", help_heading = "Cluster")]
     pub listen: Option<String>,
     /// File with the secret of the cluster [default: cluster.pem in the state folder]
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "cluster",
-        env = "MILLSTREAM_CLUSTER_SECRET",
-        help_heading = "Cluster"
-    )]
+    #[arg(long, value_name = "FILE", env = "MILLSTREAM_CLUSTER_SECRET", help_heading = "Cluster")]
     pub secret: Option<PathBuf>,
     /// Folder that all machines see under the same path. May be repeated
     #[arg(long, value_name = "FOLDER", help_heading = "Cluster")]

@@ -134,7 +134,7 @@ fn workers(cluster: &ClusterReport) -> String {
             human::count(worker.rows),
             human::size(worker.bytes),
             format!("{:.0} %", share * 100.0),
-            human::time(Duration::from_secs_f64(worker.cpu_seconds.max(0.0))),
+            human::time(Duration::try_from_secs_f64(worker.cpu_seconds).unwrap_or_default()),
             human::size(worker.peak_rss_bytes),
             worker.lost.as_ref().map_or(String::new(), |why| format!("lost: {why}")),
         ]

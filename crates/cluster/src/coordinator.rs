@@ -8,7 +8,7 @@
 //! One task decides everything, one thing after the other. A worker that has closed its connection, or was silent for
 //! too long, is lost: its bundles are read again once [`Load::lose`] has seen to it that it commits nothing any more.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,6 +31,9 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// The time between two looks at what takes long.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// The most bundles that a worker reads at once.
+const MOST_SLOTS: u64 = 1024;
 
 /// How long workers are waited for to hear that nothing is left.
 const LONGEST_GOODBYE: Duration = Duration::from_secs(2);
@@ -186,6 +189,7 @@ pub async fn coordinate(
         members: BTreeMap::new(),
         asking: VecDeque::new(),
         losing: JoinSet::new(),
+        lost: HashMap::new(),
         alone_since: Some(Instant::now()),
         next: 1,
     };
@@ -208,7 +212,9 @@ async fn accept(listening: Listening, events: mpsc::Sender<Event>) {
     loop {
         tokio::select! {
             accepted = listening.listener.accept() => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(connection(stream, listening.acceptor.clone(), events.clone()))),
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, listening.acceptor.clone(), events.clone()));
+                }
                 // No file for one more: others may end.
                 Err(_) => tokio::time::sleep(LOOK).await,
             },
@@ -242,7 +248,8 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, events: mpsc::Send
     tokio::pin!(sending);
     let worker = tokio::select! {
         number = number.recv() => number,
-        _ = &mut sending => None,
+        // It was refused, and has been told why.
+        _ = &mut sending => return,
     };
     let Some(worker) = worker else {
         // What is said to one that is refused is sent.
@@ -287,6 +294,8 @@ struct Coordination {
     asking: VecDeque<Worker>,
     /// Lost workers, until they commit nothing any more.
     losing: JoinSet<Worker>,
+    /// Workers that were lost, by their names, until they come back.
+    lost: HashMap<String, Vec<Worker>>,
     /// Since when there is no worker.
     alone_since: Option<Instant>,
     next: Worker,
@@ -303,6 +312,8 @@ impl Coordination {
         let mut listing = true;
         while !(self.leases.is_finished() && self.losing.is_empty()) {
             tokio::select! {
+                biased;
+                // After a stall, those who have spoken meanwhile were not silent.
                 Some(event) = events.recv() => self.hear(event).await?,
                 unit = units.recv(), if listing => match unit {
                     Some(unit) => self.leases.add(unit).map_err(unpacked)?,
@@ -313,13 +324,21 @@ impl Coordination {
                 },
                 Some(lost) = self.losing.join_next() => {
                     if let Ok(worker) = lost {
-                        self.leases.lose(worker).map_err(|Deadly(unit)| vec![self.load.deadly(&unit)])?;
+                        self.leases.lose(worker, self.now());
+                        self.welcome_back();
                     }
                 }
                 _ = beats.tick() => self.say_to_all(|| FromCoordinator::Beat),
                 _ = looks.tick() => {
                     self.look();
+                    let patience = u64::try_from(self.settings.patience.as_millis()).unwrap_or(u64::MAX);
+                    let judged = self.leases.judge(self.now(), patience);
+                    judged.map_err(|Deadly(unit)| vec![self.load.deadly(&unit)])?;
                     if self.is_alone_for_too_long() {
+                        units.close();
+                        while let Some(unit) = units.recv().await {
+                            self.leases.add(unit).map_err(unpacked)?;
+                        }
                         return Ok(Outcome::Alone(Left(self.leases)));
                     }
                 }
@@ -397,11 +416,17 @@ impl Coordination {
                 }
             }
             FromWorker::Failed(bundle, errors) => {
-                if self.leases.may_commit(worker, bundle) {
+                if self.leases.is_alone_at(worker, bundle) {
                     let name = self.members.get(&worker).map(|member| member.hello.name()).unwrap_or_default();
                     let named = |error: SentError| of_worker(error.into(), &name);
-                    return Err(errors.into_iter().map(named).collect());
+                    let errors: Vec<Error> = errors.into_iter().map(named).collect();
+                    return Err(match errors.is_empty() {
+                        true => vec![Error::internal("a worker has failed, and did not say why")],
+                        false => errors,
+                    });
                 }
+                // Another one is at it, too.
+                self.leases.give_up(worker, bundle);
             }
             FromWorker::Tells(told) => self.load.tell(worker, told).map_err(|error| vec![error])?,
             FromWorker::Leaving => {
@@ -445,9 +470,20 @@ impl Coordination {
     fn ready(&mut self, worker: Worker) {
         let Some(member) = self.members.get_mut(&worker) else { return };
         member.is_ready = true;
-        self.leases.join(worker, member.hello.slots);
+        self.leases.join(worker, member.hello.slots.min(MOST_SLOTS));
+        self.welcome_back();
+        let Some(member) = self.members.get(&worker) else { return };
         self.alone_since = None;
         self.load.see(Seen::Joined(worker, member.hello.clone()));
+    }
+
+    /// Those that were lost and are there again were not taken down.
+    fn welcome_back(&mut self) {
+        for member in self.members.values().filter(|member| member.is_ready) {
+            for worker in self.lost.remove(&member.hello.name()).into_iter().flatten() {
+                self.leases.comes_back(worker);
+            }
+        }
     }
 
     /// A worker has gone: well, or not.
@@ -464,6 +500,7 @@ impl Coordination {
         if holds == 0 && member.is_leaving {
             self.load.see(Seen::Left(worker));
         } else {
+            self.lost.entry(member.hello.name()).or_default().push(worker);
             self.load.see(Seen::Lost(worker, why, holds));
         }
         let load = Arc::clone(&self.load);
@@ -491,7 +528,9 @@ impl Coordination {
     }
 
     fn is_alone_for_too_long(&self) -> bool {
-        let waited = self.alone_since.map(|since| since.elapsed()).filter(|_| self.losing.is_empty());
+        // One that gets ready is waited for.
+        let is_alone = self.losing.is_empty() && self.members.is_empty();
+        let waited = self.alone_since.map(|since| since.elapsed()).filter(|_| is_alone);
         waited.zip(self.settings.wait).is_some_and(|(waited, wait)| waited > wait)
     }
 
@@ -528,14 +567,14 @@ fn of_worker(error: Error, worker: &str) -> Error {
 /// Whether a worker may join.
 fn fits(hello: &Hello, version: &str) -> Result<()> {
     if hello.protocol != PROTOCOL || hello.version != version {
-        let what = format!("it has version {} of Millstream, and the coordinator has {version}", hello.version);
+        let what = format!("the worker has version {} of Millstream, the coordinator {version}", hello.version);
         return Err(Error::refused(what).hint("install the same version on all machines"));
     }
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let skew = i64::try_from(now.as_millis()).unwrap_or(i64::MAX).saturating_sub(hello.now);
     if skew.abs() > MOST_SKEW {
         let which = if skew > 0 { "behind" } else { "ahead of" };
-        let what = format!("its clock is {} s {which} the coordinator's", skew.abs() / 1_000);
+        let what = format!("the clock of the worker is {} s {which} the coordinator's", skew.abs() / 1_000);
         return Err(Error::refused(what).hint("set the clocks of all machines, by NTP for example"));
     }
     Ok(())

@@ -10,7 +10,8 @@
 //! still at it. The first of them that is done counts, and the other is refused.
 //!
 //! Of a lost worker, the units that it was reading are suspects. Each is read in a bundle of its own, so that the next
-//! loss shows whether it was to blame: two workers lost over the same unit end the run with its name.
+//! loss shows whether it was to blame: two workers lost over the same unit end the run with its name. But a worker that
+//! comes back was not taken down: only its connection was. So the unit is held back for a while before it is judged.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io;
@@ -38,7 +39,7 @@ const FIRST_RATE: u64 = 20_000_000;
 const MOST_UNITS: u64 = 100_000;
 
 /// How many workers may be lost over a unit.
-const MOST_LOSSES: u32 = 2;
+const MOST_LOSSES: usize = 2;
 
 /// A bundle that runs so many times as long as it should is taken over, once it has run for this long.
 const TAKEN_OVER_AFTER: (f64, u64) = (1.5, 3_000);
@@ -86,8 +87,13 @@ pub struct Leases {
     leased: BTreeMap<Bundle, Lease>,
     /// Bundles of lost workers.
     again: VecDeque<Vec<ListedUnit>>,
-    /// How many workers were lost while they read a unit.
-    losses: HashMap<(u32, String), u32>,
+    /// Units over which a worker was lost.
+    suspects: VecDeque<ListedUnit>,
+    /// Which workers were lost while they read a unit.
+    losses: HashMap<(u32, String), BTreeSet<Worker>>,
+    /// Units over which so many workers were lost that no other is to try, unless some of them come back; and since
+    /// when.
+    held: Vec<(ListedUnit, u64)>,
     next: Bundle,
     done: Done,
 }
@@ -178,7 +184,9 @@ impl Leases {
 
     /// Whether all is done.
     pub fn is_finished(&self) -> bool {
-        self.listed.is_all && self.leased.is_empty() && self.again.is_empty() && self.pool.units() == 0
+        let waits =
+            self.pool.units() > 0 || !self.again.is_empty() || !self.suspects.is_empty() || !self.held.is_empty();
+        self.listed.is_all && self.leased.is_empty() && !waits
     }
 
     /// All units that are not done.
@@ -188,6 +196,8 @@ impl Leases {
     pub fn into_left(mut self) -> io::Result<Vec<ListedUnit>> {
         let mut left = self.pool.take(u64::MAX, usize::MAX)?;
         left.extend(self.again.into_iter().flatten());
+        left.extend(self.suspects);
+        left.extend(self.held.into_iter().map(|(unit, _)| unit));
         left.extend(self.leased.into_values().flat_map(|lease| lease.units));
         Ok(left)
     }
@@ -223,7 +233,10 @@ impl Leases {
             Some(units) => (units, true),
             None => {
                 let (bytes, most) = self.size();
-                (self.pool.take(bytes, most)?, false)
+                match self.pool.take(bytes, most)? {
+                    units if units.is_empty() => (self.suspects.pop_front().into_iter().collect(), true),
+                    units => (units, false),
+                }
             }
         };
         if units.is_empty() {
@@ -300,6 +313,21 @@ impl Leases {
         self.leased.get(&bundle).is_some_and(|lease| lease.holders.iter().any(|holder| holder.worker == worker))
     }
 
+    /// Whether a worker has a bundle, and no other has it.
+    pub fn is_alone_at(&self, worker: Worker, bundle: Bundle) -> bool {
+        self.may_commit(worker, bundle) && self.leased.get(&bundle).is_some_and(|lease| lease.holders.len() == 1)
+    }
+
+    /// A worker cannot do a bundle that another one is at, too.
+    pub fn give_up(&mut self, worker: Worker, bundle: Bundle) {
+        if let Some(lease) = self.leased.get_mut(&bundle).filter(|lease| lease.holders.len() > 1) {
+            lease.holders.retain(|holder| holder.worker != worker);
+            if let Some(slots) = self.workers.get_mut(&worker) {
+                slots.holds.remove(&bundle);
+            }
+        }
+    }
+
     /// A worker is done with a bundle.
     pub fn end(&mut self, worker: Worker, bundle: Bundle, now: u64) -> Counts {
         if !self.may_commit(worker, bundle) {
@@ -322,13 +350,9 @@ impl Leases {
         Counts::Yes { stop }
     }
 
-    /// A worker is lost. What it had is read again.
-    ///
-    /// # Errors
-    /// If it is the second one that was lost over a unit.
-    pub fn lose(&mut self, worker: Worker) -> Result<(), Deadly> {
-        let Some(slots) = self.workers.remove(&worker) else { return Ok(()) };
-        let mut deadly = None;
+    /// A worker is lost, `now`, in milliseconds. What it had is read again.
+    pub fn lose(&mut self, worker: Worker, now: u64) {
+        let Some(slots) = self.workers.remove(&worker) else { return };
         for bundle in slots.holds {
             let Some(lease) = self.leased.get_mut(&bundle) else { continue };
             let Some(position) = lease.holders.iter().position(|holder| holder.worker == worker) else { continue };
@@ -336,24 +360,41 @@ impl Leases {
             if lease.units.len() == 1 {
                 reading.insert(0);
             }
-            let is_left = lease.holders.is_empty();
             for unit in reading.iter().filter_map(|position| lease.units.get(*position)) {
-                let losses = self.losses.entry((unit.source, unit.text.clone())).or_default();
-                *losses += 1;
-                if *losses >= MOST_LOSSES {
-                    deadly.get_or_insert_with(|| Deadly(unit.clone()));
-                }
+                self.losses.entry((unit.source, unit.text.clone())).or_default().insert(worker);
             }
-            if is_left && let Some(lease) = self.leased.remove(&bundle) {
-                self.read_again(lease.units, &reading);
+            if lease.holders.is_empty()
+                && let Some(lease) = self.leased.remove(&bundle)
+            {
+                self.read_again(lease.units, &reading, now);
             }
         }
-        deadly.map_or(Ok(()), Err)
+    }
+
+    /// A worker that was lost has come back, as another: nothing has taken it down.
+    pub fn comes_back(&mut self, worker: Worker) {
+        for lost in self.losses.values_mut() {
+            lost.remove(&worker);
+        }
+        let losses = &self.losses;
+        let (deadly, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.held).into_iter().partition(|(unit, _)| is_deadly(losses, unit));
+        self.held = deadly;
+        self.suspects.extend(others.into_iter().map(|(unit, _)| unit));
+    }
+
+    /// Judges units that are held back.
+    ///
+    /// # Errors
+    /// If one was held for longer than `patience` milliseconds: none of the workers that were lost over it comes back.
+    pub fn judge(&self, now: u64, patience: u64) -> Result<(), Deadly> {
+        let judged = self.held.iter().find(|(_, since)| now.saturating_sub(*since) > patience);
+        judged.map_or(Ok(()), |(unit, _)| Err(Deadly(unit.clone())))
     }
 
     /// The suspects come last, each in a bundle of its own: most of the work does not wait for another loss. If a
     /// worker has gone before it said what it was reading, half of its units are read after the other half.
-    fn read_again(&mut self, mut units: Vec<ListedUnit>, suspects: &BTreeSet<usize>) {
+    fn read_again(&mut self, mut units: Vec<ListedUnit>, suspects: &BTreeSet<usize>, now: u64) {
         if suspects.is_empty() {
             let half = units.split_off(units.len().div_ceil(2));
             self.again.extend([units, half].into_iter().filter(|units| !units.is_empty()));
@@ -365,8 +406,17 @@ impl Leases {
         if !others.is_empty() {
             self.again.push_front(others);
         }
-        self.again.extend(suspected.into_iter().map(|(_, unit)| vec![unit]));
+        for (_, unit) in suspected {
+            match is_deadly(&self.losses, &unit) {
+                true => self.held.push((unit, now)),
+                false => self.suspects.push_back(unit),
+            }
+        }
     }
+}
+
+fn is_deadly(losses: &HashMap<(u32, String), BTreeSet<Worker>>, unit: &ListedUnit) -> bool {
+    losses.get(&(unit.source, unit.text.clone())).is_some_and(|lost| lost.len() >= MOST_LOSSES)
 }
 
 #[cfg(test)]
@@ -403,13 +453,17 @@ mod tests {
         let mut leases = leases(32, 2);
         let (bundle, units) = read(&mut leases, 0, 0);
         leases.reading(0, bundle, vec![1]);
-        leases.lose(0).expect("one loss");
+        leases.lose(0, 1);
         assert_eq!(leases.end(0, bundle, 9), Counts::No);
         assert_eq!(leases.ask(0, 9).expect("an answer"), Answer::Finished, "it has to join again");
         let (_, others) = read(&mut leases, 1, 10);
         assert_eq!((others.len(), others.contains(&units[1])), (units.len() - 1, false));
-        let (_, suspect) = read(&mut leases, 1, 10);
-        assert_eq!(suspect, [units[1].clone()]);
+        let mut last = Vec::new();
+        while let Answer::Read { bundle, units, .. } = leases.ask(1, 10).expect("an answer") {
+            leases.end(1, bundle, 11);
+            last = units;
+        }
+        assert_eq!(last, [units[1].clone()], "the suspect comes last");
     }
 
     #[test]
@@ -417,7 +471,7 @@ mod tests {
         let mut leases = leases(8, 3);
         let (bundle, units) = read(&mut leases, 0, 0);
         leases.reading(0, bundle, vec![0]);
-        leases.lose(0).expect("one loss");
+        leases.lose(0, 1);
         loop {
             let (bundle, again) = read(&mut leases, 1, 1);
             leases.reading(1, bundle, vec![0]);
@@ -426,7 +480,16 @@ mod tests {
             }
             leases.end(1, bundle, 2);
         }
-        assert_eq!(leases.lose(1), Err(Deadly(units[0].clone())));
+        leases.lose(1, 10);
+        assert_eq!(leases.judge(20, 30), Ok(()), "they may come back");
+        assert_eq!(leases.judge(41, 30), Err(Deadly(units[0].clone())));
+        assert!(!leases.is_finished());
+        leases.comes_back(0);
+        assert_eq!(leases.judge(41, 30), Ok(()));
+        while let Answer::Read { bundle, .. } = leases.ask(2, 50).expect("an answer") {
+            leases.end(2, bundle, 51);
+        }
+        assert!(leases.is_finished());
     }
 
     #[test]
@@ -503,8 +566,14 @@ mod tests {
                         let worker = living.swap_remove(random.usize(0..living.len()));
                         match random.bool() {
                             // The last ones have bundles of their own, and may be lost twice by chance.
-                            true if leases.lose(worker).is_err() => continue 'seeds,
-                            true => {}
+                            true => {
+                                leases.lose(worker, now);
+                                if random.bool() {
+                                    leases.comes_back(worker);
+                                } else if leases.judge(u64::MAX, 0).is_err() {
+                                    continue 'seeds;
+                                }
+                            }
                             false => leases.leave(worker),
                         }
                     }

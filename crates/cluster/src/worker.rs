@@ -21,6 +21,9 @@ use crate::wire::{FromCoordinator, FromWorker, Hello, SentError, Welcome, receiv
 /// How long a coordinator may take to let a worker in.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
+/// How long the task may take to come, with its code.
+const WELCOME: Duration = Duration::from_secs(120);
+
 /// What a worker does.
 #[async_trait]
 pub trait Work: Send + Sync {
@@ -142,18 +145,20 @@ pub async fn join(
     let entering = async {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        let (mut from, mut to) = tokio::io::split(connector.connect(name, stream).await?);
+        let (from, mut to) = tokio::io::split(connector.connect(name, stream).await?);
         send(&mut to, &FromWorker::Hello(hello)).await?;
-        let answer = receive::<FromCoordinator>(&mut from).await?;
-        Ok((from, to, answer))
+        Ok((from, to))
     };
     let entered = match tokio::time::timeout(HANDSHAKE, entering).await {
         Ok(entered) => entered.map_err(|cause| unreachable(address, &cause))?,
         Err(_) => return Err(Error::transient(format!("no coordinator answers at {address}")).cause("time is up")),
     };
-    let (mut from, to, welcome) = match entered {
-        (from, to, Some(FromCoordinator::Welcome(welcome))) => (from, to, welcome),
-        (_, _, Some(FromCoordinator::Refused(error))) => return Ok(Parted::Refused(error.into())),
+    let (mut from, to) = entered;
+    let answer = tokio::time::timeout(WELCOME, receive::<FromCoordinator>(&mut from)).await;
+    let answer = answer.map_err(|_| Error::transient(format!("the coordinator at {address} does not answer")))?;
+    let welcome = match answer.map_err(|cause| unreachable(address, &cause))? {
+        Some(FromCoordinator::Welcome(welcome)) => welcome,
+        Some(FromCoordinator::Refused(error)) => return Ok(Parted::Refused(error.into())),
         _ => return Err(Error::transient(format!("the coordinator at {address} has closed the connection"))),
     };
     let (out, messages) = mpsc::unbounded_channel();
@@ -176,8 +181,9 @@ pub async fn join(
     drop(member);
     // What was said last is sent.
     if !writing.is_finished() {
-        let _ = tokio::time::timeout(Duration::from_secs(1), writing).await;
+        let _ = tokio::time::timeout(Duration::from_secs(1), &mut writing).await;
     }
+    writing.abort();
     Ok(parted)
 }
 
@@ -283,15 +289,11 @@ impl Member {
                 Some(begun) = self.beginning.join_next() => if let Err(error) = self.begin(begun) {
                     return Parted::Refused(error);
                 },
-                Some(_) = self.bundles.join_next() => if self.is_leaving && self.bundles.is_empty() {
-                    return Parted::Well;
-                },
+                Some(_) = self.bundles.join_next() => {}
                 () = is_true(&mut leave), if !self.is_leaving => {
+                    // What the coordinator has handed out meanwhile is done, too: it says when there is nothing.
                     self.is_leaving = true;
                     self.say(FromWorker::Leaving);
-                    if self.bundles.is_empty() {
-                        return Parted::Well;
-                    }
                 }
                 why = &mut *writing => return Parted::Lost(why.unwrap_or_default()),
                 () = tokio::time::sleep(silent) => {

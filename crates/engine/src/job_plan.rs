@@ -12,8 +12,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::explain::Explanation;
-use crate::prepare::Prepared;
-use crate::read::Reader;
 
 /// The version of a plan that is written down.
 const VERSION: u32 = 1;
@@ -109,12 +107,9 @@ impl JobPlan {
     }
 }
 
-/// The plan of `job` as JSON, as far as workers have to know it: without its explanation.
-pub(crate) fn written_plan(job: &Job, prepared: &Prepared<'_>) -> Result<Value> {
-    let of_files = |reader: &Arc<Reader>| {
-        let columns = prepared.source_columns(&reader.name)?;
-        Some((reader.name.clone(), WrittenColumns::of(columns.as_ref())))
-    };
+/// The plan of `job` as JSON, whose sources have files with these columns, as far as workers have to know it: without
+/// its explanation.
+pub(crate) fn written_plan(job: &Job, sources: impl Iterator<Item = (String, SchemaRef)>) -> Result<Value> {
     let written = WrittenPlan {
         version: VERSION,
         path: job.path().to_owned(),
@@ -122,7 +117,7 @@ pub(crate) fn written_plan(job: &Job, prepared: &Prepared<'_>) -> Result<Value> 
         variables: job.variables.clone(),
         set: job.set.clone(),
         now: Some(job.around.moment.milliseconds()),
-        sources: prepared.readers.iter().filter_map(of_files).collect(),
+        sources: sources.map(|(name, columns)| (name, WrittenColumns::of(&columns))).collect(),
         columns: BTreeMap::new(),
         explanation: Explanation::default(),
     };

@@ -115,7 +115,11 @@ fn beats() -> Option<(Duration, Duration)> {
 /// # Errors
 /// If the secret cannot be read, or the machine not be used.
 pub fn work(global: &Global, output: Output, worker: &arguments::Worker) -> Result<(), Failure> {
-    let machine = machine(global)?;
+    let mut machine = machine(global)?;
+    for disk in &mut machine.scratch.disks {
+        // A run has another folder at which paths begin.
+        disk.folder = std::path::absolute(&disk.folder).unwrap_or_else(|_| disk.folder.clone());
+    }
     let file = machine.cluster.clone().unwrap_or_default();
     let secret = secret(&machine, worker.secret.as_ref())?;
     let identity = Identity::read(&secret)?;
@@ -214,7 +218,8 @@ impl Working {
                 }
                 Err(error) => {
                     let why = error.cause_text().unwrap_or(error.what()).to_owned();
-                    self.say(format!("waits for a coordinator at {} ({why})\n", self.address));
+                    let hint = error.hint_text().map_or(String::new(), |hint| format!("; {hint}"));
+                    self.say(format!("waits for a coordinator at {} ({why}{hint})\n", self.address));
                     PAUSE
                 }
             };

@@ -34,11 +34,12 @@ impl Remote<'_> {
     pub fn work(self, output: Output) -> Result<(), Failure> {
         let program = std::env::current_exe().map_err(|cause| Error::io("the program is not known", &cause))?;
         let files = [read(&program)?, read(&self.secret)?];
-        let inputs: Arc<Mutex<Vec<ChildStdin>>> = Arc::default();
+        // `None` once they are to end.
+        let inputs: Arc<Mutex<Option<Vec<ChildStdin>>>> = Arc::new(Mutex::new(Some(Vec::new())));
         let closing = Arc::clone(&inputs);
         interrupt::on_first(move || {
             output.chat("leaving; what was begun is ended first, a second Ctrl-C ends at once\n");
-            locked(&closing).clear();
+            *locked(&closing) = None;
         })?;
         let (arguments, files) = (&self.arguments, &files);
         let failed: Vec<Error> = std::thread::scope(|scope| {
@@ -67,7 +68,7 @@ fn on(
     [program, secret]: &[Vec<u8>; 2],
     arguments: &[String],
     output: Output,
-    inputs: &Mutex<Vec<ChildStdin>>,
+    inputs: &Mutex<Option<Vec<ChildStdin>>>,
 ) -> Result<()> {
     let kind = run(host, "uname -sm", &[])?;
     let own = rustix::system::uname();
@@ -94,7 +95,10 @@ fn on(
     let words = ["worker", "--until-input-ends", "--secret", &secret_file].map(str::to_owned);
     let words: Vec<String> = words.iter().chain(arguments).map(|word| quoted(word)).collect();
     let mut worker = ssh(host, &format!("exec {program_file} {}", words.join(" ")), Stdio::null())?;
-    locked(inputs).extend(worker.stdin.take());
+    let input = worker.stdin.take();
+    if let Some(inputs) = locked(inputs).as_mut() {
+        inputs.extend(input);
+    }
     for line in worker.stderr.take().into_iter().flat_map(|stderr| BufReader::new(stderr).lines()) {
         let Ok(line) = line else { break };
         output.chat(&format!("{host}: {line}\n"));
@@ -112,6 +116,8 @@ fn ssh(host: &str, command: &str, stdout: Stdio) -> Result<Child> {
     let mut ssh = Command::new("ssh");
     // Nobody is there to give a password.
     ssh.args(["-o", "BatchMode=yes", "-o", "ServerAliveInterval=15", "--", host, command]);
+    // Ctrl-C is for this process: what it has started ends when its input does.
+    std::os::unix::process::CommandExt::process_group(&mut ssh, 0);
     let spawned = ssh.stdin(Stdio::piped()).stdout(stdout).stderr(Stdio::piped()).spawn();
     spawned.map_err(|cause| Error::io("`ssh` cannot be started", &cause).hint("install an OpenSSH client"))
 }

@@ -187,8 +187,9 @@ async fn a_worker_that_is_to_leave_ends_what_it_has() {
     let (address, load, coordinating) = coordinator(folder.path(), 50, Settings { wait, ..settings() }).await;
     let (_stay, leave) = watch::channel(true);
     assert!(is_well(work(&address, folder.path(), Does::Read, leave).await));
-    assert!(matches!(coordinating.await, Ok(Ok(Outcome::Alone(_)))));
-    assert!(locked(&load.0).counted.is_empty());
+    let Ok(Ok(Outcome::Alone(left))) = coordinating.await else { panic!("it is alone") };
+    let counted = locked(&load.0).counted.len();
+    assert_eq!((left.units().expect("they are there").len(), counted), (50 - counted, counted));
 }
 
 #[tokio::test]

@@ -106,8 +106,8 @@ impl Assembler {
     /// The unit has been read. If its last rows are in the group of this task, the group says that it is complete.
     fn end(&mut self, uri: &str, unit: &Arc<UnitNotes>) {
         if let Some(bundle) = &self.loading.load.bundle {
-            let left_out = self.pipeline().read().reader().take_left_out(uri);
-            bundle.keeper.ended(&unit.complete_note().unit, left_out);
+            let read = self.pipeline().read();
+            bundle.keeper.ended(read.source(), &unit.complete_note().unit, read.reader().take_left_out(uri));
         }
         let own = self.group.as_mut().filter(|group| group.has(unit));
         match (unit.end(own.is_some()), own) {
@@ -116,7 +116,8 @@ impl Assembler {
             (None, _) => {}
         }
         self.units.complete(uri);
-        self.loading.load.bundle.iter().for_each(|bundle| bundle.keeper.reading(uri, false));
+        let source = self.units.source();
+        self.loading.load.bundle.iter().for_each(|bundle| bundle.keeper.reading(source, uri, false));
     }
 
     fn gather(&mut self, rows: ChunkRows) {

@@ -198,10 +198,14 @@ fn rules_note() -> Chunk {
     Chunk { unit: RULES_NOTE.to_owned(), number: RULES }
 }
 
-/// What a load has begun with that has this fingerprint; nothing without one.
-pub fn first_notes(fingerprint: Option<&Chunk>) -> WrittenChunks {
-    let notes = fingerprint.into_iter().flat_map(|fingerprint| [fingerprint.clone(), rules_note()]);
-    WrittenChunks::new(notes.map(|note| (note.unit, note.number)), str::to_owned)
+/// What a load begins with that has this fingerprint, and these references.
+pub fn first_notes(fingerprint: Option<&Chunk>, references: &References) -> Vec<Chunk> {
+    fingerprint.cloned().into_iter().chain([rules_note()]).chain(references.notes()).collect()
+}
+
+/// What is known of units of which nothing is written, in a load that has begun with `notes`.
+pub fn only_begun(notes: &[Chunk]) -> WrittenChunks {
+    WrittenChunks::new(notes.iter().map(|note| (note.unit.clone(), note.number)), str::to_owned)
 }
 
 /// Refuses to resume a load into `place` whose rules only a newer program knows.
@@ -514,7 +518,7 @@ impl Loading {
         let admit = move |unit: &Unit| {
             let when = admitting.admit(unit)?;
             if let (ReadWhen::Now, Some(keeper)) = (when, &keeper) {
-                keeper.reading(&unit.uri, true);
+                keeper.reading(admitting.source(), &unit.uri, true);
             }
             if when == ReadWhen::Never {
                 of_reader.rejects.pass(Some(&unit.uri));

@@ -79,6 +79,11 @@ impl References {
         })
     }
 
+    /// All of the notes that are not left out.
+    pub fn notes(&self) -> impl Iterator<Item = Chunk> {
+        self.notes.iter().map(|reference| reference.note.clone())
+    }
+
     /// Leaves out the notes that are written.
     pub fn leave_out(&mut self, written: &WrittenChunks) {
         self.notes.retain(|reference| !written.contains(&reference.note));

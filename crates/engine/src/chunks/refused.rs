@@ -24,7 +24,6 @@ use super::span::Span;
 use super::units::{UnitNotes, Units};
 use crate::checks::{CheckCounts, EntryChecks};
 use crate::member::MemberPlace;
-use crate::read::Filtered;
 use crate::rejects::take::TakeRow;
 use crate::rejects::{Entry, Refusal, Rejects, allowing, line, of_parser, of_refused, of_row};
 use crate::report::Tally;
@@ -303,7 +302,8 @@ impl Attempt {
                 chunks,
                 tally,
                 by_parser: self.group.counts().1,
-                left_out: Filtered::default(),
+                sent: self.sent_rows(),
+                left_out: Default::default(),
                 rejects: lines,
                 checked,
             });

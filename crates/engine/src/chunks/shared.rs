@@ -7,12 +7,13 @@
 //! ```
 //! What is kept of a delivery whose commit nobody has reported is open until the ledger is asked.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millstream_core::Result;
 use millstream_core::sink::{Chunk, WrittenChunks};
-use millstream_state::rejects::{CheckedRows, Line, RejectLine};
+use millstream_state::rejects::{CheckedRows, RejectLine};
 use serde::{Deserialize, Serialize};
 
 use super::units::COMPLETE;
@@ -34,8 +35,10 @@ pub struct KeptDelivery {
     pub tally: Tally,
     /// How many of those that are refused a parser has refused.
     pub by_parser: u64,
-    /// What filters have left out of units that are complete with it: it is part of the tally.
-    pub left_out: Filtered,
+    /// How many rows were sent to the target.
+    pub sent: u64,
+    /// What filters have left out of units that are complete with it, by source: it is part of the tally.
+    pub left_out: BTreeMap<String, Filtered>,
     /// What was refused.
     pub rejects: Vec<RejectLine>,
     /// What checks have counted.
@@ -53,9 +56,9 @@ impl KeptDelivery {
         self.chunks.iter().filter(|(_, number)| *number == COMPLETE).map(|(unit, _)| unit.as_str())
     }
 
-    /// Adds what filters have left out of a unit.
-    pub fn leave_out(&mut self, left_out: Filtered) {
-        self.left_out += left_out;
+    /// Adds what filters have left out of a unit of `source`.
+    pub fn leave_out(&mut self, source: &str, left_out: Filtered) {
+        *self.left_out.entry(source.to_owned()).or_default() += left_out;
         self.tally.read += left_out.records;
         self.tally.filtered += left_out.records;
     }
@@ -80,14 +83,11 @@ pub trait Keeper: Debug + Send + Sync {
     /// A delivery is committed.
     fn committed(&self, number: u64);
 
-    /// A unit is being read, or is not any more.
-    fn reading(&self, uri: &str, is_read: bool);
+    /// A unit of `source` is being read, or is not any more.
+    fn reading(&self, source: &str, uri: &str, is_read: bool);
 
-    /// The unit that is noted as `unit` is at its end, and filters have left out so much of it.
-    fn ended(&self, unit: &str, left_out: Filtered);
-
-    /// Keeps rejects that belong to no delivery yet.
-    fn lines(&self, lines: Vec<Line>);
+    /// The unit of `source` that is noted as `unit` is at its end, and filters have left out so much of it.
+    fn ended(&self, source: &str, unit: &str, left_out: Filtered);
 }
 
 /// The part of a load that a worker does: the units of a bundle.
@@ -124,11 +124,7 @@ impl ByWorkers {
         let mut done = self.lock();
         done.tally = done.tally.and(delivery.tally);
         done.noted += delivery.chunks.len() as u64;
-    }
-
-    /// So many units are read.
-    pub fn set_units(&self, units: u64) {
-        self.lock().units = units;
+        done.units += delivery.completes().count() as u64;
     }
 
     /// The sums.

@@ -30,7 +30,6 @@ use millstream_state::rejects::{Line, RejectLine, RejectLog, Rotation};
 use serde_json::Value;
 
 use self::replay::Replay;
-use crate::chunks::shared::Keeper;
 use crate::member::MemberPlace;
 
 /// How many rejects an error shows.
@@ -82,7 +81,16 @@ pub struct Rejects {
     /// Whether rejects are counted and not kept.
     only_counted: OnceLock<()>,
     /// Keeps them elsewhere, for a worker of a cluster.
-    keeper: OnceLock<Arc<dyn Keeper>>,
+    elsewhere: OnceLock<Elsewhere>,
+}
+
+/// Keeps lines elsewhere.
+struct Elsewhere(Box<dyn Fn(Vec<Line>) + Send + Sync>);
+
+impl Debug for Elsewhere {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Elsewhere")
+    }
 }
 
 /// The units of which records were rejected.
@@ -171,11 +179,12 @@ impl Rejects {
             Entry::Step(name) => all && job.sinks.iter().any(|sink| job.gives_rows_of(&sink.from.value, name)),
             Entry::Sink(_) => all,
         };
-        // How much all workers together may leave out is judged where all of it is known.
-        let is_part = self.keeper.get().is_some();
-        let most = |entry: &Entry, most: MaxRejects| match is_free(entry) || (is_part && most.allows_some()) {
-            true => MaxRejects::Count(u64::MAX),
-            false => most,
+        // Which share all workers together leave out is judged where all of it is known.
+        let is_part = self.elsewhere.get().is_some();
+        let most = |entry: &Entry, most: MaxRejects| match (most, is_free(entry)) {
+            (_, true) => MaxRejects::Count(u64::MAX),
+            (MaxRejects::Share(_), false) if is_part && most.allows_some() => MaxRejects::Count(u64::MAX),
+            (most, false) => most,
         };
         let allowed = steps.chain(sinks).map(|(entry, asked)| {
             let most = most(&entry, asked);
@@ -218,9 +227,9 @@ impl Rejects {
         let _ = self.run.set(first.to_owned());
     }
 
-    /// Keeps them elsewhere: this is a worker of a cluster. Call it before [`Rejects::allow`].
-    pub fn keep_by(&self, keeper: &Arc<dyn Keeper>) {
-        let _ = self.keeper.set(Arc::clone(keeper));
+    /// Lets `keep` keep them elsewhere: this is a worker of a cluster. Call it before [`Rejects::allow`].
+    pub fn keep_by(&self, keep: impl Fn(Vec<Line>) + Send + Sync + 'static) {
+        let _ = self.elsewhere.set(Elsewhere(Box::new(keep)));
     }
 
     /// Where they are kept.
@@ -334,8 +343,8 @@ impl Rejects {
         if lines.peek().is_none() || self.only_counted.get().is_some() {
             return Ok(());
         }
-        if let Some(keeper) = self.keeper.get() {
-            keeper.lines(lines.collect());
+        if let Some(Elsewhere(keep)) = self.elsewhere.get() {
+            keep(lines.collect());
             return Ok(());
         }
         self.known_log()?.add(lines, now)

@@ -1,7 +1,7 @@
 //! The ledger of a sink in this run.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use millstream_core::sink::{Chunk, Ledger, LoadContext, WrittenChunks};
 use millstream_core::{Error, ErrorKind, Result, Step};
@@ -10,7 +10,7 @@ use millstream_state::ProgressFile;
 
 use super::decide::{self, Choice, LoadKind, Trace};
 use super::point::ResumePoint;
-use crate::chunks::load::{ChunkLoad, Commits, is_complete, note_complete, says_all_else_is_loaded};
+use crate::chunks::load::{ChunkLoad, Commits, first_notes, is_complete, note_complete, says_all_else_is_loaded};
 use crate::chunks::pipeline::{Pipeline, is_incremental};
 use crate::chunks::references::References;
 use crate::chunks::shared::ByWorkers;
@@ -35,6 +35,10 @@ pub struct OpenLedger {
     commits: Commits,
     /// What workers of a cluster do of it.
     pub by_workers: Arc<ByWorkers>,
+    /// What it begins with.
+    first_notes: OnceLock<Vec<Chunk>>,
+    /// Whether that was noted before there were rows, for workers.
+    is_begun: AtomicBool,
 }
 
 impl ResumePoint {
@@ -86,6 +90,8 @@ impl ResumePoint {
             tally: Mutex::default(),
             commits: Commits::default(),
             by_workers: Arc::default(),
+            first_notes: OnceLock::new(),
+            is_begun: AtomicBool::new(false),
         }))
     }
 
@@ -144,6 +150,7 @@ impl OpenLedger {
         progress: Option<Arc<ProgressFile>>,
     ) -> Result<ChunkLoad> {
         let mut references = References::of(&pipelines, self.incremental.then(|| point.first()))?;
+        let _ = self.first_notes.set(first_notes(self.fingerprint.as_ref(), &references));
         if !references.is_empty() {
             references.check(&self.ledger.written().await?).map_err(|error| error.in_step(&self.sink))?;
         }
@@ -167,6 +174,27 @@ impl OpenLedger {
             by_workers: Arc::clone(&self.by_workers),
             bundle: None,
         })
+    }
+
+    /// Notes what it begins with, unless that is there: workers do not compete for it then.
+    pub async fn begin_for_workers(&self) -> Result<()> {
+        let written = self.ledger.written().await?;
+        let missing = self.first_notes.get().into_iter().flatten().filter(|note| !written.contains(note));
+        let missing: Vec<Chunk> = missing.cloned().collect();
+        if !missing.is_empty() {
+            self.is_begun.store(written.is_empty(), Ordering::Relaxed);
+            self.ledger.delivery(missing, 0).await?.commit().await?;
+        }
+        Ok(())
+    }
+
+    /// Forgets its load if nothing but its beginning is in the ledger.
+    async fn forget_unwritten(&self) -> Result<()> {
+        let begins_with = self.first_notes.get().map_or(0, |notes| notes.len() as u64);
+        if self.is_begun.load(Ordering::Relaxed) && self.ledger.count().await? == begins_with {
+            return self.ledger.forget(&self.load).await;
+        }
+        self.ledger.forget_unwritten(&self.load).await.map(drop)
     }
 
     /// The name of its sink.
@@ -222,7 +250,7 @@ pub async fn stopped(point: &ResumePoint, error: Error, ledgers: &[&OpenLedger])
     futures::future::join_all(ends).await;
     for one in ledgers.iter().filter(|one| !one.incremental && one.rows.load(Ordering::Relaxed) == 0) {
         // Whether that works does not matter: the next run does it.
-        let _ = one.ledger.forget_unwritten(&one.load).await;
+        let _ = one.forget_unwritten().await;
     }
     let rows: u64 = ledgers.iter().map(|one| one.rows.load(Ordering::Relaxed)).sum();
     if rows == 0 || (ledgers.len() == 1 && says_all_else_is_loaded(&error)) {

@@ -9,10 +9,11 @@ use millstream_job::{Around, Job};
 use millstream_state::{Ending, ShownWait, WaitingRun, default_folder};
 
 use super::epochs::is_service;
+use super::events::{Event, Observer};
 use super::execute::{execute_from, turn};
+use super::hours;
 use super::passes::together;
 use super::work::interruption;
-use super::{Event, Observer, hours};
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::job_plan::Runnable;

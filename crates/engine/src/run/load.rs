@@ -40,9 +40,10 @@ impl<'w, 'j> Begun<'w, 'j> {
     /// Loads everything. If that fails, or too much is rejected, what is not committed is rolled back.
     pub(super) async fn load(mut self) -> Result<Loaded<'w, 'j>, Failure> {
         let Work { run, cancel, .. } = self.work;
-        if let Err(mut errors) = self.distribute().await {
+        if let Err(errors) = self.distribute().await {
             self.settle();
-            let first = errors.remove(0);
+            let mut errors = errors.into_iter();
+            let first = errors.next().unwrap_or_else(|| Error::internal("a worker has failed, and did not say why"));
             let mut failure = self.fail(first).await;
             failure.errors.extend(errors);
             return Err(failure);

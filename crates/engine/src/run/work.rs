@@ -4,7 +4,7 @@ use millstream_core::{Error, ErrorKind, Result};
 use millstream_job::{Job, Lint};
 use millstream_state::LiveRun;
 
-use super::Reports;
+use super::events::Reports;
 use crate::context::RunContext;
 use crate::options::Cancel;
 use crate::prepare::Prepared;

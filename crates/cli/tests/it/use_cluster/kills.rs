@@ -74,8 +74,8 @@ fn round(database: Database, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut cluster = Cluster::new(database, FILES, ", max_rejects: 1000");
     // Slow enough that something is under way when it is hit.
-    cluster.lab.file("slow.py", "import time\n\ndef slow(row):\n    time.sleep(0.001)\n    return {}\n");
-    let slow = "  slow: {map: {from: kept, python: 'slow.py:slow', columns: {}, keep: [id, name, v], deterministic: \
+    cluster.lab.file("slow.py", "import time\n\ndef slow(row):\n    time.sleep(0.001)\n    return {'w': 1}\n");
+    let slow = "  slow: {map: {from: kept, python: 'slow.py:slow', columns: {w: int64}, keep: [id, name, v], deterministic: \
                 true, workers: 1}}\nsinks:";
     let job = cluster.lab.read("job.yaml").replace("sinks:", slow).replace("from: kept, write", "from: slow, write");
     cluster.lab.file("job.yaml", job);
@@ -85,7 +85,8 @@ fn round(database: Database, seed: u64) {
     loop {
         let more: &[&str] = if resumed { &["--resume"] } else { &[] };
         let mut coordinator = cluster.coordinator(&[more, &["--wait-for-workers", "60s"]].concat());
-        coordinator.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let log = fs_err::File::create(cluster.lab.path("coordinator.log")).expect("a log").into_parts().0;
+        coordinator.stdout(std::process::Stdio::null()).stderr(log);
         let mut coordinator = Process(coordinator.spawn().expect("it starts"));
         let mut next = Instant::now() + Duration::from_millis(random.u64(300..2_500));
         let ended = loop {
@@ -117,8 +118,12 @@ fn round(database: Database, seed: u64) {
         if ended {
             break;
         }
-        // Of a coordinator that was killed before it began, there is nothing to resume.
-        assert!(hit.contains(&Blow::KillCoordinator), "seed {seed} fails after {hit:?}");
+        let said = cluster.lab.read("coordinator.log");
+        // By chance, two workers may be killed over the same file.
+        let killed = hit.iter().filter(|blow| **blow == Blow::KillWorker).count();
+        let is_deadly = killed > 1 && said.contains("two workers were lost while they read this file");
+        let was_killed = hit.last() == Some(&Blow::KillCoordinator);
+        assert!(is_deadly || was_killed, "seed {seed} fails after {hit:?}: {said}");
         resumes += 1;
         assert!(resumes < 10, "seed {seed} fails again and again after {hit:?}");
         resumed = true;

@@ -76,7 +76,8 @@ pub(super) fn gather(job: &Job, prepared: &Prepared<'_>) -> Result<Vec<CodeFile>
         let file = read(&folder, path)?;
         bytes += file.content.len() / 2;
         if bytes > MOST_BYTES || files.len() == MOST_FILES {
-            let error = Error::refused(format!("the code of the job has more than {} MiB", MOST_BYTES >> 20));
+            let (most, files) = (MOST_BYTES >> 20, MOST_FILES);
+            let error = Error::refused(format!("the code of the job has more than {most} MiB, or {files} files"));
             return Err(error.hint("leave only its modules beside it"));
         }
         files.push(file);

@@ -11,14 +11,14 @@ use millstream_core::{Error, ErrorKind, Result, Unit};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::hindrance::of_reader;
+use super::hindrance::{is_valid_everywhere, of_reader};
 use super::session::{Tell, coordinated, deadly, listed, unit_of, unpacked};
 use super::task::{Assignment, from_value, to_value};
 use crate::context::RunContext;
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::options::ClusterOptions;
-use crate::run::Event;
+use crate::run::events::Event;
 use crate::urls::{self, Counts, Urls};
 
 /// What is to be counted.
@@ -74,11 +74,16 @@ async fn count(
     let task = CountTask { urls: urls.clone(), by_unit, folder, reads_files: reader.reads_files() };
     let task = to_value(&Assignment::Count(task))?;
     let counting = Arc::new(Counting { counts: Mutex::default(), workers: Mutex::default(), tell: Arc::clone(tell) });
+    // What workers do not get is counted here.
+    let own = Mutex::new(Vec::new());
+    let keep = |unit: Unit| own.lock().unwrap_or_else(PoisonError::into_inner).push(unit);
     let list = async |sender: tokio::sync::mpsc::Sender<ListedUnit>| {
         let mut units = reader.list_once();
         while let Some(unit) = units.next().await {
-            // Without workers, all of them are counted here.
-            let _ = sender.send(listed(0, &unit?)?).await;
+            let unit = unit?;
+            if !is_valid_everywhere(&reader, &unit, &options.shared) || sender.send(listed(0, &unit)?).await.is_err() {
+                keep(unit);
+            }
         }
         Ok(())
     };
@@ -86,9 +91,14 @@ async fn count(
     let ended = coordinated(options, &context.runtimes.io(), task, load, tell, list).await?;
     let ended = ended.map_err(|errors| Failure { lints: Vec::new(), errors })?;
     let mut counts = std::mem::take(&mut *counting.counts());
-    let left = match ended {
-        Some(Outcome::Finished) => return Ok(counts),
-        Some(Outcome::Alone(left)) => Some(left.units().map_err(unpacked)?.iter().map(unit_of).collect::<Result<_>>()?),
+    let own = own.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let left: Option<Vec<Unit>> = match ended {
+        Some(Outcome::Finished) if own.is_empty() => return Ok(counts),
+        Some(Outcome::Finished) => Some(own),
+        Some(Outcome::Alone(left)) => {
+            let left = left.units().map_err(unpacked)?.iter().map(unit_of).collect::<Result<Vec<Unit>>>()?;
+            Some([left, own].concat())
+        }
         None => None,
     };
     let rest = urls::count_units(context, &urls, by_unit, left).await?;
@@ -171,9 +181,7 @@ impl CountWork {
 impl ReadBundle for CountWork {
     async fn read(&self, to_read: ToRead, link: Link) -> Result<Value, Vec<Error>> {
         let units: Result<Vec<Unit>> = to_read.units.iter().map(unit_of).collect();
-        let (units, task, reading) = (units.map_err(|error| vec![error])?, self.task.clone(), link.clone());
-        // What is counted keeps nothing by which to tell what was being read: all of it may be to blame.
-        reading.reading((0..units.len()).collect());
+        let (units, task) = (units.map_err(|error| vec![error])?, self.task.clone());
         let counting = self.engine.with_context(async move |context: &RunContext| {
             urls::count_units(context, &task.urls, task.by_unit, Some(units)).await
         });
@@ -182,7 +190,7 @@ impl ReadBundle for CountWork {
             () = link.stopped() => return Err(vec![Error::new(ErrorKind::Interrupted, "the bundle was stopped")]),
             counted = counting => counted,
         };
-        let counted = counted.map_err(|failure| failure.errors)?;
+        let counted = counted.map_err(super::work::errors_of)?;
         to_value(&counted).map_err(|error| vec![error])
     }
 }

@@ -1,8 +1,10 @@
 //! The coordinator's side: hands out the units that no sink has, keeps what workers reject, and counts what they commit.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
@@ -17,7 +19,7 @@ use millstream_state::rejects::{ChunkId, Line};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::code::gather;
+use super::code::{CodeFile, gather};
 use super::hindrance::{self, hindrance};
 use super::session::{Tell, coordinated, deadly, listed, unit_of, unpacked};
 use super::task::{Assignment, BundleOutcome, Keep, SharedLoad, Task, Told, from_value, to_value};
@@ -29,9 +31,12 @@ use crate::job_plan::written_plan;
 use crate::read::Reader;
 use crate::rejects::Rejects;
 use crate::report::{ClusterReport, WorkerReport};
-use crate::run::Event;
 use crate::run::begin::Begun;
+use crate::run::events::Event;
 use crate::run::work::Work;
+
+/// How long the targets may take to end what a lost worker has.
+const LONGEST_FENCE: Duration = Duration::from_secs(60);
 
 /// Units that are unpacked together.
 const TOGETHER: usize = 1024;
@@ -44,28 +49,25 @@ impl Begun<'_, '_> {
     pub(in crate::run) async fn distribute(&self) -> Result<(), Vec<Error>> {
         let Some(options) = self.work.point.options.cluster.clone() else { return Ok(()) };
         let one = |error: Error| vec![error];
-        let Work { run, job, prepared, .. } = self.work;
-        let why = match self.work.run.replay {
-            Some(_) => Err("rejects are loaded again".to_owned()),
-            None => hindrance(job, prepared, &self.physical, &options.shared)
-                .and_then(|()| hindrance::of_references(&self.physical)),
-        };
-        let why = why.and_then(|()| match run.rejects.log() {
-            Some(_) => Ok(()),
-            None => Err("there is no folder for the run history, where rejects are kept".to_owned()),
-        });
-        if let Err(why) = why {
-            if options.always {
+        let run = self.work.run;
+        let code = match self.code_for_workers(&options.shared) {
+            Ok(code) => code,
+            Err(why) if options.always => {
                 let error = Error::refused("the workers of a cluster cannot run this job").cause(why);
                 return Err(vec![error.hint("leave out `--cluster=always`: then it runs on this machine alone")]);
             }
-            self.work.reports.report(Event::NotDistributed { why });
-            return Ok(());
+            Err(why) => {
+                self.work.reports.report(Event::NotDistributed { why });
+                return Ok(());
+            }
+        };
+        for ledger in self.sinks.ledgers() {
+            ledger.begin_for_workers().await.map_err(|error| vec![error.in_step(ledger.sink())])?;
         }
-        let task = self.task().and_then(|task| to_value(&Assignment::Load(Box::new(task)))).map_err(one)?;
+        let task = self.task(code).and_then(|task| to_value(&Assignment::Load(Box::new(task)))).map_err(one)?;
         let distribution = Arc::new(self.distribution().map_err(one)?);
         let (io, load) = (run.runtimes.io(), Arc::clone(&distribution) as Arc<dyn Load>);
-        let list = |sender| self.list(sender, &distribution);
+        let list = |sender| self.list(sender, &distribution, &options.shared);
         let coordinating = coordinated(&options, &io, task, load, &distribution.tell, list);
         let done = self.work.unless_interrupted(coordinating).await;
         let done = done.map_err(one).and_then(|done| done);
@@ -73,8 +75,28 @@ impl Begun<'_, '_> {
         done.map(drop)
     }
 
+    /// The code that workers need, if the job can be distributed; otherwise why not, in words that end a sentence.
+    fn code_for_workers(&self, shared: &[PathBuf]) -> Result<Vec<CodeFile>, String> {
+        let Work { run, job, prepared, .. } = self.work;
+        if run.replay.is_some() {
+            return Err("rejects are loaded again".to_owned());
+        }
+        hindrance(job, prepared, &self.physical, shared)?;
+        hindrance::of_references(&self.physical)?;
+        // The rights of the user, or what an earlier run has begun, may keep a ledger away.
+        if self.sinks.ledgers().len() < job.sinks.len() {
+            return Err(
+                "one of its targets has no ledger, or an earlier run has begun to load it all at once".to_owned()
+            );
+        }
+        if run.rejects.log().is_none() {
+            return Err("there is no folder for the run history, where rejects are kept".to_owned());
+        }
+        gather(job, prepared).map_err(|error| error.what().to_owned())
+    }
+
     /// What workers have to know.
-    fn task(&self) -> Result<Task> {
+    fn task(&self, code: Vec<CodeFile>) -> Result<Task> {
         let Work { job, prepared, point, .. } = self.work;
         let load = |ledger: &&crate::resume::OpenLedger| {
             (
@@ -83,9 +105,11 @@ impl Begun<'_, '_> {
             )
         };
         let folder = std::env::current_dir();
+        let of_files = |reader: &Arc<Reader>| Some((reader.name.clone(), prepared.source_columns(&reader.name)?));
+        let columns = prepared.readers.iter().filter_map(of_files);
         Ok(Task {
-            plan: written_plan(job, prepared)?,
-            code: gather(job, prepared)?,
+            plan: written_plan(job, columns)?,
+            code,
             references: self.reference_hashes(),
             distributed: sources_of_sinks(job).into_keys().collect(),
             fingerprint: Fingerprints::of(job, prepared).current().to_owned(),
@@ -131,7 +155,12 @@ impl Begun<'_, '_> {
     }
 
     /// Lists all units, hands out those that no sink knows, and keeps all of them for the load that follows.
-    async fn list(&self, sender: mpsc::Sender<ListedUnit>, distribution: &Distribution) -> Result<()> {
+    async fn list(
+        &self,
+        sender: mpsc::Sender<ListedUnit>,
+        distribution: &Distribution,
+        shared: &[PathBuf],
+    ) -> Result<()> {
         let mut written: BTreeMap<String, Arc<WrittenChunks>> = BTreeMap::new();
         for sink in &distribution.sinks {
             written.insert(sink.name.clone(), Arc::new(sink.ledger.written().await?));
@@ -151,7 +180,8 @@ impl Begun<'_, '_> {
                 let unit = unit.map_err(|error| error.in_step(&reader.name))?;
                 let listed = listed(number, &unit)?;
                 kept.add(listed.clone()).map_err(unpacked)?;
-                if matches!(units.standing(&unit), Standing::New(_)) {
+                let is_new = matches!(units.standing(&unit), Standing::New(_));
+                if is_new && hindrance::is_valid_everywhere(reader, &unit, shared) {
                     // Without workers, all of them are read here.
                     let _ = sender.send(listed).await;
                 }
@@ -216,8 +246,6 @@ struct State {
     workers: BTreeMap<Worker, WorkerReport>,
     /// How many records have come to entries that may leave something out.
     came: HashMap<String, u64>,
-    /// Units that are done.
-    units: u64,
 }
 
 impl Distribution {
@@ -240,24 +268,38 @@ impl Distribution {
         sink.by_workers.add(delivery);
         sink.rows.fetch_add(tally.written, Ordering::Relaxed);
         self.progress.iter().for_each(|progress| progress.add_rows(tally.written));
-        let (parsed, left_out) = (delivery.by_parser, delivery.left_out);
-        if let Some(reader) = self.readers.iter().find(|reader| reader.name == delivery.source) {
-            reader.filtered.fetch_add(left_out.records, Ordering::Relaxed);
-        }
+        let parsed = delivery.by_parser;
         if let Some(load) = self.step(&delivery.sink, StepKind::Load) {
             load.add_rows(tally.written);
-            load.add_rejected(tally.rejected - parsed);
+            load.add_rejected(tally.rejected.saturating_sub(parsed));
         }
-        if let Some(parse) = self.step(&delivery.source, StepKind::Parse) {
-            parse.add_rows(tally.read - parsed - left_out.passed_over);
-            parse.add_passed_over(left_out.passed_over);
-            parse.add_rejected(parsed);
+        let left_out: u64 = delivery.left_out.values().map(|left_out| left_out.records).sum();
+        let rows = tally.read.saturating_sub(parsed + left_out);
+        self.came_from(&delivery.source, rows, parsed);
+        for (source, left_out) in &delivery.left_out {
+            let parsed = left_out.records.saturating_sub(left_out.passed_over);
+            self.came_from(source, parsed, 0);
+            self.step(source, StepKind::Parse).iter().for_each(|parse| parse.add_passed_over(left_out.passed_over));
+            if let Some(reader) = self.readers.iter().find(|reader| reader.name == *source) {
+                reader.filtered.fetch_add(left_out.records, Ordering::Relaxed);
+            }
+            *self.state().came.entry(source.clone()).or_default() += left_out.passed_over;
         }
+        *self.state().came.entry(format!("sink {}", delivery.sink)).or_default() += delivery.sent;
         if let Some(report) = self.state().workers.get_mut(&worker) {
             report.rows += tally.written;
         }
         delivery.rejects.iter().for_each(|line| self.judging.count_earlier(&line.rejected));
         self.judging.passed()
+    }
+
+    /// Records of `source` were parsed, and some refused.
+    fn came_from(&self, source: &str, rows: u64, rejected: u64) {
+        if let Some(parse) = self.step(source, StepKind::Parse) {
+            parse.add_rows(rows);
+            parse.add_rejected(rejected);
+        }
+        *self.state().came.entry(source.to_owned()).or_default() += rows + rejected;
     }
 
     /// Asks the ledgers what of the open deliveries of `worker`, or of all, is there.
@@ -268,8 +310,7 @@ impl Distribution {
             // One that does not answer is asked again by the load that follows: the rows are counted as loaded before.
             let Ok(written) = sink.ledger.written().await else { continue };
             let committed = self.state().tracked.settle(worker, &name, &written);
-            for delivery in committed {
-                let of = worker.unwrap_or_default();
+            for (of, delivery) in committed {
                 // Too many rejects end the run when all has come.
                 let _ = self.committed(of, &delivery);
             }
@@ -280,16 +321,10 @@ impl Distribution {
     async fn end(&self, has_failed: bool) {
         let workers: Vec<Worker> = self.state().workers.keys().copied().collect();
         if has_failed {
-            for worker in workers {
-                self.fence(worker).await;
-            }
+            futures::future::join_all(workers.into_iter().map(|worker| self.fence(worker))).await;
         }
         self.settle(None).await;
-        let (came, units) = {
-            let state = self.state();
-            (state.came.clone(), state.units)
-        };
-        self.sinks.iter().for_each(|sink| sink.by_workers.set_units(units));
+        let came = self.state().came.clone();
         if let Some(log) = self.rejects.log().filter(|_| !came.is_empty()) {
             // Where they cannot be kept, the load that follows says so.
             let _ = log.add([Line::Came { came }], true);
@@ -297,11 +332,15 @@ impl Distribution {
         self.show();
     }
 
-    async fn fence(&self, worker: Worker) {
+    /// Ends what a worker has at the targets. Whether it has: otherwise it may still commit what it has told, and who
+    /// reads its units waits for its locks, and writes nothing twice all the same.
+    async fn fence(&self, worker: Worker) -> bool {
+        let mut is_fenced = true;
         for sink in &self.sinks {
-            // Whoever reads its units waits for its locks then, and writes nothing twice all the same.
-            let _ = sink.ledger.end_worker(worker).await;
+            let ended = tokio::time::timeout(LONGEST_FENCE, sink.ledger.end_worker(worker)).await;
+            is_fenced &= matches!(ended, Ok(Ok(())));
         }
+        is_fenced
     }
 
     fn show(&self) {
@@ -337,6 +376,9 @@ impl Load for Distribution {
         for step in &outcome.steps {
             if let Some(own) = self.step(&step.name, step.kind) {
                 own.add_elsewhere(step);
+                if step.kind == StepKind::Transform {
+                    own.add_rows(step.rows);
+                }
             }
         }
         for missing in &outcome.missing_columns {
@@ -348,7 +390,12 @@ impl Load for Distribution {
         self.cache.add_cached(outcome.cached.0);
         self.cache.add_disk(outcome.cached.1);
         let mut state = self.state();
-        for (entry, came) in outcome.came {
+        // Those of sources and sinks come with the deliveries.
+        let is_known = |entry: &String| {
+            self.sources.contains_key(entry)
+                || entry.strip_prefix("sink ").is_some_and(|sink| self.sink(sink).is_some())
+        };
+        for (entry, came) in outcome.came.into_iter().filter(|(entry, _)| !is_known(entry)) {
             *state.came.entry(entry).or_default() += came;
         }
         if let Some(report) = state.workers.get_mut(&worker) {
@@ -361,15 +408,16 @@ impl Load for Distribution {
             report.delayed_seconds += outcome.delayed_seconds;
             report.peak_rss_bytes = report.peak_rss_bytes.max(outcome.peak_rss_bytes);
         }
-        state.units += outcome.units;
         drop(state);
         self.show();
         Ok(())
     }
 
     async fn lose(&self, worker: Worker) {
-        self.fence(worker).await;
-        self.settle(Some(worker)).await;
+        // Of one that may still commit, the ledger is asked when all has ended.
+        if self.fence(worker).await {
+            self.settle(Some(worker)).await;
+        }
     }
 
     fn deadly(&self, unit: &ListedUnit) -> Error {

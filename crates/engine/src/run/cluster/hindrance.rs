@@ -1,6 +1,6 @@
 //! Why the units of a job are not read by workers. Only what is known to give the same rows is distributed.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use millstream_job::Job;
@@ -10,6 +10,7 @@ use crate::plan::lookup::lookups;
 use crate::plan::shared::Physical;
 use crate::prepare::Prepared;
 use crate::read::Reader;
+use millstream_core::Unit;
 
 /// The most bytes of a reference that each worker reads.
 const LARGEST_REFERENCE: usize = 64 << 20;
@@ -22,7 +23,7 @@ pub fn hindrance(job: &Job, prepared: &Prepared<'_>, physical: &Physical, shared
     if job.sources.iter().any(|source| source.queue().is_some()) {
         return Err("it reads a queue, of which several processes can read by themselves".to_owned());
     }
-    if job.around.throttle.bytes_per_second.is_some() {
+    if job.around.throttle.in_words().is_some() {
         return Err("its `throttle` holds for one machine".to_owned());
     }
     if job.sinks.is_empty() {
@@ -78,11 +79,27 @@ pub fn of_reader(reader: &Arc<Reader>, shared: &[PathBuf]) -> Result<(), String>
     Ok(())
 }
 
+/// Whether workers can open `unit`, which a list may have named.
+pub fn is_valid_everywhere(reader: &Reader, unit: &Unit, shared: &[PathBuf]) -> bool {
+    reader.source_of(&unit.uri).is_ok_and(|source| !source.is_local()) || is_shared(&escaped(&unit.uri), shared)
+}
+
+/// A path without what would be a wildcard in a pattern.
+fn escaped(path: &str) -> String {
+    path.replace(['*', '?', '[', '{'], "_")
+}
+
 /// Whether `pattern` is below one of the folders `shared`.
 fn is_shared(pattern: &str, shared: &[PathBuf]) -> bool {
     let absolute = |path: &Path| std::path::absolute(path).ok();
-    // Of a pattern only what comes before its first wildcard is a path.
-    let fixed = pattern.split(['*', '?', '[', '{']).next().unwrap_or_default();
+    // Of a pattern only the folders before its first wildcard are a path.
+    let fixed = match pattern.find(['*', '?', '[', '{']) {
+        Some(wildcard) => pattern[..wildcard].rfind('/').map_or("", |slash| &pattern[..=slash]),
+        None => pattern,
+    };
+    if Path::new(pattern).components().any(|part| part == Component::ParentDir) {
+        return false;
+    }
     let Some(place) = absolute(Path::new(if fixed.is_empty() { "." } else { fixed })) else { return false };
     shared.iter().filter_map(|folder| absolute(folder)).any(|folder| place.starts_with(folder))
 }
@@ -97,7 +114,16 @@ mod tests {
         for pattern in ["/mnt/data/a.csv", "/mnt/data/*/b.csv", "/mnt/data/x{1..3}.gz"] {
             assert!(is_shared(pattern, &shared), "{pattern}");
         }
-        for pattern in ["/mnt/dat*/a.csv", "/mnt/database/a.csv", "a.csv", "*.csv", "/mnt/*.csv"] {
+        for pattern in [
+            "/mnt/dat*/a.csv",
+            "/mnt/database/a.csv",
+            "/mnt/data*/a.csv",
+            "/mnt/data{1,2}/a.csv",
+            "/mnt/data/../a.csv",
+            "a.csv",
+            "*.csv",
+            "/mnt/*.csv",
+        ] {
             assert!(!is_shared(pattern, &shared), "{pattern}");
         }
         let here = std::env::current_dir().expect("it is there");

@@ -9,8 +9,9 @@
 //! When they have ended, the run loads what is left, as if it had been resumed: it finds all units complete, or reads
 //! those that are not. So whatever becomes of workers, whether the load is complete is decided in one place.
 //!
-//! `code.rs` code of one's own on its way to workers; `hindrance.rs` why a job is not distributed; `task.rs` what workers get, and what they give back; `distribute.rs`
-//! the coordinator's side, with `session.rs` what it has in common with `count.rs`, where lines are counted; `tracked.rs` which deliveries are committed; `work.rs` the worker's side.
+//! `hindrance.rs` why a job is not distributed; `task.rs` what workers get, and what they give back, `code.rs` code of
+//! one's own on its way to them; `distribute.rs` the coordinator's side, `count.rs` that of lines that are counted, and
+//! `session.rs` what both have in common; `tracked.rs` which deliveries are committed; `work.rs` the worker's side.
 
 mod code;
 mod count;
@@ -54,7 +55,9 @@ impl Engine {
         self.with_looking_context(async move |context: &RunContext| {
             let prepared = prepare(context, &job, None, Reach::Online).await?;
             let physical = prepared.plan_sinks(&job).await?;
-            let here = hindrance::hindrance(&job, &prepared, &physical, &shared).err();
+            let here = hindrance::hindrance(&job, &prepared, &physical, &shared)
+                .and_then(|()| code::gather(&job, &prepared).map(drop).map_err(|error| error.what().to_owned()))
+                .err();
             let names =
                 |all: Vec<&String>| if here.is_some() { Vec::new() } else { all.into_iter().cloned().collect() };
             let read = names(job.sources.iter().map(|source| &source.name.value).collect());

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::options::ClusterOptions;
-use crate::run::Event;
+use crate::run::events::Event;
 
 /// How many units wait for the coordinator.
 const LISTED: usize = 1024;
@@ -18,11 +18,12 @@ const LISTED: usize = 1024;
 /// Takes what happens.
 pub(super) type Tell = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// Lets workers do `task` with the units that `list` sends, with the network of `io`. `None` if nobody can listen, which
+/// Lets workers do `task` with the units that `list` sends, with the network of `io`. `None` if it cannot listen, which
 /// is said: nothing is listed then.
 ///
 /// # Errors
-/// If listing fails; if nobody can listen, and the run is to be distributed in any case. Inside, those of workers and of `load`.
+/// If listing fails; if it cannot listen, and the run is to be distributed in any case. Inside, those of workers and of
+/// `load`.
 pub(super) async fn coordinated<F>(
     options: &ClusterOptions,
     io: &Handle,

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::code::CodeFile;
 use super::count::CountTask;
 use crate::chunks::shared::KeptDelivery;
-use crate::report::{MissingColumn, Skipped};
+use crate::report::MissingColumn;
 
 /// What workers are to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -97,8 +97,6 @@ pub(super) struct BundleOutcome {
     pub came: HashMap<String, u64>,
     /// Columns that files lacked.
     pub missing_columns: Vec<MissingColumn>,
-    /// Units that could not be opened.
-    pub skipped: (u64, Vec<Skipped>),
     /// Bytes of local files that were in the page cache, and that were not.
     pub cached: (u64, u64),
     /// Seconds of processor time.

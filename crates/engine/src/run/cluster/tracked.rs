@@ -53,7 +53,12 @@ impl Tracked {
 
     /// Nothing of `worker`, or of all, is committed any more into `sink`, of which `written` is there: the deliveries
     /// that are.
-    pub(super) fn settle(&mut self, worker: Option<Worker>, sink: &str, written: &WrittenChunks) -> Vec<KeptDelivery> {
+    pub(super) fn settle(
+        &mut self,
+        worker: Option<Worker>,
+        sink: &str,
+        written: &WrittenChunks,
+    ) -> Vec<(Worker, KeptDelivery)> {
         let of = |(of, _): &(Worker, u64), open: &Open| {
             open.delivery.sink == sink && worker.is_none_or(|worker| worker == *of)
         };
@@ -63,7 +68,7 @@ impl Tracked {
             // One that is committed drops those of others with the same chunks.
             let is_there = self.open.get(&key).is_some_and(|open| open.delivery.is_in(written));
             match is_there {
-                true => committed.extend(self.committed(key.0, key.1)),
+                true => committed.extend(self.committed(key.0, key.1).map(|delivery| (key.0, delivery))),
                 false => drop(self.open.remove(&key)),
             }
         }
@@ -74,7 +79,6 @@ impl Tracked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::Filtered;
     use crate::report::Tally;
 
     fn delivery(number: u64, chunks: std::ops::Range<u64>) -> KeptDelivery {
@@ -85,7 +89,8 @@ mod tests {
             chunks: chunks.map(|number| ("a".to_owned(), number)).collect(),
             tally: Tally::default(),
             by_parser: 0,
-            left_out: Filtered::default(),
+            sent: 0,
+            left_out: Default::default(),
             rejects: Vec::new(),
             checked: Vec::new(),
         }
@@ -95,8 +100,8 @@ mod tests {
         WrittenChunks::new(chunks.map(|number| ("a".to_owned(), number)), str::to_owned)
     }
 
-    fn numbers(deliveries: &[KeptDelivery]) -> Vec<u64> {
-        deliveries.iter().map(|delivery| delivery.number).collect()
+    fn numbers(deliveries: &[(Worker, KeptDelivery)]) -> Vec<u64> {
+        deliveries.iter().map(|(_, delivery)| delivery.number).collect()
     }
 
     #[test]

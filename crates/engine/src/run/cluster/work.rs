@@ -1,7 +1,7 @@
 //! The worker's side: reads the units of bundles, and delivers what the targets do not have.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use super::code::place;
 use super::count::CountWork;
 use super::session::unit_of;
 use super::task::{Assignment, BundleOutcome, Keep, Task, Told, from_value, to_value};
-use crate::chunks::load::{ChunkLoad, Commits, first_notes};
+use crate::chunks::load::{ChunkLoad, Commits, first_notes, only_begun};
 use crate::chunks::references::{References, has_changed};
 use crate::chunks::shared::{BundleLoad, Keeper, KeptDelivery};
 use crate::chunks::sinks;
@@ -42,7 +42,7 @@ use crate::run::load::drive;
 /// Bundles that a worker reads at once: while one is at its end, the next one has begun.
 const SLOTS: u64 = 2;
 
-/// How often the coordinator hears which units are being read.
+/// How often the coordinator hears which units are not being read any more.
 const TOLD: Duration = Duration::from_millis(50);
 
 /// A worker of a cluster, with the machine of an engine.
@@ -102,8 +102,8 @@ impl millstream_cluster::Work for EngineWork {
             }
         };
         let plan = self.0.restore(&task.plan).map_err(first_error)?;
-        let (engine, next, noted) = (self.0.clone(), Arc::default(), Arc::default());
-        let joined = Joined { engine, worker, task, plan, next, noted, _code: code };
+        let (engine, next) = (self.0.clone(), Arc::default());
+        let joined = Joined { engine, worker, task, plan, next, _code: code };
         joined.check().await.map_err(first_error)?;
         Ok(Arc::new(Reads(Arc::new(joined))))
     }
@@ -116,6 +116,11 @@ fn first_error(failure: Failure) -> Error {
     error.unwrap_or_else(|| Error::internal("it is not known what is wrong"))
 }
 
+/// All that is wrong, at least one error.
+pub(super) fn errors_of(failure: Failure) -> Vec<Error> {
+    if failure.errors.is_empty() { vec![first_error(failure)] } else { failure.errors }
+}
+
 /// A task that a worker has.
 struct Joined {
     engine: Engine,
@@ -124,8 +129,6 @@ struct Joined {
     plan: JobPlan,
     /// The number of the next delivery.
     next: Arc<AtomicU64>,
-    /// Whether the ledgers have the notes with which each load begins.
-    noted: Arc<AtomicBool>,
     /// The folder of its code, if that has one of its own.
     _code: Option<tempfile::TempDir>,
 }
@@ -142,13 +145,17 @@ impl Joined {
                 let prepared = prepare_with_sinks(context, &job, known, Reach::Online, Asked::Check).await?;
                 match Fingerprints::of(&job, &prepared).compare(&fingerprint) {
                     Compared::Same => Ok(()),
-                    _ => Err(Error::refused("the job would give other rows here")
-                        .hint("are the program and the files of the job the same on all machines?")
-                        .into()),
+                    _ => Err(other_rows().into()),
                 }
             })
             .await
     }
+}
+
+/// The error of a job with another fingerprint than the coordinator's.
+fn other_rows() -> Error {
+    Error::refused("the job would give other rows here")
+        .hint("are its code and the formats of its files the same on all machines, and as they were when it began?")
 }
 
 /// Reads the bundles of a task.
@@ -158,7 +165,7 @@ struct Reads(Arc<Joined>);
 impl ReadBundle for Reads {
     async fn read(&self, to_read: ToRead, link: Link) -> Result<Value, Vec<Error>> {
         let internal = |error: Error| vec![error];
-        let (joined, stopped) = (Arc::clone(&self.0), link.clone());
+        let (joined, stopped, lines) = (Arc::clone(&self.0), link.clone(), link.clone());
         let ToRead { units, is_again } = to_read;
         let sources: Vec<String> = joined.plan.job().sources.iter().map(|source| source.name.value.clone()).collect();
         let all = joined.task.distributed.iter().map(|source| (source.clone(), Vec::new()));
@@ -168,13 +175,13 @@ impl ReadBundle for Reads {
             let unit = unit_of(listed).map_err(internal)?;
             let source = sources.get(listed.source as usize);
             let source = source.ok_or_else(|| internal(Error::internal("a unit of no source")))?;
-            positions.insert(unit.uri.clone(), position);
+            positions.insert((source.clone(), unit.uri.clone()), position);
             only.entry(source.clone()).or_default().push(unit);
         }
         let (count, next) = (units.len() as u64, Arc::clone(&joined.next));
         let keeper: Arc<dyn Keeper> =
             Arc::new(LinkKeeper { link, next, positions, reading: Mutex::default(), left_out: Mutex::default() });
-        let bundle = Bundle { only, is_again, keeper };
+        let bundle = Bundle { only, is_again, keeper, link: lines };
         let engine = joined.engine.clone();
         let reading =
             engine.with_context(async move |context: &RunContext| read_bundle(context, &joined, bundle).await);
@@ -183,11 +190,8 @@ impl ReadBundle for Reads {
             () = stopped.stopped() => return Err(vec![Error::new(ErrorKind::Interrupted, "the bundle was stopped")]),
             outcome = reading => outcome,
         };
-        match outcome {
-            Ok(outcome) => to_value(&BundleOutcome { units: count, ..outcome }).map_err(internal),
-            Err(Failure { errors, .. }) if !errors.is_empty() => Err(errors),
-            Err(failure) => Err(vec![first_error(failure)]),
-        }
+        let outcome = outcome.map_err(errors_of)?;
+        to_value(&BundleOutcome { units: count, ..outcome }).map_err(internal)
     }
 }
 
@@ -197,12 +201,13 @@ struct Bundle {
     only: HashMap<String, Vec<Unit>>,
     is_again: bool,
     keeper: Arc<dyn Keeper>,
+    link: Link,
 }
 
 async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> Result<BundleOutcome, Failure> {
     let (_governing, began) = (context.govern()?, Instant::now());
-    let Bundle { only, is_again, keeper } = bundle;
-    context.rejects.keep_by(&keeper);
+    let Bundle { only, is_again, keeper, link } = bundle;
+    context.rejects.keep_by(move |lines| keep_lines(&link, lines));
     let read: BTreeSet<String> =
         only.iter().filter(|(_, units)| !units.is_empty()).map(|(source, _)| source.clone()).collect();
     context.read_only(only);
@@ -212,7 +217,12 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
     let physical = prepared.plan_sinks(&job).await?;
     read_references(context, joined, &physical).await?;
     let by_chunk = sinks::by_chunk(&job, &physical)?;
-    let fingerprint = Fingerprints::of(&job, &prepared).note();
+    // Its code may have changed since the worker joined.
+    let fingerprints = Fingerprints::of(&job, &prepared);
+    if fingerprints.compare(&joined.task.fingerprint) != Compared::Same {
+        return Err(other_rows().into());
+    }
+    let fingerprint = fingerprints.note();
     let mut tasks = Tasks::default();
     for ((sink, root), pipelines) in job.sinks.iter().zip(&physical.roots).zip(by_chunk) {
         let name = &sink.name.value;
@@ -223,8 +233,9 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
         let shared = joined.task.loads.get(name);
         let shared = shared.ok_or_else(|| Error::internal(format!("`{name}` is not shared")))?;
         let fingerprint = (!shared.incremental).then(|| fingerprint.clone());
-        let is_noted = joined.noted.load(Ordering::Relaxed);
-        let known = (!is_again).then(|| first_notes(fingerprint.as_ref().filter(|_| is_noted)));
+        let references = References::of(&pipelines, shared.incremental.then_some(joined.task.first.as_str()))?;
+        let begins_with = first_notes(fingerprint.as_ref(), &references);
+        let known = (!is_again).then(|| only_begun(&begins_with));
         let load_context = load_context(context, joined, &prepared, sink, &root.plan)?;
         let step = Arc::clone(&load_context.step);
         let ledger = sink.sink.ledger(&shared.name, load_context).await.map_err(|error| error.in_step(name))?;
@@ -232,10 +243,8 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
         let load = ChunkLoad {
             name: name.clone(),
             notes_rejects_of: shared.incremental.then(|| joined.task.first.clone()),
-            references: match is_noted {
-                true => References::default(),
-                false => References::of(&pipelines, shared.incremental.then_some(joined.task.first.as_str()))?,
-            },
+            // The coordinator has noted them.
+            references: References::default(),
             pipelines,
             ledger,
             step,
@@ -262,7 +271,6 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
     if !unopened.is_empty() {
         return Err(Failure { lints: Vec::new(), errors: unopened });
     }
-    joined.noted.store(true, Ordering::Relaxed);
     Ok(outcome(context, &prepared, began))
 }
 
@@ -288,7 +296,6 @@ fn outcome(context: &RunContext, prepared: &Prepared<'_>, began: Instant) -> Bun
         steps: context.snapshots(),
         came: context.rejects.all_came(),
         missing_columns: prepared.missing_columns(),
-        skipped: prepared.skipped(),
         cached: (context.cache.cached(), context.cache.disk()),
         cpu_seconds: used.busy.as_secs_f64(),
         delayed_seconds: used.delayed.as_secs_f64(),
@@ -331,11 +338,11 @@ fn load_context(
 struct LinkKeeper {
     link: Link,
     next: Arc<AtomicU64>,
-    /// The positions of the units in the bundle, by their URIs.
-    positions: HashMap<String, usize>,
+    /// The positions of the units in the bundle, by their sources and URIs.
+    positions: HashMap<(String, String), usize>,
     reading: Mutex<Reading>,
     /// What filters have left out of units that are at their ends.
-    left_out: Mutex<HashMap<String, Filtered>>,
+    left_out: Mutex<HashMap<String, (String, Filtered)>>,
 }
 
 /// Which units are being read.
@@ -364,11 +371,11 @@ impl Keeper for LinkKeeper {
     }
 
     fn keep(&self, mut delivery: KeptDelivery) -> Result<()> {
-        let left_out: Vec<Filtered> = {
+        let left_out: Vec<(String, Filtered)> = {
             let known = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
-            delivery.completes().filter_map(|unit| known.get(unit).copied()).collect()
+            delivery.completes().filter_map(|unit| known.get(unit).cloned()).collect()
         };
-        left_out.into_iter().for_each(|left_out| delivery.leave_out(left_out));
+        left_out.iter().for_each(|(source, left_out)| delivery.leave_out(source, *left_out));
         self.link.keep(to_value(&Keep(delivery))?)
     }
 
@@ -376,30 +383,34 @@ impl Keeper for LinkKeeper {
         self.tell(&Told::Committed(number));
     }
 
-    fn ended(&self, unit: &str, left_out: Filtered) {
+    fn ended(&self, source: &str, unit: &str, left_out: Filtered) {
         if left_out.records > 0 {
-            self.left_out.lock().unwrap_or_else(PoisonError::into_inner).insert(unit.to_owned(), left_out);
+            let mut known = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
+            known.insert(unit.to_owned(), (source.to_owned(), left_out));
         }
     }
 
-    fn reading(&self, uri: &str, is_read: bool) {
-        let Some(position) = self.positions.get(uri) else { return };
+    fn reading(&self, source: &str, uri: &str, is_read: bool) {
+        let Some(position) = self.positions.get(&(source.to_owned(), uri.to_owned())) else { return };
         let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
         match is_read {
             true => drop(reading.positions.insert(*position)),
             false => drop(reading.positions.remove(position)),
         }
-        if reading.told.is_none_or(|told| told.elapsed() >= TOLD) {
+        // A unit that takes the worker down does so after it has begun.
+        if is_read || reading.told.is_none_or(|told| told.elapsed() >= TOLD) {
             reading.told = Some(Instant::now());
             self.link.reading(reading.positions.iter().copied().collect());
         }
     }
+}
 
-    fn lines(&self, mut lines: Vec<Line>) {
-        // What belongs to no chunk is of a reference, which the coordinator has read, too.
-        lines.retain(|line| matches!(line, Line::Reject(line) if line.chunk.is_some()));
-        if !lines.is_empty() {
-            self.tell(&Told::Lines(lines));
-        }
+/// Tells rejects that belong to no delivery yet. What belongs to no chunk is of a reference, which the coordinator has
+/// read, too.
+fn keep_lines(link: &Link, mut lines: Vec<Line>) {
+    lines.retain(|line| matches!(line, Line::Reject(line) if line.chunk.is_some()));
+    if !lines.is_empty() {
+        // It is of our own making.
+        to_value(&Told::Lines(lines)).into_iter().for_each(|told| link.tell(told));
     }
 }
