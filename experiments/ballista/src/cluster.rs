@@ -1,7 +1,7 @@
 //! A scheduler in this process, and executors in others, all on loopback addresses.
 
 use crate::codec::Codec;
-use crate::process::{CHECK, Executor, Options, Result, TIMEOUT, policy};
+use crate::process::{CHECK, Executor, Options, Result, policy};
 use ballista_core::execution_plans::execute_physical_plan;
 use ballista_core::extension::SessionConfigExt;
 use ballista_core::serde::protobuf::task_status;
@@ -27,11 +27,14 @@ use tokio::time::{sleep, timeout};
 /// Counts sessions and executors of this process, none of which shares a name or an address with another.
 static COUNT: AtomicU64 = AtomicU64::new(1);
 
-/// How large the executors are.
+/// What is the same for all executors of a cluster.
 #[derive(Debug, Clone, Copy)]
-pub struct Size {
+pub struct Settings {
     pub cores: usize,
+    /// Bytes of the pool that the tasks of an executor share.
     pub memory: usize,
+    /// After what time without a word an executor counts as lost.
+    pub timeout: Duration,
 }
 
 pub struct Cluster {
@@ -40,7 +43,7 @@ pub struct Cluster {
     port: u16,
     program: PathBuf,
     folder: PathBuf,
-    size: Size,
+    settings: Settings,
     pub executors: Vec<Executor>,
 }
 
@@ -62,16 +65,16 @@ impl Cluster {
     /// Starts a scheduler and so many executors.
     ///
     /// `program` is the executor; `folder` is for what all of them write.
-    pub async fn start(program: &Path, folder: &Path, size: Size, executors: usize) -> Result<Cluster> {
+    pub async fn start(program: &Path, folder: &Path, settings: Settings, executors: usize) -> Result<Cluster> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
         let config = Arc::new(SchedulerConfig {
             external_host: Ipv4Addr::LOCALHOST.to_string(),
             bind_port: port,
             scheduling_policy: policy(),
-            executor_timeout_seconds: TIMEOUT.as_secs(),
+            executor_timeout_seconds: settings.timeout.as_secs(),
             expire_dead_executor_interval_seconds: CHECK.as_secs(),
-            no_executors_grace_period_seconds: 4 * TIMEOUT.as_secs(),
+            no_executors_grace_period_seconds: 4 * settings.timeout.as_secs(),
             override_physical_codec: Some(Arc::new(Codec::default())),
             ..SchedulerConfig::default()
         });
@@ -84,7 +87,7 @@ impl Cluster {
             }
         });
         let (program, folder) = (program.to_owned(), folder.to_owned());
-        let mut cluster = Cluster { scheduler, server, port, program, folder, size, executors: Vec::new() };
+        let mut cluster = Cluster { scheduler, server, port, program, folder, settings, executors: Vec::new() };
         for _ in 0..executors {
             cluster.add_executor().await?;
         }
@@ -99,8 +102,8 @@ impl Cluster {
         let options = Options {
             address: Ipv4Addr::new(127, high.max(1), low, (number % 250 + 1) as u8),
             scheduler: self.port,
-            cores: self.size.cores,
-            memory: self.size.memory,
+            cores: self.settings.cores,
+            memory: self.settings.memory,
             folder: self.folder.join(&name),
             name: name.clone(),
         };

@@ -1,4 +1,4 @@
-//! Experiments with Ballista as the engine of aggregates and joins over many machines: what the tests in `tests/` share.
+//! Experiments with Ballista as the engine of aggregates and joins over many machines: what the tests share.
 //! Nothing of Millstream is used here: the nodes only behave as its own would.
 
 pub mod cluster;

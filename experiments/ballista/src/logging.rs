@@ -1,7 +1,7 @@
 //! Writes what Ballista logs to a file, with the time since the start.
 
-use log::{LevelFilter, Log, Metadata, Record};
 use fs_err::File;
+use log::{LevelFilter, Log, Metadata, Record};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Mutex;

@@ -46,9 +46,8 @@ impl Recipe {
 
     fn batch(self, unit: i64, rows: std::ops::Range<i64>) -> Result<RecordBatch> {
         let random = |row: i64, salt: i64| (mix((unit * self.rows + row) as u64 ^ (salt as u64) << 48) >> 1) as i64;
-        let column = |value: &dyn Fn(i64) -> i64| -> ArrayRef {
-            Arc::new(rows.clone().map(value).collect::<Int64Array>())
-        };
+        let column =
+            |value: &dyn Fn(i64) -> i64| -> ArrayRef { Arc::new(rows.clone().map(value).collect::<Int64Array>()) };
         let columns = vec![
             column(&|_| unit),
             column(&|row| row),

@@ -1,8 +1,8 @@
 //! Executors as processes: one can be killed and paused, and none outlives who started it.
 
-use std::ffi::OsString;
 use ballista_core::config::TaskSchedulingPolicy;
 use fs_err as fs;
+use std::ffi::OsString;
 use std::io::Read;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,8 @@ use std::time::Duration;
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// How often executors say that they live; after what time without a word they are lost; how often that is checked.
+/// How often executors say that they live, and how often the scheduler looks who does not.
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
-pub const TIMEOUT: Duration = Duration::from_secs(5);
 pub const CHECK: Duration = Duration::from_secs(1);
 
 /// Executors are given tasks; with `POLICY=pull` they ask for them.
@@ -96,8 +95,9 @@ impl Executor {
     /// The largest resident size so far in bytes.
     pub fn peak(&mut self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
-        let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB")?.trim().parse().ok());
-        self.peak = self.peak.max(kib.unwrap_or(0u64) * 1024);
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
+        let kib: u64 = line.and_then(|kib| kib.parse().ok()).unwrap_or(0);
+        self.peak = self.peak.max(kib * 1024);
         self.peak
     }
 

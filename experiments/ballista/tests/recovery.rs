@@ -1,8 +1,9 @@
 //! Does an aggregate survive the loss of executors, and does it keep to its memory?
 //!
-//! An aggregate of an aggregate, which spills in each executor, has three stages. In each round an executor is killed or
-//! paused at a moment that a seed chooses. `ROUNDS` says how many rounds there are, beside the special ones; `SEED`
-//! chooses others.
+//! An aggregate of an aggregate, which spills in each executor, has three stages. In each round an executor is killed
+//! or paused at a moment that a seed chooses. `ROUNDS` says how many rounds there are, beside the special ones, `LAST`
+//! how many more in the last stage; `SEED` chooses others. `PATCHED` expects a Ballista in which the causes are mended
+//! that the README lists.
 
 use datafusion::arrow::array::AsArray;
 use datafusion::arrow::compute::sum;
@@ -10,10 +11,9 @@ use datafusion::arrow::datatypes::Int64Type;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::TryStreamExt;
-use millstream_ballista_experiments::cluster::{Cluster, Size, Stage, session};
+use millstream_ballista_experiments::cluster::{Cluster, Settings, Stage, session};
 use millstream_ballista_experiments::logging::log_to;
 use millstream_ballista_experiments::nodes::{Recipe, mix};
-use millstream_ballista_experiments::process::TIMEOUT;
 use millstream_ballista_experiments::rows::{Outcome, Rows};
 use millstream_ballista_experiments::table::{Leaf, Units};
 use std::collections::BTreeMap;
@@ -23,12 +23,13 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 
-/// How long nothing of a job may move before it counts as hanging: a loss is noticed in six seconds, fetching from a lost
-/// executor is given up after about ten, and the whole job takes a few.
+/// How long nothing of a job may move before it counts as hanging: a loss is noticed in six seconds, fetching from a
+/// lost executor is given up after about ten, and the whole job takes a few.
 const HANGS: Duration = Duration::from_secs(20);
 /// The longest time of a round in any case.
 const LIMIT: Duration = Duration::from_secs(150);
-const SIZE: Size = Size { cores: 2, memory: 64 << 20 };
+const TIMEOUT: Duration = Duration::from_secs(5);
+const SETTINGS: Settings = Settings { cores: 2, memory: 64 << 20, timeout: TIMEOUT };
 /// Stages of the query, as Ballista numbers them.
 const MAP: usize = 1;
 const REDUCE: usize = 2;
@@ -82,10 +83,13 @@ impl Round {
         }
     }
 
+    fn in_last_stage(self) -> Round {
+        Round { moment: Moment::LastHalf, delay: self.delay / 50, ..self }
+    }
+
     fn special() -> Vec<Round> {
-        let round = |moment, milliseconds, deed| {
-            Round { moment, delay: Duration::from_millis(milliseconds), deed, victim: 1 }
-        };
+        let round =
+            |moment, milliseconds, deed| Round { moment, delay: Duration::from_millis(milliseconds), deed, victim: 1 };
         vec![
             round(Moment::Never, 0, Deed::Kill),
             round(Moment::Last, 300, Deed::Kill),
@@ -98,7 +102,7 @@ impl Round {
         ]
     }
 
-    /// Whether no right result was found ever.
+    /// Whether the result was never right.
     fn is_fatal(&self) -> bool {
         matches!(self.moment, Moment::LastHalf | Moment::Fetch)
     }
@@ -268,7 +272,7 @@ impl Query {
     async fn run(&self, round: Round, folder: &Path) -> Report {
         let executors = if round.deed == Deed::Replace { 2 } else { 3 };
         let program = Path::new(env!("CARGO_BIN_EXE_executor"));
-        let cluster = Cluster::start(program, folder, SIZE, executors).await.expect("a cluster");
+        let cluster = Cluster::start(program, folder, SETTINGS, executors).await.expect("a cluster");
         let mut running = Running::new(cluster, round);
         let start = Instant::now();
         let found = timeout(LIMIT, running.run(Arc::clone(&self.plan), self.config.clone())).await;
@@ -294,8 +298,10 @@ fn lost_executors() {
     let _ = fs_err::remove_dir_all(&folder);
     fs_err::create_dir_all(&folder).expect("a folder");
     log_to(&folder.join("scheduler.log")).expect("a log");
-    let (rounds, seed) = (number("ROUNDS", 5), number("SEED", 1));
-    let rounds = Round::special().into_iter().chain((0..rounds).map(|round| Round::seeded(seed * 1000 + round)));
+    let (rounds, last, seed) = (number("ROUNDS", 5), number("LAST", 0), number("SEED", 1));
+    let seeded = |round| Round::seeded(seed * 1000 + round);
+    let last = (0..last).map(seeded).map(Round::in_last_stage);
+    let rounds = Round::special().into_iter().chain((0..rounds).map(seeded)).chain(last);
 
     let start = Instant::now();
     let query = Runtime::new().expect("a runtime").block_on(Query::new());
@@ -313,8 +319,13 @@ fn lost_executors() {
     summary(&reports);
     for (round, report) in reports {
         let equal = report.outcome == Outcome::Equal;
-        let explained = report.rolled_back() || round.moment == Moment::Fetch;
-        assert!(equal || explained, "{round:?}: {:?}, though no stage was begun again", report.outcome);
+        if std::env::var_os("PATCHED").is_some() {
+            assert!(equal || round.moment == Moment::Fetch, "{round:?}: {:?}", report.outcome);
+            assert!(!report.hung, "{round:?}: hung");
+            continue;
+        }
+        let failed = matches!(report.outcome, Outcome::Failed(_));
+        assert!(equal || failed || report.rolled_back(), "{round:?}: wrong, though no stage was begun again");
         assert!(!equal || !round.is_fatal(), "{round:?}: the result is right, so Ballista has become better");
     }
 }
@@ -325,7 +336,8 @@ fn line(index: usize, round: Round, report: &Report) -> String {
     let Report { outcome, time, peak, hung, counted, .. } = report;
     let spilled: usize = report.stages.values().map(|seen| seen.spilled).sum();
     format!(
-        "{index:3} {moment:9?} {:4} ms {deed:8?} {victim} {:13} {:6.1} s, attempts:tasks {:16} spilled {:4} MiB, resident {:4} MiB{}",
+        "{index:3} {moment:9?} {:4} ms {deed:8?} {victim} {:13} {:6.1} s, attempts:tasks {:16} \
+         spilled {:4} MiB, resident {:4} MiB{}",
         delay.as_millis(),
         format!("{}{}", outcome.short(), if *hung { ", hung" } else { "" }),
         time.as_secs_f64(),

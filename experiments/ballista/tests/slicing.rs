@@ -1,7 +1,8 @@
 //! Does a task get exactly its part of the units, whatever the plan?
 //!
-//! Each shape of plan runs on two executors and in this process, and the rows are compared. `tests/slicing.txt` has what
-//! was found, and the test fails if something else is found. `UPDATE=1` writes it again.
+//! Each shape of plan runs on two executors and in this process, and the rows are compared. `slicing.txt` has what was
+//! found, and the test fails if something else is found. `UPDATE=1` writes it again; `SHAPE=join` runs only the shapes
+//! with that word, and checks nothing.
 
 use datafusion::arrow::compute::SortOptions;
 use datafusion::error::Result;
@@ -14,7 +15,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning, execute_stream};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{StreamExt, stream};
-use millstream_ballista_experiments::cluster::{Client, Cluster, Size, session};
+use millstream_ballista_experiments::cluster::{Client, Cluster, Settings, session};
 use millstream_ballista_experiments::logging::log_to;
 use millstream_ballista_experiments::nodes::{Merge, Recipe};
 use millstream_ballista_experiments::rows::{Outcome, Rows};
@@ -76,14 +77,14 @@ const SHAPES: &[Shape] = &[
     }),
     above("coalesce", |scan, _| Ok(Arc::new(CoalescePartitionsExec::new(scan)))),
     above("sort of each partition", |scan, _| Ok(Arc::new(by_value(scan)?.with_preserve_partitioning(true)))),
-    above("merge at the root", |scan, _| Ok(Arc::new(Merge::new(scan, false)))),
-    above("merge at the root, declared", |scan, _| Ok(Arc::new(Merge::new(scan, true)))),
-    above("merge above a shuffle", |scan, n| {
+    above("merge", |scan, _| Ok(Arc::new(Merge::new(scan, false)))),
+    above("merge, declared", |scan, _| Ok(Arc::new(Merge::new(scan, true)))),
+    above("merge after shuffle", |scan, n| {
         let key = col("key", &scan.schema())?;
         let shuffled = RepartitionExec::try_new(scan, Partitioning::Hash(vec![key], n))?;
         Ok(Arc::new(Merge::new(Arc::new(shuffled), false)))
     }),
-    above("merge above a shuffle, declared", |scan, n| {
+    above("declared, after shuffle", |scan, n| {
         let key = col("key", &scan.schema())?;
         let shuffled = RepartitionExec::try_new(scan, Partitioning::Hash(vec![key], n))?;
         Ok(Arc::new(Merge::new(Arc::new(shuffled), true)))
@@ -177,22 +178,26 @@ async fn every_task_gets_its_part() {
     let _ = fs_err::remove_dir_all(&folder);
     fs_err::create_dir_all(&folder).expect("a folder");
     log_to(&folder.join("scheduler.log")).expect("a log");
-    let size = Size { cores: 2, memory: 512 << 20 };
-    let cluster = Cluster::start(Path::new(env!("CARGO_BIN_EXE_executor")), &folder, size, 2).await.expect("a cluster");
+    let settings = Settings { cores: 2, memory: 512 << 20, timeout: Duration::from_secs(60) };
+    let cluster =
+        Cluster::start(Path::new(env!("CARGO_BIN_EXE_executor")), &folder, settings, 2).await.expect("a cluster");
     let client = cluster.client();
 
     let only = std::env::var("SHAPE").unwrap_or_default();
     let mut tables = String::new();
     let mut errors = Vec::new();
     for (way, leaf, per_task) in WAYS {
-        writeln!(tables, "{way}\n{:32}{}", "partitions", cells(PARTITIONS.map(|n| n.to_string()))).expect("text");
+        writeln!(tables, "{way}\n{:24}{}", "partitions", cells(PARTITIONS.map(|n| n.to_string()))).expect("text");
         for shape in SHAPES.iter().filter(|shape| shape.name.contains(&only)) {
             let outcomes = stream::iter(PARTITIONS).map(|n| compare(&client, shape, *leaf, *per_task, n));
             let outcomes: Vec<Outcome> = outcomes.buffered(4).collect().await;
-            let line = format!("{:32}{}", shape.name, cells(outcomes.iter().map(Outcome::short)));
+            let line = format!("{:24}{}", shape.name, cells(outcomes.iter().map(Outcome::short)));
             println!("{line}");
-            let known = if *leaf == Leaf::Unknown { format!("{:32}{}", shape.name, word(shape, &outcomes)) } else { line };
-            writeln!(tables, "{known}").expect("text");
+            match leaf {
+                Leaf::Unknown => writeln!(tables, "{:24} {}", shape.name, word(shape, &outcomes)),
+                _ => writeln!(tables, "{line}"),
+            }
+            .expect("text");
             errors.extend(outcomes.into_iter().filter_map(|outcome| match outcome {
                 Outcome::Failed(error) => Some(format!("{way}: {}: {error}", shape.name)),
                 _ => None,
@@ -229,6 +234,5 @@ fn word(shape: &Shape, outcomes: &[Outcome]) -> &'static str {
 }
 
 fn cells(texts: impl Iterator<Item = String>) -> String {
-    let line: String = texts.map(|text| format!("{text:>7}")).collect();
-    line.trim_end().to_owned()
+    texts.map(|text| format!(" {text:>5}")).collect()
 }
