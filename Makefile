@@ -1,5 +1,5 @@
 # `make demo` shows what Millstream does; `make test` runs every test. Both set up what they need.
-.PHONY: demo test check check-features reference wheel
+.PHONY: demo test check check-features experiments reference wheel
 
 CARGO_TARGET_DIR ?= target
 export CARGO_TARGET_DIR
@@ -36,6 +36,10 @@ check-features:
 	cargo clippy --locked -p millstream-cli --no-default-features --features ftp,postgres -- -D warnings
 	cargo clippy --locked -p millstream-cli --no-default-features --features kafka -- -D warnings
 	cargo clippy --locked -p millstream-cli --no-default-features --features redis -- -D warnings
+
+# What decisions rest on. They say when others have changed what they found; some rounds take long.
+experiments:
+	cd experiments/ballista && cargo test --locked -- --nocapture
 
 # The Python package. Its tests pack one themselves, of the library that `make test` builds.
 wheel:
