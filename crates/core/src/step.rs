@@ -343,7 +343,8 @@ impl Step {
         result
     }
 
-    /// Adds the bytes and times that another process has counted of the same step.
+    /// Adds what another process has counted of the same step and has checked: bytes and times, what its processes
+    /// did, and what was looked up. Its rows count only in a step that [transforms](StepKind::Transform).
     pub fn add_elsewhere(&self, other: &StepSnapshot) {
         let time = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
         self.add_bytes(other.bytes);
@@ -351,6 +352,22 @@ impl Step {
         self.add_waiting_input(time(other.waiting_input));
         self.add_waiting_output(time(other.waiting_output));
         self.add_waiting_scratch(time(other.waiting_scratch));
+        if self.kind == StepKind::Transform {
+            self.add_rows(other.rows);
+            self.add_given(other.rows);
+        }
+        if let Some(work) = &other.work {
+            self.add_rows_in(work.rows_in);
+            self.add_failed(work.rows_rejected);
+            self.add_answered(work.rows_in.saturating_sub(work.rows_rejected));
+            self.count(work.restarts, |own| &own.restarts);
+            self.count(nanoseconds(time(work.lost_seconds)), |own| &own.lost);
+            self.count(work.retries, |own| &own.retries);
+        }
+        if let (Some(own), Some(lookup)) = (&self.lookup, &other.lookup) {
+            own.rows.fetch_max(lookup.reference_rows, Ordering::Relaxed);
+            self.add_looked_up(lookup.matched, lookup.missed);
+        }
     }
 
     /// The counters as they stand now.

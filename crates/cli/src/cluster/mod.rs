@@ -3,6 +3,7 @@
 mod idle;
 mod ssh;
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -129,10 +130,7 @@ pub fn work(global: &Global, output: Output, worker: &arguments::Worker) -> Resu
             .hint("name the machine with `--join HOST`, or under `cluster: join:` in a machine file")
             .into());
     };
-    let address = match join.rsplit_once(':') {
-        Some((_, port)) if port.parse::<u16>().is_ok() => join,
-        _ => format!("{join}:{PORT}"),
-    };
+    let address = with_port(join);
     if !worker.ssh.is_empty() {
         let arguments = remote_arguments(global, worker, &address);
         return Remote { hosts: &worker.ssh, secret, arguments }.work(output);
@@ -157,8 +155,18 @@ pub fn work(global: &Global, output: Output, worker: &arguments::Worker) -> Resu
     let idle = Idle::new(worker.hours.or(file.hours), worker.max_load.or(file.max_load));
     let mut working =
         Working { engine: engine_of(machine)?, output, address, identity, ending, idle, said: String::new() };
-    runtime.block_on(working.until_it_ends(worker.once));
-    Ok(())
+    Ok(runtime.block_on(working.until_it_ends(worker.once))?)
+}
+
+/// The address of a coordinator, with the usual port if it names none.
+fn with_port(address: String) -> String {
+    match address.parse::<IpAddr>() {
+        Ok(host) => SocketAddr::new(host, PORT).to_string(),
+        Err(_) => match address.rsplit_once(':') {
+            Some((_, port)) if port.parse::<u16>().is_ok() => address,
+            _ => format!("{address}:{PORT}"),
+        },
+    }
 }
 
 /// What a worker on another machine is started with.
@@ -196,7 +204,11 @@ impl Working {
         }
     }
 
-    async fn until_it_ends(&mut self, once: bool) {
+    /// Works for one run after another; for one alone with `once`.
+    ///
+    /// # Errors
+    /// With `once`, if that run does not let it join, or it has lost it.
+    async fn until_it_ends(&mut self, once: bool) -> Result<()> {
         while !*self.ending.borrow() {
             if let Some(why) = self.idle.why_not() {
                 self.say(format!("rests: {why}\n"));
@@ -204,6 +216,10 @@ impl Working {
                 continue;
             }
             let pause = match self.join().await {
+                Ok(Parted::Refused(error)) if once => return Err(error),
+                Ok(Parted::Lost(why)) if once => {
+                    return Err(Error::transient(format!("lost the coordinator at {}", self.address)).cause(why));
+                }
                 Ok(parted) => {
                     let (text, pause) = match parted {
                         Parted::Well => ("has left the run\n".to_owned(), PAUSE),
@@ -211,8 +227,8 @@ impl Working {
                         Parted::Refused(error) => (message::error(self.output, &error), PAUSE_AFTER_REFUSAL),
                     };
                     self.say(text);
-                    if once && pause == PAUSE {
-                        return;
+                    if once {
+                        return Ok(());
                     }
                     pause
                 }
@@ -225,6 +241,7 @@ impl Working {
             };
             self.pause(pause).await;
         }
+        Ok(())
     }
 
     /// Works for one run, until that ends, or this machine has something else to do.

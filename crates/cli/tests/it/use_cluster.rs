@@ -429,8 +429,9 @@ fn workers_are_started_by_ssh() {
     // In place of the network: the command runs here, in another home.
     let home = cluster.lab.path("other-home");
     fs_err::create_dir_all(&home).expect("made");
-    let ssh = "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift\n[ \"$1\" = gone ] && { echo 'no route' >&2; exit \
-               255; }\nshift\ncd \"$OTHER_HOME\" && HOME=$OTHER_HOME exec sh -c \"$1\"\n";
+    let ssh = "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\nshift\n\
+               [ \"$1\" = gone ] && { echo 'no route' >&2; exit 255; }\nshift\n\
+               cd \"$OTHER_HOME\" && HOME=$OTHER_HOME exec sh -c \"$1\"\n";
     let tool = cluster.lab.file("bin/ssh", ssh);
     fs_err::set_permissions(&tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
     let path = format!("{}:{}", cluster.lab.path("bin").display(), std::env::var("PATH").expect("a path"));

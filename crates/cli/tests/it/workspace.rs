@@ -1,7 +1,7 @@
 //! The dependency direction of the workspace: core ← net ← {database, queue} ← {source, sink}, core ← process ←
 //! {source, transform, sink}, core ← {job, codec, format, schedule, sort, state}; {job, schedule, state} ← scheduler,
-//! state ← page; core ← cluster; all but these ← engine ← sequencer ← millstream ← cli ← python, {net, page, scheduler} ← cli, and
-//! {millstream, page, scheduler} ← server ← cli.
+//! state ← page; core ← cluster; all but these ← engine ← sequencer ← millstream ← cli ← python,
+//! {net, page, scheduler} ← cli, and {millstream, page, scheduler} ← server ← cli.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

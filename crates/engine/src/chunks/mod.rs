@@ -17,9 +17,10 @@
 //! `messages.rs` the rows of a queue, `epochs.rs` its epochs in place of chunks, and `each_epoch.rs` those that are
 //! loads of their own; `queue_plan.rs` what holds for them; `references.rs` what lookups look up in; `load.rs` who
 //! reads and delivers; `reload.rs` what replaces the rows of units that have changed; `spool.rs` where their rows wait.
-//! `shared.rs` what the workers of a cluster tell that share a load. `origins.rs` reads rows for targets that are loaded at once; `additive.rs` which plans of incremental sources can be
-//! loaded so, `admission.rs` which of their units, and `marks.rs` which of their rows, if they are read by the time in
-//! a column. The target's side is [`millstream_core::sink::Ledger`].
+//! `shared.rs` what the workers of a cluster tell that share a load. `origins.rs` reads rows for targets that are
+//! loaded at once; `additive.rs` which plans of incremental sources can be loaded so, `admission.rs` which of their
+//! units, and `marks.rs` which of their rows, if they are read by the time in a column. The target's side is
+//! [`millstream_core::sink::Ledger`].
 
 pub mod additive;
 pub mod admission;

@@ -75,8 +75,8 @@ fn round(database: Database, seed: u64) {
     let mut cluster = Cluster::new(database, FILES, ", max_rejects: 1000");
     // Slow enough that something is under way when it is hit.
     cluster.lab.file("slow.py", "import time\n\ndef slow(row):\n    time.sleep(0.001)\n    return {'w': 1}\n");
-    let slow = "  slow: {map: {from: kept, python: 'slow.py:slow', columns: {w: int64}, keep: [id, name, v], deterministic: \
-                true, workers: 1}}\nsinks:";
+    let slow = "  slow: {map: {from: kept, python: 'slow.py:slow', columns: {w: int64}, keep: [id, name, v], \
+                deterministic: true, workers: 1}}\nsinks:";
     let job = cluster.lab.read("job.yaml").replace("sinks:", slow).replace("from: kept, write", "from: slow, write");
     cluster.lab.file("job.yaml", job);
     let mut members: Vec<Member> = (0..WORKERS).map(|_| Member::new(&mut cluster)).collect();

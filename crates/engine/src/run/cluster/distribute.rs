@@ -1,4 +1,4 @@
-//! The coordinator's side: hands out the units that no sink has, keeps what workers reject, and counts what they commit.
+//! The coordinator's side: hands out the units that no sink has, keeps what workers reject, counts what they commit.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -376,9 +376,6 @@ impl Load for Distribution {
         for step in &outcome.steps {
             if let Some(own) = self.step(&step.name, step.kind) {
                 own.add_elsewhere(step);
-                if step.kind == StepKind::Transform {
-                    own.add_rows(step.rows);
-                }
             }
         }
         for missing in &outcome.missing_columns {
