@@ -30,6 +30,7 @@ impl Crates {
         let names = [
             "millstream",
             "millstream_core",
+            "millstream_cluster",
             "millstream_job",
             "millstream_engine",
             "millstream_sequencer",
