@@ -8,26 +8,33 @@
 //! One task decides everything, one thing after the other. A worker that has closed its connection, or was silent for
 //! too long, is lost: its bundles are read again once [`Load::lose`] has seen to it that it commits nothing any more.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use millstream_core::{Error, Result};
+use millstream_core::{Error, ErrorKind, Result};
 use serde_json::Value;
+use tokio::io::{ReadHalf, WriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::identity::Identity;
-use crate::leases::{Answer, Counts, Deadly, Done, Leases, Listed, Worker};
+use crate::leases::{Answer, Bundle, Counts, Deadly, Done, Leases, Listed, Worker};
 use crate::pool::ListedUnit;
 use crate::wire::{FromCoordinator, FromWorker, Hello, PROTOCOL, SentError, Welcome, receive, send};
 
 /// How long a stranger may take to show that it is none.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// How many connections may be about to show the secret.
+const MOST_STRANGERS: usize = 256;
+
+/// Of how many addresses it is said that they have not shown it.
+const MOST_TOLD: usize = 100;
 
 /// The time between two looks at what takes long.
 const LOOK: Duration = Duration::from_millis(200);
@@ -190,6 +197,8 @@ pub async fn coordinate(
         asking: VecDeque::new(),
         losing: JoinSet::new(),
         lost: HashMap::new(),
+        sent_away: HashMap::new(),
+        strangers: HashSet::new(),
         alone_since: Some(Instant::now()),
         next: 1,
     };
@@ -198,6 +207,8 @@ pub async fn coordinate(
 
 /// What happens at a connection.
 enum Event {
+    /// Somebody at this address has not shown the secret.
+    Stranger(IpAddr, std::io::Error),
     /// A worker wants to join.
     Hello(Hello, mpsc::UnboundedSender<FromCoordinator>, mpsc::Sender<Worker>),
     /// It says something.
@@ -208,12 +219,22 @@ enum Event {
 
 /// Lets connections in that show the secret.
 async fn accept(listening: Listening, events: mpsc::Sender<Event>) {
-    let mut connections = JoinSet::new();
+    let (mut connections, entering) = (JoinSet::new(), Arc::new(Semaphore::new(MOST_STRANGERS)));
+    let next = async || {
+        let place = Arc::clone(&entering).acquire_owned().await.map_err(std::io::Error::other)?;
+        let (stream, from) = listening.listener.accept().await?;
+        std::io::Result::Ok((place, stream, from.ip()))
+    };
     loop {
         tokio::select! {
-            accepted = listening.listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(connection(stream, listening.acceptor.clone(), events.clone()));
+            accepted = next() => match accepted {
+                Ok((place, stream, from)) => {
+                    let (acceptor, events) = (listening.acceptor.clone(), events.clone());
+                    connections.spawn(async move {
+                        let Some((hello, from, to)) = enter(stream, from, acceptor, &events).await else { return };
+                        drop(place);
+                        connection(hello, from, to, events).await;
+                    });
                 }
                 // No file for one more: others may end.
                 Err(_) => tokio::time::sleep(LOOK).await,
@@ -223,14 +244,40 @@ async fn accept(listening: Listening, events: mpsc::Sender<Event>) {
     }
 }
 
-/// Brings what a worker says to the coordination, and its answers to the worker.
-async fn connection(stream: TcpStream, acceptor: TlsAcceptor, events: mpsc::Sender<Event>) {
+type Secured = tokio_rustls::server::TlsStream<TcpStream>;
+
+/// Lets a connection in, if it shows the secret and says what it is.
+async fn enter(
+    stream: TcpStream,
+    from: IpAddr,
+    acceptor: TlsAcceptor,
+    events: &mpsc::Sender<Event>,
+) -> Option<(Hello, ReadHalf<Secured>, WriteHalf<Secured>)> {
     let _ = stream.set_nodelay(true);
-    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
-    let (mut from, mut to) = tokio::io::split(stream);
-    let Ok(Ok(Some(FromWorker::Hello(hello)))) = tokio::time::timeout(HANDSHAKE, receive(&mut from)).await else {
-        return;
+    let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await.ok()? {
+        Ok(stream) => stream,
+        Err(cause) => {
+            // One that has only looked whether somebody listens has closed the connection.
+            if cause.kind() == std::io::ErrorKind::InvalidData {
+                let _ = events.send(Event::Stranger(from, cause)).await;
+            }
+            return None;
+        }
     };
+    let (mut from, to) = tokio::io::split(stream);
+    match tokio::time::timeout(HANDSHAKE, receive(&mut from)).await {
+        Ok(Ok(Some(FromWorker::Hello(hello)))) => Some((hello, from, to)),
+        _ => None,
+    }
+}
+
+/// Brings what a worker says to the coordination, and its answers to the worker.
+async fn connection(
+    hello: Hello,
+    mut from: ReadHalf<Secured>,
+    mut to: WriteHalf<Secured>,
+    events: mpsc::Sender<Event>,
+) {
     let (answers, mut answered) = mpsc::unbounded_channel::<FromCoordinator>();
     let (joined, mut number) = mpsc::channel(1);
     if events.send(Event::Hello(hello, answers, joined)).await.is_err() {
@@ -282,6 +329,12 @@ struct Member {
     is_leaving: bool,
 }
 
+impl Member {
+    fn can_work(&self) -> bool {
+        self.is_ready && !self.is_leaving
+    }
+}
+
 /// Who reads what, as it goes.
 struct Coordination {
     task: Value,
@@ -296,6 +349,10 @@ struct Coordination {
     losing: JoinSet<Worker>,
     /// Workers that were lost, by their names, until they come back.
     lost: HashMap<String, Vec<Worker>>,
+    /// Workers that have failed where others may not, by their names: they do not come back.
+    sent_away: HashMap<String, Error>,
+    /// Who has not shown the secret.
+    strangers: HashSet<IpAddr>,
     /// Since when there is no worker.
     alone_since: Option<Instant>,
     next: Worker,
@@ -379,6 +436,13 @@ impl Coordination {
         match event {
             Event::Hello(hello, answers, joined) => self.welcome(hello, answers, &joined),
             Event::Gone(worker, why) => self.lose(worker, why),
+            Event::Stranger(from, cause) => {
+                if self.strangers.len() < MOST_TOLD && self.strangers.insert(from) {
+                    let error = Error::refused("it does not have the secret of this cluster").cause(cause);
+                    let error = error.hint("a worker needs the same file: copy it, or name it with `--secret`");
+                    self.load.see(Seen::Refused(from.to_string(), error));
+                }
+            }
             Event::Says(worker, said) => {
                 let Some(member) = self.members.get_mut(&worker) else { return Ok(()) };
                 member.heard = Instant::now();
@@ -416,17 +480,21 @@ impl Coordination {
                 }
             }
             FromWorker::Failed(bundle, errors) => {
-                if self.leases.is_alone_at(worker, bundle) {
-                    let name = self.members.get(&worker).map(|member| member.hello.name()).unwrap_or_default();
-                    let named = |error: SentError| of_worker(error.into(), &name);
-                    let errors: Vec<Error> = errors.into_iter().map(named).collect();
-                    return Err(match errors.is_empty() {
-                        true => vec![Error::internal("a worker has failed, and did not say why")],
-                        false => errors,
-                    });
+                if !self.leases.is_alone_at(worker, bundle) {
+                    // Another one is at it, too.
+                    self.leases.give_up(worker, bundle);
+                    return Ok(());
                 }
-                // Another one is at it, too.
-                self.leases.give_up(worker, bundle);
+                let name = self.members.get(&worker).map(|member| member.hello.name()).unwrap_or_default();
+                let named = |error: SentError| of_worker(error.into(), &name);
+                let errors: Vec<Error> = errors.into_iter().map(named).collect();
+                match errors.first() {
+                    Some(error) if self.may_be_its_own(worker, bundle, &errors) => {
+                        self.send_away(worker, error.clone());
+                    }
+                    Some(_) => return Err(errors),
+                    None => return Err(vec![Error::internal("a worker has failed, and did not say why")]),
+                }
             }
             FromWorker::Tells(told) => self.load.tell(worker, told).map_err(|error| vec![error])?,
             FromWorker::Leaving => {
@@ -441,12 +509,34 @@ impl Coordination {
         Ok(())
     }
 
+    /// Whether another worker may be able to do what one has failed at: it may have no room or no way to what it
+    /// reads. Nobody else has failed at it so far.
+    fn may_be_its_own(&self, worker: Worker, bundle: Bundle, errors: &[Error]) -> bool {
+        let others = self.members.iter().filter(|(other, member)| **other != worker && member.can_work());
+        let depends_on_machine =
+            |error: &Error| matches!(error.kind(), ErrorKind::Refused | ErrorKind::Transient | ErrorKind::Memory);
+        others.count() > 0 && errors.iter().all(depends_on_machine) && !self.leases.is_suspect(bundle)
+    }
+
+    /// A worker has failed, and others do what it has.
+    fn send_away(&mut self, worker: Worker, error: Error) {
+        let Some(member) = self.members.get(&worker) else { return };
+        let _ = member.answers.send(FromCoordinator::Refused(SentError::from(&error)));
+        let why = format!("it has failed: {error}");
+        self.sent_away.insert(member.hello.name(), error);
+        self.lose(worker, why);
+    }
+
     fn welcome(
         &mut self,
         hello: Hello,
         answers: mpsc::UnboundedSender<FromCoordinator>,
         joined: &mpsc::Sender<Worker>,
     ) {
+        if let Some(error) = self.sent_away.get(&hello.name()) {
+            let _ = answers.send(FromCoordinator::Refused(SentError::from(error)));
+            return;
+        }
         if let Err(error) = fits(&hello, &self.settings.version) {
             let _ = answers.send(FromCoordinator::Refused(SentError::from(&error)));
             self.load.see(Seen::Refused(hello.name(), error));

@@ -318,6 +318,12 @@ impl Leases {
         self.may_commit(worker, bundle) && self.leased.get(&bundle).is_some_and(|lease| lease.holders.len() == 1)
     }
 
+    /// Whether a worker was lost over a unit of this bundle.
+    pub fn is_suspect(&self, bundle: Bundle) -> bool {
+        let was_lost = |unit: &ListedUnit| self.losses.contains_key(&(unit.source, unit.text.clone()));
+        self.leased.get(&bundle).is_some_and(|lease| lease.units.iter().any(was_lost))
+    }
+
     /// A worker cannot do a bundle that another one is at, too.
     pub fn give_up(&mut self, worker: Worker, bundle: Bundle) {
         if let Some(lease) = self.leased.get_mut(&bundle).filter(|lease| lease.holders.len() > 1) {

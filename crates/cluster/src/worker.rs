@@ -40,7 +40,8 @@ pub trait ReadBundle: Send + Sync {
     /// Reads the units of a bundle. Returns what came of it.
     ///
     /// # Errors
-    /// If they cannot be read, or not written. They end the run, unless another worker reads the bundle.
+    /// If they cannot be read, or not written. They end the run, unless another worker reads the bundle, or may be
+    /// able to: where nobody else has failed at it, an error that a machine may be to blame for sends this one away.
     async fn read(&self, to_read: ToRead, link: Link) -> Result<Value, Vec<Error>>;
 }
 
@@ -277,8 +278,8 @@ impl Member {
                 message = hearing.recv() => {
                     heard = Instant::now();
                     match message {
-                        Some(Ok(Some(message))) => if self.hear(message) {
-                            return Parted::Well;
+                        Some(Ok(Some(message))) => if let Some(parted) = self.hear(message) {
+                            return parted;
                         },
                         Some(Ok(None)) | None => {
                             return Parted::Lost("the coordinator has closed the connection".to_owned());
@@ -319,10 +320,11 @@ impl Member {
         }
     }
 
-    /// Whether there is nothing more to do.
-    fn hear(&mut self, message: FromCoordinator) -> bool {
+    /// How it has parted, if there is nothing more to do.
+    fn hear(&mut self, message: FromCoordinator) -> Option<Parted> {
         match message {
-            FromCoordinator::Welcome(_) | FromCoordinator::Refused(_) | FromCoordinator::Beat => {}
+            FromCoordinator::Welcome(_) | FromCoordinator::Beat => {}
+            FromCoordinator::Refused(error) => return Some(Parted::Refused(error.into())),
             FromCoordinator::Read(bundle, units, is_again) => self.read(bundle, ToRead { units, is_again }),
             FromCoordinator::Kept(number, error) => {
                 let waits = locked(&self.connection.kept).as_mut().and_then(|kept| kept.remove(&number));
@@ -333,9 +335,9 @@ impl Member {
                     stop.send_replace(true);
                 }
             }
-            FromCoordinator::Finished => return true,
+            FromCoordinator::Finished => return Some(Parted::Well),
         }
-        false
+        None
     }
 
     fn read(&mut self, bundle: Bundle, to_read: ToRead) {

@@ -247,7 +247,9 @@ impl Working {
     /// Works for one run, until that ends, or this machine has something else to do.
     async fn join(&mut self) -> Result<Parted> {
         let (leave, leaving) = watch::channel(false);
-        let joining = EngineWork::new(self.engine.clone()).join(&self.address, &self.identity, leaving);
+        let (output, joined) = (self.output, format!("works for a run at {}\n", self.address));
+        let work = EngineWork::new(self.engine.clone()).on_begin(move || output.chat(&joined));
+        let joining = work.join(&self.address, &self.identity, leaving);
         tokio::pin!(joining);
         let mut looks = tokio::time::interval(idle::LOOK);
         loop {

@@ -57,6 +57,10 @@ impl Load for TestLoad {
 #[derive(Clone, Copy, PartialEq)]
 enum Does {
     Read,
+    /// It takes some time for each bundle.
+    ReadSlowly,
+    /// Its disk is full.
+    HasNoRoom,
     /// It never ends.
     Hang,
     Fail,
@@ -79,6 +83,8 @@ impl ReadBundle for Does {
     async fn read(&self, ToRead { units, .. }: ToRead, link: Link) -> Result<Value, Vec<Error>> {
         match self {
             Does::Read => {}
+            Does::ReadSlowly => tokio::time::sleep(Duration::from_millis(30)).await,
+            Does::HasNoRoom => return Err(vec![Error::refused("no space left on device")]),
             Does::Fail => return Err(vec![Error::data("a number is expected")]),
             _ => {
                 link.stopped().await;
@@ -204,6 +210,45 @@ async fn an_error_of_a_worker_ends_the_run_with_its_name() {
 }
 
 #[tokio::test]
+async fn what_one_worker_has_no_room_for_another_does() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (address, load, coordinating) = coordinator(folder.path(), 50, settings()).await;
+    let (_stay, leave) = watch::channel(false);
+    let secret = identity(folder.path(), "secret");
+    let join_as =
+        |process: u32, does: Does| join(&address, &secret, Hello { process, ..hello() }, Arc::new(does), leave.clone());
+    let full = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let first = join_as(2, Does::HasNoRoom).await;
+        (first, join_as(2, Does::HasNoRoom).await)
+    };
+    let (other, (first, second)) = tokio::join!(join_as(1, Does::ReadSlowly), full);
+    assert!(is_well(other));
+    for parted in [first, second] {
+        assert!(
+            matches!(&parted, Ok(Parted::Refused(error)) if error.what() == "no space left on device"),
+            "{parted:?}"
+        );
+    }
+    assert!(matches!(coordinating.await, Ok(Ok(Outcome::Finished))));
+    all_counted_once(&load, 50);
+}
+
+#[tokio::test]
+async fn what_two_workers_fail_at_ends_the_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (address, _, coordinating) = coordinator(folder.path(), 1, settings()).await;
+    let (_stay, leave) = watch::channel(false);
+    let secret = identity(folder.path(), "secret");
+    let fail =
+        |process: u32| join(&address, &secret, Hello { process, ..hello() }, Arc::new(Does::HasNoRoom), leave.clone());
+    let parted: [Result<Parted>; 3] = tokio::join!(fail(1), fail(2), fail(3)).into();
+    assert!(parted.iter().any(|parted| matches!(parted, Ok(Parted::Lost(_)))), "{parted:?}");
+    let errors = coordinating.await.expect("it has ended").expect_err("it fails");
+    assert_eq!(errors[0].what(), "no space left on device");
+}
+
+#[tokio::test]
 async fn strangers_and_workers_that_do_not_fit_are_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let wait = Some(Duration::from_secs(3));
@@ -224,7 +269,9 @@ async fn strangers_and_workers_that_do_not_fit_are_refused() {
     let unable = work(&address, folder.path(), Does::Refuse, leave).await.expect("it answers");
     assert!(matches!(unable, Parted::Refused(error) if error.what() == "the folder is not there"));
     assert!(matches!(coordinating.await, Ok(Ok(Outcome::Alone(_)))));
-    assert_eq!(locked(&load.0).refused.len(), 4);
+    let refused: Vec<String> = locked(&load.0).refused.iter().map(|error| error.what().to_owned()).collect();
+    assert_eq!(refused.len(), 5, "{refused:?}");
+    assert!(refused.contains(&"it does not have the secret of this cluster".to_owned()), "{refused:?}");
 }
 
 /// A worker that says nothing more, as if its machine slept.

@@ -46,13 +46,21 @@ const SLOTS: u64 = 2;
 const TOLD: Duration = Duration::from_millis(50);
 
 /// A worker of a cluster, with the machine of an engine.
-#[derive(Debug)]
-pub struct EngineWork(Engine);
+pub struct EngineWork {
+    engine: Engine,
+    on_begin: Box<dyn Fn() + Send + Sync>,
+}
 
 impl EngineWork {
     /// One that works with `engine`.
     pub fn new(engine: Engine) -> Self {
-        EngineWork(engine)
+        EngineWork { engine, on_begin: Box::new(|| ()) }
+    }
+
+    /// Calls `then` when it has its task, and can do it.
+    #[must_use]
+    pub fn on_begin(self, then: impl Fn() + Send + Sync + 'static) -> Self {
+        EngineWork { on_begin: Box::new(then), ..self }
     }
 
     /// Joins the coordinator at `address`, and reads what that hands out until nothing is left, or `leave` is true.
@@ -60,7 +68,7 @@ impl EngineWork {
     /// # Errors
     /// If no coordinator answers there that has the same secret.
     pub async fn join(self, address: &str, identity: &Identity, leave: watch::Receiver<bool>) -> Result<Parted> {
-        let machine = self.0.machine();
+        let machine = self.engine.machine();
         let hello = Hello {
             protocol: millstream_cluster::PROTOCOL,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -75,9 +83,23 @@ impl EngineWork {
     }
 }
 
+impl std::fmt::Debug for EngineWork {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EngineWork").field("engine", &self.engine).finish_non_exhaustive()
+    }
+}
+
 #[async_trait]
 impl millstream_cluster::Work for EngineWork {
     async fn begin(&self, worker: Worker, task: Value) -> Result<Arc<dyn ReadBundle>> {
+        let reads = self.prepare(worker, task).await?;
+        (self.on_begin)();
+        Ok(reads)
+    }
+}
+
+impl EngineWork {
+    async fn prepare(&self, worker: Worker, task: Value) -> Result<Arc<dyn ReadBundle>> {
         let assignment: Assignment = from_value(task)?;
         if let Some(folder) = assignment.folder() {
             std::env::set_current_dir(folder).map_err(|cause| {
@@ -87,12 +109,12 @@ impl millstream_cluster::Work for EngineWork {
         }
         let mut task = match assignment {
             Assignment::Load(task) => *task,
-            Assignment::Count(task) => return Ok(Arc::new(CountWork::new(self.0.clone(), task))),
+            Assignment::Count(task) => return Ok(Arc::new(CountWork::new(self.engine.clone(), task))),
         };
         let code = match task.code.is_empty() {
             true => None,
             false => {
-                let scratch = self.0.machine().scratch.disks.first().map(|disk| disk.folder.clone());
+                let scratch = self.engine.machine().scratch.disks.first().map(|disk| disk.folder.clone());
                 let mut builder = tempfile::Builder::new();
                 let folder = builder.prefix("millstream-code-").tempdir_in(scratch.unwrap_or_else(std::env::temp_dir));
                 let folder = folder.map_err(|cause| Error::io("a folder for the code cannot be made", &cause))?;
@@ -101,8 +123,8 @@ impl millstream_cluster::Work for EngineWork {
                 Some(folder)
             }
         };
-        let plan = self.0.restore(&task.plan).map_err(first_error)?;
-        let (engine, next) = (self.0.clone(), Arc::default());
+        let plan = self.engine.restore(&task.plan).map_err(first_error)?;
+        let (engine, next) = (self.engine.clone(), Arc::default());
         let joined = Joined { engine, worker, task, plan, next, _code: code };
         joined.check().await.map_err(first_error)?;
         Ok(Arc::new(Reads(Arc::new(joined))))
