@@ -141,12 +141,11 @@ fn rows(progress: &Progress) -> Vec<String> {
 /// The progress of a run whose files workers read: `3 workers, 120 of 2,000 files, 12 MB of 90 MB, 40,000 rows`.
 fn of_cluster(progress: &Progress, cluster: &ClusterReport) -> String {
     let ((files, all_files), (bytes, all_bytes)) = (cluster.units, cluster.bytes);
-    let mut parts = vec![
-        counted(cluster.now, "worker"),
-        format!("{} of {} files", human::count(files), human::count(all_files)),
-        format!("{} of {}", human::size(bytes), human::size(all_bytes)),
-        format!("{} rows", human::count(progress.totals.rows_written)),
-    ];
+    let mut parts =
+        vec![counted(cluster.now, "worker"), format!("{} of {} files", human::count(files), human::count(all_files))];
+    // Some servers do not say how large their files are.
+    parts.extend((all_bytes > 0).then(|| format!("{} of {}", human::size(bytes), human::size(all_bytes))));
+    parts.push(format!("{} rows", human::count(progress.totals.rows_written)));
     if progress.totals.rows_rejected > 0 {
         parts.push(format!("{} rejected", human::count(progress.totals.rows_rejected)));
     }

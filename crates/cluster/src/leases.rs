@@ -27,6 +27,10 @@ pub type Bundle = u64;
 /// As many bundles as there should be for each slot, so that all slots end at about the same time.
 const FOR_EACH_SLOT: u64 = 8;
 
+/// So many units a bundle has at least, up to so many bytes together, if that leaves two bundles for each slot: a
+/// worker fetches many small ones at once, and would wait for one after the other in smaller bundles.
+const FETCHED_AT_ONCE: (u64, u64) = (32, 8 << 20);
+
 /// How long a bundle should take, in milliseconds: short enough that a loss costs little, long enough that asking for
 /// it costs nothing.
 const LONGEST: u64 = 120_000;
@@ -262,8 +266,10 @@ impl Leases {
         let slots = self.workers.values().filter(|slots| !slots.is_leaving).map(|slots| slots.count).sum::<u64>();
         let bundles = (slots * FOR_EACH_SLOT).max(1);
         let within = |milliseconds: u64| self.bytes_within(milliseconds);
-        let bytes = (self.listed.bytes / bundles).clamp(within(SHORTEST), within(LONGEST));
-        let units = (self.listed.units / bundles).clamp(1, MOST_UNITS);
+        let (at_once, small) = FETCHED_AT_ONCE;
+        let bytes = (self.listed.bytes / bundles).max(within(SHORTEST).max(small)).min(within(LONGEST));
+        let at_once = (self.listed.units / (slots * 2).max(1)).min(at_once);
+        let units = (self.listed.units / bundles).max(at_once).clamp(1, MOST_UNITS);
         (bytes, usize::try_from(units).unwrap_or(usize::MAX))
     }
 
@@ -529,6 +535,11 @@ mod tests {
         let mut leases = leases(6_400, 4);
         let (_, units) = read(&mut leases, 0, 0);
         assert_eq!(units.len(), 200);
+        for (count, each) in [(600, 12), (40, 5), (8, 1)] {
+            let mut small = self::leases(count, 4);
+            small.done = Done { bytes: 100_000, milliseconds: 1_000, ..Done::default() };
+            assert_eq!(read(&mut small, 0, 0).1.len(), each);
+        }
         let mut large = Leases::default();
         (0..100_000).for_each(|number| large.add(unit(number, 1_000_000_000)).expect("added"));
         large.all_listed();

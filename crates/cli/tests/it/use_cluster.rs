@@ -1,8 +1,10 @@
 //! Runs whose units workers read: processes on this machine, in place of machines.
 //!
-//! `use_cluster/kills.rs` has the rounds in which they are killed, stopped and cut off.
+//! `use_cluster/shapes.rs` compares what they load with what one process loads; `use_cluster/kills.rs` has the rounds
+//! in which they are killed, stopped and cut off.
 
 mod kills;
+mod shapes;
 
 use std::fmt::Write as _;
 use std::net::TcpListener;
@@ -139,6 +141,19 @@ impl Cluster {
             hidden.args(["--mount", "--map-root-user", "sh", "-c", &hide, MILLSTREAM]).args(&all);
             command = hidden;
         }
+        self.start(command)
+    }
+
+    /// The same, with a variable in its environment.
+    fn worker_with(&mut self, (name, value): (&str, &str)) -> Process {
+        let own = ["worker", "--cores", "1", "--memory", "256MiB", "--join", &self.address];
+        let mut command = self.lab.command(&own);
+        command.env(name, value);
+        self.start(command)
+    }
+
+    /// Starts a worker.
+    fn start(&mut self, command: Command) -> Process {
         let mut command = self.in_beats(command);
         let state = self.lab.path(&format!(".state-{}", self.started));
         let log = fs_err::File::create(self.lab.path(&format!("worker-{}.log", self.started))).expect("a log");
@@ -256,7 +271,11 @@ fn a_worker_without_the_secret_reads_nothing() {
     cluster.lab.run(&["cluster", "init", "other.pem"]).ended(1).says(&["other.pem is there"]);
     let _stranger = cluster.worker(&["--secret", "other.pem"]);
     let ran = cluster.run(0, &["--wait-for-workers", "3s"]);
-    ran.ok().says(&["there is no worker: this machine reads what is left"]);
+    ran.ok().says(&[
+        "127.0.0.1 cannot join",
+        "it does not have the secret of this cluster",
+        "there is no worker: this machine reads what is left",
+    ]);
     assert!(cluster_of(&ran.json()).is_empty());
     cluster.has_all(6, false);
     assert!(cluster.lab.read("worker-0.log").contains("waits for a coordinator"));
@@ -346,6 +365,28 @@ fn code_and_references_go_with_the_bundles() {
         assert_eq!(cluster.database.query(wrong), ["0"]);
         cluster.has_all(12, true);
         assert!(cluster_of(&ran.json()).iter().all(|worker| worker["units"].as_u64() > Some(0)), "{:#}", ran.json());
+    }
+}
+
+/// Of two workers one would take minutes for each bundle. It needs three seconds until that is known.
+#[test]
+fn what_a_slow_worker_would_read_last_another_one_reads() {
+    for database in Database::both() {
+        let mut cluster = Cluster::new(database, 12, ", max_rejects: 100");
+        let slow = "import os, time\n\ndef slow(row):\n    time.sleep(float(os.environ.get('SLOW', '0')))\n    \
+                    return {'w': 1}\n";
+        cluster.lab.file("slow.py", slow);
+        let map = "  slow: {map: {from: kept, python: 'slow.py:slow', columns: {w: int64}, keep: [id, v], \
+                   deterministic: true, workers: 1}}\nsinks:";
+        let job = cluster.lab.read("job.yaml").replace("sinks:", map).replace("from: kept, write", "from: slow, write");
+        cluster.lab.file("job.yaml", job);
+        let _fast = cluster.worker(&[]);
+        let _slow = cluster.worker_with(("SLOW", "0.5"));
+        let ran = finish(cluster.coordinator(&["--cluster=always"]), None);
+        let report = ran.ok().json();
+        cluster.has_all(12, true);
+        assert_eq!(counts(&report), [12 * RECORDS as u64, written(12), 12], "{report:#}");
+        assert_eq!(cluster_of(&report).len(), 2, "{}", ran.stderr);
     }
 }
 
@@ -451,7 +492,7 @@ fn workers_are_started_by_ssh() {
     ran.ok();
     assert_eq!(cluster_of(&ran.json()).len(), 2, "{}", ran.stderr);
     let ended = ssh.join().expect("it has ended");
-    ended.ok().says(&["one: has left the run", "two: has left the run"]);
+    ended.ok().says(&["one: works for a run at ", "one: has left the run", "two: has left the run"]);
     cluster.has_all(10, false);
     let unreachable = finish(started(&["gone"]), None);
     unreachable.ended(1).says(&["gone cannot be reached by `ssh`", "no route", "without a password"]);

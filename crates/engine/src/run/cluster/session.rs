@@ -1,5 +1,6 @@
 //! What all coordinators do: listen for workers, list units, and hear how both end.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use millstream_cluster::{Identity, ListedUnit, Listening, Load, Outcome, Settings, coordinate};
@@ -9,6 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::machine::host_name;
 use crate::options::ClusterOptions;
 use crate::run::events::Event;
 
@@ -55,7 +57,7 @@ where
         }
         Err(error) => return Err(error),
     };
-    tell(Event::Listening { address: listening.address().to_string() });
+    tell(Event::Listening { address: joined_at(listening.address()) });
     let (sender, units) = mpsc::channel(LISTED);
     let mut coordinating = JoinSet::new();
     coordinating.spawn_on(async move { coordinate(listening, task, settings, units, load).await }, io);
@@ -110,4 +112,12 @@ pub(super) fn deadly(unit: &ListedUnit, source: Option<&str>) -> Error {
     let error = Error::refused("two workers were lost while they read this file").in_unit(&name, None);
     let error = source.into_iter().fold(error, Error::in_step);
     error.hint("look into it: does it need more memory than a worker has? Then give them more, or leave it out")
+}
+
+/// Where workers on other machines join if this one listens at `address`.
+fn joined_at(address: SocketAddr) -> String {
+    match address.ip().is_unspecified() {
+        true => format!("{}:{}", host_name(), address.port()),
+        false => address.to_string(),
+    }
 }
