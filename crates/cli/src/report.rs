@@ -123,7 +123,7 @@ fn workers(cluster: &ClusterReport) -> String {
         return String::new();
     }
     let mut all: Vec<&WorkerReport> = cluster.workers.iter().collect();
-    all.sort_by(|a, b| b.bytes.cmp(&a.bytes));
+    all.sort_by_key(|worker| std::cmp::Reverse(worker.bytes));
     let bytes: u64 = all.iter().map(|worker| worker.bytes).sum();
     let shown = all.iter().take(MOST_WORKERS).map(|worker| {
         let share = worker.bytes as f64 / bytes.max(1) as f64;

@@ -160,7 +160,7 @@ pub enum Outcome {
 
 /// Units that workers have not read.
 #[derive(Debug)]
-pub struct Left(Leases);
+pub struct Left(Box<Leases>);
 
 impl Left {
     /// All of them.
@@ -396,7 +396,7 @@ impl Coordination {
                         while let Some(unit) = units.recv().await {
                             self.leases.add(unit).map_err(unpacked)?;
                         }
-                        return Ok(Outcome::Alone(Left(self.leases)));
+                        return Ok(Outcome::Alone(Left(Box::new(self.leases))));
                     }
                 }
             }
@@ -425,7 +425,9 @@ impl Coordination {
 
     fn say(&self, worker: Worker, what: FromCoordinator) {
         // One that is gone is heard of.
-        let _ = self.members.get(&worker).map(|member| member.answers.send(what));
+        if let Some(member) = self.members.get(&worker) {
+            let _ = member.answers.send(what);
+        }
     }
 
     fn say_to_all(&self, what: impl Fn() -> FromCoordinator) {

@@ -537,7 +537,7 @@ pub struct Progress {
     /// How the queue is read, if the run reads one.
     pub queue: Option<QueueProgress>,
     /// What workers of a cluster do, if the run has some.
-    pub cluster: Option<ClusterReport>,
+    pub cluster: Option<Box<ClusterReport>>,
 }
 
 /// How far a run is with a queue.

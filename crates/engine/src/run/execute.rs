@@ -284,7 +284,7 @@ impl<'r> Execution<'r> {
         let progress = Progress::of(&self.run.steps, elapsed, self.committing.load(Ordering::Relaxed));
         let (rate, queue) = self.run.monitor.tick(elapsed, &progress.totals);
         let throttle = self.run.pace.bytes_per_second();
-        let (run, cluster) = (self.point.run.clone(), self.run.cluster_report());
+        let (run, cluster) = (self.point.run.clone(), self.run.cluster_report().map(Box::new));
         Progress { run, rate, queue, throttle, cluster, ..progress }
     }
 

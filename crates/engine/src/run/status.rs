@@ -75,7 +75,7 @@ impl View {
             memory_limit: 0,
             resident: 0,
             queue: queue(progress),
-            cluster: progress.cluster.clone(),
+            cluster: progress.cluster.as_deref().cloned(),
         }
     }
 }
