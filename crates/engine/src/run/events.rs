@@ -109,7 +109,8 @@ pub enum Event {
         /// Why.
         error: Error,
     },
-    /// What the run has spent time with, once it is over: only if [`RunOptions::stages`] asks for it.
+    /// What the run has spent time with, once it is over: only if
+    /// [`RunOptions::stages`](crate::options::RunOptions::stages) asks for it.
     Stage(Stage),
     /// How far the run is, about ten times a second, and once at its end. A caller that reads slowly gets the latest.
     Progress(Progress),
