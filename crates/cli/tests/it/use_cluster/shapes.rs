@@ -40,8 +40,8 @@ const SHAPES: [Shape; 12] = [
     Shape {
         name: "rows that an expression rejects",
         sources: CSV,
-        transforms: "less: {sql: \"SELECT id, CAST(CASE id % 14 WHEN 1 THEN name ELSE '5' END AS BIGINT) AS five FROM s \
-                     WHERE v = 1 AND id < 700\", max_rejects: 100}",
+        transforms: "less: {sql: \"SELECT id, CAST(CASE id % 14 WHEN 1 THEN name ELSE '5' END AS BIGINT) AS five FROM \
+                     s WHERE v = 1 AND id < 700\", max_rejects: 100}",
         loaded: &["less"],
     },
     Shape { name: "json", sources: "j: {read: 'in/*.jsonl.gz'}", transforms: "", loaded: &["j"] },
