@@ -512,12 +512,18 @@ impl Coordination {
     }
 
     /// Whether another worker may be able to do what one has failed at: it may have no room or no way to what it
-    /// reads. Nobody else has failed at it so far.
+    /// reads. Nobody else has failed at it, or in the same way at the same place, so far.
     fn may_be_its_own(&self, worker: Worker, bundle: Bundle, errors: &[Error]) -> bool {
         let others = self.members.iter().filter(|(other, member)| **other != worker && member.can_work());
         let depends_on_machine =
             |error: &Error| matches!(error.kind(), ErrorKind::Refused | ErrorKind::Transient | ErrorKind::Memory);
-        others.count() > 0 && errors.iter().all(depends_on_machine) && !self.leases.is_suspect(bundle)
+        let is_known = |error: &Error| {
+            let is_same = |known: &Error| known.what() == error.what() && known.location() == error.location();
+            self.sent_away.values().any(is_same)
+        };
+        others.count() > 0
+            && errors.iter().all(|error| depends_on_machine(error) && !is_known(error))
+            && !self.leases.is_suspect(bundle)
     }
 
     /// A worker has failed, and others do what it has.

@@ -109,7 +109,7 @@ pub struct Opened {
     streams: Mutex<HashMap<String, ByteStream>>,
     /// All units, if they are few enough to be kept.
     units: Mutex<Option<Vec<Unit>>>,
-    /// All units, as they were listed, for whoever lists them next.
+    /// All units, as they were listed, for the next listing.
     listed: Mutex<Option<BoxStream<'static, Result<Unit>>>>,
     /// The units to be read, if these are not all.
     only: OnceLock<Vec<Unit>>,
@@ -259,7 +259,7 @@ impl Reader {
         futures::stream::iter(self.patterns.clone()).flat_map(move |pattern| reader.list_pattern(&pattern)).boxed()
     }
 
-    /// Gives these units, which were listed, to whoever lists them once more.
+    /// The next listing gives these units, which were listed before.
     pub fn list_next(&self, units: BoxStream<'static, Result<Unit>>) {
         *locked(&self.opened.listed) = Some(units);
     }

@@ -87,7 +87,7 @@ fn results(earlier: &Report, later: &Report) -> Vec<SinkResult> {
             removed: either(one.removed, other.removed, removed),
             reloaded: either(one.reloaded, other.reloaded, reloaded),
             changes: either(one.changes, other.changes, changes),
-            tally: either(one.tally, other.tally, tally),
+            tally: either(one.tally, other.tally, Tally::and),
             ..other
         }
     };
@@ -131,19 +131,6 @@ fn changes(one: Changes, other: Changes) -> Changes {
         updated: one.updated + other.updated,
         unchanged: one.unchanged + other.unchanged,
         deleted: one.deleted + other.deleted,
-    }
-}
-
-fn tally(one: Tally, other: Tally) -> Tally {
-    Tally {
-        read: one.read + other.read,
-        written: one.written + other.written,
-        filtered: one.filtered + other.filtered,
-        rejected: one.rejected + other.rejected,
-        ignored: one.ignored + other.ignored,
-        before: one.before + other.before,
-        answered: one.answered + other.answered,
-        given: one.given + other.given,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use millstream_core::Unit;
 use millstream_job::Job;
 
 use crate::chunks::sinks;
@@ -10,7 +11,6 @@ use crate::plan::lookup::lookups;
 use crate::plan::shared::Physical;
 use crate::prepare::Prepared;
 use crate::read::Reader;
-use millstream_core::Unit;
 
 /// The most bytes of a reference that each worker reads.
 const LARGEST_REFERENCE: usize = 64 << 20;

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delivery_counts_once_whoever_commits_it() {
+    fn a_delivery_counts_once_though_two_workers_commit_it() {
         let mut tracked = Tracked::default();
         tracked.keep(1, delivery(1, 0..3));
         tracked.keep(2, delivery(1, 2..5));
