@@ -60,11 +60,17 @@ fn as_warning(output: Output, what: &str, rest: &str) -> String {
 
 /// An error: what, where, the offending text, the cause, then what to do.
 pub fn error(output: Output, error: &Error) -> String {
-    let mut text = facts(output, error);
-    if let Some(hint) = error.hint_text() {
-        text.push_str(&format!("{} {}\n", output.paint(Role::Hint, "hint:"), indented(hint)));
-    }
-    text
+    facts(output, error) + &hint(output, error)
+}
+
+/// An error that ends nothing, and what to do.
+pub fn warning_with_hint(output: Output, error: &Error) -> String {
+    warning(output, error) + &hint(output, error)
+}
+
+fn hint(output: Output, error: &Error) -> String {
+    let line = |hint| format!("{} {}\n", output.paint(Role::Hint, "hint:"), indented(hint));
+    error.hint_text().map(line).unwrap_or_default()
 }
 
 /// An error without what to do.

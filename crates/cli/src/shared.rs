@@ -194,7 +194,7 @@ pub fn tell_of_cluster(output: Output, event: &Event) {
             output.chat(&format!("{worker} has joined, with {}\n", counted(*cores, "core")));
         }
         Event::NotJoined { worker, error } => {
-            output.message(&format!("{worker} cannot join:\n{}", message::warning(output, error)));
+            output.message(&format!("{worker} cannot join:\n{}", message::warning_with_hint(output, error)));
         }
         Event::Left { worker } => output.chat(&format!("{worker} has left\n")),
         Event::Lost { worker, why, bundles } => {

@@ -25,7 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::identity::Identity;
 use crate::leases::{Answer, Bundle, Counts, Deadly, Done, Leases, Listed, Worker};
 use crate::pool::ListedUnit;
-use crate::wire::{FromCoordinator, FromWorker, Hello, PROTOCOL, SentError, Welcome, receive, send};
+use crate::wire::{FromCoordinator, FromWorker, Hello, PROTOCOL, SentError, ToRead, Welcome, receive, send};
 
 /// How long a stranger may take to show that it is none.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -68,6 +68,9 @@ pub trait Load: Send + Sync {
     /// # Errors
     /// If the run ends for it.
     async fn count(&self, worker: Worker, outcome: Value) -> Result<()>;
+
+    /// A bundle is done and does not count: another worker was first.
+    async fn discard(&self, _outcome: Value) {}
 
     /// Sees to it that a lost worker commits nothing any more. Never fails: where that is not possible, it waits as
     /// long as it makes sense.
@@ -201,6 +204,7 @@ pub async fn coordinate(
         strangers: HashSet::new(),
         alone_since: Some(Instant::now()),
         next: 1,
+        attempts: 0,
     };
     coordination.run(units, events).await
 }
@@ -356,6 +360,8 @@ struct Coordination {
     /// Since when there is no worker.
     alone_since: Option<Instant>,
     next: Worker,
+    /// How many times a bundle was handed out.
+    attempts: u64,
 }
 
 impl Coordination {
@@ -475,12 +481,13 @@ impl Coordination {
                     kept.map_err(|error| vec![error])?;
                 }
             }
-            FromWorker::Done(bundle, outcome) => {
-                if let Counts::Yes { stop } = self.leases.end(worker, bundle, self.now()) {
+            FromWorker::Done(bundle, outcome) => match self.leases.end(worker, bundle, self.now()) {
+                Counts::Yes { stop } => {
                     stop.into_iter().for_each(|other| self.say(other, FromCoordinator::Stop(bundle)));
                     self.load.count(worker, outcome).await.map_err(|error| vec![error])?;
                 }
-            }
+                Counts::No => self.load.discard(outcome).await,
+            },
             FromWorker::Failed(bundle, errors) => {
                 if !self.leases.is_alone_at(worker, bundle) {
                     // Another one is at it, too.
@@ -638,7 +645,9 @@ impl Coordination {
         while let Some(worker) = self.asking.pop_front() {
             match self.leases.ask(worker, self.now()).map_err(unpacked)? {
                 Answer::Read { bundle, units, is_again } => {
-                    self.say(worker, FromCoordinator::Read(bundle, units, is_again));
+                    self.attempts += 1;
+                    let to_read = ToRead { attempt: self.attempts, units, is_again };
+                    self.say(worker, FromCoordinator::Read(bundle, to_read));
                 }
                 Answer::Wait => waiting.push_back(worker),
                 Answer::Finished => self.say(worker, FromCoordinator::Finished),

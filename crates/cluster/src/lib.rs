@@ -22,5 +22,5 @@ pub use coordinator::{Left, Listening, Load, Outcome, Seen, Settings, Standing, 
 pub use identity::Identity;
 pub use leases::{Answer, Bundle, Counts, Deadly, Done, Leases, Listed, Worker};
 pub use pool::{ListedUnit, Pool};
-pub use wire::{Hello, PROTOCOL, SentError};
-pub use worker::{Link, Parted, ReadBundle, ToRead, Work, join};
+pub use wire::{Hello, PROTOCOL, SentError, ToRead};
+pub use worker::{Link, Parted, ReadBundle, Work, join};

@@ -12,7 +12,7 @@ use crate::leases::{Bundle, Worker};
 use crate::pool::ListedUnit;
 
 /// The version of what is said here.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// The longest message in bytes. A bundle has at most 100,000 units.
 const LONGEST: u32 = 256 << 20;
@@ -79,8 +79,8 @@ pub(crate) enum FromCoordinator {
     Refused(SentError),
     /// It joins.
     Welcome(Welcome),
-    /// It is to read these units; whether another worker may have written some of them.
-    Read(Bundle, Vec<ListedUnit>, bool),
+    /// It is to read a bundle.
+    Read(Bundle, ToRead),
     /// It is kept, or may not be committed.
     Kept(u64, Option<SentError>),
     /// Another worker was faster: the bundle does not count any more.
@@ -89,6 +89,17 @@ pub(crate) enum FromCoordinator {
     Finished,
     /// It is there.
     Beat,
+}
+
+/// The units of a bundle.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ToRead {
+    /// The number of this attempt to read a bundle among all of the run, from 1.
+    pub attempt: u64,
+    /// The units.
+    pub units: Vec<ListedUnit>,
+    /// Whether another worker may have written some of them.
+    pub is_again: bool,
 }
 
 /// What a worker gets that joins.

@@ -15,8 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::identity::Identity;
 use crate::leases::{Bundle, Worker};
-use crate::pool::ListedUnit;
-use crate::wire::{FromCoordinator, FromWorker, Hello, SentError, Welcome, receive, send};
+use crate::wire::{FromCoordinator, FromWorker, Hello, SentError, ToRead, Welcome, receive, send};
 
 /// How long a coordinator may take to let a worker in.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -43,15 +42,6 @@ pub trait ReadBundle: Send + Sync {
     /// If they cannot be read, or not written. They end the run, unless another worker reads the bundle, or may be
     /// able to: where nobody else has failed at it, an error that a machine may be to blame for sends this one away.
     async fn read(&self, to_read: ToRead, link: Link) -> Result<Value, Vec<Error>>;
-}
-
-/// The units of a bundle.
-#[derive(Debug, Clone)]
-pub struct ToRead {
-    /// The units.
-    pub units: Vec<ListedUnit>,
-    /// Whether another worker may have written some of them.
-    pub is_again: bool,
 }
 
 /// How work on a bundle speaks to the coordinator.
@@ -325,7 +315,7 @@ impl Member {
         match message {
             FromCoordinator::Welcome(_) | FromCoordinator::Beat => {}
             FromCoordinator::Refused(error) => return Some(Parted::Refused(error.into())),
-            FromCoordinator::Read(bundle, units, is_again) => self.read(bundle, ToRead { units, is_again }),
+            FromCoordinator::Read(bundle, to_read) => self.read(bundle, to_read),
             FromCoordinator::Kept(number, error) => {
                 let waits = locked(&self.connection.kept).as_mut().and_then(|kept| kept.remove(&number));
                 waits.into_iter().for_each(|waits| drop(waits.send(error.clone())));

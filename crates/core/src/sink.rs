@@ -86,9 +86,9 @@ pub struct LoadContext {
     /// Whether a load that another run has begun may be taken over from it: its connections are ended then, so that
     /// nothing of it can commit, or keep others waiting. Otherwise a load whose run still has connections is refused.
     pub take_over: bool,
-    /// The number of this process among the workers of a cluster. It joins the load that `run` has begun, and leaves it
-    /// to that to begin, to complete and to forget it. `None` for the run itself.
-    pub worker: Option<u64>,
+    /// The part of a worker of a cluster in the load that `run` has begun: it leaves it to that to begin, to complete
+    /// and to forget it. `None` for the run itself.
+    pub worker: Option<WorkerPart>,
     /// The columns, without the route.
     pub schema: SchemaRef,
     /// How many writers there will be.
@@ -109,6 +109,27 @@ pub struct LoadContext {
     /// Who decides about rows that the target does not take; `None` if each of them ends the load. Batches may then
     /// have more columns than `schema`: these are not written, but come back with a row that is refused.
     pub refusals: Option<Arc<dyn Refusals>>,
+}
+
+/// The part that a worker of a cluster has in a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WorkerPart {
+    /// Its number among all workers of the run.
+    pub worker: u64,
+    /// The number of what it writes now among all that workers of the run have tried to write, from 1.
+    pub attempt: u64,
+}
+
+/// How workers of a cluster write into a target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FromWorkers {
+    /// They do not, for this reason, in words that end a sentence.
+    Nothing(String),
+    /// They deliver chunks into one ledger.
+    Chunks,
+    /// They write files of their own, which the load of the run [adopts](Load::adopt). All machines must see
+    /// this folder, if there is one.
+    Files(Option<PathBuf>),
 }
 
 /// What a load that becomes visible all at once notes of its units, in the transaction that makes its rows visible. The
@@ -324,9 +345,9 @@ pub trait Sink: Debug + Send + Sync {
         false
     }
 
-    /// Whether the workers of a cluster can deliver into one ledger of it together, as far as its settings say.
-    fn takes_workers(&self) -> bool {
-        false
+    /// How the workers of a cluster write into it, as far as its settings say.
+    fn from_workers(&self) -> FromWorkers {
+        FromWorkers::Nothing("workers cannot write into it".to_owned())
     }
 
     /// Whether it can note units with rows that become visible all at once ([`LoadContext::notes`]), as far as its
@@ -667,6 +688,21 @@ pub trait Load: Send + Sync {
 
     /// Takes back whatever was written. Also called after a failed `prepare`. Never fails: it does what it can.
     async fn abort(&self);
+
+    /// All writers of a [part of a worker](WorkerPart) are closed: makes what it has written durable, and says what the
+    /// load of the run needs to adopt it. From then on nothing of it is taken back here.
+    async fn hand_over(&self) -> Result<serde_json::Value> {
+        Err(Error::internal("this load takes no parts of workers"))
+    }
+
+    /// Makes what the load of a worker has handed over a part of this one, as if it had written that itself. Called
+    /// before the first writer is made.
+    async fn adopt(&self, _handed: serde_json::Value) -> Result<()> {
+        Err(Error::internal("this load takes no parts of workers"))
+    }
+
+    /// Removes what a worker has handed over and nobody adopts. Never fails: it does what it can.
+    async fn discard(&self, _handed: serde_json::Value) {}
 
     /// Lets go of the target, and leaves what another run can resume. Never fails, as [`Load::abort`].
     async fn suspend(&self) {

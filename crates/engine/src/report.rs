@@ -482,6 +482,20 @@ impl Tally {
         }
     }
 
+    /// What has come since it was `before`.
+    pub fn minus(self, before: Tally) -> Tally {
+        Tally {
+            read: self.read.saturating_sub(before.read),
+            written: self.written.saturating_sub(before.written),
+            filtered: self.filtered.saturating_sub(before.filtered),
+            rejected: self.rejected.saturating_sub(before.rejected),
+            ignored: self.ignored.saturating_sub(before.ignored),
+            before: self.before.saturating_sub(before.before),
+            answered: self.answered.saturating_sub(before.answered),
+            given: self.given.saturating_sub(before.given),
+        }
+    }
+
     /// None of the records may be missing.
     pub fn check(&self, sink: &str) -> Result<()> {
         let Tally { read, written, filtered, rejected, ignored, before, answered, given } = *self;

@@ -1,8 +1,9 @@
 //! Runs whose units workers read: processes on this machine, in place of machines.
 //!
-//! `use_cluster/shapes.rs` compares what they load with what one process loads; `use_cluster/kills.rs` has the rounds
-//! in which they are killed, stopped and cut off.
+//! `use_cluster/shapes.rs` compares what they load with what one process loads, `use_cluster/files.rs` has files that
+//! they write, and `use_cluster/kills.rs` the rounds in which they are killed, stopped and cut off.
 
+mod files;
 mod kills;
 mod shapes;
 
@@ -22,10 +23,10 @@ use crate::use_support::{Lab, Ran, finish, gzip};
 /// Records of each file.
 const RECORDS: usize = 500;
 
-/// A folder with files, a job, a database, and the secret of a cluster.
+/// A folder with files, a job, a database unless it writes files, and the secret of a cluster.
 struct Cluster {
     lab: Lab,
-    database: Database,
+    database: Option<Database>,
     address: String,
     /// The names of the workers so far.
     started: usize,
@@ -88,26 +89,41 @@ fn records(file: usize, bad: bool) -> String {
 }
 
 fn job(url: &str, more: &str) -> String {
+    job_into(&format!("write: '{url}', table: t"), more)
+}
+
+/// The job that loads into `sink`.
+fn job_into(sink: &str, more: &str) -> String {
     format!(
         "sources:\n  s: {{read: 'in/*', csv: {{header: false, columns: {{id: int64, name: utf8, v: int64}}}}{more}}}\n\
          transforms:\n  kept: {{filter: {{from: s, where: 'v > 0'}}}}\nsinks:\n  \
-         out: {{from: kept, write: '{url}', table: t}}\n"
+         out: {{from: kept, {sink}}}\n"
     )
 }
 
 impl Cluster {
     /// With `files` files, of which each has a bad record if `more`, the settings of the source, allows that.
     fn new(database: Database, files: usize, more: &str) -> Self {
+        let job = job(&database.url, more);
+        Cluster { database: Some(database), ..Cluster::with_job(&job, files, more) }
+    }
+
+    /// The same without a database.
+    fn with_job(job: &str, files: usize, more: &str) -> Self {
         let lab = Lab::new();
-        lab.file("job.yaml", job(&database.url, more));
+        lab.file("job.yaml", job);
         for file in 0..files {
             lab.file(&format!("in/{file:03}.csv.gz"), gzip(records(file, more.contains("max_rejects")).as_bytes()));
         }
         let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = free.local_addr().expect("an address").to_string();
-        let cluster = Cluster { lab, database, address, started: 0 };
+        let cluster = Cluster { lab, database: None, address, started: 0 };
         cluster.lab.run(&["cluster", "init", "secret.pem"]).ok();
         cluster
+    }
+
+    fn database(&self) -> &Database {
+        self.database.as_ref().expect("it loads into a database")
     }
 
     fn in_beats(&self, mut command: Command) -> Command {
@@ -172,9 +188,9 @@ impl Cluster {
     fn has_all(&self, files: usize, bad: bool) {
         let ids = (0..files * RECORDS).filter(|id| id % 7 > 0 && !(bad && id % RECORDS == 77));
         let (count, sum) = ids.fold((0, 0), |(count, sum), id| (count + 1, sum + id));
-        let found = self.database.query("SELECT COUNT(*), COUNT(DISTINCT id), SUM(id) FROM t");
+        let found = self.database().query("SELECT COUNT(*), COUNT(DISTINCT id), SUM(id) FROM t");
         assert_eq!(found, [format!("{count}\t{count}\t{sum}")]);
-        assert_eq!(self.database.tables(), ["t"], "the ledger is gone");
+        assert_eq!(self.database().tables(), ["t"], "the ledger is gone");
     }
 }
 
@@ -228,7 +244,7 @@ fn a_job_that_cannot_be_distributed_runs_here_and_says_why() {
     always.ended(1).says(&["the workers of a cluster cannot run this job", "`s` reads in/* of this machine"]);
     cluster.lab.file(
         "job.yaml",
-        job(&cluster.database.url, "").replace("filter: {from: s, where: 'v > 0'}", "sort: {from: s, by: id}"),
+        job(&cluster.database().url, "").replace("filter: {from: s, where: 'v > 0'}", "sort: {from: s, by: id}"),
     );
     let sorted = cluster.lab.run(&elsewhere("in", "--cluster=always"));
     sorted.ended(1).says(&["`out` is loaded all at once: a sort needs all rows"]);
@@ -287,7 +303,7 @@ fn a_worker_that_does_not_see_the_files_cannot_join_and_says_why() {
     let shared = TempTree::new();
     (0..6).for_each(|file| drop(shared.file(&format!("{file}.csv.gz"), gzip(records(file, false).as_bytes()))));
     let all = format!("{}/*", shared.root().display());
-    cluster.lab.file("job.yaml", job(&cluster.database.url, "").replace("in/*", &all));
+    cluster.lab.file("job.yaml", job(&cluster.database().url, "").replace("in/*", &all));
     let _blind = cluster.worker_in(&["--join", &cluster.address.clone()], Some(shared.root()));
     let shared = shared.root().display().to_string();
     let ran = cluster.run(0, &["--shared", &shared, "--wait-for-workers", "4s"]);
@@ -316,8 +332,8 @@ impl Cluster {
     fn until_rows(&self, rows: u64) {
         let until = Instant::now() + Duration::from_secs(60);
         while Instant::now() < until {
-            if self.database.tables().contains(&"t".to_owned()) {
-                let found = self.database.query("SELECT COUNT(*) FROM t");
+            if self.database().tables().contains(&"t".to_owned()) {
+                let found = self.database().query("SELECT COUNT(*) FROM t");
                 if found[0].parse::<u64>().expect("a count") >= rows {
                     return;
                 }
@@ -342,7 +358,7 @@ fn code_and_references_go_with_the_bundles() {
         .expect("written");
         let names = (0..7).fold("v,called\n".to_owned(), |text, v| format!("{text}{v},number {v}\n"));
         cluster.lab.file("in/names/names.csv", names);
-        let url = &cluster.database.url;
+        let url = &cluster.database().url;
         cluster.lab.file(
             "code/job.yaml",
             format!(
@@ -362,7 +378,7 @@ fn code_and_references_go_with_the_bundles() {
         let ran = cluster.run(1, &["--cluster=always"]);
         ran.ok();
         let wrong = "SELECT COUNT(*) FROM t WHERE w <> v * 3 OR called <> CONCAT('number ', v)";
-        assert_eq!(cluster.database.query(wrong), ["0"]);
+        assert_eq!(cluster.database().query(wrong), ["0"]);
         cluster.has_all(12, true);
         assert!(cluster_of(&ran.json()).iter().all(|worker| worker["units"].as_u64() > Some(0)), "{:#}", ran.json());
     }
@@ -502,7 +518,7 @@ fn workers_are_started_by_ssh() {
 #[test]
 fn a_worker_without_the_password_cannot_join_and_says_why() {
     let mut cluster = Cluster::new(mariadb(), 4, "");
-    let url = cluster.database.url.replace(&format!("{USER}:{PASSWORD}@"), "");
+    let url = cluster.database().url.replace(&format!("{USER}:{PASSWORD}@"), "");
     let sink =
         format!("out: {{from: kept, write: '{url}', user: {USER}, password: {{secret: env:DB_PASSWORD}}, table: t}}");
     let job = cluster.lab.read("job.yaml");

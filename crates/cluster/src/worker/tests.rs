@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::*;
+use crate::ListedUnit;
 use crate::coordinator::{Listening, Load, Outcome, Seen, Settings, coordinate};
 
 /// What a load has heard.

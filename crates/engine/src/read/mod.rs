@@ -42,7 +42,7 @@ pub mod unopened;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::ops::{AddAssign, Deref};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use bytes::Bytes;
@@ -111,6 +111,8 @@ pub struct Opened {
     units: Mutex<Option<Vec<Unit>>>,
     /// All units, as they were listed, for the next listing.
     listed: Mutex<Option<BoxStream<'static, Result<Unit>>>>,
+    /// Whether there were units in such a listing.
+    listed_before: AtomicBool,
     /// The units to be read, if these are not all.
     only: OnceLock<Vec<Unit>>,
     /// Of the servers whose units were opened, by their name.
@@ -247,7 +249,8 @@ impl Reader {
 
     /// Whether it is fine if there is nothing to read.
     pub fn may_be_empty(&self) -> bool {
-        self.allow_empty || self.opened.only.get().is_some()
+        let was_listed = self.opened.listed_before.load(Ordering::Relaxed);
+        self.allow_empty || was_listed || self.opened.only.get().is_some()
     }
 
     /// The units of all patterns, as they are found. Lists (`@…`) are read on the way.
@@ -259,9 +262,10 @@ impl Reader {
         futures::stream::iter(self.patterns.clone()).flat_map(move |pattern| reader.list_pattern(&pattern)).boxed()
     }
 
-    /// The next listing gives these units, which were listed before.
+    /// The next listing gives these units of those that were listed before. All of the others may have been read.
     pub fn list_next(&self, units: BoxStream<'static, Result<Unit>>) {
         *locked(&self.opened.listed) = Some(units);
+        self.opened.listed_before.store(true, Ordering::Relaxed);
     }
 
     /// The units as [`Reader::list`] finds them, without listing again what was listed to its end.

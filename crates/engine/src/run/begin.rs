@@ -7,29 +7,27 @@ use std::sync::atomic::Ordering;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use millstream_core::sink::{LoadContext, LoadNotes, Refusals};
+use millstream_core::sink::{LoadContext, LoadNotes};
 use millstream_core::{Error, ErrorKind, Result, StepKind, fail_point};
 use millstream_job::{Job, SinkStep};
 use millstream_state::LiveRun;
 use millstream_state::rejects::{Line, RejectLine};
 
-use super::sinks::{AtOnce, ByChunk, CommitMarker, SinkRun, Sinks, Staged};
+use super::sinks::{AtOnce, ByChunk, CommitMarker, SinkRun, Sinks};
 use super::work::Work;
 use crate::chunks::admission::{Admission, AdmittedSource, NotingSink};
 use crate::chunks::load::Loaded as LoadedChunks;
 use crate::chunks::marks::TimedRows;
-use crate::chunks::origins::{OriginReadExec, with_origins};
-use crate::chunks::pipeline::{Pipeline, is_incremental, row_preserving};
+use crate::chunks::origins::OriginReadExec;
+use crate::chunks::pipeline::{Pipeline, is_incremental};
 use crate::chunks::sinks;
 use crate::failure::Failure;
-use crate::fault;
 use crate::fingerprint::Fingerprints;
-use crate::load::LoadExec;
 use crate::plan::lookup::{LookupExec, lookups, row_inputs};
 use crate::plan::shared::{Physical, Root};
 use crate::read::Reader;
 use crate::read::exec::ReadExec;
-use crate::rejects::{Entry, SinkRefusals};
+use crate::rejects::Entry;
 use crate::resume;
 use crate::stages::StageKind;
 
@@ -337,60 +335,23 @@ impl<'j> Begun<'_, 'j> {
             true => self.timed(sink, chunks.take_over()),
             false => self.timed(sink, chunks.run(rows)),
         });
-        self.sinks.push(SinkRun::AtOnce(Box::new(AtOnce {
-            sink,
-            load,
-            step,
-            plan: planned.plan,
-            row_preserving: None,
-            marker: None,
-            staged: Some(Staged { open, loaded: None }),
-        })));
+        self.sinks.push(SinkRun::AtOnce(Box::new(AtOnce::staged(sink, step, planned.plan, open))));
         Ok(())
     }
 
     /// Begins a load all at once.
     async fn begin_at_once(&mut self, planned: PlannedSink<'j>) -> Result<()> {
         let PlannedSink { sink, plan, context, .. } = planned;
-        let (run, name, step) = (self.work.run, &sink.name.value, Arc::clone(&context.step));
-        let refusals = SinkRefusals::of(&run.rejects, name, &step);
-        let keep_origins = refusals.is_some();
-        let pipelines = row_preserving(&plan);
-        if let (Err(why), Some(replay)) = (&pipelines, &run.replay) {
-            return Err(replay.refuse(why));
-        }
-        let input = match &pipelines {
-            Ok(pipelines) if keep_origins || run.rejects.is_lenient() => {
-                with_origins(pipelines, &run.rejects, true).map_err(fault::unwrap)?
-            }
-            Ok(pipelines) if pipelines.iter().flat_map(Pipeline::lookups).any(|lookup| lookup.shape().may_fail()) => {
-                with_origins(pipelines, &run.rejects, false).map_err(fault::unwrap)?
-            }
-            _ => Arc::clone(&plan),
-        };
-        let context = LoadContext {
-            partitions: input.output_partitioning().partition_count(),
-            refusals: refusals.map(|refusals| refusals as Arc<dyn Refusals>),
-            ..context
-        };
-        let begun = self.work.unless_interrupted(sink.sink.begin(context.clone())).await;
-        let load = begun.map_err(|error| error.in_step(name))?;
-        let is_there = load.is_there();
-        self.sinks.push(SinkRun::AtOnce(Box::new(AtOnce {
-            sink,
-            load: Arc::clone(&load),
-            step: Arc::clone(&step),
-            plan: Arc::clone(&input),
-            row_preserving: pipelines.ok().filter(|_| !is_there).map(|_| plan),
-            marker: CommitMarker::of(sink, context),
-            staged: None,
-        })));
+        let (run, name) = (self.work.run, &sink.name.value);
+        let begun = self.work.unless_interrupted(AtOnce::begin(run, sink, plan, context)).await;
+        let (at_once, load) = begun.map_err(|error| error.in_step(name))?;
+        let (input, is_there) = (Arc::clone(&at_once.plan), at_once.load.is_there());
+        self.sinks.push(SinkRun::AtOnce(Box::new(at_once)));
         if is_there {
             run.rejects.pass(None);
         }
         self.begin_rejects_anew(name, &input, is_there)?;
-        let load = LoadExec::new(name, Arc::clone(&sink.sink), load, step, input);
-        self.tasks.plans.push(Arc::new(load.with_rejects(run.rejects.of_sink(name), keep_origins)));
+        self.tasks.plans.push(Arc::new(load));
         Ok(())
     }
 

@@ -2,13 +2,18 @@
 
 use std::sync::Arc;
 
-use datafusion::physical_plan::ExecutionPlan;
-use millstream_core::sink::{Load, LoadContext, Sink};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use millstream_core::sink::{Load, LoadContext, Refusals, Sink};
 use millstream_core::{Error, Result, Step};
 use millstream_job::SinkStep;
 
 use crate::chunks::load::Loaded as LoadedChunks;
-use crate::chunks::pipeline::{Counts, counts};
+use crate::chunks::origins::with_origins;
+use crate::chunks::pipeline::{Counts, Pipeline, counts, row_preserving};
+use crate::context::RunContext;
+use crate::fault;
+use crate::load::LoadExec;
+use crate::rejects::SinkRefusals;
 use crate::report::{SinkResult, Tally};
 use crate::resume::{OpenLedger, OpenStaged};
 
@@ -33,6 +38,17 @@ pub(super) struct AtOnce<'j> {
     pub(super) marker: Option<CommitMarker>,
     /// How its rows are staged, if that is done chunk by chunk: then no operator of `plan` runs.
     pub(super) staged: Option<Staged>,
+    /// What workers of a cluster have brought, if there were any.
+    by_workers: Option<ByWorkers>,
+}
+
+/// What workers of a cluster have brought to a load.
+#[derive(Debug, Clone, Copy)]
+struct ByWorkers {
+    /// What has become of their records.
+    tally: Tally,
+    /// What the steps had counted when they had ended. It tells no more than `tally`, and less of what is rejected.
+    counted_before: Tally,
 }
 
 /// Rows that are staged chunk by chunk.
@@ -69,6 +85,53 @@ impl CommitMarker {
     }
 }
 
+impl<'j> AtOnce<'j> {
+    /// Begins a load of the rows of `plan`, and says what drives it. Where rows may be refused, they carry their
+    /// origins.
+    pub(super) async fn begin(
+        run: &RunContext,
+        sink: &'j SinkStep,
+        plan: Arc<dyn ExecutionPlan>,
+        context: LoadContext,
+    ) -> Result<(Self, LoadExec)> {
+        let (name, step) = (&sink.name.value, Arc::clone(&context.step));
+        let refusals = SinkRefusals::of(&run.rejects, name, &step);
+        let keep_origins = refusals.is_some();
+        let pipelines = row_preserving(&plan);
+        if let (Err(why), Some(replay)) = (&pipelines, &run.replay) {
+            return Err(replay.refuse(why));
+        }
+        let input = match &pipelines {
+            Ok(pipelines) if keep_origins || run.rejects.is_lenient() => {
+                with_origins(pipelines, &run.rejects, true).map_err(fault::unwrap)?
+            }
+            Ok(pipelines) if pipelines.iter().flat_map(Pipeline::lookups).any(|lookup| lookup.shape().may_fail()) => {
+                with_origins(pipelines, &run.rejects, false).map_err(fault::unwrap)?
+            }
+            _ => Arc::clone(&plan),
+        };
+        let context = LoadContext {
+            partitions: input.output_partitioning().partition_count(),
+            refusals: refusals.map(|refusals| refusals as Arc<dyn Refusals>),
+            ..context
+        };
+        let load = sink.sink.begin(context.clone()).await?;
+        let exec =
+            LoadExec::new(name, Arc::clone(&sink.sink), Arc::clone(&load), Arc::clone(&step), Arc::clone(&input));
+        let exec = exec.with_rejects(run.rejects.of_sink(name), keep_origins);
+        let row_preserving = pipelines.ok().filter(|_| !load.is_there()).map(|_| plan);
+        let marker = CommitMarker::of(sink, context);
+        let by_workers = None;
+        Ok((AtOnce { sink, load, step, plan: input, row_preserving, marker, staged: None, by_workers }, exec))
+    }
+
+    /// One whose rows, those of `plan`, are staged chunk by chunk.
+    pub(super) fn staged(sink: &'j SinkStep, step: Arc<Step>, plan: Arc<dyn ExecutionPlan>, open: OpenStaged) -> Self {
+        let (load, staged) = (Arc::clone(&open.load), Some(Staged { open, loaded: None }));
+        AtOnce { sink, load, step, plan, row_preserving: None, marker: None, staged, by_workers: None }
+    }
+}
+
 impl AtOnce<'_> {
     /// The name of the sink.
     pub(super) fn name(&self) -> &str {
@@ -80,12 +143,27 @@ impl AtOnce<'_> {
         if let Some(staged) = &self.staged {
             return Ok(staged.loaded.as_ref().filter(|_| !self.load.is_there()).map(|loaded| loaded.tally));
         }
-        let Some(plan) = &self.row_preserving else { return Ok(None) };
+        let Some(counted) = self.counted() else { return Ok(None) };
+        let tally = match self.by_workers {
+            Some(ByWorkers { tally, counted_before }) => counted.minus(counted_before).and(tally),
+            None => counted,
+        };
+        tally.check(self.name()).map(|()| Some(tally))
+    }
+
+    /// What the steps have counted, if each row comes from one record.
+    fn counted(&self) -> Option<Tally> {
+        let plan = self.row_preserving.as_ref()?;
         let Counts { read, filtered, rejected, answered, given, .. } = counts(plan);
         let load = self.step.snapshot();
         let rejected = rejected + load.rejected;
-        let tally = Tally { read, written: load.rows, filtered, rejected, answered, given, ..Tally::default() };
-        tally.check(self.name()).map(|()| Some(tally))
+        Some(Tally { read, written: load.rows, filtered, rejected, answered, given, ..Tally::default() })
+    }
+
+    /// Workers of a cluster have brought the records of `tally`. What the steps have counted so far is of these.
+    pub(super) fn add_workers(&mut self, tally: Tally) {
+        let counted_before = self.counted().unwrap_or_default();
+        self.by_workers = Some(ByWorkers { tally, counted_before });
     }
 
     /// The result of a load that is committed; `summary` tells what there is now.
@@ -147,6 +225,14 @@ impl<'j> Sinks<'j> {
         self.0.iter().filter_map(|sink| match sink {
             SinkRun::ByChunk(by_chunk) => Some(by_chunk.as_ref()),
             SinkRun::AtOnce(_) => None,
+        })
+    }
+
+    /// The same, to be changed.
+    pub(super) fn at_once_mut(&mut self) -> impl Iterator<Item = &mut AtOnce<'j>> {
+        self.0.iter_mut().filter_map(|sink| match sink {
+            SinkRun::AtOnce(at_once) => Some(at_once.as_mut()),
+            SinkRun::ByChunk(_) => None,
         })
     }
 

@@ -101,7 +101,7 @@ async fn set_up(
     context: LoadContext,
 ) -> Result<Option<LedgerState>> {
     let entry = Entry::new(&server, &spec, &load, &context.run);
-    let tag = entry.tag(context.worker);
+    let tag = entry.tag(context.worker.map(|part| part.worker));
     let mut connection = connect_as(server.as_ref(), &spec, &tag).await?;
     match context.worker {
         Some(_) => entry.join(connection.as_mut()).await?,

@@ -54,7 +54,7 @@ use arrow::datatypes::{FieldRef, SchemaRef};
 use async_trait::async_trait;
 use millstream_core::positions::Positions;
 use millstream_core::sink::{
-    ChangeNotes, KnownLoad, Ledger, Load, LoadContext, Sink, StagedLoad, Written, WrittenChunks,
+    ChangeNotes, FromWorkers, KnownLoad, Ledger, Load, LoadContext, Sink, StagedLoad, Written, WrittenChunks,
 };
 use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
@@ -198,8 +198,11 @@ impl Sink for DatabaseSink {
         ledger::may_keep(&self.spec)
     }
 
-    fn takes_workers(&self) -> bool {
-        self.may_keep_ledger()
+    fn from_workers(&self) -> FromWorkers {
+        match self.may_keep_ledger() {
+            true => FromWorkers::Chunks,
+            false => FromWorkers::Nothing("its target or its settings allow no ledger".to_owned()),
+        }
     }
 
     fn may_note_units(&self) -> bool {

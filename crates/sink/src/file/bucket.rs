@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
-use millstream_core::sink::{ChangeNotes, LoadContext, LoadNotes, WrittenChunks};
+use millstream_core::sink::{ChangeNotes, LoadContext, LoadNotes, WorkerPart, WrittenChunks};
 use millstream_core::source::SourceContext;
 use millstream_core::store::{Brought, Store, Stored, Upload};
 use millstream_core::{Budget, Error, ErrorKind, Result, Step, fail_point};
@@ -33,6 +33,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::destination::{self, Destination, Draft, Staging, TargetFiles};
+use super::handed::HandedFile;
 use super::naming::Target;
 use super::plan::{Plan, PlannedFile, Run};
 use super::spec::FileMode;
@@ -126,26 +127,14 @@ impl Destination for Bucket {
                 return Err(target_files.incomplete(&far.list(), None));
             }
         }
-        Ok(Box::new(InBucket {
-            target_files: target_files.clone(),
-            run: context.run.clone(),
-            first: context.first.clone(),
-            marker,
-            notes: context.notes.clone(),
-            earlier,
-            recovered,
-            is_there,
-            plan: Mutex::default(),
-            shared: Arc::new(Shared {
-                far,
-                step: Arc::clone(&context.step),
-                room: Room { budget: Arc::clone(&context.budget), held: AtomicUsize::new(0) },
-                scratch: Arc::new(Scratch { folder: context.scratch.clone(), state: Mutex::default() }),
-                closing: Arc::new(Semaphore::new(AT_ONCE)),
-                closed: Mutex::default(),
-                ended: AtomicBool::new(false),
-            }),
-        }))
+        let mut begun = InBucket::new(target_files, context, far);
+        (begun.earlier, begun.recovered, begun.is_there) = (earlier, recovered, is_there);
+        Ok(Box::new(begun))
+    }
+
+    async fn join(&self, target_files: &TargetFiles, context: &LoadContext, _: WorkerPart) -> Result<Box<dyn Staging>> {
+        let far = self.far(&target_files.target, super::network(context));
+        Ok(Box::new(InBucket::new(target_files, context, far)))
     }
 
     async fn listed(&self, target: &Target, context: &SourceContext) -> Result<Option<Plan>> {
@@ -533,6 +522,35 @@ fn interrupted(cause: tokio::task::JoinError) -> Error {
 }
 
 impl InBucket {
+    /// One without files of earlier runs.
+    fn new(target_files: &TargetFiles, context: &LoadContext, far: Far) -> Self {
+        InBucket {
+            target_files: target_files.clone(),
+            run: context.run.clone(),
+            first: context.first.clone(),
+            marker: context.marker.clone(),
+            notes: context.notes.clone(),
+            earlier: None,
+            recovered: Vec::new(),
+            is_there: false,
+            plan: Mutex::default(),
+            shared: Arc::new(Shared {
+                far,
+                step: Arc::clone(&context.step),
+                room: Room { budget: Arc::clone(&context.budget), held: AtomicUsize::new(0) },
+                scratch: Arc::new(Scratch { folder: context.scratch.clone(), state: Mutex::default() }),
+                closing: Arc::new(Semaphore::new(AT_ONCE)),
+                closed: Mutex::default(),
+                ended: AtomicBool::new(false),
+            }),
+        }
+    }
+
+    /// What a worker has uploaded.
+    fn brought(&self, handed: &HandedFile) -> Brought {
+        self.shared.far.brought(&handed.file)
+    }
+
     /// The current version of the list at the beginning. Fails if more than its markers has changed.
     async fn still_listed(&self) -> Result<Option<Listed>> {
         let far = &self.shared.far;
@@ -651,6 +669,28 @@ impl Staging for InBucket {
         if let Some(closed) = self.shared.take() {
             self.shared.far.abort_uploads(closed).await;
         }
+    }
+
+    async fn hand_over(&self, files: &mut [HandedFile]) -> Result<()> {
+        let mut brought = self.shared.all_brought().await?;
+        for HandedFile { file, .. } in files {
+            let there = file.staged.and_then(|number| brought.remove(&number));
+            let there = there.ok_or_else(|| Error::internal(format!("the object {} was not closed", file.path)))?;
+            file.upload = there.ticket;
+        }
+        self.shared.take();
+        Ok(())
+    }
+
+    async fn adopt(&self, number: usize, handed: &HandedFile) -> Result<()> {
+        self.shared.closed().brought.insert(number, self.brought(handed));
+        Ok(())
+    }
+
+    async fn discard(&self, handed: &HandedFile) {
+        let far = &self.shared.far;
+        // The store does it after a while.
+        let _ = far.store.abort(&far.context, &self.brought(handed)).await;
     }
 }
 

@@ -10,10 +10,11 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use millstream_core::sink::{ChangeNotes, LoadContext};
+use millstream_core::sink::{ChangeNotes, LoadContext, WorkerPart};
 use millstream_core::source::SourceContext;
 use millstream_core::{Error, Result};
 
+use super::handed::HandedFile;
 use super::naming::Target;
 use super::plan::{Plan, PlannedFile};
 use super::spec::{FileMode, FileSpec};
@@ -80,6 +81,14 @@ pub(crate) trait Destination: Debug + Send + Sync {
     /// Begins a load, and finishes or removes the remains of a dead run.
     async fn begin(&self, target_files: &TargetFiles, context: &LoadContext) -> Result<Box<dyn Staging>>;
 
+    /// Takes part in a load that the run has begun, as a worker of a cluster.
+    async fn join(
+        &self,
+        target_files: &TargetFiles,
+        context: &LoadContext,
+        part: WorkerPart,
+    ) -> Result<Box<dyn Staging>>;
+
     /// The list of the current files, finished or not.
     async fn listed(&self, target: &Target, context: &SourceContext) -> Result<Option<Plan>>;
 
@@ -116,6 +125,20 @@ pub(crate) trait Staging: Send + Sync {
 
     /// Rolls back, unless it is committed. No draft is left by then.
     async fn abort(&self);
+
+    /// Makes the files of a worker durable, and completes what the load of the run needs to know of them. From then on
+    /// they are not rolled back here.
+    async fn hand_over(&self, _files: &mut [HandedFile]) -> Result<()> {
+        Err(Error::internal("files of the run itself are handed over to nobody"))
+    }
+
+    /// Makes a file of a worker the one with that number.
+    async fn adopt(&self, _number: usize, _handed: &HandedFile) -> Result<()> {
+        Err(Error::internal("only the load of the run adopts files"))
+    }
+
+    /// Removes a file of a worker that nobody adopts.
+    async fn discard(&self, _handed: &HandedFile) {}
 }
 
 /// A file that is being written.

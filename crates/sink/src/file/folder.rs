@@ -24,11 +24,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use millstream_core::direct::{self, Appender};
-use millstream_core::sink::{ChangeNotes, LoadContext, LoadNotes, WrittenChunks};
+use millstream_core::sink::{ChangeNotes, LoadContext, LoadNotes, WorkerPart, WrittenChunks};
 use millstream_core::source::SourceContext;
 use millstream_core::{Budget, Error, Result, Step, fail_point};
 
 use super::destination::{self, Destination, Draft, Staging, TargetFiles};
+use super::handed::{self, ForRun, HandedFile};
 use super::naming::Target;
 use super::plan::{Plan, PlannedFile, Run};
 use super::spec::FileMode;
@@ -106,6 +107,15 @@ impl Destination for Folder {
             budget: Arc::clone(&context.budget),
             temporary: Mutex::new(temporary),
         }))
+    }
+
+    async fn join(
+        &self,
+        target_files: &TargetFiles,
+        context: &LoadContext,
+        part: WorkerPart,
+    ) -> Result<Box<dyn Staging>> {
+        Ok(Box::new(ForRun::join(target_files, context, part)?))
     }
 
     async fn listed(&self, target: &Target, _: &SourceContext) -> Result<Option<Plan>> {
@@ -218,10 +228,8 @@ impl InFolder {
 impl Staging for InFolder {
     async fn file(&self, number: usize, path: &str) -> Result<Box<dyn Draft>> {
         let staged = self.temporary().file(number);
-        let created = blocking(|| fs_err::OpenOptions::new().append(true).create_new(true).open(&staged));
-        let file = Some(created.map_err(|error| path_error("make", &staged, &error))?);
-        let (shown, budget) = (self.target_files.target.folder().join(path), Arc::clone(&self.budget));
-        Ok(Box::new(StagedFile { staged, shown, file, length: 0, rested: false, large: None, budget }))
+        let shown = self.target_files.target.folder().join(path);
+        Ok(Box::new(blocking(|| StagedFile::create(staged, shown, &self.budget))?))
     }
 
     fn is_there(&self) -> bool {
@@ -253,6 +261,28 @@ impl Staging for InFolder {
     async fn abort(&self) {
         blocking(|| self.temporary().abort());
     }
+
+    async fn adopt(&self, number: usize, handed: &HandedFile) -> Result<()> {
+        blocking(|| {
+            let temporary = self.temporary();
+            let (from, to) = (handed::place(&temporary.temporary, handed)?, temporary.file(number));
+            let there = from.symlink_metadata().map_err(|error| path_error("look at", &from, &error))?;
+            if there.len() != handed.file.bytes {
+                let what = format!("{} is not what a worker has written", from.display());
+                let cause = format!("it has {} bytes, and not {}", there.len(), handed.file.bytes);
+                return Err(Error::refused(what).cause(cause));
+            }
+            rename(&from, &to)
+        })
+    }
+
+    async fn discard(&self, handed: &HandedFile) {
+        blocking(|| {
+            if let Ok(path) = handed::place(&self.temporary().temporary, handed) {
+                let _ = fs_err::remove_file(path);
+            }
+        });
+    }
 }
 
 /// The length in bytes from which a file is written past the page cache. It must be on the disk before the commit
@@ -263,7 +293,7 @@ const LARGE: u64 = if cfg!(test) { 2 << 20 } else { 32 << 20 };
 const PIECE: usize = 512 << 10;
 
 /// A file under its temporary name.
-struct StagedFile {
+pub(super) struct StagedFile {
     staged: PathBuf,
     /// Its final path, for messages.
     shown: PathBuf,
@@ -277,6 +307,13 @@ struct StagedFile {
 }
 
 impl StagedFile {
+    /// A new one at `staged`, which messages call `shown`.
+    pub(super) fn create(staged: PathBuf, shown: PathBuf, budget: &Arc<Budget>) -> Result<Self> {
+        let created = fs_err::OpenOptions::new().append(true).create_new(true).open(&staged);
+        let file = Some(created.map_err(|error| path_error("make", &staged, &error))?);
+        Ok(StagedFile { staged, shown, file, length: 0, rested: false, large: None, budget: Arc::clone(budget) })
+    }
+
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.length += bytes.len() as u64;
         match self.large.is_none() && self.length >= LARGE && !self.rested {
@@ -607,7 +644,7 @@ impl Drop for Temporary {
 }
 
 /// `.NAME.tmp` beside the result.
-fn temporary_folder(target: &Target) -> PathBuf {
+pub(super) fn temporary_folder(target: &Target) -> PathBuf {
     target.folder().join(format!(".{}.tmp", target.key()))
 }
 

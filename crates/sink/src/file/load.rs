@@ -24,8 +24,10 @@ use millstream_core::format::{RowEncoder, TEXT};
 use millstream_core::sink::{Load, LoadContext, Removed, RoutingKind, Writer};
 use millstream_core::spec::Size;
 use millstream_core::{Error, Result};
+use serde_json::Value;
 
 use super::destination::{Destination, Draft, Staging, TargetFiles};
+use super::handed::{self, Handed, HandedFile, PARTS};
 use super::naming::{Route, Target};
 use super::plan::PlannedFile;
 use super::spec::{FileMode, FileSpec, Roll};
@@ -67,6 +69,8 @@ struct Shared {
     outputs: Mutex<HashMap<Route, Arc<Output>>>,
     /// Files that were begun.
     files: AtomicUsize,
+    /// The number of the first part of each route that it makes itself.
+    first_part: AtomicUsize,
     /// Files of earlier runs that the commit has removed.
     removed: Mutex<Removed>,
     /// Outputs with an open stream (and file).
@@ -86,6 +90,8 @@ struct Output {
 #[derive(Default)]
 struct OutputState {
     parts: Vec<Part>,
+    /// How many of the parts workers of a cluster have made.
+    adopted: usize,
     /// Whether the last of the parts can take more rows.
     filling: bool,
     draft: Option<Box<dyn Draft>>,
@@ -116,7 +122,11 @@ impl FileLoad {
         encoding: &Encoding,
         context: LoadContext,
     ) -> Result<Self> {
-        let staging = destination.begin(target_files, &context).await?;
+        let staging = match context.worker {
+            None => destination.begin(target_files, &context).await?,
+            Some(part) => destination.join(target_files, &context, part).await?,
+        };
+        let first_part = AtomicUsize::new(handed::first_part(&context));
         let routing = spec.routing().map(|routing| routing.kind);
         let roll = spec.roll.clone().unwrap_or_default();
         let alone = context.partitions <= 1 && routing.is_none();
@@ -135,6 +145,7 @@ impl FileLoad {
             staging,
             outputs: Mutex::new(HashMap::new()),
             files: AtomicUsize::new(0),
+            first_part,
             removed: Mutex::default(),
             streaming: Mutex::new(HashMap::new()),
             clock: AtomicU64::new(0),
@@ -169,23 +180,7 @@ impl Load for FileLoad {
         if !shared.may_have_no_file() {
             shared.make_certain_files().await?;
         }
-        let mut files = Vec::new();
-        for output in shared.all_outputs() {
-            let mut state = output.state.lock().await;
-            shared.close_part(&output.route, &mut state).await?;
-            let value = match &output.route {
-                Route::Value(value) => Some(value.clone()),
-                Route::Only | Route::Shard(_) => None,
-            };
-            files.extend(state.parts.iter().map(|part| PlannedFile {
-                staged: Some(part.number),
-                path: part.path.clone(),
-                rows: part.rows,
-                bytes: part.bytes,
-                value: value.clone(),
-                ..PlannedFile::default()
-            }));
-        }
+        let files = shared.closed_files().await?.into_iter().map(|(_, file)| file).collect();
         shared.waiting(shared.staging.prepare(files)).await
     }
 
@@ -209,6 +204,41 @@ impl Load for FileLoad {
         }
         self.0.staging.abort().await;
     }
+
+    async fn hand_over(&self) -> Result<Value> {
+        let shared = &self.0;
+        let files = shared.closed_files().await?;
+        let mut files: Vec<HandedFile> =
+            files.into_iter().map(|(route, file)| HandedFile { route, file, name: None }).collect();
+        shared.waiting(shared.staging.hand_over(&mut files)).await?;
+        let next_part = handed::first_part(&shared.context) + PARTS;
+        serde_json::to_value(Handed { next_part, files }).map_err(|error| Error::internal(error.to_string()))
+    }
+
+    async fn adopt(&self, handed: Value) -> Result<()> {
+        let (shared, Handed { next_part, files }) = (&self.0, handed_over(handed)?);
+        shared.first_part.fetch_max(next_part, Ordering::Relaxed);
+        for handed in files {
+            let number = shared.next_number(&handed.file.path)?;
+            shared.staging.adopt(number, &handed).await?;
+            let output = shared.output(&handed.route);
+            let mut state = output.state.lock().await;
+            let PlannedFile { path, rows, bytes, .. } = handed.file;
+            state.parts.push(Part { number, path, rows, bytes, begun: true });
+            state.adopted += 1;
+        }
+        Ok(())
+    }
+
+    async fn discard(&self, handed: Value) {
+        for handed in handed_over(handed).into_iter().flat_map(|handed| handed.files) {
+            self.0.staging.discard(&handed).await;
+        }
+    }
+}
+
+fn handed_over(handed: Value) -> Result<Handed> {
+    serde_json::from_value(handed).map_err(|cause| Error::internal("a worker has handed over no files").cause(cause))
 }
 
 impl Shared {
@@ -265,6 +295,40 @@ impl Shared {
         state
     }
 
+    /// All files, which are closed now, with their routes.
+    async fn closed_files(&self) -> Result<Vec<(Route, PlannedFile)>> {
+        let mut files = Vec::new();
+        for output in self.all_outputs() {
+            let mut state = output.state.lock().await;
+            self.close_part(&output.route, &mut state).await?;
+            let value = match &output.route {
+                Route::Value(value) => Some(value.clone()),
+                Route::Only | Route::Shard(_) => None,
+            };
+            let planned = |part: &Part| PlannedFile {
+                staged: Some(part.number),
+                path: part.path.clone(),
+                rows: part.rows,
+                bytes: part.bytes,
+                value: value.clone(),
+                ..PlannedFile::default()
+            };
+            files.extend(state.parts.iter().map(|part| (output.route.clone(), planned(part))));
+        }
+        Ok(files)
+    }
+
+    /// A number for the file that will be at `path`.
+    fn next_number(&self, path: &str) -> Result<usize> {
+        let number = self.files.fetch_add(1, Ordering::Relaxed);
+        match number < self.max_files {
+            true => Ok(number),
+            false => Err(Error::refused(format!("the sink would create more than {} files", self.max_files))
+                .text(path)
+                .hint("split by an expression with fewer values, or raise `max_files`")),
+        }
+    }
+
     /// Creates the files that exist even without rows: the only one, and every shard.
     async fn make_certain_files(&self) -> Result<()> {
         let certain: Vec<Route> = match self.routing {
@@ -293,13 +357,13 @@ impl Shared {
         if state.filling {
             return Ok(());
         }
-        let path = self.target.path(route, state.parts.len())?;
-        let number = self.files.fetch_add(1, Ordering::Relaxed);
-        if number >= self.max_files {
-            return Err(Error::refused(format!("the sink would create more than {} files", self.max_files))
-                .text(&path)
-                .hint("split by an expression with fewer values, or raise `max_files`"));
+        let own = state.parts.len() - state.adopted;
+        let path = self.target.path(route, self.first_part.load(Ordering::Relaxed) + own)?;
+        if own >= PARTS && self.context.worker.is_some() {
+            let what = format!("a worker would make more than {PARTS} files of one bundle");
+            return Err(Error::refused(what).text(path).hint("raise `roll: {bytes: …}`"));
         }
+        let number = self.next_number(&path)?;
         state.draft = Some(self.staging.file(number, &path).await?);
         state.parts.push(Part { number, path, rows: 0, bytes: 0, begun: false });
         state.filling = true;

@@ -10,6 +10,7 @@ pub(crate) mod bucket_tests;
 mod destination;
 mod epochs;
 mod folder;
+mod handed;
 mod load;
 mod naming;
 mod plan;
@@ -24,7 +25,8 @@ use async_trait::async_trait;
 use millstream_core::epochs::{EpochTarget, Guarantee, QueueFacts, QueueLoad};
 use millstream_core::registry::{Built, SinkEntry, SinkFormats};
 use millstream_core::sink::{
-    ChangeNotes, KnownLoad, Load, LoadContext, Routing, RoutingKind, Sink, SinkParts, Written, WrittenChunks,
+    ChangeNotes, FromWorkers, KnownLoad, Load, LoadContext, Routing, RoutingKind, Sink, SinkParts, Written,
+    WrittenChunks,
 };
 use millstream_core::source::SourceContext;
 use millstream_core::spec::{Fault, SpecInfo, parse};
@@ -239,6 +241,19 @@ impl Sink for FileSink {
 
     fn adds_rows(&self) -> bool {
         self.target_files.mode == FileMode::Append
+    }
+
+    fn from_workers(&self) -> FromWorkers {
+        let rolls = self.spec.roll.as_ref().is_some_and(|roll| roll.bytes.is_some() && roll.rows.is_none());
+        match rolls {
+            true => {
+                let folder = || self.target_files.target.folder().to_owned();
+                FromWorkers::Files(self.store.is_none().then(folder))
+            }
+            false => {
+                FromWorkers::Nothing("only with `roll: {bytes: …}` can each machine write files of its own".to_owned())
+            }
+        }
     }
 
     fn may_note_units(&self) -> bool {

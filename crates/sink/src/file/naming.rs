@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use millstream_core::hint::did_you_mean;
 use millstream_core::spec::Fault;
 use millstream_core::{Error, Result};
+use serde::{Deserialize, Serialize};
 
 use super::spec::{FileMode, FileSpec};
 
@@ -34,7 +35,7 @@ const NULL_NAME: &str = "__null__";
 const EMPTY_NAME: &str = "__empty__";
 
 /// Which of the sink's files a row goes to, parts aside.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Route {
     /// The only file.
     Only,

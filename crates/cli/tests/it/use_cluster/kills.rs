@@ -8,7 +8,6 @@ use millstream_testkit::Proxy;
 use rustix::process::Signal;
 
 use super::{Cluster, Process, RECORDS, mariadb, postgres, written};
-use crate::use_databases::Database;
 use crate::use_support::finish;
 
 /// Files of a round.
@@ -36,15 +35,25 @@ enum Blow {
 
 const BLOWS: [Blow; 4] = [Blow::KillWorker, Blow::StopWorker, Blow::Cut, Blow::KillCoordinator];
 
+const MORE: &str = ", max_rejects: 1000";
+
 #[test]
 fn whatever_dies_each_record_is_in_postgresql_once() {
-    (0..rounds()).for_each(|seed| round(postgres(), seed));
+    (0..rounds()).for_each(|seed| round(Cluster::new(postgres(), FILES, MORE), seed));
 }
 
 #[test]
 fn whatever_dies_each_record_is_in_mariadb_once() {
-    (0..rounds()).for_each(|seed| round(mariadb(), seed + 1_000_000));
+    (0..rounds()).for_each(|seed| round(Cluster::new(mariadb(), FILES, MORE), seed + 1_000_000));
 }
+
+#[test]
+fn whatever_dies_each_record_is_in_the_files_once() {
+    (0..rounds()).for_each(|seed| round(super::files::cluster(ROLLED, FILES, MORE), seed + 2_000_000));
+}
+
+/// Files of which each bundle makes some.
+const ROLLED: &str = "write: 'out/a.jsonl.gz', roll: {bytes: 4kB}";
 
 /// A worker of a round, and the way that its connections take.
 struct Member {
@@ -70,9 +79,8 @@ impl Member {
     }
 }
 
-fn round(database: Database, seed: u64) {
+fn round(mut cluster: Cluster, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut cluster = Cluster::new(database, FILES, ", max_rejects: 1000");
     // Slow enough that something is under way when it is hit.
     cluster.lab.file("slow.py", "import time\n\ndef slow(row):\n    time.sleep(0.001)\n    return {'w': 1}\n");
     let slow = "  slow: {map: {from: kept, python: 'slow.py:slow', columns: {w: int64}, keep: [id, name, v], \
@@ -129,7 +137,10 @@ fn round(database: Database, seed: u64) {
         resumed = true;
     }
     println!("seed {seed}: {hit:?} in {:?}", began.elapsed());
-    cluster.has_all(FILES, true);
+    match cluster.database {
+        Some(_) => cluster.has_all(FILES, true),
+        None => cluster.has_all_in_files(FILES, true),
+    }
     let report = cluster.lab.run(&["rejects", "--json"]);
     let rejects = report.ok().json();
     let places = rejects["rejects"].as_array().into_iter().flatten().map(|reject| reject["uri"].to_string());

@@ -124,7 +124,7 @@ fn cluster(database: Database) -> Cluster {
 
 impl Cluster {
     fn shaped(&self, shape: &Shape) {
-        let url = &self.database.url;
+        let url = &self.database().url;
         let sinks = shape.loaded.iter().zip(["t", "u"]).fold(String::new(), |mut text, (step, table)| {
             let _ = writeln!(text, "  to_{table}: {{from: {step}, write: '{url}', table: {table}}}");
             text
@@ -137,13 +137,13 @@ impl Cluster {
     fn taken(&self, shape: &Shape) -> Vec<Vec<String>> {
         let take = |table: &str| {
             // Of a server a record of several lines comes in several lines.
-            let mut rows = self.database.query(&format!("SELECT * FROM {table}"));
+            let mut rows = self.database().query(&format!("SELECT * FROM {table}"));
             rows.sort();
-            self.database.query(&format!("DROP TABLE {table}"));
+            self.database().query(&format!("DROP TABLE {table}"));
             rows
         };
         let rows = ["t", "u"].into_iter().take(shape.loaded.len()).map(take).collect();
-        assert!(self.database.tables().is_empty(), "{}: {:?}", shape.name, self.database.tables());
+        assert!(self.database().tables().is_empty(), "{}: {:?}", shape.name, self.database().tables());
         rows
     }
 }
@@ -202,7 +202,7 @@ fn an_incremental_source_gives_workers_what_no_run_has_loaded() {
         }
         assert_eq!(load(&cluster), 3 * RECORDS as u64);
         let ids = (0..9 * RECORDS).filter(|id| id % 7 > 0).count();
-        let found = cluster.database.query("SELECT COUNT(*), COUNT(DISTINCT id) FROM t");
+        let found = cluster.database().query("SELECT COUNT(*), COUNT(DISTINCT id) FROM t");
         assert_eq!(found, [format!("{ids}\t{ids}")]);
         let _ = &mut cluster;
     }

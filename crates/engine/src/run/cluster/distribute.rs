@@ -10,7 +10,7 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use millstream_cluster::{ListedUnit, Load, Pool, Seen, Worker};
+use millstream_cluster::{ListedUnit, Load, Outcome, Pool, Seen, Worker};
 use millstream_core::sink::{Ledger, WrittenChunks};
 use millstream_core::{Error, Result, Step, StepKind, Steps, Unit};
 use millstream_job::Job;
@@ -20,6 +20,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::code::{CodeFile, gather};
+use super::files::SharedFiles;
 use super::hindrance::{self, hindrance};
 use super::session::{Tell, coordinated, deadly, listed, unit_of, unpacked};
 use super::task::{Assignment, BundleOutcome, Keep, SharedLoad, Task, Told, from_value, to_value};
@@ -46,7 +47,7 @@ impl Begun<'_, '_> {
     ///
     /// # Errors
     /// Those of workers; if the run is to be distributed in any case, and cannot be.
-    pub(in crate::run) async fn distribute(&self) -> Result<(), Vec<Error>> {
+    pub(in crate::run) async fn distribute(&mut self) -> Result<(), Vec<Error>> {
         let Some(options) = self.work.point.options.cluster.clone() else { return Ok(()) };
         let one = |error: Error| vec![error];
         let run = self.work.run;
@@ -67,12 +68,19 @@ impl Begun<'_, '_> {
         let task = self.task(code).and_then(|task| to_value(&Assignment::Load(Box::new(task)))).map_err(one)?;
         let distribution = Arc::new(self.distribution().map_err(one)?);
         let (io, load) = (run.runtimes.io(), Arc::clone(&distribution) as Arc<dyn Load>);
-        let list = |sender| self.list(sender, &distribution, &options.shared);
+        let unsent = Unsent::default();
+        let list = |sender| self.list(sender, &distribution, &options.shared, &unsent);
         let coordinating = coordinated(&options, &io, task, load, &distribution.tell, list);
         let done = self.work.unless_interrupted(coordinating).await;
         let done = done.map_err(one).and_then(|done| done);
         distribution.end(done.is_err()).await;
-        done.map(drop)
+        if let Some(outcome) = done? {
+            distribution.read_here(unsent, outcome).map_err(one)?;
+        }
+        for load in self.sinks.at_once_mut() {
+            load.add_workers(distribution.files.tally(load.name()));
+        }
+        Ok(())
     }
 
     /// The code that workers need, if the job can be distributed; otherwise why not, in words that end a sentence.
@@ -84,7 +92,8 @@ impl Begun<'_, '_> {
         hindrance(job, prepared, &self.physical, shared)?;
         hindrance::of_references(&self.physical)?;
         // The rights of the user, or what an earlier run has begun, may keep a ledger away.
-        if self.sinks.ledgers().len() < job.sinks.len() {
+        let of_files = job.sinks.iter().filter(|sink| hindrance::writes_files(sink)).count();
+        if self.sinks.ledgers().len() + of_files < job.sinks.len() {
             return Err(
                 "one of its targets has no ledger, or an earlier run has begun to load it all at once".to_owned()
             );
@@ -116,7 +125,8 @@ impl Begun<'_, '_> {
             run: point.run.clone(),
             first: point.first().to_owned(),
             folder: folder.map_err(|cause| Error::io("the working folder is not known", &cause))?,
-            reads_files: prepared.readers.iter().any(|reader| reader.reads_files()),
+            uses_files: prepared.readers.iter().any(|reader| reader.reads_files())
+                || job.sinks.iter().any(hindrance::writes_files),
             loads: self.sinks.ledgers().iter().map(load).collect(),
             accept_changed: point.accepts_changed(),
         })
@@ -136,6 +146,7 @@ impl Begun<'_, '_> {
         let came = run.rejects.log().map(|log| log.earlier()).transpose()?.map(|earlier| earlier.came);
         Ok(Distribution {
             sinks: sinks.collect(),
+            files: SharedFiles::of(job, &self.sinks.at_once()),
             sources: sources_of_sinks(job),
             readers: prepared.readers.clone(),
             columns: prepared
@@ -154,41 +165,54 @@ impl Begun<'_, '_> {
         })
     }
 
-    /// Lists all units, hands out those that no sink knows, and keeps all of them for the load that follows.
+    /// Lists all units, and hands out those that no sink knows. For the load that follows it keeps all of them where a
+    /// ledger knows which are complete; elsewhere what it could not send.
     async fn list(
         &self,
         sender: mpsc::Sender<ListedUnit>,
         distribution: &Distribution,
         shared: &[PathBuf],
+        unsent: &Unsent,
     ) -> Result<()> {
         let mut written: BTreeMap<String, Arc<WrittenChunks>> = BTreeMap::new();
         for sink in &distribution.sinks {
             written.insert(sink.name.clone(), Arc::new(sink.ledger.written().await?));
         }
         for (number, reader) in (0_u32..).zip(&distribution.readers) {
-            let Some(known) = distribution.sources.get(&reader.name).and_then(|sink| written.get(sink)) else {
-                continue;
-            };
-            let units = Units::new(
-                &reader.name,
-                Arc::clone(known),
-                WhenChanged::of(reader.on_change, self.work.point.accepts_changed()),
-            );
+            let Some(sink) = distribution.sources.get(&reader.name) else { continue };
+            let units = written.get(sink).map(|known| {
+                let when_changed = WhenChanged::of(reader.on_change, self.work.point.accepts_changed());
+                Units::new(&reader.name, Arc::clone(known), when_changed)
+            });
             let mut kept = Pool::default();
             let mut all = reader.list_once();
             while let Some(unit) = all.next().await {
                 let unit = unit.map_err(|error| error.in_step(&reader.name))?;
                 let listed = listed(number, &unit)?;
-                kept.add(listed.clone()).map_err(unpacked)?;
-                let is_new = matches!(units.standing(&unit), Standing::New(_));
-                if is_new && hindrance::is_valid_everywhere(reader, &unit, shared) {
-                    // Without workers, all of them are read here.
-                    let _ = sender.send(listed).await;
+                let is_new = units.as_ref().is_none_or(|units| matches!(units.standing(&unit), Standing::New(_)));
+                let is_sent = is_new
+                    && hindrance::is_valid_everywhere(reader, &unit, shared)
+                    && sender.send(listed.clone()).await.is_ok();
+                if units.is_some() || !is_sent {
+                    kept.add(listed).map_err(unpacked)?;
                 }
             }
-            reader.list_next(unpack(kept));
+            match units {
+                Some(_) => reader.list_next(unpack(kept)),
+                None => unsent.keep(number, kept),
+            }
         }
         Ok(())
+    }
+}
+
+/// Units that no worker gets, of sources whose sinks have no ledger, by the numbers of these sources.
+#[derive(Debug, Default)]
+struct Unsent(Mutex<BTreeMap<u32, Pool>>);
+
+impl Unsent {
+    fn keep(&self, source: u32, units: Pool) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(source, units);
     }
 }
 
@@ -212,7 +236,7 @@ fn unpack(kept: Pool) -> BoxStream<'static, Result<Unit>> {
     futures::stream::unfold(kept, next).flatten().boxed()
 }
 
-/// A sink into which workers deliver.
+/// A sink into whose ledger workers deliver.
 struct SharedSink {
     name: String,
     ledger: Arc<dyn Ledger>,
@@ -224,6 +248,8 @@ struct SharedSink {
 /// What the coordinator knows of what workers do.
 struct Distribution {
     sinks: Vec<SharedSink>,
+    /// The sinks into whose files they write.
+    files: SharedFiles,
     /// The sink of each source.
     sources: BTreeMap<String, String>,
     readers: Vec<Arc<Reader>>,
@@ -259,6 +285,24 @@ impl Distribution {
 
     fn step(&self, name: &str, kind: StepKind) -> Option<Arc<Step>> {
         self.steps.all().into_iter().find(|step| step.name == name && step.kind == kind)
+    }
+
+    /// Lets this machine read what no bundle has that counts, of sources whose sinks have no ledger.
+    fn read_here(&self, Unsent(unsent): Unsent, outcome: Outcome) -> Result<()> {
+        let mut left = unsent.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Outcome::Alone(units) = outcome {
+            for unit in units.units().map_err(unpacked)? {
+                if let Some(left) = left.get_mut(&unit.source) {
+                    left.add(unit).map_err(unpacked)?;
+                }
+            }
+        }
+        for (source, left) in left {
+            if let Some(reader) = self.readers.get(source as usize) {
+                reader.list_next(unpack(left));
+            }
+        }
+        Ok(())
     }
 
     /// A delivery of `worker` is committed.
@@ -372,7 +416,14 @@ impl Load for Distribution {
     }
 
     async fn count(&self, worker: Worker, outcome: Value) -> Result<()> {
-        let outcome: BundleOutcome = from_value(outcome)?;
+        let mut outcome: BundleOutcome = from_value(outcome)?;
+        if let Some(of_files) = outcome.files.take() {
+            let came = std::mem::take(&mut outcome.came);
+            let own = (&*self.steps, &*self.readers, &*self.rejects);
+            let rows = self.files.count(of_files, &outcome.steps, &came, own).await?;
+            self.progress.iter().for_each(|progress| progress.add_rows(rows));
+            self.state().workers.get_mut(&worker).into_iter().for_each(|report| report.rows += rows);
+        }
         for step in &outcome.steps {
             if let Some(own) = self.step(&step.name, step.kind) {
                 own.add_elsewhere(step);
@@ -408,6 +459,12 @@ impl Load for Distribution {
         drop(state);
         self.show();
         Ok(())
+    }
+
+    async fn discard(&self, outcome: Value) {
+        if let Ok(BundleOutcome { files: Some(of_files), .. }) = from_value(outcome) {
+            self.files.discard(of_files).await;
+        }
     }
 
     async fn lose(&self, worker: Worker) {

@@ -3,9 +3,13 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use datafusion::physical_plan::ExecutionPlan;
 use millstream_core::Unit;
-use millstream_job::Job;
+use millstream_core::sink::FromWorkers;
+use millstream_core::source::OnError;
+use millstream_job::{Job, SinkStep};
 
+use crate::chunks::pipeline::repeatable;
 use crate::chunks::sinks;
 use crate::plan::lookup::lookups;
 use crate::plan::shared::Physical;
@@ -33,14 +37,57 @@ pub fn hindrance(job: &Job, prepared: &Prepared<'_>, physical: &Physical, shared
         return Err("some of its checks look at rows that go to no sink".to_owned());
     }
     let by_chunk = sinks::by_chunk(job, physical).map_err(|error| error.what().to_owned())?;
-    for (sink, by_chunk) in job.sinks.iter().zip(by_chunk) {
+    for ((sink, root), by_chunk) in job.sinks.iter().zip(&physical.roots).zip(by_chunk) {
         let name = &sink.name.value;
-        by_chunk.map_err(|why| format!("`{name}` is loaded all at once: {why}"))?;
-        if !sink.sink.takes_workers() {
-            return Err(format!("`{name}` writes to this machine ({})", sink.sink.name()));
+        match (sink.sink.from_workers(), by_chunk) {
+            (FromWorkers::Chunks, Ok(_)) => {}
+            (FromWorkers::Chunks, Err(why)) => return Err(format!("`{name}` is loaded all at once: {why}")),
+            (FromWorkers::Files(folder), _) => of_files(job, sink, &root.plan, folder.as_deref(), shared)?,
+            (FromWorkers::Nothing(why), _) => return Err(format!("`{name}` is written here: {why}")),
         }
     }
+    if !job.sinks.iter().all(writes_files) && job.sinks.iter().any(writes_files) {
+        return Err("some of its sinks write files, and others load into databases".to_owned());
+    }
     prepared.readers.iter().try_for_each(|reader| of_reader(reader, shared))
+}
+
+/// Whether workers write files for `sink`.
+pub fn writes_files(sink: &SinkStep) -> bool {
+    matches!(sink.sink.from_workers(), FromWorkers::Files(_))
+}
+
+/// Whether workers can write the rows of `plan` into files of `sink`, below `folder`.
+fn of_files(
+    job: &Job,
+    sink: &SinkStep,
+    plan: &Arc<dyn ExecutionPlan>,
+    folder: Option<&Path>,
+    shared: &[PathBuf],
+) -> Result<(), String> {
+    let name = &sink.name.value;
+    let refused = |why: &str| Err(format!("`{name}` writes files: {why}"));
+    if let Err(why) = repeatable(plan) {
+        return refused(&why);
+    }
+    if let Some((entry, _)) = job.checks().next() {
+        return refused(&format!("a check of `{entry}` looks at all rows before they are published"));
+    }
+    if let Some(source) = sinks::incremental_sources(job, sink).next() {
+        return refused(&format!("one machine notes which files of `{}` they have", source.name.value));
+    }
+    let mut sources = job.sources.iter().filter(|source| job.gives_rows_of(&sink.from.value, &source.name.value));
+    if let Some(source) = sources.find(|source| source.on_error == OnError::Skip) {
+        return refused(&format!("`on_error: skip` of `{}` leaves out files that cannot be opened", source.name.value));
+    }
+    match folder {
+        Some(folder) if !is_shared(&folder.join("_").to_string_lossy(), shared) => refused(&format!(
+            "workers write into {}; if all machines see this folder under the same path, name it with `--shared \
+             FOLDER`, or under `cluster: shared:` in the machine file",
+            folder.display()
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Whether workers can read what `physical` looks up in, which this machine has read: each reads all of it with each

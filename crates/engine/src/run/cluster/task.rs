@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::code::CodeFile;
 use super::count::CountTask;
+use super::files::OfFiles;
 use crate::chunks::shared::KeptDelivery;
 use crate::report::MissingColumn;
 
@@ -26,13 +27,13 @@ pub(super) enum Assignment {
 }
 
 impl Assignment {
-    /// The folder at which paths begin, if files are read.
+    /// The folder at which paths begin, if files are read or written.
     pub(super) fn folder(&self) -> Option<&Path> {
-        let (folder, reads_files) = match self {
-            Assignment::Load(task) => (&task.folder, task.reads_files),
+        let (folder, uses_files) = match self {
+            Assignment::Load(task) => (&task.folder, task.uses_files),
             Assignment::Count(task) => (&task.folder, task.reads_files),
         };
-        reads_files.then_some(folder.as_path())
+        uses_files.then_some(folder.as_path())
     }
 }
 
@@ -55,8 +56,8 @@ pub(super) struct Task {
     pub first: String,
     /// The folder at which paths begin.
     pub folder: PathBuf,
-    /// Whether it reads files.
-    pub reads_files: bool,
+    /// Whether it reads files, or writes some.
+    pub uses_files: bool,
     /// The loads in the ledgers of the sinks, by the sinks' names.
     pub loads: BTreeMap<String, SharedLoad>,
     /// Whether units that have changed are loaded as they are now.
@@ -99,6 +100,8 @@ pub(super) struct BundleOutcome {
     pub missing_columns: Vec<MissingColumn>,
     /// Bytes of local files that were in the page cache, and that were not.
     pub cached: (u64, u64),
+    /// What has come into files, if that is where the rows go.
+    pub files: Option<OfFiles>,
     /// Seconds of processor time.
     pub cpu_seconds: f64,
     /// Seconds that its threads were ready to run while others had the processor.

@@ -9,18 +9,21 @@ use async_trait::async_trait;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::FutureExt;
 use millstream_cluster::{Hello, Identity, Link, Parted, ReadBundle, ToRead, Worker, join};
-use millstream_core::sink::LoadContext;
+use millstream_core::sink::{LoadContext, WorkerPart};
 use millstream_core::{Error, ErrorKind, Result, StepKind, Unit, clock};
-use millstream_job::SinkStep;
+use millstream_job::{Job, SinkStep};
 use millstream_state::rejects::Line;
 use serde_json::Value;
 use tokio::sync::watch;
 
 use super::code::place;
 use super::count::CountWork;
+use super::files::{OfFiles, RejectsOfBundle};
+use super::hindrance;
 use super::session::unit_of;
 use super::task::{Assignment, BundleOutcome, Keep, Task, Told, from_value, to_value};
 use crate::chunks::load::{ChunkLoad, Commits, first_notes, only_begun};
+use crate::chunks::pipeline::repeatable;
 use crate::chunks::references::{References, has_changed};
 use crate::chunks::shared::{BundleLoad, Keeper, KeptDelivery};
 use crate::chunks::sinks;
@@ -38,6 +41,7 @@ use crate::prepare::{Asked, Prepared, Reach, prepare, prepare_with_sinks};
 use crate::read::Filtered;
 use crate::run::begin::Tasks;
 use crate::run::load::drive;
+use crate::run::sinks::AtOnce;
 
 /// Bundles that a worker reads at once: while one is at its end, the next one has begun.
 const SLOTS: u64 = 2;
@@ -125,9 +129,9 @@ impl EngineWork {
         };
         let plan = self.engine.restore(&task.plan).map_err(first_error)?;
         let (engine, next) = (self.engine.clone(), Arc::default());
-        let joined = Joined { engine, worker, task, plan, next, _code: code };
+        let joined = Arc::new(Joined { engine, worker, task, plan, next, _code: code });
         joined.check().await.map_err(first_error)?;
-        Ok(Arc::new(Reads(Arc::new(joined))))
+        Ok(Arc::new(Reads(joined)))
     }
 }
 
@@ -157,20 +161,37 @@ struct Joined {
 
 impl Joined {
     /// Whether the job is the same here: its files can be seen, its targets answer, and its rows would be the same.
-    async fn check(&self) -> Result<(), Failure> {
-        let (plan, fingerprint) = (self.plan.clone(), self.task.fingerprint.clone());
-        let work = self.engine.fresh(Runnable::from(&plan))?;
+    async fn check(self: &Arc<Self>) -> Result<(), Failure> {
+        let joined = Arc::clone(self);
+        let work = self.engine.fresh(Runnable::from(&self.plan))?;
         self.engine
             .with_looking_context(async move |context: &RunContext| {
                 let Runnable { job, known } = work;
                 let known = known.as_deref();
                 let prepared = prepare_with_sinks(context, &job, known, Reach::Online, Asked::Check).await?;
-                match Fingerprints::of(&job, &prepared).compare(&fingerprint) {
-                    Compared::Same => Ok(()),
+                match Fingerprints::of(&job, &prepared).compare(&joined.task.fingerprint) {
+                    Compared::Same => joined.check_files(context, &job, &prepared).await,
                     _ => Err(other_rows().into()),
                 }
             })
             .await
+    }
+}
+
+impl Joined {
+    /// Whether what the run has begun to write in folders is to be seen here.
+    async fn check_files(&self, context: &RunContext, job: &Job, prepared: &Prepared<'_>) -> Result<(), Failure> {
+        if !job.sinks.iter().any(hindrance::writes_files) {
+            return Ok(());
+        }
+        let physical = prepared.plan_sinks(job).await?;
+        let part = WorkerPart { worker: self.worker, attempt: 0 };
+        for (sink, root) in job.sinks.iter().zip(&physical.roots).filter(|(sink, _)| hindrance::writes_files(sink)) {
+            let load_context = load_context(context, self, part, prepared, sink, &root.plan)?;
+            let begun = sink.sink.begin(load_context).await.map_err(|error| error.in_step(&sink.name.value))?;
+            begun.abort().await;
+        }
+        Ok(())
     }
 }
 
@@ -188,7 +209,7 @@ impl ReadBundle for Reads {
     async fn read(&self, to_read: ToRead, link: Link) -> Result<Value, Vec<Error>> {
         let internal = |error: Error| vec![error];
         let (joined, stopped, lines) = (Arc::clone(&self.0), link.clone(), link.clone());
-        let ToRead { units, is_again } = to_read;
+        let ToRead { attempt, units, is_again } = to_read;
         let sources: Vec<String> = joined.plan.job().sources.iter().map(|source| source.name.value.clone()).collect();
         let all = joined.task.distributed.iter().map(|source| (source.clone(), Vec::new()));
         let mut only: HashMap<String, Vec<Unit>> = all.collect();
@@ -203,7 +224,7 @@ impl ReadBundle for Reads {
         let (count, next) = (units.len() as u64, Arc::clone(&joined.next));
         let keeper: Arc<dyn Keeper> =
             Arc::new(LinkKeeper { link, next, positions, reading: Mutex::default(), left_out: Mutex::default() });
-        let bundle = Bundle { only, is_again, keeper, link: lines };
+        let bundle = Bundle { attempt, only, is_again, keeper, link: lines };
         let engine = joined.engine.clone();
         let reading =
             engine.with_context(async move |context: &RunContext| read_bundle(context, &joined, bundle).await);
@@ -219,6 +240,7 @@ impl ReadBundle for Reads {
 
 /// What is to be read.
 struct Bundle {
+    attempt: u64,
     /// The units, by source.
     only: HashMap<String, Vec<Unit>>,
     is_again: bool,
@@ -228,8 +250,16 @@ struct Bundle {
 
 async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> Result<BundleOutcome, Failure> {
     let (_governing, began) = (context.govern()?, Instant::now());
-    let Bundle { only, is_again, keeper, link } = bundle;
-    context.rejects.keep_by(move |lines| keep_lines(&link, lines));
+    let Bundle { attempt, only, is_again, keeper, link } = bundle;
+    let part = WorkerPart { worker: joined.worker, attempt };
+    let rejects = Arc::new(RejectsOfBundle::default());
+    match joined.plan.job().sinks.iter().all(hindrance::writes_files) {
+        true => {
+            let (rejects, sources) = (Arc::clone(&rejects), joined.task.distributed.clone());
+            context.rejects.keep_by(move |lines| rejects.keep(lines, |source| sources.contains(source)));
+        }
+        false => context.rejects.keep_by(move |lines| keep_lines(&link, lines)),
+    }
     let read: BTreeSet<String> =
         only.iter().filter(|(_, units)| !units.is_empty()).map(|(source, _)| source.clone()).collect();
     context.read_only(only);
@@ -245,9 +275,20 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
         return Err(other_rows().into());
     }
     let fingerprint = fingerprints.note();
-    let mut tasks = Tasks::default();
+    let (mut tasks, mut files) = (Tasks::default(), Vec::new());
     for ((sink, root), pipelines) in job.sinks.iter().zip(&physical.roots).zip(by_chunk) {
         let name = &sink.name.value;
+        if hindrance::writes_files(sink) {
+            let pipelines = repeatable(&root.plan).map_err(Error::internal)?;
+            if pipelines.iter().any(|pipeline| read.contains(pipeline.read().source())) {
+                let load_context = load_context(context, joined, part, &prepared, sink, &root.plan)?;
+                let begun = AtOnce::begin(context, sink, Arc::clone(&root.plan), load_context).await;
+                let (load, exec) = begun.map_err(|error| error.in_step(name))?;
+                tasks.plans.push(Arc::new(exec));
+                files.push(load);
+            }
+            continue;
+        }
         let pipelines = pipelines.map_err(|why| Error::internal(format!("`{name}` cannot be shared: {why}")))?;
         if !pipelines.iter().any(|pipeline| read.contains(pipeline.read().source())) {
             continue;
@@ -258,7 +299,7 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
         let references = References::of(&pipelines, shared.incremental.then_some(joined.task.first.as_str()))?;
         let begins_with = first_notes(fingerprint.as_ref(), &references);
         let known = (!is_again).then(|| only_begun(&begins_with));
-        let load_context = load_context(context, joined, &prepared, sink, &root.plan)?;
+        let load_context = load_context(context, joined, part, &prepared, sink, &root.plan)?;
         let step = Arc::clone(&load_context.step);
         let ledger = sink.sink.ledger(&shared.name, load_context).await.map_err(|error| error.in_step(name))?;
         let ledger = ledger.ok_or_else(|| Error::internal(format!("`{name}` keeps no ledger")))?;
@@ -293,7 +334,11 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
     if !unopened.is_empty() {
         return Err(Failure { lints: Vec::new(), errors: unopened });
     }
-    Ok(outcome(context, &prepared, began))
+    let of_files = match files.is_empty() {
+        true => None,
+        false => Some(OfFiles::of(&files, &prepared.readers, &rejects).await?),
+    };
+    Ok(BundleOutcome { files: of_files, ..outcome(context, &prepared, began) })
 }
 
 /// Reads what is looked up in, which has to be what the coordinator has read.
@@ -315,6 +360,7 @@ fn outcome(context: &RunContext, prepared: &Prepared<'_>, began: Instant) -> Bun
     let used = context.threads.used();
     BundleOutcome {
         units: 0,
+        files: None,
         steps: context.snapshots(),
         came: context.rejects.all_came(),
         missing_columns: prepared.missing_columns(),
@@ -329,6 +375,7 @@ fn outcome(context: &RunContext, prepared: &Prepared<'_>, began: Instant) -> Bun
 fn load_context(
     context: &RunContext,
     joined: &Joined,
+    part: WorkerPart,
     prepared: &Prepared<'_>,
     sink: &SinkStep,
     plan: &Arc<dyn ExecutionPlan>,
@@ -343,7 +390,7 @@ fn load_context(
         marker: None,
         notes: None,
         take_over: false,
-        worker: Some(joined.worker),
+        worker: Some(part),
         schema,
         partitions: plan.output_partitioning().partition_count(),
         ordered: plan.output_ordering().is_some(),
