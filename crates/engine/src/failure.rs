@@ -33,6 +33,18 @@ impl Failure {
         self
     }
 
+    /// The first of what is wrong.
+    pub fn into_first(self) -> Error {
+        let lint = self.lints.first().map(|lint| Error::job(lint.what.clone()));
+        let error = self.errors.into_iter().next().or(lint);
+        error.unwrap_or_else(|| Error::internal("it is not known what is wrong"))
+    }
+
+    /// All that is wrong, at least one error.
+    pub fn into_errors(self) -> Vec<Error> {
+        if self.errors.is_empty() { vec![self.into_first()] } else { self.errors }
+    }
+
     /// Whether nothing was found.
     pub fn is_empty(&self) -> bool {
         self.lints.is_empty() && self.errors.is_empty()

@@ -1,36 +1,23 @@
 //! Lines of files that workers count. What a bundle has come to counts once, by its lease.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use futures::StreamExt;
 use millstream_cluster::{Link, ListedUnit, Load, Outcome, ReadBundle, Seen, ToRead, Worker};
 use millstream_core::{Error, ErrorKind, Result, Unit};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::hindrance::{is_valid_everywhere, of_reader};
 use super::session::{Tell, coordinated, deadly, listed, unit_of, unpacked};
-use super::task::{Assignment, from_value, to_value};
+use super::task::{Assignment, CountTask, from_value, to_value};
 use crate::context::RunContext;
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::options::ClusterOptions;
 use crate::run::events::Event;
 use crate::urls::{self, Counts, Urls};
-
-/// What is to be counted.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct CountTask {
-    urls: Urls,
-    by_unit: bool,
-    /// The folder at which paths begin.
-    pub folder: PathBuf,
-    /// Whether files are read.
-    pub reads_files: bool,
-}
 
 impl Engine {
     /// Counts the lines of all units, with the workers that join as `options` say; `by_unit` keeps those of each unit.
@@ -190,7 +177,7 @@ impl ReadBundle for CountWork {
             () = link.stopped() => return Err(vec![Error::new(ErrorKind::Interrupted, "the bundle was stopped")]),
             counted = counting => counted,
         };
-        let counted = counted.map_err(super::work::errors_of)?;
+        let counted = counted.map_err(Failure::into_errors)?;
         to_value(&counted).map_err(|error| vec![error])
     }
 }

@@ -16,10 +16,8 @@ use millstream_core::step::StepSnapshot;
 use millstream_core::{Error, Result, StepKind, Steps};
 use millstream_job::Job;
 use millstream_state::rejects::{Line, RejectLine};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::task::to_value;
+use super::task::{ForSink, OfFiles, to_value};
 use crate::read::Reader;
 use crate::rejects::{Entry, Rejects};
 use crate::report::Tally;
@@ -28,43 +26,25 @@ use crate::run::sinks::AtOnce;
 /// The most bytes of rejects of a bundle, which a worker holds until it hands them over.
 const MOST_REJECTED: usize = 64 << 20;
 
-/// What has come of a bundle whose rows go into files.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct OfFiles {
-    /// What each sink has got.
-    sinks: BTreeMap<String, ForSink>,
-    /// How many records filters have left out of each source before they were rows.
-    filtered: BTreeMap<String, u64>,
-    /// What was rejected.
-    rejects: Vec<RejectLine>,
-}
-
-/// What a sink has got.
-#[derive(Debug, Serialize, Deserialize)]
-struct ForSink {
-    /// What its load has handed over.
-    handed: Value,
-    /// What has become of the records.
-    tally: Tally,
-}
-
-impl OfFiles {
-    /// What `loads` have got, whose writers are closed, with what was rejected on the way.
-    ///
-    /// # Errors
-    /// If it cannot be made durable; if more was rejected than a worker holds.
-    pub(super) async fn of(loads: &[AtOnce<'_>], readers: &[Arc<Reader>], rejects: &RejectsOfBundle) -> Result<Self> {
-        let mut of_files = OfFiles { rejects: rejects.take()?, ..OfFiles::default() };
-        for load in loads {
-            let tally = load.tally()?.ok_or_else(|| Error::internal("rows of a bundle are not counted"))?;
-            let handed = load.load.hand_over().await.map_err(|error| error.in_step(load.name()))?;
-            of_files.sinks.insert(load.name().to_owned(), ForSink { handed, tally });
-        }
-        for reader in readers {
-            of_files.filtered.insert(reader.name.clone(), reader.filtered.load(Ordering::Relaxed));
-        }
-        Ok(of_files)
+/// What `loads` have got, whose writers are closed, with what was rejected on the way.
+///
+/// # Errors
+/// If it cannot be made durable; if more was rejected than a worker holds.
+pub(super) async fn hand_over(
+    loads: &[AtOnce<'_>],
+    readers: &[Arc<Reader>],
+    rejects: &RejectsOfBundle,
+) -> Result<OfFiles> {
+    let mut of_files = OfFiles { rejects: rejects.take()?, ..OfFiles::default() };
+    for load in loads {
+        let tally = load.tally()?.ok_or_else(|| Error::internal("rows of a bundle are not counted"))?;
+        let handed = load.load.hand_over().await.map_err(|error| error.in_step(load.name()))?;
+        of_files.sinks.insert(load.name().to_owned(), ForSink { handed, tally });
     }
+    for reader in readers {
+        of_files.filtered.insert(reader.name.clone(), reader.filtered.load(Ordering::Relaxed));
+    }
+    Ok(of_files)
 }
 
 /// What is rejected of a bundle, until that counts.

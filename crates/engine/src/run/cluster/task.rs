@@ -5,16 +5,15 @@ use std::path::{Path, PathBuf};
 
 use millstream_core::step::StepSnapshot;
 use millstream_core::{Error, Result};
-use millstream_state::rejects::Line;
+use millstream_state::rejects::{Line, RejectLine};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::code::CodeFile;
-use super::count::CountTask;
-use super::files::OfFiles;
 use crate::chunks::shared::KeptDelivery;
-use crate::report::MissingColumn;
+use crate::report::{MissingColumn, Tally};
+use crate::urls::Urls;
 
 /// What workers are to do.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -64,6 +63,19 @@ pub(super) struct Task {
     pub accept_changed: bool,
 }
 
+/// What is to be counted.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct CountTask {
+    /// What is read.
+    pub urls: Urls,
+    /// Whether the lines of each unit are kept.
+    pub by_unit: bool,
+    /// The folder at which paths begin.
+    pub folder: PathBuf,
+    /// Whether files are read.
+    pub reads_files: bool,
+}
+
 /// A load that workers join.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct SharedLoad {
@@ -110,6 +122,26 @@ pub(super) struct BundleOutcome {
     pub seconds: f64,
     /// The most memory of the worker's process so far, in bytes.
     pub peak_rss_bytes: u64,
+}
+
+/// What has come of a bundle whose rows go into files.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct OfFiles {
+    /// What each sink has got.
+    pub sinks: BTreeMap<String, ForSink>,
+    /// How many records filters have left out of each source before they were rows.
+    pub filtered: BTreeMap<String, u64>,
+    /// What was rejected.
+    pub rejects: Vec<RejectLine>,
+}
+
+/// What a sink has got of a bundle.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ForSink {
+    /// What its load has handed over.
+    pub handed: Value,
+    /// What has become of the records.
+    pub tally: Tally,
 }
 
 /// `value` as JSON.

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use super::code::place;
 use super::count::CountWork;
-use super::files::{OfFiles, RejectsOfBundle};
+use super::files::{RejectsOfBundle, hand_over};
 use super::hindrance;
 use super::session::unit_of;
 use super::task::{Assignment, BundleOutcome, Keep, Task, Told, from_value, to_value};
@@ -127,24 +127,12 @@ impl EngineWork {
                 Some(folder)
             }
         };
-        let plan = self.engine.restore(&task.plan).map_err(first_error)?;
+        let plan = self.engine.restore(&task.plan).map_err(Failure::into_first)?;
         let (engine, next) = (self.engine.clone(), Arc::default());
         let joined = Arc::new(Joined { engine, worker, task, plan, next, _code: code });
-        joined.check().await.map_err(first_error)?;
+        joined.check().await.map_err(Failure::into_first)?;
         Ok(Arc::new(Reads(joined)))
     }
-}
-
-/// The first of what is wrong.
-fn first_error(failure: Failure) -> Error {
-    let lint = failure.lints.first().map(|lint| Error::job(lint.what.clone()));
-    let error = failure.errors.into_iter().next().or(lint);
-    error.unwrap_or_else(|| Error::internal("it is not known what is wrong"))
-}
-
-/// All that is wrong, at least one error.
-pub(super) fn errors_of(failure: Failure) -> Vec<Error> {
-    if failure.errors.is_empty() { vec![first_error(failure)] } else { failure.errors }
 }
 
 /// A task that a worker has.
@@ -233,7 +221,7 @@ impl ReadBundle for Reads {
             () = stopped.stopped() => return Err(vec![Error::new(ErrorKind::Interrupted, "the bundle was stopped")]),
             outcome = reading => outcome,
         };
-        let outcome = outcome.map_err(errors_of)?;
+        let outcome = outcome.map_err(Failure::into_errors)?;
         to_value(&BundleOutcome { units: count, ..outcome }).map_err(internal)
     }
 }
@@ -336,7 +324,7 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
     }
     let of_files = match files.is_empty() {
         true => None,
-        false => Some(OfFiles::of(&files, &prepared.readers, &rejects).await?),
+        false => Some(hand_over(&files, &prepared.readers, &rejects).await?),
     };
     Ok(BundleOutcome { files: of_files, ..outcome(context, &prepared, began) })
 }
