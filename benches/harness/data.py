@@ -35,6 +35,7 @@ DAYS = 252
 TRADES_A_DAY = 59_940
 PLACE_UNITS = 99_256
 PLACES_A_UNIT = 122
+PLACES_A_TINY_UNIT = 110
 ZSTD_UNITS = 2_600
 ZSTD_PLACES = 3_600
 JSON_TRADES = 10_200_000
@@ -96,14 +97,19 @@ def trades_csv(day: int, rows: int) -> Iterator[str]:
     )
 
 
+def day_json(day: int, rows: int) -> Iterator[str]:
+    """A day's trades as JSON lines, in pieces."""
+    yield from pieces(
+        f'{{"market":"{market}","symbol":"{symbol}","date":"{date}","time":"{time}","type":"{kind}",'
+        f'"size":{size},"price":{price},"link":{link}}}\n'
+        for market, symbol, date, time, kind, size, price, link in trades(day, rows)
+    )
+
+
 def trades_json(rows: int) -> Iterator[str]:
     """As many trades as JSON lines, in pieces."""
     for day, start in enumerate(range(0, rows, TRADES_A_DAY)):
-        yield from pieces(
-            f'{{"market":"{market}","symbol":"{symbol}","date":"{date}","time":"{time}","type":"{kind}",'
-            f'"size":{size},"price":{price},"link":{link}}}\n'
-            for market, symbol, date, time, kind, size, price, link in trades(day, min(TRADES_A_DAY, rows - start))
-        )
+        yield from day_json(day, min(TRADES_A_DAY, rows - start))
 
 
 @functools.cache

@@ -99,20 +99,24 @@ def mariadb() -> Iterator[Database]:
 
 
 @contextlib.contextmanager
-def postgres() -> Iterator[Database]:
-    """Runs PostgreSQL with an empty database."""
+def postgres(address: str = "127.0.0.1") -> Iterator[Database]:
+    """Runs PostgreSQL with an empty database, at an address of this machine."""
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     with owned("postgres") as (folder, user):
         data, port = folder / "data", free_port()
         shape = [f"--pgdata={data}", f"--username={NAME}", "--auth=trust", "--encoding=UTF8", "--locale=C"]
         subprocess.run([found("initdb", versions), *shape], check=True, capture_output=True, cwd=folder, **user)
-        settings = [part for name, value in POSTGRES.items() for part in ("-c", f"{name}={value}")]
+        if address != "127.0.0.1":
+            with (data / "pg_hba.conf").open("a") as rules:
+                rules.write(f"host all all {address}/24 trust\n")
+        given = {**POSTGRES, "listen_addresses": address}
+        settings = [part for name, value in given.items() for part in ("-c", f"{name}={value}")]
         command = [found("postgres", versions), "-D", str(data), "-p", str(port), *settings]
         client = [found("psql", versions), "--no-psqlrc", "--quiet", "--tuples-only", "--no-align",
-                  "--field-separator=\t", "--host=127.0.0.1", f"--port={port}", f"--username={NAME}",
+                  "--field-separator=\t", f"--host={address}", f"--port={port}", f"--username={NAME}",
                   "--set=ON_ERROR_STOP=1"]  # fmt: skip
         first = [*client, "--dbname=postgres", "--command"]
         with started(command, folder, user, [*first, "SELECT 1"]) as process:
             subprocess.run([*first, f"CREATE DATABASE {NAME}"], check=True)
             ours = [*client, f"--dbname={NAME}", "--command"]
-            yield Database(f"postgres://{NAME}@127.0.0.1:{port}/{NAME}", port, ours, [process.pid])
+            yield Database(f"postgres://{NAME}@{address}:{port}/{NAME}", port, ours, [process.pid])

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from harness import builds, tools
+from harness.cluster import CLUSTER
 from harness.costs import COSTS
 from harness.curve import curves
 from harness.loading import LOADS
@@ -25,7 +26,8 @@ from harness.techniques import TECHNIQUES as TABLES
 from harness.workloads import WORKLOADS as READS
 from harness.workloads import Context
 
-COMPARED = {**READS, **SORTS, **LOADS, **COSTS, **TABLES_READ, **STEPS, **QUEUES, **SEQUENCES, **SERVING, **OWN_CODE}
+COMPARED = {**READS, **SORTS, **LOADS, **COSTS, **TABLES_READ, **STEPS, **QUEUES, **SEQUENCES, **SERVING,
+            **CLUSTER, **OWN_CODE}  # fmt: skip
 WORKLOADS = {**COMPARED, **WITH_PACKAGES}
 TECHNIQUES = {**TABLES, "loading-curve": curves}
 ALL = [*WORKLOADS, *TECHNIQUES]

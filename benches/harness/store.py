@@ -115,6 +115,29 @@ def places_gzip(folder: Path, first: int, end: int) -> Made:
     return total
 
 
+def places_units(folder: Path, first: int, end: int, together: int) -> Made:
+    """Units of some thousand places: each the text of as many small ones."""
+    total = Made()
+    for unit in range(first, end):
+        small = range(unit * together, (unit + 1) * together)
+        text = ("".join(data.places(number, data.PLACES_A_UNIT)) for number in small)
+        total += written_gzip(folder / f"{unit:04}.tsv.gz", text)
+    return total
+
+
+def places_tiny(folder: Path, first: int, end: int) -> Made:
+    """Units of 5 kB."""
+    total = Made()
+    for unit in range(first, end):
+        total += written_gzip(folder / f"{unit:04}.tsv.gz", ["".join(data.places(unit, data.PLACES_A_TINY_UNIT))])
+    return total
+
+
+def trades_json_gzip(path: Path, day: int, rows: int) -> Made:
+    """A day of trades as JSON lines."""
+    return written_gzip(path, data.day_json(day, rows))
+
+
 def places_whole(path: Path, units: int) -> Made:
     """The text of all units in one file."""
     return written_gzip(path, ("".join(data.places(unit, data.PLACES_A_UNIT)) for unit in range(units)))
@@ -195,6 +218,27 @@ def tasks_places(folder: Path, scale: float) -> list[Task]:
     return [(places_gzip, (folder, first, min(first + TOGETHER, units))) for first in firsts]
 
 
+def tasks_units(folder: Path, scale: float) -> list[Task]:
+    """Two thousand gzip files of places, each of about 150 kB."""
+    units = scaled(2_000, scale, 40)
+    firsts = range(0, units, 20)
+    return [(places_units, (folder, first, min(first + 20, units), 30)) for first in firsts]
+
+
+def tasks_tiny(folder: Path, scale: float) -> list[Task]:
+    """Ten thousand gzip files of 5 kB."""
+    units = scaled(10_000, scale, 50)
+    firsts = range(0, units, TOGETHER)
+    return [(places_tiny, (folder, first, min(first + TOGETHER, units))) for first in firsts]
+
+
+def tasks_both(folder: Path, scale: float) -> list[Task]:
+    """Trades as gzip files: those of each second day as JSON lines, the others as CSV."""
+    rows, days = day_rows(scale), chosen_days(scale / 2)
+    csv = [(trades_gzip, (folder / "csv" / f"{day:03}.csv.gz", day, rows)) for day in days]
+    return csv + [(trades_json_gzip, (folder / "json" / f"{day:03}.jsonl.gz", day + 1, rows)) for day in days]
+
+
 def tasks_whole(folder: Path, scale: float) -> list[Task]:
     """All places in one gzip file."""
     return [(places_whole, (folder / "places.tsv.gz", scaled(data.PLACE_UNITS, scale, 50)))]
@@ -252,6 +296,9 @@ SETS: dict[str, Callable[[Path, float], list[Task]]] = {
     "zips": tasks_zips,
     "json": tasks_json,
     "places": tasks_places,
+    "units": tasks_units,
+    "tiny": tasks_tiny,
+    "both": tasks_both,
     "whole": tasks_whole,
     "text": tasks_text,
     "zstd": tasks_zstd,

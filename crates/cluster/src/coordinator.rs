@@ -621,6 +621,7 @@ impl Coordination {
         let silent = |(worker, member): (&Worker, &Member)| (member.heard.elapsed() > patience).then_some(*worker);
         let silent: Vec<Worker> = self.members.iter().filter_map(silent).collect();
         for worker in silent {
+            self.leases.fall_silent(worker);
             self.lose(worker, format!("it was silent for {} s", patience.as_secs()));
         }
         self.report();
@@ -646,7 +647,9 @@ impl Coordination {
             match self.leases.ask(worker, self.now()).map_err(unpacked)? {
                 Answer::Read { bundle, units, is_again } => {
                     self.attempts += 1;
-                    let to_read = ToRead { attempt: self.attempts, units, is_again };
+                    let working = self.members.values().filter(|member| member.can_work());
+                    let at_once = working.map(|member| member.hello.slots.clamp(1, MOST_SLOTS)).sum::<u64>().max(1);
+                    let to_read = ToRead { attempt: self.attempts, units, is_again, at_once };
                     self.say(worker, FromCoordinator::Read(bundle, to_read));
                 }
                 Answer::Wait => waiting.push_back(worker),

@@ -9,9 +9,11 @@
 //! A bundle is taken by one worker at a time. The last ones may be taken over: by a second worker, while the first is
 //! still at it. The first of them that is done counts, and the other is refused.
 //!
-//! Of a lost worker, the units that it was reading are suspects. Each is read in a bundle of its own, so that the next
-//! loss shows whether it was to blame: two workers lost over the same unit end the run with its name. But a worker that
-//! comes back was not taken down: only its connection was. So the unit is held back for a while before it is judged.
+//! Of a worker whose process has ended, the units that it was reading are suspects. Each is read in a bundle of its own,
+//! so that the next loss shows whether it was to blame: a unit over which two workers were lost, the last one while it
+//! read nothing else of the bundle, ends the run with its name. One that has only fallen silent was hardly taken down by
+//! a unit: what it was reading is suspected if another one was lost over it before. A worker that comes back was not
+//! taken down at all: so the unit is held back for a while before it is judged.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io;
@@ -24,8 +26,9 @@ pub type Worker = u64;
 /// A bundle, by its number. A number is never used twice.
 pub type Bundle = u64;
 
-/// As many bundles as there should be for each slot, so that all slots end at about the same time.
-const FOR_EACH_SLOT: u64 = 8;
+/// A bundle is so large a part of what each slot would get of the units that wait: the last bundles are small, so that
+/// all slots end at about the same time.
+const PARTS: u64 = 4;
 
 /// So many units a bundle has at least, up to so many bytes together, if that leaves two bundles for each slot: a
 /// worker fetches many small ones at once, and would wait for one after the other in smaller bundles.
@@ -34,7 +37,7 @@ const FETCHED_AT_ONCE: (u64, u64) = (32, 8 << 20);
 /// How long a bundle should take, in milliseconds: short enough that a loss costs little, long enough that asking for
 /// it costs nothing.
 const LONGEST: u64 = 120_000;
-const SHORTEST: u64 = 1_000;
+const SHORTEST: u64 = 500;
 
 /// The bytes a second of a slot, as long as nobody has measured them.
 const FIRST_RATE: u64 = 20_000_000;
@@ -131,6 +134,8 @@ struct Slots {
     count: u64,
     /// Whether it gets no more: it is about to leave.
     is_leaving: bool,
+    /// Whether nothing is heard of it.
+    is_silent: bool,
     holds: BTreeSet<Bundle>,
 }
 
@@ -208,7 +213,7 @@ impl Leases {
 
     /// A worker has come that does so much at once.
     pub fn join(&mut self, worker: Worker, slots: u64) {
-        let slots = Slots { count: slots.max(1), is_leaving: false, holds: BTreeSet::new() };
+        let slots = Slots { count: slots.max(1), is_leaving: false, is_silent: false, holds: BTreeSet::new() };
         self.workers.insert(worker, slots);
     }
 
@@ -264,13 +269,20 @@ impl Leases {
     /// How many bytes and units the next bundle has at most.
     fn size(&self) -> (u64, usize) {
         let slots = self.workers.values().filter(|slots| !slots.is_leaving).map(|slots| slots.count).sum::<u64>();
-        let bundles = (slots * FOR_EACH_SLOT).max(1);
-        let within = |milliseconds: u64| self.bytes_within(milliseconds);
-        let (at_once, small) = FETCHED_AT_ONCE;
-        let bytes = (self.listed.bytes / bundles).max(within(SHORTEST).max(small)).min(within(LONGEST));
-        let at_once = (self.listed.units / (slots * 2).max(1)).min(at_once);
-        let units = (self.listed.units / bundles).max(at_once).clamp(1, MOST_UNITS);
-        (bytes, usize::try_from(units).unwrap_or(usize::MAX))
+        let (slots, (at_once, small)) = (slots.max(1), FETCHED_AT_ONCE);
+        let parts = slots * PARTS;
+        let bytes = (self.pool.bytes() / parts).max(self.bytes_within(SHORTEST).max(small));
+        let at_once = (self.listed.units / (slots * 2)).min(at_once);
+        let units = (self.pool.units() / parts).max(self.units_within(SHORTEST).max(at_once)).clamp(1, MOST_UNITS);
+        (bytes.min(self.bytes_within(LONGEST)), usize::try_from(units).unwrap_or(usize::MAX))
+    }
+
+    /// How many units a slot reads in this time; none, if nobody has measured it.
+    fn units_within(&self, milliseconds: u64) -> u64 {
+        match self.done.milliseconds {
+            0 => 0,
+            measured => (self.done.units as f64 / measured as f64 * milliseconds as f64) as u64,
+        }
     }
 
     /// How many bytes a slot reads in this time.
@@ -326,7 +338,7 @@ impl Leases {
 
     /// Whether a worker was lost over a unit of this bundle.
     pub fn is_suspect(&self, bundle: Bundle) -> bool {
-        let was_lost = |unit: &ListedUnit| self.losses.contains_key(&(unit.source, unit.text.clone()));
+        let was_lost = |unit: &ListedUnit| is_lost_over(&self.losses, unit, 1);
         self.leased.get(&bundle).is_some_and(|lease| lease.units.iter().any(was_lost))
     }
 
@@ -362,6 +374,13 @@ impl Leases {
         Counts::Yes { stop }
     }
 
+    /// Nothing is heard of a worker, which is about to be lost.
+    pub fn fall_silent(&mut self, worker: Worker) {
+        if let Some(slots) = self.workers.get_mut(&worker) {
+            slots.is_silent = true;
+        }
+    }
+
     /// A worker is lost, `now`, in milliseconds. What it had is read again.
     pub fn lose(&mut self, worker: Worker, now: u64) {
         let Some(slots) = self.workers.remove(&worker) else { return };
@@ -372,13 +391,19 @@ impl Leases {
             if lease.units.len() == 1 {
                 reading.insert(0);
             }
-            for unit in reading.iter().filter_map(|position| lease.units.get(*position)) {
-                self.losses.entry((unit.source, unit.text.clone())).or_default().insert(worker);
+            let mut suspects = BTreeSet::new();
+            for position in reading {
+                let Some(unit) = lease.units.get(position) else { continue };
+                let lost = self.losses.entry((unit.source, unit.text.clone())).or_default();
+                lost.insert(worker);
+                if !slots.is_silent || lost.len() >= MOST_LOSSES {
+                    suspects.insert(position);
+                }
             }
             if lease.holders.is_empty()
                 && let Some(lease) = self.leased.remove(&bundle)
             {
-                self.read_again(lease.units, &reading, now);
+                self.read_again(lease.units, &suspects, now);
             }
         }
     }
@@ -412,6 +437,7 @@ impl Leases {
             self.again.extend([units, half].into_iter().filter(|units| !units.is_empty()));
             return;
         }
+        let is_alone = units.len() == 1;
         let numbered = units.into_iter().enumerate();
         let (suspected, others): (Vec<_>, Vec<_>) = numbered.partition(|(position, _)| suspects.contains(position));
         let others: Vec<ListedUnit> = others.into_iter().map(|(_, unit)| unit).collect();
@@ -419,7 +445,7 @@ impl Leases {
             self.again.push_front(others);
         }
         for (_, unit) in suspected {
-            match is_deadly(&self.losses, &unit) {
+            match is_alone && is_deadly(&self.losses, &unit) {
                 true => self.held.push((unit, now)),
                 false => self.suspects.push_back(unit),
             }
@@ -428,7 +454,12 @@ impl Leases {
 }
 
 fn is_deadly(losses: &HashMap<(u32, String), BTreeSet<Worker>>, unit: &ListedUnit) -> bool {
-    losses.get(&(unit.source, unit.text.clone())).is_some_and(|lost| lost.len() >= MOST_LOSSES)
+    is_lost_over(losses, unit, MOST_LOSSES)
+}
+
+/// Whether at least so many workers were lost over `unit`, and have not come back.
+fn is_lost_over(losses: &HashMap<(u32, String), BTreeSet<Worker>>, unit: &ListedUnit, workers: usize) -> bool {
+    losses.get(&(unit.source, unit.text.clone())).is_some_and(|lost| lost.len() >= workers)
 }
 
 #[cfg(test)]
@@ -505,6 +536,35 @@ mod tests {
     }
 
     #[test]
+    fn what_a_silent_worker_was_reading_is_suspected_if_another_one_is_lost_over_it() {
+        let mut leases = leases(32, 4);
+        let all = |units: &[ListedUnit]| (0..units.len()).collect::<Vec<_>>();
+        let (bundle, units) = read(&mut leases, 0, 0);
+        assert!(units.len() > 1);
+        leases.reading(0, bundle, all(&units));
+        leases.fall_silent(0);
+        leases.lose(0, 1);
+        let (bundle, half) = read(&mut leases, 1, 2);
+        assert_eq!(half, units[..half.len()], "together, and before all others");
+        leases.reading(1, bundle, all(&half));
+        leases.lose(1, 3);
+        let mut alone = Vec::new();
+        while let Answer::Read { bundle, mut units, .. } = leases.ask(2, 4).expect("an answer") {
+            if half.contains(&units[0]) {
+                assert_eq!(units.len(), 1);
+                alone.append(&mut units);
+            }
+            if alone.len() == half.len() {
+                leases.lose(2, 5);
+                break;
+            }
+            leases.end(2, bundle, 5);
+        }
+        assert_eq!(alone, half);
+        assert_eq!(leases.judge(50, 30), Err(Deadly(half[half.len() - 1].clone())));
+    }
+
+    #[test]
     fn the_last_bundle_of_a_slow_worker_is_taken_over_and_counts_once() {
         let mut leases = leases(2, 2);
         let (slow, _) = read(&mut leases, 0, 0);
@@ -531,13 +591,16 @@ mod tests {
     }
 
     #[test]
-    fn there_are_eight_bundles_a_slot_and_none_takes_minutes() {
+    fn bundles_become_smaller_and_none_takes_minutes() {
         let mut leases = leases(6_400, 4);
-        let (_, units) = read(&mut leases, 0, 0);
-        assert_eq!(units.len(), 200);
-        for (count, each) in [(600, 12), (40, 5), (8, 1)] {
+        let sizes: Vec<usize> = (0..40).map(|_| read(&mut leases, 0, 0).1.len()).collect();
+        assert_eq!((sizes[0], sizes[1]), (400, 375), "a sixteenth of what waits");
+        assert!(sizes.is_sorted_by(|one, next| one >= next), "{sizes:?}");
+        let done = |units, bytes| Done { units, bytes, milliseconds: 1_000, ..Done::default() };
+        // Quick units are read for half a second, slow ones alone.
+        for (count, done, each) in [(600, done(400, 400_000_000), 200), (40, done(1, 100_000), 5), (8, done(1, 1), 1)] {
             let mut small = self::leases(count, 4);
-            small.done = Done { bytes: 100_000, milliseconds: 1_000, ..Done::default() };
+            small.done = done;
             assert_eq!(read(&mut small, 0, 0).1.len(), each);
         }
         let mut large = Leases::default();

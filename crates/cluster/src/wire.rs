@@ -100,6 +100,8 @@ pub struct ToRead {
     pub units: Vec<ListedUnit>,
     /// Whether another worker may have written some of them.
     pub is_again: bool,
+    /// How many bundles all workers read at once.
+    pub at_once: u64,
 }
 
 /// What a worker gets that joins.

@@ -118,6 +118,15 @@ pub struct WorkerPart {
     pub worker: u64,
     /// The number of what it writes now among all that workers of the run have tried to write, from 1.
     pub attempt: u64,
+    /// How many parts all workers write at once, for which limits of the job hold together.
+    pub at_once: u64,
+}
+
+impl WorkerPart {
+    /// What it has of a limit of the job: at least one.
+    pub fn of_limit(self, limit: usize) -> usize {
+        (limit / usize::try_from(self.at_once).unwrap_or(usize::MAX).max(1)).max(1)
+    }
 }
 
 /// How workers of a cluster write into a target.

@@ -74,6 +74,8 @@ pub struct RunContext {
     pub monitor: Monitor,
     /// The units that are read of each source, if these are not all.
     only: OnceLock<HashMap<String, Vec<Unit>>>,
+    /// How many share the limits of the job, if others read, too.
+    sharers: OnceLock<usize>,
     /// What the workers of a cluster do for the run, if it has one.
     pub cluster: Arc<Mutex<Option<ClusterReport>>>,
 }
@@ -117,6 +119,7 @@ impl RunContext {
             scratch,
             monitor: Monitor::default(),
             only: OnceLock::new(),
+            sharers: OnceLock::new(),
             cluster: Arc::default(),
         })
     }
@@ -141,6 +144,16 @@ impl RunContext {
     pub fn read_only(&self, units: HashMap<String, Vec<Unit>>) {
         // A context reads one bundle.
         let _ = self.only.set(units);
+    }
+
+    /// Lets limits of the job hold for so many bundles together, of which this context reads one.
+    pub fn share_limits(&self, bundles: u64) {
+        let _ = self.sharers.set(usize::try_from(bundles).unwrap_or(usize::MAX));
+    }
+
+    /// How many share the limits of the job: one, if nobody else reads.
+    pub fn sharers(&self) -> usize {
+        self.sharers.get().copied().unwrap_or(1)
     }
 
     /// The units that are read of `source`, if these are not all.

@@ -1,6 +1,6 @@
 //! From a job to what can run: readers with their columns, checked steps, plans.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::SchemaRef;
@@ -490,6 +490,12 @@ impl Prepared<'_> {
         self.pools.iter().find(|pool| pool.step() == step)
     }
 
+    /// What runs the code of steps, as far as they say.
+    pub fn interpreters(&self) -> BTreeMap<String, String> {
+        let known = |pool: &Arc<Pool>| Some((pool.step().to_owned(), pool.interpreter()?.to_owned()));
+        self.pools.iter().filter_map(known).collect()
+    }
+
     /// What the rows of `step` depend on beside its settings, if workers compute them.
     pub fn code(&self, step: &str) -> Value {
         let pool = self.pool(step);
@@ -779,6 +785,9 @@ async fn reader(context: &RunContext, source: &SourceStep, programs: Arc<Program
         let source = reader.source_of(pattern)?;
         source.look_up(&reader.context)?;
         reader.steps.fetch.add_detail(source.name());
+    }
+    if source.limits_connections {
+        reader.share_connections(context.sharers());
     }
     let only = context.only(&source.name.value);
     // Of which format a source is says its files; if none of them is read, any will do.

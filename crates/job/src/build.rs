@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::checks::{Checked, checks};
-use crate::connections::Connections;
+use crate::connections::{Connections, says_connections};
 use crate::entries::{CHECKS, COMMAND, CONTAINS, MAX_REJECTS, SORTED_BY, SourceKeys};
 use crate::files;
 use crate::graph::{Check, FunctionStep, Located, Selected, SinkStep, SortKey, SourceStep, TransformStep};
@@ -151,6 +151,7 @@ impl<'a> Builder<'a> {
             name: name_of(entry),
             read,
             inputs,
+            limits_connections: self.connections.is_limited() || says_connections(&entry.value),
             format,
             members: keys.members.into_vec(),
             limits: keys.limits,

@@ -39,6 +39,11 @@ impl Connections {
         Connections { source: Some((all / servers.max(1)).max(1)), sink: Some(all) }
     }
 
+    /// Whether the job says how many.
+    pub fn is_limited(self) -> bool {
+        self.source.is_some()
+    }
+
     /// `settings` of a source, whose block has this schema.
     pub fn of_source(self, schema: Option<&Value>, definitions: &Map<String, Value>, settings: Value) -> Value {
         let default = default_of(schema, definitions);
@@ -66,6 +71,11 @@ fn at_most(most: u64, default: u64, mut settings: Value) -> Value {
         settings.insert(KEY.to_owned(), most.into());
     }
     settings
+}
+
+/// Whether a block of the source `entry` says how many.
+pub fn says_connections(entry: &Node) -> bool {
+    entry.entries().iter().any(|block| block.value.get(KEY).is_some())
 }
 
 fn property<'a>(schema: Option<&'a Value>, definitions: &'a Map<String, Value>) -> Option<&'a Value> {

@@ -224,6 +224,8 @@ pub struct SourceStep {
     pub read: Vec<Located<String>>,
     /// Every kind of source that could be built, from its block or from its defaults: an `@list` may mix them.
     pub inputs: Vec<(&'static SourceEntry, Arc<dyn Source>)>,
+    /// Whether the job file says how many connections it may have open.
+    pub limits_connections: bool,
     /// The format that the entry gives; `None` if the file's name or a sample decides.
     pub format: Option<Arc<dyn Format>>,
     /// Globs of members; all if empty.

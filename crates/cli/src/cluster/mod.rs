@@ -31,7 +31,7 @@ const LISTEN: &str = "0.0.0.0:7447";
 const PORT: u16 = 7447;
 
 /// How long a worker waits before it looks for a coordinator again.
-const PAUSE: Duration = Duration::from_millis(500);
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// The same if that did not let it join.
 const PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(10);

@@ -58,7 +58,7 @@ impl Load for TestLoad {
 #[derive(Clone, Copy, PartialEq)]
 enum Does {
     Read,
-    /// It takes some time for each bundle.
+    /// It takes some time for each unit.
     ReadSlowly,
     /// Its disk is full.
     HasNoRoom,
@@ -84,7 +84,7 @@ impl ReadBundle for Does {
     async fn read(&self, ToRead { units, .. }: ToRead, link: Link) -> Result<Value, Vec<Error>> {
         match self {
             Does::Read => {}
-            Does::ReadSlowly => tokio::time::sleep(Duration::from_millis(100)).await,
+            Does::ReadSlowly => tokio::time::sleep(Duration::from_millis(5) * units.len() as u32).await,
             Does::HasNoRoom => return Err(vec![Error::refused("no space left on device")]),
             Does::Fail => return Err(vec![Error::data("a number is expected")]),
             _ => {
@@ -168,7 +168,7 @@ async fn workers_read_each_unit_once_and_part_well() {
     assert!(matches!(coordinating.await, Ok(Ok(Outcome::Finished))));
     all_counted_once(&load, 200);
     let heard = locked(&load.0);
-    assert!(heard.kept >= 8, "{}", heard.kept);
+    assert!(heard.kept >= 4, "{}", heard.kept);
 }
 
 #[tokio::test]

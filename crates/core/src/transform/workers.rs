@@ -140,6 +140,11 @@ pub trait Worker: Send {
         Ok(())
     }
 
+    /// What runs its code, as far as it matters for what that gives: `Python 3.11`. `None` if it does not say.
+    fn interpreter(&self) -> Option<&str> {
+        None
+    }
+
     /// What measures its memory, in bytes.
     fn measure(&self) -> Box<dyn Fn() -> u64 + Send + Sync>;
 }

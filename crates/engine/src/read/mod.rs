@@ -89,6 +89,8 @@ pub struct Reader {
     pub steps: ReadSteps,
     /// What a sample has left: the listing, and what it has opened and cannot be opened again.
     pub opened: Opened,
+    /// How many processes share the connections that it may have open, if they do.
+    sharers: OnceLock<usize>,
 }
 
 impl Deref for Reader {
@@ -217,6 +219,7 @@ impl Reader {
             context,
             steps,
             opened: Opened::default(),
+            sharers: OnceLock::new(),
         }
     }
 
@@ -235,16 +238,21 @@ impl Reader {
         &self.plan
     }
 
+    /// Lets it have only its part of the connections that it may have open, which so many share.
+    pub fn share_connections(&self, sharers: usize) {
+        let _ = self.sharers.set(sharers.max(1));
+    }
+
     /// Lets only `units` be read from now on.
     pub fn restrict(&self, units: Vec<Unit>) {
         // A reader belongs to one run, which decides once.
         let _ = self.opened.only.set(units);
     }
 
-    /// Whether it reads files of this machine, as far as its patterns say.
+    /// Whether it reads files of this machine, as far as its patterns say: lists may name any.
     pub fn reads_files(&self) -> bool {
-        let place = |pattern: &String| pattern.strip_prefix('@').unwrap_or(pattern).to_owned();
-        self.patterns.iter().map(place).any(|place| self.source_of(&place).is_ok_and(|source| source.is_local()))
+        let places = self.patterns.iter().filter(|pattern| !pattern.starts_with('@'));
+        places.into_iter().any(|place| self.source_of(place).is_ok_and(|source| source.is_local()))
     }
 
     /// Whether it is fine if there is nothing to read.
@@ -393,6 +401,7 @@ impl Reader {
             limits.retain(|_, limit| Arc::strong_count(limit) > 1);
         }
         let most = self.source_of(&unit.uri).map_or(1, |source| source.connections());
+        let most = (most / self.sharers.get().copied().unwrap_or(1)).max(1);
         let limit = Arc::new(ConcurrencyLimit::new(most));
         limits.insert(server.to_owned(), Arc::clone(&limit));
         limit

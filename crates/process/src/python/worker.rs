@@ -293,6 +293,8 @@ pub struct PythonWorker {
     is_watched: bool,
     /// The row or group at which it says it is.
     at: Option<u32>,
+    /// `Python 3.11`.
+    interpreter: String,
 }
 
 impl PythonWorker {
@@ -314,6 +316,7 @@ impl PythonWorker {
             message: Bytes::new(),
             is_watched: false,
             at: None,
+            interpreter: String::new(),
         };
         let hello = function.hello()?;
         let mut message = WORKER.as_bytes().to_vec();
@@ -321,7 +324,12 @@ impl PythonWorker {
         message.extend(hello);
         worker.send(&Message { begin: message, stream: Vec::new() }).await?;
         match worker.receive().await? {
-            b'H' => Ok(worker),
+            b'H' => {
+                let version = Objects::new(&worker.message).text()?;
+                let minor: Vec<&str> = version.split('.').take(2).collect();
+                worker.interpreter = format!("Python {}", minor.join("."));
+                Ok(worker)
+            }
             b'F' => {
                 let mut objects = Objects::new(&worker.message);
                 objects.list()?;
@@ -376,6 +384,10 @@ impl PythonWorker {
 
 #[async_trait]
 impl Worker for PythonWorker {
+    fn interpreter(&self) -> Option<&str> {
+        Some(&self.interpreter)
+    }
+
     async fn call(&mut self, batch: &RecordBatch, ends: &[usize]) -> Result<Answer> {
         self.at = None;
         let is_watched = std::mem::take(&mut self.is_watched);

@@ -119,7 +119,8 @@ async fn set_up(
     let facts = load::ready_target(server.as_ref(), connection.as_mut(), &spec, &context.schema).await?;
     let columns = load::bulk_columns(server.as_ref(), &spec, &context.schema, Some(&facts));
     spec.name_like(&columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>());
-    let count = if context.ordered { 1 } else { spec.connections.unwrap_or(CONNECTIONS) };
+    let of_part = |limit| context.worker.map_or(limit, |part| part.of_limit(limit));
+    let count = if context.ordered { 1 } else { spec.connections.map_or(CONNECTIONS, of_part) };
     let bulk = server.dialect().bulk(&server.dialect().table(&spec.table), columns, &context.schema);
     let pool = Pool::new(&server, &spec, count).tagged(Some(&tag));
     let shared = Arc::new(Shared::new(&server, &spec, bulk, pool, Scope::Transaction, &context.step));

@@ -292,7 +292,7 @@ async fn a_noted_commit_without_an_answer_is_found_out(kind: Kind) {
 /// The ledger of `run 1` as the run `run` of a cluster has it, or one of its workers.
 async fn shared_ledger(sink: &Arc<dyn Sink>, run: &str, worker: Option<u64>) -> Result<Arc<dyn Ledger>> {
     let (schema, run) = (people(&[]).schema(), run.to_owned());
-    let worker = worker.map(|worker| WorkerPart { worker, attempt: 1 });
+    let worker = worker.map(|worker| WorkerPart { worker, attempt: 1, at_once: 2 });
     let context = LoadContext { schema, run, take_over: true, worker, ..context(1) };
     Ok(sink.ledger("run 1", context).await?.expect("there is one"))
 }

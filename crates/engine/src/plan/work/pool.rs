@@ -63,6 +63,8 @@ struct Starter {
     context: ProgramContext,
     /// What the rows depend on beside the settings, when the first worker was started.
     code: OnceLock<Value>,
+    /// What runs their code, once the first one has started.
+    interpreter: OnceLock<Option<String>>,
     /// All processes of the run.
     processes: Arc<Processes>,
 }
@@ -137,7 +139,14 @@ impl Pool {
         let counters = Step::of_processes(step, workers.name(), size);
         let context = surroundings.context(step);
         let processes = Arc::clone(&surroundings.processes);
-        let starter = Arc::new(Starter { workers, takes, context, code: OnceLock::new(), processes });
+        let starter = Arc::new(Starter {
+            workers,
+            takes,
+            context,
+            code: OnceLock::new(),
+            interpreter: OnceLock::new(),
+            processes,
+        });
         Arc::new_cyclic(|own| Pool {
             starter,
             own: Weak::clone(own),
@@ -189,6 +198,11 @@ impl Pool {
     /// If it cannot be read.
     pub fn code(&self) -> Result<Value> {
         self.starter.code()
+    }
+
+    /// What runs the code of its workers, once one has started, if it says so.
+    pub fn interpreter(&self) -> Option<&str> {
+        self.starter.interpreter.get()?.as_deref()
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Idle>> {
@@ -521,6 +535,7 @@ impl Starter {
             let what = format!("the code of `{}` has changed since the run began", self.context.step);
             return Err(Error::refused(what).hint("run it again: rows of two versions would be mixed"));
         }
+        let _ = self.interpreter.set(worker.interpreter().map(str::to_owned));
         Ok(Idle { worker, measured: Instant::now() })
     }
 

@@ -47,7 +47,7 @@ async fn count(
     let reader = urls.reader(context, "count")?;
     let why = match reader.patterns.iter().any(|pattern| pattern == "-") {
         true => Err("standard input can only be read here".to_owned()),
-        false => of_reader(&reader, &options.shared),
+        false => of_reader(&reader, true, &options.shared),
     };
     if let Err(why) = why {
         if options.always {

@@ -119,6 +119,7 @@ impl Begun<'_, '_> {
         Ok(Task {
             plan: written_plan(job, columns)?,
             code,
+            interpreters: prepared.interpreters(),
             references: self.reference_hashes(),
             distributed: sources_of_sinks(job).into_keys().collect(),
             fingerprint: Fingerprints::of(job, prepared).current().to_owned(),

@@ -49,7 +49,9 @@ pub fn hindrance(job: &Job, prepared: &Prepared<'_>, physical: &Physical, shared
     if !job.sinks.iter().all(writes_files) && job.sinks.iter().any(writes_files) {
         return Err("some of its sinks write files, and others load into databases".to_owned());
     }
-    prepared.readers.iter().try_for_each(|reader| of_reader(reader, shared))
+    let is_handed_out =
+        |reader: &Reader| job.sinks.iter().any(|sink| job.gives_rows_of(&sink.from.value, &reader.name));
+    prepared.readers.iter().try_for_each(|reader| of_reader(reader, is_handed_out(reader), shared))
 }
 
 /// Whether workers write files for `sink`.
@@ -107,12 +109,13 @@ pub fn of_references(physical: &Physical) -> Result<(), String> {
     })
 }
 
-/// Whether what `reader` reads has locations that are valid on all machines.
+/// Whether what `reader` reads has locations that are valid on all machines. Of a source whose units are handed out
+/// only this machine needs the lists.
 ///
 /// # Errors
 /// Why not, in words that end a sentence.
-pub fn of_reader(reader: &Arc<Reader>, shared: &[PathBuf]) -> Result<(), String> {
-    for pattern in &reader.patterns {
+pub fn of_reader(reader: &Arc<Reader>, is_handed_out: bool, shared: &[PathBuf]) -> Result<(), String> {
+    for pattern in reader.patterns.iter().filter(|pattern| !(is_handed_out && pattern.starts_with('@'))) {
         let place = pattern.strip_prefix('@').unwrap_or(pattern);
         let is_local = reader.source_of(place).is_ok_and(|source| source.is_local());
         if is_local && !is_shared(place, shared) {

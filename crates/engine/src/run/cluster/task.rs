@@ -26,13 +26,12 @@ pub(super) enum Assignment {
 }
 
 impl Assignment {
-    /// The folder at which paths begin, if files are read or written.
-    pub(super) fn folder(&self) -> Option<&Path> {
-        let (folder, uses_files) = match self {
+    /// The folder at which paths begin, and whether it has to be there.
+    pub(super) fn folder(&self) -> (&Path, bool) {
+        match self {
             Assignment::Load(task) => (&task.folder, task.uses_files),
             Assignment::Count(task) => (&task.folder, task.reads_files),
-        };
-        uses_files.then_some(folder.as_path())
+        }
     }
 }
 
@@ -43,6 +42,8 @@ pub(super) struct Task {
     pub plan: Value,
     /// The code that it runs.
     pub code: Vec<CodeFile>,
+    /// What runs it where the run was started, by the steps, as far as they say.
+    pub interpreters: BTreeMap<String, String>,
     /// The hashes of what its lookups look up in, by the steps that do it.
     pub references: BTreeMap<String, String>,
     /// The sources whose units are handed out.

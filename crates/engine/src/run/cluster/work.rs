@@ -1,6 +1,6 @@
 //! The worker's side: reads the units of bundles, and delivers what the targets do not have.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use futures::FutureExt;
 use millstream_cluster::{Hello, Identity, Link, Parted, ReadBundle, ToRead, Worker, join};
 use millstream_core::sink::{LoadContext, WorkerPart};
 use millstream_core::{Error, ErrorKind, Result, StepKind, Unit, clock};
-use millstream_job::{Job, SinkStep};
+use millstream_job::{Job, SinkStep, SourceStep};
 use millstream_state::rejects::Line;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -105,11 +105,12 @@ impl millstream_cluster::Work for EngineWork {
 impl EngineWork {
     async fn prepare(&self, worker: Worker, task: Value) -> Result<Arc<dyn ReadBundle>> {
         let assignment: Assignment = from_value(task)?;
-        if let Some(folder) = assignment.folder() {
-            std::env::set_current_dir(folder).map_err(|cause| {
-                let what = format!("the folder {}, in which the run was started, is not here", folder.display());
-                Error::io(what, &cause).hint("start the run in a folder that all machines have")
-            })?;
+        let (folder, must_be_there) = assignment.folder();
+        if let Err(cause) = std::env::set_current_dir(folder)
+            && must_be_there
+        {
+            let what = format!("the folder {}, in which the run was started, is not here", folder.display());
+            return Err(Error::io(what, &cause).hint("start the run in a folder that all machines have"));
         }
         let mut task = match assignment {
             Assignment::Load(task) => *task,
@@ -155,8 +156,14 @@ impl Joined {
         self.engine
             .with_looking_context(async move |context: &RunContext| {
                 let Runnable { job, known } = work;
+                // A list may be on the machine of the coordinator alone.
+                let has_list = |source: &&SourceStep| source.read.iter().any(|pattern| pattern.value.starts_with('@'));
+                let handed_out = |source: &&SourceStep| joined.task.distributed.contains(&source.name.value);
+                let lists = job.sources.iter().filter(has_list).filter(handed_out);
+                context.read_only(lists.map(|source| (source.name.value.clone(), Vec::new())).collect());
                 let known = known.as_deref();
                 let prepared = prepare_with_sinks(context, &job, known, Reach::Online, Asked::Check).await?;
+                same_interpreters(&joined.task.interpreters, &prepared.interpreters())?;
                 match Fingerprints::of(&job, &prepared).compare(&joined.task.fingerprint) {
                     Compared::Same => joined.check_files(context, &job, &prepared).await,
                     _ => Err(other_rows().into()),
@@ -173,7 +180,7 @@ impl Joined {
             return Ok(());
         }
         let physical = prepared.plan_sinks(job).await?;
-        let part = WorkerPart { worker: self.worker, attempt: 0 };
+        let part = WorkerPart { worker: self.worker, attempt: 0, at_once: 1 };
         for (sink, root) in job.sinks.iter().zip(&physical.roots).filter(|(sink, _)| hindrance::writes_files(sink)) {
             let load_context = load_context(context, self, part, prepared, sink, &root.plan)?;
             let begun = sink.sink.begin(load_context).await.map_err(|error| error.in_step(&sink.name.value))?;
@@ -181,6 +188,15 @@ impl Joined {
         }
         Ok(())
     }
+}
+
+/// Whether what runs the code of steps is the same here as where the run was started.
+fn same_interpreters(there: &BTreeMap<String, String>, here: &BTreeMap<String, String>) -> Result<()> {
+    let other =
+        there.iter().find_map(|(step, there)| Some((step, there, here.get(step).filter(|here| *here != there)?)));
+    let Some((step, there, here)) = other else { return Ok(()) };
+    let error = Error::refused(format!("{here} runs the code of `{step}` here, and {there} where the run was started"));
+    Err(error.in_step(step).hint("let all machines have the same version: what its functions give may depend on it"))
 }
 
 /// The error of a job with another fingerprint than the coordinator's.
@@ -197,7 +213,7 @@ impl ReadBundle for Reads {
     async fn read(&self, to_read: ToRead, link: Link) -> Result<Value, Vec<Error>> {
         let internal = |error: Error| vec![error];
         let (joined, stopped, lines) = (Arc::clone(&self.0), link.clone(), link.clone());
-        let ToRead { attempt, units, is_again } = to_read;
+        let ToRead { attempt, units, is_again, at_once } = to_read;
         let sources: Vec<String> = joined.plan.job().sources.iter().map(|source| source.name.value.clone()).collect();
         let all = joined.task.distributed.iter().map(|source| (source.clone(), Vec::new()));
         let mut only: HashMap<String, Vec<Unit>> = all.collect();
@@ -212,7 +228,8 @@ impl ReadBundle for Reads {
         let (count, next) = (units.len() as u64, Arc::clone(&joined.next));
         let keeper: Arc<dyn Keeper> =
             Arc::new(LinkKeeper { link, next, positions, reading: Mutex::default(), left_out: Mutex::default() });
-        let bundle = Bundle { attempt, only, is_again, keeper, link: lines };
+        let part = WorkerPart { worker: joined.worker, attempt, at_once };
+        let bundle = Bundle { part, only, is_again, keeper, link: lines };
         let engine = joined.engine.clone();
         let reading =
             engine.with_context(async move |context: &RunContext| read_bundle(context, &joined, bundle).await);
@@ -228,7 +245,7 @@ impl ReadBundle for Reads {
 
 /// What is to be read.
 struct Bundle {
-    attempt: u64,
+    part: WorkerPart,
     /// The units, by source.
     only: HashMap<String, Vec<Unit>>,
     is_again: bool,
@@ -238,8 +255,7 @@ struct Bundle {
 
 async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> Result<BundleOutcome, Failure> {
     let (_governing, began) = (context.govern()?, Instant::now());
-    let Bundle { attempt, only, is_again, keeper, link } = bundle;
-    let part = WorkerPart { worker: joined.worker, attempt };
+    let Bundle { part, only, is_again, keeper, link } = bundle;
     let rejects = Arc::new(RejectsOfBundle::default());
     match joined.plan.job().sinks.iter().all(hindrance::writes_files) {
         true => {
@@ -251,6 +267,7 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
     let read: BTreeSet<String> =
         only.iter().filter(|(_, units)| !units.is_empty()).map(|(source, _)| source.clone()).collect();
     context.read_only(only);
+    context.share_limits(part.at_once);
     let Runnable { job, known } = joined.engine.fresh(Runnable::from(&joined.plan))?;
     let prepared = prepare(context, &job, known.as_deref(), Reach::Online).await?;
     prepared.readers.iter().for_each(|reader| reader.watch_left_out());
