@@ -4,7 +4,7 @@
 set -euo pipefail
 
 declare -A package_of=(
-    [bzip2]=bzip2 [c++]=build-essential [cc]=build-essential [make]=build-essential
+    [bzip2]=bzip2 [c++]=build-essential [cc]=build-essential [ip]=iproute2 [make]=build-essential
     [mariadbd]=mariadb-server [mkfs.ext4]=e2fsprogs [nginx]=nginx-light
     [postgres]=postgresql [proftpd]="proftpd-core proftpd-mod-crypto" [python3]=python3
     [redis-server]=redis-server [script]=bsdutils
