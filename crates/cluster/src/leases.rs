@@ -28,7 +28,7 @@ pub type Bundle = u64;
 
 /// A bundle is so large a part of what each slot would get of the units that wait: the last bundles are small, so that
 /// all slots end at about the same time.
-const PARTS: u64 = 4;
+const PARTS: u64 = 3;
 
 /// So many units a bundle has at least, up to so many bytes together, if that leaves two bundles for each slot: a
 /// worker fetches many small ones at once, and would wait for one after the other in smaller bundles.
@@ -37,7 +37,7 @@ const FETCHED_AT_ONCE: (u64, u64) = (32, 8 << 20);
 /// How long a bundle should take, in milliseconds: short enough that a loss costs little, long enough that asking for
 /// it costs nothing.
 const LONGEST: u64 = 120_000;
-const SHORTEST: u64 = 500;
+const SHORTEST: u64 = 1_000;
 
 /// The bytes a second of a slot, as long as nobody has measured them.
 const FIRST_RATE: u64 = 20_000_000;
@@ -594,11 +594,11 @@ mod tests {
     fn bundles_become_smaller_and_none_takes_minutes() {
         let mut leases = leases(6_400, 4);
         let sizes: Vec<usize> = (0..40).map(|_| read(&mut leases, 0, 0).1.len()).collect();
-        assert_eq!((sizes[0], sizes[1]), (400, 375), "a sixteenth of what waits");
+        assert_eq!((sizes[0], sizes[1]), (533, 488), "a twelfth of what waits");
         assert!(sizes.is_sorted_by(|one, next| one >= next), "{sizes:?}");
         let done = |units, bytes| Done { units, bytes, milliseconds: 1_000, ..Done::default() };
-        // Quick units are read for half a second, slow ones alone.
-        for (count, done, each) in [(600, done(400, 400_000_000), 200), (40, done(1, 100_000), 5), (8, done(1, 1), 1)] {
+        // Quick units are read for a second, slow ones alone.
+        for (count, done, each) in [(600, done(200, 200_000_000), 200), (40, done(1, 100_000), 5), (8, done(1, 1), 1)] {
             let mut small = self::leases(count, 4);
             small.done = done;
             assert_eq!(read(&mut small, 0, 0).1.len(), each);
