@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { createServer } from "node:net";
 
 const PATIENCE = 60_000;
 
@@ -35,4 +36,14 @@ export async function says(locator, text, patience = PATIENCE) {
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
   assert.fail(`waited for ${text}, but there is ${JSON.stringify(last)}`);
+}
+
+/** A port that was free a moment ago. */
+export function freePort() {
+  return new Promise((resolve) => {
+    const server = createServer().listen(0, "127.0.0.1", () => {
+      const { port } = server.address();
+      server.close(() => resolve(port));
+    });
+  });
 }

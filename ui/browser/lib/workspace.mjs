@@ -77,6 +77,13 @@ export class Workspace {
     });
   }
 
+  /** Starts a worker for the run that listens at `address`, as on another machine. It is ended by its `kill`. */
+  worker(address, secret) {
+    const args = ["worker", "--join", address, "--secret", secret, "--cores", "1", "--memory", "256MiB"];
+    const env = { ...this.env, MILLSTREAM_STATE: join(this.root, "state-of-worker") };
+    return spawn(PROGRAM, args, { cwd: this.jobs, env, stdio: "ignore" });
+  }
+
   async start(...options) {
     const args = ["serve", ".", "--listen", this.port ? String(this.port) : "0", "--json", ...options];
     const server = spawn(PROGRAM, args, { cwd: this.jobs, env: this.env, stdio: ["ignore", "pipe", "pipe"] });

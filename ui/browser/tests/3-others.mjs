@@ -1,17 +1,28 @@
 // Several users, files that change, and a server that goes away.
 import assert from "node:assert/strict";
 import { ARCHIVE } from "../lib/demo.mjs";
-import { gone, says, shown, until } from "../lib/wait.mjs";
+import { freePort, gone, says, shown, until } from "../lib/wait.mjs";
 
 const outcome = (page) => page.locator("h1 ~ .row");
 const section = (page, name) => page.getByRole("region", { name, exact: true });
 const card = (page, file) => section(page, "Running").locator(".card", { hasText: file });
 
+/** Each row takes a millisecond. */
+const WIDE = `sources:
+  rows: {read: 'wide/in/*.csv', csv: {columns: {id: int64}}}
+transforms:
+  slow: {map: {from: rows, python: 'wide.py:slow', columns: {id: int64}, deterministic: true, workers: 1}}
+sinks:
+  out: {from: slow, write: wide/out.csv, roll: {bytes: 10MB}}
+`;
+const SLOW = "import time\n\ndef slow(row):\n    time.sleep(0.001)\n    return row\n";
+const RECORDS = `id\n${Array.from({ length: 100 }, (_, id) => id).join("\n")}\n`;
+
 const SHORT = ARCHIVE.replace("20kB", "600kB").replaceAll("orders", "rows").replace("out.db", "short.db");
 
 export default {
   name: "others",
-  files: { "short.yaml": SHORT },
+  files: { "short.yaml": SHORT, "wide.yaml": WIDE, "wide.py": SLOW },
   tests: {
     "one browser starts a job, and another sees it": async ({ workspace, open }) => {
       const one = await open("/jobs/short.yaml");
@@ -29,6 +40,28 @@ export default {
       await open("/", { link });
       const late = await open("/", { link: null });
       await says(late.locator("h1"), "Sign in");
+    },
+
+    "who reads for a run that is distributed": async ({ workspace, open }) => {
+      for (let file = 0; file < 12; file += 1) workspace.write(`wide/in/${file}.csv`, RECORDS);
+      await workspace.run("cluster", "init", "cluster.pem");
+      const address = `127.0.0.1:${await freePort()}`;
+      const shared = ["--cluster=always", "--listen", address, "--secret", "cluster.pem", "--shared", "wide"];
+      const running = workspace.run("run", "wide.yaml", ...shared);
+      let worker = null;
+      try {
+        const run = await until("the run", async () => (await workspace.last("wide.yaml", "running"))?.run);
+        const page = await open(`/runs/${run}`);
+        await says(section(page, "Workers"), "No worker has joined yet");
+        worker = workspace.worker(address, "cluster.pem");
+        await says(section(page, "Workers"), /1 worker now, \d+ bundles? being read, \d+ of 12 files done/);
+        assert.equal((await running).code, 0);
+        await says(section(page, "Workers"), "12 of 12 files done");
+        const table = section(page, "Workers").getByRole("table");
+        await says(table.getByRole("row").nth(1), new RegExp(`:${worker.pid}\\s+1\\s+12\\s+1,200\\s.*bundle`));
+      } finally {
+        worker?.kill();
+      }
     },
 
     "a link works once": async ({ workspace, open, tolerate }) => {

@@ -73,26 +73,39 @@ pub async fn columns(reader: &Arc<Reader>) -> Result<SchemaRef> {
             false => Err(reader.nothing(&reader.patterns)),
         };
     }
+    let connections = first.iter().map(|unit| reader.source_of(&unit.uri).map_or(1, |source| source.connections()));
+    let at_once = connections.min().unwrap_or(1).clamp(1, SAMPLE_UNITS);
     let units = match reader.on_drift {
         OnDrift::Widen => reader.list(),
         OnDrift::Fail | OnDrift::Null => stream::iter(first.into_iter().map(Ok)).boxed(),
     };
     match reader.format.reading() {
-        Reading::Stream(_) => stream_columns(reader, units).await,
+        Reading::Stream(_) => stream_columns(reader, units, at_once).await,
         Reading::Ranges(_) => range_columns(reader, units).await,
         Reading::Rows => Err(Error::internal("rows have their columns already")),
     }
 }
 
-async fn stream_columns(reader: &Arc<Reader>, mut units: BoxStream<'static, Result<Unit>>) -> Result<SchemaRef> {
-    let mut samples = Vec::new();
-    let mut unopened = None;
-    while let Some(unit) = units.next().await.transpose()? {
-        let uri = unit.name();
+/// The columns of `units`, of which so many are read at once: a server may take long to answer.
+async fn stream_columns(
+    reader: &Arc<Reader>,
+    units: BoxStream<'static, Result<Unit>>,
+    at_once: usize,
+) -> Result<SchemaRef> {
+    let read = |(number, unit): (usize, Result<Unit>)| async move {
+        let unit: Unit = unit?;
         // A few samples always fit. All of them, however many files there are, may not.
         let holder = "the beginnings of all files, to infer their columns,";
-        let charged = (samples.len() >= SAMPLE_UNITS).then_some(holder);
-        let head = match read_head(reader, unit, SAMPLE_BYTES, charged).await {
+        let charged = (number >= SAMPLE_UNITS).then_some(holder);
+        let name = unit.name();
+        Ok::<_, Error>((name, read_head(reader, unit, SAMPLE_BYTES, charged).await))
+    };
+    let mut heads = std::pin::pin!(units.enumerate().map(read).buffered(at_once));
+    let mut samples = Vec::new();
+    let mut unopened = None;
+    while let Some(head) = heads.next().await {
+        let (uri, head) = head?;
+        let head = match head {
             Ok(head) => head,
             Err(error) if error.kind() == ErrorKind::Memory => return Err(error.hint(DECLARE)),
             Err(error) => {

@@ -24,13 +24,13 @@ use super::tests::{read_file, visible};
 use crate::conformance::{self, Csv, Gzip, Parquet, Subject, context, listing, rows, run, shown_rows, suite, write};
 
 /// A bucket that is the folder `bucket` of a folder.
-struct Bench {
+pub(crate) struct Bench {
     folder: TempDir,
     server: S3Server,
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Bench::of(false)
     }
 
@@ -40,17 +40,17 @@ impl Bench {
         Bench { folder, server }
     }
 
-    fn sink(&self, target: &str, settings: Value) -> Arc<dyn Sink> {
+    pub(crate) fn sink(&self, target: &str, settings: Value) -> Arc<dyn Sink> {
         sink(target, settings, store(&self.server, json!({"anonymous": true})))
     }
 
-    fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let bucket = self.folder.path().join("bucket");
         let below = |path: &PathBuf| path.strip_prefix(&bucket).expect("below the folder").display().to_string();
         visible(&bucket).iter().map(below).collect()
     }
 
-    fn rows(&self) -> Vec<String> {
+    pub(crate) fn rows(&self) -> Vec<String> {
         let mut rows: Vec<String> =
             visible(&self.folder.path().join("bucket")).iter().flat_map(|path| read_file(path)).collect();
         rows.sort();
@@ -58,14 +58,14 @@ impl Bench {
     }
 
     /// Uploads that are neither complete nor aborted.
-    fn uploads(&self) -> usize {
+    pub(crate) fn uploads(&self) -> usize {
         let names = fs_err::read_dir(self.folder.path()).expect("a folder");
         let names = names.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
         names.filter(|name| name.starts_with(".upload-") || name.contains(".part-")).count()
     }
 
     /// Waits until the uploads of a dropped load are aborted.
-    async fn settled(&self) -> bool {
+    pub(crate) async fn settled(&self) -> bool {
         for _ in 0..6_000 {
             if self.uploads() == 0 {
                 return true;

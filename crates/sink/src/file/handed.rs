@@ -9,18 +9,13 @@
 //! next run if that is killed, or the store after a while.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use async_trait::async_trait;
-use millstream_core::sink::{LoadContext, WorkerPart};
+use millstream_core::sink::LoadContext;
 use millstream_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use super::destination::{Draft, Staging, TargetFiles};
-use super::folder::{StagedFile, temporary_folder};
 use super::naming::Route;
 use super::plan::PlannedFile;
-use crate::shared::{blocking, path_error, sync_folder};
 
 /// The most parts of one route that a worker makes of one bundle: the numbers of parts begin anew with the next one.
 pub(crate) const PARTS: usize = 10_000;
@@ -47,100 +42,6 @@ pub(crate) fn first_part(context: &LoadContext) -> usize {
     context.worker.map_or(0, |part| part.attempt as usize * PARTS)
 }
 
-/// The files of a worker in a folder that all machines see. Dropping it removes them, unless they are handed over.
-pub(crate) struct ForRun {
-    target_files: TargetFiles,
-    /// What their names begin with.
-    prefix: String,
-    /// The hidden folder of the run.
-    temporary: PathBuf,
-    written: Mutex<Vec<PathBuf>>,
-    context: LoadContext,
-}
-
-impl ForRun {
-    /// Joins the load that the run has begun.
-    ///
-    /// # Errors
-    /// If that is not to be seen here.
-    pub(crate) fn join(target_files: &TargetFiles, context: &LoadContext, part: WorkerPart) -> Result<Self> {
-        let temporary = temporary_folder(&target_files.target);
-        let lock = temporary.join("lock");
-        let begun = blocking(|| fs_err::read_to_string(&lock));
-        if begun.as_ref().is_ok_and(|run| *run == context.run) {
-            let prefix = format!("{}-{}-", context.run, part.attempt);
-            let (target_files, context) = (target_files.clone(), context.clone());
-            return Ok(ForRun { target_files, prefix, temporary, written: Mutex::default(), context });
-        }
-        let cause = match begun {
-            Ok(_) => format!("{} is of another run", lock.display()),
-            Err(cause) => cause.to_string(),
-        };
-        let folder = target_files.target.folder().display();
-        Err(Error::refused(format!("what the run has begun to write in {folder} is not to be seen here"))
-            .cause(cause)
-            .hint("is this folder the same one on all machines?"))
-    }
-
-    fn written(&self) -> MutexGuard<'_, Vec<PathBuf>> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn remove(&self) {
-        // The run removes what is left.
-        self.written().drain(..).for_each(|path| drop(fs_err::remove_file(path)));
-    }
-}
-
-#[async_trait]
-impl Staging for ForRun {
-    async fn file(&self, number: usize, path: &str) -> Result<Box<dyn Draft>> {
-        let staged = self.temporary.join(format!("{}{number}", self.prefix));
-        let shown = self.target_files.target.folder().join(path);
-        let file = blocking(|| StagedFile::create(staged.clone(), shown, &self.context.budget))?;
-        self.written().push(staged);
-        Ok(Box::new(file))
-    }
-
-    fn is_there(&self) -> bool {
-        false
-    }
-
-    async fn prepare(&self, _: Vec<PlannedFile>) -> Result<()> {
-        Err(of_run())
-    }
-
-    async fn commit(&self) -> Result<Vec<String>> {
-        Err(of_run())
-    }
-
-    async fn abort(&self) {
-        blocking(|| self.remove());
-    }
-
-    async fn hand_over(&self, files: &mut [HandedFile]) -> Result<()> {
-        blocking(|| {
-            for handed in files {
-                let number = handed.file.staged.ok_or_else(of_run)?;
-                let name = format!("{}{number}", self.prefix);
-                let path = self.temporary.join(&name);
-                let synced = self.context.step.writing(|| fs_err::File::open(&path).and_then(|file| file.sync_all()));
-                synced.map_err(|error| path_error("sync", &path, &error))?;
-                handed.name = Some(name);
-            }
-            sync_folder(&self.temporary)?;
-            self.written().clear();
-            Ok(())
-        })
-    }
-}
-
-impl Drop for ForRun {
-    fn drop(&mut self) {
-        self.remove();
-    }
-}
-
 /// The temporary file that a worker has handed over under this name.
 ///
 /// # Errors
@@ -148,8 +49,4 @@ impl Drop for ForRun {
 pub(crate) fn place(temporary: &Path, handed: &HandedFile) -> Result<PathBuf> {
     let name = handed.name.as_deref().filter(|name| !name.contains('/') && name.contains('-'));
     name.map(|name| temporary.join(name)).ok_or_else(|| Error::internal("a worker has handed over no file"))
-}
-
-fn of_run() -> Error {
-    Error::internal("only the load of the run gives files their names")
 }

@@ -1,8 +1,9 @@
 //! The file sink: rows to files that appear under their final names only when all of them are complete.
 //!
 //! `naming.rs` decides which file a row goes to, `load.rs` writes rows, `folder.rs` and `bucket.rs` publish the files
-//! (both implement the traits of `destination.rs`), and `plan.rs` is the list that stays beside a set of files. The
-//! files of queues are made one by one, in `epochs/`.
+//! (both implement the traits of `destination.rs`; `staged.rs` is one file in a folder), and `plan.rs` is the list that
+//! stays beside a set of files. `handed.rs` and `worker.rs` are about files of the workers of a cluster. The files of
+//! queues are made one by one, in `epochs/`.
 
 mod bucket;
 #[cfg(test)]
@@ -11,12 +12,16 @@ mod destination;
 mod epochs;
 mod folder;
 mod handed;
+#[cfg(test)]
+mod handed_tests;
 mod load;
 mod naming;
 mod plan;
 mod spec;
+mod staged;
 #[cfg(test)]
 pub(crate) mod tests;
+mod worker;
 
 use std::sync::Arc;
 

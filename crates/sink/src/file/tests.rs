@@ -46,7 +46,7 @@ fn sink(target: &Path, format: Arc<dyn Format>, settings: Value) -> Arc<dyn Sink
     build(&settings, parts(target, format, gzip)).expect("valid settings")
 }
 
-fn csv_sink(target: &Path, settings: Value) -> Arc<dyn Sink> {
+pub(crate) fn csv_sink(target: &Path, settings: Value) -> Arc<dyn Sink> {
     sink(target, Arc::new(Csv), settings)
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn visible(folder: &Path) -> Vec<PathBuf> {
     listing(folder).into_iter().filter(|path| path.is_file() && !hidden(path)).collect()
 }
 
-fn names(folder: &Path) -> Vec<String> {
+pub(crate) fn names(folder: &Path) -> Vec<String> {
     let below = |path: &PathBuf| path.strip_prefix(folder).expect("below the folder").display().to_string();
     visible(folder).iter().map(below).collect()
 }
