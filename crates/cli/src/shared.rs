@@ -186,8 +186,12 @@ impl Followed {
 /// Says what happens to the workers of a cluster.
 pub fn tell_of_cluster(output: Output, event: &Event) {
     match event {
-        Event::Listening { address } => {
-            output.chat(&format!("workers can join at {address}: millstream worker --join {address}\n"));
+        Event::Listening { address, wait } => {
+            let alone = match wait {
+                Some(wait) => format!("without any for {} s, this machine reads alone", wait.as_secs_f64()),
+                None => "the run waits for them".to_owned(),
+            };
+            output.chat(&format!("workers can join at {address}: millstream worker --join {address}\n  {alone}\n"));
         }
         Event::NotDistributed { why } => output.message(&format!("runs on this machine alone: {why}\n")),
         Event::Joined { worker, cores } => {
@@ -204,7 +208,9 @@ pub fn tell_of_cluster(output: Output, event: &Event) {
             };
             output.message(&format!("{worker} is lost ({why}){again}\n"));
         }
-        Event::Alone => output.message("there is no worker: this machine reads what is left\n"),
+        Event::Alone => {
+            output.message("there is no worker: this machine reads what is left, and no worker can join any more\n");
+        }
         _ => {}
     }
 }

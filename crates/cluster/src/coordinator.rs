@@ -205,6 +205,8 @@ pub async fn coordinate(
         alone_since: Some(Instant::now()),
         next: 1,
         attempts: 0,
+        shares: BTreeMap::new(),
+        refused: HashMap::new(),
     };
     coordination.run(units, events).await
 }
@@ -362,6 +364,10 @@ struct Coordination {
     next: Worker,
     /// How many times a bundle was handed out.
     attempts: u64,
+    /// Among how many the limits of the job were divided when a bundle was handed out that is still read.
+    shares: BTreeMap<(Worker, Bundle), u64>,
+    /// Workers of which it was said that they cannot join, and why.
+    refused: HashMap<String, String>,
 }
 
 impl Coordination {
@@ -451,11 +457,14 @@ impl Coordination {
                     self.load.see(Seen::Refused(from.to_string(), error));
                 }
             }
-            Event::Says(worker, said) => {
-                let Some(member) = self.members.get_mut(&worker) else { return Ok(()) };
-                member.heard = Instant::now();
-                self.hear_of(worker, said).await?;
-            }
+            Event::Says(worker, said) => match (self.members.get_mut(&worker), said) {
+                (Some(member), said) => {
+                    member.heard = Instant::now();
+                    self.hear_of(worker, said).await?;
+                }
+                (None, FromWorker::Done(_, outcome)) => self.load.discard(outcome).await,
+                (None, _) => {}
+            },
         }
         Ok(())
     }
@@ -466,7 +475,7 @@ impl Coordination {
             FromWorker::Ready(None) => self.ready(worker),
             FromWorker::Ready(Some(error)) => {
                 if let Some(member) = self.members.remove(&worker) {
-                    self.load.see(Seen::Refused(member.hello.name(), error.into()));
+                    self.refuse(member.hello.name(), error.into());
                 }
             }
             FromWorker::Ask => self.asking.push_back(worker),
@@ -542,6 +551,13 @@ impl Coordination {
         self.lose(worker, why);
     }
 
+    /// Says that a worker cannot join, once for each reason: it tries again and again.
+    fn refuse(&mut self, worker: String, error: Error) {
+        if self.refused.insert(worker.clone(), error.to_string()).as_deref() != Some(&error.to_string()) {
+            self.load.see(Seen::Refused(worker, error));
+        }
+    }
+
     fn welcome(
         &mut self,
         hello: Hello,
@@ -554,7 +570,7 @@ impl Coordination {
         }
         if let Err(error) = fits(&hello, &self.settings.version) {
             let _ = answers.send(FromCoordinator::Refused(SentError::from(&error)));
-            self.load.see(Seen::Refused(hello.name(), error));
+            self.refuse(hello.name(), error);
             return;
         }
         let worker = self.next;
@@ -640,15 +656,34 @@ impl Coordination {
         waited.zip(self.settings.wait).is_some_and(|(waited, wait)| waited > wait)
     }
 
+    /// How many shall share the limits of the job of which the next bundle is one: as many as all workers read at once.
+    /// While bundles are read that were handed out when there were fewer, it gets what these have left.
+    fn sharers(&self) -> u64 {
+        let working = self.members.values().filter(|member| member.can_work());
+        let at_once = working.map(|member| member.hello.slots.clamp(1, MOST_SLOTS)).sum::<u64>().max(1);
+        let taken: f64 = self.shares.values().map(|sharers| 1.0 / *sharers as f64).sum();
+        let left = (1.0 - taken).max(1.0 / f64::from(u32::MAX));
+        at_once.max((1.0 / left - 1e-6).ceil() as u64)
+    }
+
+    /// Forgets the shares of bundles that nobody reads any more.
+    fn settle_shares(&mut self) {
+        let leases = &self.leases;
+        self.shares.retain(|(worker, bundle), _| leases.may_commit(*worker, *bundle));
+    }
+
     /// Gives to those who ask.
     fn hand_out(&mut self) -> Result<(), Vec<Error>> {
+        if !self.asking.is_empty() {
+            self.settle_shares();
+        }
         let mut waiting = VecDeque::new();
         while let Some(worker) = self.asking.pop_front() {
             match self.leases.ask(worker, self.now()).map_err(unpacked)? {
                 Answer::Read { bundle, units, is_again } => {
                     self.attempts += 1;
-                    let working = self.members.values().filter(|member| member.can_work());
-                    let at_once = working.map(|member| member.hello.slots.clamp(1, MOST_SLOTS)).sum::<u64>().max(1);
+                    let at_once = self.sharers();
+                    self.shares.insert((worker, bundle), at_once);
                     let to_read = ToRead { attempt: self.attempts, units, is_again, at_once };
                     self.say(worker, FromCoordinator::Read(bundle, to_read));
                 }

@@ -30,9 +30,9 @@ pub type Bundle = u64;
 /// all slots end at about the same time.
 const PARTS: u64 = 3;
 
-/// So many units a bundle has at least, up to so many bytes together, if that leaves two bundles for each slot: a
-/// worker fetches many small ones at once, and would wait for one after the other in smaller bundles.
-const FETCHED_AT_ONCE: (u64, u64) = (32, 8 << 20);
+/// So many bytes a bundle has at least, if there are enough units: a worker fetches many small ones at once, and would
+/// wait for one after the other in smaller bundles.
+const FETCHED_AT_ONCE: u64 = 8 << 20;
 
 /// How long a bundle should take, in milliseconds: short enough that a loss costs little, long enough that asking for
 /// it costs nothing.
@@ -47,6 +47,9 @@ const MOST_UNITS: u64 = 100_000;
 
 /// How many workers may be lost over a unit.
 const MOST_LOSSES: usize = 2;
+
+/// How many workers may fall silent while they read a unit, also if they come back.
+const MOST_SILENCES: u64 = 5;
 
 /// A bundle that runs so many times as long as it should is taken over, once it has run for this long.
 const TAKEN_OVER_AFTER: (f64, u64) = (1.5, 3_000);
@@ -98,6 +101,8 @@ pub struct Leases {
     suspects: VecDeque<ListedUnit>,
     /// Which workers were lost while they read a unit.
     losses: HashMap<(u32, String), BTreeSet<Worker>>,
+    /// How many workers have fallen silent while they read a unit.
+    silences: HashMap<(u32, String), u64>,
     /// Units over which so many workers were lost that no other is to try, unless some of them come back; and since
     /// when.
     held: Vec<(ListedUnit, u64)>,
@@ -143,6 +148,8 @@ struct Slots {
 struct Lease {
     units: Vec<ListedUnit>,
     bytes: u64,
+    /// Whether it is a suspect: who reads it reads nothing else.
+    is_suspect: bool,
     /// Who is at it, and since when.
     holders: Vec<Holder>,
 }
@@ -238,16 +245,19 @@ impl Leases {
             Some(slots) if slots.is_leaving => return Ok(Answer::Wait),
             Some(_) => {}
         }
-        let (units, is_again) = match self.again.pop_front() {
-            Some(units) => (units, true),
-            None => {
-                let (bytes, most) = self.size();
-                match self.pool.take(bytes, most)? {
-                    units if units.is_empty() => (self.suspects.pop_front().into_iter().collect(), true),
-                    units => (units, false),
-                }
-            }
-        };
+        if self.reads_suspect(worker) {
+            return Ok(Answer::Wait);
+        }
+        let (mut is_again, mut is_suspect) = (true, false);
+        let mut units = self.again.pop_front().unwrap_or_default();
+        if units.is_empty() {
+            let (bytes, most) = self.size();
+            (units, is_again) = (self.pool.take(bytes, most)?, false);
+        }
+        if units.is_empty() && self.held_by(worker) == 0 {
+            units = self.suspects.pop_front().into_iter().collect();
+            (is_again, is_suspect) = (true, true);
+        }
         if units.is_empty() {
             return Ok(self.take_over(worker, now));
         }
@@ -256,8 +266,14 @@ impl Leases {
         let bytes = units.iter().map(|unit| unit.bytes).sum();
         let holders = vec![Holder { worker, since: now, reading: Vec::new() }];
         self.hold(worker, bundle);
-        self.leased.insert(bundle, Lease { units: units.clone(), bytes, holders });
+        self.leased.insert(bundle, Lease { units: units.clone(), bytes, is_suspect, holders });
         Ok(Answer::Read { bundle, units, is_again })
+    }
+
+    /// Whether a worker reads a suspect.
+    fn reads_suspect(&self, worker: Worker) -> bool {
+        let holds = self.workers.get(&worker).into_iter().flat_map(|slots| &slots.holds);
+        holds.filter_map(|bundle| self.leased.get(bundle)).any(|lease| lease.is_suspect)
     }
 
     fn hold(&mut self, worker: Worker, bundle: Bundle) {
@@ -269,11 +285,9 @@ impl Leases {
     /// How many bytes and units the next bundle has at most.
     fn size(&self) -> (u64, usize) {
         let slots = self.workers.values().filter(|slots| !slots.is_leaving).map(|slots| slots.count).sum::<u64>();
-        let (slots, (at_once, small)) = (slots.max(1), FETCHED_AT_ONCE);
-        let parts = slots * PARTS;
-        let bytes = (self.pool.bytes() / parts).max(self.bytes_within(SHORTEST).max(small));
-        let at_once = (self.listed.units / (slots * 2)).min(at_once);
-        let units = (self.pool.units() / parts).max(self.units_within(SHORTEST).max(at_once)).clamp(1, MOST_UNITS);
+        let parts = slots.max(1) * PARTS;
+        let bytes = (self.pool.bytes() / parts).max(self.bytes_within(SHORTEST).max(FETCHED_AT_ONCE));
+        let units = (self.pool.units() / parts).max(self.units_within(SHORTEST)).clamp(1, MOST_UNITS);
         (bytes.min(self.bytes_within(LONGEST)), usize::try_from(units).unwrap_or(usize::MAX))
     }
 
@@ -394,9 +408,12 @@ impl Leases {
             let mut suspects = BTreeSet::new();
             for position in reading {
                 let Some(unit) = lease.units.get(position) else { continue };
-                let lost = self.losses.entry((unit.source, unit.text.clone())).or_default();
+                let key = (unit.source, unit.text.clone());
+                let silences = self.silences.entry(key.clone()).or_default();
+                *silences += u64::from(slots.is_silent);
+                let lost = self.losses.entry(key).or_default();
                 lost.insert(worker);
-                if !slots.is_silent || lost.len() >= MOST_LOSSES {
+                if !slots.is_silent || lost.len() >= MOST_LOSSES || *silences >= MOST_SILENCES {
                     suspects.insert(position);
                 }
             }
@@ -413,11 +430,15 @@ impl Leases {
         for lost in self.losses.values_mut() {
             lost.remove(&worker);
         }
-        let losses = &self.losses;
         let (deadly, others): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.held).into_iter().partition(|(unit, _)| is_deadly(losses, unit));
+            std::mem::take(&mut self.held).into_iter().partition(|(unit, _)| self.is_deadly(unit));
         self.held = deadly;
         self.suspects.extend(others.into_iter().map(|(unit, _)| unit));
+    }
+
+    fn is_deadly(&self, unit: &ListedUnit) -> bool {
+        let silences = self.silences.get(&(unit.source, unit.text.clone()));
+        is_lost_over(&self.losses, unit, MOST_LOSSES) || silences.is_some_and(|count| *count >= MOST_SILENCES)
     }
 
     /// Judges units that are held back.
@@ -445,16 +466,12 @@ impl Leases {
             self.again.push_front(others);
         }
         for (_, unit) in suspected {
-            match is_alone && is_deadly(&self.losses, &unit) {
+            match is_alone && self.is_deadly(&unit) {
                 true => self.held.push((unit, now)),
                 false => self.suspects.push_back(unit),
             }
         }
     }
-}
-
-fn is_deadly(losses: &HashMap<(u32, String), BTreeSet<Worker>>, unit: &ListedUnit) -> bool {
-    is_lost_over(losses, unit, MOST_LOSSES)
 }
 
 /// Whether at least so many workers were lost over `unit`, and have not come back.
@@ -499,14 +516,29 @@ mod tests {
         leases.lose(0, 1);
         assert_eq!(leases.end(0, bundle, 9), Counts::No);
         assert_eq!(leases.ask(0, 9).expect("an answer"), Answer::Finished, "it has to join again");
-        let (_, others) = read(&mut leases, 1, 10);
+        let (bundle, others) = read(&mut leases, 1, 10);
         assert_eq!((others.len(), others.contains(&units[1])), (units.len() - 1, false));
+        leases.end(1, bundle, 11);
         let mut last = Vec::new();
         while let Answer::Read { bundle, units, .. } = leases.ask(1, 10).expect("an answer") {
             leases.end(1, bundle, 11);
             last = units;
         }
         assert_eq!(last, [units[1].clone()], "the suspect comes last");
+    }
+
+    #[test]
+    fn who_reads_a_suspect_reads_nothing_else() {
+        let mut leases = leases(30, 3);
+        let (bundle, _) = read(&mut leases, 0, 0);
+        leases.reading(0, bundle, vec![0, 1]);
+        leases.lose(0, 1);
+        while leases.pool.units() > 0 || !leases.again.is_empty() {
+            read(&mut leases, 1, 2);
+        }
+        assert_eq!(leases.ask(1, 4).expect("an answer"), Answer::Wait);
+        assert_eq!(read(&mut leases, 2, 4).1.len(), 1);
+        assert_eq!(leases.ask(2, 5).expect("an answer"), Answer::Wait);
     }
 
     #[test]
@@ -537,7 +569,7 @@ mod tests {
 
     #[test]
     fn what_a_silent_worker_was_reading_is_suspected_if_another_one_is_lost_over_it() {
-        let mut leases = leases(32, 4);
+        let mut leases = leases(100, 4);
         let all = |units: &[ListedUnit]| (0..units.len()).collect::<Vec<_>>();
         let (bundle, units) = read(&mut leases, 0, 0);
         assert!(units.len() > 1);
@@ -598,7 +630,7 @@ mod tests {
         assert!(sizes.is_sorted_by(|one, next| one >= next), "{sizes:?}");
         let done = |units, bytes| Done { units, bytes, milliseconds: 1_000, ..Done::default() };
         // Quick units are read for a second, slow ones alone.
-        for (count, done, each) in [(600, done(200, 200_000_000), 200), (40, done(1, 100_000), 5), (8, done(1, 1), 1)] {
+        for (count, done, each) in [(600, done(200, 200_000_000), 200), (40, done(1, 100_000), 3), (8, done(1, 1), 1)] {
             let mut small = self::leases(count, 4);
             small.done = done;
             assert_eq!(read(&mut small, 0, 0).1.len(), each);

@@ -20,6 +20,9 @@ use crate::wire::{FromCoordinator, FromWorker, Hello, SentError, ToRead, Welcome
 /// How long a coordinator may take to let a worker in.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
+/// How long the last words of a coordinator may take that does not listen any more.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// How long the task may take to come, with its code.
 const WELCOME: Duration = Duration::from_secs(120);
 
@@ -286,12 +289,28 @@ impl Member {
                     self.is_leaving = true;
                     self.say(FromWorker::Leaving);
                 }
-                why = &mut *writing => return Parted::Lost(why.unwrap_or_default()),
+                why = &mut *writing => {
+                    let last = tokio::time::timeout(LAST_WORDS, self.hear_last(hearing)).await.ok().flatten();
+                    return last.unwrap_or_else(|| Parted::Lost(why.unwrap_or_default()));
+                }
                 () = tokio::time::sleep(silent) => {
                     return Parted::Lost(format!("the coordinator was silent for {} s", self.patience.as_secs()));
                 }
             }
         }
+    }
+
+    /// What the coordinator has said before it closed the connection, if that tells how the worker has parted.
+    async fn hear_last(
+        &mut self,
+        hearing: &mut mpsc::Receiver<std::io::Result<Option<FromCoordinator>>>,
+    ) -> Option<Parted> {
+        while let Some(Ok(Some(message))) = hearing.recv().await {
+            if let Some(parted) = self.hear(message) {
+                return Some(parted);
+            }
+        }
+        None
     }
 
     fn begin(&mut self, begun: Result<Result<Arc<dyn ReadBundle>>, tokio::task::JoinError>) -> Result<()> {

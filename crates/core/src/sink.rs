@@ -698,6 +698,11 @@ pub trait Load: Send + Sync {
     /// Takes back whatever was written. Also called after a failed `prepare`. Never fails: it does what it can.
     async fn abort(&self);
 
+    /// Lets workers see that the load has begun. Called before the first of them joins it.
+    async fn begin_for_workers(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// All writers of a [part of a worker](WorkerPart) are closed: makes what it has written durable, and says what the
     /// load of the run needs to adopt it. From then on nothing of it is taken back here.
     async fn hand_over(&self) -> Result<serde_json::Value> {

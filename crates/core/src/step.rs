@@ -52,6 +52,8 @@ pub struct Step {
     units: AtomicU64,
     units_total: AtomicU64,
     rows: AtomicU64,
+    /// Rows that other processes have computed of a step that transforms.
+    rows_elsewhere: AtomicU64,
     rejected: AtomicU64,
     passed_over: AtomicU64,
     bytes: AtomicU64,
@@ -80,6 +82,8 @@ struct Work {
     restarts: AtomicU64,
     lost: AtomicU64,
     retries: AtomicU64,
+    /// Nanoseconds of processor time of processes elsewhere.
+    cpu_elsewhere: AtomicU64,
 }
 
 /// What is counted of a lookup.
@@ -118,6 +122,7 @@ impl Step {
             units: AtomicU64::new(0),
             units_total: AtomicU64::new(0),
             rows: AtomicU64::new(0),
+            rows_elsewhere: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             passed_over: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -260,6 +265,11 @@ impl Step {
         self.rows.fetch_add(rows, Ordering::Relaxed);
     }
 
+    /// The rows that have left it in this process.
+    pub fn own_rows(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+
     /// All rows that left the step were taken back.
     pub fn roll_back_rows(&self) {
         self.rows.store(0, Ordering::Relaxed);
@@ -353,8 +363,7 @@ impl Step {
         self.add_waiting_output(time(other.waiting_output));
         self.add_waiting_scratch(time(other.waiting_scratch));
         if self.kind == StepKind::Transform {
-            self.add_rows(other.rows);
-            self.add_given(other.rows);
+            self.rows_elsewhere.fetch_add(other.rows, Ordering::Relaxed);
         }
         if let Some(work) = &other.work {
             self.add_rows_in(work.rows_in);
@@ -363,6 +372,7 @@ impl Step {
             self.count(work.restarts, |own| &own.restarts);
             self.count(nanoseconds(time(work.lost_seconds)), |own| &own.lost);
             self.count(work.retries, |own| &own.retries);
+            self.count(nanoseconds(time(work.cpu_seconds)), |own| &own.cpu_elsewhere);
         }
         if let (Some(own), Some(lookup)) = (&self.lookup, &other.lookup) {
             own.rows.fetch_max(lookup.reference_rows, Ordering::Relaxed);
@@ -381,7 +391,7 @@ impl Step {
             detail: self.detail(),
             units: self.units.load(Ordering::Relaxed),
             units_total: self.units_total.load(Ordering::Relaxed),
-            rows: self.rows.load(Ordering::Relaxed),
+            rows: self.own_rows() + self.rows_elsewhere.load(Ordering::Relaxed),
             rejected: self.rejected.load(Ordering::Relaxed),
             passed_over: self.passed_over.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
@@ -400,7 +410,7 @@ impl Step {
                 restarts: work.restarts.load(Ordering::Relaxed),
                 retries: work.retries.load(Ordering::Relaxed),
                 lost_seconds: seconds(&work.lost),
-                cpu_seconds: 0.0,
+                cpu_seconds: seconds(&work.cpu_elsewhere),
             }),
             lookup: self.lookup.as_ref().map(|lookup| LookupSnapshot {
                 reference: lookup.reference.clone(),

@@ -171,7 +171,7 @@ impl RunContext {
         let mut snapshots: Vec<StepSnapshot> = self.steps.all().iter().map(|step| step.snapshot()).collect();
         for StepSnapshot { name, work, .. } in &mut snapshots {
             let work = work.iter_mut();
-            work.for_each(|work| work.cpu_seconds = self.threads.processes().used_by(name).busy.as_secs_f64());
+            work.for_each(|work| work.cpu_seconds += self.threads.processes().used_by(name).busy.as_secs_f64());
         }
         snapshots
     }

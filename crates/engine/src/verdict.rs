@@ -65,6 +65,8 @@ pub struct Evidence<'a> {
     pub steps: &'a [StepSnapshot],
     /// The time of the run.
     pub elapsed: Duration,
+    /// In how many places it ran at the same time on average: 1, or the bundles that the workers of a cluster read.
+    pub places: f64,
     /// The processor time of the process over the run, and of those that worked for it, user and system.
     pub processor: Duration,
     /// How long its threads were ready to run while others had the processor.
@@ -141,13 +143,14 @@ impl<'a> Shares<'a> {
     fn of(evidence: &Evidence<'a>) -> Self {
         let elapsed = evidence.elapsed.as_secs_f64().max(1e-6);
         let wanted = (evidence.processor + evidence.delayed).as_secs_f64();
+        let in_all = elapsed * evidence.places.max(1.0);
         Shares {
             cores: (wanted / (elapsed * evidence.cores as f64)).min(1.0),
             delayed: evidence.delayed.as_secs_f64() / wanted.max(1e-6),
-            workers: busy_workers(evidence.steps, elapsed),
-            source: waiting_for_source(evidence.steps, elapsed),
-            target: waiting_for_target(evidence.steps, elapsed),
-            scratch: waiting_for_scratch(evidence.steps, elapsed),
+            workers: busy_workers(evidence.steps, in_all),
+            source: waiting_for_source(evidence.steps, in_all),
+            target: waiting_for_target(evidence.steps, in_all),
+            scratch: waiting_for_scratch(evidence.steps, in_all),
             held: evidence.held.as_secs_f64() / elapsed,
             throttle: evidence.throttle.map(|(rate, held)| (rate, held.as_secs_f64() / elapsed)),
             spilled: evidence.steps.iter().map(|step| step.spilled_bytes).sum(),
@@ -349,6 +352,7 @@ mod tests {
         verdict(&Evidence {
             steps,
             elapsed: Duration::from_secs(10),
+            places: 1.0,
             processor: Duration::from_secs_f64(processor),
             delayed: Duration::ZERO,
             cores: 2,

@@ -79,6 +79,10 @@ pub fn options(machine: &Machine, run: &arguments::InCluster) -> Result<Option<C
     }
     let file = machine.cluster.clone().unwrap_or_default();
     let listen = run.listen.clone().or(file.listen).unwrap_or_else(|| LISTEN.to_owned());
+    let listen = match listen.parse::<u16>() {
+        Ok(port) => format!("0.0.0.0:{port}"),
+        Err(_) => with_port(listen)?,
+    };
     let options = ClusterOptions::new(listen, secret(machine, run.secret.as_ref())?);
     let wait = run.wait.or(file.wait).map_or(options.wait, |wait| wait.0);
     let (beat, patience) = beats().unwrap_or((options.beat, options.patience));
@@ -123,14 +127,17 @@ pub fn work(global: &Global, output: Output, worker: &arguments::Worker) -> Resu
     }
     let file = machine.cluster.clone().unwrap_or_default();
     let secret = secret(&machine, worker.secret.as_ref())?;
-    let identity = Identity::read(&secret)?;
+    let identity = Identity::read(&secret).map_err(|error| {
+        let hint = "copy it from the machine for whose runs this one shall work, or name it with `--secret`";
+        if secret.exists() { error } else { error.hint(hint) }
+    })?;
     let Some(join) = worker.join.clone().or(file.join) else {
         let error = Error::job("it is not known for whose runs to work");
         return Err(error
             .hint("name the machine with `--join HOST`, or under `cluster: join:` in a machine file")
             .into());
     };
-    let address = with_port(join);
+    let address = with_port(join)?;
     if !worker.ssh.is_empty() {
         let arguments = remote_arguments(global, worker, &address);
         return Remote { hosts: &worker.ssh, secret, arguments }.work(output);
@@ -159,13 +166,18 @@ pub fn work(global: &Global, output: Output, worker: &arguments::Worker) -> Resu
 }
 
 /// The address of a coordinator, with the usual port if it names none.
-fn with_port(address: String) -> String {
-    match address.parse::<IpAddr>() {
-        Ok(host) => SocketAddr::new(host, PORT).to_string(),
-        Err(_) => match address.rsplit_once(':') {
-            Some((_, port)) if port.parse::<u16>().is_ok() => address,
-            _ => format!("{address}:{PORT}"),
-        },
+///
+/// # Errors
+/// If it is no address.
+fn with_port(address: String) -> Result<String> {
+    if let Ok(host) = address.parse::<IpAddr>() {
+        return Ok(SocketAddr::new(host, PORT).to_string());
+    }
+    match address.rsplit_once(':') {
+        None if !address.is_empty() && !address.contains('/') => Ok(format!("{address}:{PORT}")),
+        Some((host, port)) if port.parse::<u16>().is_ok() && !host.is_empty() && !host.contains('/') => Ok(address),
+        _ => Err(Error::job(format!("{address} is no address of a machine"))
+            .hint("write a host name or IP address, and a port behind it if that is not 7447: `etl1:7448`")),
     }
 }
 

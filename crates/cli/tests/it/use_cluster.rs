@@ -135,7 +135,8 @@ impl Cluster {
     }
 
     fn coordinator(&self, more: &[&str]) -> Command {
-        let own = ["run", "job.yaml", "--json", "--cluster", "--shared", "in", "--listen", &self.address];
+        let own =
+            ["run", "job.yaml", "--json", "--cluster", "--shared", "in", "--shared", "out", "--listen", &self.address];
         let all: Vec<&str> = own.iter().chain(more).copied().collect();
         self.in_beats(self.lab.command(&all))
     }

@@ -130,7 +130,7 @@ pub fn counts(plan: &Arc<dyn ExecutionPlan>) -> Counts {
     if is_left_out(operator.name()) {
         return below;
     }
-    let out = step.snapshot().rows;
+    let out = step.own_rows();
     let failed = match operator.name() {
         "LenientExec" => operator.downcast_ref::<LenientExec>().map_or(0, LenientExec::failed),
         "WorkExec" => {

@@ -63,6 +63,15 @@ use self::unopened::Unopened;
 use crate::rejects::Rejects;
 use crate::rejects::replay::Replay;
 
+/// Hears of a unit, by its URI: whether it is being read.
+struct Watch(Box<dyn Fn(&str, bool) + Send + Sync>);
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watch")
+    }
+}
+
 /// A source that is read: what is to be read of it, and the state of reading it. It holds no open connection.
 #[derive(Debug)]
 pub struct Reader {
@@ -89,6 +98,8 @@ pub struct Reader {
     pub steps: ReadSteps,
     /// What a sample has left: the listing, and what it has opened and cannot be opened again.
     pub opened: Opened,
+    /// Hears of each unit when it is opened, and when it is at its end.
+    watch: OnceLock<Watch>,
     /// How many processes share the connections that it may have open, if they do.
     sharers: OnceLock<usize>,
 }
@@ -219,6 +230,7 @@ impl Reader {
             context,
             steps,
             opened: Opened::default(),
+            watch: OnceLock::new(),
             sharers: OnceLock::new(),
         }
     }
@@ -405,6 +417,22 @@ impl Reader {
         let limit = Arc::new(ConcurrencyLimit::new(most));
         limits.insert(server.to_owned(), Arc::clone(&limit));
         limit
+    }
+
+    /// Lets `watch` hear which units are being read.
+    pub fn watch_units(&self, watch: impl Fn(&str, bool) + Send + Sync + 'static) {
+        let _ = self.watch.set(Watch(Box::new(watch)));
+    }
+
+    /// A unit is opened.
+    pub fn begins(&self, uri: &str) {
+        self.watch.get().into_iter().for_each(|Watch(watch)| watch(uri, true));
+    }
+
+    /// A unit is at its end.
+    pub fn ends(&self, uri: &str) {
+        self.steps.fetch.add_units(1);
+        self.watch.get().into_iter().for_each(|Watch(watch)| watch(uri, false));
     }
 
     /// Counts what is left out of each unit from now on.

@@ -280,7 +280,7 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
             }
         }
         if !text.is_missing() && text.ended(0).is_some() {
-            reader.steps.fetch.add_units(1);
+            reader.ends(&text.unit().uri);
             yield MemberPiece::End;
         }
     }
@@ -432,7 +432,7 @@ fn stored_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit) -> Me
             paid = reader.context.pace.pay(bytes as u64);
             yield MemberPiece::rows(rows, &MemberPlace::default());
         }
-        reader.steps.fetch.add_units(1);
+        reader.ends(&unit.uri);
         yield MemberPiece::End;
     }
     .boxed()
@@ -497,7 +497,7 @@ fn ranged_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, file:
             }
         }
         lacking::ended(&reader.lacking, &parse, &unit.uri, None)?;
-        reader.steps.fetch.add_units(1);
+        reader.ends(&unit.uri);
         yield MemberPiece::End;
     }
     .boxed()

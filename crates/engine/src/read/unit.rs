@@ -72,6 +72,7 @@ pub enum Readable {
 pub async fn open(reader: Arc<Reader>, unit: Unit, limit: Arc<ConcurrencyLimit>) -> Result<Readable> {
     reader.context.budget.admitted().await;
     reader.context.pace.admitted().await;
+    reader.begins(&unit.uri);
     let bytes = match found(&reader, &unit, &limit).await {
         Ok(Found::Bytes(bytes)) => bytes,
         Ok(Found::Archive(archive)) => {

@@ -85,7 +85,7 @@ pub struct Rejects {
 }
 
 /// Keeps lines elsewhere.
-struct Elsewhere(Box<dyn Fn(Vec<Line>) + Send + Sync>);
+struct Elsewhere(Box<dyn Fn(Vec<Line>) -> Result<()> + Send + Sync>);
 
 impl Debug for Elsewhere {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -228,7 +228,7 @@ impl Rejects {
     }
 
     /// Lets `keep` keep them elsewhere: this is a worker of a cluster. Call it before [`Rejects::allow`].
-    pub fn keep_by(&self, keep: impl Fn(Vec<Line>) + Send + Sync + 'static) {
+    pub fn keep_by(&self, keep: impl Fn(Vec<Line>) -> Result<()> + Send + Sync + 'static) {
         let _ = self.elsewhere.set(Elsewhere(Box::new(keep)));
     }
 
@@ -344,8 +344,7 @@ impl Rejects {
             return Ok(());
         }
         if let Some(Elsewhere(keep)) = self.elsewhere.get() {
-            keep(lines.collect());
-            return Ok(());
+            return keep(lines.collect());
         }
         self.known_log()?.add(lines, now)
     }

@@ -66,6 +66,8 @@ pub enum Event {
     Listening {
         /// Where.
         address: String,
+        /// For how long the run waits for the first one; for ever without.
+        wait: Option<Duration>,
     },
     /// The run has workers, and its job cannot be distributed: it runs on this machine alone.
     NotDistributed {

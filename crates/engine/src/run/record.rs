@@ -185,7 +185,10 @@ pub(super) fn verdict_of(run: &RunContext, job: &Job, end: Moment) -> Verdict {
     let (processor, delayed) = (processor + by_workers.busy, delayed + by_workers.delayed);
     let (cores, media) = (run.machine().cores.max(cores), media(job));
     let throttle = run.pace.bytes_per_second().map(|rate| (rate, throttled));
-    let evidence = Evidence { steps: &steps, elapsed, processor, delayed, cores, held, throttle, media: &media };
+    let bundles = run.cluster_report().map_or(0.0, |cluster| cluster.workers.iter().map(|worker| worker.seconds).sum());
+    let places = (bundles / elapsed.as_secs_f64().max(1e-6)).max(1.0);
+    let evidence =
+        Evidence { steps: &steps, elapsed, places, processor, delayed, cores, held, throttle, media: &media };
     let verdict = verdict(&evidence);
     match earlier {
         Some(_) => Verdict { sentence: format!("in the last {} s {}", elapsed.as_secs(), verdict.sentence), ..verdict },

@@ -126,6 +126,11 @@ pub(crate) trait Staging: Send + Sync {
     /// Rolls back, unless it is committed. No draft is left by then.
     async fn abort(&self);
 
+    /// Lets workers see that the load has begun.
+    async fn begin_for_workers(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Makes the files of a worker durable, and completes what the load of the run needs to know of them. From then on
     /// they are not rolled back here.
     async fn hand_over(&self, _files: &mut [HandedFile]) -> Result<()> {

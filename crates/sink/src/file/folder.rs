@@ -5,6 +5,7 @@
 //!
 //! ```text
 //!  out/.a.csv.tmp/lock            held while the run lives; the system lets go of it when the process dies
+//!                 run             the name of the run, if workers of a cluster write, too
 //!                 000000 000001   the files, under numbers
 //!                 plan.new        the list of files and their final names, written and synced by `prepare`
 //!                 plan.json       the same, renamed: from here on the set is committed
@@ -32,7 +33,7 @@ use super::handed::{self, HandedFile};
 use super::naming::Target;
 use super::plan::{Plan, PlannedFile, Run};
 use super::spec::FileMode;
-use super::staged::{StagedFile, temporary_folder};
+use super::staged::{RUN, StagedFile, temporary_folder};
 use super::worker::ForRun;
 use crate::shared::{blocking, create_folders, folder_fault, path_error, remove_folders, sync_folder};
 
@@ -261,6 +262,20 @@ impl Staging for InFolder {
 
     async fn abort(&self) {
         blocking(|| self.temporary().abort());
+    }
+
+    /// The lock is of this machine, and others may neither see what is in it nor be let in.
+    async fn begin_for_workers(&self) -> Result<()> {
+        blocking(|| {
+            let temporary = self.temporary();
+            let note = temporary.temporary.join(RUN);
+            let written = fs_err::File::create(&note).and_then(|mut file| {
+                file.write_all(self.run.as_bytes())?;
+                file.sync_all()
+            });
+            written.map_err(|error| path_error("write", &note, &error))?;
+            sync_folder(&temporary.temporary)
+        })
     }
 
     async fn adopt(&self, number: usize, handed: &HandedFile) -> Result<()> {
@@ -539,7 +554,11 @@ impl Temporary {
         // The next run removes what is left.
         let _ = self.clear(true);
         let _ = fs_err::remove_file(self.temporary.join("lock"));
-        let _ = fs_err::remove_dir(&self.temporary);
+        if fs_err::remove_dir(&self.temporary).is_err() {
+            // A worker that was lost has just begun a file.
+            let _ = self.clear(false);
+            let _ = fs_err::remove_dir(&self.temporary);
+        }
         self.state = State::Done;
     }
 }

@@ -14,16 +14,13 @@ use millstream_core::sink::LoadContext;
 use millstream_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use super::naming::Route;
+use super::naming::{PARTS, Route};
 use super::plan::PlannedFile;
-
-/// The most parts of one route that a worker makes of one bundle: the numbers of parts begin anew with the next one.
-pub(crate) const PARTS: usize = 10_000;
 
 /// What a worker hands over.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Handed {
-    /// The number of the first part that nothing else in this run can have.
+    /// The number of the first part of the next attempt.
     pub(crate) next_part: usize,
     pub(crate) files: Vec<HandedFile>,
 }

@@ -34,6 +34,7 @@ impl Parts {
 async fn adopted(sink: &Arc<dyn Sink>) -> Arc<dyn Load> {
     let parts = Parts(context(2));
     let run = sink.begin(parts.0.clone()).await.expect("it begins");
+    run.begin_for_workers().await.expect("it is seen");
     let [counts, late] = [parts.handed(sink, 1, 500).await, parts.handed(sink, 2, 700).await];
     let dropped = sink.begin(parts.of_attempt(3)).await.expect("it joins");
     write(sink, &dropped, 2, 900, 100).await.expect("written");
@@ -53,8 +54,10 @@ async fn in_a_folder_only_adopted_files_become_visible() {
     assert!(names(folder.path()).is_empty(), "before the commit");
     run.commit().await.expect("committed");
     let found = names(folder.path());
-    assert!(found.iter().any(|name| name == "a-10000.csv") && found.iter().any(|name| name == "a-20000.csv"));
-    assert!(found.len() > 4 && found.iter().all(|name| name.starts_with("a-1000") || name.starts_with("a-2000")));
+    assert!(found.iter().any(|name| name == "a-000010000.csv") && found.iter().any(|name| name == "a-000020000.csv"));
+    assert!(
+        found.len() > 4 && found.iter().all(|name| name.starts_with("a-00001000") || name.starts_with("a-00002000"))
+    );
     assert_eq!(visible(folder.path()).iter().flat_map(|path| read_file(path)).count(), 800);
     assert_eq!(listing(folder.path()).len(), found.len() + 1, "and the list");
 }
@@ -89,8 +92,9 @@ async fn a_worker_of_another_run_cannot_join() {
     let joined = sink.begin(dead.of_attempt(1)).await.err().expect("nothing has begun");
     assert!(joined.hint_text().is_some_and(|hint| hint.contains("the same one on all machines")), "{joined}");
     let run = sink.begin(next.0.clone()).await.expect("it begins");
+    run.begin_for_workers().await.expect("it is seen");
     let joined = sink.begin(dead.of_attempt(1)).await.err().expect("it is of another run");
-    assert!(joined.cause_text().is_some_and(|cause| cause.ends_with("lock is of another run")), "{joined}");
+    assert!(joined.cause_text().is_some_and(|cause| cause.ends_with("run is of another run")), "{joined}");
     run.abort().await;
 }
 
@@ -100,6 +104,7 @@ async fn a_file_that_is_not_what_a_worker_has_written_is_refused() {
     let sink = csv_sink(&folder.path().join(TARGET), json!({"roll": {"bytes": "1MB"}}));
     let parts = Parts(context(2));
     let run = sink.begin(parts.0.clone()).await.expect("it begins");
+    run.begin_for_workers().await.expect("it is seen");
     let handed = parts.handed(&sink, 1, 500).await;
     let name = handed["files"][0]["name"].as_str().expect("a name").to_owned();
     let path = folder.path().join(".a.csv.tmp").join(name);

@@ -27,8 +27,8 @@ use millstream_core::{Error, Result};
 use serde_json::Value;
 
 use super::destination::{Destination, Draft, Staging, TargetFiles};
-use super::handed::{self, Handed, HandedFile, PARTS};
-use super::naming::{Route, Target};
+use super::handed::{self, Handed, HandedFile};
+use super::naming::{PARTS, Route, Target};
 use super::plan::PlannedFile;
 use super::spec::{FileMode, FileSpec, Roll};
 use crate::encode::{ENCODE_ROWS, EncodeStream, Encoding};
@@ -69,6 +69,8 @@ struct Shared {
     outputs: Mutex<HashMap<Route, Arc<Output>>>,
     /// Files that were begun.
     files: AtomicUsize,
+    /// How many of these workers of a cluster have written.
+    adopted: AtomicUsize,
     /// The number of the first part of each route that it makes itself.
     first_part: AtomicUsize,
     /// Files of earlier runs that the commit has removed.
@@ -145,6 +147,7 @@ impl FileLoad {
             staging,
             outputs: Mutex::new(HashMap::new()),
             files: AtomicUsize::new(0),
+            adopted: AtomicUsize::new(0),
             first_part,
             removed: Mutex::default(),
             streaming: Mutex::new(HashMap::new()),
@@ -205,6 +208,10 @@ impl Load for FileLoad {
         self.0.staging.abort().await;
     }
 
+    async fn begin_for_workers(&self) -> Result<()> {
+        self.0.staging.begin_for_workers().await
+    }
+
     async fn hand_over(&self) -> Result<Value> {
         let shared = &self.0;
         let files = shared.closed_files().await?;
@@ -219,9 +226,14 @@ impl Load for FileLoad {
         let (shared, Handed { next_part, files }) = (&self.0, handed_over(handed)?);
         shared.first_part.fetch_max(next_part, Ordering::Relaxed);
         for handed in files {
-            let number = shared.next_number(&handed.file.path)?;
-            shared.staging.adopt(number, &handed).await?;
             let output = shared.output(&handed.route);
+            // Of a route there are more files than if one machine wrote all: what counts are the routes.
+            if shared.outputs().len() > shared.max_files {
+                return Err(shared.too_many_files(&handed.file.path));
+            }
+            let number = shared.files.fetch_add(1, Ordering::Relaxed);
+            shared.adopted.fetch_add(1, Ordering::Relaxed);
+            shared.staging.adopt(number, &handed).await?;
             let mut state = output.state.lock().await;
             let PlannedFile { path, rows, bytes, .. } = handed.file;
             state.parts.push(Part { number, path, rows, bytes, begun: true });
@@ -321,12 +333,16 @@ impl Shared {
     /// A number for the file that will be at `path`.
     fn next_number(&self, path: &str) -> Result<usize> {
         let number = self.files.fetch_add(1, Ordering::Relaxed);
-        match number < self.max_files {
+        match number - self.adopted.load(Ordering::Relaxed) < self.max_files {
             true => Ok(number),
-            false => Err(Error::refused(format!("the sink would create more than {} files", self.max_files))
-                .text(path)
-                .hint("split by an expression with fewer values, or raise `max_files`")),
+            false => Err(self.too_many_files(path)),
         }
+    }
+
+    fn too_many_files(&self, path: &str) -> Error {
+        Error::refused(format!("the sink would create more than {} files", self.max_files))
+            .text(path)
+            .hint("split by an expression with fewer values, or raise `max_files`")
     }
 
     /// Creates the files that exist even without rows: the only one, and every shard.

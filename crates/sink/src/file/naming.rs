@@ -25,6 +25,13 @@ const KEY_LIMIT: usize = 1024;
 const VALUE_LIMIT: usize = 120;
 /// Digits of a part's number.
 const PART_DIGITS: usize = 5;
+
+/// The most parts of one route that a worker of a cluster makes of one bundle: the numbers of parts begin anew with the
+/// next one.
+pub(crate) const PARTS: usize = 10_000;
+
+/// The digits of the parts of workers, whose numbers are large, and of those beside them.
+const PART_DIGITS_OF_WORKERS: usize = 9;
 /// The least digits of a shard's number.
 const SHARD_DIGITS: usize = 3;
 /// Endings of compressed files.
@@ -177,7 +184,10 @@ impl Target {
         for segment in &self.pattern {
             match (segment, route) {
                 (Segment::Text(text), _) => path.push_str(text),
-                (Segment::Part, _) => path.push_str(&format!("{part:0width$}", width = PART_DIGITS)),
+                (Segment::Part, _) => {
+                    let width = if part < PARTS { PART_DIGITS } else { PART_DIGITS_OF_WORKERS };
+                    path.push_str(&format!("{part:0width$}"));
+                }
                 (Segment::Run, _) => path.push_str(&self.run),
                 (Segment::Shard, Route::Shard(shard)) => {
                     path.push_str(&format!("{shard:0width$}", width = self.shard_digits));
@@ -326,7 +336,7 @@ fn fitting_values<'a>(pattern: &[Segment], path: &'a str, value: Option<&'a str>
         (Segment::Part, _) => {
             let digits = path.bytes().take_while(u8::is_ascii_digit).count();
             for at in PART_DIGITS..=digits {
-                if at == PART_DIGITS || !path.starts_with('0') {
+                if [PART_DIGITS, PART_DIGITS_OF_WORKERS].contains(&at) || !path.starts_with('0') {
                     fitting_values(rest, &path[at..], value, names);
                 }
             }

@@ -12,6 +12,9 @@ use super::destination::Draft;
 use super::naming::Target;
 use crate::shared::{Charge, blocking, path_error};
 
+/// What tells workers of a cluster whose temporary files these are.
+pub(super) const RUN: &str = "run";
+
 /// `.NAME.tmp` beside the result.
 pub(super) fn temporary_folder(target: &Target) -> PathBuf {
     target.folder().join(format!(".{}.tmp", target.key()))

@@ -8,9 +8,9 @@ use millstream_core::sink::{LoadContext, WorkerPart};
 use millstream_core::{Error, Result};
 
 use super::destination::{Draft, Staging, TargetFiles};
-use super::handed::HandedFile;
+use super::handed::{HandedFile, place};
 use super::plan::PlannedFile;
-use super::staged::{StagedFile, temporary_folder};
+use super::staged::{RUN, StagedFile, temporary_folder};
 use crate::shared::{blocking, path_error, sync_folder};
 
 /// The files of a worker in a folder that all machines see. Dropping it removes them, unless they are handed over.
@@ -31,15 +31,15 @@ impl ForRun {
     /// If that is not to be seen here.
     pub(crate) fn join(target_files: &TargetFiles, context: &LoadContext, part: WorkerPart) -> Result<Self> {
         let temporary = temporary_folder(&target_files.target);
-        let lock = temporary.join("lock");
-        let begun = blocking(|| fs_err::read_to_string(&lock));
+        let note = temporary.join(RUN);
+        let begun = blocking(|| fs_err::read_to_string(&note));
         if begun.as_ref().is_ok_and(|run| *run == context.run) {
             let prefix = format!("{}-{}-", context.run, part.attempt);
             let (target_files, context) = (target_files.clone(), context.clone());
             return Ok(ForRun { target_files, prefix, temporary, written: Mutex::default(), context });
         }
         let cause = match begun {
-            Ok(_) => format!("{} is of another run", lock.display()),
+            Ok(_) => format!("{} is of another run", note.display()),
             Err(cause) => cause.to_string(),
         };
         let folder = target_files.target.folder().display();
@@ -98,6 +98,10 @@ impl Staging for ForRun {
             self.written().clear();
             Ok(())
         })
+    }
+
+    async fn discard(&self, handed: &HandedFile) {
+        blocking(|| place(&self.temporary, handed).map(fs_err::remove_file)).map(drop).unwrap_or_default();
     }
 }
 

@@ -76,6 +76,72 @@ fn workers_write_what_one_process_writes() {
     }
 }
 
+/// Of the files that a list names, workers see some. The rows pass a filter that nothing pushes down, and a projection.
+#[test]
+fn what_workers_cannot_see_is_read_here_and_all_counts_once() {
+    let mut cluster = cluster("write: 'out/a.jsonl.gz', roll: {bytes: 4kB}", 20, ", max_rejects: 100");
+    let list = (0..20).fold(String::new(), |text, file| {
+        if file % 2 == 0 {
+            return format!("{text}in/{file:03}.csv.gz\n");
+        }
+        let (from, to) = (format!("in/{file:03}.csv.gz"), format!("own/{file:03}.csv.gz"));
+        fs_err::create_dir_all(cluster.lab.path("own")).expect("made");
+        fs_err::rename(cluster.lab.path(&from), cluster.lab.path(&to)).expect("moved");
+        format!("{text}{to}\n")
+    });
+    cluster.lab.file("list.txt", list);
+    cluster.lab.file("code.py", "def same(row):\n    return {'w': row['v']}\n");
+    let steps = "  coded: {map: {from: s, python: 'code.py:same', columns: {w: int64}, keep: [id, name], deterministic: \
+                 true}}\n  some: {filter: {from: coded, where: 'w > 0'}}\n  kept: {select: {from: some, columns: {id: \
+                 id, name: upper(name), v: w}}}\nsinks:";
+    let job = cluster.lab.read("job.yaml").replace("'in/*'", "'@list.txt'");
+    let job = job.replace("  kept: {filter: {from: s, where: 'v > 0'}}\n", "").replace("sinks:", steps);
+    cluster.lab.file("job.yaml", job);
+    let _workers = [cluster.worker(&[]), cluster.worker(&[])];
+    let report = cluster.to_files(&[]).ok().json();
+    cluster.has_all_in_files(20, true);
+    assert_eq!(counts(&report), [20 * RECORDS as u64, written(20), 20], "{report:#}");
+    let units = cluster_of(&report).iter().map(|worker| worker["units"].as_u64().expect("a count")).sum::<u64>();
+    assert_eq!(units, 10, "{report:#}");
+}
+
+#[test]
+fn what_is_only_looked_up_in_counts_once() {
+    let mut cluster = cluster("write: 'out/a.jsonl.gz', roll: {bytes: 4kB}", 12, ", max_rejects: 100");
+    let names = (0..7).fold("v,called\n".to_owned(), |text, v| format!("{text}{v},number {v}\n"));
+    cluster.lab.file("in/names/names.csv", format!("{names}x,bad\ny,bad\n"));
+    let lookup = "  names: {read: in/names/names.csv, csv: {columns: {v: int64, called: utf8}}, max_rejects: \
+                  2}\ntransforms:\n  named: {lookup: {from: kept, in: names, on: [v], take: [called]}}\n";
+    let job = cluster.lab.read("job.yaml").replace("'in/*'", "'in/*.gz'").replace("transforms:\n", lookup);
+    cluster.lab.file("job.yaml", job.replace("from: kept, write", "from: named, write"));
+    let alone = cluster.lab.run(&["run", "job.yaml", "--json"]).ok().json();
+    let _workers = [cluster.worker(&[]), cluster.worker(&[])];
+    let report = cluster.to_files(&[]).ok().json();
+    cluster.has_all_in_files(12, true);
+    assert_eq!(counts(&report), counts(&alone), "{report:#}");
+    let rejects = cluster.lab.run(&["rejects", "--json"]);
+    assert_eq!(rejects.ok().json()["rejects"].as_array().map(Vec::len), Some(14));
+}
+
+/// A function takes down the worker, not only itself.
+#[test]
+fn a_file_that_takes_down_two_workers_ends_the_run_with_its_name() {
+    let mut cluster = cluster("write: 'out/a.jsonl.gz', roll: {bytes: 4kB}", 24, "");
+    let deadly = "import os, signal\n\ndef deadly(row):\n    if row['id'] == 7 * 500 + 1:\n        \
+                  os.kill(os.getppid(), signal.SIGKILL)\n    return {'w': 1}\n";
+    cluster.lab.file("deadly.py", deadly);
+    let map = "  coded: {map: {from: kept, python: 'deadly.py:deadly', columns: {w: int64}, keep: [id, name, v], \
+               deterministic: true}}\nsinks:";
+    let job = cluster.lab.read("job.yaml").replace("sinks:", map).replace("from: kept, write", "from: coded, write");
+    cluster.lab.file("job.yaml", job);
+    let mut workers = [(); 4].map(|()| cluster.worker(&[]));
+    let ran = cluster.to_files(&[]);
+    ran.ended(1).says(&["two workers were lost while they read this file", "in/007.csv.gz"]);
+    let dead = workers.iter_mut().filter_map(|worker| worker.0.try_wait().expect("it is ours")).count();
+    assert_eq!(dead, 2, "{}", ran.stderr);
+    assert_eq!(names(&cluster.lab.path("out")), Vec::<String>::new());
+}
+
 #[test]
 fn what_no_worker_has_read_is_written_here() {
     let cluster = cluster("write: 'out/a.jsonl.gz', roll: {bytes: 4kB}", 6, "");

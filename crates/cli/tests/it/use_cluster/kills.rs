@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use millstream_testkit::Proxy;
 use rustix::process::Signal;
 
-use super::{Cluster, Process, RECORDS, mariadb, postgres, written};
+use super::{Cluster, Process, RECORDS, cluster_of, mariadb, postgres, written};
 use crate::use_support::finish;
 
 /// Files of a round.
@@ -152,6 +152,9 @@ fn round(mut cluster: Cluster, seed: u64) {
         let counts = ["rows_written", "rows_rejected"].map(|key| report[key].as_u64());
         assert_eq!(counts, [Some(written(FILES)), Some(FILES as u64)], "seed {seed}, {hit:?}");
         assert_eq!(report["rows_read"], (FILES * RECORDS) as u64, "seed {seed}, {hit:?}");
+        let by_workers =
+            cluster_of(&report).iter().map(|worker| worker["rows"].as_u64().expect("a count")).sum::<u64>();
+        assert!(by_workers > 0, "seed {seed}: {report:#}");
     }
     drop(finish(cluster.lab.command(&["runs"]), None));
 }

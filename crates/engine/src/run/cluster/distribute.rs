@@ -62,6 +62,10 @@ impl Begun<'_, '_> {
                 return Ok(());
             }
         };
+        for at_once in self.sinks.at_once() {
+            let begun = at_once.load.begin_for_workers().await;
+            begun.map_err(|error| vec![error.in_step(at_once.name())])?;
+        }
         for ledger in self.sinks.ledgers() {
             ledger.begin_for_workers().await.map_err(|error| vec![error.in_step(ledger.sink())])?;
         }
@@ -97,6 +101,9 @@ impl Begun<'_, '_> {
             return Err(
                 "one of its targets has no ledger, or an earlier run has begun to load it all at once".to_owned()
             );
+        }
+        if self.sinks.at_once().iter().any(|at_once| at_once.load.is_there()) {
+            return Err("an earlier run has written its files already".to_owned());
         }
         if run.rejects.log().is_none() {
             return Err("there is no folder for the run history, where rejects are kept".to_owned());

@@ -12,8 +12,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use millstream_core::sink::Load;
+use millstream_core::spec::Size;
 use millstream_core::step::StepSnapshot;
-use millstream_core::{Error, Result, StepKind, Steps};
+use millstream_core::{Budget, Error, Reservation, Result, StepKind, Steps};
 use millstream_job::Job;
 use millstream_state::rejects::{Line, RejectLine};
 
@@ -24,7 +25,7 @@ use crate::report::Tally;
 use crate::run::sinks::AtOnce;
 
 /// The most bytes of rejects of a bundle, which a worker holds until it hands them over.
-const MOST_REJECTED: usize = 64 << 20;
+const MOST_REJECTED: usize = 16 << 20;
 
 /// What `loads` have got, whose writers are closed, with what was rejected on the way.
 ///
@@ -35,11 +36,20 @@ pub(super) async fn hand_over(
     readers: &[Arc<Reader>],
     rejects: &RejectsOfBundle,
 ) -> Result<OfFiles> {
-    let mut of_files = OfFiles { rejects: rejects.take()?, ..OfFiles::default() };
-    for load in loads {
+    let mut of_files = OfFiles { rejects: rejects.take(), ..OfFiles::default() };
+    for (done, load) in loads.iter().enumerate() {
         let tally = load.tally()?.ok_or_else(|| Error::internal("rows of a bundle are not counted"))?;
-        let handed = load.load.hand_over().await.map_err(|error| error.in_step(load.name()))?;
-        of_files.sinks.insert(load.name().to_owned(), ForSink { handed, tally });
+        match load.load.hand_over().await {
+            Ok(handed) => drop(of_files.sinks.insert(load.name().to_owned(), ForSink { handed, tally })),
+            Err(error) => {
+                for load in &loads[..done] {
+                    if let Some(ForSink { handed, .. }) = of_files.sinks.remove(load.name()) {
+                        load.load.discard(handed).await;
+                    }
+                }
+                return Err(error.in_step(load.name()));
+            }
+        }
     }
     for reader in readers {
         of_files.filtered.insert(reader.name.clone(), reader.filtered.load(Ordering::Relaxed));
@@ -47,43 +57,62 @@ pub(super) async fn hand_over(
     Ok(of_files)
 }
 
-/// What is rejected of a bundle, until that counts.
-#[derive(Debug, Default)]
+/// What is rejected of a bundle, until that counts. It is charged to the memory of the run.
+#[derive(Debug)]
 pub(super) struct RejectsOfBundle(Mutex<Held>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Held {
     lines: Vec<RejectLine>,
-    bytes: usize,
+    charged: Reservation,
 }
 
 impl RejectsOfBundle {
+    /// None, whose memory is of `budget`.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(super) fn new(budget: &Arc<Budget>) -> Result<Self> {
+        let charged = budget.try_reserve("what is rejected of files that a worker reads", 0)?;
+        Ok(RejectsOfBundle(Mutex::new(Held { lines: Vec::new(), charged })))
+    }
+
     fn held(&self) -> MutexGuard<'_, Held> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps what is rejected of records for which `is_of` is true, by the names of their sources.
-    pub(super) fn keep(&self, lines: Vec<Line>, is_of: impl Fn(&str) -> bool) {
+    ///
+    /// # Errors
+    /// If that is more than a worker holds.
+    pub(super) fn keep(&self, lines: Vec<Line>, is_of: impl Fn(&str) -> bool) -> Result<()> {
         let mut held = self.held();
         for line in lines {
             let Line::Reject(line) = line else { continue };
             if line.rejected.source.as_deref().is_some_and(|source| !is_of(source)) {
                 continue;
             }
-            held.bytes += to_value(&line).map_or(0, |line| line.to_string().len());
-            if held.bytes <= MOST_REJECTED {
-                held.lines.push(*line);
+            let bytes = to_value(&line)?.to_string().len();
+            if held.charged.bytes() + bytes > MOST_REJECTED || !held.charged.try_grow(bytes) {
+                let what = "more is rejected of some files than a worker holds until they are written";
+                let cause = format!("it holds {} of rejects", Size(held.charged.bytes() as u64));
+                return Err(Error::data(what).cause(cause).hint("run the job without `--cluster`"));
             }
+            held.lines.push(*line);
         }
+        Ok(())
     }
 
-    fn take(&self) -> Result<Vec<RejectLine>> {
+    /// Forgets what was kept so far.
+    pub(super) fn clear(&self) {
+        drop(self.take());
+    }
+
+    fn take(&self) -> Vec<RejectLine> {
         let mut held = self.held();
-        if held.bytes > MOST_REJECTED {
-            let what = format!("more than {} MiB are rejected of one bundle of files", MOST_REJECTED >> 20);
-            return Err(Error::refused(what).hint("run the job without `--cluster`"));
-        }
-        Ok(std::mem::take(&mut held.lines))
+        let bytes = held.charged.bytes();
+        held.charged.shrink(bytes);
+        std::mem::take(&mut held.lines)
     }
 }
 
@@ -92,15 +121,17 @@ pub(super) struct SharedFiles {
     loads: BTreeMap<String, Arc<dyn Load>>,
     /// What has become of the records that workers have brought.
     tallies: Mutex<BTreeMap<String, Tally>>,
-    /// The entries that may reject something.
+    /// The entries whose rows go into the files, and that may reject something: no references.
     entries: Vec<Entry>,
 }
 
 impl SharedFiles {
     /// Those of `loads`, which have begun.
     pub(super) fn of(job: &Job, loads: &[&AtOnce<'_>]) -> Self {
+        let is_used = |step: &&String| job.sinks.iter().any(|sink| job.gives_rows_of(&sink.from.value, step));
         let steps = job.sources.iter().map(|source| &source.name.value);
-        let steps = steps.chain(job.transforms.iter().map(|step| &step.name.value)).cloned().map(Entry::Step);
+        let steps = steps.chain(job.transforms.iter().map(|step| &step.name.value));
+        let steps = steps.filter(is_used).cloned().map(Entry::Step);
         let sinks = job.sinks.iter().map(|sink| Entry::Sink(sink.name.value.clone()));
         SharedFiles {
             loads: loads.iter().map(|load| (load.name().to_owned(), Arc::clone(&load.load))).collect(),
@@ -139,11 +170,20 @@ impl SharedFiles {
             rows += tally.written;
         }
         let own = steps.all();
-        for step in counted.iter().filter(|step| matches!(step.kind, StepKind::Parse | StepKind::Load)) {
-            if let Some(own) = own.iter().find(|own| own.name == step.name && own.kind == step.kind) {
-                own.add_rows(step.rows);
-                own.add_rejected(step.rejected);
-                own.add_passed_over(step.passed_over);
+        for step in counted.iter().filter(|step| self.entries.iter().any(|entry| entry.name() == step.name)) {
+            let Some(own) = own.iter().find(|own| own.name == step.name && own.kind == step.kind) else { continue };
+            match step.kind {
+                StepKind::Fetch => {
+                    own.expect(step.units, 0);
+                    own.add_units(step.units);
+                }
+                StepKind::Parse | StepKind::Load => {
+                    own.add_rows(step.rows);
+                    own.add_rejected(step.rejected);
+                    own.add_passed_over(step.passed_over);
+                }
+                StepKind::Transform => own.add_rejected(step.rejected),
+                _ => {}
             }
         }
         for reader in readers {

@@ -57,7 +57,8 @@ where
         }
         Err(error) => return Err(error),
     };
-    tell(Event::Listening { address: joined_at(listening.address()) });
+    let wait = (!options.always).then_some(options.wait);
+    tell(Event::Listening { address: joined_at(listening.address()), wait });
     let (sender, units) = mpsc::channel(LISTED);
     let mut coordinating = JoinSet::new();
     coordinating.spawn_on(async move { coordinate(listening, task, settings, units, load).await }, io);

@@ -131,7 +131,7 @@ impl EngineWork {
         let plan = self.engine.restore(&task.plan).map_err(Failure::into_first)?;
         let (engine, next) = (self.engine.clone(), Arc::default());
         let joined = Arc::new(Joined { engine, worker, task, plan, next, _code: code });
-        joined.check().await.map_err(Failure::into_first)?;
+        joined.check().await.map_err(|failure| same_files(failure.into_first()))?;
         Ok(Arc::new(Reads(joined)))
     }
 }
@@ -190,6 +190,16 @@ impl Joined {
     }
 }
 
+/// `error`, with the question whether files are the same everywhere, if it may come of others here.
+fn same_files(error: Error) -> Error {
+    match error.what() {
+        "no file matches" | "the file has changed since it was listed" => {
+            error.hint("is the folder of these files the same one on all machines?")
+        }
+        _ => error,
+    }
+}
+
 /// Whether what runs the code of steps is the same here as where the run was started.
 fn same_interpreters(there: &BTreeMap<String, String>, here: &BTreeMap<String, String>) -> Result<()> {
     let other =
@@ -238,7 +248,8 @@ impl ReadBundle for Reads {
             () = stopped.stopped() => return Err(vec![Error::new(ErrorKind::Interrupted, "the bundle was stopped")]),
             outcome = reading => outcome,
         };
-        let outcome = outcome.map_err(Failure::into_errors)?;
+        let outcome =
+            outcome.map_err(|failure| failure.into_errors().into_iter().map(same_files).collect::<Vec<_>>())?;
         to_value(&BundleOutcome { units: count, ..outcome }).map_err(internal)
     }
 }
@@ -256,13 +267,16 @@ struct Bundle {
 async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> Result<BundleOutcome, Failure> {
     let (_governing, began) = (context.govern()?, Instant::now());
     let Bundle { part, only, is_again, keeper, link } = bundle;
-    let rejects = Arc::new(RejectsOfBundle::default());
+    let rejects = Arc::new(RejectsOfBundle::new(&context.budget)?);
     match joined.plan.job().sinks.iter().all(hindrance::writes_files) {
         true => {
             let (rejects, sources) = (Arc::clone(&rejects), joined.task.distributed.clone());
             context.rejects.keep_by(move |lines| rejects.keep(lines, |source| sources.contains(source)));
         }
-        false => context.rejects.keep_by(move |lines| keep_lines(&link, lines)),
+        false => context.rejects.keep_by(move |lines| {
+            keep_lines(&link, lines);
+            Ok(())
+        }),
     }
     let read: BTreeSet<String> =
         only.iter().filter(|(_, units)| !units.is_empty()).map(|(source, _)| source.clone()).collect();
@@ -273,6 +287,8 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
     prepared.readers.iter().for_each(|reader| reader.watch_left_out());
     let physical = prepared.plan_sinks(&job).await?;
     read_references(context, joined, &physical).await?;
+    // What is rejected of references the coordinator has.
+    rejects.clear();
     let by_chunk = sinks::by_chunk(&job, &physical)?;
     // Its code may have changed since the worker joined.
     let fingerprints = Fingerprints::of(&job, &prepared);
@@ -286,6 +302,10 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
         if hindrance::writes_files(sink) {
             let pipelines = repeatable(&root.plan).map_err(Error::internal)?;
             if pipelines.iter().any(|pipeline| read.contains(pipeline.read().source())) {
+                for pipeline in &pipelines {
+                    let (keeper, source) = (Arc::clone(&keeper), pipeline.read().source().to_owned());
+                    pipeline.read().reader().watch_units(move |uri, is_read| keeper.reading(&source, uri, is_read));
+                }
                 let load_context = load_context(context, joined, part, &prepared, sink, &root.plan)?;
                 let begun = AtOnce::begin(context, sink, Arc::clone(&root.plan), load_context).await;
                 let (load, exec) = begun.map_err(|error| error.in_step(name))?;
