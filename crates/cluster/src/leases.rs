@@ -9,11 +9,12 @@
 //! A bundle is taken by one worker at a time. The last ones may be taken over: by a second worker, while the first is
 //! still at it. The first of them that is done counts, and the other is refused.
 //!
-//! Of a worker whose process has ended, the units that it was reading are suspects. Each is read in a bundle of its own,
-//! so that the next loss shows whether it was to blame: a unit over which two workers were lost, the last one while it
-//! read nothing else of the bundle, ends the run with its name. One that has only fallen silent was hardly taken down by
-//! a unit: what it was reading is suspected if another one was lost over it before. A worker that comes back was not
-//! taken down at all: so the unit is held back for a while before it is judged.
+//! Of a worker whose process has ended, the units that it was reading are suspects. Each is read in a bundle of its
+//! own, by a worker that reads nothing else, so that the next loss shows whether it was to blame: a unit over which two
+//! workers were lost ends the run with its name. A worker that has only fallen silent was hardly taken down by a unit:
+//! what it was reading is suspected if another one was lost over it before. A worker that comes back was not taken down
+//! at all: so the unit is held back for a while before it is judged. But one over which many have fallen silent is to
+//! blame, whether they come back or not.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io;

@@ -355,7 +355,7 @@ pub trait Sink: Debug + Send + Sync {
     }
 
     /// How the workers of a cluster write into it, as far as its settings say.
-    fn from_workers(&self) -> FromWorkers {
+    fn takes_of_workers(&self) -> FromWorkers {
         FromWorkers::Nothing("workers cannot write into it".to_owned())
     }
 

@@ -291,8 +291,8 @@ impl Writer<'_> {
     /// The one block that a value can be, unless it is a secret.
     fn inner_block<'s>(&'s self, schema: &'s Value) -> Option<&'s Value> {
         let schema = resolve(schema, self.definitions);
-        if let Some(properties) = schema.get("properties").and_then(Value::as_object) {
-            return (!properties.contains_key("secret")).then_some(schema);
+        if schema.get("properties").is_some() {
+            return (!is_secret(schema)).then_some(schema);
         }
         let branches = ["oneOf", "anyOf"].iter().find_map(|keyword| schema.get(keyword).and_then(Value::as_array))?;
         let mut blocks = branches.iter().filter_map(|branch| self.inner_block(branch));
@@ -351,7 +351,7 @@ impl Writer<'_> {
                 return words.join(if all_constant { ", " } else { " or " });
             }
         }
-        if schema.get("properties").is_some_and(|keys| keys.get("secret").is_some()) {
+        if is_secret(schema) {
             return "a secret".to_owned();
         }
         let types: Vec<&str> = match schema.get("type") {
@@ -414,4 +414,9 @@ impl Writer<'_> {
             let _ = writeln!(self.output, "| `{}` | {} | {direction} |", entry.name, endings.join(", "));
         }
     }
+}
+/// Whether a block of this schema is a secret: it says where that is, and nothing else.
+fn is_secret(schema: &Value) -> bool {
+    let keys = schema.get("properties").and_then(Value::as_object);
+    keys.is_some_and(|keys| keys.len() == 1 && keys.contains_key("secret"))
 }

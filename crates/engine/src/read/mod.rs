@@ -64,7 +64,9 @@ use crate::rejects::Rejects;
 use crate::rejects::replay::Replay;
 
 /// Hears of a unit, by its URI: whether it is being read.
-struct Watch(Box<dyn Fn(&str, bool) + Send + Sync>);
+struct Watch(Box<Watching>);
+
+type Watching = dyn Fn(&str, bool) + Send + Sync;
 
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

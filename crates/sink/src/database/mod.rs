@@ -198,7 +198,7 @@ impl Sink for DatabaseSink {
         ledger::may_keep(&self.spec)
     }
 
-    fn from_workers(&self) -> FromWorkers {
+    fn takes_of_workers(&self) -> FromWorkers {
         match self.may_keep_ledger() {
             true => FromWorkers::Chunks,
             false => FromWorkers::Nothing("its target or its settings allow no ledger".to_owned()),

@@ -248,7 +248,7 @@ impl Sink for FileSink {
         self.target_files.mode == FileMode::Append
     }
 
-    fn from_workers(&self) -> FromWorkers {
+    fn takes_of_workers(&self) -> FromWorkers {
         let rolls = self.spec.roll.as_ref().is_some_and(|roll| roll.bytes.is_some() && roll.rows.is_none());
         match rolls {
             true => {

@@ -1,4 +1,5 @@
-//! A file in a folder under its temporary name. `folder.rs` and `worker.rs` decide what that is, and what becomes of it.
+//! A file in a folder under its temporary name. `folder.rs` and `worker.rs` decide what that is, and what becomes of
+//! it.
 
 use std::io::{self, Write};
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! The files that a worker of a cluster writes in a folder that all machines see. `handed.rs` tells what becomes of them.
+//! The files that a worker of a cluster writes in a folder that all machines see. `handed.rs` tells what becomes of
+//! them.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -91,11 +91,13 @@ fn what_workers_cannot_see_is_read_here_and_all_counts_once() {
     });
     cluster.lab.file("list.txt", list);
     cluster.lab.file("code.py", "def same(row):\n    return {'w': row['v']}\n");
-    let steps = "  coded: {map: {from: s, python: 'code.py:same', columns: {w: int64}, keep: [id, name], deterministic: \
-                 true}}\n  some: {filter: {from: coded, where: 'w > 0'}}\n  kept: {select: {from: some, columns: {id: \
-                 id, name: upper(name), v: w}}}\nsinks:";
+    let map = "  coded: {map: {from: s, python: 'code.py:same', columns: {w: int64}, keep: [id, name], deterministic: \
+               true}}\n";
+    let rest = "  some: {filter: {from: coded, where: 'w > 0'}}\n  kept: {select: {from: some, columns: {id: id, name: \
+                upper(name), v: w}}}\nsinks:";
+    let steps = format!("{map}{rest}");
     let job = cluster.lab.read("job.yaml").replace("'in/*'", "'@list.txt'");
-    let job = job.replace("  kept: {filter: {from: s, where: 'v > 0'}}\n", "").replace("sinks:", steps);
+    let job = job.replace("  kept: {filter: {from: s, where: 'v > 0'}}\n", "").replace("sinks:", &steps);
     cluster.lab.file("job.yaml", job);
     let _workers = [cluster.worker(&[]), cluster.worker(&[])];
     let report = cluster.to_files(&[]).ok().json();

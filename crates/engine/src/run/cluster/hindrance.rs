@@ -39,7 +39,7 @@ pub fn hindrance(job: &Job, prepared: &Prepared<'_>, physical: &Physical, shared
     let by_chunk = sinks::by_chunk(job, physical).map_err(|error| error.what().to_owned())?;
     for ((sink, root), by_chunk) in job.sinks.iter().zip(&physical.roots).zip(by_chunk) {
         let name = &sink.name.value;
-        match (sink.sink.from_workers(), by_chunk) {
+        match (sink.sink.takes_of_workers(), by_chunk) {
             (FromWorkers::Chunks, Ok(_)) => {}
             (FromWorkers::Chunks, Err(why)) => return Err(format!("`{name}` is loaded all at once: {why}")),
             (FromWorkers::Files(folder), _) => of_files(job, sink, &root.plan, folder.as_deref(), shared)?,
@@ -56,7 +56,7 @@ pub fn hindrance(job: &Job, prepared: &Prepared<'_>, physical: &Physical, shared
 
 /// Whether workers write files for `sink`.
 pub fn writes_files(sink: &SinkStep) -> bool {
-    matches!(sink.sink.from_workers(), FromWorkers::Files(_))
+    matches!(sink.sink.takes_of_workers(), FromWorkers::Files(_))
 }
 
 /// Whether workers can write the rows of `plan` into files of `sink`, below `folder`.

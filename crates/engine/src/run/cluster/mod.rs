@@ -8,11 +8,13 @@
 //! Workers do nothing but what a run that resumes another one does: they deliver chunks that the target does not have.
 //! When they have ended, the run loads what is left, as if it had been resumed: it finds all units complete, or reads
 //! those that are not. So whatever becomes of workers, whether the load is complete is decided in one place. Where the
-//! target has no ledger, which is so of files, the leases take its place: what is left is what no bundle that counts has.
+//! target has no ledger, which is so of files, the leases take its place: what is left is what no bundle that counts
+//! has.
 //!
 //! `hindrance.rs` why a job is not distributed; `task.rs` what workers get, and what they give back, `code.rs` code of
 //! one's own on its way to them; `distribute.rs` the coordinator's side, `files.rs` files of workers, `count.rs` lines
-//! that are counted, and `session.rs` what both have in common; `tracked.rs` which deliveries are committed; `work.rs` the worker's side.
+//! that are counted, and `session.rs` what both have in common; `tracked.rs` which deliveries are committed; `work.rs`
+//! the worker's side.
 
 mod code;
 mod count;
