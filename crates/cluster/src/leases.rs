@@ -43,6 +43,10 @@ const SHORTEST: u64 = 1_000;
 /// The bytes a second of a slot, as long as nobody has measured them.
 const FIRST_RATE: u64 = 20_000_000;
 
+/// The most units of a bundle as long as nobody has measured how long they take: the worker that joins first would get
+/// too many, as it is alone then.
+const FIRST_UNITS: u64 = 32;
+
 /// The most units of a bundle.
 const MOST_UNITS: u64 = 100_000;
 
@@ -287,9 +291,14 @@ impl Leases {
     fn size(&self) -> (u64, usize) {
         let slots = self.workers.values().filter(|slots| !slots.is_leaving).map(|slots| slots.count).sum::<u64>();
         let parts = slots.max(1) * PARTS;
-        let bytes = (self.pool.bytes() / parts).max(self.bytes_within(SHORTEST).max(FETCHED_AT_ONCE));
-        let units = (self.pool.units() / parts).max(self.units_within(SHORTEST)).clamp(1, MOST_UNITS);
-        (bytes.min(self.bytes_within(LONGEST)), usize::try_from(units).unwrap_or(usize::MAX))
+        let least = self.bytes_within(SHORTEST).max(FETCHED_AT_ONCE);
+        let (longest, most) = match self.done.milliseconds {
+            0 => (least, FIRST_UNITS),
+            _ => (self.bytes_within(LONGEST), MOST_UNITS),
+        };
+        let bytes = (self.pool.bytes() / parts).max(least).min(longest);
+        let units = (self.pool.units() / parts).max(self.units_within(SHORTEST)).clamp(1, most);
+        (bytes, usize::try_from(units).unwrap_or(usize::MAX))
     }
 
     /// How many units a slot reads in this time; none, if nobody has measured it.
@@ -626,8 +635,10 @@ mod tests {
     #[test]
     fn bundles_become_smaller_and_none_takes_minutes() {
         let mut leases = leases(6_400, 4);
+        assert_eq!(read(&mut leases, 0, 0).1.len(), 20, "of 20 MB, as long as nobody has measured them");
+        leases.done = Done { units: 1, bytes: 20_000_000, milliseconds: 1_000, ..Done::default() };
         let sizes: Vec<usize> = (0..40).map(|_| read(&mut leases, 0, 0).1.len()).collect();
-        assert_eq!((sizes[0], sizes[1]), (533, 488), "a twelfth of what waits");
+        assert_eq!((sizes[0], sizes[1]), (531, 487), "a twelfth of what waits");
         assert!(sizes.is_sorted_by(|one, next| one >= next), "{sizes:?}");
         let done = |units, bytes| Done { units, bytes, milliseconds: 1_000, ..Done::default() };
         // Quick units are read for a second, slow ones alone.
@@ -640,6 +651,8 @@ mod tests {
         (0..100_000).for_each(|number| large.add(unit(number, 1_000_000_000)).expect("added"));
         large.all_listed();
         large.join(0, 1);
+        assert_eq!(read(&mut large, 0, 0).1.len(), 1);
+        large.done = Done { bytes: FIRST_RATE, milliseconds: 1_000, ..Done::default() };
         let (_, units) = read(&mut large, 0, 0);
         assert_eq!(units.len() as u64, FIRST_RATE * LONGEST / 1_000 / 1_000_000_000 + 1);
     }
