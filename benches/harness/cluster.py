@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness import data, databases, tools
+from harness.costs import against
 from harness.databases import Database
 from harness.measure import Answer, Contender, Note, Outcome, Results
 from harness.servers import ending, free_port
@@ -25,30 +26,6 @@ SLOW_RATE = 400_000  # for four workers to take three minutes
 WORKERS = 4
 TIMES = 6  # that units are read which are in the page cache
 SPARK_MEMORY = 1024  # megabytes of each executor: with 512 it does not start
-
-
-def between(bound: float, one: str, other: str, called: str, *, least: bool = False) -> Target:
-    """The time of one contender divided by that of another: at most the bound, or at least."""
-
-    def value(results: Results) -> float | None:
-        mine, base = results.wall(one), results.wall(other)
-        return mine / base if mine is not None and base else None
-
-    if least:
-        return AtLeast(called, bound, value)
-    return Target(called, bound, value)
-
-
-class AtLeast(Target):
-    """A value that has to reach the bound."""
-
-    def met(self, value: float) -> bool:
-        """Whether it does."""
-        return value >= self.bound
-
-    def text(self) -> str:
-        """The bound as text."""
-        return f"≥ {self.bound:.3g} {self.unit}"
 
 
 @contextlib.contextmanager
@@ -213,7 +190,7 @@ def throttled_units(context: Context) -> Iterator[Plan]:
                 ),
             ]  # fmt: skip
         targets = [
-            between(3.4, f"{what}, 1 worker", f"{what}, {WORKERS} workers", f"{what}: 1 to {WORKERS}", least=True)
+            against(1 / 3.4, f"{what}, {WORKERS} workers", f"{what}, 1 worker", f"{what}: 1 worker")
             for what in ("count", "load")
         ]
         yield Plan(contenders, targets, [files], [*pids, *database.pids])
@@ -242,7 +219,7 @@ def cores_apart(context: Context) -> Iterator[Plan]:
                                   before=lambda: emptied(database)),
             ]  # fmt: skip
         targets = [
-            between(1.15, f"{what}, workers", f"{what}, one process", f"{what}: one process")
+            against(1.15, f"{what}, workers", f"{what}, one process", f"{what}: one process")
             for what in ("count", "load")
         ]
         yield Plan(contenders, targets, [files], database.pids)
@@ -282,7 +259,7 @@ def lost_worker(context: Context) -> Iterator[Plan]:
             cluster.contender("four workers", prefixes, command, **more),
             cluster.contender("one is killed", prefixes, command, kill=undisturbed / 2, **more),
         ]
-        yield Plan(contenders, [between(1.5, "one is killed", "four workers", "nobody is killed")], [files], pids)
+        yield Plan(contenders, [against(1.5, "one is killed", "four workers", "nobody is killed")], [files], pids)
 
 
 @contextlib.contextmanager
@@ -333,7 +310,7 @@ def to_parquet(context: Context) -> Iterator[Plan]:
         mine, theirs = results.figure(OURS, "peak"), results.figure(spark, "peak")
         return mine / theirs if mine and theirs else None
 
-    targets = [between(0.25, OURS, spark, spark), Target(f"{spark}, memory of all processes", 0.25, memory)]
+    targets = [against(0.25, OURS, spark, spark), Target(f"{spark}, memory of all processes", 0.25, memory)]
     yield Plan(contenders, targets, [files])
 
 

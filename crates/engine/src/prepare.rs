@@ -353,9 +353,7 @@ impl Prepared<'_> {
         }
         let reader = match &self.context.replay {
             // What is only looked up in is read as it is.
-            Some(replay) if job.sinks.iter().any(|sink| job.gives_rows_of(&sink.from.value, name)) => {
-                replayed::reader(replay, &reader, source)?
-            }
+            Some(replay) if job.reaches_sink(name) => replayed::reader(replay, &reader, source)?,
             Some(_) | None => reader,
         };
         let lints = check_order(job, &source.sorted_by, &columns);

@@ -86,6 +86,11 @@ impl Job {
         step == other || self.transforms.iter().filter(of_step).any(gives)
     }
 
+    /// Whether rows of the entry `step` go into a sink: not those of one that is only looked up in.
+    pub fn reaches_sink(&self, step: &str) -> bool {
+        self.sinks.iter().any(|sink| self.gives_rows_of(&sink.from.value, step))
+    }
+
     /// The transforms in an order in which each comes after all that it uses.
     pub fn transforms_in_order(&self) -> Vec<&TransformStep> {
         let mut ordered: Vec<&TransformStep> = Vec::new();

@@ -415,6 +415,7 @@ impl Writer<'_> {
         }
     }
 }
+
 /// Whether a block of this schema is a secret: it says where that is, and nothing else.
 fn is_secret(schema: &Value) -> bool {
     let keys = schema.get("properties").and_then(Value::as_object);

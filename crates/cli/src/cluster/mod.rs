@@ -174,6 +174,8 @@ fn with_port(address: String) -> Result<String> {
         return Ok(SocketAddr::new(host, PORT).to_string());
     }
     match address.rsplit_once(':') {
+        // An IPv6 address alone.
+        Some(_) if address.starts_with('[') && address.ends_with(']') => Ok(format!("{address}:{PORT}")),
         None if !address.is_empty() && !address.contains('/') => Ok(format!("{address}:{PORT}")),
         Some((host, port)) if port.parse::<u16>().is_ok() && !host.is_empty() && !host.contains('/') => Ok(address),
         _ => Err(Error::job(format!("{address} is no address of a machine"))
@@ -281,6 +283,28 @@ impl Working {
         tokio::select! {
             () = tokio::time::sleep(time) => {}
             _ = self.ending.changed() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_a_port_or_get_the_usual_one() {
+        for (text, address) in [
+            ("etl1", "etl1:7447"),
+            ("10.0.0.5", "10.0.0.5:7447"),
+            ("10.0.0.5:1", "10.0.0.5:1"),
+            ("::1", "[::1]:7447"),
+            ("[::1]", "[::1]:7447"),
+            ("[::1]:1", "[::1]:1"),
+        ] {
+            assert_eq!(with_port(text.to_owned()).expect(text), address);
+        }
+        for text in ["", "etl1:port", "http://etl1", "http://etl1:7447", ":7447"] {
+            assert!(with_port(text.to_owned()).is_err(), "{text}");
         }
     }
 }

@@ -176,7 +176,7 @@ impl Rejects {
         let mut limits = self.limits.write().unwrap_or_else(PoisonError::into_inner);
         // What is loaded again does not come from what is only looked up in: that is read as it is.
         let is_free = |entry: &Entry| match entry {
-            Entry::Step(name) => all && job.sinks.iter().any(|sink| job.gives_rows_of(&sink.from.value, name)),
+            Entry::Step(name) => all && job.reaches_sink(name),
             Entry::Sink(_) => all,
         };
         // Which share all workers together leave out is judged where all of it is known.

@@ -689,7 +689,7 @@ impl Staging for InBucket {
 
     async fn discard(&self, handed: &HandedFile) {
         let far = &self.shared.far;
-        // The store does it after a while.
+        // What is left is of no object; a rule of the bucket may remove it.
         let _ = far.store.abort(&far.context, &self.brought(handed)).await;
     }
 }

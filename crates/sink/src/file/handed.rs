@@ -5,8 +5,8 @@
 //!  run:     begin ───────────────────────────▶ adopt ─▶ prepare ─▶ commit      or discard
 //! ```
 //! In a folder they are hidden beside those of the run, under names that no other process uses; in a bucket they are
-//! uploads that nobody has completed. So what no load adopts never becomes visible: the run removes it at its end, the
-//! next run if that is killed, or the store after a while.
+//! uploads that nobody has completed. So what no load adopts never becomes visible: the run removes it at its end. If
+//! that is killed, the next run does so in a folder, and in a bucket a rule of its own, if it has one.
 
 use std::path::{Path, PathBuf};
 

@@ -128,10 +128,9 @@ pub(super) struct SharedFiles {
 impl SharedFiles {
     /// Those of `loads`, which have begun.
     pub(super) fn of(job: &Job, loads: &[&AtOnce<'_>]) -> Self {
-        let is_used = |step: &&String| job.sinks.iter().any(|sink| job.gives_rows_of(&sink.from.value, step));
         let steps = job.sources.iter().map(|source| &source.name.value);
         let steps = steps.chain(job.transforms.iter().map(|step| &step.name.value));
-        let steps = steps.filter(is_used).cloned().map(Entry::Step);
+        let steps = steps.filter(|step| job.reaches_sink(step)).cloned().map(Entry::Step);
         let sinks = job.sinks.iter().map(|sink| Entry::Sink(sink.name.value.clone()));
         SharedFiles {
             loads: loads.iter().map(|load| (load.name().to_owned(), Arc::clone(&load.load))).collect(),

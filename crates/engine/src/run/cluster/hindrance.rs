@@ -49,9 +49,7 @@ pub fn hindrance(job: &Job, prepared: &Prepared<'_>, physical: &Physical, shared
     if !job.sinks.iter().all(writes_files) && job.sinks.iter().any(writes_files) {
         return Err("some of its sinks write files, and others load into databases".to_owned());
     }
-    let is_handed_out =
-        |reader: &Reader| job.sinks.iter().any(|sink| job.gives_rows_of(&sink.from.value, &reader.name));
-    prepared.readers.iter().try_for_each(|reader| of_reader(reader, is_handed_out(reader), shared))
+    prepared.readers.iter().try_for_each(|reader| of_reader(reader, job.reaches_sink(&reader.name), shared))
 }
 
 /// Whether workers write files for `sink`.
