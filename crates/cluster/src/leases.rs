@@ -173,7 +173,7 @@ impl Leases {
     /// # Errors
     /// If memory is short.
     pub fn add(&mut self, unit: ListedUnit) -> io::Result<()> {
-        self.listed.units += 1;
+        self.listed.units += unit.extent.files();
         self.listed.bytes = self.listed.bytes.saturating_add(unit.bytes);
         self.pool.add(unit)
     }
@@ -215,7 +215,10 @@ impl Leases {
     /// # Errors
     /// If packed units cannot be unpacked.
     pub fn into_left(mut self) -> io::Result<Vec<ListedUnit>> {
-        let mut left = self.pool.take(u64::MAX, usize::MAX)?;
+        let mut left = Vec::new();
+        while self.pool.units() > 0 {
+            left.extend(self.pool.take(u64::MAX, usize::MAX)?);
+        }
         left.extend(self.again.into_iter().flatten());
         left.extend(self.suspects);
         left.extend(self.held.into_iter().map(|(unit, _)| unit));
@@ -392,7 +395,7 @@ impl Leases {
                 false => stop.push(holder.worker),
             }
         }
-        self.done.units += lease.units.len() as u64;
+        self.done.units += lease.units.iter().map(|unit| unit.extent.files()).sum::<u64>();
         self.done.bytes = self.done.bytes.saturating_add(lease.bytes);
         self.done.bundles += 1;
         Counts::Yes { stop }
@@ -496,9 +499,10 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::pool::Extent;
 
     fn unit(number: u64, bytes: u64) -> ListedUnit {
-        ListedUnit { source: 0, bytes, text: format!("unit {number}") }
+        ListedUnit { source: 0, bytes, extent: Extent::Whole, text: format!("unit {number}") }
     }
 
     fn leases(units: u64, workers: u64) -> Leases {
@@ -744,7 +748,9 @@ mod tests {
             let (day, etag, modified) = (number / 30_000, random.u128(..), 1_795_000_000_000 + number);
             let uri = format!("s3://bucket/raw/day={day:03}/part-{number:08}-{:016x}.json.gz", random.u64(..));
             let text = format!("{{\"uri\":\"{uri}\",\"etag\":\"{etag:032x}\",\"modified\":{modified}}}");
-            leases.add(ListedUnit { source: 0, bytes: random.u64(50_000..1_000_000), text }).expect("added");
+            leases
+                .add(ListedUnit { source: 0, bytes: random.u64(50_000..1_000_000), extent: Extent::Whole, text })
+                .expect("added");
         }
         leases.all_listed();
         println!("listed in {:?}, {}", begun.elapsed(), peak());

@@ -21,6 +21,6 @@ mod worker;
 pub use coordinator::{Left, Listening, Load, Outcome, Seen, Settings, Standing, coordinate};
 pub use identity::Identity;
 pub use leases::{Answer, Bundle, Counts, Deadly, Done, Leases, Listed, Worker};
-pub use pool::{ListedUnit, Pool};
+pub use pool::{Extent, ListedUnit, Pool};
 pub use wire::{Hello, PROTOCOL, SentError, ToRead};
 pub use worker::{Link, Parted, ReadBundle, Work, join};

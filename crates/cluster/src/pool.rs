@@ -12,6 +12,28 @@ const BLOCK: usize = 1024;
 /// A class for each number of bits that a size can have.
 const CLASSES: usize = u64::BITS as usize + 1;
 
+/// How much of a file a unit is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Extent {
+    /// All of it.
+    #[default]
+    Whole,
+    /// The first range of it. It stands for the file where files are counted.
+    Beginning,
+    /// Another range.
+    Further,
+}
+
+impl Extent {
+    const ALL: [Extent; 3] = [Extent::Whole, Extent::Beginning, Extent::Further];
+
+    /// How many files it counts for.
+    pub fn files(self) -> u64 {
+        u64::from(self != Extent::Further)
+    }
+}
+
 /// A unit, as it is sent to a worker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedUnit {
@@ -19,6 +41,9 @@ pub struct ListedUnit {
     pub source: u32,
     /// How many bytes are to be read, as stored; 0 if nobody knows.
     pub bytes: u64,
+    /// How much of a file it is. A range is read in a bundle of its own, since units of a bundle are told apart by
+    /// their files.
+    pub extent: Extent,
     /// The unit itself, which only workers read.
     pub text: String,
 }
@@ -82,17 +107,26 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes units of so many bytes, or a few more, but at most `most` of them; the largest first.
+    /// Takes units of so many bytes, or a few more, but at most `most` of them; the largest first. A range of a file is
+    /// taken alone.
     ///
     /// # Errors
     /// If what was packed cannot be unpacked.
     pub fn take(&mut self, bytes: u64, most: usize) -> io::Result<Vec<ListedUnit>> {
         let (mut taken, mut sum) = (Vec::new(), 0_u64);
-        for class in self.classes.iter_mut().rev() {
+        'classes: for class in self.classes.iter_mut().rev() {
             while taken.len() < most && (sum < bytes || taken.is_empty()) {
                 let Some(unit) = class.next()? else { break };
+                let is_range = unit.extent != Extent::Whole;
+                if is_range && !taken.is_empty() {
+                    class.first.push_front(unit);
+                    break 'classes;
+                }
                 sum = sum.saturating_add(unit.bytes);
                 taken.push(unit);
+                if is_range {
+                    break 'classes;
+                }
             }
         }
         self.units -= taken.len() as u64;
@@ -113,13 +147,13 @@ impl Class {
     }
 }
 
-/// For each unit: source, bytes, how much of the text before it begins with as well, and the rest of its text.
+/// For each unit: source, bytes, extent, how much of the text before it begins with as well, and the rest of its text.
 fn pack(units: &[ListedUnit]) -> io::Result<Block> {
     let (mut plain, mut before) = (Vec::new(), "");
     for unit in units {
         let same = before.bytes().zip(unit.text.bytes()).take_while(|(a, b)| a == b).count();
         let rest = &unit.text.as_bytes()[same..];
-        for number in [u64::from(unit.source), unit.bytes, same as u64, rest.len() as u64] {
+        for number in [u64::from(unit.source), unit.bytes, unit.extent as u64, same as u64, rest.len() as u64] {
             put(&mut plain, number);
         }
         plain.extend_from_slice(rest);
@@ -134,14 +168,16 @@ fn unpack(block: &Block) -> io::Result<Vec<ListedUnit>> {
     let mut rest = plain.as_slice();
     let mut units: Vec<ListedUnit> = Vec::with_capacity(block.units);
     for _ in 0..block.units {
-        let [source, bytes, same, length] = [take(&mut rest)?, take(&mut rest)?, take(&mut rest)?, take(&mut rest)?];
+        let mut number = || take(&mut rest);
+        let [source, bytes, extent, same, length] = [number()?, number()?, number()?, number()?, number()?];
+        let extent = Extent::ALL.get(usize::try_from(extent).unwrap_or(usize::MAX)).copied().ok_or_else(damaged)?;
         let before = units.last().map_or(&[][..], |unit| unit.text.as_bytes());
         let (same, own) = (before.get(..same as usize), rest.get(..length as usize));
         let text = same.zip(own).map(|(same, own)| [same, own].concat()).ok_or_else(damaged)?;
         rest = &rest[length as usize..];
         let (source, text) = (u32::try_from(source).ok(), String::from_utf8(text).ok());
         let (source, text) = source.zip(text).ok_or_else(damaged)?;
-        units.push(ListedUnit { source, bytes, text });
+        units.push(ListedUnit { source, bytes, extent, text });
     }
     Ok(units)
 }
@@ -182,8 +218,14 @@ mod tests {
         ListedUnit {
             source: (number % 3) as u32,
             bytes,
+            extent: Extent::Whole,
             text: format!("s3://bucket/day={}/part-{number}.gz", number / 1000),
         }
+    }
+
+    /// Of a hundred units some are ranges.
+    fn any(number: u64, bytes: u64) -> ListedUnit {
+        ListedUnit { extent: Extent::ALL[(number % 97 / 48) as usize], ..unit(number, bytes) }
     }
 
     #[test]
@@ -194,7 +236,7 @@ mod tests {
         for number in 0..10_000 {
             let bytes = random.u64(..) >> random.u32(0..64);
             all.insert((number, bytes));
-            pool.add(unit(number, bytes)).expect("added");
+            pool.add(any(number, bytes)).expect("added");
         }
         assert_eq!(pool.units(), 10_000);
         let (mut before, mut found) = (u64::MAX, BTreeSet::new());
@@ -204,11 +246,12 @@ mod tests {
                 break;
             }
             assert!(taken.len() <= 100);
+            assert!(taken.len() == 1 || taken.iter().all(|unit| unit.extent == Extent::Whole));
             for its in taken {
                 assert!(its.bytes / 2 <= before, "{} after {before}", its.bytes);
                 before = its.bytes;
                 let number: u64 = its.text.rsplit(['-', '.']).nth(1).and_then(|text| text.parse().ok()).expect("one");
-                assert_eq!(its, unit(number, its.bytes));
+                assert_eq!(its, any(number, its.bytes));
                 assert!(found.insert((number, its.bytes)));
             }
         }

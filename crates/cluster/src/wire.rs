@@ -12,7 +12,7 @@ use crate::leases::{Bundle, Worker};
 use crate::pool::ListedUnit;
 
 /// The version of what is said here.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// The longest message in bytes. A bundle has at most 100,000 units.
 const LONGEST: u32 = 256 << 20;

@@ -230,6 +230,12 @@ impl Error {
         self
     }
 
+    /// Forgets the line.
+    pub fn without_line(mut self) -> Self {
+        self.0.location.line = None;
+        self
+    }
+
     /// Sets the last line of several.
     pub fn last_line(mut self, line: u64) -> Self {
         self.0.location.last_line = Some(line);

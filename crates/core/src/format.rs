@@ -145,6 +145,8 @@ pub struct ParseRequest {
     /// not, and counts it. A record that is too long, or is not complete at the end of a text with structure, is
     /// refused all the same. A record is what stands between its neighbours, without its line end.
     pub contains: Contains,
+    /// Of a range format: only the rows whose place, as [`Rows::bytes`] gives it, is in here. All of them if `None`.
+    pub places: Option<Range<u64>>,
     /// What a format that is packed inside may unpack to.
     pub limits: Limits,
     /// What decoding is charged to, where that is more than the bytes that were read; nothing if there is no budget.
@@ -168,6 +170,7 @@ impl ParseRequest {
             bounds: Vec::new(),
             required: Vec::new(),
             contains: Contains::default(),
+            places: None,
             limits: Limits::default(),
             budget: None,
         }
@@ -417,6 +420,12 @@ pub trait StreamFormat: Format {
         None
     }
 
+    /// What cuts the text of a file behind the line end before `at`, if every line end ends a record; `None` if not all
+    /// of them do. `head` are the first bytes of the file, its first lines among them.
+    fn splitter_behind(&self, _head: &[u8], _at: TextPosition) -> Option<Box<dyn Splitter>> {
+        None
+    }
+
     /// Whether any text is made of records of this format. If not, a file of another kind (a spreadsheet, a picture) is
     /// refused by its first bytes.
     fn reads_any_text(&self) -> bool {
@@ -506,6 +515,12 @@ pub trait RangeFormat: Format {
 
     /// The columns of several files together, matched by name as `on_drift` says.
     fn merge(&self, files: &[(String, SchemaRef)], on_drift: OnDrift) -> Result<SchemaRef>;
+
+    /// The places of rows, as [`Rows::bytes`] gives them, at which a file is best cut, and the end of all. There may be
+    /// none.
+    async fn cuts(&self, _file: Arc<dyn ReadAt>) -> Result<Vec<u64>> {
+        Ok(Vec::new())
+    }
 
     /// The rows of one file, and those that are refused: a value is not what its type allows.
     fn read(&self, file: Arc<dyn ReadAt>, request: &ParseRequest) -> BoxStream<'static, Result<Parsed>>;

@@ -290,6 +290,11 @@ impl Step {
         self.rejected.fetch_add(rows, Ordering::Relaxed);
     }
 
+    /// So many of those that were rejected are counted elsewhere.
+    pub fn leave_out_rejected(&self, rows: u64) {
+        self.rejected.fetch_sub(rows, Ordering::Relaxed);
+    }
+
     /// Of the rows that were counted, so many were refused after all.
     pub fn refuse_rows(&self, rows: u64) {
         self.rows.fetch_sub(rows, Ordering::Relaxed);

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 pub struct Unit {
     /// Path or URL, as it is opened. May hold a password: show [`Unit::name`] instead.
     pub uri: String,
-    /// The bytes to read; all of them if `None`.
+    /// The bytes to read; all of them if `None`. Of what is parsed these are the records that begin there, of a format
+    /// that is read by ranges the rows whose places are in here.
     pub range: Option<Range<u64>>,
     /// Size of the whole object in bytes, as stored (compressed), where it is known.
     pub size: Option<u64>,
@@ -23,6 +24,17 @@ impl Unit {
     /// A unit of which only the URI is known.
     pub fn new(uri: impl Into<String>) -> Self {
         Unit { uri: uri.into(), range: None, size: None, etag: None, modified: None }
+    }
+
+    /// About how many bytes are to be read, where that is known.
+    pub fn bytes(&self) -> Option<u64> {
+        let of_range = self.range.as_ref().map(|range| range.end.saturating_sub(range.start));
+        self.size.map(|size| of_range.map_or(size, |range| range.min(size)))
+    }
+
+    /// Whether it has the beginning of its object: of the ranges of one, the first has it.
+    pub fn is_beginning(&self) -> bool {
+        self.range.as_ref().is_none_or(|range| range.start == 0)
     }
 
     /// The URI with passwords left out, for messages.

@@ -13,6 +13,8 @@ pub struct MemberPlace {
     pub earlier: u32,
     /// The beginning of its text, if someone may ask for that.
     pub beginning: Bytes,
+    /// Whether what stands before the rows in its text was not read, so that lines cannot be counted.
+    pub is_behind: bool,
 }
 
 impl PartialEq for MemberPlace {

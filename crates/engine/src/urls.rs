@@ -1,5 +1,6 @@
 //! `count` and `cat`: the reading path as plain Unix tools, without a job and without a plan.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufWriter, Write};
 use std::sync::Arc;
 
@@ -85,6 +86,19 @@ pub struct Counts {
     pub lines: u64,
     /// Of each, in the order in which they were finished; empty unless asked for.
     pub units: Vec<UnitCount>,
+}
+
+impl Counts {
+    /// The same, with one entry for each unit of the names `cut`, whose ranges were counted apart.
+    pub fn of_whole_units(mut self, cut: &BTreeSet<String>) -> Self {
+        let (ranges, mut units): (Vec<_>, Vec<_>) =
+            self.units.into_iter().partition(|counted| cut.contains(&counted.unit));
+        let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+        ranges.into_iter().for_each(|range| *sums.entry(range.unit).or_default() += range.lines);
+        units.extend(sums.into_iter().map(|(unit, lines)| UnitCount { unit, lines }));
+        self.units = units;
+        self
+    }
 }
 
 /// Counts the lines of all units; `by_unit` keeps those of each.

@@ -25,6 +25,11 @@ impl Pending {
         Pending { place: TextPosition { byte: 0, line: 1 }, text: Vec::new(), length: 0 }
     }
 
+    /// Behind what stands before `place`.
+    fn at(place: TextPosition) -> Self {
+        Pending { place, ..Pending::new() }
+    }
+
     /// Its bytes.
     pub fn length(&self) -> usize {
         self.length
@@ -81,6 +86,11 @@ impl LineSplitter {
     /// At the beginning of a unit; with `learn` the first piece has at least one line that is not blank.
     pub fn new(max_record: usize, learn: bool) -> Self {
         LineSplitter { max_record, pending: Pending::new(), bytes: 0, lines: 0, open: 0, passing: false, blank: learn }
+    }
+
+    /// At the beginning of the line at `place`.
+    pub fn behind(place: TextPosition, max_record: usize) -> Self {
+        LineSplitter { pending: Pending::at(place), ..LineSplitter::new(max_record, false) }
     }
 
     /// Keeps the beginning of `text`, `length` bytes of it.

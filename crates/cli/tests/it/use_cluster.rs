@@ -1,12 +1,13 @@
 //! Runs whose units workers read: processes on this machine, in place of machines.
 //!
 //! `use_cluster/shapes.rs` compares what they load with what one process loads, `use_cluster/files.rs` has files that
-//! they write, `use_cluster/machines.rs` machines with an address or a disk of their own, and `use_cluster/kills.rs`
-//! the rounds in which they are killed, stopped and cut off.
+//! they write, `use_cluster/ranges.rs` large files that several of them read, `use_cluster/machines.rs` machines with an
+//! address or a disk of their own, and `use_cluster/kills.rs` the rounds in which they are killed, stopped and cut off.
 
 mod files;
 mod kills;
 mod machines;
+mod ranges;
 mod shapes;
 
 use std::fmt::Write as _;

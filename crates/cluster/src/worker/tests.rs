@@ -135,7 +135,12 @@ async fn coordinator(folder: &Path, count: usize, settings: Settings) -> (String
     let (sender, units) = mpsc::channel(16);
     tokio::spawn(async move {
         for number in 0..count {
-            let unit = ListedUnit { source: 0, bytes: 1_000_000, text: format!("unit {number}") };
+            let unit = ListedUnit {
+                source: 0,
+                bytes: 1_000_000,
+                extent: crate::Extent::Whole,
+                text: format!("unit {number}"),
+            };
             sender.send(unit).await.expect("it is taken");
         }
     });

@@ -68,6 +68,8 @@ pub(super) struct Content {
     kind: Kind,
     /// Whether [`Pulled::Begun`] has been given.
     announced: bool,
+    /// Whether it is known to be plain text, whatever its first bytes are.
+    is_plain: bool,
     /// Text that was decoded to recognise a tar, and is not given yet.
     first: VecDeque<Bytes>,
     /// The first bytes, while they are too few to recognise the content.
@@ -95,6 +97,7 @@ impl Content {
         Content {
             kind: Kind::Unknown,
             announced: false,
+            is_plain: false,
             first: VecDeque::new(),
             head: Vec::new(),
             codec: "",
@@ -107,6 +110,11 @@ impl Content {
             text: 0,
             hidden: None,
         }
+    }
+
+    /// One that is plain text.
+    pub(super) fn plain() -> Self {
+        Content { kind: Kind::Plain, is_plain: true, codec: "plain", ..Content::new(None, false, 0) }
     }
 
     /// The codec's name; empty until it is known.
@@ -164,6 +172,10 @@ impl Content {
 
     /// The kind of the content, then its text.
     pub(super) fn pull(&mut self) -> Result<Pulled> {
+        if !self.announced && self.is_plain {
+            self.announced = true;
+            return Ok(Pulled::Begun { is_tar: false });
+        }
         if !self.announced {
             return self.detect_tar();
         }

@@ -135,6 +135,8 @@ pub struct Unpack {
     unit_text: u64,
     part: Option<PartSoFar>,
     codec: &'static str,
+    /// Whether the unit is known to be plain text.
+    is_plain: bool,
     /// The largest position so far: positions can go back, since bytes can be put back.
     furthest: u64,
     failed: Option<Error>,
@@ -172,6 +174,7 @@ impl Unpack {
             unit_text: 0,
             part: None,
             codec: "",
+            is_plain: false,
             furthest: 0,
             failed: None,
         }
@@ -190,6 +193,11 @@ impl Unpack {
         unpack.codec = "zip";
         unpack.container = Container::Zip(Box::new(walk));
         Ok(unpack)
+    }
+
+    /// Some bytes of a unit that is plain text, whatever they look like.
+    pub fn of_text(options: UnpackOptions) -> Self {
+        Unpack { container: Container::Raw(Raw::Begin), is_plain: true, ..Unpack::new(options) }
     }
 
     /// Lets idle helpers decode parts of the unit ahead. The output is the same.
@@ -318,7 +326,10 @@ impl Unpack {
                 Piece::Begin(member) => {
                     let allowed = self.options.limits.bytes.map_or(u64::MAX, |most| most.0);
                     let whole_text = usize::try_from(allowed).unwrap_or(usize::MAX);
-                    self.content = Some(Content::new(self.expected_content(), member.is_some(), whole_text));
+                    self.content = Some(match self.is_plain {
+                        true => Content::plain(),
+                        false => Content::new(self.expected_content(), member.is_some(), whole_text),
+                    });
                     self.content_at = self.content_position();
                     self.content_text = 0;
                     self.member.clone_from(&member);

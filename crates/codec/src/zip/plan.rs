@@ -14,7 +14,7 @@
 
 use std::ops::Range;
 
-use millstream_core::Result;
+use millstream_core::{Result, stable_hash};
 
 use super::directory::digest;
 use super::ending::ZipEnding;
@@ -74,6 +74,8 @@ pub struct ZipPlanner {
     /// The first members with data, for messages.
     names: Vec<(u64, String)>,
     named: u64,
+    /// Hashes of the names of wanted members.
+    wanted_names: Vec<u64>,
 }
 
 impl ZipPlanner {
@@ -94,6 +96,7 @@ impl ZipPlanner {
             rest: Vec::new(),
             names: Vec::new(),
             named: 0,
+            wanted_names: Vec::new(),
         }))
     }
 
@@ -141,6 +144,9 @@ impl ZipPlanner {
         let wanted = !header.is_folder() && self.wanted.wants(&name);
         let (offset, size) = (header.offset, header.size);
         self.entries.push(Entry { offset, digest: digest(header), size, wanted });
+        if wanted {
+            self.wanted_names.push(stable_hash::hash(&name));
+        }
         if !name.ends_with('/') {
             self.named += 1;
             let at = self.names.partition_point(|(known, _)| *known < offset);
@@ -154,7 +160,8 @@ impl ZipPlanner {
 
     /// Its memory in bytes.
     pub fn held(&self) -> usize {
-        self.entries.capacity() * size_of::<Entry>() + self.rest.capacity()
+        let names = self.wanted_names.capacity() * size_of::<u64>();
+        self.entries.capacity() * size_of::<Entry>() + self.rest.capacity() + names
     }
 
     /// The plan, when all bytes of the directory have been given; `None` if the archive must be read as a stream. An
@@ -169,7 +176,9 @@ impl ZipPlanner {
             if parts.iter().any(|part| is_beyond(self.max_ratio, part.text_before, part.bytes.start)) {
                 return Ok(None);
             }
-            return Ok(Some(ZipPlan { entries: self.entries, parts }));
+            self.wanted_names.sort_unstable();
+            let has_twins = self.wanted_names.windows(2).any(|pair| pair[0] == pair[1]);
+            return Ok(Some(ZipPlan { entries: self.entries, parts, has_twins }));
         }
         if self.wanted.asks() {
             let names = self.names.iter().map(|(_, name)| name.as_str());
@@ -229,6 +238,7 @@ pub struct ZipPlan {
     /// In the order of the archive.
     entries: Vec<Entry>,
     parts: Vec<Part>,
+    has_twins: bool,
 }
 
 impl ZipPlan {
@@ -240,6 +250,11 @@ impl ZipPlan {
     /// The bytes of the archive that [`crate::Unpack::of_part`] is to be fed for the part of that number.
     pub fn range(&self, part: usize) -> Range<u64> {
         self.parts.get(part).map_or(0..0, |part| part.bytes.start..part.bytes.end + BEHIND)
+    }
+
+    /// Whether two of the wanted members have the same name.
+    pub fn has_twins(&self) -> bool {
+        self.has_twins
     }
 
     /// Its memory in bytes.

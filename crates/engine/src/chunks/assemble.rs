@@ -57,8 +57,8 @@ impl Assembler {
             }
             Piece::Rejects(rejects, member) => {
                 self.begin_member(uri, &unit, &member)?;
-                let Assembler { loading, units, refused, .. } = self;
-                refused.take(loading, units, uri, &unit, &member, rejects)?;
+                let Assembler { loading, number, units, refused, .. } = self;
+                refused.take((loading, *number), units, uri, &unit, &member, rejects)?;
             }
             Piece::Settled => {
                 let rejects = self.refused.before(None, &self.loading.load.pipelines[self.number]);
@@ -91,7 +91,14 @@ impl Assembler {
         loading.came.read.fetch_add(rows.batch.num_rows() as u64, Ordering::Relaxed);
         for rows in cut(rows, unit, loading.chunk_bytes)? {
             if self.units.is_written(&rows.chunk) {
-                loading.came.before.fetch_add(rows.count(), Ordering::Relaxed);
+                match loading.load.by_workers.have_written(&rows.chunk) {
+                    false => drop(loading.came.before.fetch_add(rows.count(), Ordering::Relaxed)),
+                    // They are counted.
+                    true => {
+                        loading.came.read.fetch_sub(rows.count(), Ordering::Relaxed);
+                        self.pipeline().read().reader().steps.parse.leave_out_rows(rows.count());
+                    }
+                }
                 if let Some(limit) = loading.load.rejects.of_step(self.pipeline().read().source()) {
                     limit.roll_back_came(rows.count());
                 }

@@ -51,7 +51,7 @@ mod versions;
 const CHUNK_BYTES: u64 = 1 << 20;
 
 /// Decoded bytes of a chunk, in tests fewer.
-fn chunk_bytes() -> u64 {
+pub fn chunk_bytes() -> u64 {
     #[cfg(debug_assertions)]
     if let Some(bytes) = std::env::var("MILLSTREAM_CHUNK_BYTES").ok().and_then(|bytes| bytes.parse().ok()) {
         return bytes;

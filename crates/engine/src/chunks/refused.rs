@@ -40,7 +40,7 @@ impl Refused {
     /// Takes what was refused of `unit`, unless its chunk is written. Too much of it is an error.
     pub(super) fn take(
         &mut self,
-        loading: &Loading,
+        (loading, number): (&Loading, usize),
         units: &Units,
         uri: &str,
         unit: &Arc<UnitNotes>,
@@ -48,13 +48,17 @@ impl Refused {
         rejects: Vec<Reject>,
     ) -> Result<()> {
         let (all, sink) = (&loading.load.rejects, &loading.load.name);
+        let reader = loading.load.pipelines[number].read().reader();
         let source = units.source();
         let mut refusals = Vec::new();
         for reject in rejects {
             let chunk = unit.chunk(member, reject.byte, loading.chunk_bytes);
             if units.is_written(&chunk) {
                 all.of_step(source).iter().for_each(|limit| limit.roll_back_came(1));
-                loading.came.rejected_before.fetch_add(1, Ordering::Relaxed);
+                match loading.load.by_workers.have_written(&chunk) {
+                    false => drop(loading.came.rejected_before.fetch_add(1, Ordering::Relaxed)),
+                    true => reader.steps.parse.leave_out_rejected(1),
+                }
                 continue;
             }
             let mut refusal = of_parser(all, source, uri, member, reject);

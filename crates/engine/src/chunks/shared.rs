@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use millstream_core::Result;
 use millstream_core::sink::{Chunk, WrittenChunks};
@@ -46,6 +46,22 @@ pub struct KeptDelivery {
 }
 
 impl KeptDelivery {
+    /// One that has nothing but `notes`.
+    pub fn of_notes(sink: &str, source: &str, notes: Vec<Chunk>) -> Self {
+        KeptDelivery {
+            number: 0,
+            sink: sink.to_owned(),
+            source: source.to_owned(),
+            chunks: notes.into_iter().map(|note| (note.unit, note.number)).collect(),
+            tally: Tally::default(),
+            by_parser: 0,
+            sent: 0,
+            left_out: BTreeMap::new(),
+            rejects: Vec::new(),
+            checked: Vec::new(),
+        }
+    }
+
     /// The chunks and notes.
     pub fn chunks(&self) -> impl Iterator<Item = Chunk> {
         self.chunks.iter().map(|(unit, number)| Chunk { unit: unit.clone(), number: *number })
@@ -101,7 +117,11 @@ pub struct BundleLoad {
 
 /// What workers have done of a load.
 #[derive(Debug, Default)]
-pub struct ByWorkers(Mutex<Done>);
+pub struct ByWorkers {
+    done: Mutex<Done>,
+    /// What was written before they began.
+    earlier: OnceLock<Arc<WrittenChunks>>,
+}
 
 /// The sums of what workers have committed.
 #[derive(Debug, Default, Clone, Copy)]
@@ -116,7 +136,17 @@ pub struct Done {
 
 impl ByWorkers {
     fn lock(&self) -> MutexGuard<'_, Done> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// They begin where so much is written.
+    pub fn begin(&self, earlier: Arc<WrittenChunks>) {
+        let _ = self.earlier.set(earlier);
+    }
+
+    /// Whether they have written `chunk`, which is in the target.
+    pub fn have_written(&self, chunk: &Chunk) -> bool {
+        self.earlier.get().is_some_and(|earlier| !earlier.contains(chunk))
     }
 
     /// Adds a delivery that is committed.

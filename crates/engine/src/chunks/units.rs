@@ -171,6 +171,8 @@ pub struct UnitNotes {
     noted_as: String,
     /// What it is called whatever its version.
     place: String,
+    /// Only a range of it is read here: that it is complete is noted by whoever knows of the others.
+    is_range: bool,
     /// Notes its version; nothing if an earlier run has done that.
     version: Option<Chunk>,
     /// Numbers its rows, if they are staged.
@@ -352,7 +354,8 @@ impl Units {
         let slot = self.slots.map(|slots| listed * slots.count + slots.of);
         let arrivals = slot.map(|slot| Arrivals::new(slot, Arc::clone(&self.written)));
         let place = self.place(unit).name;
-        let notes = UnitNotes { name, key, noted_as, place, version, arrivals, state: Mutex::default() };
+        let (is_range, notes) = (unit.range.is_some(), Mutex::default());
+        let notes = UnitNotes { name, key, noted_as, place, is_range, version, arrivals, state: notes };
         state.reading.insert(unit.uri.clone(), Arc::new(notes));
         if self.keeps_settled {
             state.open.insert(unit.uri.clone(), unit.clone());
@@ -369,6 +372,7 @@ impl Units {
             key: reload.key(reload.version),
             noted_as: reload.place.clone(),
             place: reload.place.clone(),
+            is_range: false,
             version: None,
             arrivals: None,
             state: Mutex::default(),
@@ -406,6 +410,15 @@ impl Units {
             (_, true, _) => Standing::Complete,
             (_, _, true) => Standing::Begun,
             _ => Standing::New([Chunk { unit: key.clone(), number: version }, Chunk { unit: key, number: COMPLETE }]),
+        }
+    }
+
+    /// What is noted of `unit` once all of it is written, if nothing is noted of it under any name: then somebody who
+    /// does not know the ledger calls it the same.
+    pub fn untouched(&self, unit: &Unit) -> Option<[Chunk; 2]> {
+        match self.standing(unit) {
+            Standing::New(notes) if notes[0].unit == first_name(&self.source, &unit.name()) => Some(notes),
+            _ => None,
         }
     }
 
@@ -470,7 +483,8 @@ impl UnitNotes {
     pub fn of_queue(queue: &str, process: &str) -> Self {
         let (name, key) = (queue.to_owned(), format!("{process}\n{queue}"));
         let (noted_as, place) = (key.clone(), key.clone());
-        UnitNotes { name, key, noted_as, place, version: None, arrivals: None, state: Mutex::default() }
+        let (version, arrivals, state) = (None, None, Mutex::default());
+        UnitNotes { name, key, noted_as, place, is_range: false, version, arrivals, state }
     }
 
     fn lock(&self) -> MutexGuard<'_, UnitState> {
@@ -519,7 +533,7 @@ impl UnitNotes {
     pub fn end(&self, own: bool) -> Option<Chunk> {
         let mut state = self.lock();
         state.read = true;
-        (state.groups == usize::from(own)).then(|| self.complete_note())
+        (state.groups == usize::from(own) && !self.is_range).then(|| self.complete_note())
     }
 
     /// A group with rows of this unit is written. What there is to note now.
@@ -527,7 +541,7 @@ impl UnitNotes {
         let mut state = self.lock();
         state.groups -= 1;
         state.version_noted = true;
-        (state.read && state.groups == 0 && !noted).then(|| self.complete_note())
+        (state.read && state.groups == 0 && !noted && !self.is_range).then(|| self.complete_note())
     }
 
     /// What notes the version, unless that is written.

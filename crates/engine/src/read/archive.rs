@@ -16,7 +16,8 @@ use millstream_codec::{Unpack, ZipEnding, ZipPlan, ZipPlanner, has_directory_by_
 use millstream_core::source::{Content, OpenedUnit};
 use millstream_core::{ByteStream, Error, Reservation, Result, Unit};
 
-use super::Reader;
+use super::unit::UnitBytes;
+use super::{Reader, lines};
 
 /// Zips of more than so many bytes are read by their directory. Two more requests cost about as much as to read a few
 /// 100 kB, and smaller ones are mostly many, so that every task has one of its own.
@@ -27,6 +28,8 @@ const LARGE: u64 = 4 << 20;
 pub struct Archive {
     unit: Unit,
     plan: Arc<ZipPlan>,
+    /// The parts that are read: those that begin in the range of the unit.
+    numbers: Range<usize>,
     /// Parts that have not been read to their end.
     left: AtomicUsize,
     /// Lines in those that have.
@@ -74,23 +77,48 @@ pub async fn open(reader: &Reader, unit: &Unit) -> Result<Found> {
 
 /// `unit` by its plan, or its stream if it has none. `known` is what is known of it.
 async fn planned(reader: &Reader, unit: &Unit, known: &Unit) -> Result<Found> {
-    let Some((planner, mut held)) = directory(reader, known).await? else {
-        return Ok(Found::Bytes(reader.open(unit).await?.content));
-    };
+    match by_directory(reader, known).await? {
+        Some(found) => Ok(found),
+        None => Ok(Found::Bytes(reader.open(unit).await?.content)),
+    }
+}
+
+/// `unit`, whose size and version are known, by its directory; `None` if it has no plan, or there is no memory for it.
+pub async fn by_directory(reader: &Reader, unit: &Unit) -> Result<Option<Found>> {
+    let Some((planner, mut held)) = directory(reader, unit).await? else { return Ok(None) };
     match planner.finish() {
         Ok(Some(plan)) => {
             charge(&mut held, plan.held());
-            let (left, plan) = (AtomicUsize::new(plan.parts()), Arc::new(plan));
-            Ok(Found::Archive(Arc::new(Archive {
-                unit: known.clone(),
-                plan,
-                left,
-                lines: AtomicU64::new(0),
-                _held: held,
-            })))
+            let begins_before =
+                |place: u64| (0..plan.parts()).take_while(|part| plan.range(*part).start < place).count();
+            let numbers = match &unit.range {
+                None => 0..plan.parts(),
+                Some(range) => begins_before(range.start)..begins_before(range.end),
+            };
+            let left = AtomicUsize::new(numbers.len());
+            let (unit, plan, lines) = (unit.clone(), Arc::new(plan), AtomicU64::new(0));
+            Ok(Some(Found::Archive(Arc::new(Archive { unit, plan, numbers, left, lines, _held: held }))))
         }
-        Ok(None) => Ok(Found::Bytes(reader.open(unit).await?.content)),
-        Err(error) => Ok(Found::Unwanted(error.in_unit(&unit.uri, None))),
+        Ok(None) => Ok(None),
+        Err(error) => Ok(Some(Found::Unwanted(error.in_unit(&unit.uri, None)))),
+    }
+}
+
+/// The records that begin in the range of `unit`, which is a zip or a text.
+pub async fn open_range(reader: &Arc<Reader>, unit: &Unit) -> Result<Found<UnitBytes>> {
+    let known = reader.source_of(&unit.uri)?.look(&reader.context, unit).await?;
+    let no_ranges = || Error::refused("the place of the file gives no ranges of it any more");
+    let head = lines::head(reader, &known).await?.ok_or_else(no_ranges)?;
+    if !is_zip(&head) {
+        let (before, bytes) = lines::open(reader, &known, head).await?;
+        return Ok(Found::Bytes(UnitBytes::Lines(before, bytes)));
+    }
+    match by_directory(reader, &known).await? {
+        Some(Found::Archive(archive)) if archive.numbers.is_empty() => {
+            Err(Error::refused("the archive has changed since it was listed"))
+        }
+        Some(found) => Ok(found.map(UnitBytes::from)),
+        None => Err(Error::refused("there is no memory for the directory of the archive")),
     }
 }
 
@@ -163,7 +191,7 @@ fn charge(held: &mut Reservation, bytes: usize) -> bool {
 }
 
 /// The bytes of `unit` in `range`.
-async fn range_of(reader: &Reader, unit: &Unit, range: Range<u64>) -> Result<ByteStream> {
+pub async fn range_of(reader: &Reader, unit: &Unit, range: Range<u64>) -> Result<ByteStream> {
     if range.is_empty() {
         return Ok(stream::empty().boxed());
     }
@@ -172,17 +200,27 @@ async fn range_of(reader: &Reader, unit: &Unit, range: Range<u64>) -> Result<Byt
 }
 
 impl Archive {
-    /// All its parts, in the order of the archive.
+    /// Where its parts begin.
+    pub fn begins(&self) -> impl Iterator<Item = u64> {
+        (0..self.plan.parts()).map(|part| self.plan.range(part).start)
+    }
+
+    /// Whether two of its members have the same name.
+    pub fn has_twins(&self) -> bool {
+        self.plan.has_twins()
+    }
+
+    /// The parts that are read, in the order of the archive.
     pub fn parts(self: &Arc<Self>) -> impl Iterator<Item = Part> {
         let archive = Arc::clone(self);
-        (0..self.plan.parts()).map(move |number| Part { archive: Arc::clone(&archive), number })
+        self.numbers.clone().map(move |number| Part { archive: Arc::clone(&archive), number })
     }
 
     /// Bytes of it that are not read.
     pub fn left_out(&self) -> u64 {
-        let ranges = (0..self.plan.parts()).map(|part| self.plan.range(part));
+        let ranges = self.numbers.clone().map(|part| self.plan.range(part));
         let read: u64 = ranges.map(|range| range.end - range.start).sum();
-        self.unit.size.unwrap_or(0).saturating_sub(read)
+        self.unit.bytes().unwrap_or(0).saturating_sub(read)
     }
 }
 

@@ -180,7 +180,7 @@ impl ReadExec {
 
     /// Says how raw records are cut, if someone may ask for them.
     fn prepare_rejects(&self, raw: bool) {
-        if self.reader.tape(raw).is_some() {
+        if self.reader.tape(raw, None).is_some() {
             let cutter = Cutter::new(Arc::clone(&self.reader), &self.request.parse);
             self.reader.rejects.cut_by(&self.reader.name, Arc::new(cutter));
         }

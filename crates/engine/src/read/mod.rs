@@ -6,7 +6,7 @@
 //! ```
 //! `opening.rs` opens units ahead, of each server as many as `pace.rs` allows; `unit.rs` unpacks them; `unopened.rs`
 //! keeps those that cannot be opened. `archive.rs` reads large zips by their directory, in parts that several tasks
-//! take. `crew.rs` lets tasks without a unit help with the large ones, whose text `split.rs` parses in pieces.
+//! take. `cuts.rs` says which ranges of a large unit several processes can read, and `lines.rs` reads those of a text. `crew.rs` lets tasks without a unit help with the large ones, whose text `split.rs` parses in pieces.
 //! `source_plan.rs` says what is to be read. `naming.rs` knows the format of files by their names; `lacking.rs` counts
 //! those that lack columns. `stored.rs` knows the places that give rows and no bytes. `table.rs` shows a source to the
 //! SQL planner and takes the columns and filters it pushes down; `sample.rs` looks at the first bytes where the job
@@ -16,11 +16,13 @@
 
 pub mod archive;
 pub mod concurrency;
+pub mod cuts;
 pub mod cutter;
 pub mod exec;
 pub mod foreign;
 pub mod helpers;
 pub mod lacking;
+pub mod lines;
 pub mod messages;
 pub mod naming;
 pub mod opening;
@@ -56,6 +58,7 @@ use serde::{Deserialize, Serialize};
 
 use self::concurrency::ConcurrencyLimit;
 use self::lacking::Lacking;
+use self::lines::Before;
 use self::raw::Tape;
 use self::ready::Ready;
 pub use self::source_plan::{Provenance, SchemeSource, SourcePlan};
@@ -432,9 +435,9 @@ impl Reader {
     }
 
     /// A unit is at its end.
-    pub fn ends(&self, uri: &str) {
-        self.steps.fetch.add_units(1);
-        self.watch.get().into_iter().for_each(|Watch(watch)| watch(uri, false));
+    pub fn ends(&self, unit: &Unit) {
+        self.steps.fetch.add_units(u64::from(unit.is_beginning()));
+        self.watch.get().into_iter().for_each(|Watch(watch)| watch(&unit.uri, false));
     }
 
     /// Counts what is left out of each unit from now on.
@@ -462,12 +465,15 @@ impl Reader {
         }
     }
 
-    /// What keeps the text of a member for raw records, if `raw` asks for them; or its beginning, where a reject may
-    /// have to be read again behind it.
-    pub fn tape(&self, raw: bool) -> Option<Tape> {
+    /// What keeps the text of a member, which stands behind `before`, for raw records, if `raw` asks for them; or its
+    /// beginning, where a reject may have to be read again behind it.
+    pub fn tape(&self, raw: bool, before: Option<&Before>) -> Option<Tape> {
         let has_header = self.stream_format().is_some_and(StreamFormat::needs_header);
         let header = has_header && self.rejects.of_step(&self.name).is_some();
-        (raw || header).then(|| Tape::new(raw))
+        (raw || header).then(|| match before {
+            None => Tape::new(raw),
+            Some(before) => Tape::behind(raw, before.at(), before.head()),
+        })
     }
 }
 

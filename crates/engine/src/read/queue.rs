@@ -74,7 +74,7 @@ impl State {
         let mut portion = Vec::new();
         while portion.len() < most && bytes < PORTION_BYTES {
             let Some(next) = self.known.pop() else { break };
-            bytes += next.unit.size.unwrap_or(PORTION_BYTES);
+            bytes += next.unit.bytes().unwrap_or(PORTION_BYTES);
             portion.push(next.unit);
         }
         portion
@@ -212,11 +212,11 @@ impl UnitQueue {
             for unit in units {
                 match unit {
                     Ok(unit) => {
-                        count += 1;
-                        bytes += unit.size.unwrap_or(0);
+                        count += u64::from(unit.is_beginning());
+                        bytes += unit.bytes().unwrap_or(0);
                         let order = state.listed;
                         state.listed += 1;
-                        let size = if self.in_order { 0 } else { unit.size.unwrap_or(0) };
+                        let size = if self.in_order { 0 } else { unit.bytes().unwrap_or(0) };
                         state.known.push(BySize { unit, size, order });
                     }
                     Err(error) => {

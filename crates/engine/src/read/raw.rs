@@ -36,14 +36,20 @@ impl Tape {
         Tape { records, pieces: VecDeque::new(), end: 0, beginning: Bytes::new() }
     }
 
+    /// Of what stands behind the first `at` bytes of a text, which begins with `beginning`.
+    pub fn behind(records: bool, at: u64, beginning: &Bytes) -> Self {
+        let beginning = beginning.slice(..beginning.len().min(BEGINNING));
+        Tape { records, pieces: VecDeque::new(), end: at, beginning }
+    }
+
     /// Takes the next text.
     pub fn push(&mut self, text: &Bytes) {
-        let room = BEGINNING.saturating_sub(self.beginning.len());
+        let room = usize::try_from(self.end).map_or(0, |end| BEGINNING.saturating_sub(end));
         let more = text.slice(..text.len().min(room));
         match self.beginning.is_empty() {
+            _ if room == 0 => {}
             true => self.beginning = more,
-            false if room > 0 => self.beginning = [self.beginning.as_ref(), more.as_ref()].concat().into(),
-            false => {}
+            false => self.beginning = [self.beginning.as_ref(), more.as_ref()].concat().into(),
         }
         if self.records {
             self.pieces.push_back((self.end, text.clone()));

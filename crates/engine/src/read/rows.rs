@@ -24,6 +24,7 @@ use millstream_core::{Budget, Error, HelperPool, Reservation, Result, Unit};
 use super::foreign::Foreign;
 use super::helpers::Member;
 use super::lacking;
+use super::lines::Before;
 use super::messages::{MessageColumn, ReadMessages};
 use super::order::{OrderCheck, SortedBy};
 use super::ranges::Collected;
@@ -215,13 +216,19 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
                 Unpacked::Begin { member: name } => {
                     foreign.begin(&text.unit().uri, name.as_deref())?;
                     member = next_member(name, &mut names);
-                    parse = lacking::watched(&request.parse, reader.replay.is_some());
-                    sink = MemberReader::new(&reader, &parse)?;
-                    tape = reader.tape(request.raw);
+                    member.is_behind = text.before().is_some();
+                    parse = lacking::watched(&request.parse, reader.replay.is_some() || member.is_behind);
+                    sink = match text.before() {
+                        None => MemberReader::new(&reader, &parse)?,
+                        Some(before) => MemberReader::behind(&reader, &parse, before, text.worker())
+                            .map_err(|error| text.fault(error, None))?,
+                    };
+                    tape = reader.tape(request.raw, text.before());
                     continue;
                 }
                 Unpacked::Text(piece) => {
-                    foreign.text(&piece).map_err(|error| text.fault(error, member.name.as_deref()))?;
+                    let is_beginning = !member.is_behind;
+                    is_beginning.then(|| foreign.text(&piece)).unwrap_or(Ok(())).map_err(|error| text.fault(error, member.name.as_deref()))?;
                     tape.iter_mut().for_each(|tape: &mut Tape| tape.push(&piece));
                     if text.is_long() {
                         sink.split(&reader, &parse, &piece, text.worker());
@@ -280,7 +287,7 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
             }
         }
         if !text.is_missing() && text.ended(0).is_some() {
-            reader.ends(&text.unit().uri);
+            reader.ends(text.unit());
             yield MemberPiece::End;
         }
     }
@@ -299,7 +306,7 @@ fn next_member(name: Option<String>, names: &mut HashMap<Arc<str>, u32>) -> Memb
     let name: Arc<str> = name.into();
     let before = names.entry(Arc::clone(&name)).or_default();
     *before += 1;
-    MemberPlace { name: Some(name), earlier: *before - 1, beginning: Bytes::new() }
+    MemberPlace { name: Some(name), earlier: *before - 1, ..MemberPlace::default() }
 }
 
 /// The most text that is handed to a parser at once: about as large as a batch. Where few records are kept of it, more,
@@ -329,6 +336,14 @@ impl MemberReader {
             Reading::Ranges(_) => MemberReader::Collect { pieces: Vec::new(), _reservation: Vec::new() },
             Reading::Rows => return Err(Error::internal("rows are not parsed")),
         })
+    }
+
+    /// For the lines that stand behind `before`.
+    fn behind(reader: &Reader, request: &ParseRequest, before: &Before, worker: &Member) -> Result<Self> {
+        let (parser, splitter) = before.parser(reader, request)?;
+        let pool: Arc<dyn HelperPool> = Arc::clone(worker.pool()) as Arc<dyn HelperPool>;
+        let step = Arc::clone(&reader.steps.parse);
+        Ok(MemberReader::Split(SplitParser::behind(splitter, parser, push_bytes(request), pool, step)))
     }
 
     /// Prepares for a long text that begins with `text`: its pieces may be parsed by several tasks.
@@ -432,7 +447,7 @@ fn stored_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit) -> Me
             paid = reader.context.pace.pay(bytes as u64);
             yield MemberPiece::rows(rows, &MemberPlace::default());
         }
-        reader.ends(&unit.uri);
+        reader.ends(&unit);
         yield MemberPiece::End;
     }
     .boxed()
@@ -483,7 +498,10 @@ fn ranged_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, file:
     async_stream::try_stream! {
         let format = reader.range_format().ok_or_else(|| Error::internal("only a format that asks for ranges comes \
                                                                           here"))?;
-        let parse = lacking::watched(&request.parse, reader.replay.is_some());
+        let mut parse = lacking::watched(&request.parse, reader.replay.is_some() || !unit.is_beginning());
+        if unit.range.is_some() {
+            parse.to_mut().places.clone_from(&unit.range);
+        }
         let mut read = match file.size() == 0 && parse.empty_files == EmptyFiles::Allow {
             true => futures::stream::empty().boxed(),
             false => format.read(file, &parse),
@@ -497,7 +515,7 @@ fn ranged_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, file:
             }
         }
         lacking::ended(&reader.lacking, &parse, &unit.uri, None)?;
-        reader.ends(&unit.uri);
+        reader.ends(&unit);
         yield MemberPiece::End;
     }
     .boxed()
@@ -513,7 +531,7 @@ fn finish(
     replay: Option<&Replay>,
 ) -> DataFusionResult<Option<LocatedRows>> {
     let Rows { lines, bytes, .. } = &rows;
-    let (mut lines, mut bytes) = (lines.clone(), bytes.clone());
+    let (mut lines, mut bytes) = (lines.clone().filter(|_| !member.is_behind), bytes.clone());
     let count = rows.batch.num_rows();
     let mut columns: Vec<ArrayRef> = rows.batch.columns().to_vec();
     // What is loaded again is from where it has been.

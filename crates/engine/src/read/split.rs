@@ -84,6 +84,20 @@ impl SplitParser {
         }
     }
 
+    /// The same for a text whose beginning is not pushed: `learned` has learned from it.
+    pub fn behind(
+        splitter: Box<dyn Splitter>,
+        learned: Box<dyn Parser>,
+        push_bytes: usize,
+        pool: Arc<dyn HelperPool>,
+        step: Arc<Step>,
+    ) -> Self {
+        let (complete, idle) = (false, 0);
+        let (pieces, results) = (VecDeque::new(), VecDeque::new());
+        let (current, learned) = (None, Some(learned));
+        SplitParser { splitter, push_bytes, complete, pieces, current, learned, results, idle, pool, step }
+    }
+
     /// Takes the next text and adds to `parsed` what is ready. Where that becomes full, the rest waits for the next
     /// push, which may be one of no text.
     pub fn push(&mut self, text: Bytes, parsed: &mut Parsed) -> Result<()> {

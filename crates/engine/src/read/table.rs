@@ -109,6 +109,7 @@ impl SourceTable {
                 bounds: filters.iter().flat_map(|filter| bounds(filter, &self.columns)).collect(),
                 required: filters.iter().flat_map(|filter| required(filter, &self.columns)).collect(),
                 contains: self.reader.contains_to_read(),
+                places: None,
                 limits: self.reader.limits.clone(),
                 budget: Some(Arc::clone(&self.reader.context.budget)),
             },

@@ -20,6 +20,7 @@ use super::Reader;
 use super::archive::{self, Archive, Found, Part};
 use super::concurrency::ConcurrencyLimit;
 use super::helpers::Member;
+use super::lines::Before;
 use super::ranges::ranged_file;
 
 /// Units up to this size in bytes are read by the task that decodes them, if that needs no waiting.
@@ -45,6 +46,8 @@ pub enum UnitBytes {
     Stream(ByteStream),
     /// Those of a part of an archive, as they come.
     Part(Part, ByteStream),
+    /// Some lines of a text, and what stands before them, if something does.
+    Lines(Option<Before>, ByteStream),
     /// None: the place gives rows.
     Rows,
     /// None: the unit cannot be opened, and is left out.
@@ -96,6 +99,10 @@ async fn found(reader: &Arc<Reader>, unit: &Unit, limit: &Arc<ConcurrencyLimit>)
         Reading::Rows => return Ok(Found::Bytes(UnitBytes::Rows)),
         reading => matches!(reading, Reading::Ranges(_)),
     };
+    if !ranged && unit.range.is_some() {
+        let unit = unit.clone();
+        return on_io(reader, |reader| async move { archive::open_range(&reader, &unit).await }).await;
+    }
     let whole = reader.context.pace.ahead().map_or(WHOLE, |ahead| WHOLE.min(ahead));
     if !ranged && let Some((bytes, reservation)) = reader.read_now(unit, whole) {
         return Ok(Found::Bytes(UnitBytes::Whole(bytes, reservation)));
@@ -108,6 +115,7 @@ async fn found(reader: &Arc<Reader>, unit: &Unit, limit: &Arc<ConcurrencyLimit>)
         let file = if ranged { ranged_file(&reader, &unit, Some(limit)).await? } else { None };
         match file {
             Some(file) => Ok(Found::Bytes(UnitBytes::Ranged(file))),
+            None if unit.range.is_some() => Err(Error::refused("the place of the file gives no ranges of it any more")),
             None => Ok(archive::open(&reader, &unit).await?.map(UnitBytes::from)),
         }
     })
@@ -147,6 +155,8 @@ pub struct UnitText {
     input: Input,
     /// It is a part of the unit.
     part: Option<Part>,
+    /// What stands before it, if it is not the beginning.
+    before: Option<Before>,
     /// Bytes have come.
     begun: bool,
     /// It cannot be opened, and is left out.
@@ -175,7 +185,7 @@ impl UnitText {
         let OpenUnit { unit, bytes, limit } = open;
         let mut unpack = Unpack::new(reader.unpack_options(&unit));
         let missing = matches!(bytes, UnitBytes::Missing);
-        let (mut part, mut paid) = (None, None);
+        let (mut part, mut before, mut paid) = (None, None, None);
         let input = match bytes {
             UnitBytes::Ranged(_) | UnitBytes::Rows | UnitBytes::Missing => Input::Nothing,
             UnitBytes::Stream(stream) => {
@@ -186,6 +196,11 @@ impl UnitText {
             UnitBytes::Part(of_archive, stream) => {
                 unpack = of_archive.unpack(&reader)?;
                 part = Some(of_archive);
+                Input::Stream(stream)
+            }
+            UnitBytes::Lines(stands_before, stream) => {
+                unpack = Unpack::of_text(reader.unpack_options(&unit));
+                before = stands_before;
                 Input::Stream(stream)
             }
             UnitBytes::Whole(bytes, _reservation) => {
@@ -199,12 +214,18 @@ impl UnitText {
         };
         let streamed = matches!(input, Input::Stream(_));
         let begun = part.is_some();
-        Ok(UnitText { reader, unit, limit, unpack, input, part, begun, missing, streamed, worker, ahead: None, paid })
+        let ahead = None;
+        Ok(UnitText { reader, unit, limit, unpack, input, part, before, begun, missing, streamed, worker, ahead, paid })
     }
 
     /// The unit.
     pub fn unit(&self) -> &Unit {
         &self.unit
+    }
+
+    /// What stands before the text, if it is not the beginning of the unit's.
+    pub fn before(&self) -> Option<&Before> {
+        self.before.as_ref()
     }
 
     /// Who unpacks it.
@@ -230,6 +251,7 @@ impl UnitText {
 
     /// `error`, in this unit.
     pub fn fault(&self, error: Error, member: Option<&str>) -> Error {
+        let error = if self.before.is_some() { error.without_line() } else { error };
         error.in_unit(&self.unit.uri, member)
     }
 

@@ -537,12 +537,13 @@ pub fn message_of(error: &Error) -> String {
 }
 
 /// A record that the parser of `source` refuses.
-pub fn of_parser(rejects: &Rejects, source: &str, uri: &str, member: &MemberPlace, reject: Reject) -> Refusal {
+pub fn of_parser(rejects: &Rejects, source: &str, uri: &str, place: &MemberPlace, reject: Reject) -> Refusal {
     let cutter = rejects.cutter(source);
     let has_text = cutter.as_ref().is_none_or(|cutter| cutter.has_text());
-    let head = cutter.map(|cutter| cutter.head(&member.beginning));
-    let member = member.name.as_deref();
-    let error = reject.reason.in_unit(uri, member).in_step(source);
+    let head = cutter.map(|cutter| cutter.head(&place.beginning));
+    let member = place.name.as_deref();
+    let reason = if place.is_behind { reject.reason.without_line() } else { reject.reason };
+    let error = reason.in_unit(uri, member).in_step(source);
     let rejected = Rejected {
         step: source.to_owned(),
         kind: error.reject_kind(),
@@ -552,7 +553,7 @@ pub fn of_parser(rejects: &Rejects, source: &str, uri: &str, member: &MemberPlac
         sink: None,
         uri: Some(millstream_core::redact::url(uri)),
         member: member.map(str::to_owned),
-        line: Some(reject.line),
+        line: Some(reject.line).filter(|_| !place.is_behind),
         id: None,
         last_line: None,
         byte: Some(reject.byte),

@@ -39,7 +39,8 @@ use std::sync::Arc;
 use arrow::datatypes::{Schema, SchemaRef};
 use encoding_rs::Encoding;
 use millstream_core::format::{
-    Defaults, Doubt, Format, OnDrift, ParseRequest, Parsed, Parser, Reading, RowEncoder, Sample, Splitter, StreamFormat,
+    Defaults, Doubt, Format, OnDrift, ParseRequest, Parsed, Parser, Reading, RowEncoder, Sample, Splitter,
+    StreamFormat, TextPosition,
 };
 use millstream_core::registry::{Built, FormatEntry, is_content_type};
 use millstream_core::spec::{Fault, SpecInfo, parse};
@@ -49,6 +50,7 @@ use serde_json::{Value, json};
 use crate::contains::{Search, has_inner_quote};
 use crate::drift::{Types, merge};
 use crate::encoding;
+use crate::split::LineSplitter;
 use infer::{Inference, decoded};
 use millstream_core::columns::{Column, schema_of};
 use parse::{CsvParser, Plan};
@@ -256,5 +258,15 @@ impl StreamFormat for Csv {
     fn splitter(&self, head: &[u8]) -> Option<Box<dyn Splitter>> {
         let mark = encoding::utf8_mark(self.encoding, head)?;
         Some(Box::new(CsvSplitter::new(self.dialect.clone(), self.header, self.skip_lines, mark)))
+    }
+
+    fn splitter_behind(&self, head: &[u8], at: TextPosition) -> Option<Box<dyn Splitter>> {
+        encoding::utf8_mark(self.encoding, head)?;
+        let first_end = memchr::memchr2(b'\r', b'\n', head)?;
+        let in_feeds = head[first_end] == b'\n' || head.get(first_end + 1) == Some(&b'\n');
+        // The parser has to know the header, and what stands before it.
+        let is_whole = memchr::memchr_iter(b'\n', head).count() as u64 > self.skip_lines + u64::from(self.header);
+        let in_lines = self.dialect.quote.is_none() && in_feeds && is_whole;
+        in_lines.then(|| Box::new(LineSplitter::behind(at, self.dialect.max_record)) as Box<dyn Splitter>)
     }
 }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use millstream_core::format::{
-    Doubt, Format, OnDrift, ParseRequest, Parser, Reading, RowEncoder, Sample, Splitter, StreamFormat,
+    Doubt, Format, OnDrift, ParseRequest, Parser, Reading, RowEncoder, Sample, Splitter, StreamFormat, TextPosition,
 };
 use millstream_core::registry::{Built, FormatEntry, is_content_type};
 use millstream_core::spec::{self as core_spec, Fault, SpecInfo};
@@ -164,5 +164,10 @@ impl StreamFormat for JsonFormat {
                 Box::new(LineSplitter::new(self.max_record(), self.spec.layout == Layout::Auto));
             splitter
         })
+    }
+
+    fn splitter_behind(&self, head: &[u8], at: TextPosition) -> Option<Box<dyn Splitter>> {
+        let lines = records::is_lines(head, self.spec.layout, self.max_record());
+        lines.then(|| Box::new(LineSplitter::behind(at, self.max_record())) as Box<dyn Splitter>)
     }
 }

@@ -13,6 +13,7 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use encoding_rs::Encoding;
 use millstream_core::format::{
     Doubt, Format, OnDrift, ParseRequest, Parser, Reading, RowEncoder, Sample, Splitter, StreamFormat, TEXT,
+    TextPosition,
 };
 use millstream_core::registry::{Built, FormatEntry};
 use millstream_core::spec::{Fault, SpecInfo, parse};
@@ -141,5 +142,10 @@ impl StreamFormat for Lines {
     fn splitter(&self, head: &[u8]) -> Option<Box<dyn Splitter>> {
         encoding::utf8_mark(self.encoding, head)?;
         Some(Box::new(LineSplitter::new(self.max_record, false)))
+    }
+
+    fn splitter_behind(&self, head: &[u8], at: TextPosition) -> Option<Box<dyn Splitter>> {
+        encoding::utf8_mark(self.encoding, head)?;
+        Some(Box::new(LineSplitter::behind(at, self.max_record)))
     }
 }

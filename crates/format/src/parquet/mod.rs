@@ -106,6 +106,10 @@ impl RangeFormat for ParquetFormat {
         merge(files, on_drift, Types::Stored)
     }
 
+    async fn cuts(&self, file: Arc<dyn ReadAt>) -> Result<Vec<u64>> {
+        reader::cuts(file.as_ref()).await
+    }
+
     fn read(&self, file: Arc<dyn ReadAt>, request: &ParseRequest) -> BoxStream<'static, Result<Parsed>> {
         reader::read(file, request.clone())
     }

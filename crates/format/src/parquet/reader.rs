@@ -20,8 +20,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use millstream_core::format::{OnDrift, ParseRequest, Parsed, ReadAt, Reject, Rows, Validate};
 use millstream_core::values::fault as value_fault;
 use millstream_core::{Error, Result};
-use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::arrow::{FieldLevels, ProjectionMask, parquet_to_arrow_field_levels};
+use parquet::file::metadata::ParquetMetaData;
 
 use super::directory::Directory;
 use super::fetch::{self, damaged, unreadable};
@@ -42,6 +42,15 @@ pub fn read(file: Arc<dyn ReadAt>, request: ParseRequest) -> BoxStream<'static, 
         }))
     };
     stream::once(rows).try_flatten().boxed()
+}
+
+/// The places at which the row groups of `file` begin, and the end of the last.
+pub async fn cuts(file: &dyn ReadAt) -> Result<Vec<u64>> {
+    let directory = guarded_future(fetch::directory(file)).await?;
+    let groups = groups(&directory.metadata, &[])?;
+    let begins = groups.iter().map(|group| group.byte);
+    let end = groups.last().map(|group| group.byte.saturating_add(group.bytes).saturating_add(1));
+    Ok(begins.chain(end).map(i64::unsigned_abs).collect())
 }
 
 /// How one file is read.
@@ -71,6 +80,8 @@ struct Group {
     index: usize,
     /// The numbers of its rows, from 1.
     rows: Range<i64>,
+    /// The numbers of those that are wanted.
+    wanted: Range<i64>,
     /// Bytes of the groups before it, decoded.
     byte: i64,
     /// Its own bytes, decoded.
@@ -84,6 +95,29 @@ impl Group {
         let (before, rows) = (i128::from(number - self.rows.start), i128::from(self.rows.end - self.rows.start));
         let within = before * i128::from(self.bytes) / rows.max(1);
         self.byte.saturating_add(i64::try_from(within).unwrap_or(i64::MAX))
+    }
+
+    /// The same, with only the rows whose places are in `places`.
+    fn within(mut self, places: &Range<u64>) -> Self {
+        let first_at = |place: u64| {
+            let (mut low, mut high) = (self.rows.start, self.rows.end);
+            while low < high {
+                let middle = low + (high - low) / 2;
+                match self.place(middle).unsigned_abs() < place {
+                    true => low = middle + 1,
+                    false => high = middle,
+                }
+            }
+            low
+        };
+        self.wanted = first_at(places.start)..first_at(places.end);
+        self
+    }
+
+    /// Those of `count` rows from number `first` on that are wanted, counted from 0.
+    fn wanted_of(&self, first: i64, count: i64) -> Range<usize> {
+        let at = |number: i64| usize::try_from((number - first).clamp(0, count)).unwrap_or(0);
+        at(self.wanted.start)..at(self.wanted.end).max(at(self.wanted.start))
     }
 }
 
@@ -110,14 +144,21 @@ impl Reader {
             let first_row = group.rows.start + self.row;
             let left = group.rows.end - first_row;
             if self.plan.decoded.is_empty() {
-                if let Some(rows) = self.plan.count(group, first_row, left)? {
-                    self.row += rows.batch.num_rows() as i64;
+                if let Some(rows) = self.plan.count(group, first_row.max(group.wanted.start))? {
+                    self.row = first_row.max(group.wanted.start) - group.rows.start + rows.batch.num_rows() as i64;
                     return Ok(Some(parsed(rows)));
                 }
             } else if let Some(batch) = self.decoded.pop_front() {
-                self.row += batch.num_rows() as i64;
-                return self.plan.finish(group, &batch, first_row).map(Some);
-            } else {
+                let rows = batch.num_rows() as i64;
+                self.row += rows;
+                let wanted = group.wanted_of(first_row, rows);
+                if !wanted.is_empty() {
+                    let first_row = first_row + wanted.start as i64;
+                    let batch = batch.slice(wanted.start, wanted.len());
+                    return self.plan.finish(group, &batch, first_row).map(Some);
+                }
+                continue;
+            } else if first_row < group.wanted.end {
                 let open = match &mut self.open {
                     Some(open) => open,
                     None => self.open.insert(self.plan.open(group).await?),
@@ -136,6 +177,7 @@ impl Reader {
                 }
             }
             self.open = None;
+            self.decoded.clear();
             self.group += 1;
             self.row = 0;
         }
@@ -164,7 +206,11 @@ impl Plan {
         let place = |&index: &usize| matched[index].and_then(|column| decoded.binary_search(&column).ok());
         let places = request.projection.iter().map(place).collect();
         let kept = prune::groups(&metadata, &file_columns, &matched, &request);
-        let groups = groups(&metadata, &kept)?;
+        let mut groups = groups(metadata.metadata(), &kept)?;
+        if let Some(places) = &request.places {
+            groups = groups.into_iter().map(|group| group.within(places)).collect();
+            groups.retain(|group| !group.wanted.is_empty());
+        }
         let schema = metadata.parquet_schema();
         let mut leaves = Vec::new();
         for (leaf, data_type) in types::leaf_types(&metadata).into_iter().enumerate() {
@@ -226,7 +272,8 @@ impl Plan {
     }
 
     /// The next rows if nothing has to be decoded: the file has none of the columns, or none are selected.
-    fn count(&self, group: &Group, first_row: i64, left: i64) -> Result<Option<Rows>> {
+    fn count(&self, group: &Group, first_row: i64) -> Result<Option<Rows>> {
+        let left = (group.wanted.end - first_row).max(0);
         let rows = usize::try_from(left).unwrap_or(usize::MAX).min(self.batch_rows);
         if rows == 0 { Ok(None) } else { self.rows(group, rows, &[], first_row).map(Some) }
     }
@@ -339,19 +386,20 @@ fn check_types(file: &SchemaRef, matched: &[Option<usize>], request: &ParseReque
 }
 
 /// The row groups of which `kept` is true, with the numbers of their rows.
-fn groups(metadata: &ArrowReaderMetadata, kept: &[bool]) -> Result<Vec<Group>> {
+fn groups(metadata: &ParquetMetaData, kept: &[bool]) -> Result<Vec<Group>> {
     let mut groups = Vec::new();
     let (mut first, mut byte) = (1_i64, 0_i64);
-    for (index, group) in metadata.metadata().row_groups().iter().enumerate() {
+    for (index, group) in metadata.row_groups().iter().enumerate() {
         let end = Some(group.num_rows()).filter(|rows| *rows >= 0).and_then(|rows| first.checked_add(rows));
         let end = end.ok_or_else(|| damaged(&format!("row group {index} has {} rows", group.num_rows())))?;
         if kept.get(index).copied().unwrap_or(true) {
-            groups.push(Group { index, rows: first..end, byte, bytes: group.total_byte_size().max(0) });
+            let bytes = group.total_byte_size().max(0);
+            groups.push(Group { index, rows: first..end, wanted: first..end, byte, bytes });
         }
         first = end;
         byte = byte.saturating_add(group.total_byte_size().max(0));
     }
-    let rows = metadata.metadata().file_metadata().num_rows();
+    let rows = metadata.file_metadata().num_rows();
     if first - 1 != rows {
         return Err(damaged(&format!("its directory says {rows} rows, and its row groups have {}", first - 1)));
     }

@@ -1,6 +1,6 @@
 //! Lines of files that workers count. What a bundle has come to counts once, by its lease.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -16,6 +16,7 @@ use crate::context::RunContext;
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::options::ClusterOptions;
+use crate::read::cuts;
 use crate::run::events::Event;
 use crate::urls::{self, Counts, Urls};
 
@@ -64,12 +65,27 @@ async fn count(
     // What workers do not get is counted here.
     let own = Mutex::new(Vec::new());
     let keep = |unit: Unit| own.lock().unwrap_or_else(PoisonError::into_inner).push(unit);
+    // The names of units whose ranges are counted apart.
+    let cut = Mutex::new(BTreeSet::new());
     let list = async |sender: tokio::sync::mpsc::Sender<ListedUnit>| {
         let mut units = reader.list_once();
         while let Some(unit) = units.next().await {
             let unit = unit?;
-            if !is_valid_everywhere(&reader, &unit, &options.shared) || sender.send(listed(0, &unit)?).await.is_err() {
+            if !is_valid_everywhere(&reader, &unit, &options.shared) {
                 keep(unit);
+                continue;
+            }
+            // Whoever reads it says what is wrong with it.
+            let ranges = cuts::cut(&reader, &unit, 1).await.unwrap_or_default();
+            if !ranges.is_empty() {
+                cut.lock().unwrap_or_else(PoisonError::into_inner).insert(unit.name());
+            }
+            let parts = ranges.into_iter().map(|range| Unit { range: Some(range), ..unit.clone() });
+            let whole = (parts.len() == 0).then(|| unit.clone());
+            for part in parts.chain(whole) {
+                if sender.send(listed(0, &part)?).await.is_err() {
+                    keep(part);
+                }
             }
         }
         Ok(())
@@ -78,9 +94,10 @@ async fn count(
     let ended = coordinated(options, &context.runtimes.io(), task, load, tell, list).await?;
     let ended = ended.map_err(|errors| Failure { lints: Vec::new(), errors })?;
     let mut counts = std::mem::take(&mut *counting.counts());
+    let cut = cut.into_inner().unwrap_or_else(PoisonError::into_inner);
     let own = own.into_inner().unwrap_or_else(PoisonError::into_inner);
     let left: Option<Vec<Unit>> = match ended {
-        Some(Outcome::Finished) if own.is_empty() => return Ok(counts),
+        Some(Outcome::Finished) if own.is_empty() => return Ok(counts.of_whole_units(&cut)),
         Some(Outcome::Finished) => Some(own),
         Some(Outcome::Alone(left)) => {
             let left = left.units().map_err(unpacked)?.iter().map(unit_of).collect::<Result<Vec<Unit>>>()?;
@@ -91,7 +108,7 @@ async fn count(
     let rest = urls::count_units(context, &urls, by_unit, left).await?;
     counts.lines += rest.lines;
     counts.units.extend(rest.units);
-    Ok(counts)
+    Ok(counts.of_whole_units(&cut))
 }
 
 /// What workers have counted.

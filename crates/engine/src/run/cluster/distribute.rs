@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use millstream_cluster::{ListedUnit, Load, Outcome, Pool, Seen, Worker};
-use millstream_core::sink::{Ledger, WrittenChunks};
+use millstream_core::sink::{Chunk, Delivered, Ledger, WrittenChunks};
 use millstream_core::{Error, Result, Step, StepKind, Steps, Unit};
 use millstream_job::Job;
 use millstream_state::ProgressFile;
@@ -23,13 +23,14 @@ use super::code::{CodeFile, gather};
 use super::files::SharedFiles;
 use super::hindrance::{self, hindrance};
 use super::session::{Tell, coordinated, deadly, listed, unit_of, unpacked};
-use super::task::{Assignment, BundleOutcome, Keep, SharedLoad, Task, Told, from_value, to_value};
+use super::task::{Assignment, BundleOutcome, Keep, OfRange, SharedLoad, Task, Told, from_value, to_value};
 use super::tracked::Tracked;
+use crate::chunks::chunk_bytes;
 use crate::chunks::shared::{ByWorkers, KeptDelivery};
-use crate::chunks::units::{Standing, Units, WhenChanged};
+use crate::chunks::units::{Units, WhenChanged};
 use crate::fingerprint::Fingerprints;
 use crate::job_plan::written_plan;
-use crate::read::Reader;
+use crate::read::{Filtered, Reader, cuts};
 use crate::rejects::Rejects;
 use crate::report::{ClusterReport, WorkerReport};
 use crate::run::begin::Begun;
@@ -184,7 +185,9 @@ impl Begun<'_, '_> {
     ) -> Result<()> {
         let mut written: BTreeMap<String, Arc<WrittenChunks>> = BTreeMap::new();
         for sink in &distribution.sinks {
-            written.insert(sink.name.clone(), Arc::new(sink.ledger.written().await?));
+            let known = Arc::new(sink.ledger.written().await?);
+            sink.by_workers.begin(Arc::clone(&known));
+            written.insert(sink.name.clone(), known);
         }
         for (number, reader) in (0_u32..).zip(&distribution.readers) {
             let Some(sink) = distribution.sources.get(&reader.name) else { continue };
@@ -196,13 +199,22 @@ impl Begun<'_, '_> {
             let mut all = reader.list_once();
             while let Some(unit) = all.next().await {
                 let unit = unit.map_err(|error| error.in_step(&reader.name))?;
-                let listed = listed(number, &unit)?;
-                let is_new = units.as_ref().is_none_or(|units| matches!(units.standing(&unit), Standing::New(_)));
-                let is_sent = is_new
-                    && hindrance::is_valid_everywhere(reader, &unit, shared)
-                    && sender.send(listed.clone()).await.is_ok();
-                if units.is_some() || !is_sent {
-                    kept.add(listed).map_err(unpacked)?;
+                // Of others workers would have to ask the ledger: what was written of them has other names there.
+                let notes = units.as_ref().map(|units| units.untouched(&unit));
+                let is_wanted = notes.as_ref().is_none_or(Option::is_some);
+                let is_handed_out = is_wanted && hindrance::is_valid_everywhere(reader, &unit, shared);
+                if !is_handed_out || units.is_some() {
+                    kept.add(listed(number, &unit)?).map_err(unpacked)?;
+                }
+                if !is_handed_out {
+                    continue;
+                }
+                let parts = distribution.cut(reader, unit, sink, notes.flatten()).await?;
+                for part in parts {
+                    let listed = listed(number, &part)?;
+                    if sender.send(listed.clone()).await.is_err() && units.is_none() {
+                        kept.add(listed).map_err(unpacked)?;
+                    }
                 }
             }
             match units {
@@ -277,12 +289,75 @@ struct Distribution {
 #[derive(Default)]
 struct State {
     tracked: Tracked,
+    /// The units that are read by ranges, by source and URI.
+    cut: HashMap<(String, String), CutUnit>,
     workers: BTreeMap<Worker, WorkerReport>,
     /// How many records have come to entries that may leave something out.
     came: HashMap<String, u64>,
 }
 
+/// A unit that workers read by ranges into a ledger, in which nobody else notes that it is complete.
+#[derive(Debug)]
+struct CutUnit {
+    sink: String,
+    /// Ranges that are not done.
+    left: usize,
+    /// Notes that it is complete.
+    complete: Chunk,
+    /// What filters have left out of ranges that are done. It counts once the unit is complete: otherwise all of it is
+    /// read once more.
+    left_out: Filtered,
+}
+
 impl Distribution {
+    /// The ranges of `unit` that workers read, if it is large and can be cut; otherwise the unit. Of `sink` with a
+    /// ledger, `notes` has what is noted of its version, and that it is complete.
+    async fn cut(&self, reader: &Arc<Reader>, unit: Unit, sink: &str, notes: Option<[Chunk; 2]>) -> Result<Vec<Unit>> {
+        let alignment = if notes.is_some() { chunk_bytes() } else { 1 };
+        // Whoever reads it says what is wrong with it.
+        let ranges = cuts::cut(reader, &unit, alignment).await.unwrap_or_default();
+        if ranges.is_empty() {
+            return Ok(vec![unit]);
+        }
+        if let (Some([version, complete]), Some(shared)) = (notes, self.sink(sink)) {
+            // Each of the workers would note the version, and all but one would be refused.
+            let noting = async { shared.ledger.delivery(vec![version], 0).await?.commit().await };
+            noting.await.map_err(|error| error.in_step(sink))?;
+            let (left, left_out) = (ranges.len(), Filtered::default());
+            let cut = CutUnit { sink: sink.to_owned(), left, complete, left_out };
+            self.state().cut.insert((reader.name.clone(), unit.uri.clone()), cut);
+        }
+        Ok(ranges.into_iter().map(|range| Unit { range: Some(range), ..unit.clone() }).collect())
+    }
+
+    /// A range of a unit is in the target of `worker`: with the last one the unit is complete.
+    async fn count_range(&self, worker: Worker, OfRange { source, uri, left_out }: OfRange) -> Result<()> {
+        let key = (source.clone(), uri);
+        let cut = {
+            let mut state = self.state();
+            let Some(cut) = state.cut.get_mut(&key) else { return Ok(()) };
+            cut.left = cut.left.saturating_sub(1);
+            cut.left_out += left_out;
+            if cut.left > 0 {
+                return Ok(());
+            }
+            state.cut.remove(&key)
+        };
+        let Some((CutUnit { sink, complete, left_out, .. }, shared)) =
+            cut.and_then(|cut| self.sink(&cut.sink).map(|shared| (cut, shared)))
+        else {
+            return Ok(());
+        };
+        let noting = async { shared.ledger.delivery(vec![complete.clone()], 0).await?.commit().await };
+        // Where it cannot be noted now, the load that follows finds that nothing of it is missing, and notes it.
+        let Ok(Delivered::Written { .. }) = noting.await else { return Ok(()) };
+        let mut delivery = KeptDelivery::of_notes(&sink, &source, vec![complete]);
+        if left_out.records > 0 {
+            delivery.leave_out(&source, left_out);
+        }
+        self.committed(worker, &delivery)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -425,6 +500,9 @@ impl Load for Distribution {
 
     async fn count(&self, worker: Worker, outcome: Value) -> Result<()> {
         let mut outcome: BundleOutcome = from_value(outcome)?;
+        if let Some(range) = outcome.range.take() {
+            self.count_range(worker, range).await?;
+        }
         if let Some(of_files) = outcome.files.take() {
             let came = std::mem::take(&mut outcome.came);
             let own = (&*self.steps, &*self.readers, &*self.rejects);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use millstream_cluster::{Identity, ListedUnit, Listening, Load, Outcome, Settings, coordinate};
+use millstream_cluster::{Extent, Identity, ListedUnit, Listening, Load, Outcome, Settings, coordinate};
 use millstream_core::{Error, Result, Unit};
 use serde_json::Value;
 use tokio::runtime::Handle;
@@ -94,7 +94,12 @@ where
 pub(super) fn listed(source: u32, unit: &Unit) -> Result<ListedUnit> {
     let text = serde_json::to_string(unit);
     let text = text.map_err(|cause| Error::internal("a unit cannot be written").cause(cause))?;
-    Ok(ListedUnit { source, bytes: unit.size.unwrap_or(0), text })
+    let extent = match (&unit.range, unit.is_beginning()) {
+        (None, _) => Extent::Whole,
+        (Some(_), true) => Extent::Beginning,
+        (Some(_), false) => Extent::Further,
+    };
+    Ok(ListedUnit { source, bytes: unit.bytes().unwrap_or(0), extent, text })
 }
 
 /// The unit that `listed` holds.
@@ -109,10 +114,21 @@ pub(super) fn unpacked(cause: std::io::Error) -> Error {
 
 /// The error of a unit over which two workers were lost.
 pub(super) fn deadly(unit: &ListedUnit, source: Option<&str>) -> Error {
-    let name = unit_of(unit).map_or_else(|_| unit.text.clone(), |unit| unit.name());
-    let error = Error::refused("two workers were lost while they read this file").in_unit(&name, None);
+    let error = match unit_of(unit) {
+        Err(_) => deadly_file(&unit.text),
+        Ok(unit) => match &unit.range {
+            None => deadly_file(&unit.name()),
+            Some(range) => {
+                deadly_file(&unit.name()).cause(format!("they read its bytes {} to {}", range.start, range.end))
+            }
+        },
+    };
     let error = source.into_iter().fold(error, Error::in_step);
     error.hint("look into it: does it need more memory than a worker has? Then give them more, or leave it out")
+}
+
+fn deadly_file(name: &str) -> Error {
+    Error::refused("two workers were lost while they read this file").in_unit(name, None)
 }
 
 /// Where workers on other machines join if this one listens at `address`.

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::code::CodeFile;
 use crate::chunks::shared::KeptDelivery;
+use crate::read::Filtered;
 use crate::report::{MissingColumn, Tally};
 use crate::urls::Urls;
 
@@ -115,6 +116,8 @@ pub(super) struct BundleOutcome {
     pub cached: (u64, u64),
     /// What has come into files, if that is where the rows go.
     pub files: Option<OfFiles>,
+    /// The range of a unit that it was, if it was one whose rows go into a ledger.
+    pub range: Option<OfRange>,
     /// Seconds of processor time.
     pub cpu_seconds: f64,
     /// Seconds that its threads were ready to run while others had the processor.
@@ -123,6 +126,17 @@ pub(super) struct BundleOutcome {
     pub seconds: f64,
     /// The most memory of the worker's process so far, in bytes.
     pub peak_rss_bytes: u64,
+}
+
+/// A range of a unit whose records are all in the target.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct OfRange {
+    /// The source of the unit.
+    pub source: String,
+    /// Its URI.
+    pub uri: String,
+    /// What filters have left out of it.
+    pub left_out: Filtered,
 }
 
 /// What has come of a bundle whose rows go into files.

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::FutureExt;
 use millstream_cluster::{Hello, Identity, Link, Parted, ReadBundle, ToRead, Worker, join};
-use millstream_core::sink::{LoadContext, WorkerPart};
+use millstream_core::sink::{Chunk, LoadContext, WorkerPart};
 use millstream_core::{Error, ErrorKind, Result, StepKind, Unit, clock};
 use millstream_job::{Job, SinkStep, SourceStep};
 use millstream_state::rejects::Line;
@@ -21,12 +21,13 @@ use super::count::CountWork;
 use super::files::{RejectsOfBundle, hand_over};
 use super::hindrance;
 use super::session::unit_of;
-use super::task::{Assignment, BundleOutcome, Keep, Task, Told, from_value, to_value};
+use super::task::{Assignment, BundleOutcome, Keep, OfRange, Task, Told, from_value, to_value};
 use crate::chunks::load::{ChunkLoad, Commits, first_notes, only_begun};
 use crate::chunks::pipeline::repeatable;
 use crate::chunks::references::{References, has_changed};
 use crate::chunks::shared::{BundleLoad, Keeper, KeptDelivery};
 use crate::chunks::sinks;
+use crate::chunks::units::{Units, WhenChanged};
 use crate::context::RunContext;
 use crate::engine::Engine;
 use crate::failure::Failure;
@@ -235,8 +236,8 @@ impl ReadBundle for Reads {
             positions.insert((source.clone(), unit.uri.clone()), position);
             only.entry(source.clone()).or_default().push(unit);
         }
-        let (count, next) = (units.len() as u64, Arc::clone(&joined.next));
-        let keeper: Arc<dyn Keeper> =
+        let (count, next) = (units.iter().map(|unit| unit.extent.files()).sum(), Arc::clone(&joined.next));
+        let keeper =
             Arc::new(LinkKeeper { link, next, positions, reading: Mutex::default(), left_out: Mutex::default() });
         let part = WorkerPart { worker: joined.worker, attempt, at_once };
         let bundle = Bundle { part, only, is_again, keeper, link: lines };
@@ -260,7 +261,7 @@ struct Bundle {
     /// The units, by source.
     only: HashMap<String, Vec<Unit>>,
     is_again: bool,
-    keeper: Arc<dyn Keeper>,
+    keeper: Arc<LinkKeeper>,
     link: Link,
 }
 
@@ -280,6 +281,9 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
     }
     let read: BTreeSet<String> =
         only.iter().filter(|(_, units)| !units.is_empty()).map(|(source, _)| source.clone()).collect();
+    // A range has a bundle of its own.
+    let range = only.iter().flat_map(|(source, units)| units.iter().map(move |unit| (source.clone(), unit.clone())));
+    let range = range.clone().find(|(_, unit)| unit.range.is_some());
     context.read_only(only);
     context.share_limits(part.at_once);
     let Runnable { job, known } = joined.engine.fresh(Runnable::from(&joined.plan))?;
@@ -322,7 +326,8 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
         let shared = shared.ok_or_else(|| Error::internal(format!("`{name}` is not shared")))?;
         let fingerprint = (!shared.incremental).then(|| fingerprint.clone());
         let references = References::of(&pipelines, shared.incremental.then_some(joined.task.first.as_str()))?;
-        let begins_with = first_notes(fingerprint.as_ref(), &references);
+        let begins_with =
+            [first_notes(fingerprint.as_ref(), &references), range.iter().flat_map(noted).collect()].concat();
         let known = (!is_again).then(|| only_begun(&begins_with));
         let load_context = load_context(context, joined, part, &prepared, sink, &root.plan)?;
         let step = Arc::clone(&load_context.step);
@@ -347,7 +352,7 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
             scratch: context.scratch.folder().to_owned(),
             is_staged: false,
             by_workers: Arc::default(),
-            bundle: Some(BundleLoad { keeper: Arc::clone(&keeper), known }),
+            bundle: Some(BundleLoad { keeper: Arc::clone(&keeper) as Arc<dyn Keeper>, known }),
         };
         tasks.chunk_loads.push(load.run(Arc::default()).boxed());
     }
@@ -363,7 +368,18 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
         true => None,
         false => Some(hand_over(&files, &prepared.readers, &rejects).await?),
     };
-    Ok(BundleOutcome { files: of_files, ..outcome(context, &prepared, began) })
+    let range = range.filter(|_| of_files.is_none()).map(|(source, unit)| OfRange {
+        source,
+        uri: unit.uri,
+        left_out: keeper.left_out(),
+    });
+    Ok(BundleOutcome { files: of_files, range, ..outcome(context, &prepared, began) })
+}
+
+/// What the coordinator has noted of `unit` of `source`, of which a bundle has a range.
+fn noted((source, unit): &(String, Unit)) -> Option<Chunk> {
+    let units = Units::new(source, Arc::new(only_begun(&[])), WhenChanged::default());
+    units.untouched(unit).map(|[version, _]| version)
 }
 
 /// Reads what is looked up in, which has to be what the coordinator has read.
@@ -386,6 +402,7 @@ fn outcome(context: &RunContext, prepared: &Prepared<'_>, began: Instant) -> Bun
     BundleOutcome {
         units: 0,
         files: None,
+        range: None,
         steps: context.snapshots(),
         came: context.rejects.all_came(),
         missing_columns: prepared.missing_columns(),
@@ -453,6 +470,15 @@ impl std::fmt::Debug for LinkKeeper {
 }
 
 impl LinkKeeper {
+    /// What filters have left out of units that are at their ends, and complete with no delivery.
+    fn left_out(&self) -> Filtered {
+        let known = std::mem::take(&mut *self.left_out.lock().unwrap_or_else(PoisonError::into_inner));
+        known.into_values().fold(Filtered::default(), |mut sum, (_, left_out)| {
+            sum += left_out;
+            sum
+        })
+    }
+
     fn tell(&self, told: &Told) {
         // It is of our own making.
         to_value(told).into_iter().for_each(|told| self.link.tell(told));
