@@ -213,6 +213,36 @@ pub fn same_apart(format: &dyn StreamFormat, text: &[u8], request: &ParseRequest
     true
 }
 
+/// Whether the lines of `text` can be read behind others; if so, checks that they are the same.
+pub fn same_behind(format: &dyn StreamFormat, text: &[u8], request: &ParseRequest) -> bool {
+    let request = ParseRequest { lines: true, bytes: true, ..request.clone() };
+    let whole = parse(format, text, &request, &[]).expect("the text can be read");
+    let mut ends = (1..text.len()).filter(|end| text[end - 1] == b'\n').peekable();
+    let Some(&first) = ends.peek() else { return false };
+    for end in ends {
+        let at = TextPosition { byte: end as u64, line: 1 };
+        let Some(mut splitter) = format.splitter_behind(text, at) else { return false };
+        let mut learned = format.parser(&request).expect("a parser");
+        learned.push(Bytes::copy_from_slice(&text[..first]), &mut Parsed::default()).expect("the first line");
+        let (mut pieces, mut parsed) = (Vec::new(), Parsed::default());
+        splitter.push(Bytes::copy_from_slice(&text[end..]), 1, &mut pieces);
+        splitter.finish(&mut pieces);
+        for piece in pieces {
+            let mut parser = learned.fork(piece.place).expect("it knows the beginning");
+            piece.text.into_iter().try_for_each(|text| parser.push(text, &mut parsed)).expect("pushed");
+            parser.finish(&mut parsed).expect("finished");
+        }
+        let behind = Outcome::new(request.output_schema(), parsed);
+        let before = whole.bytes.iter().filter(|byte| byte.unsigned_abs() < end as u64).count();
+        assert_eq!(behind.bytes, whole.bytes[before..], "behind {end}");
+        assert_eq!(behind.rows, whole.rows.slice(before, whole.rows.num_rows() - before), "behind {end}");
+        let bytes = |rejects: &[Reject]| rejects.iter().map(|reject| reject.byte).collect::<Vec<_>>();
+        let refused: Vec<u64> = bytes(&whole.rejects).into_iter().filter(|byte| *byte >= end as u64).collect();
+        assert_eq!(bytes(&behind.rejects), refused, "behind {end}");
+    }
+    true
+}
+
 /// Checks that reading `text` with `contains` gives what reading all of it and then removing what lacks the text gives:
 /// the same rows and rejects at the same places, or the same error. `length` tells how long the record is with which a
 /// text begins; `stays` names the rejects that stay whatever they contain. `request` has lines and bytes.
@@ -286,6 +316,8 @@ impl Subject {
         self.a_file_without_rows_is_complete();
         self.cuts_change_nothing();
         self.pieces_can_be_parsed_apart();
+        self.lines_can_be_read_behind_others();
+        self.rows_can_be_chosen_by_their_places();
         self.any_projection_is_the_same_as_choosing_afterwards();
         self.batches_are_as_long_as_asked_for();
         self.lines_are_where_rows_begin();
@@ -415,6 +447,36 @@ impl Subject {
             }
         }
         assert!(stream.splitter(&text).is_some(), "lines can be cut");
+    }
+
+    fn lines_can_be_read_behind_others(&self) {
+        let Reading::Stream(stream) = self.format.reading() else { return };
+        let mut text = self.written();
+        if let Some(bad) = self.bad_record {
+            text.extend_from_slice(bad);
+            text.extend(encode(self.format.as_ref(), &self.schema(), &[self.batch.slice(0, 2)], false));
+        }
+        same_behind(stream, &text, &self.request());
+    }
+
+    fn rows_can_be_chosen_by_their_places(&self) {
+        let Reading::Ranges(format) = self.format.reading() else { return };
+        let written = self.written();
+        let request = ParseRequest { lines: true, bytes: true, ..self.request() };
+        let whole = self.read(&written, &request);
+        let cuts = block_on(format.cuts(Arc::new(InMemory(written.clone().into())))).expect("readable");
+        assert!(cuts.is_sorted() && cuts.first() == Some(&0), "{cuts:?}");
+        assert!(whole.bytes.iter().all(|place| place.unsigned_abs() < cuts[cuts.len() - 1]));
+        let between = whole.bytes.iter().map(|place| place.unsigned_abs() + 1);
+        for cut in cuts.iter().copied().chain(between) {
+            let read =
+                |places: Range<u64>| self.read(&written, &ParseRequest { places: Some(places), ..request.clone() });
+            let [before, behind] = [read(0..cut), read(cut..u64::MAX)];
+            assert_eq!([before.bytes, behind.bytes].concat(), whole.bytes, "cut at {cut}");
+            assert_eq!([before.lines, behind.lines].concat(), whole.lines, "cut at {cut}");
+            let schema = whole.rows.schema();
+            same(&concat_batches(&schema, &[before.rows, behind.rows]).expect("the same columns"), &whole.rows);
+        }
     }
 
     fn any_projection_is_the_same_as_choosing_afterwards(&self) {

@@ -264,6 +264,9 @@ impl StreamFormat for Csv {
         encoding::utf8_mark(self.encoding, head)?;
         let first_end = memchr::memchr2(b'\r', b'\n', head)?;
         let in_feeds = head[first_end] == b'\n' || head.get(first_end + 1) == Some(&b'\n');
+        if self.dialect.comment.is_some() {
+            return None;
+        }
         // The parser has to know the header, and what stands before it.
         let is_whole = memchr::memchr_iter(b'\n', head).count() as u64 > self.skip_lines + u64::from(self.header);
         let in_lines = self.dialect.quote.is_none() && in_feeds && is_whole;

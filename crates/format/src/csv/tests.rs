@@ -966,3 +966,22 @@ fn a_content_type_tells_settings() {
         assert_eq!((ENTRY.by_content_type)(value), settings, "{value}");
     }
 }
+
+#[test]
+fn lines_of_a_file_without_quotes_can_be_read_behind_others() {
+    let text = b"id,name\n1,a\"\n2,\"b\n\n3\n4,d,e\n5,\xff\n6,f";
+    let columns = json!({"id": "int64", "name": "utf8"});
+    let behind = |settings: Value, text: &[u8]| {
+        let mut all = json!({"columns": columns});
+        all.as_object_mut().expect("an object").extend(settings.as_object().expect("an object").clone());
+        let format = csv(all);
+        let request = ParseRequest::all(format.declared().expect("declared columns"));
+        conformance::same_behind(&format, text, &request)
+    };
+    assert!(behind(json!({"quote": "none"}), text));
+    let with_returns = String::from_utf8_lossy(text).replace('\n', "\r\n");
+    assert!(behind(json!({"quote": "none"}), with_returns.as_bytes()));
+    assert!(!behind(json!({"quote": "none"}), b"id,name\r1,a\n2,b\n"), "a CR ends a line");
+    assert!(!behind(json!({"quote": "none", "comment": "#"}), b"id,name\n1,a\n2,b\n"));
+    assert!(!behind(json!({}), b"id,name\n1,a\n2,b\n"), "a line end may stand in quotes");
+}

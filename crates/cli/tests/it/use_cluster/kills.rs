@@ -7,11 +7,14 @@ use std::time::{Duration, Instant};
 use millstream_testkit::Proxy;
 use rustix::process::Signal;
 
-use super::{Cluster, Process, RECORDS, cluster_of, mariadb, postgres, written};
+use super::{Cluster, Process, RECORDS, cluster_of, mariadb, postgres, records, written};
 use crate::use_support::finish;
 
 /// Files of a round.
 const FILES: usize = 24;
+
+/// So many of them are one file, which is read by ranges.
+const IN_ONE: usize = 8;
 
 /// Workers of a round.
 const WORKERS: usize = 3;
@@ -86,6 +89,10 @@ fn round(mut cluster: Cluster, seed: u64) {
     let slow = "  slow: {map: {from: kept, python: 'slow.py:slow', columns: {w: int64}, keep: [id, name, v], \
                 deterministic: true, workers: 1}}\nsinks:";
     let job = cluster.lab.read("job.yaml").replace("sinks:", slow).replace("from: kept, write", "from: slow, write");
+    let job = job.replace("header: false,", "header: false, quote: none,");
+    let one = FILES - IN_ONE..FILES;
+    cluster.lab.file("in/one.csv", one.clone().map(|file| records(file, true)).collect::<String>());
+    one.for_each(|file| fs_err::remove_file(cluster.lab.path(&format!("in/{file:03}.csv.gz"))).expect("it is there"));
     cluster.lab.file("job.yaml", job);
     let mut members: Vec<Member> = (0..WORKERS).map(|_| Member::new(&mut cluster)).collect();
     let (mut resumed, mut blows, mut hit) = (false, random.u32(1..4), Vec::new());
@@ -93,6 +100,7 @@ fn round(mut cluster: Cluster, seed: u64) {
     loop {
         let more: &[&str] = if resumed { &["--resume"] } else { &[] };
         let mut coordinator = cluster.coordinator(&[more, &["--wait-for-workers", "60s"]].concat());
+        coordinator.env("MILLSTREAM_RANGE_BYTES", "8000");
         let log = fs_err::File::create(cluster.lab.path("coordinator.log")).expect("a log").into_parts().0;
         coordinator.stdout(std::process::Stdio::null()).stderr(log);
         let mut coordinator = Process(coordinator.spawn().expect("it starts"));
@@ -143,7 +151,8 @@ fn round(mut cluster: Cluster, seed: u64) {
     }
     let report = cluster.lab.run(&["rejects", "--json"]);
     let rejects = report.ok().json();
-    let places = rejects["rejects"].as_array().into_iter().flatten().map(|reject| reject["uri"].to_string());
+    let places = rejects["rejects"].as_array().into_iter().flatten();
+    let places = places.map(|reject| format!("{} {}", reject["uri"], reject["byte"]));
     let places: Vec<String> = places.collect();
     assert_eq!((places.len(), places.iter().collect::<BTreeSet<_>>().len()), (FILES, FILES), "seed {seed}, {hit:?}");
     if resumes == 0 {
