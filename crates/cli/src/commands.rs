@@ -262,10 +262,15 @@ fn explain(global: &Global, output: Output, asked: &arguments::Explain) -> Resul
         }
         output.json(&json)?;
     } else {
-        let distributed = distributed.as_ref().map(crate::explain::distribution).unwrap_or_default();
-        output.result(&format!("{}{distributed}", crate::explain::explanation(plan.explain())))?;
+        let shown = distributed.as_ref().map(crate::explain::distribution).unwrap_or_default();
+        output.result(&format!("{}{shown}", crate::explain::explanation(plan.explain())))?;
     }
-    Ok(())
+    match distributed.and_then(|distributed| distributed.here) {
+        Some(why) if asked.distributed.cluster == Some(arguments::WhenDistributed::Always) => {
+            Err(Error::refused("the workers of a cluster cannot run this job").cause(why).into())
+        }
+        _ => Ok(()),
+    }
 }
 
 fn show_rows(global: &Global, output: Output, preview: &arguments::Preview) -> Result<(), Failure> {

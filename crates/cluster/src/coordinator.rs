@@ -376,6 +376,27 @@ impl Coordination {
         mut units: mpsc::Receiver<ListedUnit>,
         mut events: mpsc::Receiver<Event>,
     ) -> Result<Outcome, Vec<Error>> {
+        match self.coordinate(&mut units, &mut events).await {
+            Ok(true) => {
+                self.report();
+                self.part(&mut events, || FromCoordinator::Finished).await;
+                Ok(Outcome::Finished)
+            }
+            Ok(false) => Ok(Outcome::Alone(Left(Box::new(self.leases)))),
+            Err(errors) => {
+                let why = errors.first().map_or(String::new(), Error::to_string);
+                self.part(&mut events, || FromCoordinator::Failed(why.clone())).await;
+                Err(errors)
+            }
+        }
+    }
+
+    /// Returns whether all units are read; `false` if there was no worker for too long.
+    async fn coordinate(
+        &mut self,
+        units: &mut mpsc::Receiver<ListedUnit>,
+        events: &mut mpsc::Receiver<Event>,
+    ) -> Result<bool, Vec<Error>> {
         let mut looks = tokio::time::interval(LOOK);
         let mut beats = tokio::time::interval(self.settings.beat);
         let mut listing = true;
@@ -408,15 +429,18 @@ impl Coordination {
                         while let Some(unit) = units.recv().await {
                             self.leases.add(unit).map_err(unpacked)?;
                         }
-                        return Ok(Outcome::Alone(Left(Box::new(self.leases))));
+                        return Ok(false);
                     }
                 }
             }
             self.hand_out()?;
         }
-        self.say_to_all(|| FromCoordinator::Finished);
-        self.report();
-        // Their connections end when they have heard it.
+        Ok(true)
+    }
+
+    /// Says to all workers how it ends. Their connections end when they have heard it.
+    async fn part(&mut self, events: &mut mpsc::Receiver<Event>, how: impl Fn() -> FromCoordinator) {
+        self.say_to_all(how);
         let patience = self.settings.beat.min(LONGEST_GOODBYE);
         let until = tokio::time::sleep(patience);
         tokio::pin!(until);
@@ -428,7 +452,6 @@ impl Coordination {
                 () = &mut until => break,
             }
         }
-        Ok(Outcome::Finished)
     }
 
     fn now(&self) -> u64 {

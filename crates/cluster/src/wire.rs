@@ -87,6 +87,8 @@ pub(crate) enum FromCoordinator {
     Stop(Bundle),
     /// There is nothing more to do.
     Finished,
+    /// The run has failed, and why.
+    Failed(String),
     /// It is there.
     Beat,
 }

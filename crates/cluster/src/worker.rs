@@ -116,6 +116,8 @@ fn lost() -> Error {
 pub enum Parted {
     /// The run is finished, or the worker was to leave, and has ended what it had.
     Well,
+    /// The run has failed, for this reason.
+    Failed(String),
     /// The connection is lost, for this reason.
     Lost(String),
     /// The coordinator does not let it join, or it cannot do the task.
@@ -345,6 +347,7 @@ impl Member {
                 }
             }
             FromCoordinator::Finished => return Some(Parted::Well),
+            FromCoordinator::Failed(why) => return Some(Parted::Failed(why)),
         }
         None
     }

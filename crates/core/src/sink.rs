@@ -19,8 +19,9 @@
 //! A [`StagedLoad`] is both: chunks are delivered into a staging table, and `prepare` and `commit` make its rows
 //! visible.
 
+use std::any::Any;
 use std::collections::HashMap;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -111,8 +112,35 @@ pub struct LoadContext {
     pub refusals: Option<Arc<dyn Refusals>>,
 }
 
+/// What a worker of a cluster keeps of a part that is done for the next one: connections that took long to open. Its
+/// sinks have put it there, each under its name.
+#[derive(Clone, Default)]
+pub struct Kept(Arc<Mutex<Vec<KeptByName>>>);
+
+type KeptByName = (String, Box<dyn Any + Send>);
+
+impl Kept {
+    /// Keeps `what` for the sink `name`.
+    pub fn give<T: Send + 'static>(&self, name: &str, what: T) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((name.to_owned(), Box::new(what)));
+    }
+
+    /// What the sink `name` has kept last, if that is a `T`.
+    pub fn take<T: Send + 'static>(&self, name: &str) -> Option<T> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = kept.iter().rposition(|(of, what)| of == name && what.is::<T>())?;
+        kept.remove(at).1.downcast().ok().map(|what| *what)
+    }
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Kept")
+    }
+}
+
 /// The part that a worker of a cluster has in a load.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct WorkerPart {
     /// Its number among all workers of the run.
     pub worker: u64,
@@ -120,11 +148,13 @@ pub struct WorkerPart {
     pub attempt: u64,
     /// How many parts all workers write at once, for which limits of the job hold together.
     pub at_once: u64,
+    /// What is kept between its parts.
+    pub kept: Kept,
 }
 
 impl WorkerPart {
     /// What it has of a limit of the job: at least one.
-    pub fn of_limit(self, limit: usize) -> usize {
+    pub fn of_limit(&self, limit: usize) -> usize {
         (limit / usize::try_from(self.at_once).unwrap_or(usize::MAX).max(1)).max(1)
     }
 }

@@ -75,7 +75,15 @@ pub fn options(machine: &Machine, run: &arguments::InCluster) -> Result<Option<C
     let of_file = machine.cluster.as_ref().map(ClusterKeys::distributes);
     let when = run.cluster.map(Distribute::from).or(of_file).unwrap_or(Distribute::Never);
     if when == Distribute::Never {
-        return Ok(None);
+        let given = [("--listen", run.listen.is_some()), ("--shared", !run.shared.is_empty())];
+        let given = [&given[..], &[("--wait-for-workers", run.wait.is_some())]].concat();
+        return match given.into_iter().find(|(_, is_given)| *is_given && run.cluster.is_none()) {
+            None => Ok(None),
+            Some((option, _)) => {
+                let error = Error::refused(format!("`{option}` is for runs with workers, and this one has none"));
+                Err(error.hint("add `--cluster`").into())
+            }
+        };
     }
     let file = machine.cluster.clone().unwrap_or_default();
     let listen = run.listen.clone().or(file.listen).unwrap_or_else(|| LISTEN.to_owned());
@@ -234,10 +242,12 @@ impl Working {
                 Ok(Parted::Lost(why)) if once => {
                     return Err(Error::transient(format!("lost the coordinator at {}", self.address)).cause(why));
                 }
+                Ok(Parted::Failed(why)) if once => return Err(Error::refused("the run has failed").cause(why)),
                 Ok(parted) => {
                     let (text, pause) = match parted {
                         Parted::Well => ("has left the run\n".to_owned(), PAUSE),
                         Parted::Lost(why) => (format!("lost the coordinator at {}: {why}\n", self.address), PAUSE),
+                        Parted::Failed(why) => (format!("the run has failed: {why}\n"), PAUSE),
                         Parted::Refused(error) => (message::error(self.output, &error), PAUSE_AFTER_REFUSAL),
                     };
                     self.say(text);
@@ -261,8 +271,9 @@ impl Working {
     /// Works for one run, until that ends, or this machine has something else to do.
     async fn join(&mut self) -> Result<Parted> {
         let (leave, leaving) = watch::channel(false);
-        let (output, joined) = (self.output, format!("works for a run at {}\n", self.address));
-        let work = EngineWork::new(self.engine.clone()).on_begin(move || output.chat(&joined));
+        let (output, address) = (self.output, self.address.clone());
+        let begun = move |what: &str| output.chat(&format!("works for {what} at {address}\n"));
+        let work = EngineWork::new(self.engine.clone()).on_begin(begun);
         let joining = work.join(&self.address, &self.identity, leaving);
         tokio::pin!(joining);
         let mut looks = tokio::time::interval(idle::LOOK);

@@ -1,8 +1,8 @@
 //! Runs whose units workers read: processes on this machine, in place of machines.
 //!
 //! `use_cluster/shapes.rs` compares what they load with what one process loads, `use_cluster/files.rs` has files that
-//! they write, `use_cluster/ranges.rs` large files that several of them read, `use_cluster/machines.rs` machines with an
-//! address or a disk of their own, and `use_cluster/kills.rs` the rounds in which they are killed, stopped and cut off.
+//! they write, `use_cluster/ranges.rs` large files that several of them read, `use_cluster/machines.rs` machines with
+//! an address or a disk of their own, and `use_cluster/kills.rs` the rounds in which they are killed, stopped and cut off.
 
 mod files;
 mod kills;
@@ -512,7 +512,7 @@ fn workers_are_started_by_ssh() {
     ran.ok();
     assert_eq!(cluster_of(&ran.json()).len(), 2, "{}", ran.stderr);
     let ended = ssh.join().expect("it has ended");
-    ended.ok().says(&["one: works for a run at ", "one: has left the run", "two: has left the run"]);
+    ended.ok().says(&["one: works for the run ", " of job.yaml at ", "one: has left the run", "two: has left the run"]);
     cluster.has_all(10, false);
     let unreachable = finish(started(&["gone"]), None);
     unreachable.ended(1).says(&["gone cannot be reached by `ssh`", "no route", "without a password"]);

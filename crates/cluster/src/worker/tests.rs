@@ -210,7 +210,7 @@ async fn an_error_of_a_worker_ends_the_run_with_its_name() {
     let (address, _, coordinating) = coordinator(folder.path(), 5, settings()).await;
     let (_stay, leave) = watch::channel(false);
     let parted = work(&address, folder.path(), Does::Fail, leave).await.expect("it joined");
-    assert!(matches!(parted, Parted::Lost(_)), "{parted:?}");
+    assert!(matches!(&parted, Parted::Failed(why) if why.contains("on the worker here:1")), "{parted:?}");
     let errors = coordinating.await.expect("it has ended").expect_err("it fails");
     assert_eq!(errors[0].cause_text(), Some("on the worker here:1"));
 }

@@ -6,7 +6,8 @@
 //! ```
 //! `opening.rs` opens units ahead, of each server as many as `pace.rs` allows; `unit.rs` unpacks them; `unopened.rs`
 //! keeps those that cannot be opened. `archive.rs` reads large zips by their directory, in parts that several tasks
-//! take. `cuts.rs` says which ranges of a large unit several processes can read, and `lines.rs` reads those of a text. `crew.rs` lets tasks without a unit help with the large ones, whose text `split.rs` parses in pieces.
+//! take. `cuts.rs` says which ranges of a large unit several processes can read, and `lines.rs` reads those of a text.
+//! `helpers.rs` lets tasks without a unit help with the large ones, whose text `split.rs` parses in pieces.
 //! `source_plan.rs` says what is to be read. `naming.rs` knows the format of files by their names; `lacking.rs` counts
 //! those that lack columns. `stored.rs` knows the places that give rows and no bytes. `table.rs` shows a source to the
 //! SQL planner and takes the columns and filters it pushes down; `sample.rs` looks at the first bytes where the job

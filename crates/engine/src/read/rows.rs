@@ -227,8 +227,10 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
                     continue;
                 }
                 Unpacked::Text(piece) => {
-                    let is_beginning = !member.is_behind;
-                    is_beginning.then(|| foreign.text(&piece)).unwrap_or(Ok(())).map_err(|error| text.fault(error, member.name.as_deref()))?;
+                    if text.before().is_none() {
+                        let looked = foreign.text(&piece);
+                        looked.map_err(|error| text.fault(error, member.name.as_deref()))?;
+                    }
                     tape.iter_mut().for_each(|tape: &mut Tape| tape.push(&piece));
                     if text.is_long() {
                         sink.split(&reader, &parse, &piece, text.worker());

@@ -20,9 +20,10 @@ use std::sync::atomic::AtomicU64;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use millstream_core::sink::{
-    Chunk, Delivery, KnownLoad, Ledger, LoadContext, Replaced, Replacement, SHOWN_BAD_ROWS, WrittenChunks,
+    Chunk, Delivery, Kept, KnownLoad, Ledger, LoadContext, Replaced, Replacement, SHOWN_BAD_ROWS, WrittenChunks,
 };
 use millstream_core::{Error, Result};
+use millstream_database::table::Bulk;
 
 use super::bisect::Scope;
 use super::delivery::{Delivering, OpenTransaction, TableDelivery};
@@ -32,7 +33,7 @@ use super::ledger_rows::all_chunks;
 use super::load::{self, Shared, on_io};
 use super::notes::Notes;
 use super::pool::{Pool, connect, connect_as};
-use super::server::{Failure, Server, target_of};
+use super::server::{Connection, Failure, Server, target_of};
 use super::spec::{DatabaseSpec, Mode};
 use crate::shared::{counted, digest};
 
@@ -48,6 +49,26 @@ pub(super) struct LedgerState {
     /// The run that delivers.
     run: String,
     pub(super) entry: Entry,
+    /// Where a worker keeps its connections, and under which name.
+    kept: Option<(Kept, String)>,
+}
+
+/// What a worker keeps of a load: its connections, and what it has found out about the target.
+struct KeptSessions {
+    connections: Vec<Box<dyn Connection>>,
+    spec: DatabaseSpec,
+    bulk: Bulk,
+}
+
+impl Drop for LedgerState {
+    fn drop(&mut self) {
+        let Some((kept, name)) = self.kept.take() else { return };
+        let shared = &self.into.shared;
+        let connections = shared.pool.close();
+        if !connections.is_empty() {
+            kept.give(&name, KeptSessions { connections, spec: shared.spec.clone(), bulk: shared.bulk.clone() });
+        }
+    }
 }
 
 /// What the ledger of a staged load is made from.
@@ -101,7 +122,21 @@ async fn set_up(
     context: LoadContext,
 ) -> Result<Option<LedgerState>> {
     let entry = Entry::new(&server, &spec, &load, &context.run);
-    let tag = entry.tag(context.worker.map(|part| part.worker));
+    let tag = entry.tag(context.worker.as_ref().map(|part| part.worker));
+    let of_part = |limit| context.worker.as_ref().map_or(limit, |part| part.of_limit(limit));
+    let count = if context.ordered { 1 } else { spec.connections.map_or(CONNECTIONS, of_part) };
+    let kept = context.worker.as_ref().map(|part| (part.kept.clone(), format!("{}\n{load}", context.sink)));
+    if let Some(KeptSessions { connections, spec, bulk }) = kept.as_ref().and_then(|(kept, name)| kept.take(name)) {
+        let pool = Pool::new(&server, &spec, count).tagged(Some(&tag));
+        let mut all = connections.into_iter().take(count);
+        // One that the server has ended meanwhile is no reason to fail: others are opened.
+        if let Some(mut first) = all.next()
+            && entry.join(first.as_mut()).await.is_ok()
+        {
+            [first].into_iter().chain(all).for_each(|connection| pool.give(connection));
+            return Ok(Some(LedgerState::new(server, spec, bulk, pool, entry, context, kept)));
+        }
+    }
     let mut connection = connect_as(server.as_ref(), &spec, &tag).await?;
     match context.worker {
         Some(_) => entry.join(connection.as_mut()).await?,
@@ -119,15 +154,27 @@ async fn set_up(
     let facts = load::ready_target(server.as_ref(), connection.as_mut(), &spec, &context.schema).await?;
     let columns = load::bulk_columns(server.as_ref(), &spec, &context.schema, Some(&facts));
     spec.name_like(&columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>());
-    let of_part = |limit| context.worker.map_or(limit, |part| part.of_limit(limit));
-    let count = if context.ordered { 1 } else { spec.connections.map_or(CONNECTIONS, of_part) };
     let bulk = server.dialect().bulk(&server.dialect().table(&spec.table), columns, &context.schema);
     let pool = Pool::new(&server, &spec, count).tagged(Some(&tag));
-    let shared = Arc::new(Shared::new(&server, &spec, bulk, pool, Scope::Transaction, &context.step));
-    let LoadContext { run, schema, budget, io, .. } = context;
-    shared.pool.give(connection);
-    let into = Arc::new(Delivering { shared, schema, budget, io, rows: Arc::default(), epochs: None });
-    Ok(Some(LedgerState { into, run, entry }))
+    pool.give(connection);
+    Ok(Some(LedgerState::new(server, spec, bulk, pool, entry, context, kept)))
+}
+
+impl LedgerState {
+    fn new(
+        server: Arc<dyn Server>,
+        spec: DatabaseSpec,
+        bulk: Bulk,
+        pool: Pool,
+        entry: Entry,
+        context: LoadContext,
+        kept: Option<(Kept, String)>,
+    ) -> Self {
+        let shared = Arc::new(Shared::new(&server, &spec, bulk, pool, Scope::Transaction, &context.step));
+        let LoadContext { run, schema, budget, io, .. } = context;
+        let into = Arc::new(Delivering { shared, schema, budget, io, rows: Arc::default(), epochs: None });
+        LedgerState { into, run, entry, kept }
+    }
 }
 
 /// All loads that are in the ledger, if there is one.
@@ -171,7 +218,7 @@ impl DatabaseLedger {
         let StagedParts { shared, entry, schema, rows } = parts;
         let (run, budget, io) = (context.run.clone(), Arc::clone(&context.budget), context.io.clone());
         let into = Arc::new(Delivering { shared, schema, budget, io, rows, epochs: None });
-        DatabaseLedger(Arc::new(LedgerState { into, run, entry }))
+        DatabaseLedger(Arc::new(LedgerState { into, run, entry, kept: None }))
     }
 
     pub(super) fn state(&self) -> Arc<LedgerState> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
-use millstream_core::sink::{Accept, Chunk, Delivered, Delivery, Ledger, LoadContext, Sink, WorkerPart};
+use millstream_core::sink::{Accept, Chunk, Delivered, Delivery, Kept, Ledger, LoadContext, Sink, WorkerPart};
 use millstream_core::{ErrorKind, Result};
 use millstream_testkit::{Break, MariaDb, MariaDbOptions, Postgres, PostgresOptions, Proxy};
 use serde_json::{Value, json};
@@ -70,6 +70,7 @@ for_both!(
     who_loses_a_load_writes_nothing_more,
     a_load_that_somebody_has_is_not_taken_without_being_asked,
     workers_share_a_load_and_a_lost_one_blocks_nobody,
+    a_worker_keeps_its_connections_for_its_next_part,
     a_run_that_takes_a_load_over_ends_all_of_its_workers,
     who_holds_a_lock_is_named,
     who_still_looks_into_the_ledger_is_named,
@@ -292,7 +293,7 @@ async fn a_noted_commit_without_an_answer_is_found_out(kind: Kind) {
 /// The ledger of `run 1` as the run `run` of a cluster has it, or one of its workers.
 async fn shared_ledger(sink: &Arc<dyn Sink>, run: &str, worker: Option<u64>) -> Result<Arc<dyn Ledger>> {
     let (schema, run) = (people(&[]).schema(), run.to_owned());
-    let worker = worker.map(|worker| WorkerPart { worker, attempt: 1, at_once: 2 });
+    let worker = worker.map(|worker| WorkerPart { worker, attempt: 1, at_once: 2, kept: Kept::default() });
     let context = LoadContext { schema, run, take_over: true, worker, ..context(1) };
     Ok(sink.ledger("run 1", context).await?.expect("there is one"))
 }
@@ -325,6 +326,32 @@ async fn workers_share_a_load_and_a_lost_one_blocks_nobody(kind: Kind) {
     assert_eq!(deliver(&one, 1..2).await.expect("it answers"), Delivered::AlreadyDone(chunks(1..2)));
     assert_eq!(deliver(&other, 3..4).await.expect("its sessions were left alone"), written(100));
     assert_exactly(|sql| database.query(sql), 4);
+}
+
+async fn a_worker_keeps_its_connections_for_its_next_part(kind: Kind) {
+    let database = new_table(kind);
+    let sink = database.sink(json!({}));
+    let run = shared_ledger(&sink, "a run of workers", None).await.expect("it begins");
+    let proxy = Proxy::start(database.port(), &[Break::Nothing]);
+    let far = super::tests::sink(&database.behind(proxy.port()), json!({}));
+    let part = WorkerPart { worker: 1, attempt: 1, at_once: 2, kept: Kept::default() };
+    let deliver_part = async |numbers: std::ops::Range<u64>| {
+        let worker = Some(part.clone());
+        let context =
+            LoadContext { schema: people(&[]).schema(), run: "a run of workers".to_owned(), worker, ..context(1) };
+        let ledger = far.ledger("run 1", context).await.expect("it joins").expect("there is one");
+        deliver(&ledger, numbers).await.expect("it delivers")
+    };
+    assert_eq!(deliver_part(0..1).await, written(100));
+    let opened = proxy.connections();
+    for number in 1..4 {
+        assert_eq!(deliver_part(number..number + 1).await, written(100));
+    }
+    assert_eq!(proxy.connections(), opened, "nothing was opened anew");
+    run.end_worker(1).await.expect("it is lost");
+    assert_eq!(deliver_part(4..5).await, written(100), "it opens others");
+    assert_eq!(proxy.connections(), opened + 1);
+    assert_exactly(|sql| database.query(sql), 5);
 }
 
 async fn a_run_that_takes_a_load_over_ends_all_of_its_workers(kind: Kind) {

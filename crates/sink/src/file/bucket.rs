@@ -132,7 +132,12 @@ impl Destination for Bucket {
         Ok(Box::new(begun))
     }
 
-    async fn join(&self, target_files: &TargetFiles, context: &LoadContext, _: WorkerPart) -> Result<Box<dyn Staging>> {
+    async fn join(
+        &self,
+        target_files: &TargetFiles,
+        context: &LoadContext,
+        _: &WorkerPart,
+    ) -> Result<Box<dyn Staging>> {
         let far = self.far(&target_files.target, super::network(context));
         Ok(Box::new(InBucket::new(target_files, context, far)))
     }

@@ -86,7 +86,7 @@ pub(crate) trait Destination: Debug + Send + Sync {
         &self,
         target_files: &TargetFiles,
         context: &LoadContext,
-        part: WorkerPart,
+        part: &WorkerPart,
     ) -> Result<Box<dyn Staging>>;
 
     /// The list of the current files, finished or not.

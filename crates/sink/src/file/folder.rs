@@ -115,7 +115,7 @@ impl Destination for Folder {
         &self,
         target_files: &TargetFiles,
         context: &LoadContext,
-        part: WorkerPart,
+        part: &WorkerPart,
     ) -> Result<Box<dyn Staging>> {
         Ok(Box::new(ForRun::join(target_files, context, part)?))
     }

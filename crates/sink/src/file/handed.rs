@@ -36,7 +36,7 @@ pub(crate) struct HandedFile {
 
 /// The number of the first part that a load makes: those of each attempt of a worker are its own.
 pub(crate) fn first_part(context: &LoadContext) -> usize {
-    context.worker.map_or(0, |part| part.attempt as usize * PARTS)
+    context.worker.as_ref().map_or(0, |part| part.attempt as usize * PARTS)
 }
 
 /// The temporary file that a worker has handed over under this name.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use millstream_core::sink::{Load, LoadContext, Sink, WorkerPart};
+use millstream_core::sink::{Kept, Load, LoadContext, Sink, WorkerPart};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -17,7 +17,10 @@ struct Parts(LoadContext);
 
 impl Parts {
     fn of_attempt(&self, attempt: u64) -> LoadContext {
-        LoadContext { worker: Some(WorkerPart { worker: attempt, attempt, at_once: 1 }), ..self.0.clone() }
+        LoadContext {
+            worker: Some(WorkerPart { worker: attempt, attempt, at_once: 1, kept: Kept::default() }),
+            ..self.0.clone()
+        }
     }
 
     /// What a worker hands over that has written so many rows.

@@ -124,7 +124,7 @@ impl FileLoad {
         encoding: &Encoding,
         context: LoadContext,
     ) -> Result<Self> {
-        let staging = match context.worker {
+        let staging = match &context.worker {
             None => destination.begin(target_files, &context).await?,
             Some(part) => destination.join(target_files, &context, part).await?,
         };

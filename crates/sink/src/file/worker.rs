@@ -30,7 +30,7 @@ impl ForRun {
     ///
     /// # Errors
     /// If that is not to be seen here.
-    pub(crate) fn join(target_files: &TargetFiles, context: &LoadContext, part: WorkerPart) -> Result<Self> {
+    pub(crate) fn join(target_files: &TargetFiles, context: &LoadContext, part: &WorkerPart) -> Result<Self> {
         let temporary = temporary_folder(&target_files.target);
         let note = temporary.join(RUN);
         let begun = blocking(|| fs_err::read_to_string(&note));

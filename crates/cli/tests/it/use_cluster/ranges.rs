@@ -24,7 +24,8 @@ const LARGE: [Large; 5] = [
     Large { file: "a.log", settings: "lines: {}", bytes: plain },
     Large {
         file: "a.tsv",
-        settings: "csv: {delimiter: \"\\t\", quote: none, columns: {id: int64, name: utf8, v: int64}}, max_rejects: 1000",
+        settings: "csv: {delimiter: \"\\t\", quote: none, columns: {id: int64, name: utf8, v: int64}}, \
+                   max_rejects: 1000",
         bytes: table,
     },
     Large {
@@ -212,8 +213,8 @@ fn slow(cluster: &Cluster) {
     let slow =
         "import time\n\ndef slow(row):\n    if row['id'] % 10 == 0:\n        time.sleep(0.005)\n    return {'w': 1}\n";
     cluster.lab.file("slow.py", slow);
-    let map = "transforms: {kept: {map: {from: s, python: 'slow.py:slow', columns: {w: int64}, keep: [id], deterministic: \
-               true}}}\nsinks:";
+    let map = "transforms: {kept: {map: {from: s, python: 'slow.py:slow', columns: {w: int64}, keep: [id], \
+               deterministic: true}}}\nsinks:";
     let job = cluster.lab.read("job.yaml");
     let (before, after) = job.split_once("transforms:").expect("transforms");
     let (_, sinks) = after.split_once("sinks:").expect("sinks");

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::FutureExt;
 use millstream_cluster::{Hello, Identity, Link, Parted, ReadBundle, ToRead, Worker, join};
-use millstream_core::sink::{Chunk, LoadContext, WorkerPart};
+use millstream_core::sink::{Chunk, Kept, LoadContext, WorkerPart};
 use millstream_core::{Error, ErrorKind, Result, StepKind, Unit, clock};
 use millstream_job::{Job, SinkStep, SourceStep};
 use millstream_state::rejects::Line;
@@ -43,6 +43,7 @@ use crate::read::Filtered;
 use crate::run::begin::Tasks;
 use crate::run::load::drive;
 use crate::run::sinks::AtOnce;
+use crate::runtime::KeptIo;
 
 /// Bundles that a worker reads at once: while one is at its end, the next one has begun.
 const SLOTS: u64 = 2;
@@ -53,18 +54,18 @@ const TOLD: Duration = Duration::from_millis(50);
 /// A worker of a cluster, with the machine of an engine.
 pub struct EngineWork {
     engine: Engine,
-    on_begin: Box<dyn Fn() + Send + Sync>,
+    on_begin: Box<dyn Fn(&str) + Send + Sync>,
 }
 
 impl EngineWork {
     /// One that works with `engine`.
     pub fn new(engine: Engine) -> Self {
-        EngineWork { engine, on_begin: Box::new(|| ()) }
+        EngineWork { engine, on_begin: Box::new(|_| ()) }
     }
 
-    /// Calls `then` when it has its task, and can do it.
+    /// Calls `then` when it has its task, and can do it, with what that is: `the run 7 of job.yaml`.
     #[must_use]
-    pub fn on_begin(self, then: impl Fn() + Send + Sync + 'static) -> Self {
+    pub fn on_begin(self, then: impl Fn(&str) + Send + Sync + 'static) -> Self {
         EngineWork { on_begin: Box::new(then), ..self }
     }
 
@@ -97,14 +98,15 @@ impl std::fmt::Debug for EngineWork {
 #[async_trait]
 impl millstream_cluster::Work for EngineWork {
     async fn begin(&self, worker: Worker, task: Value) -> Result<Arc<dyn ReadBundle>> {
-        let reads = self.prepare(worker, task).await?;
-        (self.on_begin)();
+        let (reads, what) = self.prepare(worker, task).await?;
+        (self.on_begin)(&what);
         Ok(reads)
     }
 }
 
 impl EngineWork {
-    async fn prepare(&self, worker: Worker, task: Value) -> Result<Arc<dyn ReadBundle>> {
+    /// What reads the bundles of a task, and what that is, in words.
+    async fn prepare(&self, worker: Worker, task: Value) -> Result<(Arc<dyn ReadBundle>, String)> {
         let assignment: Assignment = from_value(task)?;
         let (folder, must_be_there) = assignment.folder();
         if let Err(cause) = std::env::set_current_dir(folder)
@@ -115,8 +117,11 @@ impl EngineWork {
         }
         let mut task = match assignment {
             Assignment::Load(task) => *task,
-            Assignment::Count(task) => return Ok(Arc::new(CountWork::new(self.engine.clone(), task))),
+            Assignment::Count(task) => {
+                return Ok((Arc::new(CountWork::new(self.engine.clone(), task)), "a count of lines".to_owned()));
+            }
         };
+        let what = format!("the run {} of {}", task.run, task.plan["path"].as_str().unwrap_or_default());
         let code = match task.code.is_empty() {
             true => None,
             false => {
@@ -130,10 +135,10 @@ impl EngineWork {
             }
         };
         let plan = self.engine.restore(&task.plan).map_err(Failure::into_first)?;
-        let (engine, next) = (self.engine.clone(), Arc::default());
-        let joined = Arc::new(Joined { engine, worker, task, plan, next, _code: code });
+        let (engine, next, kept) = (self.engine.clone(), Arc::default(), Kept::default());
+        let joined = Arc::new(Joined { engine, worker, task, plan, next, kept, kept_io: KeptIo::new()?, _code: code });
         joined.check().await.map_err(|failure| same_files(failure.into_first()))?;
-        Ok(Arc::new(Reads(joined)))
+        Ok((Arc::new(Reads(joined)), what))
     }
 }
 
@@ -145,6 +150,9 @@ struct Joined {
     plan: JobPlan,
     /// The number of the next delivery.
     next: Arc<AtomicU64>,
+    /// What sinks keep between bundles, and where it waits.
+    kept: Kept,
+    kept_io: KeptIo,
     /// The folder of its code, if that has one of its own.
     _code: Option<tempfile::TempDir>,
 }
@@ -181,9 +189,9 @@ impl Joined {
             return Ok(());
         }
         let physical = prepared.plan_sinks(job).await?;
-        let part = WorkerPart { worker: self.worker, attempt: 0, at_once: 1 };
+        let part = WorkerPart { worker: self.worker, attempt: 0, at_once: 1, kept: self.kept.clone() };
         for (sink, root) in job.sinks.iter().zip(&physical.roots).filter(|(sink, _)| hindrance::writes_files(sink)) {
-            let load_context = load_context(context, self, part, prepared, sink, &root.plan)?;
+            let load_context = load_context(context, self, &part, prepared, sink, &root.plan)?;
             let begun = sink.sink.begin(load_context).await.map_err(|error| error.in_step(&sink.name.value))?;
             begun.abort().await;
         }
@@ -239,7 +247,7 @@ impl ReadBundle for Reads {
         let (count, next) = (units.iter().map(|unit| unit.extent.files()).sum(), Arc::clone(&joined.next));
         let keeper =
             Arc::new(LinkKeeper { link, next, positions, reading: Mutex::default(), left_out: Mutex::default() });
-        let part = WorkerPart { worker: joined.worker, attempt, at_once };
+        let part = WorkerPart { worker: joined.worker, attempt, at_once, kept: joined.kept.clone() };
         let bundle = Bundle { part, only, is_again, keeper, link: lines };
         let engine = joined.engine.clone();
         let reading =
@@ -310,7 +318,7 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
                     let (keeper, source) = (Arc::clone(&keeper), pipeline.read().source().to_owned());
                     pipeline.read().reader().watch_units(move |uri, is_read| keeper.reading(&source, uri, is_read));
                 }
-                let load_context = load_context(context, joined, part, &prepared, sink, &root.plan)?;
+                let load_context = load_context(context, joined, &part, &prepared, sink, &root.plan)?;
                 let begun = AtOnce::begin(context, sink, Arc::clone(&root.plan), load_context).await;
                 let (load, exec) = begun.map_err(|error| error.in_step(name))?;
                 tasks.plans.push(Arc::new(exec));
@@ -329,7 +337,7 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
         let begins_with =
             [first_notes(fingerprint.as_ref(), &references), range.iter().flat_map(noted).collect()].concat();
         let known = (!is_again).then(|| only_begun(&begins_with));
-        let load_context = load_context(context, joined, part, &prepared, sink, &root.plan)?;
+        let load_context = load_context(context, joined, &part, &prepared, sink, &root.plan)?;
         let step = Arc::clone(&load_context.step);
         let ledger = sink.sink.ledger(&shared.name, load_context).await.map_err(|error| error.in_step(name))?;
         let ledger = ledger.ok_or_else(|| Error::internal(format!("`{name}` keeps no ledger")))?;
@@ -373,7 +381,7 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
         uri: unit.uri,
         left_out: keeper.left_out(),
     });
-    Ok(BundleOutcome { files: of_files, range, ..outcome(context, &prepared, began) })
+    Ok(BundleOutcome { files: of_files, range, ..outcome(context, joined, &prepared, began) })
 }
 
 /// What the coordinator has noted of `unit` of `source`, of which a bundle has a range.
@@ -397,8 +405,9 @@ async fn read_references(context: &RunContext, joined: &Joined, physical: &Physi
     Ok(())
 }
 
-fn outcome(context: &RunContext, prepared: &Prepared<'_>, began: Instant) -> BundleOutcome {
-    let used = context.threads.used();
+fn outcome(context: &RunContext, joined: &Joined, prepared: &Prepared<'_>, began: Instant) -> BundleOutcome {
+    let mut used = context.threads.used();
+    used.add(joined.kept_io.used());
     BundleOutcome {
         units: 0,
         files: None,
@@ -417,7 +426,7 @@ fn outcome(context: &RunContext, prepared: &Prepared<'_>, began: Instant) -> Bun
 fn load_context(
     context: &RunContext,
     joined: &Joined,
-    part: WorkerPart,
+    part: &WorkerPart,
     prepared: &Prepared<'_>,
     sink: &SinkStep,
     plan: &Arc<dyn ExecutionPlan>,
@@ -432,11 +441,12 @@ fn load_context(
         marker: None,
         notes: None,
         take_over: false,
-        worker: Some(part),
+        worker: Some(part.clone()),
         schema,
         partitions: plan.output_partitioning().partition_count(),
         ordered: plan.output_ordering().is_some(),
-        io: context.runtimes.io(),
+        // Connections are kept between bundles; files are not.
+        io: if hindrance::writes_files(sink) { context.runtimes.io() } else { joined.kept_io.io() },
         scratch: context.scratch.folder().to_owned(),
         programs: prepared.programs(name),
         budget: Arc::clone(&context.budget),
