@@ -16,8 +16,8 @@ use millstream_codec::{Unpack, ZipEnding, ZipPlan, ZipPlanner, has_directory_by_
 use millstream_core::source::{Content, OpenedUnit};
 use millstream_core::{ByteStream, Error, Reservation, Result, Unit};
 
-use super::unit::UnitBytes;
-use super::{Reader, lines};
+use super::Reader;
+use super::ranges::range_of;
 
 /// Zips of more than so many bytes are read by their directory. Two more requests cost about as much as to read a few
 /// 100 kB, and smaller ones are mostly many, so that every task has one of its own.
@@ -104,24 +104,6 @@ pub async fn by_directory(reader: &Reader, unit: &Unit) -> Result<Option<Found>>
     }
 }
 
-/// The records that begin in the range of `unit`, which is a zip or a text.
-pub async fn open_range(reader: &Arc<Reader>, unit: &Unit) -> Result<Found<UnitBytes>> {
-    let known = reader.source_of(&unit.uri)?.look(&reader.context, unit).await?;
-    let no_ranges = || Error::refused("the place of the file gives no ranges of it any more");
-    let head = lines::head(reader, &known).await?.ok_or_else(no_ranges)?;
-    if !is_zip(&head) {
-        let (before, bytes) = lines::open(reader, &known, head).await?;
-        return Ok(Found::Bytes(UnitBytes::Lines(before, bytes)));
-    }
-    match by_directory(reader, &known).await? {
-        Some(Found::Archive(archive)) if archive.numbers.is_empty() => {
-            Err(Error::refused("the archive has changed since it was listed"))
-        }
-        Some(found) => Ok(found.map(UnitBytes::from)),
-        None => Err(Error::refused("there is no memory for the directory of the archive")),
-    }
-}
-
 /// The beginning of what is wanted of `unit`, and what unpacks it. Only where some members are asked for, a look at the
 /// first of them is worth a plan.
 pub async fn look(reader: &Reader, unit: &Unit) -> Result<(Unpack, ByteStream)> {
@@ -190,19 +172,15 @@ fn charge(held: &mut Reservation, bytes: usize) -> bool {
     more == 0 || held.try_grow(more)
 }
 
-/// The bytes of `unit` in `range`.
-pub async fn range_of(reader: &Reader, unit: &Unit, range: Range<u64>) -> Result<ByteStream> {
-    if range.is_empty() {
-        return Ok(stream::empty().boxed());
-    }
-    let part = Unit { range: Some(range), ..unit.clone() };
-    reader.source_of(&unit.uri)?.open(&reader.context, &part).await
-}
-
 impl Archive {
     /// Where its parts begin.
     pub fn begins(&self) -> impl Iterator<Item = u64> {
         (0..self.plan.parts()).map(|part| self.plan.range(part).start)
+    }
+
+    /// Whether no part of it is read.
+    pub fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
     }
 
     /// Whether two of its members have the same name.

@@ -16,7 +16,7 @@ use millstream_core::format::{ParseRequest, Parsed, Parser, Splitter, TextPositi
 use millstream_core::{ByteStream, Error, Result, Unit};
 
 use super::Reader;
-use super::archive::range_of;
+use super::ranges::range_of;
 
 /// The first bytes of a text, which tell its layout and its header, are so many.
 const HEAD: u64 = 64 << 10;
@@ -34,14 +34,9 @@ pub struct Before {
 }
 
 impl Before {
-    /// The first bytes of the text.
-    pub fn head(&self) -> &Bytes {
-        &self.head
-    }
-
-    /// How many bytes of text come before.
-    pub fn at(&self) -> u64 {
-        self.at
+    /// How many bytes of text come before, and the first of them.
+    pub fn text(&self) -> (u64, &Bytes) {
+        (self.at, &self.head)
     }
 
     /// A parser that knows the beginning of the text, and what cuts the rest.

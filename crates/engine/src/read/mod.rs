@@ -59,7 +59,6 @@ use serde::{Deserialize, Serialize};
 
 use self::concurrency::ConcurrencyLimit;
 use self::lacking::Lacking;
-use self::lines::Before;
 use self::raw::Tape;
 use self::ready::Ready;
 pub use self::source_plan::{Provenance, SchemeSource, SourcePlan};
@@ -466,14 +465,15 @@ impl Reader {
         }
     }
 
-    /// What keeps the text of a member, which stands behind `before`, for raw records, if `raw` asks for them; or its
-    /// beginning, where a reject may have to be read again behind it.
-    pub fn tape(&self, raw: bool, before: Option<&Before>) -> Option<Tape> {
+    /// What keeps the text of a member for raw records, if `raw` asks for them; or its beginning, where a reject may
+    /// have to be read again behind it. Of a text that is not the beginning, `before` says how many bytes stand before
+    /// it, and how these begin.
+    pub fn tape(&self, raw: bool, before: Option<(u64, &Bytes)>) -> Option<Tape> {
         let has_header = self.stream_format().is_some_and(StreamFormat::needs_header);
         let header = has_header && self.rejects.of_step(&self.name).is_some();
         (raw || header).then(|| match before {
             None => Tape::new(raw),
-            Some(before) => Tape::behind(raw, before.at(), before.head()),
+            Some((at, beginning)) => Tape::behind(raw, at, beginning),
         })
     }
 }

@@ -1,16 +1,27 @@
 //! Files that are read by ranges.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::{StreamExt, stream};
 use millstream_core::format::ReadAt;
 use millstream_core::source::{Source, SourceContext};
-use millstream_core::{Budget, Error, Result, Unit};
+use millstream_core::{Budget, ByteStream, Error, Result, Unit};
 
 use super::Reader;
 use super::concurrency::ConcurrencyLimit;
+
+/// The bytes of `unit` in `range`.
+pub async fn range_of(reader: &Reader, unit: &Unit, range: Range<u64>) -> Result<ByteStream> {
+    if range.is_empty() {
+        return Ok(stream::empty().boxed());
+    }
+    let part = Unit { range: Some(range), ..unit.clone() };
+    reader.source_of(&unit.uri)?.open(&reader.context, &part).await
+}
 
 /// `unit` as a file that is read by ranges, if its place can do that and it is not packed. What comes of it is told to
 /// `pace`.
@@ -52,7 +63,7 @@ impl ReadAt for Ranged {
         self.size
     }
 
-    async fn read_at(&self, range: std::ops::Range<u64>) -> Result<Bytes> {
+    async fn read_at(&self, range: Range<u64>) -> Result<Bytes> {
         let context: &SourceContext = &self.reader.context;
         let start = Instant::now();
         context.pace.take(range.end.saturating_sub(range.start)).await;
@@ -103,7 +114,7 @@ impl ReadAt for Collected {
         self.0.len() as u64
     }
 
-    async fn read_at(&self, range: std::ops::Range<u64>) -> Result<Bytes> {
+    async fn read_at(&self, range: Range<u64>) -> Result<Bytes> {
         let (start, end) = (range.start as usize, range.end as usize);
         if start > end || end > self.0.len() {
             return Err(Error::data(format!("the file has {} bytes and ends before byte {end}", self.0.len())));

@@ -223,7 +223,7 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
                         Some(before) => MemberReader::behind(&reader, &parse, before, text.worker())
                             .map_err(|error| text.fault(error, None))?,
                     };
-                    tape = reader.tape(request.raw, text.before());
+                    tape = reader.tape(request.raw, text.before().map(Before::text));
                     continue;
                 }
                 Unpacked::Text(piece) => {

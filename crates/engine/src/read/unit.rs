@@ -10,7 +10,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use datafusion::common::runtime::SpawnedTask;
 use futures::{FutureExt, StreamExt};
-use millstream_codec::{Unpack, Unpacked};
+use millstream_codec::{Unpack, Unpacked, is_zip};
 use millstream_core::format::{ReadAt, Reading};
 use millstream_core::pace::wait;
 use millstream_core::source::Content;
@@ -20,7 +20,7 @@ use super::Reader;
 use super::archive::{self, Archive, Found, Part};
 use super::concurrency::ConcurrencyLimit;
 use super::helpers::Member;
-use super::lines::Before;
+use super::lines::{self, Before};
 use super::ranges::ranged_file;
 
 /// Units up to this size in bytes are read by the task that decodes them, if that needs no waiting.
@@ -101,7 +101,7 @@ async fn found(reader: &Arc<Reader>, unit: &Unit, limit: &Arc<ConcurrencyLimit>)
     };
     if !ranged && unit.range.is_some() {
         let unit = unit.clone();
-        return on_io(reader, |reader| async move { archive::open_range(&reader, &unit).await }).await;
+        return on_io(reader, |reader| async move { open_range(&reader, &unit).await }).await;
     }
     let whole = reader.context.pace.ahead().map_or(WHOLE, |ahead| WHOLE.min(ahead));
     if !ranged && let Some((bytes, reservation)) = reader.read_now(unit, whole) {
@@ -120,6 +120,24 @@ async fn found(reader: &Arc<Reader>, unit: &Unit, limit: &Arc<ConcurrencyLimit>)
         }
     })
     .await
+}
+
+/// The records that begin in the range of `unit`, which is a zip or a text.
+async fn open_range(reader: &Arc<Reader>, unit: &Unit) -> Result<Found<UnitBytes>> {
+    let known = reader.source_of(&unit.uri)?.look(&reader.context, unit).await?;
+    let no_ranges = || Error::refused("the place of the file gives no ranges of it any more");
+    let head = lines::head(reader, &known).await?.ok_or_else(no_ranges)?;
+    if !is_zip(&head) {
+        let (before, bytes) = lines::open(reader, &known, head).await?;
+        return Ok(Found::Bytes(UnitBytes::Lines(before, bytes)));
+    }
+    match archive::by_directory(reader, &known).await? {
+        Some(Found::Archive(archive)) if archive.is_empty() => {
+            Err(Error::refused("the archive has changed since it was listed"))
+        }
+        Some(found) => Ok(found.map(UnitBytes::from)),
+        None => Err(Error::refused("there is no memory for the directory of the archive")),
+    }
 }
 
 /// Opens a part of an archive. Other parts of it may have been read, so a fault of it is one of the run.
