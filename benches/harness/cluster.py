@@ -4,8 +4,10 @@ each worker has a core of its own.
 """
 
 import contextlib
+import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,6 +27,7 @@ RATE = 5_000_000  # bytes a second for each address
 SLOW_RATE = 400_000  # for four workers to take three minutes
 WORKERS = 4
 TIMES = 6  # that units are read which are in the page cache
+TIMES_LARGE = 3  # that they are in the large text
 SPARK_MEMORY = 1024  # megabytes of each executor: with 512 it does not start
 
 
@@ -226,6 +229,30 @@ def cores_apart(context: Context) -> Iterator[Plan]:
 
 
 @contextlib.contextmanager
+def one_large(context: Context) -> Iterator[Plan]:
+    """The rows of all units in one text, which workers of one core read by ranges, and one process of as many cores."""
+    files = context.store.get("units")
+    folder, lines = context.scratch / "large", files.made.lines * TIMES_LARGE
+    folder.mkdir()
+    with (folder / "all.tsv").open("wb") as text:
+        for _ in range(TIMES_LARGE):
+            for unit in sorted(files.folder.glob("*.tsv.gz")):
+                with gzip.open(unit) as packed:
+                    shutil.copyfileobj(packed, text)
+    with databases.postgres() as database:
+        cluster = Cluster(context)
+        path = places_job(context, f"{folder}/all.tsv", database)
+        contenders = [
+            cluster.contender(f"load, {name}", workers, ["run", "--quiet", "--json", "--restart", str(path), *more],
+                              answer=rows_read, expected=lines, before=lambda: emptied(database))
+            for name, workers, more in [("workers", own_cores(context.cores), ["--shared", str(folder)]),
+                                        ("one process", [], [])]
+        ]  # fmt: skip
+        target = against(1.15, "load, workers", "load, one process", "one process")
+        yield Plan(contenders, [target], [files], database.pids)
+
+
+@contextlib.contextmanager
 def tiny_units(context: Context) -> Iterator[Plan]:
     """Very many small units."""
     files = context.store.get("tiny")
@@ -317,6 +344,7 @@ def to_parquet(context: Context) -> Iterator[Plan]:
 CLUSTER: dict[str, Workload] = {
     "cluster-throttled": Workload("units from a server that gives 5 MB/s to each address", throttled_units),
     "cluster-cores": Workload("units from the page cache, workers of a core each", cores_apart),
+    "cluster-large": Workload("one text from the page cache, workers of a core each", one_large),
     "cluster-tiny": Workload("10,000 units of 5 kB", tiny_units),
     "cluster-lost": Workload("a worker is killed half-way", lost_worker),
     "cluster-parquet": Workload("gzip CSV and JSON to Parquet", to_parquet),

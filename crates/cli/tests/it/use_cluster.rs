@@ -2,7 +2,8 @@
 //!
 //! `use_cluster/shapes.rs` compares what they load with what one process loads, `use_cluster/files.rs` has files that
 //! they write, `use_cluster/ranges.rs` large files that several of them read, `use_cluster/machines.rs` machines with
-//! an address or a disk of their own, and `use_cluster/kills.rs` the rounds in which they are killed, stopped and cut off.
+//! an address or a disk of their own, and `use_cluster/kills.rs` the rounds in which they are killed, stopped and cut
+//! off.
 
 mod files;
 mod kills;
