@@ -28,12 +28,42 @@ fn range_bytes() -> u64 {
     RANGE_BYTES
 }
 
-/// The ranges of `unit` that are read apart; none if it is read as a whole. Those of records that a ledger knows by
-/// chunks begin at multiples of `chunk_bytes`: no chunk is in two of them.
-///
-/// # Errors
-/// If it cannot be read.
-pub async fn cut(reader: &Arc<Reader>, unit: &Unit, chunk_bytes: u64) -> Result<Vec<Range<u64>>> {
+/// Of so many units the size is asked for if the listing has not told it: a list may have very many.
+const MOST_ASKED: u64 = 32;
+
+/// Where the units of a source are cut.
+#[derive(Debug)]
+pub struct Cuts {
+    reader: Arc<Reader>,
+    chunk_bytes: u64,
+    /// Of how many units the size was asked for.
+    asked: u64,
+}
+
+impl Cuts {
+    /// Those of the units of `reader`. Ranges of records that a ledger knows by chunks begin at multiples of
+    /// `chunk_bytes`: no chunk is in two of them.
+    pub fn new(reader: &Arc<Reader>, chunk_bytes: u64) -> Self {
+        Cuts { reader: Arc::clone(reader), chunk_bytes, asked: 0 }
+    }
+
+    /// The source.
+    pub fn source(&self) -> &str {
+        &self.reader.name
+    }
+
+    /// The ranges of `unit` that are read apart; none if it is read as a whole.
+    pub async fn of(&mut self, unit: &Unit) -> Vec<Range<u64>> {
+        self.asked += u64::from(unit.size.is_none());
+        if unit.size.is_none() && self.asked > MOST_ASKED {
+            return Vec::new();
+        }
+        // Whoever reads it says what is wrong with it.
+        cut(&self.reader, unit, self.chunk_bytes).await.unwrap_or_default()
+    }
+}
+
+async fn cut(reader: &Arc<Reader>, unit: &Unit, chunk_bytes: u64) -> Result<Vec<Range<u64>>> {
     let step = range_bytes();
     let is_large = unit.size.is_none_or(|size| size >= 2 * step);
     if !is_large

@@ -16,7 +16,7 @@ use crate::context::RunContext;
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::options::ClusterOptions;
-use crate::read::cuts;
+use crate::read::cuts::Cuts;
 use crate::run::events::Event;
 use crate::urls::{self, Counts, Urls};
 
@@ -68,15 +68,14 @@ async fn count(
     // The names of units whose ranges are counted apart.
     let cut = Mutex::new(BTreeSet::new());
     let list = async |sender: tokio::sync::mpsc::Sender<ListedUnit>| {
-        let mut units = reader.list_once();
+        let (mut units, mut cuts) = (reader.list_once(), Cuts::new(&reader, 1));
         while let Some(unit) = units.next().await {
             let unit = unit?;
             if !is_valid_everywhere(&reader, &unit, &options.shared) {
                 keep(unit);
                 continue;
             }
-            // Whoever reads it says what is wrong with it.
-            let ranges = cuts::cut(&reader, &unit, 1).await.unwrap_or_default();
+            let ranges = cuts.of(&unit).await;
             if !ranges.is_empty() {
                 cut.lock().unwrap_or_else(PoisonError::into_inner).insert(unit.name());
             }

@@ -30,7 +30,8 @@ use crate::chunks::shared::{ByWorkers, KeptDelivery};
 use crate::chunks::units::{Units, WhenChanged};
 use crate::fingerprint::Fingerprints;
 use crate::job_plan::written_plan;
-use crate::read::{Filtered, Reader, cuts};
+use crate::read::cuts::Cuts;
+use crate::read::{Filtered, Reader};
 use crate::rejects::Rejects;
 use crate::report::{ClusterReport, WorkerReport};
 use crate::run::begin::Begun;
@@ -196,6 +197,7 @@ impl Begun<'_, '_> {
                 Units::new(&reader.name, Arc::clone(known), when_changed)
             });
             let mut kept = Pool::default();
+            let mut cuts = Cuts::new(reader, if units.is_some() { chunk_bytes() } else { 1 });
             let mut all = reader.list_once();
             while let Some(unit) = all.next().await {
                 let unit = unit.map_err(|error| error.in_step(&reader.name))?;
@@ -209,7 +211,7 @@ impl Begun<'_, '_> {
                 if !is_handed_out {
                     continue;
                 }
-                let parts = distribution.cut(reader, unit, sink, notes.flatten()).await?;
+                let parts = distribution.cut(&mut cuts, unit, sink, notes.flatten()).await?;
                 for part in parts {
                     let listed = listed(number, &part)?;
                     if sender.send(listed.clone()).await.is_err() && units.is_none() {
@@ -312,10 +314,8 @@ struct CutUnit {
 impl Distribution {
     /// The ranges of `unit` that workers read, if it is large and can be cut; otherwise the unit. Of `sink` with a
     /// ledger, `notes` has what is noted of its version, and that it is complete.
-    async fn cut(&self, reader: &Arc<Reader>, unit: Unit, sink: &str, notes: Option<[Chunk; 2]>) -> Result<Vec<Unit>> {
-        let alignment = if notes.is_some() { chunk_bytes() } else { 1 };
-        // Whoever reads it says what is wrong with it.
-        let ranges = cuts::cut(reader, &unit, alignment).await.unwrap_or_default();
+    async fn cut(&self, cuts: &mut Cuts, unit: Unit, sink: &str, notes: Option<[Chunk; 2]>) -> Result<Vec<Unit>> {
+        let ranges = cuts.of(&unit).await;
         if ranges.is_empty() {
             return Ok(vec![unit]);
         }
@@ -325,7 +325,7 @@ impl Distribution {
             noting.await.map_err(|error| error.in_step(sink))?;
             let (left, left_out) = (ranges.len(), Filtered::default());
             let cut = CutUnit { sink: sink.to_owned(), left, complete, left_out };
-            self.state().cut.insert((reader.name.clone(), unit.uri.clone()), cut);
+            self.state().cut.insert((cuts.source().to_owned(), unit.uri.clone()), cut);
         }
         Ok(ranges.into_iter().map(|range| Unit { range: Some(range), ..unit.clone() }).collect())
     }

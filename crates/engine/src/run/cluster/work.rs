@@ -245,8 +245,14 @@ impl ReadBundle for Reads {
             only.entry(source.clone()).or_default().push(unit);
         }
         let (count, next) = (units.iter().map(|unit| unit.extent.files()).sum(), Arc::clone(&joined.next));
-        let keeper =
-            Arc::new(LinkKeeper { link, next, positions, reading: Mutex::default(), left_out: Mutex::default() });
+        let keeper = Arc::new(LinkKeeper {
+            link,
+            next,
+            positions,
+            reading: Mutex::default(),
+            left_out: Mutex::default(),
+            ended: AtomicU64::new(0),
+        });
         let part = WorkerPart { worker: joined.worker, attempt, at_once, kept: joined.kept.clone() };
         let bundle = Bundle { part, only, is_again, keeper, link: lines };
         let engine = joined.engine.clone();
@@ -376,11 +382,10 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
         true => None,
         false => Some(hand_over(&files, &prepared.readers, &rejects).await?),
     };
-    let range = range.filter(|_| of_files.is_none()).map(|(source, unit)| OfRange {
-        source,
-        uri: unit.uri,
-        left_out: keeper.left_out(),
-    });
+    // One that was left out, because it could not be opened, is not done.
+    let is_done = of_files.is_none() && keeper.ended.load(Ordering::Relaxed) > 0;
+    let range =
+        range.filter(|_| is_done).map(|(source, unit)| OfRange { source, uri: unit.uri, left_out: keeper.left_out() });
     Ok(BundleOutcome { files: of_files, range, ..outcome(context, joined, &prepared, began) })
 }
 
@@ -464,6 +469,8 @@ struct LinkKeeper {
     reading: Mutex<Reading>,
     /// What filters have left out of units that are at their ends.
     left_out: Mutex<HashMap<String, (String, Filtered)>>,
+    /// How many units are at their ends.
+    ended: AtomicU64,
 }
 
 /// Which units are being read.
@@ -514,6 +521,7 @@ impl Keeper for LinkKeeper {
     }
 
     fn ended(&self, source: &str, unit: &str, left_out: Filtered) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
         if left_out.records > 0 {
             let mut known = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
             known.insert(unit.to_owned(), (source.to_owned(), left_out));
