@@ -426,6 +426,12 @@ pub trait StreamFormat: Format {
         None
     }
 
+    /// Whether `byte` may stand between the beginning of a line and the place of its record, where every line end ends a
+    /// record.
+    fn stands_before_record(&self, _byte: u8) -> bool {
+        false
+    }
+
     /// Whether any text is made of records of this format. If not, a file of another kind (a spreadsheet, a picture) is
     /// refused by its first bytes.
     fn reads_any_text(&self) -> bool {

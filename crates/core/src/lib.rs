@@ -60,4 +60,4 @@ pub use reject::RejectKind;
 pub use source::ByteStream;
 pub use step::{Step, StepKind, Steps};
 pub use threads::ThreadGroup;
-pub use unit::Unit;
+pub use unit::{Records, Unit};

@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 pub struct Unit {
     /// Path or URL, as it is opened. May hold a password: show [`Unit::name`] instead.
     pub uri: String,
-    /// The bytes to read; all of them if `None`. Of what is parsed these are the records that begin there, of a format
-    /// that is read by ranges the rows whose places are in here.
+    /// The bytes to read; all of them if `None`.
     pub range: Option<Range<u64>>,
+    /// The records that are meant; all of them if `None`.
+    pub records: Option<Records>,
     /// Size of the whole object in bytes, as stored (compressed), where it is known.
     pub size: Option<u64>,
     /// The version of the object: an etag in the form the server gave it.
@@ -20,21 +21,41 @@ pub struct Unit {
     pub modified: Option<i64>,
 }
 
+/// Some records of a large object, which is read by several processes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Records {
+    /// Where they begin: of a text its bytes, of a zip the bytes of its members, of a format that is read by ranges the
+    /// places of its rows.
+    pub places: Range<u64>,
+    /// Size of the object in bytes, by which it was cut.
+    pub size: u64,
+    /// The version by which it was cut.
+    pub etag: String,
+}
+
 impl Unit {
     /// A unit of which only the URI is known.
     pub fn new(uri: impl Into<String>) -> Self {
-        Unit { uri: uri.into(), range: None, size: None, etag: None, modified: None }
+        Unit { uri: uri.into(), range: None, records: None, size: None, etag: None, modified: None }
     }
 
     /// About how many bytes are to be read, where that is known.
     pub fn bytes(&self) -> Option<u64> {
-        let of_range = self.range.as_ref().map(|range| range.end.saturating_sub(range.start));
-        self.size.map(|size| of_range.map_or(size, |range| range.min(size)))
+        match &self.records {
+            Some(Records { places, size, .. }) => Some(places.end.saturating_sub(places.start).min(*size)),
+            None => self.size,
+        }
     }
 
-    /// Whether it has the beginning of its object: of the ranges of one, the first has it.
+    /// Whether it has the first records of its object.
     pub fn is_beginning(&self) -> bool {
-        self.range.as_ref().is_none_or(|range| range.start == 0)
+        self.records.as_ref().is_none_or(|records| records.places.start == 0)
+    }
+
+    /// The object of the version by which it was cut, if it was.
+    pub fn as_cut(&self) -> Option<Unit> {
+        let Records { size, etag, .. } = self.records.clone()?;
+        Some(Unit { size: Some(size), etag: Some(etag), ..self.clone() })
     }
 
     /// The URI with passwords left out, for messages.

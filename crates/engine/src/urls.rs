@@ -197,10 +197,13 @@ async fn lines_of(text: &mut UnitText, reader: &Reader) -> Result<u64> {
         match text.next().await? {
             Unpacked::Text(piece) => {
                 let uri = &text.unit().uri;
-                if std::mem::take(&mut first) && piece.starts_with(PARQUET) {
+                let is_beginning = text.before().is_none();
+                if std::mem::take(&mut first) && is_beginning && piece.starts_with(PARQUET) {
                     return Err(no_lines().in_unit(uri, None));
                 }
-                foreign.text(&piece).map_err(|error| error.in_unit(uri, None))?;
+                if is_beginning {
+                    foreign.text(&piece).map_err(|error| error.in_unit(uri, None))?;
+                }
                 lines.add(&piece);
             }
             Unpacked::End => {

@@ -354,7 +354,7 @@ impl Units {
         let slot = self.slots.map(|slots| listed * slots.count + slots.of);
         let arrivals = slot.map(|slot| Arrivals::new(slot, Arc::clone(&self.written)));
         let place = self.place(unit).name;
-        let (is_range, notes) = (unit.range.is_some(), Mutex::default());
+        let (is_range, notes) = (unit.records.is_some(), Mutex::default());
         let notes = UnitNotes { name, key, noted_as, place, is_range, version, arrivals, state: notes };
         state.reading.insert(unit.uri.clone(), Arc::new(notes));
         if self.keeps_settled {

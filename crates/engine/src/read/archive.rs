@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use futures::{StreamExt, stream};
 use millstream_codec::{Unpack, ZipEnding, ZipPlan, ZipPlanner, has_directory_by_name, is_zip};
 use millstream_core::source::{Content, OpenedUnit};
-use millstream_core::{ByteStream, Error, Reservation, Result, Unit};
+use millstream_core::{ByteStream, Error, Records, Reservation, Result, Unit};
 
 use super::Reader;
 use super::ranges::range_of;
@@ -91,9 +91,9 @@ pub async fn by_directory(reader: &Reader, unit: &Unit) -> Result<Option<Found>>
             charge(&mut held, plan.held());
             let begins_before =
                 |place: u64| (0..plan.parts()).take_while(|part| plan.range(*part).start < place).count();
-            let numbers = match &unit.range {
+            let numbers = match &unit.records {
                 None => 0..plan.parts(),
-                Some(range) => begins_before(range.start)..begins_before(range.end),
+                Some(Records { places, .. }) => begins_before(places.start)..begins_before(places.end),
             };
             let left = AtomicUsize::new(numbers.len());
             let (unit, plan, lines) = (unit.clone(), Arc::new(plan), AtomicU64::new(0));
@@ -133,7 +133,7 @@ impl Found {
 }
 
 fn is_large(unit: &Unit) -> bool {
-    unit.range.is_none() && unit.size.is_some_and(|size| size > LARGE)
+    unit.range.is_none() && unit.records.is_none() && unit.size.is_some_and(|size| size > LARGE)
 }
 
 /// The directory of `unit`, whose size and version are known, and the memory that it takes; `None` if it is to be read

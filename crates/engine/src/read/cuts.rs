@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use millstream_codec::{codec_by_name, is_packed, is_zip};
 use millstream_core::format::{OnDrift, Reading, StreamFormat, TextPosition};
-use millstream_core::{Result, Unit};
+use millstream_core::{Records, Result, Unit};
 
 use super::archive::{Found, by_directory};
 use super::ranges::ranged_file;
@@ -15,9 +15,9 @@ use super::{Provenance, Reader, lines};
 /// Stored bytes of a range.
 const RANGE_BYTES: u64 = 128 << 20;
 
-/// A range of a file that is read by ranges has at least so many of the portions between its own cuts, as two ranges
-/// may have to fetch the same one.
-const PORTIONS: usize = 4;
+/// A range has at least so many row groups: one that begins inside of a row group fetches it all the same, as the range
+/// before it does.
+const ROW_GROUPS: usize = 4;
 
 /// Stored bytes of a range, in tests fewer.
 fn range_bytes() -> u64 {
@@ -52,8 +52,8 @@ impl Cuts {
         &self.reader.name
     }
 
-    /// The ranges of `unit` that are read apart; none if it is read as a whole.
-    pub async fn of(&mut self, unit: &Unit) -> Vec<Range<u64>> {
+    /// `unit` in parts that are read apart; none if it is read as a whole.
+    pub async fn of(&mut self, unit: &Unit) -> Vec<Unit> {
         self.asked += u64::from(unit.size.is_none());
         if unit.size.is_none() && self.asked > MOST_ASKED {
             return Vec::new();
@@ -63,36 +63,44 @@ impl Cuts {
     }
 }
 
-async fn cut(reader: &Arc<Reader>, unit: &Unit, chunk_bytes: u64) -> Result<Vec<Range<u64>>> {
-    let step = range_bytes();
-    let is_large = unit.size.is_none_or(|size| size >= 2 * step);
-    if !is_large
-        || unit.range.is_some()
-        || !reader.sorted_by.is_empty()
-        || matches!(reader.format.reading(), Reading::Rows)
-    {
+async fn cut(reader: &Arc<Reader>, unit: &Unit, chunk_bytes: u64) -> Result<Vec<Unit>> {
+    let is_large = unit.size.is_none_or(|size| size >= 2 * range_bytes());
+    let gives_rows = matches!(reader.format.reading(), Reading::Rows);
+    if !is_large || unit.records.is_some() || !reader.sorted_by.is_empty() || gives_rows {
         return Ok(Vec::new());
     }
     let known = reader.source_of(&unit.uri)?.look(&reader.context, unit).await?;
-    let Some(size) = known.size.filter(|size| *size >= 2 * step) else { return Ok(Vec::new()) };
+    // Without a version nobody would see that two ranges are of different ones.
+    let (Some(size), Some(etag)) = (known.size, known.etag.clone()) else { return Ok(Vec::new()) };
+    let ranges = ranges_of(reader, &known, size, chunk_bytes).await?.into_iter();
+    let records = |places| Some(Records { places, size, etag: etag.clone() });
+    Ok(ranges.map(|places| Unit { records: records(places), ..unit.clone() }).collect())
+}
+
+/// The ranges of a unit that has so many bytes.
+async fn ranges_of(reader: &Arc<Reader>, known: &Unit, size: u64, chunk_bytes: u64) -> Result<Vec<Range<u64>>> {
+    let step = range_bytes();
+    if size < 2 * step {
+        return Ok(Vec::new());
+    }
     match reader.format.reading() {
         Reading::Rows => Ok(Vec::new()),
         Reading::Ranges(format) => {
-            let Some(file) = ranged_file(reader, &known, None).await? else { return Ok(Vec::new()) };
+            let Some(file) = ranged_file(reader, known, None).await? else { return Ok(Vec::new()) };
             let cuts = format.cuts(file).await?;
             let Some(end) = cuts.last().copied() else { return Ok(Vec::new()) };
             let step = u64::try_from(u128::from(step) * u128::from(end) / u128::from(size)).unwrap_or(u64::MAX);
-            let sparse: Vec<u64> = cuts.into_iter().step_by(PORTIONS).collect();
+            let sparse: Vec<u64> = cuts.into_iter().step_by(ROW_GROUPS).collect();
             Ok(ranges(sparse.into_iter().map(|cut| cut.next_multiple_of(chunk_bytes)), step, end))
         }
-        Reading::Stream(format) => match lines::head(reader, &known).await? {
+        Reading::Stream(format) => match lines::head(reader, known).await? {
             None => Ok(Vec::new()),
-            Some(head) if is_zip(&head) => match by_directory(reader, &known).await? {
+            Some(head) if is_zip(&head) => match by_directory(reader, known).await? {
                 // Members of the same name would be taken for each other.
                 Some(Found::Archive(archive)) if !archive.has_twins() => Ok(ranges(archive.begins(), step, size)),
                 _ => Ok(Vec::new()),
             },
-            Some(head) if is_packed(&head, codec_by_name(&unit.uri)) || !reads_in_lines(reader, format, &head) => {
+            Some(head) if is_packed(&head, codec_by_name(&known.uri)) || !reads_in_lines(reader, format, &head) => {
                 Ok(Vec::new())
             }
             Some(_) => {
@@ -103,13 +111,15 @@ async fn cut(reader: &Arc<Reader>, unit: &Unit, chunk_bytes: u64) -> Result<Vec<
     }
 }
 
-/// Whether the lines of a text that begins with `head` can be read apart. Where they are, lines are not counted, and it
-/// is not known which columns the other lines have.
+/// Whether the lines of a text that begins with `head` can be read apart. Nobody counts all of its lines then, and nobody
+/// sees which columns all of its records have together.
 fn reads_in_lines(reader: &Reader, format: &dyn StreamFormat, head: &[u8]) -> bool {
+    // A parser learns from the first line, as far as that is longer than a byte order mark.
+    let has_line = head.get(3..).is_some_and(|head| head.contains(&b'\n'));
     let knows_columns = reader.on_drift == OnDrift::Fail || format.needs_header();
     let counts_lines = reader.provenance.contains(&Provenance::Line);
     let is_lines = format.splitter_behind(head, TextPosition { byte: 0, line: 1 }).is_some();
-    knows_columns && !counts_lines && is_lines
+    has_line && knows_columns && !counts_lines && is_lines
 }
 
 /// From 0 to `end`, cut at some of `cuts`, so that each range has about `step`; none if that is a single one.

@@ -253,6 +253,7 @@ fn unit_schema() -> SchemaRef {
         Field::new("uri", DataType::Utf8, false),
         Field::new("range_start", DataType::UInt64, true),
         Field::new("range_end", DataType::UInt64, true),
+        Field::new("records", DataType::Utf8, true),
         Field::new("size", DataType::UInt64, true),
         Field::new("etag", DataType::Utf8, true),
         Field::new("modified", DataType::Int64, true),
@@ -263,12 +264,14 @@ fn unit_schema() -> SchemaRef {
 pub fn to_batch(units: &[Unit]) -> DataFusionResult<RecordBatch> {
     let start = |unit: &Unit| unit.range.as_ref().map(|range| range.start);
     let end = |unit: &Unit| unit.range.as_ref().map(|range| range.end);
+    let records = |unit: &Unit| unit.records.as_ref().and_then(|records| serde_json::to_string(records).ok());
     Ok(RecordBatch::try_new(
         unit_schema(),
         vec![
             Arc::new(StringArray::from_iter_values(units.iter().map(|unit| &unit.uri))),
             Arc::new(UInt64Array::from_iter(units.iter().map(start))),
             Arc::new(UInt64Array::from_iter(units.iter().map(end))),
+            Arc::new(StringArray::from_iter(units.iter().map(records))),
             Arc::new(UInt64Array::from_iter(units.iter().map(|unit| unit.size))),
             Arc::new(StringArray::from_iter(units.iter().map(|unit| unit.etag.as_deref()))),
             Arc::new(Int64Array::from_iter(units.iter().map(|unit| unit.modified))),
@@ -288,12 +291,13 @@ pub fn from_batch(batch: &RecordBatch) -> Vec<Unit> {
     };
     (0..batch.num_rows())
         .map(|row| {
-            let modified = batch.column(5).as_primitive::<Int64Type>();
+            let modified = batch.column(6).as_primitive::<Int64Type>();
             Unit {
                 uri: text(0, row).unwrap_or_default(),
                 range: number(1, row).zip(number(2, row)).map(|(start, end)| start..end),
-                size: number(3, row),
-                etag: text(4, row),
+                records: text(3, row).and_then(|text| serde_json::from_str(&text).ok()),
+                size: number(4, row),
+                etag: text(5, row),
                 modified: modified.is_valid(row).then(|| modified.value(row)),
             }
         })
@@ -361,6 +365,8 @@ impl ExecutionPlan for UnitsExec {
 
 #[cfg(test)]
 mod tests {
+    use millstream_core::Records;
+
     use super::*;
 
     #[test]
@@ -368,6 +374,7 @@ mod tests {
         let full = Unit {
             uri: "a.gz".into(),
             range: Some(3..9),
+            records: Some(Records { places: 3..9, size: 100, etag: "\"x\"".into() }),
             size: Some(100),
             etag: Some("\"x\"".into()),
             modified: Some(-5),

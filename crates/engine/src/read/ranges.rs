@@ -35,7 +35,10 @@ pub async fn ranged_file(
         return Ok(None);
     }
     let at_unit = |error: Error| error.in_unit(&unit.uri, None);
-    let unit = source.look(&reader.context, unit).await.map_err(at_unit)?;
+    let unit = match unit.as_cut() {
+        Some(cut) => cut,
+        None => source.look(&reader.context, unit).await.map_err(at_unit)?,
+    };
     let Some(size) = unit.size else { return Ok(None) };
     let head = 0..size.min(millstream_codec::PACKED_HEAD as u64);
     reader.context.pace.take(head.end).await;

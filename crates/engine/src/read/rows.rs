@@ -265,6 +265,9 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
                 if let Some(tape) = tape.as_ref() {
                     member.beginning = tape.beginning();
                 }
+                for byte in bytes_of(&rows, &rejects) {
+                    text.check_place(byte)?;
+                }
                 if !rejects.is_empty() {
                     yield MemberPiece::Rejects(rejects, member.clone());
                 }
@@ -300,6 +303,17 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
 fn texts(tape: &mut Tape, rows: &Rows) -> Option<ArrayRef> {
     let starts = rows.bytes.as_ref()?.as_primitive::<Int64Type>();
     Some(tape.texts(starts.values()))
+}
+
+/// Where the first and the last of what came out of a parser begin, as far as that is known.
+fn bytes_of(rows: &[Rows], rejects: &[Reject]) -> impl Iterator<Item = u64> + use<> {
+    let ends = |rows: &Rows| {
+        let bytes = rows.bytes.as_ref()?.as_primitive::<Int64Type>().values();
+        Some([*bytes.first()?, *bytes.last()?].map(i64::unsigned_abs))
+    };
+    let of_rows: Vec<[u64; 2]> = rows.iter().filter_map(ends).collect();
+    let of_rejects: Vec<u64> = rejects.iter().map(|reject| reject.byte).collect();
+    of_rows.into_iter().flatten().chain(of_rejects)
 }
 
 /// The place of a member that comes behind those in `names`.
@@ -501,8 +515,8 @@ fn ranged_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, unit: Unit, file:
         let format = reader.range_format().ok_or_else(|| Error::internal("only a format that asks for ranges comes \
                                                                           here"))?;
         let mut parse = lacking::watched(&request.parse, reader.replay.is_some() || !unit.is_beginning());
-        if unit.range.is_some() {
-            parse.to_mut().places.clone_from(&unit.range);
+        if let Some(records) = &unit.records {
+            parse.to_mut().places = Some(records.places.clone());
         }
         let mut read = match file.size() == 0 && parse.empty_files == EmptyFiles::Allow {
             true => futures::stream::empty().boxed(),

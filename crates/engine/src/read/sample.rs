@@ -376,7 +376,7 @@ pub fn sample_of(head: &Head) -> Sample {
 
 /// The first `limit` bytes of `unit`, decoded; charged to `holder`, if there is one, as long as the text lives.
 async fn read_head(reader: &Arc<Reader>, unit: Unit, limit: usize, holder: Option<&str>) -> Result<Head> {
-    let unit = Unit { range: None, ..unit };
+    let unit = Unit { records: None, ..unit };
     let (unpack, mut bytes) = archive::look(reader, &unit).await.map_err(|error| error.in_unit(&unit.uri, None))?;
     if reader.source_of(&unit.uri)?.can_reopen(&unit) {
         return decode_head(reader, unit, (unpack, &mut bytes), limit, holder).await;

@@ -4,6 +4,7 @@
 //! by the task that decodes them: a task of their own would cost more than the reading. Everything else is fetched
 //! where waiting is done.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -99,9 +100,9 @@ async fn found(reader: &Arc<Reader>, unit: &Unit, limit: &Arc<ConcurrencyLimit>)
         Reading::Rows => return Ok(Found::Bytes(UnitBytes::Rows)),
         reading => matches!(reading, Reading::Ranges(_)),
     };
-    if !ranged && unit.range.is_some() {
+    if !ranged && unit.records.is_some() {
         let unit = unit.clone();
-        return on_io(reader, |reader| async move { open_range(&reader, &unit).await }).await;
+        return on_io(reader, |reader| async move { open_records(&reader, &unit).await }).await;
     }
     let whole = reader.context.pace.ahead().map_or(WHOLE, |ahead| WHOLE.min(ahead));
     if !ranged && let Some((bytes, reservation)) = reader.read_now(unit, whole) {
@@ -115,29 +116,33 @@ async fn found(reader: &Arc<Reader>, unit: &Unit, limit: &Arc<ConcurrencyLimit>)
         let file = if ranged { ranged_file(&reader, &unit, Some(limit)).await? } else { None };
         match file {
             Some(file) => Ok(Found::Bytes(UnitBytes::Ranged(file))),
-            None if unit.range.is_some() => Err(Error::refused("the place of the file gives no ranges of it any more")),
+            None if unit.records.is_some() => Err(gives_no_ranges()),
             None => Ok(archive::open(&reader, &unit).await?.map(UnitBytes::from)),
         }
     })
     .await
 }
 
-/// The records that begin in the range of `unit`, which is a zip or a text.
-async fn open_range(reader: &Arc<Reader>, unit: &Unit) -> Result<Found<UnitBytes>> {
-    let known = reader.source_of(&unit.uri)?.look(&reader.context, unit).await?;
-    let no_ranges = || Error::refused("the place of the file gives no ranges of it any more");
-    let head = lines::head(reader, &known).await?.ok_or_else(no_ranges)?;
+/// Some records of `unit`, which is a zip or a text.
+async fn open_records(reader: &Arc<Reader>, unit: &Unit) -> Result<Found<UnitBytes>> {
+    let cut = unit.as_cut().ok_or_else(|| Error::internal("some records are read of a unit that was not cut"))?;
+    let head = lines::head(reader, &cut).await?.ok_or_else(gives_no_ranges)?;
     if !is_zip(&head) {
-        let (before, bytes) = lines::open(reader, &known, head).await?;
+        let (before, bytes) = lines::open(reader, &cut, head).await?;
         return Ok(Found::Bytes(UnitBytes::Lines(before, bytes)));
     }
-    match archive::by_directory(reader, &known).await? {
+    match archive::by_directory(reader, &cut).await? {
         Some(Found::Archive(archive)) if archive.is_empty() => {
-            Err(Error::refused("the archive has changed since it was listed"))
+            Err(Error::refused("the archive is not the one that was listed"))
         }
         Some(found) => Ok(found.map(UnitBytes::from)),
-        None => Err(Error::refused("there is no memory for the directory of the archive")),
+        None => Err(Error::refused("the directory of the archive cannot be read here")
+            .hint("is there memory for it? It takes about 100 bytes for each member")),
     }
+}
+
+fn gives_no_ranges() -> Error {
+    Error::refused("the place of the file gives no ranges of it any more")
 }
 
 /// Opens a part of an archive. Other parts of it may have been read, so a fault of it is one of the run.
@@ -175,6 +180,8 @@ pub struct UnitText {
     part: Option<Part>,
     /// What stands before it, if it is not the beginning.
     before: Option<Before>,
+    /// Where its records are, if it was cut.
+    places: Option<Range<u64>>,
     /// Bytes have come.
     begun: bool,
     /// It cannot be opened, and is left out.
@@ -203,7 +210,7 @@ impl UnitText {
         let OpenUnit { unit, bytes, limit } = open;
         let mut unpack = Unpack::new(reader.unpack_options(&unit));
         let missing = matches!(bytes, UnitBytes::Missing);
-        let (mut part, mut before, mut paid) = (None, None, None);
+        let (mut part, mut before, mut places, mut paid) = (None, None, None, None);
         let input = match bytes {
             UnitBytes::Ranged(_) | UnitBytes::Rows | UnitBytes::Missing => Input::Nothing,
             UnitBytes::Stream(stream) => {
@@ -219,6 +226,7 @@ impl UnitText {
             UnitBytes::Lines(stands_before, stream) => {
                 unpack = Unpack::of_text(reader.unpack_options(&unit));
                 before = stands_before;
+                places = unit.records.as_ref().map(|records| records.places.clone());
                 Input::Stream(stream)
             }
             UnitBytes::Whole(bytes, _reservation) => {
@@ -233,7 +241,22 @@ impl UnitText {
         let streamed = matches!(input, Input::Stream(_));
         let begun = part.is_some();
         let ahead = None;
-        Ok(UnitText { reader, unit, limit, unpack, input, part, before, begun, missing, streamed, worker, ahead, paid })
+        Ok(UnitText {
+            reader,
+            unit,
+            limit,
+            unpack,
+            input,
+            part,
+            before,
+            places,
+            begun,
+            missing,
+            streamed,
+            worker,
+            ahead,
+            paid,
+        })
     }
 
     /// The unit.
@@ -244,6 +267,18 @@ impl UnitText {
     /// What stands before the text, if it is not the beginning of the unit's.
     pub fn before(&self) -> Option<&Before> {
         self.before.as_ref()
+    }
+
+    /// Fails if a record at `byte` is none of those that are meant, as it cannot be told to whom it belongs.
+    pub fn check_place(&self, byte: u64) -> Result<()> {
+        match &self.places {
+            Some(places) if !places.contains(&byte) => {
+                let error =
+                    Error::data("a line begins with so many blanks that several processes cannot read its file");
+                Err(error.byte(byte).hint("run the job without `--cluster`"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Who unpacks it.

@@ -170,4 +170,8 @@ impl StreamFormat for JsonFormat {
         let lines = records::is_lines(head, self.spec.layout, self.max_record());
         lines.then(|| Box::new(LineSplitter::behind(at, self.max_record())) as Box<dyn Splitter>)
     }
+
+    fn stands_before_record(&self, byte: u8) -> bool {
+        cursor::is_space(byte)
+    }
 }

@@ -49,7 +49,9 @@ fn json() -> Vec<u8> {
         // A record that is longer than a range, and one that is no object.
         let more = if id == "7001" { "x".repeat(30_000) } else { String::new() };
         let v = if v == "no number" { "]".to_owned() } else { v };
-        let _ = writeln!(text, r#"{{"id": {id}, "name": "{name} \"é\"", "v": {v}, "more": "{more}"}}"#);
+        // Blanks stand between the beginning of a line and the place of its record.
+        let blanks = " ".repeat(id.len() * id.bytes().map(|digit| usize::from(digit - b'0')).sum::<usize>() % 50);
+        let _ = writeln!(text, r#"{blanks}{{"id": {id}, "name": "{name} \"é\"", "v": {v}, "more": "{more}"}}"#);
     }
     // No line end behind the last record.
     text.trim_end().as_bytes().to_vec()

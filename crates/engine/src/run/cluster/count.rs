@@ -75,13 +75,12 @@ async fn count(
                 keep(unit);
                 continue;
             }
-            let ranges = cuts.of(&unit).await;
-            if !ranges.is_empty() {
-                cut.lock().unwrap_or_else(PoisonError::into_inner).insert(unit.name());
+            let mut parts = cuts.of(&unit).await;
+            match parts.is_empty() {
+                true => parts.push(unit),
+                false => drop(cut.lock().unwrap_or_else(PoisonError::into_inner).insert(unit.name())),
             }
-            let parts = ranges.into_iter().map(|range| Unit { range: Some(range), ..unit.clone() });
-            let whole = (parts.len() == 0).then(|| unit.clone());
-            for part in parts.chain(whole) {
+            for part in parts {
                 if sender.send(listed(0, &part)?).await.is_err() {
                     keep(part);
                 }

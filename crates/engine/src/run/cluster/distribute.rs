@@ -18,12 +18,13 @@ use millstream_state::ProgressFile;
 use millstream_state::rejects::{ChunkId, Line};
 use serde_json::Value;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use super::code::{CodeFile, gather};
 use super::files::SharedFiles;
 use super::hindrance::{self, hindrance};
 use super::session::{Tell, coordinated, deadly, listed, unit_of, unpacked};
-use super::task::{Assignment, BundleOutcome, Keep, OfRange, SharedLoad, Task, Told, from_value, to_value};
+use super::task::{Assignment, BundleOutcome, Keep, OfPart, SharedLoad, Task, Told, from_value, to_value};
 use super::tracked::Tracked;
 use crate::chunks::chunk_bytes;
 use crate::chunks::shared::{ByWorkers, KeptDelivery};
@@ -211,7 +212,7 @@ impl Begun<'_, '_> {
                 if !is_handed_out {
                     continue;
                 }
-                let parts = distribution.cut(&mut cuts, unit, sink, notes.flatten()).await?;
+                let parts = distribution.cut(&mut cuts, unit, sink, notes.flatten()).await;
                 for part in parts {
                     let listed = listed(number, &part)?;
                     if sender.send(listed.clone()).await.is_err() && units.is_none() {
@@ -291,71 +292,95 @@ struct Distribution {
 #[derive(Default)]
 struct State {
     tracked: Tracked,
-    /// The units that are read by ranges, by source and URI.
+    /// The units that are read in parts, by source and URI.
     cut: HashMap<(String, String), CutUnit>,
+    /// Notes that units are complete, under way.
+    noting: JoinSet<Option<(Worker, KeptDelivery)>>,
     workers: BTreeMap<Worker, WorkerReport>,
     /// How many records have come to entries that may leave something out.
     came: HashMap<String, u64>,
 }
 
-/// A unit that workers read by ranges into a ledger, in which nobody else notes that it is complete.
+/// A unit that workers read in parts into a ledger, in which nobody else notes that it is complete.
 #[derive(Debug)]
 struct CutUnit {
     sink: String,
-    /// Ranges that are not done.
+    /// Parts that are not done.
     left: usize,
     /// Notes that it is complete.
     complete: Chunk,
-    /// What filters have left out of ranges that are done. It counts once the unit is complete: otherwise all of it is
+    /// What filters have left out of parts that are done. It counts once the unit is complete: otherwise all of it is
     /// read once more.
     left_out: Filtered,
 }
 
+impl CutUnit {
+    /// One all of which is done.
+    fn done() -> Self {
+        let complete = Chunk { unit: String::new(), number: 0 };
+        CutUnit { sink: String::new(), left: 0, complete, left_out: Filtered::default() }
+    }
+}
+
 impl Distribution {
-    /// The ranges of `unit` that workers read, if it is large and can be cut; otherwise the unit. Of `sink` with a
+    /// What workers read of `unit`: parts of it, if it is large and can be cut; otherwise all of it. Of `sink` with a
     /// ledger, `notes` has what is noted of its version, and that it is complete.
-    async fn cut(&self, cuts: &mut Cuts, unit: Unit, sink: &str, notes: Option<[Chunk; 2]>) -> Result<Vec<Unit>> {
-        let ranges = cuts.of(&unit).await;
-        if ranges.is_empty() {
-            return Ok(vec![unit]);
+    async fn cut(&self, cuts: &mut Cuts, unit: Unit, sink: &str, notes: Option<[Chunk; 2]>) -> Vec<Unit> {
+        let key = (cuts.source().to_owned(), unit.uri.clone());
+        if self.state().cut.contains_key(&key) {
+            // It is listed twice, as the load that follows says.
+            return Vec::new();
+        }
+        let parts = cuts.of(&unit).await;
+        if parts.is_empty() {
+            return vec![unit];
         }
         if let (Some([version, complete]), Some(shared)) = (notes, self.sink(sink)) {
             // Each of the workers would note the version, and all but one would be refused.
             let noting = async { shared.ledger.delivery(vec![version], 0).await?.commit().await };
-            noting.await.map_err(|error| error.in_step(sink))?;
-            let (left, left_out) = (ranges.len(), Filtered::default());
+            if noting.await.is_err() {
+                return vec![unit];
+            }
+            let (left, left_out) = (parts.len(), Filtered::default());
             let cut = CutUnit { sink: sink.to_owned(), left, complete, left_out };
-            self.state().cut.insert((cuts.source().to_owned(), unit.uri.clone()), cut);
+            self.state().cut.insert(key, cut);
         }
-        Ok(ranges.into_iter().map(|range| Unit { range: Some(range), ..unit.clone() }).collect())
+        parts
     }
 
-    /// A range of a unit is in the target of `worker`: with the last one the unit is complete.
-    async fn count_range(&self, worker: Worker, OfRange { source, uri, left_out }: OfRange) -> Result<()> {
-        let key = (source.clone(), uri);
-        let cut = {
-            let mut state = self.state();
-            let Some(cut) = state.cut.get_mut(&key) else { return Ok(()) };
-            cut.left = cut.left.saturating_sub(1);
-            cut.left_out += left_out;
-            if cut.left > 0 {
-                return Ok(());
-            }
-            state.cut.remove(&key)
-        };
-        let Some((CutUnit { sink, complete, left_out, .. }, shared)) =
-            cut.and_then(|cut| self.sink(&cut.sink).map(|shared| (cut, shared)))
-        else {
-            return Ok(());
-        };
-        let noting = async { shared.ledger.delivery(vec![complete.clone()], 0).await?.commit().await };
-        // Where it cannot be noted now, the load that follows finds that nothing of it is missing, and notes it.
-        let Ok(Delivered::Written { .. }) = noting.await else { return Ok(()) };
-        let mut delivery = KeptDelivery::of_notes(&sink, &source, vec![complete]);
-        if left_out.records > 0 {
-            delivery.leave_out(&source, left_out);
+    /// A part of a unit is in the target of `worker`: with the last one the unit is complete.
+    fn count_part(&self, worker: Worker, OfPart { source, uri, left_out }: OfPart) {
+        let mut state = self.state();
+        let key = (source, uri);
+        let Some(cut) = state.cut.get_mut(&key) else { return };
+        cut.left = cut.left.saturating_sub(1);
+        cut.left_out += left_out;
+        if cut.left > 0 {
+            return;
         }
-        self.committed(worker, &delivery)
+        let CutUnit { sink, complete, left_out, .. } = std::mem::replace(cut, CutUnit::done());
+        let Some(ledger) = self.sink(&sink).map(|shared| Arc::clone(&shared.ledger)) else { return };
+        let mut delivery = KeptDelivery::of_notes(&sink, &key.0, vec![complete.clone()]);
+        if left_out.records > 0 {
+            delivery.leave_out(&key.0, left_out);
+        }
+        // Workers are not kept waiting for it.
+        state.noting.spawn(async move {
+            let noting = async { ledger.delivery(vec![complete], 0).await?.commit().await };
+            // Where it cannot be noted now, the load that follows finds that nothing of it is missing, and notes it.
+            matches!(noting.await, Ok(Delivered::Written { .. })).then_some((worker, delivery))
+        });
+    }
+
+    /// Waits until it is noted which units are complete.
+    async fn noted(&self) {
+        let mut noting = std::mem::take(&mut self.state().noting);
+        while let Some(noted) = noting.join_next().await {
+            if let Ok(Some((worker, delivery))) = noted {
+                // It has no rejects.
+                let _ = self.committed(worker, &delivery);
+            }
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -450,6 +475,7 @@ impl Distribution {
         if has_failed {
             futures::future::join_all(workers.into_iter().map(|worker| self.fence(worker))).await;
         }
+        self.noted().await;
         self.settle(None).await;
         let came = self.state().came.clone();
         if let Some(log) = self.rejects.log().filter(|_| !came.is_empty()) {
@@ -500,8 +526,8 @@ impl Load for Distribution {
 
     async fn count(&self, worker: Worker, outcome: Value) -> Result<()> {
         let mut outcome: BundleOutcome = from_value(outcome)?;
-        if let Some(range) = outcome.range.take() {
-            self.count_range(worker, range).await?;
+        if let Some(part) = outcome.part.take() {
+            self.count_part(worker, part);
         }
         if let Some(of_files) = outcome.files.take() {
             let came = std::mem::take(&mut outcome.came);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use millstream_cluster::{Extent, Identity, ListedUnit, Listening, Load, Outcome, Settings, coordinate};
-use millstream_core::{Error, Result, Unit};
+use millstream_core::{Error, Records, Result, Unit};
 use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -94,7 +94,7 @@ where
 pub(super) fn listed(source: u32, unit: &Unit) -> Result<ListedUnit> {
     let text = serde_json::to_string(unit);
     let text = text.map_err(|cause| Error::internal("a unit cannot be written").cause(cause))?;
-    let extent = match (&unit.range, unit.is_beginning()) {
+    let extent = match (&unit.records, unit.is_beginning()) {
         (None, _) => Extent::Whole,
         (Some(_), true) => Extent::Beginning,
         (Some(_), false) => Extent::Further,
@@ -116,10 +116,10 @@ pub(super) fn unpacked(cause: std::io::Error) -> Error {
 pub(super) fn deadly(unit: &ListedUnit, source: Option<&str>) -> Error {
     let error = match unit_of(unit) {
         Err(_) => deadly_file(&unit.text),
-        Ok(unit) => match &unit.range {
+        Ok(unit) => match &unit.records {
             None => deadly_file(&unit.name()),
-            Some(range) => {
-                deadly_file(&unit.name()).cause(format!("they read its bytes {} to {}", range.start, range.end))
+            Some(Records { places, .. }) => {
+                deadly_file(&unit.name()).cause(format!("they read its bytes {} to {}", places.start, places.end))
             }
         },
     };

@@ -116,8 +116,8 @@ pub(super) struct BundleOutcome {
     pub cached: (u64, u64),
     /// What has come into files, if that is where the rows go.
     pub files: Option<OfFiles>,
-    /// The range of a unit that it was, if it was one whose rows go into a ledger.
-    pub range: Option<OfRange>,
+    /// The part of a unit that it was, if it was one whose rows go into a ledger.
+    pub part: Option<OfPart>,
     /// Seconds of processor time.
     pub cpu_seconds: f64,
     /// Seconds that its threads were ready to run while others had the processor.
@@ -128,9 +128,9 @@ pub(super) struct BundleOutcome {
     pub peak_rss_bytes: u64,
 }
 
-/// A range of a unit whose records are all in the target.
+/// A part of a unit whose records are all in the target.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct OfRange {
+pub(super) struct OfPart {
     /// The source of the unit.
     pub source: String,
     /// Its URI.

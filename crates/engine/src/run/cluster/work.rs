@@ -21,7 +21,7 @@ use super::count::CountWork;
 use super::files::{RejectsOfBundle, hand_over};
 use super::hindrance;
 use super::session::unit_of;
-use super::task::{Assignment, BundleOutcome, Keep, OfRange, Task, Told, from_value, to_value};
+use super::task::{Assignment, BundleOutcome, Keep, OfPart, Task, Told, from_value, to_value};
 use crate::chunks::load::{ChunkLoad, Commits, first_notes, only_begun};
 use crate::chunks::pipeline::repeatable;
 use crate::chunks::references::{References, has_changed};
@@ -295,9 +295,9 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
     }
     let read: BTreeSet<String> =
         only.iter().filter(|(_, units)| !units.is_empty()).map(|(source, _)| source.clone()).collect();
-    // A range has a bundle of its own.
-    let range = only.iter().flat_map(|(source, units)| units.iter().map(move |unit| (source.clone(), unit.clone())));
-    let range = range.clone().find(|(_, unit)| unit.range.is_some());
+    // A part of a unit has a bundle of its own.
+    let part_of = only.iter().flat_map(|(source, units)| units.iter().map(move |unit| (source.clone(), unit.clone())));
+    let part_of = part_of.clone().find(|(_, unit)| unit.records.is_some());
     context.read_only(only);
     context.share_limits(part.at_once);
     let Runnable { job, known } = joined.engine.fresh(Runnable::from(&joined.plan))?;
@@ -341,7 +341,7 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
         let fingerprint = (!shared.incremental).then(|| fingerprint.clone());
         let references = References::of(&pipelines, shared.incremental.then_some(joined.task.first.as_str()))?;
         let begins_with =
-            [first_notes(fingerprint.as_ref(), &references), range.iter().flat_map(noted).collect()].concat();
+            [first_notes(fingerprint.as_ref(), &references), part_of.iter().flat_map(noted).collect()].concat();
         let known = (!is_again).then(|| only_begun(&begins_with));
         let load_context = load_context(context, joined, &part, &prepared, sink, &root.plan)?;
         let step = Arc::clone(&load_context.step);
@@ -384,12 +384,12 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
     };
     // One that was left out, because it could not be opened, is not done.
     let is_done = of_files.is_none() && keeper.ended.load(Ordering::Relaxed) > 0;
-    let range =
-        range.filter(|_| is_done).map(|(source, unit)| OfRange { source, uri: unit.uri, left_out: keeper.left_out() });
-    Ok(BundleOutcome { files: of_files, range, ..outcome(context, joined, &prepared, began) })
+    let part_of = part_of.filter(|_| is_done);
+    let part = part_of.map(|(source, unit)| OfPart { source, uri: unit.uri, left_out: keeper.left_out() });
+    Ok(BundleOutcome { files: of_files, part, ..outcome(context, joined, &prepared, began) })
 }
 
-/// What the coordinator has noted of `unit` of `source`, of which a bundle has a range.
+/// What the coordinator has noted of `unit` of `source`, of which a bundle has a part.
 fn noted((source, unit): &(String, Unit)) -> Option<Chunk> {
     let units = Units::new(source, Arc::new(only_begun(&[])), WhenChanged::default());
     units.untouched(unit).map(|[version, _]| version)
@@ -416,7 +416,7 @@ fn outcome(context: &RunContext, joined: &Joined, prepared: &Prepared<'_>, began
     BundleOutcome {
         units: 0,
         files: None,
-        range: None,
+        part: None,
         steps: context.snapshots(),
         came: context.rejects.all_came(),
         missing_columns: prepared.missing_columns(),
