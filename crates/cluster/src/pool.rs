@@ -19,9 +19,9 @@ pub enum Extent {
     /// All of it.
     #[default]
     Whole,
-    /// The first range of it. It stands for the file where files are counted.
+    /// The first of its parts. Where files are counted, it counts as one.
     Beginning,
-    /// Another range.
+    /// Another part, which does not count.
     Further,
 }
 

@@ -426,8 +426,8 @@ pub trait StreamFormat: Format {
         None
     }
 
-    /// Whether `byte` may stand between the beginning of a line and the place of its record, where every line end ends a
-    /// record.
+    /// Whether `byte` may stand between the beginning of a line and the place of its record, where every line end ends
+    /// a record.
     fn stands_before_record(&self, _byte: u8) -> bool {
         false
     }

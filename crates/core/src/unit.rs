@@ -12,7 +12,7 @@ pub struct Unit {
     /// The bytes to read; all of them if `None`.
     pub range: Option<Range<u64>>,
     /// The records that are meant; all of them if `None`.
-    pub records: Option<Records>,
+    pub records: Option<Box<Records>>,
     /// Size of the whole object in bytes, as stored (compressed), where it is known.
     pub size: Option<u64>,
     /// The version of the object: an etag in the form the server gave it.
@@ -41,7 +41,7 @@ impl Unit {
 
     /// About how many bytes are to be read, where that is known.
     pub fn bytes(&self) -> Option<u64> {
-        match &self.records {
+        match self.records.as_deref() {
             Some(Records { places, size, .. }) => Some(places.end.saturating_sub(places.start).min(*size)),
             None => self.size,
         }
@@ -54,7 +54,7 @@ impl Unit {
 
     /// The object of the version by which it was cut, if it was.
     pub fn as_cut(&self) -> Option<Unit> {
-        let Records { size, etag, .. } = self.records.clone()?;
+        let Records { size, etag, .. } = *self.records.clone()?;
         Some(Unit { size: Some(size), etag: Some(etag), ..self.clone() })
     }
 

@@ -91,7 +91,7 @@ pub async fn by_directory(reader: &Reader, unit: &Unit) -> Result<Option<Found>>
             charge(&mut held, plan.held());
             let begins_before =
                 |place: u64| (0..plan.parts()).take_while(|part| plan.range(*part).start < place).count();
-            let numbers = match &unit.records {
+            let numbers = match unit.records.as_deref() {
                 None => 0..plan.parts(),
                 Some(Records { places, .. }) => begins_before(places.start)..begins_before(places.end),
             };

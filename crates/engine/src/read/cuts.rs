@@ -73,7 +73,7 @@ async fn cut(reader: &Arc<Reader>, unit: &Unit, chunk_bytes: u64) -> Result<Vec<
     // Without a version nobody would see that two ranges are of different ones.
     let (Some(size), Some(etag)) = (known.size, known.etag.clone()) else { return Ok(Vec::new()) };
     let ranges = ranges_of(reader, &known, size, chunk_bytes).await?.into_iter();
-    let records = |places| Some(Records { places, size, etag: etag.clone() });
+    let records = |places| Some(Box::new(Records { places, size, etag: etag.clone() }));
     Ok(ranges.map(|places| Unit { records: records(places), ..unit.clone() }).collect())
 }
 
@@ -111,8 +111,8 @@ async fn ranges_of(reader: &Arc<Reader>, known: &Unit, size: u64, chunk_bytes: u
     }
 }
 
-/// Whether the lines of a text that begins with `head` can be read apart. Nobody counts all of its lines then, and nobody
-/// sees which columns all of its records have together.
+/// Whether the lines of a text that begins with `head` can be read apart. Nobody counts all of its lines then, and
+/// nobody sees which columns all of its records have together.
 fn reads_in_lines(reader: &Reader, format: &dyn StreamFormat, head: &[u8]) -> bool {
     // A parser learns from the first line, as far as that is longer than a byte order mark.
     let has_line = head.get(3..).is_some_and(|head| head.contains(&b'\n'));

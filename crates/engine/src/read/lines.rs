@@ -27,8 +27,8 @@ const HEAD: u64 = 64 << 10;
 const BEHIND: u64 = 64 << 10;
 
 /// So many bytes before a place tell whether the record of the line there comes behind it. Both who reads up to it and
-/// who reads from it look at the same. Of a line that begins with more blanks than that, the record is out of its range,
-/// which is an error.
+/// who reads from it look at the same. Of a line that begins with more blanks than that, the record is out of its
+/// range, which is an error.
 const LOOK: u64 = 4 << 10;
 
 /// What stands before the lines of a range.
@@ -71,10 +71,10 @@ pub async fn head(reader: &Reader, unit: &Unit) -> Result<Option<Bytes>> {
     reader.source_of(&unit.uri)?.read_range(&reader.context, unit, head).await
 }
 
-/// The lines of `unit`, as it was cut, whose records are those that are meant, and what stands before them, if something
-/// does.
+/// The lines of `unit`, as it was cut, whose records are those that are meant, and what stands before them, if
+/// something does.
 pub async fn open(reader: &Arc<Reader>, unit: &Unit, head: Bytes) -> Result<(Option<Before>, ByteStream)> {
-    let Some(Records { places, size, .. }) = unit.records.clone() else {
+    let Some(Records { places, size, .. }) = unit.records.as_deref().cloned() else {
         return Err(Error::internal("some lines are read of a unit that was not cut"));
     };
     let at = places.start.saturating_sub(LOOK);

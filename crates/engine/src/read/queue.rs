@@ -374,7 +374,7 @@ mod tests {
         let full = Unit {
             uri: "a.gz".into(),
             range: Some(3..9),
-            records: Some(Records { places: 3..9, size: 100, etag: "\"x\"".into() }),
+            records: Some(Box::new(Records { places: 3..9, size: 100, etag: "\"x\"".into() })),
             size: Some(100),
             etag: Some("\"x\"".into()),
             modified: Some(-5),

@@ -116,7 +116,7 @@ pub(super) fn unpacked(cause: std::io::Error) -> Error {
 pub(super) fn deadly(unit: &ListedUnit, source: Option<&str>) -> Error {
     let error = match unit_of(unit) {
         Err(_) => deadly_file(&unit.text),
-        Ok(unit) => match &unit.records {
+        Ok(unit) => match unit.records.as_deref() {
             None => deadly_file(&unit.name()),
             Some(Records { places, .. }) => {
                 deadly_file(&unit.name()).cause(format!("they read its bytes {} to {}", places.start, places.end))
