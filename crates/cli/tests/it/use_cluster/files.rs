@@ -219,7 +219,8 @@ fn workers_upload_objects_that_the_run_completes() {
     assert_eq!(counts(&report), [12 * RECORDS as u64, written(12), 12]);
     let objects = names(&cluster.lab.path("store/bucket/out"));
     let shown: Vec<&String> = objects.iter().filter(|name| !name.starts_with('.')).collect();
-    assert!(shown.len() > 3 && objects.len() == shown.len() + 1, "{objects:?}");
+    // How many bundles there are depends on when workers join.
+    assert!(shown.len() > 1 && objects.len() == shown.len() + 1, "{objects:?}");
     let read = |name: &&String| gunzip(&fs_err::read(cluster.lab.path("store/bucket/out").join(name)).expect("a file"));
     let lines: usize = shown.iter().map(|name| read(name).lines().count() - 1).sum();
     assert_eq!(lines as u64, written(12));
