@@ -171,7 +171,7 @@ pub struct UnitNotes {
     noted_as: String,
     /// What it is called whatever its version.
     place: String,
-    /// Only a range of it is read here: that it is complete is noted by whoever knows of the others.
+    /// Only a range of it is read here. The coordinator, which knows of the others, notes that it is complete.
     is_range: bool,
     /// Notes its version; nothing if an earlier run has done that.
     version: Option<Chunk>,

@@ -58,7 +58,7 @@ impl Cuts {
         if unit.size.is_none() && self.asked > MOST_ASKED {
             return Vec::new();
         }
-        // Whoever reads it says what is wrong with it.
+        // What is wrong with it shows when it is read.
         cut(&self.reader, unit, self.chunk_bytes).await.unwrap_or_default()
     }
 }

@@ -58,7 +58,7 @@ impl Before {
             splitter.ok_or_else(|| Error::data("the file has not the layout that it had when it was listed"))?;
         let mut parser = format.parser(request)?;
         let lines = memrchr(b'\n', &self.head).map_or(0, |last| last + 1);
-        // Whoever reads the beginning hears what is wrong with it.
+        // What is wrong with them shows where the beginning is read.
         parser.push(self.head.slice(..lines), &mut Parsed::default())?;
         Ok((parser, splitter))
     }
