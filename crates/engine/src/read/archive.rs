@@ -4,7 +4,7 @@
 //!  unit ─▶ tail ─▶ directory ─▶ plan ─▶ part, part, part, …    to whoever has time
 //!                                        └─ range ─▶ unpack ─▶ text of its members
 //! ```
-//! What a plan is, and how a part is read, is the codec's; who takes the parts is told in `helpers.rs`. An archive that
+//! The codec makes the plan and reads a part; `helpers.rs` says which task takes which part. An archive that
 //! has no plan (no ranges, no etag, something in it that is not in order) is read in passing, as any other unit.
 
 use std::ops::Range;

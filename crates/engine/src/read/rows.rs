@@ -265,8 +265,8 @@ fn unpacked_rows(reader: Arc<Reader>, request: Arc<RowsRequest>, mut text: UnitT
                 if let Some(tape) = tape.as_ref() {
                     member.beginning = tape.beginning();
                 }
-                for byte in bytes_of(&rows, &rejects) {
-                    text.check_place(byte)?;
+                if text.is_cut() {
+                    bytes_of(&rows, &rejects).try_for_each(|byte| text.check_place(byte))?;
                 }
                 if !rejects.is_empty() {
                     yield MemberPiece::Rejects(rejects, member.clone());

@@ -269,6 +269,11 @@ impl UnitText {
         self.before.as_ref()
     }
 
+    /// Whether it has some lines of a text that was cut.
+    pub fn is_cut(&self) -> bool {
+        self.places.is_some()
+    }
+
     /// Fails if a record at `byte` is none of those that are meant, as it cannot be told to whom it belongs.
     pub fn check_place(&self, byte: u64) -> Result<()> {
         match &self.places {
