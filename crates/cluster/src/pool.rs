@@ -41,8 +41,8 @@ pub struct ListedUnit {
     pub source: u32,
     /// How many bytes are to be read, as stored; 0 if nobody knows.
     pub bytes: u64,
-    /// How much of a file it is. A range is read in a bundle of its own, since units of a bundle are told apart by
-    /// their files.
+    /// Whether it is a whole file or a range of one. A range has a bundle of its own: in a bundle, the URI of a file
+    /// identifies the unit.
     pub extent: Extent,
     /// The unit itself, which only workers read.
     pub text: String,
