@@ -68,7 +68,7 @@ pub enum Answer {
         bundle: Bundle,
         /// Its units.
         units: Vec<ListedUnit>,
-        /// Whether another worker may have written some of them.
+        /// Whether the target may have some of them.
         is_again: bool,
     },
     /// Nothing now: ask again later.
@@ -260,7 +260,8 @@ impl Leases {
         let mut units = self.again.pop_front().unwrap_or_default();
         if units.is_empty() {
             let (bytes, most) = self.size();
-            (units, is_again) = (self.pool.take(bytes, most)?, false);
+            units = self.pool.take(bytes, most)?;
+            is_again = units.iter().any(|unit| unit.is_known);
         }
         if units.is_empty() && self.held_by(worker) == 0 {
             units = self.suspects.pop_front().into_iter().collect();
@@ -502,7 +503,7 @@ mod tests {
     use crate::pool::Extent;
 
     fn unit(number: u64, bytes: u64) -> ListedUnit {
-        ListedUnit { source: 0, bytes, extent: Extent::Whole, text: format!("unit {number}") }
+        ListedUnit { source: 0, bytes, extent: Extent::Whole, is_known: false, text: format!("unit {number}") }
     }
 
     fn leases(units: u64, workers: u64) -> Leases {
@@ -539,6 +540,19 @@ mod tests {
             last = units;
         }
         assert_eq!(last, [units[1].clone()], "the suspect comes last");
+    }
+
+    #[test]
+    fn who_reads_what_the_target_may_have_asks_for_it() {
+        let mut leases = Leases::default();
+        leases.add(ListedUnit { is_known: true, ..unit(0, 1 << 40) }).expect("added");
+        leases.add(unit(1, 1_000_000)).expect("added");
+        leases.all_listed();
+        leases.join(0, 2);
+        for expected in [true, false] {
+            let answer = leases.ask(0, 0).expect("an answer");
+            assert!(matches!(answer, Answer::Read { is_again, .. } if is_again == expected), "{answer:?}");
+        }
     }
 
     #[test]
@@ -748,9 +762,9 @@ mod tests {
             let (day, etag, modified) = (number / 30_000, random.u128(..), 1_795_000_000_000 + number);
             let uri = format!("s3://bucket/raw/day={day:03}/part-{number:08}-{:016x}.json.gz", random.u64(..));
             let text = format!("{{\"uri\":\"{uri}\",\"etag\":\"{etag:032x}\",\"modified\":{modified}}}");
-            leases
-                .add(ListedUnit { source: 0, bytes: random.u64(50_000..1_000_000), extent: Extent::Whole, text })
-                .expect("added");
+            let bytes = random.u64(50_000..1_000_000);
+            let unit = ListedUnit { source: 0, bytes, extent: Extent::Whole, is_known: false, text };
+            leases.add(unit).expect("added");
         }
         leases.all_listed();
         println!("listed in {:?}, {}", begun.elapsed(), peak());

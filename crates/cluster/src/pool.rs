@@ -44,6 +44,8 @@ pub struct ListedUnit {
     /// Whether it is a whole file or a range of one. A range has a bundle of its own: in a bundle, the URI of a file
     /// identifies the unit.
     pub extent: Extent,
+    /// Whether the target may have some of it.
+    pub is_known: bool,
     /// The unit itself, which only workers read.
     pub text: String,
 }
@@ -147,13 +149,15 @@ impl Class {
     }
 }
 
-/// For each unit: source, bytes, extent, how much of the text before it begins with as well, and the rest of its text.
+/// For each unit: source, bytes, extent and whether it is known, how much of the text before it begins with as well,
+/// and the rest of its text.
 fn pack(units: &[ListedUnit]) -> io::Result<Block> {
     let (mut plain, mut before) = (Vec::new(), "");
     for unit in units {
         let same = before.bytes().zip(unit.text.bytes()).take_while(|(a, b)| a == b).count();
         let rest = &unit.text.as_bytes()[same..];
-        for number in [u64::from(unit.source), unit.bytes, unit.extent as u64, same as u64, rest.len() as u64] {
+        let kind = unit.extent as u64 * 2 + u64::from(unit.is_known);
+        for number in [u64::from(unit.source), unit.bytes, kind, same as u64, rest.len() as u64] {
             put(&mut plain, number);
         }
         plain.extend_from_slice(rest);
@@ -169,15 +173,15 @@ fn unpack(block: &Block) -> io::Result<Vec<ListedUnit>> {
     let mut units: Vec<ListedUnit> = Vec::with_capacity(block.units);
     for _ in 0..block.units {
         let mut number = || take(&mut rest);
-        let [source, bytes, extent, same, length] = [number()?, number()?, number()?, number()?, number()?];
-        let extent = Extent::ALL.get(usize::try_from(extent).unwrap_or(usize::MAX)).copied().ok_or_else(damaged)?;
+        let [source, bytes, kind, same, length] = [number()?, number()?, number()?, number()?, number()?];
+        let extent = Extent::ALL.get(usize::try_from(kind / 2).unwrap_or(usize::MAX)).copied().ok_or_else(damaged)?;
         let before = units.last().map_or(&[][..], |unit| unit.text.as_bytes());
         let (same, own) = (before.get(..same as usize), rest.get(..length as usize));
         let text = same.zip(own).map(|(same, own)| [same, own].concat()).ok_or_else(damaged)?;
         rest = &rest[length as usize..];
         let (source, text) = (u32::try_from(source).ok(), String::from_utf8(text).ok());
         let (source, text) = source.zip(text).ok_or_else(damaged)?;
-        units.push(ListedUnit { source, bytes, extent, text });
+        units.push(ListedUnit { source, bytes, extent, is_known: kind % 2 == 1, text });
     }
     Ok(units)
 }
@@ -219,6 +223,7 @@ mod tests {
             source: (number % 3) as u32,
             bytes,
             extent: Extent::Whole,
+            is_known: number % 5 == 0,
             text: format!("s3://bucket/day={}/part-{number}.gz", number / 1000),
         }
     }

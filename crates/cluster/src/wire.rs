@@ -12,7 +12,7 @@ use crate::leases::{Bundle, Worker};
 use crate::pool::ListedUnit;
 
 /// The version of what is said here.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// The longest message in bytes. A bundle has at most 100,000 units.
 const LONGEST: u32 = 256 << 20;
@@ -100,7 +100,7 @@ pub struct ToRead {
     pub attempt: u64,
     /// The units.
     pub units: Vec<ListedUnit>,
-    /// Whether another worker may have written some of them.
+    /// Whether the target may have some of them.
     pub is_again: bool,
     /// How many bundles all workers read at once.
     pub at_once: u64,

@@ -90,7 +90,7 @@ pub struct Counts {
 
 impl Counts {
     /// The same, with one entry for each unit of the names `cut`, whose ranges were counted apart.
-    pub fn of_whole_units(mut self, cut: &BTreeSet<String>) -> Self {
+    pub(crate) fn of_whole_units(mut self, cut: &BTreeSet<String>) -> Self {
         let (ranges, mut units): (Vec<_>, Vec<_>) =
             self.units.into_iter().partition(|counted| cut.contains(&counted.unit));
         let mut sums: BTreeMap<String, u64> = BTreeMap::new();

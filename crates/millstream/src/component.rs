@@ -37,5 +37,5 @@ pub use millstream_core::transform::{
     Keep, Lookup, Match, MatchWith, Miss, Per, Query, Relation, RowStream, ScratchPool, SortKey, SortTerm, SqlText,
     Taken, Text, TextKind, Transform, UnionBy, WorkRules, Worker, Workers,
 };
-pub use millstream_core::{Step, Steps, Unit};
+pub use millstream_core::{Records, Step, Steps, Unit};
 pub use millstream_engine::registry;

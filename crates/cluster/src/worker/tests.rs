@@ -139,6 +139,7 @@ async fn coordinator(folder: &Path, count: usize, settings: Settings) -> (String
                 source: 0,
                 bytes: 1_000_000,
                 extent: crate::Extent::Whole,
+                is_known: false,
                 text: format!("unit {number}"),
             };
             sender.send(unit).await.expect("it is taken");

@@ -55,6 +55,18 @@ pub enum Standing {
     Changed,
 }
 
+/// What is to be noted of a unit that is not complete.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToNote {
+    /// Its version, unless that is noted.
+    pub version: Option<Chunk>,
+    /// That it is complete.
+    pub complete: Chunk,
+    /// Whether anything is noted of it under any name. Who does not ask the ledger would give other names to its
+    /// chunks, or take those that are there for missing.
+    pub is_known: bool,
+}
+
 /// What the ledger says of a unit.
 struct Known {
     /// What it is called in the ledger.
@@ -413,13 +425,13 @@ impl Units {
         }
     }
 
-    /// What is noted of `unit` once all of it is written, if nothing is noted of it under any name: then somebody who
-    /// does not know the ledger calls it the same.
-    pub fn untouched(&self, unit: &Unit) -> Option<[Chunk; 2]> {
-        match self.standing(unit) {
-            Standing::New(notes) if notes[0].unit == first_name(&self.source, &unit.name()) => Some(notes),
-            _ => None,
-        }
+    /// What is to be noted of `unit`, if it is to be loaded, and replaces nothing.
+    pub fn to_note(&self, unit: &Unit) -> Option<ToNote> {
+        let Known { key, version, is_changed, is_complete, is_noted, .. } = self.known(unit);
+        let is_known = key != first_name(&self.source, &unit.name()) || !self.written.of_unit(&key).is_empty();
+        let version = (!is_noted).then(|| Chunk { unit: key.clone(), number: version });
+        let to_note = ToNote { version, complete: Chunk { unit: key, number: COMPLETE }, is_known };
+        (!is_changed && !is_complete).then_some(to_note)
     }
 
     fn place(&self, unit: &Unit) -> Place {

@@ -145,11 +145,15 @@ fn rejects(cluster: &Cluster) -> Vec<String> {
     all
 }
 
+/// The sum of the counts `key` of all workers.
+fn read_by_workers(report: &Value, key: &str) -> u64 {
+    cluster_of(report).iter().map(|worker| worker[key].as_u64().expect("a count")).sum()
+}
+
 fn several_read_one_file(report: &Value) {
+    assert_eq!(read_by_workers(report, "units"), 1, "it is one file: {report:#}");
+    assert!(read_by_workers(report, "bundles") >= 4, "{report:#}");
     let workers = cluster_of(report);
-    let sum = |key: &str| workers.iter().map(|worker| worker[key].as_u64().expect("a count")).sum::<u64>();
-    assert_eq!(sum("units"), 1, "it is one file: {report:#}");
-    assert!(sum("bundles") >= 4, "{report:#}");
     assert!(workers.iter().all(|worker| worker["rows"].as_u64() > Some(0)), "{report:#}");
     assert_eq!(report["cluster"]["units"], serde_json::json!([1, 1]), "{report:#}");
 }
@@ -260,6 +264,30 @@ fn what_is_left_of_a_large_file_is_read_once() {
     }
 }
 
+/// A coordinator is killed when some ranges are written: the others go to workers again.
+#[test]
+fn a_large_file_that_has_begun_is_resumed_by_workers() {
+    for database in Database::both() {
+        let large = &LARGE[2];
+        let sink = format!("write: '{}', table: t", database.url);
+        let mut cluster = large.cluster(&sink, Some(database));
+        slow(&cluster);
+        let _workers = [cluster.worker(&[]), cluster.worker(&[])];
+        let mut coordinator = large.coordinator(&cluster, &["--cluster=always"]);
+        coordinator.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+        let mut coordinator = Process(coordinator.spawn().expect("it starts"));
+        cluster.until_rows(1);
+        coordinator.kill();
+        let report = finish(large.coordinator(&cluster, &["--cluster=always", "--resume"]), None).ok().json();
+        several_read_one_file(&report);
+        let all = TIMES * (RECORDS - 1);
+        let ids = cluster.database().query("SELECT id FROM t");
+        let distinct: std::collections::BTreeSet<&String> = ids.iter().collect();
+        assert_eq!((ids.len(), distinct.len()), (all, all), "{report:#}");
+        assert_eq!(rejects(&cluster).len(), TIMES);
+    }
+}
+
 #[test]
 fn lines_of_large_files_are_counted_by_ranges() {
     let mut cluster = Cluster::with_job("", 0, "");
@@ -297,7 +325,7 @@ fn what_the_ledger_knows_by_another_name_is_loaded_once() {
         load(&cluster, &[]);
         let grown: String = [records(1, false), records(3, false)].concat();
         cluster.lab.file("in/001.csv.gz", crate::use_support::gzip(grown.as_bytes()));
-        load(&cluster, &["--accept-changed"]);
+        assert_eq!(read_by_workers(&load(&cluster, &["--accept-changed"]), "units"), 1);
         let expected = |ids: &[std::ops::Range<usize>]| {
             let all = ids.iter().cloned().flatten().filter(|id| id % 7 > 0);
             let (count, sum) = all.fold((0, 0), |(count, sum), id| (count + 1, sum + id));
@@ -307,7 +335,7 @@ fn what_the_ledger_knows_by_another_name_is_loaded_once() {
         let once = [0..3 * RECORDS, RECORDS..2 * RECORDS, 3 * RECORDS..4 * RECORDS];
         assert_eq!(found(&cluster), expected(&once));
         cluster.lab.run(&["forget", "job.yaml", "in/002.csv.gz"]).ok();
-        load(&cluster, &[]);
+        assert_eq!(read_by_workers(&load(&cluster, &[]), "units"), 1);
         let mut twice = once.to_vec();
         twice.push(2 * RECORDS..3 * RECORDS);
         assert_eq!(found(&cluster), expected(&twice));

@@ -28,13 +28,13 @@ use super::task::{Assignment, BundleOutcome, Keep, OfPart, SharedLoad, Task, Tol
 use super::tracked::Tracked;
 use crate::chunks::chunk_bytes;
 use crate::chunks::shared::{ByWorkers, KeptDelivery};
-use crate::chunks::units::{Units, WhenChanged};
+use crate::chunks::units::{ToNote, Units, WhenChanged};
 use crate::fingerprint::Fingerprints;
 use crate::job_plan::written_plan;
 use crate::read::cuts::Cuts;
 use crate::read::{Filtered, Reader};
 use crate::rejects::Rejects;
-use crate::report::{ClusterReport, WorkerReport};
+use crate::report::{ClusterReport, MissingColumn, WorkerReport};
 use crate::run::begin::Begun;
 use crate::run::events::Event;
 use crate::run::work::Work;
@@ -176,8 +176,8 @@ impl Begun<'_, '_> {
         })
     }
 
-    /// Lists all units, and hands out those that no sink knows. For the load that follows it keeps all of them where a
-    /// ledger knows which are complete; elsewhere what it could not send.
+    /// Lists all units, and hands out those that are to be loaded. For the load that follows it keeps all of them where
+    /// a ledger knows which are complete; elsewhere what it could not send.
     async fn list(
         &self,
         sender: mpsc::Sender<ListedUnit>,
@@ -202,9 +202,8 @@ impl Begun<'_, '_> {
             let mut all = reader.list_once();
             while let Some(unit) = all.next().await {
                 let unit = unit.map_err(|error| error.in_step(&reader.name))?;
-                // Of others workers would have to ask the ledger: what was written of them has other names there.
-                let notes = units.as_ref().map(|units| units.untouched(&unit));
-                let is_wanted = notes.as_ref().is_none_or(Option::is_some);
+                let to_note = units.as_ref().map(|units| units.to_note(&unit));
+                let is_wanted = to_note.as_ref().is_none_or(Option::is_some);
                 let is_handed_out = is_wanted && hindrance::is_valid_everywhere(reader, &unit, shared);
                 if !is_handed_out || units.is_some() {
                     kept.add(listed(number, &unit)?).map_err(unpacked)?;
@@ -212,9 +211,11 @@ impl Begun<'_, '_> {
                 if !is_handed_out {
                     continue;
                 }
-                let parts = distribution.cut(&mut cuts, unit, sink, notes.flatten()).await;
+                let to_note = to_note.flatten();
+                let is_known = to_note.as_ref().is_some_and(|to_note| to_note.is_known);
+                let parts = distribution.cut(&mut cuts, unit, sink, to_note).await;
                 for part in parts {
-                    let listed = listed(number, &part)?;
+                    let listed = ListedUnit { is_known, ..listed(number, &part)? };
                     if sender.send(listed.clone()).await.is_err() && units.is_none() {
                         kept.add(listed).map_err(unpacked)?;
                     }
@@ -309,23 +310,24 @@ struct CutUnit {
     left: usize,
     /// Notes that it is complete.
     complete: Chunk,
-    /// What filters have left out of parts that are done. It counts once the unit is complete: otherwise all of it is
-    /// read once more.
+    /// What filters have left out of parts that are done, and which columns these lack. It counts once the unit is
+    /// complete: otherwise all of it is read once more.
     left_out: Filtered,
+    missing: Vec<MissingColumn>,
 }
 
 impl CutUnit {
     /// One all of which is done.
     fn done() -> Self {
         let complete = Chunk { unit: String::new(), number: 0 };
-        CutUnit { sink: String::new(), left: 0, complete, left_out: Filtered::default() }
+        CutUnit { sink: String::new(), left: 0, complete, left_out: Filtered::default(), missing: Vec::new() }
     }
 }
 
 impl Distribution {
-    /// What workers read of `unit`: parts of it, if it is large and can be cut; otherwise all of it. Of `sink` with a
-    /// ledger, `notes` has what is noted of its version, and that it is complete.
-    async fn cut(&self, cuts: &mut Cuts, unit: Unit, sink: &str, notes: Option<[Chunk; 2]>) -> Vec<Unit> {
+    /// What workers read of `unit`: parts of it, if it is large and can be cut; otherwise all of it. `to_note` is for
+    /// `sink`, if that has a ledger.
+    async fn cut(&self, cuts: &mut Cuts, unit: Unit, sink: &str, to_note: Option<ToNote>) -> Vec<Unit> {
         let key = (cuts.source().to_owned(), unit.uri.clone());
         if self.state().cut.contains_key(&key) {
             // It is listed twice, as the load that follows says.
@@ -335,30 +337,33 @@ impl Distribution {
         if parts.is_empty() {
             return vec![unit];
         }
-        if let (Some([version, complete]), Some(shared)) = (notes, self.sink(sink)) {
+        if let (Some(ToNote { version, complete, .. }), Some(shared)) = (to_note, self.sink(sink)) {
             // Each of the workers would note the version, and all but one would be refused.
-            let noting = async { shared.ledger.delivery(vec![version], 0).await?.commit().await };
-            if noting.await.is_err() {
-                return vec![unit];
+            if let Some(version) = version {
+                let noting = async { shared.ledger.delivery(vec![version], 0).await?.commit().await };
+                if noting.await.is_err() {
+                    return vec![unit];
+                }
             }
-            let (left, left_out) = (parts.len(), Filtered::default());
-            let cut = CutUnit { sink: sink.to_owned(), left, complete, left_out };
+            let cut = CutUnit { sink: sink.to_owned(), left: parts.len(), complete, ..CutUnit::done() };
             self.state().cut.insert(key, cut);
         }
         parts
     }
 
-    /// A part of a unit is in the target of `worker`: with the last one the unit is complete.
-    fn count_part(&self, worker: Worker, OfPart { source, uri, left_out }: OfPart) {
+    /// A part of a unit, which lacks columns, is in the target of `worker`: with the last one the unit is complete.
+    fn count_part(&self, worker: Worker, OfPart { source, uri, left_out }: OfPart, missing: Vec<MissingColumn>) {
         let mut state = self.state();
         let key = (source, uri);
         let Some(cut) = state.cut.get_mut(&key) else { return };
         cut.left = cut.left.saturating_sub(1);
         cut.left_out += left_out;
+        cut.missing.extend(missing);
         if cut.left > 0 {
             return;
         }
-        let CutUnit { sink, complete, left_out, .. } = std::mem::replace(cut, CutUnit::done());
+        let CutUnit { sink, complete, left_out, missing, .. } = std::mem::replace(cut, CutUnit::done());
+        self.lack(&missing);
         let Some(ledger) = self.sink(&sink).map(|shared| Arc::clone(&shared.ledger)) else { return };
         let mut delivery = KeptDelivery::of_notes(&sink, &key.0, vec![complete.clone()]);
         if left_out.records > 0 {
@@ -370,6 +375,16 @@ impl Distribution {
             // Where it cannot be noted now, the load that follows finds that nothing of it is missing, and notes it.
             matches!(noting.await, Ok(Delivered::Written { .. })).then_some((worker, delivery))
         });
+    }
+
+    /// Units lack columns.
+    fn lack(&self, missing: &[MissingColumn]) {
+        for missing in missing {
+            if let Some(reader) = self.readers.iter().find(|reader| reader.name == missing.source) {
+                let columns = self.columns.get(&missing.source);
+                columns.into_iter().for_each(|columns| reader.lacking.add_elsewhere(missing, columns));
+            }
+        }
     }
 
     /// Waits until it is noted which units are complete.
@@ -526,8 +541,9 @@ impl Load for Distribution {
 
     async fn count(&self, worker: Worker, outcome: Value) -> Result<()> {
         let mut outcome: BundleOutcome = from_value(outcome)?;
-        if let Some(part) = outcome.part.take() {
-            self.count_part(worker, part);
+        match outcome.part.take() {
+            Some(part) => self.count_part(worker, part, std::mem::take(&mut outcome.missing_columns)),
+            None => self.lack(&outcome.missing_columns),
         }
         if let Some(of_files) = outcome.files.take() {
             let came = std::mem::take(&mut outcome.came);
@@ -539,12 +555,6 @@ impl Load for Distribution {
         for step in &outcome.steps {
             if let Some(own) = self.step(&step.name, step.kind) {
                 own.add_elsewhere(step);
-            }
-        }
-        for missing in &outcome.missing_columns {
-            if let Some(reader) = self.readers.iter().find(|reader| reader.name == missing.source) {
-                let columns = self.columns.get(&missing.source);
-                columns.into_iter().for_each(|columns| reader.lacking.add_elsewhere(missing, columns));
             }
         }
         self.cache.add_cached(outcome.cached.0);

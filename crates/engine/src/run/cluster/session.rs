@@ -99,7 +99,7 @@ pub(super) fn listed(source: u32, unit: &Unit) -> Result<ListedUnit> {
         (Some(_), true) => Extent::Beginning,
         (Some(_), false) => Extent::Further,
     };
-    Ok(ListedUnit { source, bytes: unit.bytes().unwrap_or(0), extent, text })
+    Ok(ListedUnit { source, bytes: unit.bytes().unwrap_or(0), extent, is_known: false, text })
 }
 
 /// The unit that `listed` holds.

@@ -392,7 +392,7 @@ async fn read_bundle(context: &RunContext, joined: &Joined, bundle: Bundle) -> R
 /// What the coordinator has noted of `unit` of `source`, of which a bundle has a part.
 fn noted((source, unit): &(String, Unit)) -> Option<Chunk> {
     let units = Units::new(source, Arc::new(only_begun(&[])), WhenChanged::default());
-    units.untouched(unit).map(|[version, _]| version)
+    units.to_note(unit)?.version
 }
 
 /// Reads what is looked up in, which has to be what the coordinator has read.
