@@ -26,7 +26,8 @@ BRIDGE, NETWORK = "ms-bench", "10.79.3"
 RATE = 5_000_000  # bytes a second for each address
 SLOW_RATE = 400_000  # for four workers to take three minutes
 WORKERS = 4
-TIMES = 6  # that units are read which are in the page cache
+MEMORY = "1GiB"  # of each worker, as of each executor of Spark
+TIMES = 12  # that units are read which are in the page cache
 TIMES_LARGE = 3  # that they are in the large text
 SPARK_MEMORY = 1024  # megabytes of each executor: with 512 it does not start
 
@@ -101,7 +102,7 @@ class Cluster:
         state = self.context.scratch / "states" / slug
         distributed = ["--cluster=always", "--listen", self.address, "--secret", str(self.secret)] if prefixes else []
         worker = [self.millstream, "worker", "--join", self.address, "--secret", str(self.secret), "--cores", "1",
-                  "--memory", "256MiB"]  # fmt: skip
+                  "--memory", MEMORY]  # fmt: skip
         settings = {
             "command": [self.millstream, *command, *distributed, "--state", str(state / "coordinator")],
             "workers": [[*prefix, *worker, "--state", str(state / f"worker-{number}")]
@@ -203,7 +204,7 @@ def throttled_units(context: Context) -> Iterator[Plan]:
 def cores_apart(context: Context) -> Iterator[Plan]:
     """The same units from the page cache: workers of one core each, and one process of as many cores."""
     files = context.store.get("units")
-    # One reading takes less than a second, of which the workers wait for a half until they have joined.
+    # One reading takes less than a second: joining, which takes up to a quarter, would be most of the difference.
     folder, lines = context.scratch / "units", files.made.lines * TIMES
     folder.mkdir()
     for number in range(TIMES):
