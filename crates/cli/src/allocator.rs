@@ -1,9 +1,11 @@
-//! The allocator: freed memory is returned to the system at once.
+//! The allocator: freed memory is returned to the system soon.
 //!
-//! A budget means the resident size of the process. By default mimalloc keeps freed memory for a while, and the kernel
+//! A budget means the resident size of the process. By default mimalloc keeps freed memory for a second, and the kernel
 //! backs it with huge pages, whose unused rest also counts as resident: together they doubled the peak of a streaming
-//! run, and let it grow with the number of files. Returning memory at once costs no measurable time, since most of the
-//! memory is in few large buffers.
+//! run, and let it grow with the number of files. If it is returned at once, the buffers of a text that several cores
+//! parse are faulted in again and again, since one thread takes what another frees: that took a third of the time of
+//! such a load. So memory is kept for some milliseconds, depending on how much there is; longer by a process that does
+//! nothing, since mimalloc returns it when other memory is freed.
 //!
 //! mimalloc takes memory in pages of up to 4 MB, and returns a page when nothing in it is in use. Rows come in buffers
 //! of some 100 KB that live for different times, so a few pages are always held for what is left in them: 25 MB in a
@@ -29,17 +31,30 @@ const LARGE: usize = 64 << 10;
 /// A budget below this one is small, in bytes.
 const SMALL_BUDGET: u64 = 200_000_000;
 
+/// A budget from which on memory is kept for longer, in bytes.
+const LARGE_BUDGET: u64 = 1_000_000_000;
+
+/// For how many milliseconds freed memory is kept at least, under a budget that is neither small nor large, and under a
+/// large one.
+const KEPT_FOR: [c_long; 2] = [10, 50];
+
 /// The most mappings that are kept, and their bytes together.
 const MOST_KEPT: (usize, usize) = (48, 6 << 20);
 
 /// Whether large pieces are mapped one by one.
 static MAPS: AtomicBool = AtomicBool::new(false);
 
-/// Has large pieces mapped from now on, if a budget of `memory` bytes is small.
+/// Fits the allocator to a budget of `memory` bytes: under a small one large pieces are mapped from now on, and freed
+/// memory is returned at once.
 pub fn fit(memory: u64) {
     if memory < SMALL_BUDGET {
         MAPS.store(true, Ordering::Relaxed);
     }
+    return_after(match memory {
+        ..SMALL_BUDGET => 0,
+        ..LARGE_BUDGET => KEPT_FOR[0],
+        LARGE_BUDGET.. => KEPT_FOR[1],
+    });
 }
 
 /// mimalloc, and mappings for large pieces under a small budget.
@@ -183,22 +198,31 @@ unsafe impl GlobalAlloc for Allocator {
 /// `mi_option_purge_delay` of mimalloc 3 (and 2): milliseconds until freed memory is returned.
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 
-/// Has the kernel back no memory of this process with huge pages, and returns freed memory at once. Call it first of
-/// all, in a process of our own.
+/// Has the kernel back no memory of this process with huge pages, and returns freed memory at once, until the budget is
+/// known. Call it first of all, in a process of our own.
 pub fn settle() {
     const YES: c_ulong = 1;
     const UNUSED: c_ulong = 0;
     // SAFETY: the call takes numbers only, and changes nothing but how the kernel backs pages. If the kernel refuses,
     // memory is backed as before.
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, YES, UNUSED, UNUSED, UNUSED) };
-    return_at_once();
+    return_after(0);
 }
 
-/// Returns freed memory to the system at once. This concerns the allocator alone.
-pub fn return_at_once() {
-    let at_once: c_long = 0;
+/// Returns freed memory to the system soon, in a process of which nothing is known. This concerns the allocator alone.
+pub fn return_soon() {
+    return_after(KEPT_FOR[0]);
+}
+
+/// Returns what was freed, in a process that is about to wait.
+pub fn return_now() {
+    // SAFETY: it may be called at any time.
+    unsafe { libmimalloc_sys::mi_collect(true) };
+}
+
+fn return_after(milliseconds: c_long) {
     // SAFETY: the option exists, and may be set at any time.
-    unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, at_once) };
+    unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, milliseconds) };
 }
 
 #[cfg(test)]

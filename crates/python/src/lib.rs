@@ -37,7 +37,7 @@ mod _millstream {
 
     #[pymodule_init]
     fn begin(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        millstream_cli::allocator::return_at_once();
+        millstream_cli::allocator::return_soon();
         let at_exit = module.py().import("atexit")?;
         at_exit.call_method1("register", (wrap_pyfunction!(crate::wait::end, module)?,))?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))

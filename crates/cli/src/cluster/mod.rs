@@ -19,7 +19,7 @@ use crate::arguments::{self, ClusterCommand, Global, WhenDistributed};
 use crate::output::Output;
 use crate::schedule::state_folder;
 use crate::shared::{engine_of, machine};
-use crate::{interrupt, message};
+use crate::{allocator, interrupt, message};
 
 /// The name of the file with the secret, in the state folder.
 const SECRET: &str = "cluster.pem";
@@ -237,7 +237,11 @@ impl Working {
                 self.pause(idle::LOOK).await;
                 continue;
             }
-            let pause = match self.join().await {
+            let joined = self.join().await;
+            if joined.is_ok() {
+                allocator::return_now();
+            }
+            let pause = match joined {
                 Ok(Parted::Refused(error)) if once => return Err(error),
                 Ok(Parted::Lost(why)) if once => {
                     return Err(Error::transient(format!("lost the coordinator at {}", self.address)).cause(why));
