@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_what_the_target_may_have_asks_for_it() {
+    fn a_bundle_of_a_unit_that_is_known_asks_what_is_there() {
         let mut leases = Leases::default();
         leases.add(ListedUnit { is_known: true, ..unit(0, 1 << 40) }).expect("added");
         leases.add(unit(1, 1_000_000)).expect("added");

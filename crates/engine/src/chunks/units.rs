@@ -62,8 +62,8 @@ pub struct ToNote {
     pub version: Option<Chunk>,
     /// That it is complete.
     pub complete: Chunk,
-    /// Whether anything is noted of it under any name. Who does not ask the ledger would give other names to its
-    /// chunks, or take those that are there for missing.
+    /// Whether anything is noted of it under any name. A worker that does not ask the ledger would give other names to
+    /// its chunks, or take those that are there for missing.
     pub is_known: bool,
 }
 
@@ -425,7 +425,7 @@ impl Units {
         }
     }
 
-    /// What is to be noted of `unit`, if it is to be loaded, and replaces nothing.
+    /// The notes of `unit`, if it is to be loaded, and replaces nothing.
     pub fn to_note(&self, unit: &Unit) -> Option<ToNote> {
         let Known { key, version, is_changed, is_complete, is_noted, .. } = self.known(unit);
         let is_known = key != first_name(&self.source, &unit.name()) || !self.written.of_unit(&key).is_empty();

@@ -15,7 +15,7 @@ use millstream_core::sink::{Chunk, Delivered, Ledger, WrittenChunks};
 use millstream_core::{Error, Result, Step, StepKind, Steps, Unit};
 use millstream_job::Job;
 use millstream_state::ProgressFile;
-use millstream_state::rejects::{ChunkId, Line};
+use millstream_state::rejects::{ChunkId, Line, committed};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -186,8 +186,13 @@ impl Begun<'_, '_> {
         unsent: &Unsent,
     ) -> Result<()> {
         let mut written: BTreeMap<String, Arc<WrittenChunks>> = BTreeMap::new();
+        let log = distribution.rejects.known_log()?;
+        let earlier = log.earlier()?;
         for sink in &distribution.sinks {
             let known = Arc::new(sink.ledger.written().await?);
+            // What a run that has died had kept, and not committed, may not be rejected this time.
+            let (_, missing) = committed(&earlier.kept, &sink.name, &known);
+            log.remember(missing);
             sink.by_workers.begin(Arc::clone(&known));
             written.insert(sink.name.clone(), known);
         }
@@ -296,7 +301,7 @@ struct State {
     /// The units that are read in parts, by source and URI.
     cut: HashMap<(String, String), CutUnit>,
     /// Notes that units are complete, under way.
-    noting: JoinSet<Option<(Worker, KeptDelivery)>>,
+    noting: JoinSet<Option<(Worker, KeptDelivery, Vec<MissingColumn>)>>,
     workers: BTreeMap<Worker, WorkerReport>,
     /// How many records have come to entries that may leave something out.
     came: HashMap<String, u64>,
@@ -363,7 +368,6 @@ impl Distribution {
             return;
         }
         let CutUnit { sink, complete, left_out, missing, .. } = std::mem::replace(cut, CutUnit::done());
-        self.lack(&missing);
         let Some(ledger) = self.sink(&sink).map(|shared| Arc::clone(&shared.ledger)) else { return };
         let mut delivery = KeptDelivery::of_notes(&sink, &key.0, vec![complete.clone()]);
         if left_out.records > 0 {
@@ -373,7 +377,7 @@ impl Distribution {
         state.noting.spawn(async move {
             let noting = async { ledger.delivery(vec![complete], 0).await?.commit().await };
             // Where it cannot be noted now, the load that follows finds that nothing of it is missing, and notes it.
-            matches!(noting.await, Ok(Delivered::Written { .. })).then_some((worker, delivery))
+            matches!(noting.await, Ok(Delivered::Written { .. })).then_some((worker, delivery, missing))
         });
     }
 
@@ -391,9 +395,10 @@ impl Distribution {
     async fn noted(&self) {
         let mut noting = std::mem::take(&mut self.state().noting);
         while let Some(noted) = noting.join_next().await {
-            if let Ok(Some((worker, delivery))) = noted {
+            if let Ok(Some((worker, delivery, missing))) = noted {
                 // It has no rejects.
                 let _ = self.committed(worker, &delivery);
+                self.lack(&missing);
             }
         }
     }
