@@ -517,8 +517,8 @@ impl Loading {
         let keeper = self.load.bundle.as_ref().map(|bundle| Arc::clone(&bundle.keeper));
         let admit = move |unit: &Unit| {
             let when = admitting.admit(unit)?;
-            if let (ReadWhen::Now, Some(keeper)) = (when, &keeper) {
-                keeper.reading(admitting.source(), &unit.uri, true);
+            if let Some(keeper) = &keeper {
+                keeper.reading(admitting.source(), &unit.uri, when == ReadWhen::Now);
             }
             if when == ReadWhen::Never {
                 of_reader.rejects.pass(Some(&unit.uri));

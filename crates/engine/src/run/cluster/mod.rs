@@ -14,8 +14,9 @@
 //! `hindrance.rs` why a job is not distributed; `task.rs` what workers get, and what they give back, `code.rs` code of
 //! one's own on its way to them; `distribute.rs` the coordinator's side, `files.rs` files of workers, `count.rs` lines
 //! that are counted, and `session.rs` what both have in common; `tracked.rs` which deliveries are committed; `work.rs`
-//! the worker's side.
+//! the worker's side, and `announced.rs` what it says of units that may take it down.
 
+mod announced;
 mod code;
 mod count;
 mod distribute;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
@@ -16,6 +16,7 @@ use millstream_state::rejects::Line;
 use serde_json::Value;
 use tokio::sync::watch;
 
+use super::announced::Announced;
 use super::code::place;
 use super::count::CountWork;
 use super::files::{RejectsOfBundle, hand_over};
@@ -47,9 +48,6 @@ use crate::runtime::KeptIo;
 
 /// Bundles that a worker reads at once: while one is at its end, the next one has begun.
 const SLOTS: u64 = 2;
-
-/// How often the coordinator hears which units are not being read any more.
-const TOLD: Duration = Duration::from_millis(50);
 
 /// A worker of a cluster, with the machine of an engine.
 pub struct EngineWork {
@@ -236,20 +234,19 @@ impl ReadBundle for Reads {
         let sources: Vec<String> = joined.plan.job().sources.iter().map(|source| source.name.value.clone()).collect();
         let all = joined.task.distributed.iter().map(|source| (source.clone(), Vec::new()));
         let mut only: HashMap<String, Vec<Unit>> = all.collect();
-        let mut positions = HashMap::new();
-        for (position, listed) in units.iter().enumerate() {
+        let mut bundle = Vec::new();
+        for listed in &units {
             let unit = unit_of(listed).map_err(internal)?;
             let source = sources.get(listed.source as usize);
             let source = source.ok_or_else(|| internal(Error::internal("a unit of no source")))?;
-            positions.insert((source.clone(), unit.uri.clone()), position);
+            bundle.push((source.clone(), unit.uri.clone(), unit.bytes()));
             only.entry(source.clone()).or_default().push(unit);
         }
         let (count, next) = (units.iter().map(|unit| unit.extent.files()).sum(), Arc::clone(&joined.next));
         let keeper = Arc::new(LinkKeeper {
             link,
             next,
-            positions,
-            reading: Mutex::default(),
+            announced: Mutex::new(Announced::new(bundle)),
             left_out: Mutex::default(),
             ended: AtomicU64::new(0),
         });
@@ -464,20 +461,11 @@ fn load_context(
 struct LinkKeeper {
     link: Link,
     next: Arc<AtomicU64>,
-    /// The positions of the units in the bundle, by their sources and URIs.
-    positions: HashMap<(String, String), usize>,
-    reading: Mutex<Reading>,
+    announced: Mutex<Announced>,
     /// What filters have left out of units that are at their ends.
     left_out: Mutex<HashMap<String, (String, Filtered)>>,
     /// How many units are at their ends.
     ended: AtomicU64,
-}
-
-/// Which units are being read.
-#[derive(Default)]
-struct Reading {
-    positions: BTreeSet<usize>,
-    told: Option<Instant>,
 }
 
 impl std::fmt::Debug for LinkKeeper {
@@ -529,17 +517,13 @@ impl Keeper for LinkKeeper {
     }
 
     fn reading(&self, source: &str, uri: &str, is_read: bool) {
-        let Some(position) = self.positions.get(&(source.to_owned(), uri.to_owned())) else { return };
-        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        match is_read {
-            true => drop(reading.positions.insert(*position)),
-            false => drop(reading.positions.remove(position)),
-        }
-        // A unit that takes the worker down does so after it has begun.
-        if is_read || reading.told.is_none_or(|told| told.elapsed() >= TOLD) {
-            reading.told = Some(Instant::now());
-            self.link.reading(reading.positions.iter().copied().collect());
-        }
+        let (mut announced, now) = (self.announced.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+        let positions = match is_read {
+            true => announced.begins(source, uri, now),
+            false => announced.ends(source, uri, now),
+        };
+        // In this order: the last message says what is being read.
+        positions.into_iter().for_each(|positions| self.link.reading(positions));
     }
 }
 
