@@ -4,8 +4,8 @@
 //! backs it with huge pages, whose unused rest also counts as resident: together they doubled the peak of a streaming
 //! run, and let it grow with the number of files. If it is returned at once, the buffers of a text that several cores
 //! parse are faulted in again and again, since one thread takes what another frees: that took a third of the time of
-//! such a load. So memory is kept for some milliseconds, depending on how much there is; longer by a process that does
-//! nothing, since mimalloc returns it when other memory is freed.
+//! such a load. So memory is kept for some milliseconds, if there is much of it; longer by a process that does nothing,
+//! since mimalloc returns it when other memory is freed.
 //!
 //! mimalloc takes memory in pages of up to 4 MB, and returns a page when nothing in it is in use. Rows come in buffers
 //! of some 100 KB that live for different times, so a few pages are always held for what is left in them: 25 MB in a
@@ -31,12 +31,8 @@ const LARGE: usize = 64 << 10;
 /// A budget below this one is small, in bytes.
 const SMALL_BUDGET: u64 = 200_000_000;
 
-/// A budget from which on memory is kept for longer, in bytes.
-const LARGE_BUDGET: u64 = 1_000_000_000;
-
-/// For how many milliseconds freed memory is kept at least, under a budget that is neither small nor large, and under a
-/// large one.
-const KEPT_FOR: [c_long; 2] = [10, 50];
+/// Budgets from which on freed memory is kept, in bytes, and for how many milliseconds at least.
+const KEPT_FOR: [(u64, c_long); 2] = [(500_000_000, 10), (1_000_000_000, 50)];
 
 /// The most mappings that are kept, and their bytes together.
 const MOST_KEPT: (usize, usize) = (48, 6 << 20);
@@ -44,17 +40,13 @@ const MOST_KEPT: (usize, usize) = (48, 6 << 20);
 /// Whether large pieces are mapped one by one.
 static MAPS: AtomicBool = AtomicBool::new(false);
 
-/// Fits the allocator to a budget of `memory` bytes: under a small one large pieces are mapped from now on, and freed
-/// memory is returned at once.
+/// Fits the allocator to a budget of `memory` bytes: under a small one large pieces are mapped from now on.
 pub fn fit(memory: u64) {
     if memory < SMALL_BUDGET {
         MAPS.store(true, Ordering::Relaxed);
     }
-    return_after(match memory {
-        ..SMALL_BUDGET => 0,
-        ..LARGE_BUDGET => KEPT_FOR[0],
-        LARGE_BUDGET.. => KEPT_FOR[1],
-    });
+    let kept_for = KEPT_FOR.iter().rev().find(|(budget, _)| memory >= *budget);
+    return_after(kept_for.map_or(0, |(_, milliseconds)| *milliseconds));
 }
 
 /// mimalloc, and mappings for large pieces under a small budget.
@@ -211,7 +203,7 @@ pub fn settle() {
 
 /// Returns freed memory to the system soon, in a process of which nothing is known. This concerns the allocator alone.
 pub fn return_soon() {
-    return_after(KEPT_FOR[0]);
+    return_after(KEPT_FOR[0].1);
 }
 
 /// Returns what was freed, in a process that is about to wait.

@@ -55,6 +55,38 @@ fn whatever_dies_each_record_is_in_the_files_once() {
     (0..rounds()).for_each(|seed| round(super::files::cluster(ROLLED, FILES, MORE), seed + 2_000_000));
 }
 
+/// A row is refused by the target, all die before the commit, and when the run is resumed nothing is wrong with it.
+#[test]
+fn a_reject_that_was_not_committed_does_not_stay() {
+    let database = postgres();
+    let url = format!("write: '{}', table: t, max_rejects: 5", database.url);
+    let job = super::job_into(&url, "").replace("v > 0", "id > 0");
+    let mut cluster = Cluster { database: Some(database), ..Cluster::with_job(&job, 0, "") };
+    cluster.lab.file("in/a.csv", (1..=9).map(|id| format!("{id},name,{id}\n")).collect::<String>());
+    for statement in [
+        "CREATE TABLE p (id BIGINT PRIMARY KEY)",
+        "CREATE TABLE t (id BIGINT REFERENCES p, name TEXT, v BIGINT)",
+        "INSERT INTO p SELECT * FROM generate_series(1, 8)",
+    ] {
+        cluster.database().query(statement);
+    }
+    let log = fs_err::File::create(cluster.lab.path("coordinator.log")).expect("a log").into_parts().0;
+    let mut coordinator = cluster.coordinator(&["--cluster=always"]);
+    let mut coordinator =
+        Process(coordinator.stdout(std::process::Stdio::null()).stderr(log).spawn().expect("it starts"));
+    let mut dying = cluster.worker_with(("MILLSTREAM_FAIL_AT", "commit.before"));
+    assert!(!dying.ends(), "it is killed when it commits: {}", cluster.lab.read("worker-0.log"));
+    coordinator.kill();
+    let kept = |cluster: &Cluster| cluster.lab.run(&["rejects", "--json"]).ok().json()["rejects"].clone();
+    assert_eq!(cluster.database().query("SELECT COUNT(*) FROM t"), ["0"]);
+    cluster.database().query("INSERT INTO p VALUES (9)");
+    let _worker = cluster.worker(&[]);
+    let report = finish(cluster.coordinator(&["--cluster=always", "--resume"]), None).ok().json();
+    assert_eq!(cluster.database().query("SELECT COUNT(*) FROM t"), ["9"], "{report:#}");
+    assert_eq!(report["rows_rejected"], 0, "{report:#}");
+    assert_eq!(kept(&cluster), serde_json::json!([]), "{report:#}");
+}
+
 /// Files of which each bundle makes some.
 const ROLLED: &str = "write: 'out/a.jsonl.gz', roll: {bytes: 4kB}";
 
