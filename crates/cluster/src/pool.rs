@@ -223,7 +223,7 @@ mod tests {
             source: (number % 3) as u32,
             bytes,
             extent: Extent::Whole,
-            is_known: number % 5 == 0,
+            is_known: number.is_multiple_of(5),
             text: format!("s3://bucket/day={}/part-{number}.gz", number / 1000),
         }
     }
